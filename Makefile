@@ -37,13 +37,15 @@ demo: $(VENV)/.runtime
 	@echo "The report is target/demo/jpl/report.html"
 
 # To fail where a test cannot run: make test PYTEST_OPTIONS=--require-labs BENTPIPE_REQUIRE_LABS=1
-# Tests that measure labs run alone. Others often wait, so there is one process more than cores.
+# Tests that measure labs run alone. Others often wait, so there is one process more than cores. Those of
+# a file share results, so they are in one process, and files are in the order of their names: the slow
+# ones are not the last.
 test: export PROPTEST_RNG_SEED := $(PROPTEST_RNG_SEED)
 test: export BOLERO_RANDOM_ITERATIONS := $(BOLERO_RANDOM_ITERATIONS)
 test: $(VENV)/.installed
 	cargo test --workspace --quiet
-	$(BIN)/python -m pytest -q -n $$(($$(nproc) + 1)) --maxprocesses 8 --dist loadgroup -m "not real_time" \
-		$(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -q -n $$(($$(nproc) + 1)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder \
+		-m "not real_time" $(PYTEST_OPTIONS)
 	$(BIN)/python -m pytest -q -m real_time $(PYTEST_OPTIONS)
 
 # As root only: labs of the user nobody.
@@ -115,9 +117,12 @@ $(VENV)/.maturin: | $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.16,<2'
 	touch $@
 
-# Instruction counts, unlike times, do not depend on the load: they guard the inner loop.
+# Instruction counts, unlike times, do not depend on the load: they guard the inner loop. The binding is
+# selected, too, so that the features of dependencies are those of the installed package, and its crates are
+# not compiled again.
 instructions: $(VENV)/.installed
-	cargo build --release --quiet -p bentpipe-bench
+	cargo build --release --quiet -p bentpipe-bench -p bentpipe-py --features pyo3/extension-module \
+		--bin bentpipe-bench
 	$(BIN)/python benches/instructions.py target/release/bentpipe-bench target/bench/instructions
 
 coverage: target/tools/bin/cargo-llvm-cov

@@ -157,14 +157,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"no labs here: {reason}")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file, but of the docs, in one process: they share results."""
-    for item in items:
-        if item.path.name != "test_docs.py":
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
-
-
 # Why a test is skipped for what can be installed, allowed or repeated.
 _LACKING = re.compile(r"no labs here: |late machine: |\S+ is not installed")
 

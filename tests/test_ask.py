@@ -19,6 +19,7 @@ from bentpipe.answers import Answer, Estimate, Experiment
 from bentpipe.answers.answer import MAX_LINES, plain
 from bentpipe.answers.buffer import BUFFERS_BDP
 from bentpipe.answers.complaint import WINDOW_NS, windows
+from bentpipe.answers.page import draw
 from bentpipe.answers.readers import mean_of
 from bentpipe.answers.search import largest
 from bentpipe.scenario.presets import PRESETS
@@ -107,6 +108,45 @@ def test_a_packet_waits_no_longer_than_the_queue_takes_to_send() -> None:
     assert [float(size.replace(",", "")) for size in sizes] == pytest.approx(
         [factor * 1084 for factor in BUFFERS_BDP], abs=1
     )
+
+
+def test_the_figures_over_the_queue_are_one_chart_with_three_scales() -> None:
+    """Given GEO, expect 1 BDP at 1,084 kB and 542 ms, and the knee at the recommended size.
+
+    16 Mbit/s send 2 kB per ms, for a round trip of 542 ms.
+    """
+    answer = answers.buffer("geo", duration="5 s", experiment=short(1))
+    (chart,) = answer.charts
+    figure = draw(chart)
+    figure.draw_without_rendering()
+    panels, lowest = figure.axes, figure.axes[-1]
+    assert [axes.get_ylabel().split("\n")[0] for axes in panels] == [
+        "Goodput",
+        "Queue delay",
+        "Call loss",
+        "Fairness",
+        "Speech quality",
+    ]
+    kb = np.array(lowest.get_xlim())
+    scales = {axes.get_xlabel(): axes.get_xlim() for axes in lowest.child_axes}
+    assert lowest.get_xlabel() == "Queue limit [kB]"
+    assert scales["at the link rate [ms]"] == pytest.approx(kb / 2)
+    assert scales["in bandwidth-delay products"] == pytest.approx(kb / 1084)
+    # Every panel marks the knee; the first names it.
+    knee = answer.figures["knee"]
+    for axes in panels:
+        assert axes.lines[-1].get_xdata() == pytest.approx([knee["limit_bytes"] / 1e3] * 2)
+    assert (
+        answer.lines[0]
+        .removeprefix("Queue: ")
+        .startswith(panels[0].texts[0].get_text().removeprefix("knee: "))
+    )
+    # The same in the JSON: each queue in three units.
+    queues = answer.to_json()["figures"]["queues"]
+    one = next(queue for queue in queues if queue["queue"] == "1 BDP")
+    assert (one["limit_bytes"], one["limit_ns"], one["bdp"]) == (1_084_000, 542e6, 1.0)
+    assert queues[-1]["queue"] == "fq_codel"
+    assert queues[-1]["limit_bytes"] is None
 
 
 def test_the_command_that_follows_works() -> None:

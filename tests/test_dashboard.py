@@ -245,6 +245,18 @@ def test_a_part_of_a_chart_has_the_next_point_on_either_side(client: TestClient)
     assert part["x"] == whole["x"][inside[0] - 1 : inside[-1] + 2]
 
 
+def test_a_chart_has_the_outages_in_its_time() -> None:
+    """Given an outage of the forward direction from 1 to 1.5 s, expect it, cut at a part's end."""
+    link = copy.deepcopy(SMALL["link"])
+    link["forward"]["outage"] = [{"at": "1 s", "for": "500 ms"}]
+    result = simulate(other_scenario(link=link))
+    (whole,) = chart_data(result, "queue")["outages"]
+    assert whole == {"name": "outage of forward", "intervals": [[1, 1.5]]}
+    (part,) = chart_data(result, "queue", 1.25, 2)["outages"]
+    assert part["intervals"] == [[1.25, 1.5]]
+    assert chart_data(result, "queue", 1.75, 2)["outages"] == []
+
+
 def test_throughput_adds_up_to_what_was_delivered(small_result: Result) -> None:
     """The area under the line is the bytes that the direction delivered until the last sample."""
     forward, _ = chart_data(small_result, "throughput")["lines"]

@@ -35,6 +35,15 @@ PHONE: Final = {"width": 390, "height": 844}
 # report/style.py: the first colour of lines, in light and dark.
 BLUE: Final = "23,105,170"
 PALE_BLUE: Final = "108,178,240"
+# In the 2 s that the small scenario takes without outages, and twice as long with them.
+OUTAGE: Final = {"every": "200 ms", "for": "100 ms"}
+# How many pixels of a canvas are shaded: neither empty nor opaque.
+SHADED: Final = """canvas => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let count = 0;
+    for (let i = 3; i < data.length; i += 4) count += data[i] > 60 && data[i] < 100;
+    return count;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -229,6 +238,21 @@ def test_the_pointer_shows_values(page: Page, small_result: Result) -> None:
     assert cell.inner_text() in windows
     # The other charts show theirs at the same time.
     expect(page.locator("[data-chart=rtt] .legend tbody td:nth-child(2)")).not_to_have_text("-")
+
+
+def test_outages_are_shaded_and_in_the_legend(page: Page, root: Path) -> None:
+    """Given half of the time without a link, expect half of the plot in another colour."""
+    link = {way: SMALL["link"][way] | {"outage": OUTAGE} for way in ("forward", "return")}
+    simulate(SMALL | {"link": link}).save(root / "outages")
+    page.goto("/result/outages")
+    wait_for_charts(page)
+    expect(page.locator("[data-chart=queue] .legend tr.outage")).to_have_text("outage")
+    box = page.locator("[data-chart=queue] .u-over").bounding_box()
+    assert box is not None
+    # The page is white: --muted (report/style.py) with an opacity of 0x4d / 0xff is translucent.
+    shaded = page.locator("[data-chart=queue] canvas").evaluate(SHADED)
+    assert 0.4 < shaded / (box["width"] * box["height"]) < 0.55
+    shutil.rmtree(root / "outages")
 
 
 def test_a_damaged_result_says_why(page: Page) -> None:

@@ -106,6 +106,9 @@ def test_shell_commands_work(
         if in_real_time and (reason := why_no_lab()):
             pytest.skip(f"no labs here: {reason}")
         if words[0] == "bentpipe" and not in_real_time:
+            # What an answer says is tested elsewhere.
+            if words[1] == "ask" and not {"preset", "--seeds"} & {*words}:
+                words += ["--seeds", "1"]
             # In this process, which saves the start of another.
             called = bentpipe(*words[1:])
             assert called.code == 0, f"{line}\n{called.out}{called.err}"

@@ -19,7 +19,8 @@ from bentpipe.report import plots
 from bentpipe.report.run import run_report
 from bentpipe.report.style import log_axis, new_figure
 from bentpipe.report.terminal import Fitted, run_tables
-from bentpipe.results.figures import flow_tables, link_tables
+from bentpipe.results.figures import flow_tables
+from bentpipe.results.link_figures import link_tables
 from bentpipe.results.text_table import TextTable
 
 CALL = {
@@ -261,3 +262,58 @@ def test_no_cell_is_shortened_where_a_table_is_too_wide(
     report.show(report.plain_table(tuple("abcdefghij"), [cells]))
     printed = capsys.readouterr().out
     assert all(cell in printed for cell in cells)
+
+
+def test_many_terminals_are_one_group_of_rows() -> None:
+    """Given 20 terminals of which one sends more, expect the forward direction and one group."""
+    result = simulate(
+        {
+            "link": {
+                "terminals": 20,
+                "forward": {"rate": "2 Mbit/s", "delay": "20 ms"},
+                "return": {"rate": "1 Mbit/s", "delay": "20 ms"},
+            },
+            "gateways": {
+                "hub": {"processor": {}, "aggregator": {}},
+                "terminal": {"processor": {}, "aggregator": {}},
+            },
+            "traffic": [
+                {"kind": "bulk", "direction": "return", "size": "10 kB", "terminal": 1, "count": 2},
+                {"kind": "bulk", "direction": "forward", "size": "2 kB", "terminal": "all"},
+            ],
+            "duration": "5 s",
+        }
+    )
+    directions, processors, aggregators = link_tables(result, 12)
+    heads = [[*row[:3]] for row in directions.rows]
+    returns = [["return-1 to return-20", "20", f"p{p}"] for p in (5, 50, 95, 99)]
+    assert heads == [["forward", "1", ""], *returns]
+    assert [row[0] for row in processors.rows[1:]] == [
+        "terminal-1-processor to terminal-20-processor"
+    ] * 4
+    assert len(aggregators.rows) == 5
+    sent = [name for name, _ in directions.columns].index("sent")
+    packets = result.directions["sent_packets"][1:].to_numpy()
+    for row, p in zip(directions.rows[1:], (5, 50, 95, 99), strict=True):
+        assert row[sent + 1] == f"{round(np.percentile(packets, p))}"
+    text = printed(result, 160)
+    assert "All 21 directions: --json" in text
+    assert "return-2" not in text.replace("return-20", "")
+    assert len(text.splitlines()) < 70
+    # As many as fit are listed.
+    assert len(link_tables(result, 200)[0].rows) == 21
+
+
+def test_flows_that_compete_in_many_directions_are_one_line() -> None:
+    """Given two transfers in each of 13 returns, expect one line; of 12, a line each."""
+    for terminals, lines in ((13, 1), (12, 12)):
+        link = {
+            "terminals": terminals,
+            "forward": {"rate": "2 Mbit/s", "delay": "20 ms"},
+            "return": {"rate": "1 Mbit/s", "delay": "20 ms"},
+        }
+        bulk = {"kind": "bulk", "direction": "return", "size": "5 kB", "terminal": "all"}
+        result = simulate({"link": link, "traffic": [bulk, bulk], "duration": "5 s"})
+        shared = [line for line in run_tables(result) if "fairness" in str(line)]
+        assert len(shared) == lines
+        assert not shared[1:] or "return-12: 2 bulk flows" in str(shared[-1])

@@ -15,6 +15,7 @@ from test_live import BENTPIPE, bentpipe
 from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.lab.changes import link_changes, with_changes
 from bentpipe.lab.events import read_events
+from bentpipe.lab.link_state import link_state, with_outages
 from bentpipe.plan.presets import link_plan
 
 __all__ = ["own_labs"]
@@ -189,3 +190,57 @@ def test_nothing_is_played_if_an_event_is_wrong(tmp_path: Path) -> None:
         assert status("sat")["changes"] == []
     unknown = bentpipe("lab", "play", "sun", str(file))
     assert unknown.returncode == 2
+
+
+# --- the present link -----------------------------------------------------------------------------
+
+
+def test_the_present_link_has_changes_and_the_steps_of_its_plan() -> None:
+    """Given outages of 40 ms every 15 s, expect rate 0 in them, and another delay after each."""
+    plans = [link_plan("geo"), link_plan("leo-handover")]
+    names = ["forward", "return", "forward-2", "return-2"]
+    now = link_state(plans, {}, names, 15 * S)
+    assert now["forward"] == {"rate_bps": 16_000_000, "delay_ns": 271_000_000, "outage": False}
+    assert (now["forward-2"]["rate_bps"], now["forward-2"]["outage"]) == (0, True)
+    after = link_state(plans, {}, names, 15 * S + S // 20)
+    assert (after["forward-2"]["rate_bps"] > 0, after["forward-2"]["outage"]) == (True, False)
+    assert (
+        after["forward-2"]["delay_ns"] != link_state(plans, {}, names, 0)["forward-2"]["delay_ns"]
+    )
+    changes = link_changes(["hop.1.link.return.outage=2s", "hop.1.link.return.rate=1Mbit/s"], plans)
+    plans = list(with_changes(plans, changes))
+    ends = with_outages({}, changes, 5 * S)
+    for at_ns, expected in ((6 * S, True), (7 * S, False)):
+        state = link_state(plans, ends, names, at_ns)["return"]
+        assert (state["rate_bps"], state["outage"]) == (1_000_000, expected)
+    off = with_outages(ends, link_changes(["link.return.outage=off"], plans), 6 * S)
+    assert not link_state(plans, off, names, 6 * S)["return"]["outage"]
+
+
+@needs_lab
+def test_the_status_has_the_present_rate_and_delay() -> None:
+    with a_lab("sat", "--link", "geo"):
+        before = bentpipe("lab", "status", "sat").stdout
+        assert "forward now: 16 Mbit/s, 271 ms; 0 packets in the queue" in before
+        changes = ("link.forward.rate=2Mbit/s", "link.forward.delay=30ms", "link.return.outage=on")
+        assert bentpipe("lab", "set", "sat", *changes).returncode == 0
+        after = bentpipe("lab", "status", "sat").stdout
+        assert "forward now: 2 Mbit/s, 30 ms; 0 packets in the queue" in after
+        assert "return now: outage, 271 ms; 0 packets in the queue" in after
+        shown = status("sat")["link"]["forward"]
+        assert shown == {"rate_bps": 2_000_000, "delay_ns": 30_000_000, "outage": False}
+
+
+@needs_lab
+def test_several_labs_end_together_or_none() -> None:
+    """Given a name that does not exist, expect no lab to end; else all, each once."""
+    with a_lab("one", "--link", "geo"), a_lab("two", "--link", "leo"):
+        wrong = bentpipe("lab", "down", "one", "two", "three")
+        assert wrong.returncode == 2
+        assert 'read "three"; allowed: one, two' in wrong.stderr
+        assert len(json.loads(bentpipe("lab", "list", "--json").stdout)) == 2
+        ended = bentpipe("lab", "down", "one", "two", "two")
+        assert ended.returncode == 0
+        for name in ("one", "two"):
+            assert ended.stderr.count(f"{name}: forward: 0 packets, 0 B delivered") == 1
+        assert bentpipe("lab", "list", "--json").stdout == "[]\n"

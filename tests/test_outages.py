@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bentpipe import Direction, Outage, OutageAt, ScenarioError, from_dict, resolve, simulate
+from bentpipe.results.outages import Outages, outages
 
 MS = 10**6
 S = 10**9
+# A rate of 0 for a second.
+OFF = {"at": "2 s", "value": "0 bit/s"}
+ON = {"at": "3 s", "value": "1 Mbit/s"}
 HOP = {"rate": "1 Mbit/s", "delay": "50 ms"}
 # 100 bytes of IP packet each 20 ms: 0.8 ms of airtime.
 CALL = {
@@ -121,6 +127,39 @@ def test_bad_outages_are_refused_with_their_field(outage: Any, field: str, messa
 
 
 # --- values that repeat -------------------------------------------------------------------------
+
+
+def test_outages_of_a_result_end_with_the_run() -> None:
+    """Given outages of both directions, expect them together; else each with its direction."""
+    both = simulate(scenario("10 s", link={"outage": {"every": "4 s", "for": "3 s"}}))
+    (together,) = outages(both)
+    end_s = both.manifest["end_ns"] / S
+    assert together.name == "outage"
+    assert 8 < end_s < 11
+    assert together.intervals_s == pytest.approx(np.array([[4, 7], [8, end_s]]))
+    forward = simulate(scenario("10 s", rate=[{"at": "0 s", "value": "1 Mbit/s"}, OFF, ON]))
+    (alone,) = outages(forward)
+    assert alone.name == "outage of forward"
+    assert alone.intervals_s.tolist() == [[2, 3]]
+    assert outages(simulate(scenario("1 s"))) == []
+
+
+def test_gaps_of_a_delivery_trace_are_no_outages(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.write_text("1\n900\n")
+    assert outages(simulate(scenario("3 s", rate={"trace": str(trace), "bin": "10 ms"}))) == []
+
+
+def test_outages_of_one_column_of_a_plot_are_drawn_as_one() -> None:
+    """Given 10 ms out of each 20 ms in 10 s, expect one interval in a plot of 100 columns."""
+    starts = np.arange(0, 10, 0.02)
+    found = Outages("outage", np.column_stack([starts, starts + 0.01]))
+    assert found.visible(0, 10, 100) == pytest.approx(np.array([[0, 9.99]]))
+    # Of a part: those in it, cut at its ends.
+    assert found.visible(0.005, 0.045, 100) == pytest.approx(
+        np.array([[0.005, 0.01], [0.02, 0.03], [0.04, 0.045]])
+    )
+    assert found.visible(20, 30, 100).tolist() == []
 
 
 def test_values_repeat_until_the_end_of_the_run() -> None:

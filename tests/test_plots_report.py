@@ -120,6 +120,24 @@ def test_the_same_run_gives_the_same_bytes(small_result: Result, tmp_path: Path)
     assert run_report(Result.load(small_result.save(tmp_path / "result"))) == text
 
 
+def test_outages_are_shaded_and_named_in_each_figure_over_time() -> None:
+    """Given outages at 1 and 1.5 s of one direction, expect both behind the lines, from 0 up."""
+    link = copy.deepcopy(SMALL["link"])
+    link["return"]["outage"] = [{"at": "1 s", "for": "200 ms"}, {"at": "1.5 s", "for": "100 ms"}]
+    result = simulate(with_changes(link=link))
+    for draw in (plots.goodput, plots.queues, plots.congestion_window, plots.drops):
+        axes = draw(result)
+        (shade,) = axes.collections
+        boxes = [path.get_extents() for path in shade.get_paths()]
+        assert [box.x0 for box in boxes] == pytest.approx([1, 1.5])
+        assert [box.x1 for box in boxes] == pytest.approx([1.2, 1.6])
+        assert axes.get_legend_handles_labels()[1][-1] == "outage of return"
+        assert shade.get_zorder() < min(line.get_zorder() for line in axes.lines)
+    # The scales are those of the lines.
+    assert plots.queues(result).get_ylim()[1] > 1.05
+    assert run_report(result).count("outage of return") == 6
+
+
 def test_without_time_series_the_report_says_so() -> None:
     result = simulate(with_changes(sample_interval=None))
     text = run_report(result)

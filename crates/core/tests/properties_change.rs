@@ -10,15 +10,18 @@ use bentpipe_core::graph::{Egress, Graph};
 use bentpipe_core::link::{
     Change, Channel, ChannelState, CoDel, CoDelConfig, Counters, Direction, DirectionConfig,
     DropAtDequeue, DropAtEnqueue, DropTail, ErrorRates, FqCoDel, FqCoDelConfig, Framing, Limit,
-    PerFlow, Queue, Ratio, Red, RedConfig, SelectiveDrop, Unit,
+    PerFlow, Queue, Ratio, Red, SelectiveDrop,
 };
 use bentpipe_core::packet::{FlowId, Packet, PacketId};
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::{DropCause, NodeId};
-use bentpipe_core::units::{BitRate, Bits, Probability};
+use bentpipe_core::units::{BitRate, Probability};
 use proptest::prelude::*;
+use queues::red;
+
+mod queues;
 
 proptest! {
     #![proptest_config(configured())]
@@ -532,18 +535,6 @@ fn limits() -> impl Strategy<Value = Limit> {
 fn queues() -> impl Strategy<Value = Queue> {
     let (target, interval) = (Duration::from_millis(5), Duration::from_millis(100));
     let limit = Limit::Packets(30);
-    let red = RedConfig {
-        limit,
-        unit: Unit::Packets,
-        min_threshold: 5,
-        max_threshold: 15,
-        max_probability: Probability::new(0.1).expect("a probability"),
-        weight: Probability::new(0.1).expect("a probability"),
-        gentle: true,
-        ecn: true,
-        mean_packet_bytes: 1_000,
-        mean_frame: Bits(8 * 1_000),
-    };
     let ratio = |value| Ratio::new(value).expect("in range");
     let at_enqueue = Queue::DropAtEnqueue;
     let at_dequeue = |discipline| Queue::DropAtDequeue(Box::new(discipline));
@@ -551,7 +542,7 @@ fn queues() -> impl Strategy<Value = Queue> {
     prop_oneof![
         limits().prop_map(drop_tail),
         delays().prop_map(Limit::Time).prop_map(drop_tail),
-        Just(at_enqueue(DropAtEnqueue::Red(Red::new(red, Rng::stream(1, "red"))))),
+        Just(at_enqueue(DropAtEnqueue::Red(Red::new(red(limit), Rng::stream(1, "red"))))),
         Just(at_enqueue(DropAtEnqueue::PerFlow(PerFlow::new(limit, Limit::Packets(8))))),
         Just(at_enqueue(DropAtEnqueue::SelectiveDrop(SelectiveDrop::new(
             limit,

@@ -5,15 +5,18 @@ use bentpipe_core::graph::Graph;
 use bentpipe_core::link::{
     Channel, CoDel, CoDelConfig, Counters, Direction, DirectionConfig, DropAtDequeue,
     DropAtEnqueue, DropTail, EarlyPacketDiscard, FqCoDel, FqCoDelConfig, Framing, Limit, PerFlow,
-    Queue, Ratio, Red, RedConfig, SelectiveDrop, StrictPriority, Unit,
+    Queue, Ratio, Red, SelectiveDrop, StrictPriority,
 };
 use bentpipe_core::packet::{FlowId, Packet, PacketId};
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::{DropCause, NodeId};
-use bentpipe_core::units::{BitRate, Bits, Probability};
+use bentpipe_core::units::BitRate;
 use proptest::prelude::*;
+use queues::red;
+
+mod queues;
 
 const NODE: NodeId = NodeId(0);
 const END: Instant = Instant::from_millis(100_000);
@@ -35,25 +38,13 @@ fn queue(number: usize) -> Queue {
     let limit = Limit::Packets(20);
     let (target, interval) = (Duration::from_millis(5), Duration::from_millis(100));
     let ratio = |value| Ratio::new(value).expect("in range");
-    let red = RedConfig {
-        limit,
-        unit: Unit::Packets,
-        min_threshold: 5,
-        max_threshold: 15,
-        max_probability: Probability::new(0.1).expect("a probability"),
-        weight: Probability::new(0.1).expect("a probability"),
-        gentle: true,
-        ecn: true,
-        mean_packet_bytes: 1_000,
-        mean_frame: Bits(8 * 1_000),
-    };
     let codel = CoDelConfig { limit, target, interval, ecn: true };
     let tail = Queue::DropAtEnqueue;
     let head = |discipline| Queue::DropAtDequeue(Box::new(discipline));
     match number {
         0 => drop_tail(Limit::Unlimited),
         1 => drop_tail(limit),
-        2 => tail(DropAtEnqueue::Red(Red::new(red, Rng::stream(1, "red")))),
+        2 => tail(DropAtEnqueue::Red(Red::new(red(limit), Rng::stream(1, "red")))),
         3 => tail(DropAtEnqueue::PerFlow(PerFlow::new(limit, Limit::Packets(8)))),
         4 => tail(DropAtEnqueue::SelectiveDrop(SelectiveDrop::new(limit, ratio(0.5), ratio(0.8)))),
         5 => tail(DropAtEnqueue::EarlyPacketDiscard(EarlyPacketDiscard::new(limit, ratio(0.5)))),
@@ -144,6 +135,28 @@ fn a_fifo_sends_in_the_order_of_arrival() {
     let out = link.out();
     let times = (0..8).map(|n| (108 + 8 * n, n)).collect::<Vec<_>>();
     assert_eq!(out, times);
+}
+
+/// Given 10 packets at 0, of which the last waits 72 ms, and other queues at 4 and 20 ms, expect nine
+/// delays: 8 to 72 ms in a FIFO, and those until 4 ms with another discipline. Percentiles are within 0.2 %.
+#[test]
+fn a_packet_that_changes_its_queue_is_counted_once() {
+    let delays = |first: Queue, [second, third]: [Queue; 2]| {
+        let mut link = Link::new(first);
+        (0..10).for_each(|serial| link.inject(ms(0), 0, serial, 1_000));
+        link.replace(ms(4), second);
+        link.replace(ms(20), third);
+        link.out();
+        let delays = link.0.engine_mut(NODE).queue_statistics(END).delays;
+        delays.map(|delay| (delay.expect("packets were sent").as_nanos() + 500_000) / 1_000_000)
+    };
+    let fifo = || drop_tail(Limit::Unlimited);
+    // The ten delays are 0, 8, 16, ..., 72: p50 is the fifth.
+    assert_eq!(delays(fifo(), [fifo(), fifo()]), [32, 72, 72]);
+    assert_eq!(delays(fifo(), [fq_codel(), fifo()]), [32, 72, 72]);
+    assert_eq!(delays(fifo(), [fq_codel(), fq_codel()]), [32, 72, 72]);
+    // Nine packets had waited 4 ms, and the first was sent at once.
+    assert_eq!(delays(fq_codel(), [fifo(), fq_codel()]), [4, 4, 4]);
 }
 
 proptest! {

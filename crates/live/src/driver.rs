@@ -195,10 +195,11 @@ impl Driver {
         self.emulator
     }
 
-    /// Prepares the calling thread for running the driver.
-    pub fn prepare_thread(&mut self) {
-        request_real_time_scheduling();
+    /// Prepares the calling thread for running the driver. Returns whether it has priority over ordinary
+    /// programs.
+    pub fn prepare_thread(&mut self) -> bool {
         self.run_delay = RunDelay::of_this_thread();
+        request_real_time_scheduling()
     }
 
     /// Runs until `until`, an interrupt or a stop. Returns false after a stop.

@@ -282,7 +282,12 @@ impl Lab {
 
     fn move_packets(&self) -> Result<(), LabError> {
         let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
-        driver.prepare_thread();
+        let has_priority = driver.prepare_thread();
+        self.checks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .windows
+            .set_priority(has_priority);
         loop {
             let until = driver.now() + REPORT_INTERVAL;
             let result = driver.run_until(until);

@@ -14,6 +14,10 @@ pub struct Lateness {
 const BUCKETS_PER_OCTAVE: u64 = 16;
 const BUCKETS: usize = 64 * BUCKETS_PER_OCTAVE as usize;
 
+/// See `sched_setattr(2)` and `setpriority(2)`.
+const NO_PRIORITY: &str =
+    " (the link has no priority over other programs: that takes CAP_SYS_NICE, which root has)";
+
 /// The limits of lateness for a valid run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -21,11 +25,13 @@ pub struct Limits {
     pub p99: Duration,
     /// Of the maximum.
     pub max: Duration,
+    /// Whether the link has priority over other programs. If not, a reason says so.
+    pub has_priority: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { p99: Duration::from_millis(1), max: Duration::from_millis(10) }
+        Self { p99: Duration::from_millis(1), max: Duration::from_millis(10), has_priority: true }
     }
 }
 
@@ -113,12 +119,12 @@ impl Limits {
             let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
             format!(
                 "packets were late by up to {:.1} ms (limit {} ms), 1 in 100 by {:.1} ms or more (limit {} ms); \
-                 to fix it: stop other programs, send less, or choose a slower link or another machine (without \
-                 root the link has no priority over other programs)",
+                 to fix it: stop other programs, send less, or choose a slower link or another machine{}",
                 ms(max),
                 ms(self.max),
                 ms(p99),
                 ms(self.p99),
+                if self.has_priority { "" } else { NO_PRIORITY },
             )
         })
     }
@@ -212,6 +218,17 @@ mod tests {
         (0..60).for_each(|_| lateness.add(micros(9_000)));
         let verdict = lateness.verdict(Limits::default()).expect("over a percent");
         assert!(verdict.contains("1 in 100 by 9.0 ms or more (limit 1 ms)"), "{verdict}");
+    }
+
+    /// Given a link with and one without priority, expect only the second to be told what gives it.
+    #[test]
+    fn a_reason_mentions_a_missing_priority() {
+        let with = Limits::default();
+        let without = Limits { has_priority: false, ..with };
+        let reason =
+            |limits: Limits| limits.reason(micros(9_000), micros(9_000)).expect("too late");
+        assert!(reason(with).ends_with("another machine"), "{}", reason(with));
+        assert_eq!(reason(without), reason(with) + NO_PRIORITY);
     }
 
     proptest! {

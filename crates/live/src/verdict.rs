@@ -257,6 +257,11 @@ pub struct Windows {
 }
 
 impl Windows {
+    /// Notes whether the link has priority over other programs.
+    pub fn set_priority(&mut self, has_priority: bool) {
+        self.limits.has_priority = has_priority;
+    }
+
     /// For a run that starts now.
     #[must_use]
     pub fn new(limits: Limits) -> Self {

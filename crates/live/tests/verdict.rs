@@ -20,7 +20,7 @@ use support::allowed;
 /// A lab with a link of 1 Gbit/s without delay, or `None` where the machine does not allow one.
 fn lab(super_packets: bool) -> Option<Lab> {
     let never = Duration::from_secs(1_000_000);
-    let limits = Limits { p99: never, max: never };
+    let limits = Limits { p99: never, max: never, ..Limits::default() };
     let plans = vec![plain_link(1_000_000_000, Duration::ZERO, 0.0)];
     allowed(Lab::up(Config { limits, super_packets, ..Config::of(plans) }))
 }

@@ -14,8 +14,9 @@ const PERIOD: Duration = Duration::from_millis(1);
 const NICE: i32 = -15;
 const SLICE: Duration = Duration::from_micros(100);
 
-/// Requests minimal timer slack and, where permitted, real-time scheduling of the calling thread.
-pub fn request_real_time_scheduling() {
+/// Requests minimal timer slack and, where permitted, real-time scheduling of the calling thread. Returns
+/// whether the thread has priority over ordinary programs.
+pub fn request_real_time_scheduling() -> bool {
     // All of these are best effort. Their effect shows in the measured lateness.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     let deadline = libc::sched_attr {
@@ -27,7 +28,8 @@ pub fn request_real_time_scheduling() {
         sched_period: PERIOD.as_nanos(),
         ..sched_other()
     };
-    if !set(&deadline) {
+    let is_deadline = set(&deadline);
+    if !is_deadline {
         // Since Linux 6.12 a thread that wakes up preempts one with a longer slice at once (EEVDF,
         // PREEMPT_SHORT). Otherwise it waits for the end of that slice, some milliseconds, whatever
         // its nice value. Older kernels ignore the slice. An unprivileged user gets the short slice
@@ -40,6 +42,7 @@ pub fn request_real_time_scheduling() {
             ..sched_other()
         });
     }
+    is_deadline || rustix::process::getpriority_process(None).is_ok_and(|nice| nice < 0)
 }
 
 /// The attributes of SCHED_OTHER.

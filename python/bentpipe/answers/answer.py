@@ -54,20 +54,23 @@ class Effect:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Values over a common x axis (``lines``), or one value a name (``bars``).
+    """Values over a common x axis (``lines``, ``panels``), or one value a name (``bars``).
 
-    ``series`` has the estimates of each label, one an element of ``x``. ``marks`` are vertical
-    lines at positions of x, with a text each. ``scale`` is that of x.
+    ``series`` has the estimates of each label, one an element of ``x``. ``panels`` draws each
+    series on a panel of its own, above each other, with its label on the y axis. ``marks`` are
+    vertical lines at positions of x, with a text each. ``scale`` is that of x, and ``x_units`` are
+    further units of x: a label, and how much of the unit 1 of x is.
     """
 
     title: str
     x_label: str
-    y_label: str
+    y_label: str = ""
     x: Sequence[float] | Sequence[str]
     series: Mapping[str, Sequence[Estimate]]
     marks: Sequence[tuple[float, str]] = ()
-    kind: Literal["lines", "bars"] = "lines"
+    kind: Literal["lines", "panels", "bars"] = "lines"
     scale: Literal["linear", "log"] = "linear"
+    x_units: Sequence[tuple[str, float]] = ()
     markers: bool = True
 
 

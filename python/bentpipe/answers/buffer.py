@@ -78,9 +78,19 @@ class _Facts(NamedTuple):
     direction: DirectionName
     flows: int
     wire: DirectionPlan
+    bdp_bytes: float
     rows: Sequence[Row]
     knee: Row
     effects: Sequence[Effect]
+
+    @property
+    def rate_bps(self) -> int:
+        """The rate of the link."""
+        return peak_bps(self.wire["rate_bps"])
+
+    def send_time_ns(self, row: Row) -> float | None:
+        """Return how long the link takes to send a full queue."""
+        return None if row.limit_bytes is None else row.limit_bytes * 8e9 / self.rate_bps
 
     @property
     def sized(self) -> list[Row]:
@@ -116,8 +126,9 @@ def buffer(
     sizes: dict[str, int] = {}
     factors: dict[str, float] = {}
     changes: dict[str, tuple[str, ...]] = {}
+    bdp_bytes = _bdp_bytes(base, wire)
     for factor in BUFFERS_BDP:
-        size = max(round(factor * _bdp_bytes(base, wire)), _MIN_LIMIT_BYTES)
+        size = max(round(factor * bdp_bytes), _MIN_LIMIT_BYTES)
         label = f"{factor:g} BDP"
         sizes[label], factors[label] = size, factor
         changes[label] = (_drop_tail(direction, size),)
@@ -139,7 +150,8 @@ def buffer(
         )
         for name, figures in experiment.run(assumed, read).items()
     ]
-    return _answer(_Facts(Link(link, settings), direction, flows, wire, found, knee, effects))
+    about = Link(link, settings)
+    return _answer(_Facts(about, direction, flows, wire, bdp_bytes, found, knee, effects))
 
 
 def _traffic(
@@ -233,13 +245,11 @@ def _drop_tail(direction: DirectionName, size: int) -> str:
 
 
 def _answer(facts: _Facts) -> Answer:
-    knee, wire = facts.knee, facts.wire
-    rate_bps = peak_bps(wire["rate_bps"])
+    knee, rate_bps = facts.knee, facts.rate_bps
     goodput, wait_ns = knee.of("goodput_bps"), knee.of("queue_delay_p99_ns")
     size = knee.limit_bytes or 0
     lines = [
-        f"Queue: {format_size(size)} = {knee.label} = {format_duration(size * 8e9 / rate_bps)} "
-        "at the link rate, drop-tail",
+        f"Queue: {_size_text(facts)} at the link rate, drop-tail",
         f"Goodput of {facts.flows} transfers together: {rate_text(goodput)}, "
         f"{percent_of(goodput.mean, rate_bps)} of the link rate",
         f"Packets of a call wait at most {time_text(wait_ns)} in the queue (99 % of them)",
@@ -265,11 +275,11 @@ def _answer(facts: _Facts) -> Answer:
             f"{settings_text([*facts.link.settings, limit])} -- curl -o page http://world/bytes/10000000"
         ],
         figures={
-            "knee": {"limit_bytes": size, "bdp": knee.bdp, **_means(knee)},
-            "queues": [{"queue": row.label, **_means(row)} for row in facts.rows],
+            "knee": _figures(facts, knee),
+            "queues": [{"queue": row.label, **_figures(facts, row)} for row in facts.rows],
         },
         tables=[_table(facts)],
-        charts=_charts(facts),
+        charts=[_chart(facts)],
         parameters={
             "link": facts.link.name,
             "set": list(facts.link.settings),
@@ -279,8 +289,20 @@ def _answer(facts: _Facts) -> Answer:
     )
 
 
-def _means(row: Row) -> dict[str, Estimate]:
-    return {figure: row.of(figure) for figure in row.figures}
+def _size_text(facts: _Facts) -> str:
+    knee = facts.knee
+    send_time = format_duration(facts.send_time_ns(knee) or 0)
+    return f"{format_size(knee.limit_bytes or 0)} = {knee.label} = {send_time}"
+
+
+def _figures(facts: _Facts, row: Row) -> dict[str, float | Estimate | None]:
+    """Return the limit of a queue in three units, and the means of its runs."""
+    return {
+        "limit_bytes": row.limit_bytes,
+        "limit_ns": facts.send_time_ns(row),
+        "bdp": None if row.limit_bytes is None else row.bdp,
+        **{figure: row.of(figure) for figure in row.figures},
+    }
 
 
 def _reason(facts: _Facts) -> str:
@@ -329,24 +351,30 @@ def _table(facts: _Facts) -> DataTable:
     return DataTable(title="Each queue; the knee is emphasized", columns=columns, rows=rows)
 
 
-def _charts(facts: _Facts) -> list[Chart]:
-    waited = "Queue delay that 99 % of a call's packets stay below"
-    drawn = (
-        ("Goodput of all transfers", "Goodput [Mbit/s]", "goodput_bps", 1e-6),
-        (waited, "Delay [ms]", "queue_delay_p99_ns", 1 / NS_PER_MS),
-        ("Speech quality of the call", "MOS", "call_mos", 1.0),
-        ("Fairness of the transfers", "Jain's index", "fairness", 1.0),
+def _chart(facts: _Facts) -> Chart:
+    """Draw all figures over the queue limit, in bytes, time at the link rate, and BDP."""
+    panels = (
+        ("Goodput\n[Mbit/s]", "goodput_bps", 1e-6),
+        ("Queue delay\np99 [ms]", "queue_delay_p99_ns", 1 / NS_PER_MS),
+        ("Call loss\n[%]", "call_loss_percent", 1.0),
+        ("Fairness\n[Jain's index]", "fairness", 1.0),
+        ("Speech quality\n[MOS]", "call_mos", 1.0),
     )
-    x = [row.bdp for row in facts.sized]
-    return [
-        Chart(
-            title=title,
-            x_label="Queue limit [bandwidth-delay products]",
-            y_label=label,
-            x=x,
-            series={label: [row.of(figure).times(factor) for row in facts.sized]},
-            marks=[(facts.knee.bdp, "knee")],
-            scale="log",
-        )
-        for title, label, figure, factor in drawn
-    ]
+    knee = facts.knee
+    return Chart(
+        title="Each figure over the queue limit, in three units; delay and loss are of the call's "
+        "packets",
+        x_label="Queue limit [kB]",
+        x=[(row.limit_bytes or 0) / 1e3 for row in facts.sized],
+        x_units=[
+            ("at the link rate [ms]", 8e6 / facts.rate_bps),
+            ("in bandwidth-delay products", 1e3 / facts.bdp_bytes),
+        ],
+        series={
+            label: [row.of(figure).times(factor) for row in facts.sized]
+            for label, figure, factor in panels
+        },
+        marks=[((knee.limit_bytes or 0) / 1e3, f"knee: {_size_text(facts)}")],
+        kind="panels",
+        scale="log",
+    )

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,7 +16,7 @@ from bentpipe import cli, lab, plan
 from bentpipe.cli.exits import ProgramCommand
 from bentpipe.cli.lab_play import EventFile, play_events
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.link_status import summary_lines, window_lines
+from bentpipe.cli.link_status import state_lines, summary_lines, window_lines
 from bentpipe.cli.options import (
     AsJson,
     Gateways,
@@ -109,27 +110,50 @@ def up(
     note(f"lab {name} is up, kept by process {process.pid}; its hosts are {listed}")
 
 
-@lab_app.command(epilog=examples_text("bentpipe lab down sat"))
-def down(name: Name) -> None:
-    """End a lab and all programs in it. Prints what its link carried."""
-    with sockets.connect(name) as connection:
-        daemon = _pidfd_of(connection)
-        try:
-            status, _ = sockets.ask(connection, {"do": "down"})
-        except sockets.LabEndedError:
-            # Another client ended it meanwhile.
-            _wait_for_end(daemon)
-            return
-        except MachineError as error:
-            if daemon is None:
-                raise
-            _kill(daemon)
-            # Removes its socket, unless another lab has taken the name.
-            sockets.names()
-            raise MachineError(f"{error}; it was killed") from None
+@lab_app.command(epilog=examples_text("bentpipe lab down sat", "bentpipe lab down sat rain"))
+def down(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help="The names of the labs.",
+            show_default=False,
+            autocompletion=_complete_names,
+        ),
+    ],
+) -> None:
+    """End labs and all programs in them. Prints what their links carried."""
+    # None is ended if one does not exist.
+    for name in names:
+        with sockets.connect(name):
+            pass
+    labs = list(dict.fromkeys(names))
+    for name in labs:
+        with sockets.connect(name) as connection:
+            report = _end(connection)
+        for line in [] if report is None else summary_lines(report):
+            note(f"{name}: {line}" if labs[1:] else line)
+
+
+def _end(connection: socket.socket) -> Mapping[str, Any] | None:
+    """End a lab; return its last report, None if another client ended it."""
+    daemon = _pidfd_of(connection)
+    try:
+        status, _ = sockets.ask(connection, {"do": "down"})
+    except sockets.LabEndedError:
+        # Another client ended it meanwhile.
         _wait_for_end(daemon)
-    for line in summary_lines(status["report"]):
-        note(line)
+        return None
+    except MachineError as error:
+        if daemon is None:
+            raise
+        _kill(daemon)
+        # Removes its socket, unless another lab has taken the name.
+        sockets.names()
+        raise MachineError(f"{error}; it was killed") from None
+    _wait_for_end(daemon)
+    report: Mapping[str, Any] = status["report"]
+    return report
 
 
 @lab_app.command("list", epilog=examples_text("bentpipe lab list", "bentpipe lab list --json"))
@@ -159,7 +183,7 @@ def status(
         bool, typer.Option("--watch", help="Update the status until the lab ends, or Ctrl-C.")
     ] = False,
 ) -> None:
-    """Print the status of a lab: traffic, changes and lateness."""
+    """Print the status of a lab: rate and delay, changes, traffic and lateness."""
     if watch:
         if as_json:
             raise UsageError("--json: not with --watch; call lab status --json repeatedly")
@@ -172,9 +196,8 @@ def status(
     print(f"{name}: {' '.join(found['links'])}")
     for change in found["changes"]:
         print(f"{change['at_ns'] / 1e9:.1f} s: {' '.join(change['settings'])}")
-    for direction, counters in found["report"]["directions"].items():
-        print(f"{direction}: {counters['queue_packets']:,} packets in the queue")
-    print("\n".join([*summary_lines(found["report"]), *window_lines(found["report"])]))
+    report = found["report"]
+    print("\n".join([*state_lines(found), *summary_lines(report), *window_lines(report)]))
 
 
 @lab_app.command(

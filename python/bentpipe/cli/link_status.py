@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from bentpipe.lab.rates import DeliveredRates
 from bentpipe.results.verdict import invalid_message
-from bentpipe.units import format_size
+from bentpipe.units import format_duration, format_rate, format_size
 
 Report = Mapping[str, Any]
 
@@ -27,6 +27,19 @@ def summary_lines(report: Report) -> list[str]:
     )
     if (message := invalid_message(report)) is not None:
         lines.append(f"INVALID: {message}")
+    return lines
+
+
+def state_lines(status: Mapping[str, Any]) -> list[str]:
+    """Return the present rate, delay and queue of each direction of a lab."""
+    lines = []
+    for name, state in status["link"].items():
+        rate = "outage" if state["outage"] else format_rate(state["rate_bps"])
+        packets = status["report"]["directions"][name]["queue_packets"]
+        lines.append(
+            f"{name} now: {rate}, {format_duration(state['delay_ns'])}; "
+            f"{packets:,} packets in the queue"
+        )
     return lines
 
 

@@ -40,7 +40,7 @@ _DEPTH_MAX: Final = 16
 # The manifest of a run with 10,000 terminals has some 20 MB.
 _MANIFEST_BYTES_MAX: Final = 256_000_000
 # Pages that are followed by many browsers share one search.
-_SEARCH_EVERY_S: Final = 1.0
+_SEARCH_INTERVAL_S: Final = 1.0
 _PARQUET: Final = ".parquet"
 
 
@@ -82,7 +82,7 @@ class Catalog:
         """Return all results, sorted by path; at most a second old."""
         with self._lock:
             now_s = time.monotonic()
-            if self._searched_s is None or now_s - self._searched_s > _SEARCH_EVERY_S:
+            if self._searched_s is None or now_s - self._searched_s > _SEARCH_INTERVAL_S:
                 self._entries = self._search()
                 self._searched_s = time.monotonic()
             return list(self._entries)

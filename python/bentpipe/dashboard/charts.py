@@ -10,6 +10,7 @@ import numpy as np
 
 from bentpipe.results import series
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
+from bentpipe.results.outages import outages
 from bentpipe.results.series import Series
 
 if TYPE_CHECKING:
@@ -120,6 +121,11 @@ def chart_data(
         "end_s": end_s,
         "lines": [],
         "bands": [],
+        "outages": [
+            {"name": each.name, "intervals": shown.round(_TIME_DECIMALS).tolist()}
+            for each in outages(result)
+            if (shown := each.visible(start, stop, INTERVALS)).size
+        ],
     }
     if len(lines) <= MAX_SINGLE_FLOWS:
         data["lines"] = [_line(each, start, stop) for each in lines]

@@ -25,14 +25,14 @@ from bentpipe.sweeps.progress import Progress, ProgressReader
 
 Event = tuple[str, Mapping[str, Any]]
 
-_EVERY_S: Final = 0.5
+_POLL_INTERVAL_S: Final = 0.5
 # The server must end within this time after Ctrl-C.
-_STEP_S: Final = 0.1
+_STOP_CHECK_INTERVAL_S: Final = 0.1
 # A proxy or a browser may close a connection that is silent for longer.
-_SILENCE_MAX_S: Final = 15.0
+_KEEP_ALIVE_INTERVAL_S: Final = 15.0
 _STREAMS_MAX: Final = 64
 _CHANGES_SHOWN: Final = 20
-_RATE_OVER_S: Final = 10.0
+_RATE_WINDOW_S: Final = 10.0
 
 
 class Streams:
@@ -60,26 +60,26 @@ class Streams:
     async def _events(self, next_event: Callable[[], Event | None]) -> AsyncIterator[str]:
         self._open += 1
         last: Event | None = None
-        spoken_s = time.monotonic()
+        sent_s = time.monotonic()
         try:
             while not self._stopping():
                 event = await run_in_threadpool(next_event)
                 if event is not None and event != last:
-                    last, spoken_s = event, time.monotonic()
+                    last, sent_s = event, time.monotonic()
                     yield f"event: {event[0]}\ndata: {json.dumps(event[1])}\n\n"
                     if event[0] == "ended":
                         return
-                elif time.monotonic() - spoken_s > _SILENCE_MAX_S:
-                    spoken_s = time.monotonic()
-                    yield ": nothing new\n\n"
+                elif time.monotonic() - sent_s > _KEEP_ALIVE_INTERVAL_S:
+                    sent_s = time.monotonic()
+                    yield ": keep-alive\n\n"
                 await self._wait()
         finally:
             self._open -= 1
 
     async def _wait(self) -> None:
-        until_s = time.monotonic() + _EVERY_S
+        until_s = time.monotonic() + _POLL_INTERVAL_S
         while time.monotonic() < until_s and not self._stopping():
-            await asyncio.sleep(_STEP_S)
+            await asyncio.sleep(_STOP_CHECK_INTERVAL_S)
 
 
 def lab_names() -> list[str]:
@@ -133,7 +133,7 @@ class SweepEvents:
             return "ended", {}
         now_s = time.monotonic()
         self._history.append((now_s, found.ended))
-        while now_s - self._history[0][0] > _RATE_OVER_S:
+        while now_s - self._history[0][0] > _RATE_WINDOW_S:
             self._history.popleft()
         return "progress", progress_data(found, self._history)
 

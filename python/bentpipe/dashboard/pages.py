@@ -17,8 +17,9 @@ from bentpipe.dashboard.live import lab_sample
 from bentpipe.dashboard.sweeps import axes_of, metrics_of, parts_of
 from bentpipe.report.html import environment
 from bentpipe.report.run import facts, headlines, notices, plan_text, run_title, scenario_text
-from bentpipe.results.figures import flow_tables, link_tables
+from bentpipe.results.figures import flow_tables
 from bentpipe.results.files import read_file, read_manifest
+from bentpipe.results.link_figures import link_tables
 from bentpipe.results.text_table import TextTable
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from bentpipe.results.files import error_text
 _BACKLOG: Final = 128
 _CONNECTIONS_MAX: Final = 256
 _HEADER_BYTES_MAX: Final = 32_768
-_END_TIMEOUT_S: Final = 2
+_SHUTDOWN_TIMEOUT_S: Final = 2
 
 
 def serve(
@@ -70,7 +70,7 @@ def serve(
                 server_header=False,
                 limit_concurrency=_CONNECTIONS_MAX,
                 h11_max_incomplete_event_size=_HEADER_BYTES_MAX,
-                timeout_graceful_shutdown=_END_TIMEOUT_S,
+                timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
             )
         )
         url = _url(host, address, bound, token)

@@ -26,6 +26,7 @@ from bentpipe.errors import BentpipeError, InternalError, MachineError, UsageErr
 from bentpipe.lab import sockets
 from bentpipe.lab.changes import link_changes, with_changes
 from bentpipe.lab.clients import Clients
+from bentpipe.lab.link_state import OutageEnds, link_state, with_outages
 from bentpipe.lab.local import LocalLab
 from bentpipe.lab.privileges import gain_privileges
 
@@ -69,6 +70,7 @@ class LabDaemon:
     _changes: list[dict[str, Any]] = field(init=False, default_factory=list)
     # Those of the hops, as changed.
     _plans: list[Mapping[str, Any]] = field(init=False)
+    _outage_ends: OutageEnds = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._plans = list(self.config.plans)
@@ -126,6 +128,8 @@ class LabDaemon:
             os._exit(0)
 
     def _status(self) -> dict[str, Any]:
+        report = self.lab.last_report()
+        names = report["directions"]
         return {
             "name": self.config.name,
             "links": list(self.config.links),
@@ -133,7 +137,8 @@ class LabDaemon:
             "started_unix_s": self._started_unix_s,
             "changes": self._changes,
             "failure": self.lab.failure,
-            "report": self.lab.last_report(),
+            "link": link_state(self._plans, self._outage_ends, names, report["at_ns"]),
+            "report": report,
         }
 
     def _set(self, settings: object, *, check: bool = False) -> dict[str, Any]:
@@ -146,6 +151,7 @@ class LabDaemon:
             return {"settings": settings}
         at_ns = self.lab.apply(changes)
         self._plans = with_changes(self._plans, changes)
+        self._outage_ends = with_outages(self._outage_ends, changes, at_ns)
         change = {"at_ns": at_ns, "settings": settings}
         self._changes = [*self._changes[-_CHANGES_MAX + 1 :], change]
         return change

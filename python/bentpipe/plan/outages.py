@@ -15,8 +15,8 @@ from bentpipe.scenario.link import (
 )
 from bentpipe.units import format_duration, value_of
 
-# As many as `series` allows in all.
-_MAX_STEPS: Final = 1_000_000
+# Of all directions: each terminal's return has its own steps. So many make a plan of some 25 MB.
+PLAN_STEPS_MAX: Final = 1_000_000
 
 
 def repeated_steps(
@@ -29,11 +29,11 @@ def repeated_steps(
     """
     every_ns = value_of(series.every)
     count = -(-stop_ns // every_ns)
-    if count > _MAX_STEPS:
+    if count > PLAN_STEPS_MAX:
         raise PlanningError(
             (*path, "every"),
             f'read "{series.every}"; makes {count} steps until the end of the run; at most '
-            f"{_MAX_STEPS} are allowed",
+            f"{PLAN_STEPS_MAX} are allowed",
         )
     values = cycle(value_of(value) for value in series.values)
     return [(number * every_ns, next(values)) for number in range(count)]
@@ -72,11 +72,11 @@ def _periodic(outage: Outage, path: FieldPath, stop_ns: int) -> list[tuple[int, 
         )
     first_ns = every_ns if outage.first is None else value_of(outage.first)
     starts = range(first_ns, stop_ns, every_ns)
-    if 2 * len(starts) > _MAX_STEPS:
+    if 2 * len(starts) > PLAN_STEPS_MAX:
         raise PlanningError(
             (*path, "every"),
             f'read "{outage.every}"; makes {len(starts)} outages until the end of the run; at '
-            f"most {_MAX_STEPS // 2} are allowed",
+            f"most {PLAN_STEPS_MAX // 2} are allowed",
         )
     return [(start_ns, start_ns + length_ns) for start_ns in starts]
 

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from bentpipe.plan.errors import PlanningError
-from bentpipe.plan.outages import interrupted_steps, outages, repeated_steps
+from bentpipe.plan.outages import (
+    PLAN_STEPS_MAX,
+    interrupted_steps,
+    outages,
+    repeated_steps,
+)
 from bentpipe.plan.series_files import (
     SeriesError,
     delay_steps,
@@ -38,8 +43,6 @@ from bentpipe.scenario.link import (
 from bentpipe.scenario.percent import share_of
 from bentpipe.units import value_of
 
-# Each terminal's return has its own steps; the plan has some 25 MB.
-_MAX_STEPS_OF_ALL: Final = 1_000_000
 # Each change takes two random draws; together some ten seconds.
 _MAX_STATE_CHANGES: Final = 10**8
 
@@ -185,11 +188,11 @@ def refuse_many_steps(direction: WirePlan, copies: int, path: FieldPath) -> None
     if channel["kind"] == "error_series":
         steps += len(channel["steps"])
     steps *= copies
-    if steps > _MAX_STEPS_OF_ALL:
+    if steps > PLAN_STEPS_MAX:
         raise PlanningError(
             path,
             f"has {steps} steps of rate, delay and errors in all terminals; at most "
-            f"{_MAX_STEPS_OF_ALL} are allowed",
+            f"{PLAN_STEPS_MAX} are allowed",
         )
 
 

@@ -4,7 +4,7 @@ Each function draws one quantity on ``ax``, or on the axes of a new figure, and 
 ``plots.queues(result).figure.savefig("queues.svg")``. Long series are thinned to the extremes of
 each interval, so that peaks remain visible. More than twelve flows are drawn by entry of
 ``traffic``, and the returns of more than eleven terminals together: their median and the range from
-the 5th to the 95th percentile. A line begins with its flow and ends with it.
+the 5th to the 95th percentile. A line begins with its flow and ends with it. Outages are shaded.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bentpipe.errors import UsageError
-from bentpipe.report.style import PALETTE, add_legend, from_zero, log_axis, new_figure
+from bentpipe.report.style import MUTED, PALETTE, add_legend, from_zero, log_axis, new_figure
 from bentpipe.results import series
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.metrics import exchange_times_ns
+from bentpipe.results.outages import outages
 from bentpipe.results.series import Series, drop_causes, entries_by_name, flow_names, thinned
 from bentpipe.units import NS_PER_S
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # Beyond this ratio of exchange times, a linear scale hides the short ones.
 _WIDE_SPREAD: Final = 20
 _HEIGHT_IN: Final = 2.7
+# Of outages of both directions or the first, and of the second.
+_SHADES: Final = (MUTED, PALETTE[5])
 
 
 def has_exchanges(result: Result) -> bool:
@@ -48,7 +51,7 @@ def congestion_window(result: Result, *, ax: Axes | None = None) -> Axes:
     Raises:
         UsageError: the run was not sampled.
     """
-    return _draw(ax, series.congestion_windows(result), "Congestion window [kB]")
+    return _draw(ax, result, series.congestion_windows(result), "Congestion window [kB]")
 
 
 def in_flight(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -57,7 +60,7 @@ def in_flight(result: Result, *, ax: Axes | None = None) -> Axes:
     Raises:
         UsageError: the run was not sampled.
     """
-    return _draw(ax, series.in_flight(result), "In flight [kB]")
+    return _draw(ax, result, series.in_flight(result), "In flight [kB]")
 
 
 def smoothed_rtt(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -66,7 +69,7 @@ def smoothed_rtt(result: Result, *, ax: Axes | None = None) -> Axes:
     Raises:
         UsageError: the run was not sampled.
     """
-    return _draw(ax, series.smoothed_rtts(result), "Smoothed RTT [ms]")
+    return _draw(ax, result, series.smoothed_rtts(result), "Smoothed RTT [ms]")
 
 
 def goodput(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -75,7 +78,7 @@ def goodput(result: Result, *, ax: Axes | None = None) -> Axes:
     Raises:
         UsageError: the run was not sampled.
     """
-    return _draw(ax, series.goodputs(result), "Goodput [Mbit/s]", steps=True)
+    return _draw(ax, result, series.goodputs(result), "Goodput [Mbit/s]", steps=True)
 
 
 def queues(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -84,7 +87,7 @@ def queues(result: Result, *, ax: Axes | None = None) -> Axes:
     Raises:
         UsageError: the run was not sampled.
     """
-    return _draw(ax, series.queues(result), "Queue [kB]")
+    return _draw(ax, result, series.queues(result), "Queue [kB]")
 
 
 def drops(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -95,7 +98,7 @@ def drops(result: Result, *, ax: Axes | None = None) -> Axes:
     Raises:
         UsageError: the run was not sampled.
     """
-    return _draw(ax, series.drops(result), "Dropped [packets]", steps=True)
+    return _draw(ax, result, series.drops(result), "Dropped [packets]", steps=True)
 
 
 def exchange_times(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -142,7 +145,9 @@ def _new_axes() -> Axes:
     return axes
 
 
-def _draw(ax: Axes | None, lines: Sequence[Series], label: str, *, steps: bool = False) -> Axes:
+def _draw(
+    ax: Axes | None, result: Result, lines: Sequence[Series], label: str, *, steps: bool = False
+) -> Axes:
     """Draw lines over time on ``ax``, or on new axes; ``label`` names the quantity and unit."""
     axes = _new_axes() if ax is None else ax
     # A flow may be shorter than the interval of the samples.
@@ -165,11 +170,33 @@ def _draw(ax: Axes | None, lines: Sequence[Series], label: str, *, steps: bool =
     # All plots of a run begin at its start, so that they can be compared.
     axes.margins(x=0)
     axes.set_xlim(left=0)
+    _shade_outages(axes, result)
     axes.set_xlabel("Time [s]")
     axes.set_ylabel(label)
     if lines:
         add_legend(axes)
     return axes
+
+
+def _shade_outages(axes: Axes, result: Result) -> None:
+    """Shade the outages in the time that is drawn, below the lines."""
+    first_s, last_s = axes.get_xlim()
+    for each, colour in zip(outages(result), _SHADES, strict=False):
+        intervals = each.visible(first_s, last_s, series.INTERVALS)
+        if intervals.size:
+            axes.broken_barh(
+                [(start, end - start) for start, end in intervals],
+                (0, 1),
+                transform=axes.get_xaxis_transform(),
+                label=each.name,
+                facecolor=colour,
+                # An outage shorter than a pixel stays visible.
+                edgecolor=colour,
+                linewidth=1,
+                alpha=0.3,
+                zorder=0.5,
+            )
+    axes.set_xlim(first_s, last_s)
 
 
 def _line(i: int) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from bentpipe.report.html import environment
 from bentpipe.report.style import figure_of
 from bentpipe.results import series
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.figures import attribution_table, flow_tables, link_tables
+from bentpipe.results.figures import attribution_table, flow_tables
 from bentpipe.results.folder import write_text
+from bentpipe.results.link_figures import link_tables
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, jain
 from bentpipe.results.text_table import TextTable, percent
 from bentpipe.results.thresholds import check_thresholds, threshold_table

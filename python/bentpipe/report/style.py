@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import ScaledTranslation
 
 INK: Final = "#1d242c"
 MUTED: Final = "#5d6873"
@@ -92,6 +93,22 @@ def log_axis(axis: XAxis | YAxis, *, base: int = 10) -> None:
     axis.set_major_locator(LogLocator(base=base, subs=subs, numticks=20))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def add_unit(axes: Axes, label: str, factor: float, *, below_in: float) -> None:
+    """Add a second scale of x, ``below_in`` inches below the first: ``factor`` times its values."""
+    transform = axes.transAxes + ScaledTranslation(0, -below_in, figure_of(axes).dpi_scale_trans)
+    with mpl.rc_context(STYLE):
+        scale = axes.secondary_xaxis(
+            0,
+            functions=(lambda x: np.multiply(x, factor), lambda x: np.divide(x, factor)),
+            transform=transform,
+        )
+        scale.set_xlabel(label)
+        if axes.get_xscale() == "log":
+            low, high = axes.get_xlim()
+            scale.set_xlim(factor * low, factor * high)
+            log_axis(scale.xaxis)
 
 
 def add_legend(axes: Axes) -> None:

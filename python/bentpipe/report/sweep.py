@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.report.terminal import Fitted
-from bentpipe.results.text_table import TextTable
+from bentpipe.results.text_table import TextTable, percent
 from bentpipe.sweeps.frames import text_of
 from bentpipe.text import counted
 from bentpipe.units import format_duration, format_rate
@@ -22,16 +22,12 @@ _MAX_CELLS: Final = 50
 _UNITS: Final = ("_bps", "_ns", "_bytes")
 
 
-def _percent(value: float) -> str:
-    return f"{value:.3g} %"
-
-
 # The metrics of the table, each with its heading; one without values is left out.
 _SHOWN: Final[Mapping[str, tuple[str, str, Callable[[float], str]]]] = {
     "goodput_bps": ("goodput", "of a flow", format_rate),
-    "forward_utilization_percent": ("utilization", "forward", _percent),
-    "loss_percent": ("loss", "of datagrams", _percent),
-    "retransmitted_percent": ("retransmitted", "of segments", _percent),
+    "forward_utilization_percent": ("utilization", "forward", percent),
+    "loss_percent": ("loss", "of datagrams", percent),
+    "retransmitted_percent": ("retransmitted", "of segments", percent),
     "completion_time_ns": ("completion", "of a flow", format_duration),
 }
 _WITH_INTERVAL: Final = "goodput_bps"

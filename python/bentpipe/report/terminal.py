@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.figures import attribution_table, flow_tables, link_tables
+from bentpipe.results.figures import attribution_table, flow_tables
+from bentpipe.results.link_figures import link_tables
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, exchange_times_ns, jain
 from bentpipe.results.result import Result
 from bentpipe.results.text_table import TextTable
@@ -22,8 +23,6 @@ from bentpipe.results.thresholds import check_thresholds, threshold_table
 from bentpipe.scenario.presets import Preset
 from bentpipe.units import format_duration, format_rate
 
-# More rows do not fit on a screen; --json and --out have every direction.
-_MAX_ROWS: Final = 24
 # Between two columns.
 _GAP: Final = 2
 # Longer names and headings are folded.
@@ -51,7 +50,6 @@ def show(*renderables: RenderableType) -> None:
 def run_tables(result: Result) -> list[RenderableType]:
     """Return the tables of flows and directions of a run, and a line on the run itself."""
     flows = result.tables["flows"].height
-    goodputs = result.goodput_bps
     manifest = result.manifest
     head = (
         f"{manifest['scenario'].get('name') or 'Scenario'}: seed {manifest['seed']}, "
@@ -61,19 +59,19 @@ def run_tables(result: Result) -> list[RenderableType]:
     tables += [Fitted(table) for table in flow_tables(result)]
     if flows > MAX_SINGLE_FLOWS:
         tables.append(f"All {flows:,} flows: --json, or flows.parquet in the folder of --out")
-    for direction, group in list(competing_flows(result).items())[:_MAX_ROWS]:
-        tables.append(
-            f"{direction}: {len(group)} bulk flows, aggregate goodput "
-            f"{format_rate(aggregate_goodput_bps(result, group))}, "
-            f"fairness (Jain) {jain(goodputs[group]):.3f}"
-        )
+    tables += _competing(result)
     with_exchanges = result.tables["exchanges"]["flow"].n_unique()
     if with_exchanges > 1:
         tables.append(_all_exchanges(result, with_exchanges))
     attribution = attribution_table(result)
     if attribution is not None:
         tables.append(Fitted(attribution))
-    tables += [Fitted(table) for table in link_tables(result, _MAX_ROWS)]
+    tables += [Fitted(table) for table in link_tables(result, MAX_SINGLE_FLOWS)]
+    directions = result.tables["directions"].height
+    if directions > MAX_SINGLE_FLOWS:
+        tables.append(
+            f"All {directions:,} directions: --json, or directions.parquet in the folder of --out"
+        )
     # Those of a run that did not complete are not known.
     checks = check_thresholds(result) if result.state == "completed" else []
     if checks:
@@ -95,6 +93,26 @@ def _real_time(result: Result) -> list[str]:
     if result.invalid is not None:
         lines.append(f"INVALID: {result.invalid}")
     return lines
+
+
+def _competing(result: Result) -> list[str]:
+    """Return goodput and fairness of the bulk flows that share a direction; of many, medians."""
+    goodputs = result.goodput_bps
+    shared = list(competing_flows(result).items())
+    rates = [aggregate_goodput_bps(result, group) for _, group in shared]
+    fairness = [jain(goodputs[group]) for _, group in shared]
+    if len(shared) > MAX_SINGLE_FLOWS:
+        flows = sum(len(group) for _, group in shared)
+        return [
+            f"{len(shared):,} directions with {flows:,} bulk flows that compete: aggregate goodput "
+            f"median {format_rate(float(np.median(rates)))}, smallest {format_rate(min(rates))}; "
+            f"fairness (Jain) median {np.median(fairness):.3f}, smallest {min(fairness):.3f}"
+        ]
+    return [
+        f"{direction}: {len(group)} bulk flows, aggregate goodput {format_rate(rate)}, "
+        f"fairness (Jain) {fair:.3f}"
+        for (direction, group), rate, fair in zip(shared, rates, fairness, strict=True)
+    ]
 
 
 def _all_exchanges(result: Result, flows: int) -> str:

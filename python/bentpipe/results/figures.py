@@ -1,8 +1,8 @@
-"""The tables of a run as texts, for the terminal, reports and notebooks."""
+"""The tables of the flows of a run as texts, for the terminal, reports and notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.results.attribution import PARTS
@@ -12,7 +12,7 @@ from bentpipe.results.entries import (
     TCP_KINDS,
     entry_statistics,
 )
-from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES
+from bentpipe.results.tables import LOSS_CAUSES
 from bentpipe.results.text_table import (
     TextTable,
     count,
@@ -27,8 +27,6 @@ from bentpipe.units import format_duration, format_rate, format_size
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
 
-# Shown also if they dropped nothing; other causes only if they did.
-_USUAL_CAUSES: Final = ("queue_full", "bit_error")
 _TCP_TITLE: Final = "TCP flows (goodput: application data in order, over the flow's duration)"
 _UDP_TITLE: Final = "UDP flows (sent: to the receiver, in a conference by the others)"
 _TCP_COLUMNS: Final = (
@@ -272,101 +270,6 @@ def _of(quantity: dict[str, float] | None, p: int, text: Any) -> str:
     return "-" if quantity is None else str(text(quantity[f"p{p}"]))
 
 
-def direction_table(result: Result, most: int) -> TextTable:
-    """Return the first ``most`` directions of the link."""
-    table = result.directions
-    found = [cause for cause in DROP_CAUSES if table[f"dropped_{cause}_packets"].sum() > 0]
-    causes = [cause for cause in DROP_CAUSES if cause in found or cause in _USUAL_CAUSES]
-    columns = (
-        ("direction", ""),
-        ("utilization", "busy time / run"),
-        ("loss", "of packets"),
-        *((f"dropped: {cause.replace('_', ' ')}", "packets") for cause in causes),
-        ("sent", "link bytes"),
-        ("sent", "packets"),
-        ("delivered", "packets"),
-        ("delivered", "IP bytes"),
-        ("held at the end", "packets"),
-        ("largest queue", "IP bytes"),
-        ("queue delay p50", "of packets"),
-        ("queue delay p95", "of packets"),
-        ("queue delay p99", "of packets"),
-        ("queue empty", "of time"),
-        ("queue full", "of time"),
-    )
-    rows = [
-        [
-            row["direction"],
-            f"{row['utilization']:.1%}",
-            percent(row["loss_percent"]),
-            *(count(row[f"dropped_{cause}_packets"]) for cause in causes),
-            format_size(row["sent_bytes"]),
-            count(row["sent_packets"]),
-            count(row["delivered_packets"]),
-            format_size(row["delivered_bytes"]),
-            count(row["held_packets"]),
-            format_size(row["queue_max_bytes"]),
-            *(duration(row[f"queue_delay_p{p}_ns"]) for p in (50, 95, 99)),
-            *(percent(row[f"queue_{state}_percent"]) for state in ("empty", "full")),
-        ]
-        for row in table.head(most).to_dicts()
-    ]
-    title = "Link (link bytes include framing; IP bytes do not)"
-    return TextTable(title, columns, rows, more=_more(table.height, most, "directions"))
-
-
-def processor_table(result: Result, most: int) -> TextTable:
-    """Return the first ``most`` processors of gateways."""
-    columns = (
-        ("processor", ""),
-        ("utilization", "busy time / run"),
-        ("received from its network", "packets"),
-        ("dropped of these", "packets"),
-        ("received from the link", "packets"),
-        ("dropped of these", "packets"),
-        ("held at the end", "packets"),
-    )
-    table = result.processors
-    rows = [
-        [
-            row["processor"],
-            f"{row['utilization']:.1%}",
-            count(row["received_lan_packets"]),
-            count(row["dropped_lan_packets"]),
-            count(row["received_link_packets"]),
-            count(row["dropped_link_packets"]),
-            count(row["held_packets"]),
-        ]
-        for row in table.head(most).to_dicts()
-    ]
-    title = "Gateways (a processor handles the packets of both sides, one at a time)"
-    return TextTable(title, columns, rows, more=_more(table.height, most, "processors"))
-
-
-def aggregator_table(result: Result, most: int) -> TextTable:
-    """Return the first ``most`` aggregators of gateways."""
-    columns = (
-        ("aggregator", ""),
-        ("sent", "frames"),
-        ("in frames", "packets"),
-        ("sent alone", "packets"),
-        ("hold time mean / max", "of packets that waited"),
-    )
-    functions = result.functions
-    rows = [
-        [
-            row["function"],
-            count(row["sent_frames"]),
-            count(row["packed_packets"]),
-            count(row["single_packets"]),
-            duration_pair(row["hold_time_mean_ns"], row["hold_time_max_ns"]),
-        ]
-        for row in functions[:most]
-    ]
-    title = "Aggregators (they pack the packets for the link into frames)"
-    return TextTable(title, columns, rows, more=_more(len(functions), most, "aggregators"))
-
-
 def attribution_table(result: Result) -> TextTable | None:
     """Return where the capacity went, by TCP flow; None without such flows, or with many."""
     rows = result.attribution.to_dicts()
@@ -386,14 +289,3 @@ def attribution_table(result: Result) -> TextTable | None:
     of_link = tuple((PARTS[part], "of capacity") for part in parts)
     title = "Where the capacity of the link went, in the time of each TCP flow"
     return TextTable(title, (*columns, *of_link), cells, text_columns=2)
-
-
-def link_tables(result: Result, most: int) -> Iterable[TextTable]:
-    """Return the directions, and the processors and aggregators of gateways if there are some."""
-    tables = [direction_table, processor_table, aggregator_table]
-    found = [table(result, most) for table in tables]
-    return [table for table in found if table.rows]
-
-
-def _more(total: int, most: int, noun: str) -> str:
-    return f"{total - most:,} more {noun}" if total > most else ""

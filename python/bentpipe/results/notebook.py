@@ -5,7 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from bentpipe.results.figures import direction_table, flow_tables
+from bentpipe.results.figures import flow_tables
+from bentpipe.results.link_figures import direction_table
 from bentpipe.results.text_table import TextTable
 
 if TYPE_CHECKING:

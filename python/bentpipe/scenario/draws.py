@@ -9,6 +9,9 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from bentpipe.scenario.record import Duration, PositiveDuration, PositiveSize, Record, refusal
 
+_Shape = Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
+_Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+
 
 class _Draw(Record):
     """A distribution that values are drawn from; exactly one of its fields is written."""
@@ -30,7 +33,7 @@ class ParetoSize(Record):
 
     min: PositiveSize
     """The minimum."""
-    shape: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
+    shape: _Shape
     """The shape parameter: without the upper bound, P(X > x) = ``(min / x) ** shape``."""
     max: PositiveSize
     """The maximum."""
@@ -41,7 +44,7 @@ class LognormalSize(Record):
 
     median: PositiveSize
     """The median."""
-    sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+    sigma: _Sigma
     """The standard deviation of the natural logarithm."""
     max: PositiveSize
     """The maximum; a larger draw becomes this value."""
@@ -63,7 +66,7 @@ class ParetoTime(Record):
 
     min: PositiveDuration
     """The minimum."""
-    shape: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
+    shape: _Shape
     """The shape parameter: without the upper bound, P(X > x) = ``(min / x) ** shape``."""
     max: PositiveDuration
     """The maximum."""
@@ -74,7 +77,7 @@ class LognormalTime(Record):
 
     median: PositiveDuration
     """The median."""
-    sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+    sigma: _Sigma
     """The standard deviation of the natural logarithm."""
     max: PositiveDuration
     """The maximum; a longer draw becomes this value."""

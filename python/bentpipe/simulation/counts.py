@@ -19,7 +19,7 @@ from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.results.execution import utc_now
 from bentpipe.results.thresholds import ThresholdCheck, check_thresholds
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.seeds import LARGEST_SEED, check_seed
+from bentpipe.scenario.seeds import check_seed
 from bentpipe.scenario.traffic import MAX_FLOWS, Conference
 from bentpipe.simulation.many import Job, Outcome, run_jobs
 from bentpipe.text import choice
@@ -123,7 +123,7 @@ def max_count(
         raise UsageError(f"seeds: read {seeds}; must be 1 to {MAX_SEEDS}")
     first = scenario.seed if seed is None else seed
     check_seed(first)
-    check_seed(min(first + seeds - 1, LARGEST_SEED + 1))
+    check_seed(first + seeds - 1)
     index, label = _entry(scenario, entry)
     largest = _largest(scenario, index)
     if not 1 <= bound <= largest:

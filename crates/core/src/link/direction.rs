@@ -333,7 +333,7 @@ impl Direction {
             });
             self.serving = next.is_some();
             let Some(QueuedPacket { packet, marked, enqueued_at, .. }) = next else { return };
-            self.waiting.on_dequeue(now.saturating_since(enqueued_at));
+            self.waiting.on_dequeue(enqueued_at, now);
             if marked {
                 self.count_mark(cx, &packet);
             }

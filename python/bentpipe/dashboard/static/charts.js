@@ -2,6 +2,9 @@
 
 const HEIGHT = 240;
 const COLOURS = 8;
+// Of outages of both directions or the first, and of the second.
+const SHADES = ["muted", "c5"];
+const SHADE_ALPHA = "4d";
 
 /** Return a colour of the page, which depends on light and dark. */
 export function colour(name) {
@@ -53,8 +56,9 @@ function extremes(values) {
  * `held` (each value holds until the next), `markers`, `onSelect(from, to)` after a drag and
  * `onReset()` after a double-click, `sync` (charts of one name share the pointer).
  *
- * `show(lines, range)` draws lines `{name, x, y, low?, high?, hue, dashed}`; `low` and `high` are
- * the bounds of a band around the line.
+ * `show(lines, range, outages)` draws lines `{name, x, y, low?, high?, hue, dashed}`; `low` and `high` are
+ * the bounds of a band around the line. `outages` `{name, intervals}` are shaded; the legend names
+ * them.
  */
 export class Chart {
   constructor(place, options) {
@@ -62,14 +66,16 @@ export class Chart {
     this.options = options;
     this.hidden = new Set();
     this.lines = [];
+    this.outages = [];
     this.plot = null;
     this.legend = null;
     new ResizeObserver(() => this.resize()).observe(place);
     onColours(() => this.redraw());
   }
 
-  show(lines, range) {
+  show(lines, range, outages = []) {
     this.lines = lines;
+    this.outages = outages.map((each, i) => ({ ...each, shade: SHADES[i % SHADES.length] }));
     this.range = range;
     this.redraw();
   }
@@ -176,9 +182,28 @@ export class Chart {
       hooks: {
         setCursor: [(plot) => this.showValues(plot)],
         setSelect: [(plot) => this.select(plot)],
+        drawClear: [(plot) => this.drawOutages(plot)],
         draw: [(plot) => this.drawBars(plot)],
       },
     };
+  }
+
+  /** Shade outages below the lines; one shorter than a pixel stays visible. */
+  drawOutages(plot) {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    for (const { intervals, shade } of this.outages) {
+      ctx.fillStyle = `${colour(shade)}${SHADE_ALPHA}`;
+      for (const [start, end] of intervals) {
+        const left = plot.valToPos(start, "x", true);
+        const width = Math.max(plot.valToPos(end, "x", true) - left, 2 * devicePixelRatio);
+        ctx.fillRect(left, bbox.top, width, bbox.height);
+      }
+    }
+    ctx.restore();
   }
 
   /** Draw the interval of each point as a bar where names on the axis are in no order. */
@@ -220,6 +245,7 @@ export class Chart {
     });
     const body = element("tbody");
     this.lines.forEach((line, i) => body.append(this.legendRow(line, i)));
+    this.outages.forEach((each) => body.append(outageRow(each)));
     const table = element("table", { className: "legend" }, element("thead", {}, head), body);
     table.setAttribute("aria-label", "lines of the chart");
     this.legend?.remove();
@@ -264,6 +290,13 @@ export class Chart {
       if (line) cell.textContent = at === null ? "-" : number(valueAt(line, at));
     });
   }
+}
+
+function outageRow({ name, shade }) {
+  const swatch = element("span", { className: "shade" });
+  swatch.style.background = `${colour(shade)}${SHADE_ALPHA}`;
+  const cell = element("td", { className: "text", colSpan: 4 }, swatch, name);
+  return element("tr", { className: "outage" }, cell);
 }
 
 function valueAt(line, at) {

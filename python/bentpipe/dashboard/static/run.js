@@ -18,6 +18,11 @@ function linesOf(data, letter, dashed) {
   return [...lines, ...bands].map((line) => ({ ...line, name: prefix + line.name }));
 }
 
+function outagesOf(data, letter) {
+  const prefix = letter ? `${letter}: ` : "";
+  return data.outages.map((each) => ({ ...each, name: prefix + each.name }));
+}
+
 /** Return a band with its bounds at the times of all three lines. */
 function joined({ low, middle, high }) {
   const at = (line) => [line.x, line.y];
@@ -96,7 +101,8 @@ class TimePage {
         onReset: () => this.show(0, this.end),
       });
       const lines = found.flatMap((data, i) => linesOf(data, this.sources[i][0], i > 0));
-      each.chart.show(lines, range);
+      const outages = found.flatMap((data, i) => outagesOf(data, this.sources[i][0]));
+      each.chart.show(lines, range, outages);
     } catch (error) {
       if (error.name === "AbortError") return;
       each.place.replaceChildren(

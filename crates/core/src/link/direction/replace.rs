@@ -69,10 +69,11 @@ impl Direction {
         };
         let mut queued = discipline.take_packets();
         queued.sort_by_key(|queued| queued.enqueued_at);
+        queued.iter().for_each(|queued| self.waiting.on_dequeue(queued.enqueued_at, cx.now()));
         queued.into_iter().map(|queued| queued.packet).collect()
     }
 
-    /// Passes a packet to the new queue. It was received and traced before.
+    /// Passes a packet to the new queue. It was received and traced before, and its delay was counted.
     fn readmit(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>, was_scheduled: bool) {
         if let Queue::DropAtDequeue(_) = self.queue {
             self.enqueue(cx, packet, false);
@@ -84,7 +85,7 @@ impl Direction {
         match self.admit(cx, &mut packet, size.link_bytes, start) {
             Ok(()) => {
                 if start > now {
-                    self.waiting.on_wait(now, start);
+                    self.waiting.on_scheduled(now, start);
                 }
                 let frame = Bits(size.frame_bits.into());
                 let transmission = self.transmitter.take_from(start, frame);

@@ -151,7 +151,7 @@ impl Usage {
 
     /// The idle time up to `at`, if the transmitter is idle from `free_at` on.
     fn idle_until(&self, free_at: Instant, at: Instant) -> Duration {
-        sum(self.idle, self.outages.between(free_at, at))
+        self.idle + self.outages.between(free_at, at)
     }
 
     /// The transmitter was idle from `free_at` to `at`.
@@ -286,11 +286,6 @@ impl Account {
         self.sending += sending;
         self.sent_bits += bits;
     }
-}
-
-fn sum(mut one: Duration, other: Duration) -> Duration {
-    one += other;
-    one
 }
 
 /// Calls `share` with each packet that is not a frame, and its share of time and bits of the

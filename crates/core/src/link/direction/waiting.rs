@@ -13,7 +13,8 @@ use crate::time::{Duration, Instant};
 pub struct QueueStatistics {
     /// The 50th, 95th and 99th percentile of the delays from the arrival of a packet to the start of its
     /// transmission, within 0.2 %; `None` without packets. A change of the rate does not change delays that were
-    /// scheduled; a packet that enters another queue is counted again, from then on.
+    /// scheduled. A packet that waits when another queue takes over is counted once: a FIFO has scheduled its
+    /// delay, and with another discipline it is the delay until then.
     pub delays: [Option<Duration>; 3],
     /// Time for which no packet waited.
     pub empty: Duration,
@@ -74,6 +75,8 @@ pub(super) struct Waiting {
     observed_at: Instant,
     was_nonempty: bool,
     was_full: bool,
+    /// When the last queue took over. The delays of packets that entered it then are counted.
+    replaced_at: Option<Instant>,
 }
 
 impl Default for Waiting {
@@ -86,6 +89,7 @@ impl Default for Waiting {
             observed_at: Instant::START,
             was_nonempty: false,
             was_full: false,
+            replaced_at: None,
         }
     }
 }
@@ -95,6 +99,12 @@ impl Waiting {
     #[inline]
     pub(super) fn on_wait(&mut self, now: Instant, start: Instant) {
         self.delays.add_without_extremes(start.saturating_since(now));
+        self.on_scheduled(now, start);
+    }
+
+    /// A packet waits from now until `start` in a FIFO; its delay is counted.
+    #[inline]
+    pub(super) fn on_scheduled(&mut self, now: Instant, start: Instant) {
         if now > self.nonempty_until {
             self.empty += now.saturating_since(self.nonempty_until);
         }
@@ -122,11 +132,13 @@ impl Waiting {
         self.full = Intervals { sum: full, until: now };
         (self.empty, self.nonempty_until, self.observed_at) = (empty, now, now);
         (self.was_nonempty, self.was_full) = (false, false);
+        self.replaced_at = Some(now);
     }
 
-    /// A packet of a discipline that drops at dequeue starts after this delay.
-    pub(super) fn on_dequeue(&mut self, delay: Duration) {
-        if delay > Duration::ZERO {
+    /// A packet leaves a discipline that drops at dequeue.
+    pub(super) fn on_dequeue(&mut self, enqueued_at: Instant, now: Instant) {
+        let delay = now.saturating_since(enqueued_at);
+        if delay > Duration::ZERO && self.replaced_at != Some(enqueued_at) {
             self.delays.add_without_extremes(delay);
         }
     }
