@@ -222,15 +222,15 @@ def _warn(cells: list[Cell]) -> None:
 
 def _execute(running: Running, executor: Executor) -> None:
     before, started_s = len(running.folder.journal), time.monotonic()
-    with Progress("sweep") as progress:
+    with Progress("sweep", before=before) as progress:
 
-        def count(done: int, total: int) -> None:
-            elapsed_s = max(time.monotonic() - started_s, 1e-9)
-            rate = (done - before) / elapsed_s
-            progress.describe(f"{done:,} of {total:,} runs, {rate:.3g} runs/s")
-            progress.count(done, total)
+        def text() -> str:
+            done = len(running.folder.journal)
+            rate = (done - before) / max(time.monotonic() - started_s, 1e-9)
+            return f"{done:,} of {running.total:,} runs, {rate:.3g} runs/s"
 
-        running.execute(executor, count, delaying_interrupts())
+        progress.describe(text)
+        running.execute(executor, progress.count, delaying_interrupts())
 
 
 def _output(found: Sweep, folder: SweepFolder, kept: str | None, *, as_json: bool) -> None:

@@ -22,7 +22,6 @@ from bentpipe.sweeps.points import Points
 class Cell:
     """A scenario with the values of one point."""
 
-    values: tuple[Any, ...]
     scenario: dict[str, Any]
     plan_json: str
     entries: Sequence[dict[str, Any]]
@@ -73,7 +72,6 @@ def cells_of(
         scenario, plan, warnings = loaded(document, points.settings(number))
         cells.append(
             Cell(
-                values=points[number],
                 scenario=scenario.to_dict(),
                 plan_json=json.dumps(plan),
                 entries=traffic_entries(scenario),

@@ -11,8 +11,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -255,8 +255,14 @@ class SweepFolder:
     def _open_journal(self) -> None:
         self._journal = self._stack.enter_context(Journal(self._work / JOURNAL))
 
-    def _naming_errors(self) -> _NamingErrors:
-        return _NamingErrors(self)
+    @contextmanager
+    def _naming_errors(self) -> Iterator[None]:
+        """Turn an error of the operating system into a message with the folder and the advice."""
+        try:
+            yield
+        except OSError as error:
+            message = f"{self.path}: cannot be written: {error_text(error)}"
+            raise UsageError(f"{message}{self.advice}") from None
 
     def add(self, run: Run, record: bytes, result: Result | None = None) -> None:
         """Keep a complete run.
@@ -339,23 +345,3 @@ def _tables_hash() -> str:
     """Return a hash of the tables of a run: records of other tables cannot be read."""
     columns = [(name, table.columns) for name, table in TABLES.items()]
     return hashlib.sha256(repr(columns).encode()).hexdigest()
-
-
-class _NamingErrors:
-    """Turns an error of the operating system into one message with the folder and the advice."""
-
-    def __init__(self, folder: SweepFolder) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, OSError):
-            message = f"{self._folder.path}: cannot be written: {error_text(error)}"
-            raise UsageError(f"{message}{self._folder.advice}") from None
