@@ -17,9 +17,11 @@ from bentpipe.cli.executors import Dask, ExecutorOptions, Scheduler
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import (
     AsJson,
+    JUnit,
     MemoryLimit,
     Settings,
     Threads,
+    Thresholds,
     fraction,
     note,
     print_json,
@@ -36,6 +38,11 @@ from bentpipe.cli.sweep_options import (
     SweepOut,
     UntilCi,
     Vary,
+)
+from bentpipe.cli.thresholds import (
+    require_folder,
+    require_sweep_thresholds,
+    write_sweep_thresholds,
 )
 from bentpipe.errors import UsageError
 from bentpipe.plan import resolver
@@ -68,6 +75,7 @@ class _Request:
     max_seeds: int
     keep_runs: bool
     engine: str
+    thresholds: list[str]
 
 
 def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
@@ -86,14 +94,19 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     dask: Dask = False,
     scheduler: Scheduler = None,
     memory_limit: MemoryLimit = None,
+    threshold: Thresholds = None,
+    junit: JUnit = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario with varied values and seeds.
 
     Prints the mean of each combination with its confidence interval. With --out, the flows of all
     runs are Parquet files, partitioned by the varied values. Ctrl-C keeps the runs that have ended,
-    and --resume does the others. A run that fails is recorded, and the others go on.
+    and --resume does the others. A run that fails is recorded, and the others go on. A threshold,
+    of the scenario or of --threshold, must be met by every run: if one misses it, the sweep is
+    finished and ends with exit code 99.
     """
+    require_folder(junit)
     request = _Request(
         scenario=scenario_file,
         settings=settings or [],
@@ -104,6 +117,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         max_seeds=max_seeds,
         keep_runs=keep_runs,
         engine=engine,
+        thresholds=threshold or [],
     )
     options = ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
     with _folder(out, resume) as folder:
@@ -122,6 +136,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
             found = sweeps.Sweep.load(folder.path, results=False) if folder.has_result else None
             if found is not None:
                 _output(found, folder, kept, as_json=as_json)
+                write_sweep_thresholds(found, junit)
     _check(found, kept)
 
 
@@ -152,10 +167,19 @@ def _resumed(request: _Request, folder: SweepFolder) -> Running:
                 f"{folder.path}: the command line describes another sweep than the one in this "
                 "folder; leave out the scenario and its options, or start again in a new folder"
             )
-    elif any((request.vary, request.settings, request.seeds, request.until_ci, request.keep_runs)):
+    elif any(
+        (
+            request.vary,
+            request.settings,
+            request.seeds,
+            request.until_ci,
+            request.keep_runs,
+            request.thresholds,
+        )
+    ):
         raise UsageError(
             "--resume: continues as the sweep was begun; leave out --vary and --set, --seeds, "
-            "--until-ci and --keep-runs"
+            "--until-ci, --keep-runs and --threshold"
         )
     note(f"resuming: {len(folder.journal):,} of {running.total:,} runs have ended")
     return running
@@ -171,7 +195,7 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         file, points = sweeps.parse_sweep_file(document)
         axes = [*points.axes, *axes]
         document = read_file(sweeps.scenario_path(file, document))
-    loaded = resolver.loaded(document, request.settings)
+    loaded = resolver.loaded(document, request.settings, thresholds=request.thresholds)
     points = sweeps.Points(axes)
     until = _until(request, file)
     seeds: int | tuple[int, ...] | None = request.seeds
@@ -260,3 +284,4 @@ def _check(found: Sweep | None, kept: str | None) -> None:
             f"failed{where}. The first, with seed {first['seed']}: {first['message']}",
         )
         raise sweeps.error_of(failure)
+    require_sweep_thresholds(found, f"{kept}/manifest.json" if kept else "--json")

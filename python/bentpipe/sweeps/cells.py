@@ -35,10 +35,13 @@ class Cell:
 
     @property
     def identity_of_flows(self) -> str:
-        """Return a text that is equal for cells whose tables differ in their numbers only."""
+        """Return a text that is equal for cells whose tables differ in their numbers only.
+
+        They also have the same thresholds.
+        """
         plan = self.plan
         names = [direction["name"] for direction in plan["directions"]]
-        return json.dumps([plan["flows"], names, self.entries])
+        return json.dumps([plan["flows"], names, self.entries, self.scenario.get("thresholds")])
 
     def jobs(self, seeds: Iterable[int], *, samples: bool = True) -> Iterable[Job]:
         """Return a job for each seed, all with the same plan.

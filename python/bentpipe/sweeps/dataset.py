@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from io import BytesIO
 from itertools import groupby
@@ -24,6 +24,7 @@ from bentpipe.sweeps.frames import Keys, text_of, with_keys
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
 from bentpipe.sweeps.records import rows_of, unpack
+from bentpipe.sweeps.thresholds import CellChecks
 
 TABLES: Final = ("flows", "directions")
 RUNS: Final = "runs.parquet"
@@ -46,9 +47,12 @@ class Dataset:
     cells: Sequence[Cell]
     runs: Sequence[Run]
     journal: Journal
+    checks: CellChecks = field(default_factory=CellChecks)
 
     def write(self, folder: Path) -> dict[str, dict[str, str]]:
         """Write the files of the data set; return the columns of its tables, with their types.
+
+        The thresholds are checked in ``checks``.
 
         Raises:
             OSError: one cannot be written.
@@ -102,8 +106,11 @@ class Dataset:
             for begin in range(0, len(same), _RUNS_AT_ONCE):
                 numbers, own = zip(*same[begin : begin + _RUNS_AT_ONCE], strict=True)
                 tables = unpack([self.journal.read(run) for run in own])
+                cell, names = self.cells[own[0].point], keys.runs(own, numbers)
+                flows, directions = rows_of(tables, cell.plan, cell.entries)
+                self.checks.add(cell, own, tables, (flows, directions))
                 about = self._about(keys, own, numbers, tables)
-                yield about, *keyed_rows(self.cells[own[0].point], tables, keys.runs(own, numbers))
+                yield about, with_keys(flows, names), with_keys(directions, names)
 
     def _about(
         self,
@@ -131,18 +138,6 @@ class Dataset:
             "message": pl.Series([each["message"] for each in about], dtype=pl.String),
         }
         write_parquet(runs.with_columns(**facts), folder / FAILURES)
-
-
-def keyed_rows(
-    cell: Cell, tables: Mapping[str, pl.DataFrame], runs: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows of flows and directions of runs of a cell, with those of ``runs`` in front.
-
-    ``tables`` are those of `unpack`. The runs may be those of several cells whose plans have the
-    same flows and directions.
-    """
-    flows, directions = rows_of(tables, cell.plan, cell.entries)
-    return with_keys(flows, runs), with_keys(directions, runs)
 
 
 class _Files:

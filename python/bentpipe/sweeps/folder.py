@@ -308,7 +308,9 @@ class SweepFolder:
         }
 
         def fill(stage: Path) -> None:
-            columns = Dataset(definition.points, cells, ended, self.journal).write(stage)
+            dataset = Dataset(definition.points, cells, ended, self.journal)
+            columns = dataset.write(stage)
+            manifest["thresholds"] = dataset.checks.to_json(definition.points)
             paths = partition_paths(definition.points)
             # A list, because the keys of a manifest are sorted.
             manifest["columns"] = {table: list(types.items()) for table, types in columns.items()}
