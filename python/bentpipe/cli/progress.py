@@ -35,6 +35,10 @@ def delaying_interrupts() -> Iterator[None]:
         yield
         return
     before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
+    if before is signal.SIG_IGN:
+        # A background job of a shell without job control.
+        yield
+        return
 
     def ignore_once(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, before)

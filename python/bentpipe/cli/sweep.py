@@ -148,7 +148,13 @@ def _folder(out: str | None, resume: str | None) -> Iterator[SweepFolder]:
     if out is not None or resume is not None:
         path = resume or out or ""
         with sweeps.SweepFolder(path, resume=resume is not None) as folder:
-            yield folder
+            try:
+                yield folder
+            except KeyboardInterrupt:
+                # The second Ctrl-C, while the data set was written.
+                if folder.is_unfinished:
+                    note(f"interrupted{folder.advice}")
+                raise
         return
     with (
         tempfile.TemporaryDirectory(prefix="bentpipe-sweep-") as temporary,

@@ -19,7 +19,7 @@ from bentpipe import _core
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.simulation.many import Job, Outcome, cores
 from bentpipe.sweeps.executor import Executor, Finished
-from bentpipe.sweeps.quiet import silenced
+from bentpipe.sweeps.quiet import deferring_interrupts, silenced
 from bentpipe.sweeps.under_way import UnderWay, scheduler_lost
 
 T = TypeVar("T")
@@ -138,6 +138,11 @@ class LocalCluster(DaskExecutor):
         folder = stack.enter_context(TemporaryDirectory(prefix="bentpipe-"))
         config = {**_CONFIG, "temporary-directory": folder}
         stack.enter_context(import_module("dask").config.set(config))
+        # Dask cannot end a cluster that is not complete without errors.
+        with deferring_interrupts():
+            return self._started(stack)
+
+    def _started(self, stack: ExitStack) -> Any:
         cluster = stack.enter_context(
             self._distributed.LocalCluster(
                 n_workers=self._workers,

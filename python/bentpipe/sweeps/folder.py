@@ -120,13 +120,12 @@ class SweepFolder:
             if self.storage is not None:
                 # Called before the lock is released.
                 stack.callback(self._remove_local)
-            unfinished = (self._work / DEFINITION).is_file()
-            if unfinished and not self._resume:
+            if self.is_unfinished and not self._resume:
                 raise UsageError(
                     f"{self.path}: has an unfinished sweep; continue it with --resume "
                     f"{self.path}, or remove the folder"
                 )
-            if self._resume and not unfinished and not self.is_complete:
+            if self._resume and not self.is_unfinished and not self.is_complete:
                 raise UsageError(f"{self.path}: has no sweep to resume")
             self._stack = stack.pop_all()
         return self
@@ -145,13 +144,18 @@ class SweepFolder:
 
     def _remove_local(self) -> None:
         """Remove the folder of this machine when the results are in the shared storage."""
-        if not (self._work / DEFINITION).is_file():
+        if not self.is_unfinished:
             shutil.rmtree(self.path, ignore_errors=True)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Return whether the folder has a sweep that `resume` can continue."""
+        return (self._work / DEFINITION).is_file()
 
     @property
     def is_complete(self) -> bool:
         """Return whether the folder has a sweep of which all runs have ended."""
-        if (self._work / DEFINITION).is_file() or not has_manifest(self.path):
+        if self.is_unfinished or not has_manifest(self.path):
             return False
         manifest = read_manifest(self.path)
         return kind_of(manifest) == KIND and manifest["state"] == "completed"
