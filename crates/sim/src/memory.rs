@@ -72,11 +72,23 @@ impl MemoryEstimate {
         }
     }
 
+    /// The bytes, each with the name of its use.
+    #[must_use]
+    pub const fn by_use(&self) -> [(&'static str, u64); 5] {
+        let Self { fixed, packets, samples, events, exchanges } = *self;
+        [
+            ("fixed", fixed),
+            ("packets", packets),
+            ("samples", samples),
+            ("events", events),
+            ("exchanges", exchanges),
+        ]
+    }
+
     /// The sum.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let Self { fixed, packets, samples, events, exchanges } = *self;
-        [packets, samples, events, exchanges].into_iter().fold(fixed, u64::saturating_add)
+        self.by_use().iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes))
     }
 }
 

@@ -24,7 +24,7 @@ class _Row(NamedTuple):
     heading: str | None
 
 
-def check_thresholds(scenario: Scenario, plan: Plan, errors: PlanningErrors) -> None:
+def check_threshold_names(scenario: Scenario, plan: Plan, errors: PlanningErrors) -> None:
     """Check that each threshold names a row of the result, and a single one without a statistic."""
     for number, text in enumerate(scenario.thresholds):
         metric = read_threshold(text).metric

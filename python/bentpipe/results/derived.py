@@ -63,6 +63,34 @@ def direction_rows(
     return used(named, ends_ns).with_columns(of_directions(run_time(named, ends_ns)))
 
 
+def processor_rows(table: pl.DataFrame, ends_ns: Sequence[int]) -> pl.DataFrame:
+    """Return the table ``processors`` with names and utilization (`Result.processors`)."""
+    number = pl.col("processor")
+    name = pl.format("terminal-{}-processor", number)
+    name = pl.when(number == 0).then(pl.lit("hub-processor")).otherwise(name)
+    return used(table.with_columns(name.alias("processor")), ends_ns)
+
+
+def exchange_rows(table: pl.DataFrame, plan: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the table ``exchanges`` with names and the time of each (`Result.exchanges`)."""
+    duration_ns = (pl.col("finished_ns") - pl.col("start_ns")).alias("time_ns")
+    return with_flow_names(table, plan).with_columns(duration_ns)
+
+
+def with_flow_names(table: pl.DataFrame, plan: Mapping[str, Any]) -> pl.DataFrame:
+    """Return a table with ``name`` and ``direction`` of the flow of each row in front."""
+    names = [direction["name"] for direction in plan["directions"]]
+    flows = pl.DataFrame(
+        {
+            "flow": pl.Series(range(len(plan["flows"])), dtype=pl.UInt32),
+            "name": pl.Series([flow["name"] for flow in plan["flows"]], dtype=pl.String),
+            "direction": pl.Series(flow_directions(plan, names), dtype=pl.String),
+        }
+    )
+    joined = table.join(flows, on="flow", how="left", maintain_order="left")
+    return joined.select("name", "direction", pl.exclude("name", "direction"))
+
+
 def used(table: pl.DataFrame, ends_ns: Sequence[int]) -> pl.DataFrame:
     """Add the utilization: ``busy_ns`` over the time of the run."""
     return table.with_columns((pl.col("busy_ns") / run_time(table, ends_ns)).alias("utilization"))

@@ -5,6 +5,7 @@ mod events;
 mod exchanges;
 mod flows;
 mod link;
+pub mod packed;
 mod schema;
 
 use std::borrow::Cow;

@@ -51,6 +51,16 @@ impl Dtype {
             Self::F64 => "f64",
         }
     }
+
+    /// The size of a value.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::U32 => 4,
+            Self::U64 | Self::F64 => 8,
+        }
+    }
 }
 
 /// The schema of every table that a run can write, in the order in which they are written. A run
