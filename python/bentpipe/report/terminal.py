@@ -9,13 +9,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.figures import attribution_table, flow_tables, link_tables
-from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, exchange_times_ns, jain
+from bentpipe.results.metrics import (
+    aggregate_goodput_bps,
+    competing_flows,
+    exchange_times_ns,
+    jain,
+    page_load_times_ns,
+)
 from bentpipe.results.result import Result
 from bentpipe.results.text_table import TextTable
 from bentpipe.results.thresholds import check_thresholds, threshold_table
@@ -70,6 +77,9 @@ def run_tables(result: Result) -> list[RenderableType]:
     with_exchanges = result.tables["exchanges"]["flow"].n_unique()
     if with_exchanges > 1:
         tables.append(_all_exchanges(result, with_exchanges))
+    users = result.tables["pages"]["flow"].n_unique()
+    if users > 1:
+        tables.append(_all_pages(result, users))
     attribution = attribution_table(result)
     if attribution is not None:
         tables.append(Fitted(attribution))
@@ -99,11 +109,19 @@ def _real_time(result: Result) -> list[str]:
 
 def _all_exchanges(result: Result, flows: int) -> str:
     times_ns = exchange_times_ns(result)
-    line = f"{flows} flows together: {times_ns.size:,} finished"
+    return f"{flows} flows together: {times_ns.size:,} finished{_quantiles(times_ns)}"
+
+
+def _all_pages(result: Result, users: int) -> str:
+    times_ns = page_load_times_ns(result)
+    return f"{users} users together: {times_ns.size:,} pages loaded{_quantiles(times_ns)}"
+
+
+def _quantiles(times_ns: npt.NDArray[np.int64]) -> str:
     if times_ns.size:
         median_ns, high_ns = np.quantile(times_ns, (0.5, 0.95))
-        line += f", time median {format_duration(median_ns)}, 95 % {format_duration(high_ns)}"
-    return line
+        return f", time median {format_duration(median_ns)}, 95 % {format_duration(high_ns)}"
+    return ""
 
 
 class Fitted:

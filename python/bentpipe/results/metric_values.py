@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _NAMES: Final = {
     "flows": ("entry", "name"),
     "exchanges": ("entry", "name"),
+    "pages": ("entry", "name"),
     "directions": ("direction",),
     "processors": ("processor",),
 }
@@ -30,7 +31,7 @@ def metric_frame(result: Result, table: str) -> pl.DataFrame:
     The completion time of a transfer that did not end is infinite.
     """
     frame: pl.DataFrame = getattr(result, table)
-    if table == "exchanges":
+    if table in {"exchanges", "pages"}:
         entries = pl.Series(entry_names(result), dtype=pl.String)
         frame = frame.with_columns(entry=entries.gather(frame["flow"].cast(pl.UInt32)))
     if table == "flows":
