@@ -11,6 +11,11 @@ from bentpipe.units import value_of
 
 
 def draw_plan(value: str | int | SizeDraw | TimeDraw | CountDraw, path: FieldPath) -> DrawPlan:
+    """Return what a field of the scenario draws, or its constant value.
+
+    Raises:
+        PlanningError: the maximum is smaller than the minimum or the median.
+    """
     if isinstance(value, str | int):
         return {"kind": "constant", "value": _number(value)}
     if value.exponential is not None:

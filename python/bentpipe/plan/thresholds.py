@@ -47,11 +47,11 @@ def _check(path: FieldPath, metric: Metric, rows: Sequence[_Row]) -> None:
         known = (near,) if near else names[:_NAMES_MAX]
         raise PlanningError(path, f"{metric}: name: {choice(metric.name, known)}")
     if metric.statistic is None and (len(named) > 1 or metric.table in _OF_FLOWS):
-        many = (
-            f"many {metric.table}" if metric.table in _OF_FLOWS else f"{len(named)} {metric.table}"
-        )
+        number = "many" if metric.table in _OF_FLOWS else str(len(named))
         raise PlanningError(
-            path, f"{metric}: names {many}; add a statistic, such as {metric}.mean or {metric}.p95"
+            path,
+            f"{metric}: names {number} {metric.table}; add a statistic, such as {metric}.mean or "
+            f"{metric}.p95",
         )
 
 

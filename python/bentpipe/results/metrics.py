@@ -110,7 +110,10 @@ def exchange_quantiles_ns(
 def exchange_quantiles_of_rows(
     exchanges: pl.DataFrame, shares: Sequence[float], by: Sequence[str] = ("flow",)
 ) -> pl.DataFrame:
-    """Return quantiles of the times of finished exchanges or pages in ns: columns ``by``, "0", "1", ..."""
+    """Return quantiles of the times of finished exchanges or pages in ns.
+
+    The columns are those of ``by``, "0", "1", ...
+    """
     time_ns = pl.col("finished_ns") - pl.col("start_ns")
     return (
         exchanges.filter(pl.col("finished_ns").is_not_null())

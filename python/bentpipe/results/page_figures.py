@@ -7,7 +7,6 @@ from typing import Any, Final
 from bentpipe.results.entries import ENTRY_PERCENTILES
 from bentpipe.results.text_table import TextTable, count, duration
 from bentpipe.scenario.metrics import PAGE_COLUMNS
-from bentpipe.units import format_duration
 
 _EXCHANGE_COLUMNS: Final = (
     ("flow", ""),
@@ -64,9 +63,7 @@ def page_entry_table(entries: list[dict[str, Any]]) -> TextTable:
             count(entry["flows"]),
             count(entry["exchanges"]),
             f"p{p}",
-            "-"
-            if (times := entry["page_load_time_ns"]) is None
-            else format_duration(times[f"p{p}"]),
+            duration((entry["page_load_time_ns"] or {}).get(f"p{p}")),
         ]
         for entry in entries
         for p in ENTRY_PERCENTILES

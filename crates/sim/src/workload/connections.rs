@@ -144,6 +144,9 @@ pub(super) struct Connections<A = ()> {
     origin: Origin,
     /// Whether this host closes connections first, and enters TIME-WAIT.
     closes_first: bool,
+    /// Whether the peer may retransmit data after both ends have closed: this host closed while the
+    /// peer was sending.
+    acknowledges_data: bool,
     /// Open connections, the newest last.
     open: Vec<Connection<A>>,
     opened: u64,
@@ -163,6 +166,7 @@ impl<A> Connections<A> {
             class: host.class,
             origin,
             closes_first,
+            acknowledges_data: false,
             open: Vec::new(),
             opened: 0,
             closed_totals: Totals::default(),
@@ -170,6 +174,12 @@ impl<A> Connections<A> {
             received: Count::default(),
             others: Count::default(),
         }
+    }
+
+    /// Acknowledges also data that the peer retransmits on a closed connection.
+    pub(super) fn acknowledging_data(mut self) -> Self {
+        self.acknowledges_data = true;
+        self
     }
 
     /// The number of the next connection. Numbers wrap after 2^16, as port numbers do.
@@ -255,17 +265,21 @@ impl<A> Connections<A> {
         Some(connection)
     }
 
-    /// Acknowledges a retransmitted FIN of a closed connection; ignores all other segments.
+    /// Acknowledges a retransmitted FIN of a closed connection, and data if that may be
+    /// retransmitted; ignores all other segments. The connection has received everything, so the
+    /// ACK of the end of any segment is true.
+    #[expect(clippy::cast_possible_truncation, reason = "a segment is short, and numbers wrap")]
     fn repeat_last_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
-        let Some(seq) = segment.ack.filter(|_| self.closes_first && segment.flags.fin()) else {
+        let is_answered =
+            segment.flags.fin() || (self.acknowledges_data && segment.sequence_length() > 0);
+        let Some(seq) = segment.ack.filter(|_| self.closes_first && is_answered) else {
             return;
         };
         let SeqNumber(start) = segment.seq;
         let ack = Segment {
             connection: segment.connection,
             seq,
-            // A segment's length is far below 2^32, and numbers wrap.
-            ack: Some(SeqNumber(start.wrapping_add(segment.payload.into()).wrapping_add(1))),
+            ack: Some(SeqNumber(start.wrapping_add(segment.sequence_length() as u32))),
             window: segment.window,
             ..Segment::default()
         };

@@ -121,7 +121,9 @@ impl WebClient {
     #[must_use]
     pub fn new(host: Host, config: PageConfig, schedule: Schedule) -> Self {
         Self {
-            connections: Connections::new(&host, Origin::Receiver, true),
+            // A page can be finished while the server still sends its part of a handshake on another
+            // connection.
+            connections: Connections::new(&host, Origin::Receiver, true).acknowledging_data(),
             handshake: Handshake::of(config.tls),
             next_start: Some(schedule.start),
             loading: None,
