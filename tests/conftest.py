@@ -48,9 +48,9 @@ SMALL: dict[str, Any] = {
 }
 
 
-# Two terminals, an aggregator and a processor at each end, exchanges, web pages, and a queue that drops early:
-# a row for every table, and more than one place. The aggregators wait for a class that nothing has,
-# since what is in frames is on no stream of a capture.
+# Two terminals, an aggregator and a processor at each end, exchanges, web pages, and a queue that
+# drops early: a row for every table, and more than one place. The aggregators wait for a class that
+# nothing has, since what is in frames is on no stream of a capture.
 EVERY: dict[str, Any] = {
     "name": "every",
     "link": {
