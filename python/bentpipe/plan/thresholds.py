@@ -15,6 +15,8 @@ from bentpipe.scenario.thresholds import read_threshold
 from bentpipe.text import choice, nearest
 
 _NAMES_MAX: Final = 12
+# Tables with many rows of each flow of one kind.
+_OF_FLOWS: Final = {"exchanges": "request_response", "pages": "web_page"}
 
 
 class _Row(NamedTuple):
@@ -44,24 +46,26 @@ def _check(path: FieldPath, metric: Metric, rows: Sequence[_Row]) -> None:
         near = nearest(metric.name or "", names) if len(names) > _NAMES_MAX else None
         known = (near,) if near else names[:_NAMES_MAX]
         raise PlanningError(path, f"{metric}: name: {choice(metric.name, known)}")
-    if metric.statistic is None and (len(named) > 1 or metric.table == "exchanges"):
-        many = "many exchanges" if metric.table == "exchanges" else f"{len(named)} {metric.table}"
+    if metric.statistic is None and (len(named) > 1 or metric.table in _OF_FLOWS):
+        number = "many" if metric.table in _OF_FLOWS else str(len(named))
         raise PlanningError(
-            path, f"{metric}: names {many}; add a statistic, such as {metric}.mean or {metric}.p95"
+            path,
+            f"{metric}: names {number} {metric.table}; add a statistic, such as {metric}.mean or "
+            f"{metric}.p95",
         )
 
 
 def _rows(scenario: Scenario, metric: Metric, plan: Plan) -> Iterator[_Row]:
     """Yield the rows of the table of a metric, as the result will have them."""
     terminals = scenario.link.terminals
-    if metric.table in {"flows", "exchanges"}:
+    if metric.table == "flows" or metric.table in _OF_FLOWS:
         entries = [
             entry.name
             for entry in scenario.traffic
             for _ in range(flows_of_entry(entry, terminals))
         ]
         for entry, flow in zip(entries, plan["flows"], strict=True):
-            if metric.table == "flows" or flow["workload"]["kind"] == "request_response":
+            if flow["workload"]["kind"] == _OF_FLOWS.get(metric.table, flow["workload"]["kind"]):
                 names = (flow["name"],) if entry is None else (entry, flow["name"])
                 yield _Row(names, flow["direction"])
     elif metric.table == "directions":

@@ -16,6 +16,7 @@ from bentpipe.results.calls import call_columns
 from bentpipe.results.entries import TCP_KINDS, names_of_entries
 from bentpipe.results.metrics import exchange_quantiles_of_rows, goodput_of_rows
 from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES, SENDER_TIMES
+from bentpipe.scenario.metrics import PAGE_COLUMNS
 
 _EXCHANGE_SHARES: Final = {"0": "exchange_time_median_ns", "1": "exchange_time_p95_ns"}
 
@@ -38,18 +39,22 @@ def flow_rows(
     entry_names = names_of_entries(plan, entries)
     quantiles = exchange_quantiles_of_rows(tables["exchanges"], (0.5, 0.95), by)
     joined = table.join(quantiles, on=by, how="left", maintain_order="left")
+    loads = exchange_quantiles_of_rows(tables["pages"], (0.5, 0.95, 0.99), by)
+    loads = loads.rename(dict(zip("012", PAGE_COLUMNS, strict=True)))
+    joined = joined.join(loads, on=by, how="left", maintain_order="left")
     named = joined.select(
         *(pl.col(name) for name in by if name == "run"),
         pl.Series("name", [flow["name"] for flow in planned], dtype=pl.String),
         pl.Series("kind", [flow["workload"]["kind"] for flow in planned], dtype=pl.String),
         pl.Series("direction", [directions[flow] for flow in numbers], dtype=pl.String),
-        pl.exclude("run", *_EXCHANGE_SHARES),
+        pl.exclude("run", *_EXCHANGE_SHARES, *PAGE_COLUMNS),
         pl.Series("entry", [entry_names[flow] for flow in numbers], dtype=pl.String),
         pl.Series("goodput_bps", goodput_of_rows(table, plan, end_ns)),
         *losses(planned),
         completion_time(planned),
         idle_percent(),
         *(pl.col(share).alias(name) for share, name in _EXCHANGE_SHARES.items()),
+        *PAGE_COLUMNS,
     )
     return named.with_columns(call_columns(planned, named))
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _NAMES: Final = {
     "flows": ("entry", "name"),
     "exchanges": ("entry", "name"),
+    "pages": ("entry", "name"),
     "directions": ("direction",),
     "processors": ("processor",),
 }
@@ -40,7 +41,7 @@ def of_runs(
 
     The completion time of a transfer that did not end is infinite.
     """
-    if table == "exchanges":
+    if table in {"exchanges", "pages"}:
         names = pl.Series(names_of_entries(plan, entries), dtype=pl.String)
         return frame.with_columns(entry=names.gather(frame["flow"]))
     if table == "flows":

@@ -230,6 +230,16 @@ class Result:
         return Frame(exchange_rows(self.tables["exchanges"], self.plan))
 
     @property
+    def pages(self) -> pl.DataFrame:
+        """Return the table ``pages`` with the flow's name and direction in front.
+
+        The last column, ``load_time_ns``, is from the click to the last byte of the last object,
+        null if the run ended earlier.
+        """
+        load_ns = (pl.col("finished_ns") - pl.col("start_ns")).alias("load_time_ns")
+        return Frame(self._with_flow_names("pages").with_columns(load_ns))
+
+    @property
     def flow_samples(self) -> pl.DataFrame:
         """Return the table ``flow_samples`` with the flow's name and direction in front.
 

@@ -34,6 +34,12 @@ CALL_COLUMNS: Final = (
     "mouth_to_ear_ns",
     "unplayed_percent",
 )
+# Columns of web pages, by percentile of the load times; null for other flows.
+PAGE_COLUMNS: Final = (
+    "page_load_time_p50_ns",
+    "page_load_time_p95_ns",
+    "page_load_time_p99_ns",
+)
 # Columns that `bentpipe.Result` derives from those of the tables.
 _DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
     "flows": (
@@ -45,9 +51,11 @@ _DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
         "idle_percent",
         "exchange_time_median_ns",
         "exchange_time_p95_ns",
+        *PAGE_COLUMNS,
         *CALL_COLUMNS,
     ),
     "exchanges": ("time_ns",),
+    "pages": ("load_time_ns",),
     "directions": (
         "utilization",
         "dropped_packets",

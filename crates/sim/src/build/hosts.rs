@@ -12,10 +12,11 @@ use bentpipe_core::units::BitRate;
 
 use super::{Ends, NET, Station};
 use crate::node::Node;
-use crate::plan::{Amount, Flow, HUB, Heading, HostChoice, Plan, Tcp, Workload};
+use crate::plan::{Amount, Draw, Flow, HUB, Heading, HostChoice, Plan, Tcp, WebPage, Workload};
 use crate::workload::{
     BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Draws, ExchangeConfig, Host,
-    Member, Participant, Reflector, Schedule, Server, TalkSpurts, Until,
+    Member, PageConfig, PageDraws, Participant, Reflector, Schedule, Server, TalkSpurts, Until,
+    WebClient, WebServer,
 };
 
 /// Builds the ends of flows, one flow after the other.
@@ -67,6 +68,7 @@ impl<'a> Hosts<'a> {
             }
             Workload::Voice { .. } => self.voice(flow, id, start).map(&mut add),
             Workload::RequestResponse { .. } => self.requests(flow, id, start).map(&mut add),
+            Workload::WebPage(page) => self.pages(flow, page, id, start).map(&mut add),
             Workload::Conference { conference, rate_bps, payload_bytes, duration_ns } => {
                 let end = self.end(flow, start, *duration_ns);
                 let source = source(flow, id, *rate_bps, *payload_bytes, [start, end]);
@@ -171,28 +173,64 @@ impl<'a> Hosts<'a> {
             unreachable!("the caller checked the kind");
         };
         let stream = |part: &str| self.stream(flow, part);
-        let host = |tcp: &Tcp, part: &str, origin: Origin| Host {
-            config: tcp.config(),
-            peer: peer(id, origin),
-            class: Class(flow.priority),
-            initials: stream(part),
-            cycles: stream(&format!("{part}.cycle")),
-            flow: id,
-        };
         let config = ExchangeConfig {
             request_bytes: *request_bytes,
             response_bytes: Draws::new(*response_bytes, stream("responses")),
             keep_connection: *keep_connection,
         };
-        let schedule = Schedule {
+        let schedule = self.schedule(flow, start, *think_ns, *exchanges);
+        let [server, client] = self.tcp_hosts(flow, id, [server, client]);
+        let server = Server::new(server, config.clone());
+        [server.into(), Client::new(client, config, schedule).into()]
+    }
+
+    fn pages(&self, flow: &Flow, page: &WebPage, id: FlowId, start: Instant) -> [Node; 2] {
+        let stream = |part: &str| self.stream(flow, part);
+        let config = PageConfig {
+            request_bytes: page.request_bytes,
+            http: page.http,
+            connections: page.connections,
+            tls: page.tls,
+            dns: page.dns,
+            draws: PageDraws {
+                objects: Draws::new(page.objects, stream("objects")),
+                document_bytes: Draws::new(page.document_bytes, stream("documents")),
+                object_bytes: page.object_bytes,
+                seeds: stream("pages"),
+            },
+        };
+        let schedule = self.schedule(flow, start, page.think_ns, page.pages);
+        let [server, client] = self.tcp_hosts(flow, id, [&page.server, &page.client]);
+        let server = WebServer::new(server, config.clone());
+        [server.into(), WebClient::new(client, config, schedule).into()]
+    }
+
+    fn schedule(
+        &self,
+        flow: &Flow,
+        start: Instant,
+        think_ns: Draw,
+        count: Option<u64>,
+    ) -> Schedule {
+        Schedule {
             start,
             end: Instant::from_nanos(self.plan.stop_ns),
-            think_ns: Draws::new(*think_ns, stream("think")),
-            count: *exchanges,
+            think_ns: Draws::new(think_ns, self.stream(flow, "think")),
+            count,
+        }
+    }
+
+    /// The hosts of a server and a client.
+    fn tcp_hosts(&self, flow: &Flow, id: FlowId, [server, client]: [&Tcp; 2]) -> [Host; 2] {
+        let host = |tcp: &Tcp, part: &str, origin: Origin| Host {
+            config: tcp.config(),
+            peer: peer(id, origin),
+            class: Class(flow.priority),
+            initials: self.stream(flow, part),
+            cycles: self.stream(flow, &format!("{part}.cycle")),
+            flow: id,
         };
-        let server = Server::new(host(server, "server", Origin::Sender), config.clone());
-        let client = Client::new(host(client, "client", Origin::Receiver), config, schedule);
-        [server.into(), client.into()]
+        [host(server, "server", Origin::Sender), host(client, "client", Origin::Receiver)]
     }
 
     /// The station of the end that sends in a direction.
@@ -220,7 +258,8 @@ impl<'a> Hosts<'a> {
                 Workload::Bulk { .. }
                 | Workload::ConstantRate { .. }
                 | Workload::Voice { .. }
-                | Workload::RequestResponse { .. } => false,
+                | Workload::RequestResponse { .. }
+                | Workload::WebPage(_) => false,
             });
             let participants = of_it.map(|(id, flow)| Member {
                 flow: id,

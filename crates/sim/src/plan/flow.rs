@@ -4,7 +4,7 @@ use core::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, HUB, Host, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp};
+use super::{Check, HUB, Host, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp, WebPage};
 
 /// A flow between two hosts.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -108,6 +108,8 @@ pub enum Workload {
         /// The TCP of the client.
         client: Box<Tcp>,
     },
+    /// Web pages with their objects.
+    WebPage(Box<WebPage>),
     /// One participant of a conference: datagrams at a constant rate to a reflector at the hub,
     /// which sends a copy of each to every other participant. The flow's direction is "return".
     Conference {
@@ -176,7 +178,7 @@ pub enum Draw {
     },
 }
 
-const BYTES_MAX: u64 = 1 << 50;
+pub(super) const BYTES_MAX: u64 = 1 << 50;
 const DATAGRAM_PAYLOAD_BYTES_MAX: u32 = 65_507;
 /// Outside these bounds the spread or the tail of a distribution is lost in the precision of `f64`.
 const SHAPE_MAX: f64 = 100.0;
@@ -286,6 +288,7 @@ impl Workload {
                 server.check(check, &|field| at(&format!("server.{field}")));
                 client.check(check, &|field| at(&format!("client.{field}")));
             }
+            Self::WebPage(page) => page.check(check, at),
             Self::Conference { rate_bps, payload_bytes, duration_ns, .. } => {
                 check_datagrams(check, *rate_bps, *payload_bytes, *duration_ns, at);
                 check.that(
@@ -335,7 +338,12 @@ fn check_datagrams(
 
 impl Draw {
     /// A constant must be in `allowed`; the scale of a distribution must also be at least 1.
-    fn check(&self, check: &mut Check, allowed: RangeInclusive<u64>, at: &dyn Fn(&str) -> String) {
+    pub(super) fn check(
+        &self,
+        check: &mut Check,
+        allowed: RangeInclusive<u64>,
+        at: &dyn Fn(&str) -> String,
+    ) {
         let bound = *allowed.end();
         match *self {
             Self::Constant { value } => check.within(value, allowed, || at("value")),

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{capacity, events, exchanges, flows, link};
+use super::{capacity, events, exchanges, flows, link, pages};
 
 /// A result table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +70,7 @@ pub fn table_schema() -> Vec<TableSchema> {
     vec![
         flows::flows_schema(),
         exchanges::exchanges_schema(),
+        pages::pages_schema(),
         capacity::capacity_schema(),
         link::directions_schema(),
         link::processors_schema(),

@@ -7,6 +7,7 @@ mod constant_rate;
 mod draw;
 mod request_response;
 mod talk_spurts;
+mod web_page;
 
 pub use bulk::{BulkReceiver, BulkSender, Until};
 pub use conference::{Member, Participant, Reflector};
@@ -15,3 +16,4 @@ pub use constant_rate::{ConstantRate, DatagramSink};
 pub use draw::Draws;
 pub use request_response::{Client, Exchange, ExchangeConfig, Host, Schedule, Server};
 pub use talk_spurts::TalkSpurts;
+pub use web_page::{Page, PageConfig, PageDraws, WebClient, WebServer};

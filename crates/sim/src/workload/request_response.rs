@@ -34,7 +34,7 @@ pub struct Host {
 
 impl Host {
     #[inline]
-    fn endpoint(&mut self, origin: Origin) -> Endpoint {
+    pub(super) fn endpoint(&mut self, origin: Origin) -> Endpoint {
         // Random initial sequence numbers (RFC 9293, section 3.4.1) make ordinary runs cover the
         // wrap.
         let initial = u32::try_from(self.initials.next_u64() >> 32).expect("32 bits");
@@ -173,7 +173,7 @@ impl Client {
             return;
         }
         let endpoint = self.host.endpoint(Origin::Receiver);
-        let connection = self.connections.add(endpoint);
+        let connection = self.connections.add(endpoint, ());
         connection.endpoint.write(cx, request_bytes);
         connection.endpoint.open(cx);
     }
@@ -291,7 +291,7 @@ impl Engine for Server {
     fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Box<Packet>) {
         if self.connections.is_opened_by(&packet) {
             let endpoint = self.host.endpoint(Origin::Sender);
-            self.connections.add(endpoint);
+            self.connections.add(endpoint, ());
             self.responses = 0;
         }
         if self.connections.input(cx, &packet).is_some() {
