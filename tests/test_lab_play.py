@@ -208,13 +208,13 @@ def test_the_present_link_has_changes_and_the_steps_of_its_plan() -> None:
         after["forward-2"]["delay_ns"] != link_state(plans, {}, names, 0)["forward-2"]["delay_ns"]
     )
     changes = link_changes(["hop.1.link.return.outage=2s", "hop.1.link.return.rate=1Mbit/s"], plans)
-    plans = list(with_changes(plans, changes))
+    changed = with_changes(plans, changes)
     ends = with_outages({}, changes, 5 * S)
     for at_ns, expected in ((6 * S, True), (7 * S, False)):
-        state = link_state(plans, ends, names, at_ns)["return"]
+        state = link_state(changed, ends, names, at_ns)["return"]
         assert (state["rate_bps"], state["outage"]) == (1_000_000, expected)
-    off = with_outages(ends, link_changes(["link.return.outage=off"], plans), 6 * S)
-    assert not link_state(plans, off, names, 6 * S)["return"]["outage"]
+    off = with_outages(ends, link_changes(["link.return.outage=off"], changed), 6 * S)
+    assert not link_state(changed, off, names, 6 * S)["return"]["outage"]
 
 
 @needs_lab
