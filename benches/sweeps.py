@@ -3,10 +3,11 @@
 Usage: `python benches/sweeps.py [--runs 10000] [--size 20MB] [--workers 2] [--check]`. Two
 processors often share one core, and memory bandwidth is shared by all: no program is then twice as
 fast on two. So the same runs are executed by processes that only call the simulator, alone and at
-once, and an efficiency is the share of that speed-up. The runs are divided into turns, in each of
-which all are measured. The fastest turn counts, since other work on the machine makes a turn
-slower. With `--check` the exit code is 1 if threads reach less than 90 %, or Dask workers less than
-80 %.
+once, and an efficiency is the share of that speed-up. Sweeps are measured from their begin until
+their data set is written. Each is measured several times, in turns, and the fastest counts, since
+other work on the machine makes it slower. The CPU time of all processes per run depends less on
+other work. With `--check` the exit code is 1 if threads reach less than 90 %, or Dask workers less
+than 80 %.
 """
 
 from __future__ import annotations
@@ -17,15 +18,25 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
-from bentpipe import Job, from_dict, resolve
-from bentpipe.sweeps import Executor, LocalCluster, Threads
-from bentpipe.sweeps.records import pack
+from bentpipe import Scenario, from_dict, resolve
+from bentpipe.sweeps import (
+    Definition,
+    Executor,
+    LocalCluster,
+    Points,
+    Running,
+    SweepFolder,
+    Threads,
+    cells_of,
+    plan_hash,
+)
 
 LIMITS: Final = {"threads": 0.9, "Dask": 0.8}
-TURNS: Final = 10
 SIMULATOR: Final = """
 import sys, time
 from bentpipe import _core
@@ -40,11 +51,10 @@ print(time.perf_counter() - began_s)
 """
 
 
-def plan_of(size: str) -> dict[str, object]:
-    """Return the plan of one transfer over a GEO link."""
+def scenario_of(size: str) -> Scenario:
+    """Return the scenario of one transfer over a GEO link."""
     bulk = {"kind": "bulk", "direction": "forward", "size": size}
-    scenario = {"link": {"preset": "geo"}, "traffic": [bulk], "duration": "600 s"}
-    return {**resolve(from_dict(scenario)), "sample_interval_ns": None}
+    return from_dict({"link": {"preset": "geo"}, "traffic": [bulk], "duration": "600 s"})
 
 
 def simulator_alone_s(plan: dict[str, object], runs: int, processes: int) -> float:
@@ -67,18 +77,37 @@ def simulator_alone_s(plan: dict[str, object], runs: int, processes: int) -> flo
     return max(float(each.communicate("\n")[0]) for each in started)
 
 
-def sweep_s(executor: Executor, plan: dict[str, object], runs: int) -> float:
-    """Return the time of a sweep by an executor that has started."""
+def sweep_s(executor: Executor, scenario: Scenario, runs: int) -> tuple[float, float]:
+    """Return the time and the CPU time of a sweep by an executor that has started."""
+    points = Points([])
+    cells = cells_of(scenario, points)
+    definition = Definition(
+        scenario=scenario.to_dict(),
+        points=points,
+        seeds=range(runs),
+        plan_sha256=plan_hash(cells),
+    )
+    with TemporaryDirectory() as folder, SweepFolder(Path(folder)) as out:
+        began_s, began_cpu_s = time.perf_counter(), cpu_s()
+        Running.begin(out, definition, cells).execute(executor, lambda _done, _total: None)
+        took_s, took_cpu_s = time.perf_counter() - began_s, cpu_s() - began_cpu_s
+        complete = len(out.journal)
+    assert complete == runs
+    return took_s, took_cpu_s
 
-    def jobs() -> Iterator[tuple[int, Job]]:
-        for seed in range(runs):
-            yield seed, Job(plan=plan, seed=seed)
 
-    began_s = time.perf_counter()
-    finished = list(executor.run(jobs(), pack))
-    assert len(finished) == runs
-    assert all(each.error is None for each in finished)
-    return time.perf_counter() - began_s
+def cpu_s() -> float:
+    """Return the CPU time of this process and of those below it (proc_pid_stat(5))."""
+    ticks, found = 0, {os.getpid()}
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            stats[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
+    while more := {pid for pid, stat in stats.items() if int(stat[1]) in found} - found:
+        found |= more
+    for pid in found & stats.keys():
+        ticks += int(stats[pid][11]) + int(stats[pid][12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> int:
@@ -87,34 +116,40 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--size", default="20MB")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    plan, runs, workers = plan_of(options.size), options.runs // TURNS, options.workers
-    turns: dict[str, list[float]] = {}
+    scenario, runs, workers = scenario_of(options.size), options.runs, options.workers
+    plan = {**resolve(scenario), "sample_interval_ns": None}
+    turns: dict[str, list[tuple[float, float]]] = {}
     with Threads(1) as thread, Threads(workers) as threads, LocalCluster(workers) as cluster:
-        sweep_s(cluster, plan, 20)
-        for _ in range(TURNS):
+        sweep_s(cluster, scenario, 20)
+        for _ in range(options.turns):
             for name, seconds in (
-                ("alone", simulator_alone_s(plan, runs, 1)),
-                ("at once", simulator_alone_s(plan, runs, workers)),
-                ("thread", sweep_s(thread, plan, runs)),
-                ("threads", sweep_s(threads, plan, runs)),
-                ("Dask", sweep_s(cluster, plan, runs)),
+                ("alone", (simulator_alone_s(plan, runs, 1), 0.0)),
+                ("at once", (simulator_alone_s(plan, runs, workers), 0.0)),
+                ("thread", sweep_s(thread, scenario, runs)),
+                ("threads", sweep_s(threads, scenario, runs)),
+                ("Dask", sweep_s(cluster, scenario, runs)),
             ):
                 turns.setdefault(name, []).append(seconds)
-    times = {name: min(seconds) for name, seconds in turns.items()}
+    times = {name: min(seconds for seconds, _ in each) for name, each in turns.items()}
+    cpu_us = {name: 1e6 * min(cpu for _, cpu in each) / runs for name, each in turns.items()}
     each_ms = 1e3 * times["alone"] / runs
-    print(f"{TURNS} times {runs:,} runs of {each_ms:.2f} ms each, {workers} workers")
+    print(f"{options.turns} times {runs:,} runs of {each_ms:.2f} ms each, {workers} workers")
     possible = workers * times["alone"] / times["at once"]
     print(f"simulator alone, {workers} processes: {possible:.2f} times as fast as one")
+    print(
+        f"one thread: {runs / times['thread']:,.0f} runs/s, CPU time {cpu_us['thread']:.0f} us/run"
+    )
     failed = 0
     for name, limit in LIMITS.items():
         faster = times["thread"] / times[name]
         efficiency = faster / possible
         failed += efficiency < limit
         print(
-            f"{name}: {runs / times[name]:,.0f} runs/s, {faster:.2f} times as fast as one thread: "
-            f"{efficiency:.0%} of that ({faster / workers:.0%} of {workers}); limit {limit:.0%}"
+            f"{name}: {runs / times[name]:,.0f} runs/s, CPU time {cpu_us[name]:.0f} us/run, "
+            f"{faster:.2f} times as fast as one thread: {efficiency:.0%} of that; limit {limit:.0%}"
         )
     return int(options.check and failed > 0)
 
