@@ -17,6 +17,7 @@ from typing import Any
 
 import as_nobody
 import pytest
+from properties import use_same_examples
 
 from bentpipe import Result, simulate
 from bentpipe.cli.app import main
@@ -203,6 +204,7 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    use_same_examples()
     # A pipe has the width of the defaults.
     os.environ.pop("COLUMNS", None)
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())

@@ -15,17 +15,22 @@ from hypothesis import HealthCheck, settings, strategies as st
 _EXAMPLES = os.environ.get("BENTPIPE_EXAMPLES")
 
 
-def examples(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Try so many examples, the same ones each time, or as many new ones as the user asks for."""
-    return settings(
-        max_examples=count if _EXAMPLES is None else int(_EXAMPLES),
+def use_same_examples() -> None:
+    """Make all property tests try the same examples each time, as slowly as the machine is."""
+    settings.register_profile(
+        "same-examples",
         derandomize=_EXAMPLES is None,
         print_blob=True,
         database=None,
-        # No test depends on how fast the machine is.
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )
+    settings.load_profile("same-examples")
+
+
+def examples(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Try so many examples, or as many as the user asks for."""
+    return settings(max_examples=count if _EXAMPLES is None else int(_EXAMPLES))
 
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Program
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from bentpipe import InternalError, UsageError, answers, simulate
 from bentpipe.answers import Answer, Estimate, Experiment
@@ -275,7 +275,6 @@ def test_a_page_that_the_end_cuts_off_counts_if_it_is_slow() -> None:
     assert page_times_ns(result, 3_000_000_000).tolist() == []
 
 
-@settings(deadline=None)
 @given(st.floats(0.2, 3.0), st.floats(0.1, 2.0))
 def test_means_of_draws_are_those_of_many_draws(shape: float, sigma: float) -> None:
     """Given quantiles at 200,000 equal steps of probability, expect their mean within 1 %."""
