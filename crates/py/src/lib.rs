@@ -114,6 +114,19 @@ fn memory_estimate<'py>(py: Python<'py>, plan_json: &str) -> PyResult<Bound<'py,
     [("fixed", fixed), ("packets", packets)].into_iter().chain(recorded).into_py_dict(py)
 }
 
+/// What the viewer of a video has seen at `end_ns`, and when the next request and the last frame
+/// are due, from the times at which its segments were complete. All times are from the flow's start.
+#[pyfunction]
+fn video_playback<'py>(
+    py: Python<'py>,
+    media: [u64; 4],
+    arrivals_ns: Vec<u64>,
+    end_ns: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let arrivals = arrivals_ns.into_iter().filter(|&at_ns| at_ns <= end_ns);
+    bentpipe_sim::workload::replay(media, arrivals, end_ns).into_py_dict(py)
+}
+
 /// Runs a plan once, with the interpreter lock released. `capture` is the capture file. A run that
 /// exceeds `memory_limit`, in bytes, ends early.
 #[pyfunction]
@@ -250,6 +263,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(drop_causes, module)?)?;
     module.add_function(wrap_pyfunction!(validate, module)?)?;
     module.add_function(wrap_pyfunction!(memory_estimate, module)?)?;
+    module.add_function(wrap_pyfunction!(video_playback, module)?)?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
     live::add_to(module)
 }

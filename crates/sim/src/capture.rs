@@ -47,7 +47,7 @@ struct Route {
 impl Route {
     fn of(flow: &Flow) -> Self {
         let opener = match flow.workload {
-            Workload::RequestResponse { .. } => Origin::Receiver,
+            Workload::RequestResponse { .. } | Workload::Video { .. } => Origin::Receiver,
             Workload::Bulk { .. }
             | Workload::ConstantRate { .. }
             | Workload::Voice { .. }

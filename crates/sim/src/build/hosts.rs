@@ -15,7 +15,8 @@ use crate::node::Node;
 use crate::plan::{Amount, Flow, HUB, Heading, HostChoice, Plan, Tcp, Workload};
 use crate::workload::{
     BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Draws, ExchangeConfig, Host,
-    Member, Participant, Reflector, Schedule, Server, TalkSpurts, Until,
+    Member, Participant, Pause, Player, Reflector, ResponseSizes, Schedule, SegmentSizes, Server,
+    TalkSpurts, Until,
 };
 
 /// Builds the ends of flows, one flow after the other.
@@ -67,6 +68,7 @@ impl<'a> Hosts<'a> {
             }
             Workload::Voice { .. } => self.voice(flow, id, start).map(&mut add),
             Workload::RequestResponse { .. } => self.requests(flow, id, start).map(&mut add),
+            Workload::Video { .. } => self.video(flow, id, start).map(&mut add),
             Workload::Conference { conference, rate_bps, payload_bytes, duration_ns } => {
                 let end = self.end(flow, start, *duration_ns);
                 let source = source(flow, id, *rate_bps, *payload_bytes, [start, end]);
@@ -170,29 +172,52 @@ impl<'a> Hosts<'a> {
         else {
             unreachable!("the caller checked the kind");
         };
-        let stream = |part: &str| self.stream(flow, part);
-        let host = |tcp: &Tcp, part: &str, origin: Origin| Host {
-            config: tcp.config(),
-            peer: peer(id, origin),
-            class: Class(flow.priority),
-            initials: stream(part),
-            cycles: stream(&format!("{part}.cycle")),
-            flow: id,
-        };
+        let draws = |draw, part: &str| Draws::new(draw, self.stream(flow, part));
         let config = ExchangeConfig {
             request_bytes: *request_bytes,
-            response_bytes: Draws::new(*response_bytes, stream("responses")),
+            response_bytes: ResponseSizes::Drawn(draws(*response_bytes, "responses")),
             keep_connection: *keep_connection,
         };
         let schedule = Schedule {
             start,
             end: Instant::from_nanos(self.plan.stop_ns),
-            think_ns: Draws::new(*think_ns, stream("think")),
+            pause: Pause::Think(draws(*think_ns, "think")),
             count: *exchanges,
         };
-        let server = Server::new(host(server, "server", Origin::Sender), config.clone());
-        let client = Client::new(host(client, "client", Origin::Receiver), config, schedule);
-        [server.into(), client.into()]
+        let [server, client] = self.hosts(flow, id, [server, client]);
+        [Server::new(server, config.clone()).into(), Client::new(client, config, schedule).into()]
+    }
+
+    fn video(&self, flow: &Flow, id: FlowId, start: Instant) -> [Node; 2] {
+        let Workload::Video { media, request_bytes, server, client } = &flow.workload else {
+            unreachable!("the caller checked the kind");
+        };
+        let config = ExchangeConfig {
+            request_bytes: *request_bytes,
+            response_bytes: ResponseSizes::Segments(SegmentSizes::new(media)),
+            keep_connection: true,
+        };
+        let schedule = Schedule {
+            start,
+            end: Instant::from_nanos(self.plan.stop_ns),
+            pause: Pause::Play(Box::new(Player::new(media, start))),
+            count: Some(media.segments()),
+        };
+        let [server, client] = self.hosts(flow, id, [server, client]);
+        [Server::new(server, config.clone()).into(), Client::new(client, config, schedule).into()]
+    }
+
+    /// The hosts of a server and its client.
+    fn hosts(&self, flow: &Flow, id: FlowId, [server, client]: [&Tcp; 2]) -> [Host; 2] {
+        let host = |tcp: &Tcp, part: &str, origin: Origin| Host {
+            config: tcp.config(),
+            peer: peer(id, origin),
+            class: Class(flow.priority),
+            initials: self.stream(flow, part),
+            cycles: self.stream(flow, &format!("{part}.cycle")),
+            flow: id,
+        };
+        [host(server, "server", Origin::Sender), host(client, "client", Origin::Receiver)]
     }
 
     /// The station of the end that sends in a direction.
@@ -220,7 +245,8 @@ impl<'a> Hosts<'a> {
                 Workload::Bulk { .. }
                 | Workload::ConstantRate { .. }
                 | Workload::Voice { .. }
-                | Workload::RequestResponse { .. } => false,
+                | Workload::RequestResponse { .. }
+                | Workload::Video { .. } => false,
             });
             let participants = of_it.map(|(id, flow)| Member {
                 flow: id,

@@ -4,7 +4,7 @@ use core::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, HUB, Host, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp};
+use super::{Check, HUB, Host, Media, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp};
 
 /// A flow between two hosts.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -108,6 +108,18 @@ pub enum Workload {
         /// The TCP of the client.
         client: Box<Tcp>,
     },
+    /// A video that is fetched in segments over one connection, each by a request, and played from
+    /// a buffer. The flow's direction is that of the media.
+    Video {
+        /// The media and the buffer of the player.
+        media: Media,
+        /// Bytes of a request.
+        request_bytes: u64,
+        /// The TCP of the server.
+        server: Box<Tcp>,
+        /// The TCP of the player.
+        client: Box<Tcp>,
+    },
     /// One participant of a conference: datagrams at a constant rate to a reflector at the hub,
     /// which sends a copy of each to every other participant. The flow's direction is "return".
     Conference {
@@ -176,7 +188,7 @@ pub enum Draw {
     },
 }
 
-const BYTES_MAX: u64 = 1 << 50;
+pub(super) const BYTES_MAX: u64 = 1 << 50;
 const DATAGRAM_PAYLOAD_BYTES_MAX: u32 = 65_507;
 /// Outside these bounds the spread or the tail of a distribution is lost in the precision of `f64`.
 const SHAPE_MAX: f64 = 100.0;
@@ -283,6 +295,12 @@ impl Workload {
                     || at("exchanges"),
                     "must be at least 1, or null for no limit",
                 );
+                server.check(check, &|field| at(&format!("server.{field}")));
+                client.check(check, &|field| at(&format!("client.{field}")));
+            }
+            Self::Video { media, request_bytes, server, client } => {
+                media.check(check, &|field| at(&format!("media.{field}")));
+                check.within(*request_bytes, 1..=BYTES_MAX, || at("request_bytes"));
                 server.check(check, &|field| at(&format!("server.{field}")));
                 client.check(check, &|field| at(&format!("client.{field}")));
             }

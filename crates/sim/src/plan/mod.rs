@@ -8,6 +8,7 @@ mod link;
 mod queue;
 mod tcp;
 mod topology;
+mod video;
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -25,6 +26,7 @@ pub use queue::{Limit, Queue, RedUnit};
 use topology::{HOSTS_MAX, TERMINALS_MAX};
 
 pub use tcp::{Congestion, Counting, MinBounds, Tcp};
+pub use video::Media;
 
 /// The version of the plan format.
 pub const FORMAT_VERSION: u32 = 4;

@@ -3,6 +3,9 @@
 //!
 //! Both ends draw the sizes of the responses from copies of the same random stream, in the same
 //! order.
+//!
+//! A video is a series of exchanges, too: each response is a segment, and the next request follows
+//! when the player has room for it.
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::seq::SeqNumber;
@@ -12,8 +15,8 @@ use bentpipe_core::tcp::config::CongestionName;
 use bentpipe_core::tcp::{Config, Endpoint, Sender};
 use bentpipe_core::time::{Duration, Instant};
 
-use super::Draws;
 use super::connections::{Connections, Totals};
+use super::{Draws, Playback, Player, SegmentSizes};
 
 /// The TCP host of one end.
 #[derive(Debug)]
@@ -52,16 +55,37 @@ impl Host {
 pub struct ExchangeConfig {
     /// Bytes of a request.
     pub request_bytes: u64,
-    /// Bytes of the responses, raised to at least 1.
-    pub response_bytes: Draws,
+    /// Bytes of the responses.
+    pub response_bytes: ResponseSizes,
     /// Whether all exchanges use one connection.
     pub keep_connection: bool,
 }
 
+/// The sizes of responses, in order.
+#[derive(Clone, Debug)]
+pub enum ResponseSizes {
+    /// Random, raised to at least 1 byte.
+    Drawn(Draws),
+    /// Those of the segments of a video.
+    Segments(SegmentSizes),
+}
+
 impl ExchangeConfig {
     fn next_response(&mut self) -> u64 {
-        self.response_bytes.draw().max(1)
+        match &mut self.response_bytes {
+            ResponseSizes::Drawn(draws) => draws.draw().max(1),
+            ResponseSizes::Segments(sizes) => sizes.next().expect("a request for each segment"),
+        }
     }
+}
+
+/// What the client waits for between a response and the next request.
+#[derive(Debug)]
+pub enum Pause {
+    /// The think time, in nanoseconds.
+    Think(Draws),
+    /// Room in the buffer of a player.
+    Play(Box<Player>),
 }
 
 /// When the client sends requests.
@@ -71,8 +95,8 @@ pub struct Schedule {
     pub start: Instant,
     /// No exchange starts at or after this time.
     pub end: Instant,
-    /// Think time from the end of a response to the next request, in nanoseconds.
-    pub think_ns: Draws,
+    /// What follows a response.
+    pub pause: Pause,
     /// The number of exchanges; `None` for no limit.
     pub count: Option<u64>,
 }
@@ -154,6 +178,15 @@ impl Client {
         self.connections.totals(now)
     }
 
+    /// What the viewer of a video has seen at `now`; `None` without a player.
+    #[must_use]
+    pub fn playback(&self, now: Instant) -> Option<Playback> {
+        match &self.schedule.pause {
+            Pause::Think(_) => None,
+            Pause::Play(player) => Some(player.playback(now)),
+        }
+    }
+
     fn start_exchange(&mut self, cx: &mut Cx<'_>) {
         let request_bytes = self.config.request_bytes;
         self.exchanges.push(Exchange {
@@ -201,8 +234,14 @@ impl Client {
     }
 
     fn schedule_next(&mut self, cx: &mut Cx<'_>) {
-        let think = Duration::from_nanos(self.schedule.think_ns.draw());
-        let next = Some(cx.now() + think).filter(|&next| next < self.schedule.end);
+        let next = match &mut self.schedule.pause {
+            Pause::Think(think_ns) => Some(cx.now() + Duration::from_nanos(think_ns.draw())),
+            Pause::Play(player) => {
+                player.add_segment(cx.now());
+                player.next_request()
+            }
+        };
+        let next = next.filter(|&next| next < self.schedule.end);
         let done = self.exchanges.len() as u64;
         self.next_start = next.filter(|_| self.schedule.count.is_none_or(|count| done < count));
         if self.next_start.is_none()
@@ -230,11 +269,19 @@ impl Engine for Client {
         if self.next_start.take_if(|start| *start <= cx.now()).is_some() {
             self.start_exchange(cx);
         }
+        if let Pause::Play(player) = &mut self.schedule.pause {
+            player.advance(cx.now());
+        }
         self.connections.wake(cx);
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        self.next_start.into_iter().chain(self.connections.next_wake()).min()
+        let end = match &self.schedule.pause {
+            Pause::Think(_) => None,
+            // The flow lasts until the last frame is played.
+            Pause::Play(player) => player.end(),
+        };
+        self.next_start.into_iter().chain(self.connections.next_wake()).chain(end).min()
     }
 
     fn ledger(&self) -> Ledger {
