@@ -77,6 +77,7 @@ from .scenario import (
     Tcp as Tcp,
     TimeDraw as TimeDraw,
     TimeSeries as TimeSeries,
+    Video as Video,
     Voice as Voice,
     json_schema as json_schema,
 )

@@ -15,6 +15,8 @@ from bentpipe.scenario.thresholds import read_threshold
 from bentpipe.text import choice, nearest
 
 _NAMES_MAX: Final = 12
+# The kinds of flows with rows in the table of exchanges.
+_WITH_EXCHANGES: Final = ("request_response", "video")
 
 
 class _Row(NamedTuple):
@@ -61,7 +63,7 @@ def _rows(scenario: Scenario, metric: Metric, plan: Plan) -> Iterator[_Row]:
             for _ in range(flows_of_entry(entry, terminals))
         ]
         for entry, flow in zip(entries, plan["flows"], strict=True):
-            if metric.table == "flows" or flow["workload"]["kind"] == "request_response":
+            if metric.table == "flows" or flow["workload"]["kind"] in _WITH_EXCHANGES:
                 names = (flow["name"],) if entry is None else (entry, flow["name"])
                 yield _Row(names, flow["direction"])
     elif metric.table == "directions":

@@ -19,6 +19,7 @@ from bentpipe.plan.types import (
     TalkSpurtsPlan,
     WorkloadPlan,
 )
+from bentpipe.plan.videos import video
 from bentpipe.scenario.codecs import CODECS, PACKET_INTERVAL_MS
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.draws import SizeDraw, TimeDraw
@@ -33,6 +34,7 @@ from bentpipe.scenario.traffic import (
     Fetch,
     Flow,
     RequestResponse,
+    Video,
     Voice,
 )
 from bentpipe.units import NS_PER_S, format_duration, value_of
@@ -211,19 +213,23 @@ _Workload = Callable[[int], WorkloadPlan]
 
 
 def _workload(flow: Flow, conferences: int, path: FieldPath) -> _Workload:
+    workload: _Workload
     match flow:
         case Bulk():
-            return _bulk(flow, path)
+            workload = _bulk(flow, path)
         case ConstantRate():
-            return _constant_rate(flow, path)
+            workload = _constant_rate(flow, path)
         case Voice():
-            return _voice(flow)
+            workload = _voice(flow)
         case RequestResponse():
-            return _request_response(flow, path)
+            workload = _request_response(flow, path)
         case Fetch():
-            return _fetch(flow, path)
+            workload = _fetch(flow, path)
+        case Video():
+            workload = video(flow, path)
         case Conference():
-            return _conference(flow, conferences, path)
+            workload = _conference(flow, conferences, path)
+    return workload
 
 
 def _bulk(flow: Bulk, path: FieldPath) -> _Workload:
@@ -352,7 +358,7 @@ def _packets_of(workload: WorkloadPlan) -> tuple[int, int]:
     """Return the largest IP packet of a workload, in its direction and in the other, in bytes."""
     if workload["kind"] == "bulk":
         return workload["sender"]["mss_bytes"] + _TCP_IP_HEADER_BYTES, _LARGEST_ACK_BYTES
-    if workload["kind"] == "request_response":
+    if workload["kind"] == "request_response" or workload["kind"] == "video":
         largest = workload["server"]["mss_bytes"] + _TCP_IP_HEADER_BYTES
         return largest, min(largest, workload["request_bytes"] + _LARGEST_ACK_BYTES)
     datagram_bytes = workload["payload_bytes"] + _UDP_IP_HEADER_BYTES

@@ -12,6 +12,7 @@ from bentpipe.results.entries import (
     TCP_KINDS,
     entry_statistics,
 )
+from bentpipe.results.exchange_tables import exchange_table, video_entries, video_table
 from bentpipe.results.tables import LOSS_CAUSES
 from bentpipe.results.text_table import (
     TextTable,
@@ -41,12 +42,6 @@ _TCP_COLUMNS: Final = (
     ("RTT min / mean", "at the sender"),
     ("one-way delay mean / max", "of data packets"),
     ("finished", "time of the run"),
-)
-_EXCHANGE_COLUMNS: Final = (
-    ("flow", ""),
-    ("finished", "exchanges"),
-    ("time median", "at the client"),
-    ("time 95 %", "at the client"),
 )
 _UDP_COLUMNS: Final = (
     ("flow", ""),
@@ -80,14 +75,22 @@ def flow_tables(result: Result) -> list[TextTable]:
     """Return the TCP flows and the UDP flows; more than some 12 by entry of ``traffic``."""
     if result.tables["flows"].height > MAX_SINGLE_FLOWS:
         entries = entry_statistics(result)
-        tables = [_tcp_entries, _udp_entries, _call_entries]
-        groups = [*_split(entries), [entry for entry in entries if entry["kind"] == "voice"]]
+        tables = [_tcp_entries, _udp_entries, _call_entries, video_entries]
+        groups = [*_split(entries), *(_of_kind(entries, kind) for kind in ("voice", "video"))]
         return [table(own) for table, own in zip(tables, groups, strict=True) if own]
     tcp, udp = _split(result.flows.to_dicts())
-    exchanges = [flow for flow in tcp if flow["kind"] == "request_response"]
-    calls = [flow for flow in udp if flow["kind"] == "voice"]
-    kinds = {_tcp_flows: tcp, _exchanges: exchanges, _udp_flows: udp, _calls: calls}
+    kinds = {
+        _tcp_flows: tcp,
+        exchange_table: _of_kind(tcp, "request_response"),
+        video_table: _of_kind(tcp, "video"),
+        _udp_flows: udp,
+        _calls: _of_kind(udp, "voice"),
+    }
     return [table(flows) for table, flows in kinds.items() if flows]
+
+
+def _of_kind(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row["kind"] == kind]
 
 
 def _split(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -118,19 +121,6 @@ def _tcp_flows(flows: list[dict[str, Any]]) -> TextTable:
     ]
     columns = [*_TCP_COLUMNS, *_lost(causes, "packets")]
     return TextTable(_TCP_TITLE, columns, rows, text_columns=2)
-
-
-def _exchanges(flows: list[dict[str, Any]]) -> TextTable:
-    rows = [
-        [
-            flow["name"],
-            count(flow["exchanges"]),
-            duration(flow["exchange_time_median_ns"]),
-            duration(flow["exchange_time_p95_ns"]),
-        ]
-        for flow in flows
-    ]
-    return TextTable("Exchanges (request and response)", _EXCHANGE_COLUMNS, rows)
 
 
 def _udp_flows(flows: list[dict[str, Any]]) -> TextTable:

@@ -27,7 +27,8 @@ _NAMES: Final = {
 def metric_frame(result: Result, table: str) -> pl.DataFrame:
     """Return a table of a result for `metric_values`, its run as number 0.
 
-    The completion time of a transfer that did not end is infinite.
+    The completion time of a transfer that did not end is infinite, and so is the start-up time of a
+    video that did not start.
     """
     frame: pl.DataFrame = getattr(result, table)
     if table == "exchanges":
@@ -38,8 +39,17 @@ def metric_frame(result: Result, table: str) -> pl.DataFrame:
         sized = [flow["workload"].get("amount", {}).get("unit") == "bytes" for flow in flows]
         time = pl.col("completion_time_ns").cast(pl.Float64)
         is_sized = pl.lit(pl.Series(sized, dtype=pl.Boolean))
-        frame = frame.with_columns(pl.when(is_sized).then(time.fill_null(float("inf"))))
+        frame = frame.with_columns(
+            pl.when(is_sized).then(time.fill_null(float("inf"))), unfinished_start_up()
+        )
     return frame.select(pl.lit(0, dtype=pl.UInt32).alias("run"), pl.all())
+
+
+def unfinished_start_up() -> pl.Expr:
+    """Return start-up times, infinite for a video that did not start."""
+    time = pl.col("start_up_time_ns").cast(pl.Float64)
+    is_video = pl.col("played_ns").is_not_null()
+    return pl.when(is_video).then(time.fill_null(float("inf")))
 
 
 def metric_value(result: Result, metric: Metric) -> float | None:

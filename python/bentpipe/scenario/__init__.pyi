@@ -60,5 +60,6 @@ from .traffic import (
     Fetch as Fetch,
     RequestResponse as RequestResponse,
     Tcp as Tcp,
+    Video as Video,
     Voice as Voice,
 )

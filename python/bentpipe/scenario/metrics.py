@@ -34,6 +34,8 @@ CALL_COLUMNS: Final = (
     "mouth_to_ear_ns",
     "unplayed_percent",
 )
+# Columns of videos; null for other flows.
+VIDEO_COLUMNS: Final = ("start_up_time_ns", "stalls", "stalled_ns", "stall_ratio_percent")
 # Columns that `bentpipe.Result` derives from those of the tables.
 _DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
     "flows": (
@@ -46,6 +48,7 @@ _DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
         "exchange_time_median_ns",
         "exchange_time_p95_ns",
         *CALL_COLUMNS,
+        "stall_ratio_percent",
     ),
     "exchanges": ("time_ns",),
     "directions": (
