@@ -125,8 +125,11 @@ pub struct Client {
     config: ExchangeConfig,
     schedule: Schedule,
     connections: Connections,
-    /// When the next exchange starts; `None` during an exchange and after the last one.
-    next_start: Option<Instant>,
+    /// When the next exchange starts, or after the last one when the last frame of a video is played;
+    /// `None` during an exchange.
+    app_timer: Option<Instant>,
+    /// Whether no exchange follows the last one.
+    is_done: bool,
     /// Bytes that the newest connection had delivered before the current exchange.
     delivered_before: u64,
     exchanges: Vec<Exchange>,
@@ -138,9 +141,17 @@ impl Client {
     pub fn new(host: Host, config: ExchangeConfig, schedule: Schedule) -> Self {
         // The client closes a persistent connection first; the server closes all others first.
         let connections = Connections::new(&host, Origin::Receiver, config.keep_connection);
-        let next_start = Some(schedule.start);
-        let exchanges = Vec::new();
-        Self { host, config, schedule, connections, next_start, delivered_before: 0, exchanges }
+        let app_timer = Some(schedule.start);
+        Self {
+            host,
+            config,
+            schedule,
+            connections,
+            app_timer,
+            is_done: false,
+            delivered_before: 0,
+            exchanges: Vec::new(),
+        }
     }
 
     /// The exchanges that have started, in order.
@@ -159,7 +170,7 @@ impl Client {
     /// When the last exchange was finished; `None` if more will follow.
     #[must_use]
     pub fn finished(&self) -> Option<Instant> {
-        self.exchanges.last().filter(|_| self.next_start.is_none())?.finished
+        self.exchanges.last().filter(|_| self.is_done)?.finished
     }
 
     /// The progress of the client at `now`, from 0 to 1.
@@ -243,8 +254,15 @@ impl Client {
         };
         let next = next.filter(|&next| next < self.schedule.end);
         let done = self.exchanges.len() as u64;
-        self.next_start = next.filter(|_| self.schedule.count.is_none_or(|count| done < count));
-        if self.next_start.is_none()
+        self.app_timer = next.filter(|_| self.schedule.count.is_none_or(|count| done < count));
+        self.is_done = self.app_timer.is_none();
+        if self.is_done
+            && let Pause::Play(player) = &self.schedule.pause
+        {
+            // The flow lasts until the last frame is played.
+            self.app_timer = player.end();
+        }
+        if self.is_done
             && self.config.keep_connection
             && let Some(connection) = self.connections.newest_mut()
         {
@@ -266,22 +284,14 @@ impl Engine for Client {
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
-        if self.next_start.take_if(|start| *start <= cx.now()).is_some() {
+        if self.app_timer.take_if(|at| *at <= cx.now()).is_some() && !self.is_done {
             self.start_exchange(cx);
-        }
-        if let Pause::Play(player) = &mut self.schedule.pause {
-            player.advance(cx.now());
         }
         self.connections.wake(cx);
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        let end = match &self.schedule.pause {
-            Pause::Think(_) => None,
-            // The flow lasts until the last frame is played.
-            Pause::Play(player) => player.end(),
-        };
-        self.next_start.into_iter().chain(self.connections.next_wake()).chain(end).min()
+        self.app_timer.into_iter().chain(self.connections.next_wake()).min()
     }
 
     fn ledger(&self) -> Ledger {
