@@ -30,7 +30,7 @@ _SHOWN: Final[Mapping[str, tuple[str, str, Callable[[float], str]]]] = {
     "retransmitted_percent": ("retransmitted", "of segments", percent),
     "completion_time_ns": ("completion", "of a flow", format_duration),
     "start_up_time_ns": ("start-up", "of a video", format_duration),
-    "stall_ratio_percent": ("stall ratio", "of a video", _percent),
+    "stall_ratio_percent": ("stall ratio", "of a video", percent),
 }
 _WITH_INTERVAL: Final = "goodput_bps"
 
