@@ -22,7 +22,7 @@ from typing import Final
 
 from bentpipe import Job, from_dict, resolve
 from bentpipe.sweeps import Executor, LocalCluster, Threads
-from bentpipe.sweeps.run import reduce_to_record
+from bentpipe.sweeps.records import pack
 
 LIMITS: Final = {"threads": 0.9, "Dask": 0.8}
 TURNS: Final = 10
@@ -75,7 +75,7 @@ def sweep_s(executor: Executor, plan: dict[str, object], runs: int) -> float:
             yield seed, Job(plan=plan, seed=seed)
 
     began_s = time.perf_counter()
-    finished = list(executor.run(jobs(), reduce_to_record))
+    finished = list(executor.run(jobs(), pack))
     assert len(finished) == runs
     assert all(each.error is None for each in finished)
     return time.perf_counter() - began_s

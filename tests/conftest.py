@@ -48,9 +48,9 @@ SMALL: dict[str, Any] = {
 }
 
 
-# Two terminals, an aggregator and a processor at each end, exchanges, and a queue that drops early:
-# a row for every table, and more than one place. The aggregators wait for a class that nothing has,
-# since what is in frames is on no stream of a capture.
+# Two terminals, an aggregator and a processor at each end, exchanges, web pages, and a queue that
+# drops early: a row for every table, and more than one place. The aggregators wait for a class that
+# nothing has, since what is in frames is on no stream of a capture.
 EVERY: dict[str, Any] = {
     "name": "every",
     "link": {
@@ -80,6 +80,17 @@ EVERY: dict[str, Any] = {
             "think": {"exponential": "100 ms"},
             "files": 6,
             "terminal": 2,
+        },
+        {
+            "name": "reader",
+            "kind": "web_page",
+            "direction": "forward",
+            "pages": 3,
+            "think": "100 ms",
+            "objects": {"exponential": 5},
+            "document": "4 kB",
+            "object": {"exponential": "6 kB"},
+            "http": "1.1",
         },
     ],
     "duration": "30 s",

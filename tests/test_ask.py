@@ -14,7 +14,7 @@ import pytest
 from conftest import Program
 from hypothesis import given, settings, strategies as st
 
-from bentpipe import InternalError, UsageError, answers
+from bentpipe import InternalError, UsageError, answers, simulate
 from bentpipe.answers import Answer, Estimate, Experiment
 from bentpipe.answers.answer import MAX_LINES, plain
 from bentpipe.answers.buffer import BUFFERS_BDP
@@ -22,6 +22,7 @@ from bentpipe.answers.complaint import WINDOW_NS, windows
 from bentpipe.answers.page import draw
 from bentpipe.answers.readers import mean_of
 from bentpipe.answers.search import largest
+from bentpipe.answers.users import page_times_ns
 from bentpipe.scenario.presets import PRESETS
 
 MSS_SHARE = 1448 / 1500
@@ -207,29 +208,71 @@ def test_an_average_that_cannot_be_is_refused(average: float) -> None:
 
 
 def test_users_keep_to_the_interactive_response_time_law() -> None:
-    """Given pages of 12,500 B on 1 Mbit/s and 1 s to think, expect at most 20 users.
+    """Given pages of 12,500 B on 1 Mbit/s and 1 s to think, expect at most 30 users.
 
-    The law: N <= rate (Z + R) / page, with the page time R = 1 s that is allowed: 1e6 * 2 / 1e5. A
-    page is one round trip of 542 ms and 0.1 s of sending alone, so most of them fit.
+    The law: N <= rate (Z + R) / page, with the page time R = 2 s that is allowed: 1e6 * 3 / 1e5. A
+    page is a handshake and a request, two round trips of 542 ms, and 0.1 s of sending alone.
     """
     answer = answers.users(
         "geo",
         settings=[
-            "traffic.reader.response=12500B",
+            "traffic.reader.objects=0",
+            "traffic.reader.document=12500B",
+            "traffic.reader.tls=none",
+            "traffic.reader.dns=false",
             "traffic.reader.think=1s",
             "link.forward.rate=1Mbit/s",
         ],
-        page_time_ns=1_000_000_000,
+        page_time_ns=2_000_000_000,
         experiment=short(),
     )
-    assert answer.figures["bound_users"] == pytest.approx(20)
-    assert 8 <= answer.figures["users"] <= 20
+    assert answer.figures["bound_users"] == pytest.approx(30)
+    assert 8 <= answer.figures["users"] <= 30
     by_count = {each["users"]: each for each in answer.figures["counts"]}
-    assert by_count[answer.figures["users"]]["page_p95_ns"].mean <= 1e9
-    # Utilization law: throughput N / (Z + R) times the service time of a page.
+    assert by_count[answer.figures["users"]]["slow_share"].mean <= 0.05
     for count, each in by_count.items():
         page_s = each["page_p50_ns"].mean / 1e9
-        assert each["utilization"].mean <= min(1.2 * count * 0.1 / (1 + page_s), 1.0)
+        assert page_s >= 2 * 0.542 + 0.1
+        # Utilization law: throughput N / (Z + R) times the service time of a page, and the call: 80
+        # kbit/s of IP packets.
+        of_pages = count * 0.1 / (1 + page_s)
+        assert 0.7 * of_pages <= each["utilization"].mean <= min(1.2 * of_pages + 0.1, 1.0)
+    few, many = by_count[min(by_count)], by_count[max(by_count)]
+    assert few["mos_p5"].mean >= many["mos_p5"].mean
+    assert few["slow_share"].mean < many["slow_share"].mean
+
+
+def test_one_page_on_paper_is_the_page_of_one_user() -> None:
+    """Given 40,000 B of objects on a fast GEO link, expect six round trips.
+
+    They are those of the DNS, TCP, TLS 1.3, the document, and two of the objects: 28 segments in
+    rounds of 10 and 18. A call whose packets nothing delays is rated by the delay alone.
+    """
+    answer = answers.users(
+        "geo",
+        settings=[
+            "traffic.reader.objects=4",
+            "traffic.reader.document=1000B",
+            "traffic.reader.object=10kB",
+            "link.forward.rate=100Mbit/s",
+            "traffic.reader.think=1s",
+            "duration=20s",
+        ],
+        page_time_ns=3_300_000_000,
+        experiment=short(1),
+    )
+    alone = min(answer.figures["counts"], key=lambda each: each["users"])
+    assert alone["page_p50_ns"].mean == pytest.approx(6 * 542e6, rel=0.02)
+    assert 2.5 < alone["mos_p5"].mean < 4
+
+
+def test_a_page_that_the_end_cuts_off_counts_if_it_is_slow() -> None:
+    """Given a page that takes 2.7 s and a run of 2 s, expect its age if that is above the limit."""
+    link = {"forward": {"rate": "1 Mbit/s", "delay": "250 ms"}}
+    page = {"kind": "web_page", "direction": "forward", "objects": 1}
+    result = simulate({"link": link, "traffic": [page], "duration": "2 s"})
+    assert page_times_ns(result, 1_000_000_000).tolist() == [2_000_000_000]
+    assert page_times_ns(result, 3_000_000_000).tolist() == []
 
 
 @settings(deadline=None)

@@ -222,7 +222,8 @@ def test_a_stream_carries_the_bytes_that_the_flow_delivered(captured: Captured) 
 
 def _bytes(path: Path, where: str) -> int:
     total = 0
-    for (length,) in fields(path, "udp.length", where=f"{where} and udp"):
+    # The flow of web pages is TCP: its lookups of names do not count.
+    for (length,) in fields(path, "udp.length", where=f"{where} and udp and not udp.port == 53"):
         total += int(length) - 8
     names = ("tcp.stream", "tcp.seq", "tcp.len")
     arrived: dict[str, set[tuple[int, int]]] = collections.defaultdict(set)
@@ -241,10 +242,23 @@ def _bytes(path: Path, where: str) -> int:
 
 @needs_tshark
 def test_every_connection_is_a_stream(capture_of: Callable[[str], Captured]) -> None:
-    """Two transfers, and six files over a connection each."""
-    _, path = capture_of("every")
-    streams = {stream for (stream,) in fields(path, "tcp.stream")}
-    assert len(streams) == 2 + 6
+    """Two transfers, six files over a connection each, and the connections of web pages."""
+    result, path = capture_of("every")
+    streams = {stream for (stream,) in fields(path, "tcp.stream", where="tcp")}
+    pages = result.tables["pages"]["connections"]
+    assert pages.sum() > pages.len() == 3
+    assert len(streams) == 2 + 6 + pages.sum()
+
+
+@needs_tshark
+def test_each_page_looks_up_a_name(capture_of: Callable[[str], Captured]) -> None:
+    """Given three pages, expect three queries of 44 bytes and their answers of 60, by UDP."""
+    result, path = capture_of("every")
+    where = 'udp.length and frame.interface_name matches "^(forward|return-1).delivered"'
+    found = fields(path, "udp.dstport", "udp.length", where=where)
+    assert sorted(length for _, length in found) == ["52"] * 3 + ["68"] * 3
+    assert [length for port, length in found if port == "53"] == ["52"] * 3
+    assert result.tables["pages"]["resolved_ns"].null_count() == 0
 
 
 @needs_tshark

@@ -236,6 +236,24 @@ def test_progress_is_quiet_at_first_then_rare_and_on_stderr(
     ]
 
 
+def test_the_remaining_time_does_not_count_on_what_was_done_before(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given 50 of 100 runs done before and 25 in 10 s, expect 10 s for the other 25."""
+    clock = [0.0]
+    monkeypatch.setattr("bentpipe.cli.progress.time.monotonic", lambda: clock[0])
+    with Progress("sweep", before=50) as progress:
+        clock[0] = 10.0
+        progress.count(75, 100)
+        clock[0] = 20.0
+        # Seeds were added.
+        progress.count(100, 200)
+    assert capsys.readouterr().err.splitlines() == [
+        "bentpipe: sweep: 75%, about 10 s left",
+        "bentpipe: sweep: 50%, about 40 s left",
+    ]
+
+
 def test_progress_is_a_bar_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,7 +167,13 @@ class Reply:
 class Server:
     """A `bentpipe serve` in the background."""
 
-    def __init__(self, *arguments: str | Path, command: Any = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: str | Path,
+        command: Any = None,
+        signals: Callable[[], None] = default_signals,
+        **options: Any,
+    ) -> None:
         program = command or [sys.executable, "-m", "bentpipe"]
         self.process = subprocess.Popen(
             [*program, "serve", *(str(each) for each in arguments)],
@@ -175,7 +181,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=default_signals,  # noqa: PLW1509 - the tests have one thread
+            preexec_fn=signals,  # noqa: PLW1509 - the tests have one thread
             **options,
         )
         assert self.process.stdout is not None
@@ -225,6 +231,27 @@ def test_it_prints_the_url_and_ctrl_c_ends_it(tmp_path: Path, small_result: Resu
             err = server.end()
     assert server.process.returncode == 130
     assert err == f"bentpipe: shows the results in {tmp_path}; press Ctrl-C to end it\n"
+
+
+def ignore_interrupts() -> None:
+    """Set the signals of a background job of a shell without job control."""
+    default_signals()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def test_an_ignored_interrupt_does_not_end_it(tmp_path: Path) -> None:
+    """Given a background job of a script, expect SIGINT to change nothing, and SIGTERM to end it.
+
+    Ctrl-C in the foreground job reaches it, too.
+    """
+    with serving(tmp_path, signals=ignore_interrupts) as server:
+        # The first reply is after the handlers of the server are installed.
+        assert server.get("/").status == 200
+        server.process.send_signal(signal.SIGINT)
+        for _ in range(5):
+            assert server.get("/").status == 200
+        server.end(signal.SIGTERM)
+    assert server.process.returncode == -signal.SIGTERM
 
 
 def test_it_shows_no_traceback_to_the_browser_and_one_to_its_user(

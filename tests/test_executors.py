@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -12,8 +15,11 @@ from conftest import SMALL
 from dask_processes import delivered, disk_full, raw
 
 from bentpipe import Job, UsageError, _core, from_dict, resolve
-from bentpipe.simulation import many
+from bentpipe.simulation.batches import BatchSize, PlanEncoder, by_plan
+from bentpipe.simulation.many import Batch, Outcome, PreparedRun
 from bentpipe.sweeps import Finished, RunFailure, Threads, cluster
+from bentpipe.sweeps.executor import attempt_all
+from bentpipe.sweeps.records import pack, unpack
 
 PLAN = resolve(from_dict({**SMALL, "packet_events": False}))
 
@@ -49,8 +55,9 @@ def test_jobs_are_drawn_when_they_can_start() -> None:
     with closing(Threads(2).run(endless(), delivered)) as runs:
         next(runs)
         assert len(drawn) == 4
+        # The next batch has two runs, if they are short.
         next(runs)
-        assert len(drawn) == 5
+        assert len(drawn) in {5, 6}
 
 
 def test_a_plan_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +78,7 @@ def test_a_plan_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_encoded_plans_are_bounded() -> None:
     """Given more plans than the encoder keeps, expect the text of each, also of the first again."""
-    encoder = many.PlanEncoder()
+    encoder = PlanEncoder()
     plans = [{"number": number} for number in range(200)]
     texts = [encoder.encode(plan) for plan in (*plans, plans[0])]
     assert texts == [json.dumps(plan) for plan in (*plans, plans[0])]
@@ -102,6 +109,129 @@ def test_a_failed_run_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -
     assert "directions" in failed[102].message
     assert "seed 4" in failed[104].message
     assert [each.value for each in finished if each.error is None] == [1e6] * 4
+
+
+def test_records_are_the_same_one_by_one_and_in_batches() -> None:
+    """Given runs of two plans, expect the extension's records to be those of single outcomes."""
+    other = {**PLAN, "stop_ns": PLAN["stop_ns"] // 2}
+    work = [(index, Job(plan=PLAN if index % 5 else other, seed=index)) for index in range(40)]
+    one_by_one = in_order(Threads(1).run(work, partial(pack)))
+    for threads in (1, 3):
+        assert in_order(Threads(threads).run(work, pack)) == one_by_one
+    # All but the first few were in batches.
+    batches = by_plan(work[:10])
+    assert [runs.indices for runs in batches] == [(0,), (1, 2, 3, 4), (5,), (6, 7, 8, 9)]
+
+
+def test_records_have_the_tables_of_their_runs() -> None:
+    """Given the records of two runs, expect their tables one after the other."""
+    outcomes = [
+        PreparedRun(
+            index=index, job=job, plan_json=json.dumps(job.plan), memory_limit_bytes=2**30
+        ).run()
+        for index, job in jobs(2)
+    ]
+    tables = unpack([pack(outcome) for outcome in outcomes])
+    assert tables.pop("runs")["end_ns"].to_list() == [each.raw["end_ns"] for each in outcomes]
+    assert len(tables) == 6
+    for name, table in tables.items():
+        for run, outcome in enumerate(outcomes):
+            own = table.filter(run=run).drop("run")
+            assert own.equals(outcome.tables()[name]), name
+    assert tables["flows"].height == 2 * len(PLAN["flows"])
+
+
+def test_columns_without_validity_are_joined_with_nullable_ones() -> None:
+    """Given a record with nulls between two without, expect all other values to be valid."""
+    (outcome,) = Threads(1).run(jobs(1), raw)
+    assert outcome.value is not None
+    flows = outcome.value["tables"]["flows"]
+    (name, *_) = (name for name, (dtype, _, valid) in flows.items() if valid and dtype == "u64")
+    dtype, data, valid = flows[name]
+    assert valid is not None
+    records = []
+    for present in (None, bytes(len(valid)), None):
+        tables = {**outcome.value["tables"], "flows": {**flows, name: (dtype, data, present)}}
+        raw_run: Any = {**outcome.value, "tables": tables}
+        job = Job(plan=PLAN, seed=0)
+        records.append(pack(Outcome(job=job, index=0, raw=raw_run, memory_limit_bytes=0)))
+    is_null = unpack(records)["flows"][name].is_null().to_list()
+    assert is_null == [run == 1 for run in range(3) for _ in valid]
+
+
+def test_a_damaged_record_is_refused() -> None:
+    (finished,) = Threads(1).run(jobs(1), pack)
+    assert finished.value is not None
+    for damaged in (b"", finished.value[:-1], finished.value + b"\0"):
+        with pytest.raises(ValueError, match="damaged"):
+            unpack([damaged])
+    with pytest.raises(ValueError, match="damaged"):
+        _core.pack(True, 0, 0, [(b"", None)])
+
+
+def test_failed_runs_of_a_batch_do_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a batch with a plan that is not valid and runs that fail, expect the others."""
+    real, real_packed = _core.run, _core.run_packed
+    failing = {4, 5, 8}
+
+    def run(plan: str, seed: int, *rest: Any) -> Any:
+        if seed in failing:
+            raise _core.RunError("forward: 3 packets too many")
+        return real(plan, seed, *rest)
+
+    def run_packed(plan: str, seeds: list[int], *rest: Any) -> list[bytes]:
+        ended = list(takewhile(lambda seed: seed not in failing, seeds))
+        return real_packed(plan, ended, *rest)
+
+    work = dict(jobs(9))
+    work[102] = Job(plan=without_directions(PLAN), seed=2)
+    expected = in_order(Threads(1).run(iter(work.items()), pack))
+    monkeypatch.setattr(_core, "run", run)
+    monkeypatch.setattr(_core, "run_packed", run_packed)
+    batch = Batch(
+        runs=by_plan(work.items()),
+        plans_json=[json.dumps(plan) for plan in (PLAN, work[102].plan, PLAN)],
+        memory_limit_bytes=2**30,
+        sharing=1,
+    )
+    finished = list(attempt_all(batch, pack))
+    kinds = [each.error and each.error.kind for each in finished]
+    assert kinds == [None, None, "scenario", None, "internal", "internal", None, None, "internal"]
+    for each, wanted in zip(finished, expected, strict=True):
+        assert each == wanted or each.error is not None
+    # A plan of which no run fits fails run by run, too.
+    small = replace(batch, memory_limit_bytes=1000)
+    monkeypatch.undo()
+    kinds = [each.error and each.error.kind for each in attempt_all(small, pack)]
+    assert kinds == ["size", "size", "scenario", *["size"] * 6]
+
+
+def test_a_cancelled_batch_ends_at_the_run_under_way() -> None:
+    batch = Batch(
+        runs=by_plan(jobs(5)),
+        plans_json=[json.dumps(PLAN)],
+        memory_limit_bytes=2**30,
+        sharing=1,
+    )
+    batch.monitor.cancel()
+    for reduce in (pack, partial(pack)):
+        (each,) = attempt_all(batch, reduce)
+        assert each.error == RunFailure("lost", "the run was cancelled")
+
+
+def test_batches_have_as_many_runs_as_fit_their_time() -> None:
+    """Given runs of 1 ms and batches of 20 ms, expect sizes that double up to 20, then one of 1."""
+    size = BatchSize(0.02, 1000)
+    sizes = []
+    for _ in range(6):
+        sizes.append(size.runs)
+        size.adapt(size.runs, 1e-3 * size.runs)
+    assert sizes == [1, 2, 4, 8, 16, 20]
+    size.adapt(20, 2.0)
+    assert size.runs == 1
+    size.runs = 800
+    size.adapt(800, 1e-6)
+    assert size.runs == 1000
 
 
 def test_threads_share_the_memory_limit() -> None:

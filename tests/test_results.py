@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from conftest import EVERY, SMALL
 
 from bentpipe import Result, UsageError, __version__, simulate
 from bentpipe.results.columns import decode_column
+from bentpipe.results.metrics import page_load_times_ns
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 
 POLARS = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
@@ -143,9 +145,9 @@ def test_directions_carry_names_and_utilization(small_result: Result) -> None:
 
 def test_each_terminal_has_its_own_return_direction(every_result: Result) -> None:
     flows = every_result.flows
-    assert flows["name"].to_list() == ["bulk-1", "bulk-2", "web"]
-    assert flows["terminal"].to_list() == [0, 1, 1]
-    assert every_result.flow_directions == flows["direction"].to_list() == ["forward"] * 3
+    assert flows["name"].to_list() == ["bulk-1", "bulk-2", "web", "reader"]
+    assert flows["terminal"].to_list() == [0, 1, 1, 0]
+    assert every_result.flow_directions == flows["direction"].to_list() == ["forward"] * 4
     assert every_result.directions["direction"].to_list() == ["forward", "return-1", "return-2"]
     upload = {"kind": "bulk", "direction": "return", "size": "10 kB", "terminal": 2}
     assert simulate({**EVERY, "traffic": [upload]}).flow_directions == ["return-2"]
@@ -165,6 +167,32 @@ def test_processors_carry_names_and_utilization(every_result: Result) -> None:
     assert hub["utilization"] == pytest.approx(hub["busy_ns"] / every_result.manifest["end_ns"])
 
 
+def test_pages_carry_names_and_times(every_result: Result) -> None:
+    pages = every_result.pages
+    assert pages["name"].to_list() == ["reader"] * 3
+    assert pages["page"].to_list() == [0, 1, 2]
+    for row in pages.to_dicts():
+        # The DNS, TCP, TLS 1.3 and the document are four round trips of 40 ms.
+        assert row["load_time_ns"] == row["finished_ns"] - row["start_ns"] > 160e6
+        steps = ("start_ns", "resolved_ns", "established_ns", "first_byte_ns", "document_ns")
+        times = [row[step] for step in (*steps, "finished_ns")]
+        assert times == sorted(times)
+    times_ns = page_load_times_ns(every_result)
+    assert every_result.flows["page_load_time_p50_ns"].to_list() == [
+        None,
+        None,
+        None,
+        np.median(times_ns),
+    ]
+    (entry,) = (each for each in every_result.entries if each["entry"] == "reader")
+    for p in (50, 95, 99):
+        expected = pytest.approx(np.percentile(times_ns, p))
+        assert entry["page_load_time_ns"][f"p{p}"] == expected
+        assert every_result.flows[f"page_load_time_p{p}_ns"][3] == expected
+    # The connections of a page have different limits at the same time.
+    assert every_result.flows["idle_percent"][3] is None
+
+
 def test_exchanges_carry_names_and_times(every_result: Result) -> None:
     exchanges = every_result.exchanges
     assert exchanges["name"].to_list() == ["web"] * 6
@@ -175,12 +203,13 @@ def test_exchanges_carry_names_and_times(every_result: Result) -> None:
         assert row["time_ns"] == row["finished_ns"] - row["start_ns"] > 80e6
         assert row["start_ns"] < row["established_ns"] < row["first_byte_ns"] <= row["finished_ns"]
     flows = every_result.flows
-    assert flows["exchanges"].to_list() == [0, 0, 6]
+    assert flows["exchanges"].to_list() == [0, 0, 6, 3]
     assert flows["delivered_bytes"][2] == exchanges["response_bytes"].sum()
     assert flows["exchange_time_median_ns"].to_list() == [
         None,
         None,
         pytest.approx(exchanges["time_ns"].median()),
+        None,
     ]
 
 
@@ -265,10 +294,10 @@ def test_a_result_is_not_saved_among_other_files(small_result: Result, tmp_path:
 def test_an_unknown_format_version_is_refused(small_result: Result, tmp_path: Path) -> None:
     small_result.save(tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
-    for version in (0, 4, 6, "5", None):
+    for version in (0, 5, 7, "6", None):
         text = json.dumps({**manifest, "format_version": version})
         (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
-        with pytest.raises(UsageError, match=r"format_version is .* this bentpipe reads 5"):
+        with pytest.raises(UsageError, match=r"format_version is .* this bentpipe reads 6"):
             Result.load(tmp_path)
 
 

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Generator, Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -226,7 +226,7 @@ def test_damage_in_a_journal_loses_what_follows_only(tmp_path: Path) -> None:
 # --- Ctrl-C, failures and resuming --------------------------------------------------------------
 
 
-class Failing:
+class Failing(sweeps.Executor):
     """An executor on one thread: some runs fail, and Ctrl-C comes before others."""
 
     def __init__(
@@ -245,15 +245,6 @@ class Failing:
             failure = self.failures.get(each.index)
             self.done += 1
             yield Finished(each.index, None, failure) if failure else each
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        pass
 
 
 def resumed(path: Path, executor: Failing | None = None) -> sweeps.Running:

@@ -280,7 +280,7 @@ def test_progress_shows_the_status_of_the_link(
         monkeypatch.setattr("sys.stderr.isatty", lambda is_terminal=is_terminal: is_terminal)
         clock[0] = 0.0
         with Progress("emulating") as progress:
-            progress.describe("forward 8.00 Mbit/s")
+            progress.describe(lambda: "forward 8.00 Mbit/s")
             clock[0] = 10.0
             progress.fraction(0.5)
         shown = capsys.readouterr().err

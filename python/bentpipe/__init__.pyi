@@ -44,6 +44,7 @@ from .scenario import (
     CoDel as CoDel,
     Conference as Conference,
     ConstantRate as ConstantRate,
+    CountDraw as CountDraw,
     DelayStep as DelayStep,
     DeliveryTrace as DeliveryTrace,
     Direction as Direction,
@@ -56,10 +57,12 @@ from .scenario import (
     Gateways as Gateways,
     GilbertElliott as GilbertElliott,
     Link as Link,
+    LognormalCount as LognormalCount,
     LognormalSize as LognormalSize,
     LognormalTime as LognormalTime,
     Outage as Outage,
     OutageAt as OutageAt,
+    ParetoCount as ParetoCount,
     ParetoSize as ParetoSize,
     ParetoTime as ParetoTime,
     PerFlowDropTail as PerFlowDropTail,
@@ -79,6 +82,7 @@ from .scenario import (
     TimeSeries as TimeSeries,
     Video as Video,
     Voice as Voice,
+    WebPage as WebPage,
     json_schema as json_schema,
 )
 from .simulation import (

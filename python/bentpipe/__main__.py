@@ -1,7 +1,14 @@
 """`python -m bentpipe` is the same program as `bentpipe`."""
 
 import gc
+import signal
 from typing import NoReturn
+
+# Ctrl-C during the imports ends the process at once, without a traceback. It stays ignored in a
+# background job.
+_interrupt = signal.getsignal(signal.SIGINT)
+if _interrupt is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 # Imported modules are never garbage, and looking for some among them takes about 5 ms.
 gc.disable()
@@ -11,6 +18,7 @@ from bentpipe.cli.streams import exit_process, open_streams  # noqa: E402
 
 gc.freeze()
 gc.enable()
+signal.signal(signal.SIGINT, _interrupt)
 
 
 def program() -> NoReturn:

@@ -1,5 +1,6 @@
 """The extension module, built from crates/py: takes a plan as JSON, returns columns as bytes."""
 
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Self, TypedDict, final, type_check_only
 
@@ -18,9 +19,12 @@ __all__ = [
     "measure",
     "memory_estimate",
     "names",
+    "pack",
     "run",
+    "run_packed",
     "spawn_in",
     "table_schema",
+    "unpack",
     "validate",
     "version",
     "video_playback",
@@ -68,8 +72,8 @@ class RawRun(TypedDict):
 
 def video_playback(
     media: tuple[int, int, int, int], arrivals_ns: list[int], end_ns: int
-) -> dict[str, int | None]:
-    """Return what the viewer of a video has seen at ``end_ns``, by the columns of ``flows``.
+) -> list[tuple[str, int | None]]:
+    """Return what the viewer of a video has seen at ``end_ns``, columns of ``flows`` by name.
 
     ``media`` is the duration of the media and of a segment, the buffer and the start-up, in ns;
     ``arrivals_ns`` are the times at which segments were complete. ``next_request_ns`` and
@@ -122,6 +126,28 @@ def run(
 
     Packets are captured to the file ``capture`` (pcapng); OSError if it cannot be written. A run
     that exceeds ``memory_limit`` bytes ends early.
+    """
+
+def run_packed(
+    plan_json: str, seeds: Sequence[int], monitor: Monitor, memory_limit: int
+) -> list[bytes]:
+    """Run a plan with some seeds, one after the other, with the interpreter lock released.
+
+    Returns their records, up to the first run that fails or does not complete. Raises PlanError.
+    """
+
+def pack(
+    completed: bool,
+    end_ns: int,
+    packet_hops: int,
+    columns: Sequence[tuple[bytes, bytes | None]],
+) -> bytes:
+    """Return the record of a run from the values and the validity of its columns."""
+
+def unpack(records: Sequence[bytes]) -> dict[str, dict[str, tuple[str, bytes, bytes | None]]]:
+    """Return the tables of many records, with the index of the record as column ``run``.
+
+    The table ``runs`` has a row a record. ValueError if a record is damaged.
     """
 
 class MachineError(OSError):

@@ -14,6 +14,7 @@ from bentpipe.report.plots import (
     has_drops,
     has_exchanges,
     in_flight,
+    page_load_times,
     queues,
     smoothed_rtt,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "has_tcp_flows",
     "has_time_series",
     "in_flight",
+    "page_load_times",
     "queues",
     "smoothed_rtt",
 ]

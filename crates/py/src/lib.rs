@@ -11,11 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bentpipe_core::tcp::config::CongestionName;
 use bentpipe_core::trace::{DropCause, EventKind};
-use bentpipe_sim::record::{self, Column, ColumnSchema, Table, TableSchema, Values};
-use bentpipe_sim::{MemoryEstimate, Outcome, Plan, Simulation};
+use bentpipe_sim::record::packed::{self, RawColumn};
+use bentpipe_sim::record::{self, ColumnSchema, Table, TableSchema};
+use bentpipe_sim::{MemoryEstimate, Outcome, Plan, Simulation, workload};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict as _, PyBytes, PyDict, PyTuple};
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{IntoPyDict as _, PyDict, PyTuple};
 
 /// Defines exceptions by name, base class and documentation.
 macro_rules! exceptions {
@@ -108,23 +110,13 @@ fn validate(plan_json: &str) -> PyResult<()> {
 /// The expected memory of a run, in bytes, by use.
 #[pyfunction]
 fn memory_estimate<'py>(py: Python<'py>, plan_json: &str) -> PyResult<Bound<'py, PyDict>> {
-    let MemoryEstimate { fixed, packets, samples, events, exchanges } =
-        MemoryEstimate::of(&parse(plan_json)?);
-    let recorded = [("samples", samples), ("events", events), ("exchanges", exchanges)];
-    [("fixed", fixed), ("packets", packets)].into_iter().chain(recorded).into_py_dict(py)
+    MemoryEstimate::of(&parse(plan_json)?).by_use().into_py_dict(py)
 }
 
-/// What the viewer of a video has seen at `end_ns`, and when the next request and the last frame
-/// are due, from the times at which its segments were complete. All times are from the flow's start.
+/// See [`bentpipe_sim::workload::replay`].
 #[pyfunction]
-fn video_playback<'py>(
-    py: Python<'py>,
-    media: [u64; 4],
-    arrivals_ns: Vec<u64>,
-    end_ns: u64,
-) -> PyResult<Bound<'py, PyDict>> {
-    let arrivals = arrivals_ns.into_iter().filter(|&at_ns| at_ns <= end_ns);
-    bentpipe_sim::workload::replay(media, arrivals, end_ns).into_py_dict(py)
+fn video_playback(media: [u64; 4], arrivals_ns: Vec<u64>, end_ns: u64) -> [workload::Moment; 6] {
+    workload::replay(media, arrivals_ns, end_ns)
 }
 
 /// Runs a plan once, with the interpreter lock released. `capture` is the capture file. A run that
@@ -139,7 +131,7 @@ fn run<'py>(
     capture: Option<PathBuf>,
     memory_limit: Option<u64>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let plan = parse(plan_json)?;
+    let plan = py.detach(|| parse(plan_json))?;
     let fixed = MemoryEstimate::of(&plan).fixed;
     if memory_limit.is_some_and(|limit| fixed > limit) {
         return Err(MemoryLimitError::new_err(fixed));
@@ -217,38 +209,64 @@ fn result(py: Python<'_>, outcome: Outcome, interrupted: bool) -> PyResult<Bound
     result.set_item("engine_calls", outcome.engine_calls)?;
     result.set_item("memory_exhausted", outcome.memory_exhausted)?;
     result.set_item("memory_bytes_max", outcome.memory_bytes_max)?;
-    let tables = PyDict::new(py);
-    // Each table is freed after it was copied.
-    for table in outcome.tables {
-        tables.set_item(table.name, columns(py, &table)?)?;
-    }
-    result.set_item("tables", tables)?;
+    let raw = |table: Table| (table.name, table.columns.into_iter().map(RawColumn::from));
+    result.set_item("tables", tables(py, outcome.tables.into_iter().map(raw))?)?;
     Ok(result)
 }
 
-fn columns<'py>(py: Python<'py>, table: &Table) -> PyResult<Bound<'py, PyDict>> {
-    let columns = PyDict::new(py);
-    for Column { name, values, present } in &table.columns {
-        let (dtype, data) = match values {
-            Values::U8(values) => ("u8", PyBytes::new(py, values)),
-            Values::U32(values) => ("u32", bytes(py, values, |value| value.to_le_bytes())),
-            Values::U64(values) => ("u64", bytes(py, values, |value| value.to_le_bytes())),
-            Values::F64(values) => ("f64", bytes(py, values, |value| value.to_le_bytes())),
-        };
-        let present = present.as_ref().map(|present| PyBytes::new(py, present));
-        columns.set_item(name.as_ref(), (dtype, data, present))?;
+/// Each column is freed after it was copied.
+fn tables<C: IntoIterator<Item = RawColumn>>(
+    py: Python<'_>,
+    tables: impl IntoIterator<Item = (&'static str, C)>,
+) -> PyResult<Bound<'_, PyDict>> {
+    let found = PyDict::new(py);
+    for (name, columns) in tables {
+        let column = |it: RawColumn| (it.name, (it.dtype.name(), it.data, it.present));
+        found.set_item(name, columns.into_iter().map(column).into_py_dict(py)?)?;
     }
-    Ok(columns)
+    Ok(found)
 }
 
-/// Packs values as little-endian bytes.
-fn bytes<'py, T: Copy, const N: usize>(
-    py: Python<'py>,
-    values: &[T],
-    to_bytes: impl Fn(T) -> [u8; N],
-) -> Bound<'py, PyBytes> {
-    let packed: Vec<u8> = values.iter().flat_map(|&value| to_bytes(value)).collect();
-    PyBytes::new(py, &packed)
+/// Runs a plan with some seeds, one after the other, with the interpreter lock released. Returns
+/// their records, up to the first run that fails or does not complete.
+#[pyfunction]
+fn run_packed(
+    py: Python<'_>,
+    plan_json: &str,
+    seeds: Vec<u64>,
+    monitor: &Monitor,
+    memory_limit: u64,
+) -> PyResult<Vec<Vec<u8>>> {
+    let run = |plan: &_, seed| match run_watched(plan, seed, &monitor.0, None, Some(memory_limit)) {
+        Ok(Ok((outcome, false))) if !outcome.memory_exhausted => Some(packed::pack(outcome)),
+        _ => None,
+    };
+    py.detach(|| {
+        let plan = parse(plan_json)?;
+        let fits = MemoryEstimate::of(&plan).fixed <= memory_limit;
+        Ok(seeds.iter().take_while(|_| fits).map_while(|&seed| run(&plan, seed)).collect())
+    })
+}
+
+/// Returns the record of a run from the values and the validity of its columns.
+#[pyfunction]
+fn pack(
+    completed: bool,
+    end_ns: u64,
+    packet_hops: u64,
+    columns: Vec<(PyBackedBytes, Option<PyBackedBytes>)>,
+) -> PyResult<Vec<u8>> {
+    packed::pack_columns(completed, end_ns, packet_hops, &columns).map_err(record_error)
+}
+
+/// Returns the tables of many records, with the interpreter lock released.
+#[pyfunction]
+fn unpack(py: Python<'_>, records: Vec<PyBackedBytes>) -> PyResult<Bound<'_, PyDict>> {
+    tables(py, py.detach(|| packed::unpack(&records)).map_err(record_error)?)
+}
+
+fn record_error(error: packed::RecordError) -> PyErr {
+    PyValueError::new_err(error.to_string())
 }
 
 #[pymodule]
@@ -257,13 +275,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RunError", module.py().get_type::<RunError>())?;
     module.add("MemoryLimitError", module.py().get_type::<MemoryLimitError>())?;
     module.add_class::<Monitor>()?;
-    module.add_function(wrap_pyfunction!(version, module)?)?;
-    module.add_function(wrap_pyfunction!(names, module)?)?;
-    module.add_function(wrap_pyfunction!(table_schema, module)?)?;
-    module.add_function(wrap_pyfunction!(drop_causes, module)?)?;
-    module.add_function(wrap_pyfunction!(validate, module)?)?;
-    module.add_function(wrap_pyfunction!(memory_estimate, module)?)?;
-    module.add_function(wrap_pyfunction!(video_playback, module)?)?;
-    module.add_function(wrap_pyfunction!(run, module)?)?;
+    macro_rules! add {
+        ($($f:ident)*) => { $(module.add_function(wrap_pyfunction!($f, module)?)?;)* };
+    }
+    add!(version names table_schema drop_causes validate
+        memory_estimate video_playback run run_packed pack unpack);
     live::add_to(module)
 }

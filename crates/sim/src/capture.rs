@@ -27,6 +27,8 @@ const ISLAND_HOSTS: u32 = (1 << 8) - 2;
 /// The port of the end that accepts. If there are more flows than hosts of the world, flows share a
 /// host and use consecutive ports: 100,000 flows need two.
 const SERVICE_PORT: u16 = 5_201;
+/// The port of DNS servers (RFC 1035, section 4.2.1).
+const DNS_PORT: u16 = 53;
 /// The first port of ends that open (RFC 6335, section 6). Ports are reused after
 /// [`DYNAMIC_PORTS`].
 const DYNAMIC_PORT: u16 = 49_152;
@@ -47,7 +49,9 @@ struct Route {
 impl Route {
     fn of(flow: &Flow) -> Self {
         let opener = match flow.workload {
-            Workload::RequestResponse { .. } | Workload::Video { .. } => Origin::Receiver,
+            Workload::RequestResponse { .. } | Workload::Video { .. } | Workload::WebPage(_) => {
+                Origin::Receiver
+            }
             Workload::Bulk { .. }
             | Workload::ConstantRate { .. }
             | Workload::Voice { .. }
@@ -78,6 +82,9 @@ impl Route {
         };
         // With at most 100,000 flows this is at most the second port.
         let service = SERVICE_PORT + (flow / WORLD_HOSTS) as u16;
+        // The only datagrams of flows whose receiver opens connections are those of the DNS.
+        let is_dns = protocol == UDP && opener == Origin::Receiver;
+        let service = if is_dns { DNS_PORT } else { service };
         let dynamic = DYNAMIC_PORT + connection % DYNAMIC_PORTS;
         let (source_port, destination_port) =
             if origin == opener { (dynamic, service) } else { (service, dynamic) };
@@ -280,6 +287,14 @@ mod tests {
         let upload = route(Heading::Return, 0, Origin::Sender);
         let tuple = upload.tuple(FlowId(0), Origin::Sender, 0, UDP);
         assert_eq!(text(tuple), "10.64.0.1:49152 10.0.0.1:5201");
+    }
+
+    /// Given a datagram of a user of web pages, expect the port of the DNS at the far end.
+    #[test]
+    fn queries_go_to_the_port_of_the_dns() {
+        let pages = route(Heading::Forward, 0, Origin::Receiver);
+        let tuple = pages.tuple(FlowId(0), Origin::Receiver, 0, UDP);
+        assert_eq!(text(tuple), "10.64.0.1:49152 10.0.0.1:53");
     }
 
     /// Given the maximum number of flows on the last terminals, expect distinct five-tuples.

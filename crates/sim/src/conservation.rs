@@ -52,6 +52,10 @@ fn stream_bytes(graph: &Graph<Node>, ends: Ends) -> Option<[u64; 3]> {
             let [sent, received] = [server.totals(Instant::START), client.totals(Instant::START)];
             Some([sent.sent_bytes, received.delivered_bytes, sent.acked_bytes])
         }
+        (Node::WebServer(server), Node::WebClient(client)) => {
+            let [sent, received] = [server.totals(Instant::START), client.totals(Instant::START)];
+            Some([sent.sent_bytes, received.delivered_bytes, sent.acked_bytes])
+        }
         _ => None,
     }
 }

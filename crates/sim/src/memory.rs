@@ -11,11 +11,15 @@ use bentpipe_core::link::{Access, Direction as DirectionEngine, FlowUse, Process
 use bentpipe_core::packet::{FlowId, Packet};
 
 use crate::plan::{
-    Amount, Direction, Draw, Flow, Gateway, Heading, Limit, Media, Plan, Queue, Series, Workload,
+    Amount, Direction, Draw, Flow, Gateway, Heading, Limit, Media, Plan, Queue, Series, WebPage,
+    Workload,
 };
-use crate::record::{EVENT_BYTES, EXCHANGE_BYTES, direction_sample_bytes, flow_sample_bytes};
+use crate::record::{
+    EVENT_BYTES, EXCHANGE_BYTES, PAGE_BYTES, direction_sample_bytes, flow_sample_bytes,
+};
 use crate::workload::{
     BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Participant, Player, Server,
+    WebClient, WebServer,
 };
 
 /// Overhead of an allocation (glibc's `malloc`: 8 bytes, rounded up to 16).
@@ -50,7 +54,7 @@ pub struct MemoryEstimate {
     pub samples: u64,
     /// Rows of packet events.
     pub events: u64,
-    /// Rows of exchanges.
+    /// Rows of exchanges and pages.
     pub exchanges: u64,
 }
 
@@ -68,15 +72,30 @@ impl MemoryEstimate {
             } else {
                 0
             },
-            exchanges: traffic.exchanges.saturating_mul(EXCHANGE_BYTES),
+            exchanges: traffic
+                .exchanges
+                .saturating_mul(EXCHANGE_BYTES)
+                .saturating_add(traffic.pages.saturating_mul(PAGE_BYTES)),
         }
+    }
+
+    /// The bytes, each with the name of its use.
+    #[must_use]
+    pub const fn by_use(&self) -> [(&'static str, u64); 5] {
+        let Self { fixed, packets, samples, events, exchanges } = *self;
+        [
+            ("fixed", fixed),
+            ("packets", packets),
+            ("samples", samples),
+            ("events", events),
+            ("exchanges", exchanges),
+        ]
     }
 
     /// The sum.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let Self { fixed, packets, samples, events, exchanges } = *self;
-        [packets, samples, events, exchanges].into_iter().fold(fixed, u64::saturating_add)
+        self.by_use().iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes))
     }
 }
 
@@ -99,6 +118,12 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
                 size_of::<ConstantRate>() + size_of::<DatagramSink>() + delays
             }
             Workload::Conference { .. } => size_of::<Participant>() + delays,
+            // An open connection has two endpoints.
+            Workload::WebPage(ref page) => {
+                let connections = page.connections_max() as usize;
+                let ends = size_of::<BulkSender>() + size_of::<BulkReceiver>();
+                size_of::<WebClient>() + size_of::<WebServer>() + connections * ends
+            }
             // One open connection has two endpoints.
             Workload::RequestResponse { .. } | Workload::Video { .. } => {
                 size_of::<Client>()
@@ -118,11 +143,14 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
 
 fn samples_bytes(plan: &Plan) -> u64 {
     let Some(interval_ns) = plan.sample_interval_ns else { return 0 };
-    let tcp = |flow: &&Flow| {
-        matches!(
-            flow.workload,
-            Workload::Bulk { .. } | Workload::RequestResponse { .. } | Workload::Video { .. }
-        )
+    let tcp = |flow: &&Flow| match flow.workload {
+        Workload::Bulk { .. }
+        | Workload::RequestResponse { .. }
+        | Workload::Video { .. }
+        | Workload::WebPage(_) => true,
+        Workload::ConstantRate { .. } | Workload::Voice { .. } | Workload::Conference { .. } => {
+            false
+        }
     };
     let flows = plan.flows.iter().filter(tcp).count() as u64;
     let directions = plan.directions.len() as u64;
@@ -149,11 +177,12 @@ struct Traffic {
     /// By number of the direction.
     offered: Vec<Offered>,
     exchanges: u64,
+    pages: u64,
 }
 
 impl Traffic {
     fn of(plan: &Plan) -> Self {
-        let mut traffic = Self { offered: Vec::new(), exchanges: 0 };
+        let mut traffic = Self { offered: Vec::new(), exchanges: 0, pages: 0 };
         traffic.offered.resize(plan.directions.len(), Offered::default());
         for flow in &plan.flows {
             traffic.add(plan, flow);
@@ -168,6 +197,8 @@ impl Traffic {
             Heading::Return => own_return,
         };
         let left_ns = plan.stop_ns - flow.start_ns;
+        let round_trip_ns = min_of(&plan.directions[0].delay_ns)
+            .saturating_add(min_of(&plan.directions[own_return].delay_ns));
         match &flow.workload {
             Workload::Bulk { amount, sender, receiver } => {
                 let mss = u64::from(sender.mss_bytes.min(receiver.mss_bytes));
@@ -189,6 +220,7 @@ impl Traffic {
                 let others = participants(plan, *conference) - 1;
                 self.offered[0].datagrams(*rate_bps, *payload_bytes, active_ns, others);
             }
+            Workload::WebPage(page) => self.add_pages(number, page, round_trip_ns, left_ns),
             Workload::RequestResponse {
                 response_bytes,
                 think_ns,
@@ -199,8 +231,6 @@ impl Traffic {
                 ..
             } => {
                 let round_trips = if *keep_connection { 1 } else { 2 };
-                let round_trip_ns = min_of(&plan.directions[0].delay_ns)
-                    .saturating_add(min_of(&plan.directions[1 + flow.terminal as usize].delay_ns));
                 let each_ns = round_trip_ns.saturating_mul(round_trips) + mean(think_ns);
                 let number_of = (left_ns / each_ns.max(1)).min(exchanges.unwrap_or(u64::MAX));
                 self.exchanges = self.exchanges.saturating_add(number_of);
@@ -221,6 +251,22 @@ impl Traffic {
                 self.offered[number].stream(mss, window.min(segment_bytes), all_bytes);
             }
         }
+    }
+
+    /// Adds the pages of a flow. A page takes three round trips at least: the handshake of TCP, the
+    /// document, and its objects.
+    fn add_pages(&mut self, number: usize, page: &WebPage, round_trip_ns: u64, left_ns: u64) {
+        let each_ns = round_trip_ns.saturating_mul(3) + mean(&page.think_ns);
+        let pages = (left_ns / each_ns.max(1)).min(page.pages.unwrap_or(u64::MAX));
+        self.pages = self.pages.saturating_add(pages);
+        let (server, client) = (&page.server, &page.client);
+        let mss = u64::from(server.mss_bytes.min(client.mss_bytes));
+        let window = server.send_buffer_bytes.min(client.receive_buffer_bytes);
+        let objects_bytes = mean(&page.objects).saturating_mul(mean(&page.object_bytes).max(1));
+        let bytes = mean(&page.document_bytes).max(1).saturating_add(objects_bytes);
+        let window = window.saturating_mul(page.connections_max().into());
+        let all_bytes = pages.saturating_mul(bytes.max(mss));
+        self.offered[number].stream(mss, window.min(bytes), all_bytes);
     }
 
     /// The maximum number of packets that exist at the same time.

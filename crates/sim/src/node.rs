@@ -11,6 +11,7 @@ use bentpipe_core::time::{Duration, Instant};
 use crate::plan::{Function, HUB};
 use crate::workload::{
     BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Participant, Reflector, Server,
+    WebClient, WebServer,
 };
 
 /// Defines [`Node`] from the list of engines, and a `match` over it.
@@ -61,6 +62,10 @@ engines! {
     Client,
     /// A server that sends responses.
     Server,
+    /// A client that loads web pages.
+    WebClient,
+    /// A server of web pages.
+    WebServer,
     /// A participant of a conference.
     Participant,
     /// The reflector of a conference.

@@ -16,9 +16,9 @@ use crate::memory::{PACKET_BYTES, SOURCE_BYTES, fixed_bytes};
 use crate::node::Node;
 use crate::plan::Plan;
 use crate::record::{
-    DirectionFacts, DirectionSamples, EXCHANGE_BYTES, EventLog, FlowSamples, Table, capacity_table,
-    count_use, direction_sample_bytes, directions_table, exchanges_table, flow_sample_bytes,
-    flows_table, processors_table, statistics_table,
+    DirectionFacts, DirectionSamples, EXCHANGE_BYTES, EventLog, FlowSamples, PAGE_BYTES, Table,
+    capacity_table, count_use, direction_sample_bytes, directions_table, exchanges_table,
+    flow_sample_bytes, flows_table, pages_table, processors_table, statistics_table,
 };
 
 /// Virtual time of a slice. Between two slices a run can be stopped.
@@ -141,7 +141,8 @@ impl Simulation {
         let (mut graph, layout) = build(plan, seed);
         graph.count_drops(plan.flows.len());
         let ends = layout.flows.iter().map(|ends| ends.receiver);
-        let clients = ends.filter(|&node| matches!(graph.engine(node), Node::Client(_))).collect();
+        let is_client = |node: &Node| matches!(node, Node::Client(_) | Node::WebClient(_));
+        let clients = ends.filter(|&node| is_client(graph.engine(node))).collect();
         let senders = layout.flows.iter().map(|ends| ends.sender);
         let participants =
             senders.filter(|&node| matches!(graph.engine(node), Node::Participant(_))).collect();
@@ -203,12 +204,12 @@ impl Simulation {
 
     /// Counts the memory of the run, and returns whether it exceeds the limit.
     fn is_out_of_memory(&mut self) -> bool {
-        let exchanges: usize = self.clients.iter().map(|&client| self.exchanges_of(client)).sum();
+        let exchanges: u64 = self.clients.iter().map(|&client| self.exchange_bytes(client)).sum();
         let sources: usize = self.participants.iter().map(|&node| self.sources_of(node)).sum();
         let TraceSinks { events, capture } = &self.sinks;
         let bytes = self.memory.fixed_bytes
             + PACKET_BYTES * self.graph.packets_allocated()
-            + EXCHANGE_BYTES * exchanges as u64
+            + exchanges
             + SOURCE_BYTES * sources as u64
             + self.memory.flow_row_bytes * self.flow_samples.rows()
             + self.memory.direction_row_bytes * self.direction_samples.rows()
@@ -219,9 +220,11 @@ impl Simulation {
         self.memory.exhausted
     }
 
-    fn exchanges_of(&self, client: NodeId) -> usize {
+    /// Memory of the exchanges or pages of a client.
+    fn exchange_bytes(&self, client: NodeId) -> u64 {
         match self.graph.engine(client) {
-            Node::Client(client) => client.exchanges().len(),
+            Node::Client(client) => EXCHANGE_BYTES * client.exchanges().len() as u64,
+            Node::WebClient(client) => PAGE_BYTES * client.pages().len() as u64,
             _ => unreachable!("all nodes in the list are clients"),
         }
     }
@@ -297,8 +300,9 @@ impl Simulation {
             Node::BulkSender(bulk) => bulk.fraction(now),
             Node::ConstantRate(source) => source.fraction(now),
             Node::Participant(participant) => participant.source().fraction(now),
-            Node::Server(_) => match self.graph.engine(ends.receiver) {
+            Node::Server(_) | Node::WebServer(_) => match self.graph.engine(ends.receiver) {
                 Node::Client(client) => client.fraction(now),
+                Node::WebClient(client) => client.fraction(now),
                 _ => unreachable!("both ends of a flow have the same workload"),
             },
             _ => 1.0,
@@ -353,6 +357,7 @@ impl Simulation {
         let mut tables = vec![
             flows_table(&self.graph, &self.layout.flows, end),
             exchanges_table(&self.graph, &self.layout.flows),
+            pages_table(&self.graph, &self.layout.flows),
             capacity,
             directions_table(directions),
             processors_table(processors),

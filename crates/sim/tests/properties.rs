@@ -121,16 +121,23 @@ fn check_datagrams(outcome: &Outcome) {
 }
 
 fn check_exchanges(outcome: &Outcome) {
-    let table = outcome.table("exchanges").expect("there");
     let flows = outcome.table("flows").expect("there");
     let mut delivered = column(flows, "delivered_bytes");
     let mut finished = column(flows, "exchanges");
+    for name in ["exchanges", "pages"] {
+        check_responses(outcome.table(name).expect("there"), &mut finished, &mut delivered);
+    }
+    assert!(finished.iter().all(|&rest| rest == 0), "each finished exchange or page has a row");
+}
+
+/// Checks the rows of exchanges or pages, and subtracts the finished ones from their flows.
+fn check_responses(table: &Table, finished: &mut [u64], delivered: &mut [u64]) {
     let value = |name, row| table.column(name).expect("the column exists").integer(row);
     let mut begun_before = 0;
     for row in 0..table.len() {
         let start = value("start_ns", row);
-        let steps = ["start_ns", "established_ns", "first_byte_ns", "finished_ns"];
-        let steps: Vec<_> = steps.iter().filter_map(|name| value(name, row)).collect();
+        let times = table.columns.iter().filter(|column| column.name.ends_with("_ns"));
+        let steps: Vec<_> = times.filter_map(|column| column.integer(row)).collect();
         assert!(steps.is_sorted(), "row {row}: {steps:?}");
         assert!(start >= Some(begun_before), "row {row} is in order of start");
         begun_before = start.expect("always there");
@@ -140,7 +147,6 @@ fn check_exchanges(outcome: &Outcome) {
             delivered[flow] -= value("response_bytes", row).expect("always there");
         }
     }
-    assert!(finished.iter().all(|&rest| rest == 0), "each finished exchange has a row");
 }
 
 fn check_samples(outcome: &Outcome) {

@@ -1,4 +1,4 @@
-"""The users of web pages that several questions share."""
+"""The users of web pages of several questions."""
 
 from __future__ import annotations
 
@@ -29,6 +29,18 @@ def reader() -> dict[str, Any]:
     }
 
 
+def page_reader() -> dict[str, Any]:
+    """Return the entry ``reader`` of traffic: one user who loads web pages until the end."""
+    return {
+        "name": "reader",
+        "kind": "web_page",
+        "direction": "forward",
+        "pages": None,
+        "think": {"exponential": f"{THINK_S} s"},
+        "start_jitter": f"{THINK_S} s",
+    }
+
+
 class Users(NamedTuple):
     """The users of a plan: the mean page in bytes, and the mean time that they think."""
 
@@ -51,9 +63,14 @@ def users_of(plan: Plan) -> Users:
         UsageError: a setting has replaced the reader by something else.
     """
     workload = plan["flows"][0]["workload"]
-    if workload["kind"] != "request_response":
+    if workload["kind"] == "request_response":
+        page_bytes = mean_of(workload["response_bytes"])
+    elif workload["kind"] == "web_page":
+        objects_bytes = mean_of(workload["objects"]) * mean_of(workload["object_bytes"])
+        page_bytes = mean_of(workload["document_bytes"]) + objects_bytes
+    else:
         raise UsageError("traffic.reader: its kind cannot be changed here")
-    return Users(mean_of(workload["response_bytes"]), mean_of(workload["think_ns"]) / NS_PER_S)
+    return Users(page_bytes, mean_of(workload["think_ns"]) / NS_PER_S)
 
 
 def mean_of(draw: DrawPlan) -> float:

@@ -10,9 +10,9 @@ from rich.text import Text
 
 
 class ProgressBar(Progress):
-    """One task of length 1 on stderr; it is erased at its end."""
+    """One task of length 1 on stderr, of which ``begun`` was done; it is erased at its end."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, begun: float = 0.0) -> None:
         self._below = ""
         super().__init__(
             TextColumn("{task.description}"),
@@ -23,6 +23,7 @@ class ProgressBar(Progress):
             transient=True,
         )
         self._task = self.add_task(title, total=1.0)
+        self.update(self._task, completed=begun)
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """Return the bar and the text below it."""

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _QUIET_S: Final = 2.0
 # Where stderr is not a terminal.
 _LINE_EVERY_S: Final = 10.0
+_BAR_EVERY_S: Final = 0.1
 
 
 @contextmanager
@@ -34,6 +35,10 @@ def delaying_interrupts() -> Iterator[None]:
         yield
         return
     before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
+    if before is signal.SIG_IGN:
+        # A background job of a shell without job control.
+        yield
+        return
 
     def ignore_once(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, before)
@@ -48,14 +53,21 @@ def delaying_interrupts() -> Iterator[None]:
 
 
 class Progress:
-    """A bar on a terminal, a line every ten seconds elsewhere, nothing for short work."""
+    """A bar on a terminal, a line every ten seconds elsewhere, nothing for short work.
 
-    def __init__(self, title: str) -> None:
+    ``before`` runs were done before the work began: the remaining time does not count on them.
+    """
+
+    def __init__(self, title: str, *, before: int = 0) -> None:
         self._title = title
+        self._before = before
+        # The fraction that was done before.
+        self._begun = 0.0
         self._started_s = time.monotonic()
-        self._next_line_s = self._started_s + _LINE_EVERY_S
+        self._is_terminal = sys.stderr.isatty()
+        self._next_s = self._started_s + (_QUIET_S if self._is_terminal else _LINE_EVERY_S)
         self._bar: ProgressBar | None = None
-        self._text = ""
+        self._text: Callable[[], str] = str
 
     def __enter__(self) -> Self:
         return self
@@ -72,27 +84,29 @@ class Progress:
     def fraction(self, done: float) -> None:
         """Show that a fraction (0 to 1) of the work is done."""
         now_s = time.monotonic()
-        if now_s - self._started_s < _QUIET_S:
+        if now_s < self._next_s:
             return
-        if sys.stderr.isatty():
+        if self._is_terminal:
+            self._next_s = now_s + _BAR_EVERY_S
             self._show_bar(done)
-        elif now_s >= self._next_line_s:
-            self._next_line_s = now_s + _LINE_EVERY_S
-            elapsed_s = now_s - self._started_s
-            left = f", about {elapsed_s * (1 - done) / done:.0f} s left" if done > 0 else ""
-            text = f"; {self._text}" if self._text else ""
+        else:
+            self._next_s = now_s + _LINE_EVERY_S
+            elapsed_s, own = now_s - self._started_s, done - self._begun
+            left = f", about {elapsed_s * (1 - done) / own:.0f} s left" if own > 0 else ""
+            text = f"; {self._text()}" if self._text() else ""
             print(f"bentpipe: {self._title}: {done:.0%}{left}{text}", file=sys.stderr, flush=True)
 
-    def describe(self, text: str) -> None:
-        """Show a text with the progress from now on."""
+    def describe(self, text: Callable[[], str]) -> None:
+        """Show what ``text`` returns with the progress from now on."""
         self._text = text
 
     def count(self, done: int, total: int) -> None:
         """Show that ``done`` of ``total`` runs are done."""
+        self._begun = self._before / total
         self.fraction(done / total)
 
     def _show_bar(self, done: float) -> None:
         if self._bar is None:
-            self._bar = cli.ProgressBar(self._title)
+            self._bar = cli.ProgressBar(self._title, self._begun)
             self._bar.start()
-        self._bar.show(done, self._text)
+        self._bar.show(done, self._text())

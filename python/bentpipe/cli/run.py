@@ -100,7 +100,7 @@ def _emulate(request: _Request) -> Result:
             seed=request.seed,
             progress=progress.fraction,
             note=note,
-            on_report=lambda report: progress.describe(status.brief(report)),
+            on_report=lambda report: progress.describe(lambda: status.brief(report)),
             capture=request.capture,
             scenario_warnings=request.loaded.warnings,
         )

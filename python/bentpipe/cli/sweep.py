@@ -17,9 +17,11 @@ from bentpipe.cli.executors import Dask, ExecutorOptions, Scheduler
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import (
     AsJson,
+    JUnit,
     MemoryLimit,
     Settings,
     Threads,
+    Thresholds,
     fraction,
     note,
     print_json,
@@ -36,6 +38,11 @@ from bentpipe.cli.sweep_options import (
     SweepOut,
     UntilCi,
     Vary,
+)
+from bentpipe.cli.thresholds import (
+    require_folder,
+    require_sweep_thresholds,
+    write_sweep_thresholds,
 )
 from bentpipe.errors import UsageError
 from bentpipe.plan import resolver
@@ -68,6 +75,7 @@ class _Request:
     max_seeds: int
     keep_runs: bool
     engine: str
+    thresholds: list[str]
 
 
 def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
@@ -86,14 +94,19 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     dask: Dask = False,
     scheduler: Scheduler = None,
     memory_limit: MemoryLimit = None,
+    threshold: Thresholds = None,
+    junit: JUnit = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario with varied values and seeds.
 
     Prints the mean of each combination with its confidence interval. With --out, the flows of all
     runs are Parquet files, partitioned by the varied values. Ctrl-C keeps the runs that have ended,
-    and --resume does the others. A run that fails is recorded, and the others go on.
+    and --resume does the others. A run that fails is recorded, and the others go on. A threshold,
+    of the scenario or of --threshold, must be met by every run: if one misses it, the sweep is
+    finished and ends with exit code 99.
     """
+    require_folder(junit)
     request = _Request(
         scenario=scenario_file,
         settings=settings or [],
@@ -104,6 +117,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         max_seeds=max_seeds,
         keep_runs=keep_runs,
         engine=engine,
+        thresholds=threshold or [],
     )
     options = ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
     with _folder(out, resume) as folder:
@@ -122,6 +136,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
             found = sweeps.Sweep.load(folder.path, results=False) if folder.has_result else None
             if found is not None:
                 _output(found, folder, kept, as_json=as_json)
+                write_sweep_thresholds(found, junit)
     _check(found, kept)
 
 
@@ -133,7 +148,13 @@ def _folder(out: str | None, resume: str | None) -> Iterator[SweepFolder]:
     if out is not None or resume is not None:
         path = resume or out or ""
         with sweeps.SweepFolder(path, resume=resume is not None) as folder:
-            yield folder
+            try:
+                yield folder
+            except KeyboardInterrupt:
+                # The second Ctrl-C, while the data set was written.
+                if folder.is_unfinished:
+                    note(f"interrupted{folder.advice}")
+                raise
         return
     with (
         tempfile.TemporaryDirectory(prefix="bentpipe-sweep-") as temporary,
@@ -152,10 +173,19 @@ def _resumed(request: _Request, folder: SweepFolder) -> Running:
                 f"{folder.path}: the command line describes another sweep than the one in this "
                 "folder; leave out the scenario and its options, or start again in a new folder"
             )
-    elif any((request.vary, request.settings, request.seeds, request.until_ci, request.keep_runs)):
+    elif any(
+        (
+            request.vary,
+            request.settings,
+            request.seeds,
+            request.until_ci,
+            request.keep_runs,
+            request.thresholds,
+        )
+    ):
         raise UsageError(
             "--resume: continues as the sweep was begun; leave out --vary and --set, --seeds, "
-            "--until-ci and --keep-runs"
+            "--until-ci, --keep-runs and --threshold"
         )
     note(f"resuming: {len(folder.journal):,} of {running.total:,} runs have ended")
     return running
@@ -171,7 +201,7 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         file, points = sweeps.parse_sweep_file(document)
         axes = [*points.axes, *axes]
         document = read_file(sweeps.scenario_path(file, document))
-    loaded = resolver.loaded(document, request.settings)
+    loaded = resolver.loaded(document, request.settings, thresholds=request.thresholds)
     points = sweeps.Points(axes)
     until = _until(request, file)
     seeds: int | tuple[int, ...] | None = request.seeds
@@ -222,15 +252,15 @@ def _warn(cells: list[Cell]) -> None:
 
 def _execute(running: Running, executor: Executor) -> None:
     before, started_s = len(running.folder.journal), time.monotonic()
-    with Progress("sweep") as progress:
+    with Progress("sweep", before=before) as progress:
 
-        def count(done: int, total: int) -> None:
-            elapsed_s = max(time.monotonic() - started_s, 1e-9)
-            rate = (done - before) / elapsed_s
-            progress.describe(f"{done:,} of {total:,} runs, {rate:.3g} runs/s")
-            progress.count(done, total)
+        def text() -> str:
+            done = len(running.folder.journal)
+            rate = (done - before) / max(time.monotonic() - started_s, 1e-9)
+            return f"{done:,} of {running.total:,} runs, {rate:.3g} runs/s"
 
-        running.execute(executor, count, delaying_interrupts())
+        progress.describe(text)
+        running.execute(executor, progress.count, delaying_interrupts())
 
 
 def _output(found: Sweep, folder: SweepFolder, kept: str | None, *, as_json: bool) -> None:
@@ -260,3 +290,4 @@ def _check(found: Sweep | None, kept: str | None) -> None:
             f"failed{where}. The first, with seed {first['seed']}: {first['message']}",
         )
         raise sweeps.error_of(failure)
+    require_sweep_thresholds(found, f"{kept}/manifest.json" if kept else "--json")

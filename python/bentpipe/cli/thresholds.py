@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe import report, results
+from bentpipe import report, results, sweeps
 from bentpipe.errors import ThresholdError, UsageError
 
 if TYPE_CHECKING:
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from bentpipe.results.result import Result
     from bentpipe.results.thresholds import ThresholdCheck
+    from bentpipe.sweeps.sweep import Sweep
+
+_MAX_LINES: Final = 20
 
 
 def require_folder(file: Path | None) -> None:
@@ -42,6 +45,39 @@ def write_thresholds(
         error = None if result.state == "completed" else result.invalid or result.ending
         report.write_junit(junit, result, checks, error=error)
     return checks
+
+
+def write_sweep_thresholds(sweep: Sweep, junit: Path | None) -> None:
+    """Write the thresholds of the cells of a sweep as JUnit XML.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    if junit is None:
+        return
+    error = None
+    if sweep.interrupted:
+        error = "the sweep was interrupted"
+    elif sweep.failures.height:
+        error = f"{sweep.failures.height:,} runs failed"
+    report.write_sweep_junit(junit, sweep, error=error)
+
+
+def require_sweep_thresholds(sweep: Sweep, where: str) -> None:
+    """Check that all runs of a sweep meet the thresholds; ``where`` are those left out here.
+
+    Raises:
+        ThresholdError: naming the cells that miss one, and by how much.
+    """
+    failed = [check for check in sweep.thresholds if not check["passed"]]
+    if failed:
+        cells = len({check["point"] for check in sweep.thresholds})
+        of_cells = len({check["point"] for check in failed})
+        lines = [f"thresholds failed in {of_cells:,} of {cells:,} cells"]
+        lines += [sweeps.cell_message(check) for check in failed[:_MAX_LINES]]
+        if len(failed) > _MAX_LINES:
+            lines.append(f"and {len(failed) - _MAX_LINES:,} more: {where}")
+        raise ThresholdError("\n".join(lines))
 
 
 def thresholds_json(result: Result) -> dict[str, Any]:

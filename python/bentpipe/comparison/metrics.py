@@ -19,6 +19,8 @@ _OF_FLOWS: Final = (
     "exchange_time_p95_ns",
     "start_up_time_ns",
     "stall_ratio_percent",
+    "page_load_time_p50_ns",
+    "page_load_time_p95_ns",
     "loss_percent",
     "retransmitted_percent",
     "one_way_delay_p50_ns",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import ipaddress
 import secrets
+import signal
 import socket
 import threading
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import uvicorn
@@ -59,7 +61,7 @@ def serve(
             # A browser sends the cookies of a host to all of its ports.
             cookie=f"bentpipe-{bound}",
         )
-        server = uvicorn.Server(
+        server = _Server(
             uvicorn.Config(
                 app,
                 http="h11",
@@ -79,6 +81,21 @@ def serve(
             # It may wait for the browser; the socket accepts the request already.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         server.run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """A server that SIGINT does not end where it is ignored, as in background jobs of scripts."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End the server by a signal."""
+        if sig != signal.SIGINT or not self._ignores_interrupts:
+            super().handle_exit(sig, frame)
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal ends it."""
+        # Before uvicorn replaces the handlers.
+        self._ignores_interrupts = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        super().run(sockets=sockets)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -121,7 +121,9 @@ def _refused_flows(scenario: Scenario, plan: Mapping[str, Any]) -> Iterator[tupl
     tcps = [tcp for flow in plan["flows"] if (tcp := tcp_of(flow)) is not None]
     for entry in sorted(workloads):
         workload, path = workloads[entry]["workload"], f"traffic.{entry}"
-        if (tcp := tcp_of(workloads[entry])) is not None:
+        if workload["kind"] == "web_page":
+            yield f"{path}.kind", 'read "web_page", which is not run in real time'
+        elif (tcp := tcp_of(workloads[entry])) is not None:
             for field, text in _refused_tcp(tcp, tcps[0]):
                 yield f"{path}.tcp.{field}", text
         elif workload["kind"] == "voice":

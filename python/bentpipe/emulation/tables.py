@@ -76,6 +76,7 @@ def result_of(
             for place, each in enumerate(functions.values(), len(names))
             for name, value in each["statistics"].items()
         ],
+        "pages": [],
         "exchanges": sorted(
             (row for flow in flows for row in _exchanges(flow, record)),
             key=lambda row: int(row["start_ns"]),

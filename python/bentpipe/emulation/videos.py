@@ -36,11 +36,12 @@ def playback(
     """
     start_ns = exchanges[0]["start_ns"] or 0
     arrived = [each["finished_ns"] for each in exchanges]
-    seen = _core.video_playback(
+    columns = _core.video_playback(
         (media["duration_ns"], media["segment_ns"], media["buffer_ns"], media["start_up_ns"]),
         [at_ns - start_ns for at_ns in arrived if at_ns is not None],
         end_ns - start_ns,
     )
+    seen = dict(columns)
     moments = ("next_request_ns", "last_frame_ns")
     due = {name: at_ns for name in moments if (at_ns := seen[name]) is not None}
     return seen | {name: start_ns + at_ns for name, at_ns in due.items()}

@@ -106,6 +106,8 @@ def _flow_path(parts: Sequence[str], flow: Flow) -> Iterator[str]:
         yield "files"
     elif first == "response_bytes":
         yield from _draw_path("size" if flow.kind == "fetch" else "response", rest, flow)
+    elif first in {"document_bytes", "object_bytes", "objects"}:
+        yield from _draw_path(scenario_name(first), rest, flow)
     elif first == "think_ns":
         yield from _draw_path("think", rest, flow)
     else:
@@ -115,7 +117,7 @@ def _flow_path(parts: Sequence[str], flow: Flow) -> Iterator[str]:
 def _draw_path(field: str, rest: Sequence[str], flow: Flow) -> Iterator[str]:
     yield field
     distribution = getattr(flow, field)
-    if isinstance(distribution, str) or not rest:
+    if isinstance(distribution, str | int) or not rest:
         return
     (name,) = distribution.model_fields_set
     yield name

@@ -18,7 +18,7 @@ from bentpipe.plan.gateways import gateway_plans
 from bentpipe.plan.hosts import HostPlans
 from bentpipe.plan.link import directions_plan
 from bentpipe.plan.refusals import check_plan
-from bentpipe.plan.thresholds import check_thresholds
+from bentpipe.plan.thresholds import check_threshold_names
 from bentpipe.plan.traffic import flow_plans
 from bentpipe.plan.types import Plan
 from bentpipe.plan.warnings import changed_queues, has_bdp_limit, warnings_of
@@ -141,7 +141,7 @@ def _plan(scenario: Scenario, errors: PlanningErrors) -> Plan:
     }
     if not errors.found:
         check_plan(plan, scenario, errors)
-        check_thresholds(scenario, plan, errors)
+        check_threshold_names(scenario, plan, errors)
     return plan
 
 

@@ -15,8 +15,8 @@ from bentpipe.scenario.thresholds import read_threshold
 from bentpipe.text import choice, nearest
 
 _NAMES_MAX: Final = 12
-# The kinds of flows with rows in the table of exchanges.
-_WITH_EXCHANGES: Final = ("request_response", "video")
+# Tables with many rows of each flow of some kinds.
+_OF_FLOWS: Final = {"exchanges": ("request_response", "video"), "pages": ("web_page",)}
 
 
 class _Row(NamedTuple):
@@ -26,7 +26,7 @@ class _Row(NamedTuple):
     heading: str | None
 
 
-def check_thresholds(scenario: Scenario, plan: Plan, errors: PlanningErrors) -> None:
+def check_threshold_names(scenario: Scenario, plan: Plan, errors: PlanningErrors) -> None:
     """Check that each threshold names a row of the result, and a single one without a statistic."""
     for number, text in enumerate(scenario.thresholds):
         metric = read_threshold(text).metric
@@ -46,24 +46,27 @@ def _check(path: FieldPath, metric: Metric, rows: Sequence[_Row]) -> None:
         near = nearest(metric.name or "", names) if len(names) > _NAMES_MAX else None
         known = (near,) if near else names[:_NAMES_MAX]
         raise PlanningError(path, f"{metric}: name: {choice(metric.name, known)}")
-    if metric.statistic is None and (len(named) > 1 or metric.table == "exchanges"):
-        many = "many exchanges" if metric.table == "exchanges" else f"{len(named)} {metric.table}"
+    if metric.statistic is None and (len(named) > 1 or metric.table in _OF_FLOWS):
+        number = "many" if metric.table in _OF_FLOWS else str(len(named))
         raise PlanningError(
-            path, f"{metric}: names {many}; add a statistic, such as {metric}.mean or {metric}.p95"
+            path,
+            f"{metric}: names {number} {metric.table}; add a statistic, such as {metric}.mean or "
+            f"{metric}.p95",
         )
 
 
 def _rows(scenario: Scenario, metric: Metric, plan: Plan) -> Iterator[_Row]:
     """Yield the rows of the table of a metric, as the result will have them."""
     terminals = scenario.link.terminals
-    if metric.table in {"flows", "exchanges"}:
+    if metric.table == "flows" or metric.table in _OF_FLOWS:
         entries = [
             entry.name
             for entry in scenario.traffic
             for _ in range(flows_of_entry(entry, terminals))
         ]
         for entry, flow in zip(entries, plan["flows"], strict=True):
-            if metric.table == "flows" or flow["workload"]["kind"] in _WITH_EXCHANGES:
+            kinds = _OF_FLOWS.get(metric.table)
+            if kinds is None or flow["workload"]["kind"] in kinds:
                 names = (flow["name"],) if entry is None else (entry, flow["name"])
                 yield _Row(names, flow["direction"])
     elif metric.table == "directions":

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
+from bentpipe.plan.draws import draw_plan
 from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.hosts import HostPlans
 from bentpipe.plan.tcp import tcp_plan
 from bentpipe.plan.types import (
     Amount,
     DatagramsPlan,
-    DrawPlan,
     FlowPlan,
     TalkSpurtsPlan,
     WorkloadPlan,
@@ -22,7 +22,6 @@ from bentpipe.plan.types import (
 from bentpipe.plan.videos import video
 from bentpipe.scenario.codecs import CODECS, PACKET_INTERVAL_MS
 from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.draws import SizeDraw, TimeDraw
 from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import (
@@ -36,6 +35,7 @@ from bentpipe.scenario.traffic import (
     RequestResponse,
     Video,
     Voice,
+    WebPage,
 )
 from bentpipe.units import NS_PER_S, format_duration, value_of
 
@@ -213,23 +213,24 @@ _Workload = Callable[[int], WorkloadPlan]
 
 
 def _workload(flow: Flow, conferences: int, path: FieldPath) -> _Workload:
-    workload: _Workload
     match flow:
         case Bulk():
-            workload = _bulk(flow, path)
+            found = _bulk(flow, path)
         case ConstantRate():
-            workload = _constant_rate(flow, path)
+            found = _constant_rate(flow, path)
         case Voice():
-            workload = _voice(flow)
+            found = _voice(flow)
         case RequestResponse():
-            workload = _request_response(flow, path)
+            found = _request_response(flow, path)
         case Fetch():
-            workload = _fetch(flow, path)
+            found = _fetch(flow, path)
         case Video():
-            workload = video(flow, path)
+            found = video(flow, path)
+        case WebPage():
+            found = _web_page(flow, path)
         case Conference():
-            workload = _conference(flow, conferences, path)
-    return workload
+            found = _conference(flow, conferences, path)
+    return found
 
 
 def _bulk(flow: Bulk, path: FieldPath) -> _Workload:
@@ -291,8 +292,8 @@ def _datagrams(flow: ConstantRate | Conference, path: FieldPath) -> Callable[[in
 
 def _request_response(flow: RequestResponse, path: FieldPath) -> _Workload:
     tcp = tcp_plan(flow, path)
-    response = _draw(flow.response, (*path, "response"))
-    think = _draw(flow.think, (*path, "think"))
+    response = draw_plan(flow.response, (*path, "response"))
+    think = draw_plan(flow.think, (*path, "think"))
     return lambda _: {
         "kind": "request_response",
         "request_bytes": value_of(flow.request),
@@ -307,8 +308,8 @@ def _request_response(flow: RequestResponse, path: FieldPath) -> _Workload:
 
 def _fetch(flow: Fetch, path: FieldPath) -> _Workload:
     tcp = tcp_plan(flow, path)
-    response = _draw(flow.size, (*path, "size"))
-    think = _draw(flow.think, (*path, "think"))
+    response = draw_plan(flow.size, (*path, "size"))
+    think = draw_plan(flow.think, (*path, "think"))
     return lambda _: {
         "kind": "request_response",
         "request_bytes": value_of(flow.request),
@@ -321,25 +322,27 @@ def _fetch(flow: Fetch, path: FieldPath) -> _Workload:
     }
 
 
-def _draw(value: str | SizeDraw | TimeDraw, path: FieldPath) -> DrawPlan:
-    if isinstance(value, str):
-        return {"kind": "constant", "value": value_of(value)}
-    if value.exponential is not None:
-        return {"kind": "exponential", "mean": value_of(value.exponential)}
-    if value.pareto is not None:
-        pareto = value.pareto
-        low, high = value_of(pareto.min), value_of(pareto.max)
-        if high < low:
-            message = f'read "{pareto.max}"; must be at least "{pareto.min}", the minimum'
-            raise PlanningError((*path, "pareto", "max"), message)
-        return {"kind": "pareto", "min": low, "shape": pareto.shape, "max": high}
-    lognormal = value.lognormal
-    assert lognormal is not None, "a draw has exactly one distribution"
-    median, high = value_of(lognormal.median), value_of(lognormal.max)
-    if high < median:
-        message = f'read "{lognormal.max}"; must be at least "{lognormal.median}", the median'
-        raise PlanningError((*path, "lognormal", "max"), message)
-    return {"kind": "lognormal", "median": median, "sigma": lognormal.sigma, "max": high}
+def _web_page(flow: WebPage, path: FieldPath) -> _Workload:
+    tcp = tcp_plan(flow, path)
+    think = draw_plan(flow.think, (*path, "think"))
+    objects = draw_plan(flow.objects, (*path, "objects"))
+    document = draw_plan(flow.document, (*path, "document"))
+    each = draw_plan(flow.object, (*path, "object"))
+    return lambda _: {
+        "kind": "web_page",
+        "pages": flow.pages,
+        "think_ns": think,
+        "objects": objects,
+        "document_bytes": document,
+        "object_bytes": each,
+        "request_bytes": value_of(flow.request),
+        "http": flow.http,
+        "connections": flow.connections,
+        "tls": None if flow.tls == "none" else flow.tls,
+        "dns": flow.dns,
+        "server": tcp.copy(),
+        "client": tcp.copy(),
+    }
 
 
 def largest_flow_packet_bytes(flows: list[FlowPlan]) -> dict[DirectionName, int]:
@@ -358,6 +361,10 @@ def _packets_of(workload: WorkloadPlan) -> tuple[int, int]:
     """Return the largest IP packet of a workload, in its direction and in the other, in bytes."""
     if workload["kind"] == "bulk":
         return workload["sender"]["mss_bytes"] + _TCP_IP_HEADER_BYTES, _LARGEST_ACK_BYTES
+    if workload["kind"] == "web_page":
+        # Requests may follow each other, and the flights of TLS fill several packets.
+        largest = workload["server"]["mss_bytes"] + _TCP_IP_HEADER_BYTES
+        return largest, largest
     if workload["kind"] == "request_response" or workload["kind"] == "video":
         largest = workload["server"]["mss_bytes"] + _TCP_IP_HEADER_BYTES
         return largest, min(largest, workload["request_bytes"] + _LARGEST_ACK_BYTES)

@@ -304,8 +304,32 @@ class VideoPlan(TypedDict):
     client: TcpPlan
 
 
+class WebPagePlan(TypedDict):
+    """A user who loads web pages; ``pages`` is None for no limit."""
+
+    kind: Literal["web_page"]
+    pages: int | None
+    think_ns: DrawPlan
+    objects: DrawPlan
+    document_bytes: DrawPlan
+    object_bytes: DrawPlan
+    request_bytes: int
+    http: Literal["1.1", "2"]
+    connections: int
+    tls: Literal["1.2", "1.3"] | None
+    dns: bool
+    server: TcpPlan
+    client: TcpPlan
+
+
 WorkloadPlan: TypeAlias = (
-    BulkPlan | ConstantRatePlan | VoicePlan | RequestResponsePlan | VideoPlan | ConferencePlan
+    BulkPlan
+    | ConstantRatePlan
+    | VoicePlan
+    | RequestResponsePlan
+    | VideoPlan
+    | WebPagePlan
+    | ConferencePlan
 )
 
 

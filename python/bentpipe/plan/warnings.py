@@ -15,17 +15,18 @@ from bentpipe.errors import ScenarioWarning
 from bentpipe.plan.link import complete_directions
 from bentpipe.plan.queue_types import QueuePlan
 from bentpipe.plan.traffic import flows_of_entry
-from bentpipe.plan.types import DirectionPlan, DrawPlan, FlowPlan, Plan, Series
+from bentpipe.plan.types import DirectionPlan, DrawPlan, FlowPlan, Plan, Series, WebPagePlan
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName, Link
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice
+from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice, WebPage
 from bentpipe.text import shown
 from bentpipe.units import NS_PER_S, format_duration, format_rate, limit_of, value_of
 
 _BITS_PER_BYTE: Final = 8
 _UDP_IP_HEADER_BYTES: Final = 28
+_TLS_ROUND_TRIPS: Final = {None: 0, "1.3": 1, "1.2": 2}
 
 
 class _Entry(NamedTuple):
@@ -47,6 +48,7 @@ def warnings_of(scenario: Scenario, plan: Plan) -> list[ScenarioWarning]:
         found += _about_rate(entry, plan)
         found += _about_start(entry, plan)
         found += _about_priority(entry, plan)
+        found += _about_connections(entry)
         first = last
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
 
@@ -56,7 +58,7 @@ def warnings_of(scenario: Scenario, plan: Plan) -> list[ScenarioWarning]:
 
 def _about_end(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning if a flow, or the flows of a direction together, cannot end in the run."""
-    for field in ("duration", "size", "exchanges", "files"):
+    for field in ("duration", "size", "exchanges", "files", "pages"):
         written = getattr(entry.written, field, None)
         if written is None or (field == "size" and entry.written.kind == "fetch"):
             continue
@@ -118,8 +120,21 @@ def _needed_ns(flows: Sequence[FlowPlan], plan: Plan) -> int:
         case "video":
             # A handshake and a request, and then the media.
             return 2 * rtt_ns + workload["media"]["duration_ns"]
+        case "web_page":
+            return _pages_ns(workload, rate_bps, rtt_ns)
         case _:
             return int(workload["duration_ns"])
+
+
+def _pages_ns(workload: WebPagePlan, rate_bps: int, rtt_ns: int) -> int:
+    """Return the shortest time of all pages: their round trips, and their bytes at the rate."""
+    count, objects = workload["pages"] or 0, _smallest(workload["objects"])
+    # TCP, the document and its objects; TLS (RFC 5246 and RFC 8446).
+    round_trips = 2 + (objects > 0) + workload["dns"] + _TLS_ROUND_TRIPS[workload["tls"]]
+    page_bytes = _smallest(workload["document_bytes"])
+    page_bytes += objects * _smallest(workload["object_bytes"])
+    each_ns = round_trips * rtt_ns + _sending_ns(page_bytes, rate_bps)
+    return count * each_ns + max(0, count - 1) * _smallest(workload["think_ns"])
 
 
 def _sending_ns(size_bytes: int, rate_bps: int) -> int:
@@ -131,6 +146,21 @@ def _smallest(draw: DrawPlan) -> int:
     if draw["kind"] == "constant":
         return draw["value"]
     return draw["min"] if draw["kind"] == "pareto" else 0
+
+
+# --- settings without effect --------------------------------------------------------------------
+
+
+def _about_connections(entry: _Entry) -> Iterator[tuple[FieldPath, str]]:
+    """Return a warning if the number of connections is written and HTTP/2 uses one."""
+    page = entry.written
+    is_written = isinstance(page, WebPage) and "connections" in page.model_fields_set
+    if isinstance(page, WebPage) and is_written and page.http == "2":
+        yield (
+            (*entry.path, "connections"),
+            f'read {page.connections}; HTTP/2 uses one connection: set http: "1.1", or leave it '
+            "out",
+        )
 
 
 # --- rates beyond that of the link --------------------------------------------------------------

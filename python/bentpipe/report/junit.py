@@ -7,14 +7,18 @@ There is no standard; the elements are those that GitLab, Jenkins and GitHub act
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from xml.etree import ElementTree as ET
 
+from bentpipe import sweeps
 from bentpipe.results.folder import write_text
 from bentpipe.results.result import Result
 from bentpipe.results.thresholds import ThresholdCheck
+
+if TYPE_CHECKING:
+    from bentpipe.sweeps.sweep import Sweep
 
 # What XML 1.0 does not allow, even escaped (https://www.w3.org/TR/xml/#charsets).
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -34,33 +38,61 @@ def write_junit(
     write_text(Path(path), junit_text(result, checks, error=error))
 
 
+def write_sweep_junit(path: str | Path, sweep: Sweep, *, error: str | None = None) -> None:
+    """Write the thresholds of the cells of a sweep as JUnit XML: a test case for each in each.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    cases = [
+        _Case(
+            f"{check['cell']}: {check['threshold']}" if check["cell"] else check["threshold"],
+            sweeps.cell_message(check),
+            check["passed"],
+        )
+        for check in sweep.thresholds
+    ]
+    write_text(Path(path), _text(sweep.manifest, ("bentpipe_version", "state"), cases, error))
+
+
 def junit_text(
     result: Result, checks: Sequence[ThresholdCheck], *, error: str | None = None
 ) -> str:
     """Return the checks of a run as JUnit XML."""
-    name = _clean(result.manifest["scenario"].get("name") or "Scenario")
-    failures = 0 if error else sum(not check.passed for check in checks)
+    cases = [_Case(check.threshold.text, check.message, check.passed) for check in checks]
+    return _text(result.manifest, ("bentpipe_version", "seed", "state"), cases, error)
+
+
+class _Case(NamedTuple):
+    name: str
+    message: str
+    passed: bool
+
+
+def _text(
+    manifest: Mapping[str, Any], keys: Sequence[str], cases: Sequence[_Case], error: str | None
+) -> str:
+    name = _clean(manifest["scenario"].get("name") or "Scenario")
+    failures = 0 if error else sum(not case.passed for case in cases)
     counts = {
-        "tests": str(len(checks)),
+        "tests": str(len(cases)),
         "failures": str(failures),
-        "errors": str(len(checks) if error else 0),
+        "errors": str(len(cases) if error else 0),
     }
     suites = ET.Element("testsuites", counts)
     suite = ET.SubElement(suites, "testsuite", {"name": name, **counts})
     properties = ET.SubElement(suite, "properties")
-    for key in ("bentpipe_version", "seed", "state"):
-        value = str(result.manifest[key])
-        ET.SubElement(properties, "property", {"name": key, "value": value})
-    for check in checks:
-        text = _clean(check.threshold.text)
-        case = ET.SubElement(suite, "testcase", {"classname": name, "name": text})
-        message = _clean(check.message)
+    for key in keys:
+        ET.SubElement(properties, "property", {"name": key, "value": str(manifest[key])})
+    for case in cases:
+        found = ET.SubElement(suite, "testcase", {"classname": name, "name": _clean(case.name)})
+        message = _clean(case.message)
         if error:
-            ET.SubElement(case, "error", {"message": _clean(error)})
-        elif check.passed:
-            ET.SubElement(case, "system-out").text = message
+            ET.SubElement(found, "error", {"message": _clean(error)})
+        elif case.passed:
+            ET.SubElement(found, "system-out").text = message
         else:
-            ET.SubElement(case, "failure", {"message": message}).text = message
+            ET.SubElement(found, "failure", {"message": message}).text = message
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 

@@ -9,16 +9,17 @@ the 5th to the 95th percentile. A line begins with its flow and ends with it. Ou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from bentpipe.errors import UsageError
 from bentpipe.report.style import MUTED, PALETTE, add_legend, from_zero, log_axis, new_figure
 from bentpipe.results import series
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.metrics import exchange_times_ns
+from bentpipe.results.metrics import exchange_times_ns, page_load_times_ns
 from bentpipe.results.outages import outages
 from bentpipe.results.series import Series, drop_causes, entries_by_name, flow_names, thinned
 from bentpipe.units import NS_PER_S
@@ -38,6 +39,11 @@ _SHADES: Final = (MUTED, PALETTE[5])
 def has_exchanges(result: Result) -> bool:
     """Return whether an exchange was finished."""
     return exchange_times_ns(result).size > 0
+
+
+def has_pages(result: Result) -> bool:
+    """Return whether a web page was finished."""
+    return page_load_times_ns(result).size > 0
 
 
 def has_drops(result: Result) -> bool:
@@ -112,30 +118,58 @@ def exchange_times(result: Result, *, ax: Axes | None = None) -> Axes:
     """
     if not has_exchanges(result):
         raise UsageError("the result has no finished exchanges to draw")
-    table = result.tables["exchanges"].drop_nulls("finished_ns")
-    flows = sorted(set(table["flow"].to_list()))
+    axes = _draw_times(result, "exchanges", exchange_times_ns, ax)
+    axes.set_xlabel("Exchange time [s]")
+    axes.set_ylabel("Share of exchanges")
+    return axes
+
+
+def page_load_times(result: Result, *, ax: Axes | None = None) -> Axes:
+    """Draw the distribution function of each user's page load times, in s.
+
+    More than twelve users are drawn by entry of ``traffic``. The scale is logarithmic where times
+    are far apart.
+
+    Raises:
+        UsageError: no page was finished.
+    """
+    if not has_pages(result):
+        raise UsageError("the result has no finished web pages to draw")
+    axes = _draw_times(result, "pages", page_load_times_ns, ax)
+    axes.set_xlabel("Page load time [s]")
+    axes.set_ylabel("Share of pages")
+    return axes
+
+
+def _draw_times(
+    result: Result,
+    table: str,
+    times_ns: Callable[[Result, Sequence[int] | None], npt.NDArray[np.int64]],
+    ax: Axes | None,
+) -> Axes:
+    """Draw the distribution functions of the times of finished exchanges or pages."""
+    finished = result.tables[table].drop_nulls("finished_ns")
+    flows = sorted(set(finished["flow"].to_list()))
     names = flow_names(result)
-    times = {names[flow]: exchange_times_ns(result, [flow]) for flow in flows}
+    times = {names[flow]: times_ns(result, [flow]) for flow in flows}
     if len(flows) > MAX_SINGLE_FLOWS:
         groups = {name: sorted({*own} & {*flows}) for name, own in entries_by_name(result).items()}
-        times = {name: exchange_times_ns(result, own) for name, own in groups.items() if own}
+        times = {name: times_ns(result, own) for name, own in groups.items() if own}
     if len(times) > MAX_SINGLE_FLOWS:
-        times = {f"{len(flows)} flows together": exchange_times_ns(result)}
+        times = {f"{len(flows)} flows together": times_ns(result, None)}
     axes = _new_axes() if ax is None else ax
     for i, (name, time_ns) in enumerate(times.items()):
         time_s = np.sort(time_ns) / NS_PER_S
         share = np.arange(1, time_s.size + 1) / time_s.size
-        # The function is 0 before the first exchange and steps up at each.
+        # The function is 0 before the first time and steps up at each.
         time_s, share = np.repeat(time_s, 2), np.append(0, np.repeat(share, 2)[:-1])
         axes.plot(*thinned(time_s, share), **_line(i), label=f"{name}, {time_ns.size}")
-    every_s = exchange_times_ns(result) / NS_PER_S
+    every_s = times_ns(result, None) / NS_PER_S
     if 0 < every_s.min() * _WIDE_SPREAD < every_s.max():
         log_axis(axes.xaxis)
     else:
         axes.set_xlim(left=0)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel("Exchange time [s]")
-    axes.set_ylabel("Share of exchanges")
     add_legend(axes)
     return axes
 

@@ -71,6 +71,7 @@ def run_report(result: Result) -> str:
         sample_interval=_sample_interval(result),
         plots=_plots(result),
         exchange_times=_exchange_times(result),
+        page_load_times=_page_load_times(result),
         has_drops=plots.has_drops(result),
         seed=manifest["seed"],
         version=manifest["bentpipe_version"],
@@ -202,6 +203,10 @@ def _plots(result: Result) -> list[dict[str, Any]]:
 
 def _attribution(result: Result) -> Figure | None:
     return figure_of(attribution(result)) if attribution_table(result) else None
+
+
+def _page_load_times(result: Result) -> Figure | None:
+    return figure_of(plots.page_load_times(result)) if plots.has_pages(result) else None
 
 
 def _exchange_times(result: Result) -> Figure | None:

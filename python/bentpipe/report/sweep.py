@@ -69,7 +69,15 @@ def sweep_tables(sweep: Sweep, more: str = "--json") -> list[RenderableType]:
         more=f"{left_out:,} more cells: {more}" if left_out else "",
     )
     varied = [f"Varied: {', '.join(paths)}"] if paths else []
-    return [head, *varied, Fitted(table, optional=len(metrics) - 1)]
+    return [head, *varied, *_thresholds(sweep), Fitted(table, optional=len(metrics) - 1)]
+
+
+def _thresholds(sweep: Sweep) -> list[RenderableType]:
+    """Return in how many cells the thresholds are met; nothing without thresholds."""
+    cells = {check["point"] for check in sweep.thresholds}
+    failed = {check["point"] for check in sweep.thresholds if not check["passed"]}
+    met = f"Thresholds: met in {len(cells) - len(failed):,} of {counted(len(cells), 'cell')}"
+    return [met] if cells else []
 
 
 def _is_number_of(column: str, columns: set[str]) -> bool:

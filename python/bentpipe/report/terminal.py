@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -16,7 +17,13 @@ from rich.text import Text
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.figures import attribution_table, flow_tables
 from bentpipe.results.link_figures import link_tables
-from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, exchange_times_ns, jain
+from bentpipe.results.metrics import (
+    aggregate_goodput_bps,
+    competing_flows,
+    exchange_times_ns,
+    jain,
+    page_load_times_ns,
+)
 from bentpipe.results.result import Result
 from bentpipe.results.text_table import TextTable
 from bentpipe.results.thresholds import check_thresholds, threshold_table
@@ -63,6 +70,9 @@ def run_tables(result: Result) -> list[RenderableType]:
     with_exchanges = result.tables["exchanges"]["flow"].n_unique()
     if with_exchanges > 1:
         tables.append(_all_exchanges(result, with_exchanges))
+    users = result.tables["pages"]["flow"].n_unique()
+    if users > 1:
+        tables.append(_all_pages(result, users))
     attribution = attribution_table(result)
     if attribution is not None:
         tables.append(Fitted(attribution))
@@ -117,11 +127,19 @@ def _competing(result: Result) -> list[str]:
 
 def _all_exchanges(result: Result, flows: int) -> str:
     times_ns = exchange_times_ns(result)
-    line = f"{flows} flows together: {times_ns.size:,} finished"
+    return f"{flows} flows together: {times_ns.size:,} finished{_quantiles(times_ns)}"
+
+
+def _all_pages(result: Result, users: int) -> str:
+    times_ns = page_load_times_ns(result)
+    return f"{users} users together: {times_ns.size:,} pages loaded{_quantiles(times_ns)}"
+
+
+def _quantiles(times_ns: npt.NDArray[np.int64]) -> str:
     if times_ns.size:
         median_ns, high_ns = np.quantile(times_ns, (0.5, 0.95))
-        line += f", time median {format_duration(median_ns)}, 95 % {format_duration(high_ns)}"
-    return line
+        return f", time median {format_duration(median_ns)}, 95 % {format_duration(high_ns)}"
+    return ""
 
 
 class Fitted:

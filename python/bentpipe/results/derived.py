@@ -16,6 +16,7 @@ from bentpipe.results.calls import call_columns
 from bentpipe.results.entries import TCP_KINDS, names_of_entries
 from bentpipe.results.metrics import exchange_quantiles_of_rows, goodput_of_rows
 from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES, SENDER_TIMES
+from bentpipe.scenario.metrics import PAGE_COLUMNS
 
 _EXCHANGE_SHARES: Final = {"0": "exchange_time_median_ns", "1": "exchange_time_p95_ns"}
 
@@ -38,12 +39,15 @@ def flow_rows(
     entry_names = names_of_entries(plan, entries)
     quantiles = exchange_quantiles_of_rows(tables["exchanges"], (0.5, 0.95), by)
     joined = table.join(quantiles, on=by, how="left", maintain_order="left")
+    loads = exchange_quantiles_of_rows(tables["pages"], (0.5, 0.95, 0.99), by)
+    loads = loads.rename(dict(zip("012", PAGE_COLUMNS, strict=True)))
+    joined = joined.join(loads, on=by, how="left", maintain_order="left")
     named = joined.select(
         *(pl.col(name) for name in by if name == "run"),
         pl.Series("name", [flow["name"] for flow in planned], dtype=pl.String),
         pl.Series("kind", [flow["workload"]["kind"] for flow in planned], dtype=pl.String),
         pl.Series("direction", [directions[flow] for flow in numbers], dtype=pl.String),
-        pl.exclude("run", *_EXCHANGE_SHARES),
+        pl.exclude("run", *_EXCHANGE_SHARES, *PAGE_COLUMNS),
         pl.Series("entry", [entry_names[flow] for flow in numbers], dtype=pl.String),
         pl.Series("goodput_bps", goodput_of_rows(table, plan, end_ns)),
         *losses(planned),
@@ -51,6 +55,7 @@ def flow_rows(
         idle_percent(),
         stall_ratio(),
         *(pl.col(share).alias(name) for share, name in _EXCHANGE_SHARES.items()),
+        *PAGE_COLUMNS,
     )
     return named.with_columns(call_columns(planned, named))
 
@@ -62,6 +67,34 @@ def direction_rows(
     names = dict(enumerate(direction["name"] for direction in plan["directions"]))
     named = table.with_columns(pl.col("direction").replace_strict(names, return_dtype=pl.String))
     return used(named, ends_ns).with_columns(of_directions(run_time(named, ends_ns)))
+
+
+def processor_rows(table: pl.DataFrame, ends_ns: Sequence[int]) -> pl.DataFrame:
+    """Return the table ``processors`` with names and utilization (`Result.processors`)."""
+    number = pl.col("processor")
+    name = pl.format("terminal-{}-processor", number)
+    name = pl.when(number == 0).then(pl.lit("hub-processor")).otherwise(name)
+    return used(table.with_columns(name.alias("processor")), ends_ns)
+
+
+def exchange_rows(table: pl.DataFrame, plan: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the table ``exchanges`` with names and the time of each (`Result.exchanges`)."""
+    duration_ns = (pl.col("finished_ns") - pl.col("start_ns")).alias("time_ns")
+    return with_flow_names(table, plan).with_columns(duration_ns)
+
+
+def with_flow_names(table: pl.DataFrame, plan: Mapping[str, Any]) -> pl.DataFrame:
+    """Return a table with ``name`` and ``direction`` of the flow of each row in front."""
+    names = [direction["name"] for direction in plan["directions"]]
+    flows = pl.DataFrame(
+        {
+            "flow": pl.Series(range(len(plan["flows"])), dtype=pl.UInt32),
+            "name": pl.Series([flow["name"] for flow in plan["flows"]], dtype=pl.String),
+            "direction": pl.Series(flow_directions(plan, names), dtype=pl.String),
+        }
+    )
+    joined = table.join(flows, on="flow", how="left", maintain_order="left")
+    return joined.select("name", "direction", pl.exclude("name", "direction"))
 
 
 def used(table: pl.DataFrame, ends_ns: Sequence[int]) -> pl.DataFrame:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bentpipe.results.metrics import exchange_times_ns
+from bentpipe.results.metrics import exchange_times_ns, page_load_times_ns
 from bentpipe.scenario.metrics import CALL_COLUMNS, VIDEO_COLUMNS
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # More flows are shown by entry: they fill more than a screen.
 MAX_SINGLE_FLOWS: Final = 12
-TCP_KINDS: Final = ("bulk", "request_response", "video")
+TCP_KINDS: Final = ("bulk", "request_response", "video", "web_page")
 # Of a band of many flows in a plot, and of the flows of an entry.
 PERCENTILES: Final = (5, 50, 95)
 ENTRY_PERCENTILES: Final = (*PERCENTILES, 99)
@@ -66,7 +66,8 @@ def entry_statistics(result: Result) -> list[dict[str, Any]]:
     """Return the figures of each entry and direction of its data, as plain data.
 
     Each quantity has p5, p50, p95 and p99 over the flows that have one (linear interpolation); None
-    if none has. The completion times of requests and responses are those of all exchanges.
+    if none has. The completion times of requests and responses are those of all
+    exchanges; page load times are those of all pages.
     """
     flows, names = result.flows.to_dicts(), entry_names(result)
     found = []
@@ -75,6 +76,7 @@ def entry_statistics(result: Result) -> list[dict[str, Any]]:
         times_ns: Iterable[float | None] = [flow["completion_time_ns"] for flow in own]
         if own[0]["kind"] in {"request_response", "video"}:
             times_ns = exchange_times_ns(result, indices)
+        pages_ns = page_load_times_ns(result, indices)
         lost = [flow["lost_packets"] for flow in own if flow["lost_packets"] is not None]
         found.append(
             {
@@ -87,6 +89,7 @@ def entry_statistics(result: Result) -> list[dict[str, Any]]:
                 "lost_packets": sum(lost) if lost else None,
                 **{name: _percentiles(flow[name] for flow in own) for name in _OF_FLOWS},
                 "completion_time_ns": _percentiles(times_ns),
+                "page_load_time_ns": _percentiles(pages_ns),
             }
         )
     return found

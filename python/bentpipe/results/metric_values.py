@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from bentpipe.errors import UsageError
-from bentpipe.results.entries import entry_names
+from bentpipe.results.entries import names_of_entries
 from bentpipe.scenario.metrics import Metric
 from bentpipe.text import choice
 
@@ -19,30 +19,39 @@ if TYPE_CHECKING:
 _NAMES: Final = {
     "flows": ("entry", "name"),
     "exchanges": ("entry", "name"),
+    "pages": ("entry", "name"),
     "directions": ("direction",),
     "processors": ("processor",),
 }
 
 
 def metric_frame(result: Result, table: str) -> pl.DataFrame:
-    """Return a table of a result for `metric_values`, its run as number 0.
+    """Return a table of a result for `metric_values`, its run as number 0."""
+    frame: pl.DataFrame = getattr(result, table)
+    entries = result.manifest.get("entries", [])
+    return of_runs(
+        frame.select(pl.lit(0, dtype=pl.UInt32).alias("run"), pl.all()), table, result.plan, entries
+    )
+
+
+def of_runs(
+    frame: pl.DataFrame, table: str, plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]
+) -> pl.DataFrame:
+    """Return the rows of a table of one or more runs of a plan for `metric_values`.
 
     The completion time of a transfer that did not end is infinite, and so is the start-up time of a
     video that did not start.
     """
-    frame: pl.DataFrame = getattr(result, table)
-    if table == "exchanges":
-        entries = pl.Series(entry_names(result), dtype=pl.String)
-        frame = frame.with_columns(entry=entries.gather(frame["flow"].cast(pl.UInt32)))
+    if table in {"exchanges", "pages"}:
+        names = pl.Series(names_of_entries(plan, entries), dtype=pl.String)
+        return frame.with_columns(entry=names.gather(frame["flow"]))
     if table == "flows":
-        flows = result.plan["flows"]
-        sized = [flow["workload"].get("amount", {}).get("unit") == "bytes" for flow in flows]
-        time = pl.col("completion_time_ns").cast(pl.Float64)
-        is_sized = pl.lit(pl.Series(sized, dtype=pl.Boolean))
-        frame = frame.with_columns(
-            pl.when(is_sized).then(time.fill_null(float("inf"))), unfinished_start_up()
-        )
-    return frame.select(pl.lit(0, dtype=pl.UInt32).alias("run"), pl.all())
+        amounts = [flow["workload"].get("amount", {}) for flow in plan["flows"]]
+        sized = pl.Series([each.get("unit") == "bytes" for each in amounts], dtype=pl.Boolean)
+        time = pl.col("completion_time_ns").cast(pl.Float64).fill_null(float("inf"))
+        finished = pl.when(pl.lit(sized.gather(frame["flow"]))).then(time)
+        return frame.with_columns(finished, unfinished_start_up())
+    return frame
 
 
 def unfinished_start_up() -> pl.Expr:

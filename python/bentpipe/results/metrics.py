@@ -74,7 +74,21 @@ def exchange_times_ns(result: Result, flows: Sequence[int] | None = None) -> npt
     The time is from the client's start (it opens a connection, or writes to an open one) to the
     last byte of the response. ``flows`` are indices into the plan; None takes all.
     """
-    table = result.tables["exchanges"].filter(pl.col("finished_ns").is_not_null())
+    return _times_ns(result.tables["exchanges"], flows)
+
+
+def page_load_times_ns(result: Result, flows: Sequence[int] | None = None) -> npt.NDArray[np.int64]:
+    """Return the load times of finished pages in ns, one a page, in the order of their starts.
+
+    The time is from the click to the last byte of the last object. ``flows`` are indices into the
+    plan; None takes all.
+    """
+    return _times_ns(result.tables["pages"], flows)
+
+
+def _times_ns(table: pl.DataFrame, flows: Sequence[int] | None) -> npt.NDArray[np.int64]:
+    """Return the times from start to finish of a table's rows of some flows, or all."""
+    table = table.filter(pl.col("finished_ns").is_not_null())
     if flows is not None:
         table = table.filter(pl.col("flow").is_in(list(flows)))
     return (table["finished_ns"] - table["start_ns"]).to_numpy().astype(np.int64)
@@ -96,7 +110,10 @@ def exchange_quantiles_ns(
 def exchange_quantiles_of_rows(
     exchanges: pl.DataFrame, shares: Sequence[float], by: Sequence[str] = ("flow",)
 ) -> pl.DataFrame:
-    """Return quantiles of the times of finished exchanges in ns: columns ``by``, "0", "1", ..."""
+    """Return quantiles of the times of finished exchanges or pages in ns.
+
+    The columns are those of ``by``, "0", "1", ...
+    """
     time_ns = pl.col("finished_ns") - pl.col("start_ns")
     return (
         exchanges.filter(pl.col("finished_ns").is_not_null())

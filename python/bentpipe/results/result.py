@@ -20,7 +20,15 @@ import polars as pl
 
 from bentpipe.errors import ScenarioWarning, UsageError
 from bentpipe.results.attribution import capacity_attribution
-from bentpipe.results.derived import by_function, direction_rows, flow_directions, flow_rows, used
+from bentpipe.results.derived import (
+    by_function,
+    direction_rows,
+    exchange_rows,
+    flow_directions,
+    flow_rows,
+    processor_rows,
+    with_flow_names,
+)
 from bentpipe.results.entries import entry_statistics
 from bentpipe.results.execution import stop_message
 from bentpipe.results.files import (
@@ -198,11 +206,7 @@ class Result:
     @property
     def processors(self) -> pl.DataFrame:
         """Return the table ``processors`` with names and utilization; empty without processors."""
-        table = self.tables["processors"]
-        number = pl.col("processor")
-        name = pl.format("terminal-{}-processor", number)
-        name = pl.when(number == 0).then(pl.lit("hub-processor")).otherwise(name)
-        return Frame(used(table.with_columns(name.alias("processor")), self._ends_ns))
+        return Frame(processor_rows(self.tables["processors"], self._ends_ns))
 
     @property
     def function_statistics(self) -> pl.DataFrame:
@@ -223,8 +227,17 @@ class Result:
 
         The last column, ``time_ns``, is from start to finish, null if the run ended earlier.
         """
-        duration_ns = (pl.col("finished_ns") - pl.col("start_ns")).alias("time_ns")
-        return Frame(self._with_flow_names("exchanges").with_columns(duration_ns))
+        return Frame(exchange_rows(self.tables["exchanges"], self.plan))
+
+    @property
+    def pages(self) -> pl.DataFrame:
+        """Return the table ``pages`` with the flow's name and direction in front.
+
+        The last column, ``load_time_ns``, is from the click to the last byte of the last object,
+        null if the run ended earlier.
+        """
+        load_ns = (pl.col("finished_ns") - pl.col("start_ns")).alias("load_time_ns")
+        return Frame(self._with_flow_names("pages").with_columns(load_ns))
 
     @property
     def flow_samples(self) -> pl.DataFrame:
@@ -351,15 +364,7 @@ class Result:
 
     def _with_flow_names(self, table: str) -> pl.DataFrame:
         """Return a table with ``name`` and ``direction`` of the flow of each row in front."""
-        flows = pl.DataFrame(
-            {
-                "flow": pl.Series(range(len(self.plan["flows"])), dtype=pl.UInt32),
-                "name": pl.Series([flow["name"] for flow in self.plan["flows"]], dtype=pl.String),
-                "direction": pl.Series(self.flow_directions, dtype=pl.String),
-            }
-        )
-        joined = self.tables[table].join(flows, on="flow", how="left", maintain_order="left")
-        return Frame(joined.select("name", "direction", pl.exclude("name", "direction")))
+        return Frame(with_flow_names(self.tables[table], self.plan))
 
     @property
     def _ends_ns(self) -> tuple[int]:

@@ -34,6 +34,18 @@ class ThresholdCheck:
         return self.threshold.holds(self.value)
 
     @property
+    def margin(self) -> tuple[bool, float]:
+        """Whether the value meets the threshold, and by how much: the worst check has the least."""
+        if self.value is None:
+            return False, float("-inf")
+        distance = self.value - self.threshold.limit
+        if self.threshold.operator in {"<", "<="}:
+            distance = -distance
+        elif self.threshold.operator == "==":
+            distance = -abs(distance)
+        return self.passed, distance
+
+    @property
     def value_text(self) -> str:
         """The value with its unit."""
         if self.value is None:

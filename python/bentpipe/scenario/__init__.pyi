@@ -1,8 +1,11 @@
 from .codecs import CODECS as CODECS, Codec as Codec
 from .document import STDIN as STDIN, Document as Document, read_file as read_file
 from .draws import (
+    CountDraw as CountDraw,
+    LognormalCount as LognormalCount,
     LognormalSize as LognormalSize,
     LognormalTime as LognormalTime,
+    ParetoCount as ParetoCount,
     ParetoSize as ParetoSize,
     ParetoTime as ParetoTime,
     SizeDraw as SizeDraw,
@@ -62,4 +65,5 @@ from .traffic import (
     Tcp as Tcp,
     Video as Video,
     Voice as Voice,
+    WebPage as WebPage,
 )

@@ -1,4 +1,4 @@
-"""Sizes and times that are fixed, or drawn from a distribution for each exchange."""
+"""Sizes, times and counts that are fixed, or drawn from a distribution for each exchange."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
-from bentpipe.scenario.record import Duration, PositiveDuration, PositiveSize, Record, refusal
+from bentpipe.scenario.record import (
+    Count,
+    Duration,
+    PositiveDuration,
+    PositiveSize,
+    Record,
+    refusal,
+)
 
 _Shape = Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
 _Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
@@ -94,6 +101,39 @@ class TimeDraw(_Draw):
     """A log-normal distribution with an upper bound."""
 
 
+class ParetoCount(Record):
+    """Counts with a heavy tail, from ``min`` to ``max`` (bounded Pareto distribution)."""
+
+    min: Count
+    """The minimum."""
+    shape: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
+    """The shape parameter: without the upper bound, P(X > x) = ``(min / x) ** shape``."""
+    max: Count
+    """The maximum."""
+
+
+class LognormalCount(Record):
+    """Counts whose logarithm is normal, up to ``max``."""
+
+    median: Count
+    """The median."""
+    sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+    """The standard deviation of the natural logarithm."""
+    max: Count
+    """The maximum; a larger draw becomes this value."""
+
+
+class CountDraw(_Draw):
+    """A count that is drawn for each page, rounded to an integer."""
+
+    exponential: Count | None = None
+    """An exponential distribution with this mean."""
+    pareto: ParetoCount | None = None
+    """A bounded Pareto distribution."""
+    lognormal: LognormalCount | None = None
+    """A log-normal distribution with an upper bound."""
+
+
 def _fixed_or_drawn(value: object) -> str:
     return "drawn" if isinstance(value, Mapping | Record) else "fixed"
 
@@ -104,5 +144,9 @@ SizeOrDraw = Annotated[
 ]
 TimeOrDraw = Annotated[
     Annotated[Duration, Tag("fixed")] | Annotated[TimeDraw, Tag("drawn")],
+    Discriminator(_fixed_or_drawn),
+]
+CountOrDraw = Annotated[
+    Annotated[int, Field(ge=0), Tag("fixed")] | Annotated[CountDraw, Tag("drawn")],
     Discriminator(_fixed_or_drawn),
 ]

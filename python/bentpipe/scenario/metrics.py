@@ -36,6 +36,12 @@ CALL_COLUMNS: Final = (
 )
 # Columns of videos; null for other flows.
 VIDEO_COLUMNS: Final = ("start_up_time_ns", "stalls", "stalled_ns", "stall_ratio_percent")
+# Columns of web pages, by percentile of the load times; null for other flows.
+PAGE_COLUMNS: Final = (
+    "page_load_time_p50_ns",
+    "page_load_time_p95_ns",
+    "page_load_time_p99_ns",
+)
 # Columns that `bentpipe.Result` derives from those of the tables.
 _DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
     "flows": (
@@ -47,10 +53,12 @@ _DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
         "idle_percent",
         "exchange_time_median_ns",
         "exchange_time_p95_ns",
+        *PAGE_COLUMNS,
         *CALL_COLUMNS,
         "stall_ratio_percent",
     ),
     "exchanges": ("time_ns",),
+    "pages": ("load_time_ns",),
     "directions": (
         "utilization",
         "dropped_packets",

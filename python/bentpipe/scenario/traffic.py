@@ -9,7 +9,14 @@ from pydantic import BeforeValidator, Discriminator, Field, WithJsonSchema, mode
 
 from bentpipe import units
 from bentpipe.scenario.codecs import CodecName
-from bentpipe.scenario.draws import SizeOrDraw, TimeOrDraw
+from bentpipe.scenario.draws import (
+    CountOrDraw,
+    LognormalSize,
+    SizeDraw,
+    SizeOrDraw,
+    TimeDraw,
+    TimeOrDraw,
+)
 from bentpipe.scenario.link import MAX_TERMINALS, DirectionName
 from bentpipe.scenario.record import (
     Count,
@@ -122,6 +129,17 @@ class Tcp(Record):
     """Which rules apply where Linux differs from the RFCs: CUBIC's growth, HyStart, the window that
     a reduction starts from, what is sent in recovery, and when the retransmission timer
     restarts."""
+
+
+def _version(value: object) -> object:
+    """Return a version as text: YAML reads 1.1 and 2 as numbers."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else value
+
+
+def _versions(*allowed: str) -> WithJsonSchema:
+    numbers = [float(each) if "." in each else int(each) for each in allowed if each != "none"]
+    return WithJsonSchema({"enum": [*allowed, *numbers]})
 
 
 class _Entry(Record):
@@ -285,6 +303,46 @@ class Video(_TcpFlow):
     """The media in the buffer at which playing starts, and resumes after a stall."""
 
 
+class WebPage(_TcpFlow):
+    """A user who loads web pages: DNS, TCP, TLS, the document, and then its objects."""
+
+    kind: Literal["web_page"] = "web_page"
+    """``web_page``."""
+    direction: DirectionName
+    """The direction of the pages; requests take the other one."""
+    pages: Count | None = 1
+    """The number of pages; ``null`` for as many as the run has time for."""
+    think: TimeOrDraw = TimeDraw(exponential="15 s")
+    """The time from the end of a page to the next click: a time, or a distribution."""
+    # The desktop page of the Web Almanac 2024, chapter "Page Weight" (HTTP Archive, October 2024):
+    # medians of 71 requests, 2,652 kB and 18 kB of HTML, with 1,024 bytes in a kB. Here the mean of
+    # an object is (2,652 - 18) kB / 70. The spread is that of the 3GPP2 web model (C.R1002-0, also
+    # NGMN 2008, table 7): main objects with mean 10,710 and deviation 25,032 bytes have sigma
+    # 1.37, embedded objects with 7,758 and 126,168 have 2.36; both end at 2 MB.
+    objects: CountOrDraw = 70
+    """The number of objects beside the document: a number, or a distribution."""
+    document: SizeOrDraw = SizeDraw(
+        lognormal=LognormalSize(median="18432 B", sigma=1.37, max="2 MB")
+    )
+    """The size of the HTML document, in application bytes: a size, or a distribution."""
+    object: SizeOrDraw = SizeDraw(lognormal=LognormalSize(median="3100 B", sigma=2.36, max="2 MB"))
+    """The size of each object, in application bytes: a size, or a distribution."""
+    # A GET of a browser with its header fields fits in one segment; the round figure is ours.
+    request: PositiveSize = units.size("400 B")
+    """The size of each request, in application bytes."""
+    http: Annotated[Literal["1.1", "2"], BeforeValidator(_version), _versions("1.1", "2")] = "2"
+    """The version of HTTP: ``1.1`` uses parallel connections with one request at a time each,
+    ``2`` one connection with all requests at once."""
+    connections: Annotated[int, Field(ge=1, le=256)] = 6
+    """The largest number of parallel connections with HTTP/1.1; browsers use 6."""
+    tls: Annotated[
+        Literal["1.3", "1.2", "none"], BeforeValidator(_version), _versions("1.3", "1.2", "none")
+    ] = "1.3"
+    """The version of TLS, whose handshake takes one round trip (1.3) or two (1.2), or ``none``."""
+    dns: bool = True
+    """Whether each page begins with a DNS lookup, by UDP to a resolver beyond the link."""
+
+
 class Conference(_Entry):
     """A conference over UDP with a reflector at the hub.
 
@@ -311,11 +369,12 @@ FLOWS: Final[Mapping[str, type[_Entry]]] = {
     "request_response": RequestResponse,
     "fetch": Fetch,
     "video": Video,
+    "web_page": WebPage,
     "conference": Conference,
 }
 
 Flow = Annotated[
-    Bulk | ConstantRate | Voice | RequestResponse | Fetch | Video | Conference,
+    Bulk | ConstantRate | Voice | RequestResponse | Fetch | Video | WebPage | Conference,
     Discriminator("kind"),
     known_kind("kind", FLOWS),
 ]

@@ -231,16 +231,6 @@ class _Search:
 def _closest(outcomes: Sequence[Outcome], started: str) -> tuple[ThresholdCheck, ...]:
     """Return, of each threshold, the check of the seed that misses it most, or meets it least."""
     by_seed = [check_thresholds(outcome.result(started=started)) for outcome in outcomes]
-    return tuple(min(checks, key=_margin) for checks in zip(*by_seed, strict=True))
-
-
-def _margin(check: ThresholdCheck) -> tuple[bool, float]:
-    """Return whether a threshold is met, and by how much; a missing value is missed most."""
-    if check.value is None:
-        return False, float("-inf")
-    distance = check.value - check.threshold.limit
-    if check.threshold.operator in {"<", "<="}:
-        distance = -distance
-    elif check.threshold.operator == "==":
-        distance = -abs(distance)
-    return check.passed, distance
+    return tuple(
+        min(checks, key=lambda check: check.margin) for checks in zip(*by_seed, strict=True)
+    )

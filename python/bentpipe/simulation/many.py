@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from queue import SimpleQueue
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -37,6 +37,7 @@ from bentpipe.results.execution import execution, stop_message
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result, State
 from bentpipe.simulation import memory as _memory
+from bentpipe.simulation.batches import BatchSize, PlanEncoder, SeededRuns, by_plan
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,10 +45,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _POLL_S: Final = 0.05
-# One is running and one is waiting, so that a thread never waits for the next job.
-_RUNS_A_THREAD: Final = 2
-# The runs of one plan follow each other, or alternate with those of a few others.
-_ENCODED_PLANS: Final = 64
+# One is running and one is waiting, so that a thread never waits for the next batch.
+_BATCHES_A_THREAD: Final = 2
+# Python takes some 0.1 ms for a batch. Ctrl-C loses the runs of the batches under way.
+_BATCH_S: Final = 0.02
+_LARGEST_BATCH: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,20 +171,32 @@ class PreparedRun:
         return f"the run with seed {self.job.seed} {reason}{shared}. {advice}"
 
 
-class PlanEncoder:
-    """Encodes plans as JSON, each plan once while it is among the last ones used."""
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Runs that one thread does one after the other, with their plans as JSON."""
 
-    def __init__(self) -> None:
-        # The plan is kept with its text, so that no other plan gets its id.
-        self._texts: OrderedDict[int, tuple[Mapping[str, Any], str]] = OrderedDict()
+    runs: Sequence[SeededRuns]
+    plans_json: Sequence[str]
+    memory_limit_bytes: int
+    sharing: int
+    monitor: _core.Monitor = field(default_factory=_core.Monitor)
 
-    def encode(self, plan: Mapping[str, Any]) -> str:
-        """Return the plan as JSON."""
-        known = self._texts.pop(id(plan), None) or (plan, json.dumps(plan))
-        self._texts[id(plan)] = known
-        if len(self._texts) > _ENCODED_PLANS:
-            self._texts.popitem(last=False)
-        return known[1]
+    def prepared(self) -> Iterator[PreparedRun]:
+        """Yield the runs in order."""
+        for runs, plan_json in zip(self.runs, self.plans_json, strict=True):
+            for index, job in runs.jobs():
+                yield self.prepare(index, job, plan_json)
+
+    def prepare(self, index: int, job: Job, plan_json: str) -> PreparedRun:
+        """Return one of the runs."""
+        return PreparedRun(
+            index=index,
+            job=job,
+            plan_json=plan_json,
+            memory_limit_bytes=self.memory_limit_bytes,
+            sharing=self.sharing,
+            monitor=self.monitor,
+        )
 
 
 def run_one(
@@ -224,53 +238,65 @@ def run_one(
 
 def run_as_completed(
     jobs: Iterable[tuple[int, Job]],
-    run: Callable[[PreparedRun], T],
+    run: Callable[[Batch], Iterable[T]],
     *,
     threads: int | None = None,
     memory_limit: int | None = None,
 ) -> Generator[T]:
-    """Yield what ``run`` returns for each job, as the runs finish on ``threads`` threads.
+    """Yield what ``run`` returns for each batch, as the batches finish on ``threads`` threads.
 
-    ``jobs``, each with its number, are drawn from this thread when a run of two a thread can start.
-    Concurrent runs share ``memory_limit`` bytes (None: half of the available memory) equally. An
-    error of ``run`` is raised here. Closing the iterator, or an error in it, cancels the other
-    runs.
+    ``jobs``, each with its number, are drawn from this thread when a batch of two a thread can
+    start. Batches of short runs have many of them. Concurrent runs share ``memory_limit`` bytes
+    (None: half of the available memory) equally. An error of ``run`` is raised here. Closing the
+    iterator, or an error in it, cancels the other runs.
     """
     waiting = iter(jobs)
     workers = threads or cores()
     first = list(islice(waiting, workers))
+    waiting = chain(first, waiting)
     workers = max(len(first), 1)
     limit = _memory.limit_for(workers, memory_limit)
     encoder = PlanEncoder()
-    finished: SimpleQueue[Future[T]] = SimpleQueue()
-    monitors: dict[Future[T], _core.Monitor] = {}
+    size = BatchSize(_BATCH_S, _LARGEST_BATCH)
+    finished: SimpleQueue[Future[tuple[list[T], float]]] = SimpleQueue()
+    monitors: dict[Future[tuple[list[T], float]], _core.Monitor] = {}
     with ThreadPoolExecutor(max_workers=workers) as pool:
         try:
-            for index, job in chain(first, waiting):
-                prepared = PreparedRun(
-                    index=index,
-                    job=job,
-                    plan_json=encoder.encode(job.plan),
+            while runs := by_plan(islice(waiting, size.runs)):
+                batch = Batch(
+                    runs=runs,
+                    plans_json=[encoder.encode(each.job.plan) for each in runs],
                     memory_limit_bytes=limit,
                     sharing=workers,
                 )
-                future = pool.submit(run, prepared)
-                monitors[future] = prepared.monitor
+                future = pool.submit(_timed, run, batch)
+                monitors[future] = batch.monitor
                 future.add_done_callback(finished.put)
-                if len(monitors) >= _RUNS_A_THREAD * workers:
-                    yield _next_of(finished, monitors)
+                if len(monitors) >= _BATCHES_A_THREAD * workers:
+                    yield from _next_of(finished, monitors, size)
             while monitors:
-                yield _next_of(finished, monitors)
+                yield from _next_of(finished, monitors, size)
         finally:
             for future, monitor in monitors.items():
                 future.cancel()
                 monitor.cancel()
 
 
-def _next_of(finished: SimpleQueue[Future[T]], monitors: dict[Future[T], _core.Monitor]) -> T:
+def _timed(run: Callable[[Batch], Iterable[T]], batch: Batch) -> tuple[list[T], float]:
+    started_s = perf_counter()
+    return list(run(batch)), perf_counter() - started_s
+
+
+def _next_of(
+    finished: SimpleQueue[Future[tuple[list[T], float]]],
+    monitors: dict[Future[tuple[list[T], float]], _core.Monitor],
+    size: BatchSize,
+) -> list[T]:
     future = finished.get()
     del monitors[future]
-    return future.result()
+    values, seconds = future.result()
+    size.adapt(len(values), seconds)
+    return values
 
 
 def run_jobs(
@@ -298,11 +324,12 @@ def run_jobs(
     outcomes: list[Outcome] = []
     exhausted: dict[int, str] = {}
 
-    def run(prepared: PreparedRun) -> Outcome:
-        outcome = prepared.run()
-        if outcome.memory_limit_reached:
-            exhausted[outcome.index] = prepared.memory_message(outcome)
-        return outcome
+    def run(batch: Batch) -> Iterator[Outcome]:
+        for prepared in batch.prepared():
+            outcome = prepared.run()
+            if outcome.memory_limit_reached:
+                exhausted[outcome.index] = prepared.memory_message(outcome)
+            yield outcome
 
     runs = run_as_completed(enumerate(jobs), run, threads=threads, memory_limit=memory_limit)
     try:

@@ -38,7 +38,7 @@ _ADVICE: Final = {
     ),
     "samples": ("samples", "lengthen sample_interval or shorten duration"),
     "events": ("packet events", "set packet_events: false, or shorten duration"),
-    "exchanges": ("exchanges", "shorten duration, or have fewer exchanges"),
+    "exchanges": ("exchanges and pages", "shorten duration, or have fewer of them"),
 }
 
 

@@ -20,3 +20,4 @@ from .precision import UntilCi as UntilCi
 from .run import Running as Running
 from .sweep import Sweep as Sweep
 from .threads import Threads as Threads
+from .thresholds import cell_message as cell_message

@@ -22,7 +22,6 @@ from bentpipe.sweeps.points import Points
 class Cell:
     """A scenario with the values of one point."""
 
-    values: tuple[Any, ...]
     scenario: dict[str, Any]
     plan_json: str
     entries: Sequence[dict[str, Any]]
@@ -36,10 +35,13 @@ class Cell:
 
     @property
     def identity_of_flows(self) -> str:
-        """Return a text that is equal for cells whose tables differ in their numbers only."""
+        """Return a text that is equal for cells whose tables differ in their numbers only.
+
+        They also have the same thresholds.
+        """
         plan = self.plan
         names = [direction["name"] for direction in plan["directions"]]
-        return json.dumps([plan["flows"], names, self.entries])
+        return json.dumps([plan["flows"], names, self.entries, self.scenario.get("thresholds")])
 
     def jobs(self, seeds: Iterable[int], *, samples: bool = True) -> Iterable[Job]:
         """Return a job for each seed, all with the same plan.
@@ -73,7 +75,6 @@ def cells_of(
         scenario, plan, warnings = loaded(document, points.settings(number))
         cells.append(
             Cell(
-                values=points[number],
                 scenario=scenario.to_dict(),
                 plan_json=json.dumps(plan),
                 entries=traffic_entries(scenario),

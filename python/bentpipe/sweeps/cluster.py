@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import re
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack
 from importlib import import_module
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from bentpipe import _core
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.simulation.many import Job, Outcome, cores
-from bentpipe.sweeps.executor import Finished
-from bentpipe.sweeps.quiet import silenced
+from bentpipe.sweeps.executor import Executor, Finished
+from bentpipe.sweeps.quiet import deferring_interrupts, silenced
 from bentpipe.sweeps.under_way import UnderWay, scheduler_lost
 
 T = TypeVar("T")
@@ -35,7 +34,7 @@ _CONFIG: Final = {
 }
 
 
-class DaskExecutor(ABC):
+class DaskExecutor(Executor):
     """Runs jobs on a Dask cluster, in batches.
 
     ``memory_limit`` in bytes is for all runs on one machine (None: half of its available memory).
@@ -80,17 +79,6 @@ class DaskExecutor(ABC):
     def close(self) -> None:
         """Disconnect from the cluster; one that this executor started ends."""
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _check_workers(self) -> None:
         """Check the version of bentpipe and Python of all workers.
@@ -150,6 +138,11 @@ class LocalCluster(DaskExecutor):
         folder = stack.enter_context(TemporaryDirectory(prefix="bentpipe-"))
         config = {**_CONFIG, "temporary-directory": folder}
         stack.enter_context(import_module("dask").config.set(config))
+        # Dask cannot end a cluster that is not complete without errors.
+        with deferring_interrupts():
+            return self._started(stack)
+
+    def _started(self, stack: ExitStack) -> Any:
         cluster = stack.enter_context(
             self._distributed.LocalCluster(
                 n_workers=self._workers,

@@ -8,8 +8,8 @@ layout of Hive (``PATH=VALUE/PATH=VALUE/part-0.parquet``, percent-encoded). ``ru
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from io import BytesIO
 from itertools import groupby
@@ -23,7 +23,8 @@ from bentpipe.sweeps.cells import Cell
 from bentpipe.sweeps.frames import Keys, text_of, with_keys
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
-from bentpipe.sweeps.records import RunRecord, rows_of, unpack, unpack_facts
+from bentpipe.sweeps.records import rows_of, unpack
+from bentpipe.sweeps.thresholds import CellChecks
 
 TABLES: Final = ("flows", "directions")
 RUNS: Final = "runs.parquet"
@@ -46,9 +47,12 @@ class Dataset:
     cells: Sequence[Cell]
     runs: Sequence[Run]
     journal: Journal
+    checks: CellChecks = field(default_factory=CellChecks)
 
     def write(self, folder: Path) -> dict[str, dict[str, str]]:
         """Write the files of the data set; return the columns of its tables, with their types.
+
+        The thresholds are checked in ``checks``.
 
         Raises:
             OSError: one cannot be written.
@@ -61,16 +65,19 @@ class Dataset:
         for number, run in enumerate(complete):
             of_point.setdefault(run.point, []).append((number, run))
         columns: dict[str, dict[str, str]] = {}
+        about = [self._about(keys, [], [], unpack([]))]
         for name, points in self._by_partition(keys, partitions, list(of_point)).items():
             files = {table: _Files(folder / table / name) for table in TABLES}
-            for rows in self._rows(keys, [each for point in points for each in of_point[point]]):
+            own = [each for point in points for each in of_point[point]]
+            for runs, *rows in self._rows(keys, own):
+                about.append(runs)
                 for table, of_table in zip(TABLES, rows, strict=True):
                     types = {name: str(each) for name, each in of_table.schema.items()}
                     columns.setdefault(table, types)
                     files[table].add(of_table.drop(partitions))
             for each in files.values():
                 each.close()
-        self._write_runs(folder, complete, keys)
+        write_parquet(pl.concat(about).sort("run"), folder / RUNS)
         self._write_failures(folder, keys)
         return columns
 
@@ -88,8 +95,8 @@ class Dataset:
 
     def _rows(
         self, keys: Keys, runs: Sequence[tuple[int, Run]]
-    ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-        """Yield the rows of flows and directions of runs with their numbers, many at a time.
+    ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]]:
+        """Yield a row a run, and the rows of flows and directions, of many runs at a time.
 
         Cells whose plans have the same flows are decoded together: mostly, only the link differs.
         """
@@ -97,22 +104,29 @@ class Dataset:
         for _, group in groupby(runs, key=lambda each: flows_of(each[1].point)):
             same = list(group)
             for begin in range(0, len(same), _RUNS_AT_ONCE):
-                some = same[begin : begin + _RUNS_AT_ONCE]
-                own = [run for _, run in some]
-                records = [unpack(self.journal.read(run)) for run in own]
-                names = keys.runs(own, [number for number, _ in some])
-                yield keyed_rows(self.cells[own[0].point], records, names)
+                numbers, own = zip(*same[begin : begin + _RUNS_AT_ONCE], strict=True)
+                tables = unpack([self.journal.read(run) for run in own])
+                cell, names = self.cells[own[0].point], keys.runs(own, numbers)
+                flows, directions = rows_of(tables, cell.plan, cell.entries)
+                self.checks.add(cell, own, tables, (flows, directions))
+                about = self._about(keys, own, numbers, tables)
+                yield about, with_keys(flows, names), with_keys(directions, names)
 
-    def _write_runs(self, folder: Path, complete: Sequence[Run], keys: Keys) -> None:
-        records = [unpack_facts(self.journal.read(run)) for run in complete]
-        runs = keys.runs(complete, range(len(complete)))
-        facts = {
-            "point": pl.Series([run.point for run in complete], dtype=pl.UInt32),
-            "traffic_ended": pl.Series([each.traffic_ended for each in records], dtype=pl.Boolean),
-            "end_ns": pl.Series([each.end_ns for each in records], dtype=pl.UInt64),
-            "packet_hops": pl.Series([each.packet_hops for each in records], dtype=pl.UInt64),
-        }
-        write_parquet(runs.with_columns(**facts), folder / RUNS)
+    def _about(
+        self,
+        keys: Keys,
+        runs: Sequence[Run],
+        numbers: Sequence[int],
+        tables: Mapping[str, pl.DataFrame],
+    ) -> pl.DataFrame:
+        """Return a row a run: its varied values and its seed, how it ended, and its work."""
+        facts = tables["runs"]
+        return keys.runs(runs, numbers).with_columns(
+            pl.Series("point", [run.point for run in runs], dtype=pl.UInt32),
+            facts["completed"].cast(pl.Boolean).alias("traffic_ended"),
+            facts["end_ns"],
+            facts["packet_hops"],
+        )
 
     def _write_failures(self, folder: Path, keys: Keys) -> None:
         failed = [run for run in self.runs if self.journal.kind(run) == FAILURE]
@@ -124,17 +138,6 @@ class Dataset:
             "message": pl.Series([each["message"] for each in about], dtype=pl.String),
         }
         write_parquet(runs.with_columns(**facts), folder / FAILURES)
-
-
-def keyed_rows(
-    cell: Cell, records: Sequence[RunRecord], runs: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows of flows and directions of runs of a cell, with those of ``runs`` in front.
-
-    The runs may be those of several cells whose plans have the same flows and directions.
-    """
-    flows, directions = rows_of(records, cell.plan, cell.entries)
-    return with_keys(flows, runs), with_keys(directions, runs)
 
 
 class _Files:

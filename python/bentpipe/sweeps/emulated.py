@@ -8,8 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from bentpipe.emulation.load import processor_share
 from bentpipe.emulation.pool import EmulationJob, EmulationTask, run_tasks
@@ -17,7 +16,7 @@ from bentpipe.errors import MachineError, UsageError
 from bentpipe.lab.capacity import largest_value
 from bentpipe.results.result import Result
 from bentpipe.simulation.many import Job, Outcome, cores
-from bentpipe.sweeps.executor import FailureKind, Finished, RunFailure
+from bentpipe.sweeps.executor import Executor, FailureKind, Finished, RunFailure
 from bentpipe.sweeps.records import raw_columns
 from bentpipe.units import NS_PER_S
 
@@ -35,7 +34,7 @@ class EmulatedOutcome(Outcome):
         return self.emulated
 
 
-class Emulated:
+class Emulated(Executor):
     """Runs the scenarios of jobs in real time, as many at once as the machine carries in time.
 
     The runs under way have a load of at most ``processors`` processors (None: all of them). A run
@@ -71,20 +70,6 @@ class Emulated:
                     yield _finished(task, job, reduce)
                     has_succeeded = has_succeeded or task.error is None
                     shutil.rmtree(task.worker.out, ignore_errors=True)
-
-    def close(self) -> None:
-        """Do nothing: the labs end with the iterator of `run`."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _emulation(index: int, job: Job) -> EmulationJob:

@@ -5,11 +5,13 @@ All executors give the same values for the same jobs. Only the order in which th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Final, Generic, Literal, Protocol, Self, TypeVar
+from typing import Final, Generic, Literal, Self, TypeVar
 
+from bentpipe import _core
 from bentpipe.errors import (
     BentpipeError,
     InternalError,
@@ -18,7 +20,8 @@ from bentpipe.errors import (
     ScenarioError,
     UsageError,
 )
-from bentpipe.simulation.many import Job, Outcome, PreparedRun
+from bentpipe.simulation.many import Batch, Job, Outcome, PreparedRun
+from bentpipe.sweeps.records import pack
 
 T = TypeVar("T")
 
@@ -39,7 +42,7 @@ class RunFailure:
     message: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Finished(Generic[T]):
     """One finished job: the value of ``reduce``, or the error of the run.
 
@@ -52,6 +55,7 @@ class Finished(Generic[T]):
     error: RunFailure | None = None
 
 
+_CANCELLED: Final = RunFailure("lost", "the run was cancelled")
 _ERRORS: Final[Mapping[str, type[BentpipeError]]] = {
     "internal": InternalError,
     "memory": InvalidRunError,
@@ -67,8 +71,39 @@ def error_of(failure: RunFailure) -> BentpipeError:
     return _ERRORS[failure.kind](failure.message)
 
 
-def attempt(prepared: PreparedRun, reduce: Callable[[Outcome], T]) -> Finished[T]:
-    """Run a job in this thread and reduce its outcome; a failure of the run is not an exception."""
+def attempt_all(batch: Batch, reduce: Callable[[Outcome], T]) -> Iterator[Finished[T]]:
+    """Run a batch in this thread and reduce its outcomes, up to the run that is cancelled.
+
+    A failure of a run is not an exception. If `pack` is all that is wanted of many runs, the
+    extension does them without the interpreter. It ends at a run that fails, which is then repeated
+    for its error.
+    """
+    is_packed = reduce is pack and sum(len(runs.seeds) for runs in batch.runs) > 1
+    for runs, plan_json in zip(batch.runs, batch.plans_json, strict=True):
+        done = 0
+        while done < len(runs.seeds):
+            if is_packed:
+                for record in _records(batch, plan_json, runs.seeds[done:]):
+                    yield Finished(runs.indices[done], record)  # type: ignore[arg-type]
+                    done += 1
+            if done < len(runs.seeds):
+                job = replace(runs.job, seed=runs.seeds[done])
+                finished = _attempt(batch.prepare(runs.indices[done], job, plan_json), reduce)
+                yield finished
+                done += 1
+                if finished.error is _CANCELLED:
+                    return
+
+
+def _records(batch: Batch, plan_json: str, seeds: Sequence[int]) -> list[bytes]:
+    """Return the records of runs up to the first one that has none."""
+    try:
+        return _core.run_packed(plan_json, seeds, batch.monitor, batch.memory_limit_bytes)
+    except _core.PlanError:
+        return []
+
+
+def _attempt(prepared: PreparedRun, reduce: Callable[[Outcome], T]) -> Finished[T]:
     index = prepared.index
     try:
         outcome = prepared.run()
@@ -79,18 +114,19 @@ def attempt(prepared: PreparedRun, reduce: Callable[[Outcome], T]) -> Finished[T
     except InternalError as error:
         return Finished(index, None, RunFailure("internal", str(error)))
     if outcome.interrupted:
-        return Finished(index, None, RunFailure("lost", "the run was cancelled"))
+        return Finished(index, None, _CANCELLED)
     if outcome.memory_limit_reached:
         return Finished(index, None, RunFailure("memory", prepared.memory_message(outcome)))
     return Finished(index, reduce(outcome))
 
 
-class Executor(Protocol):
+class Executor(ABC):
     """Runs jobs and yields them as they finish.
 
     It is a context manager: leaving the block calls `close`.
     """
 
+    @abstractmethod
     def run(
         self, jobs: Iterable[tuple[int, Job]], reduce: Callable[[Outcome], T]
     ) -> Generator[Finished[T]]:
@@ -105,17 +141,17 @@ class Executor(Protocol):
         Raises:
             MachineError: the executor lost what it runs on; all that was yielded is valid.
         """
-        ...
 
-    def close(self) -> None:
-        """Cancel the runs under way and release all resources."""
-        ...
+    def close(self) -> None:  # noqa: B027 - most have nothing to release
+        """Release all resources; the runs under way end with the iterator of `run`."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None: ...
+    ) -> None:
+        self.close()

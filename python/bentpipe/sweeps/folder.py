@@ -11,8 +11,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -120,13 +120,12 @@ class SweepFolder:
             if self.storage is not None:
                 # Called before the lock is released.
                 stack.callback(self._remove_local)
-            unfinished = (self._work / DEFINITION).is_file()
-            if unfinished and not self._resume:
+            if self.is_unfinished and not self._resume:
                 raise UsageError(
                     f"{self.path}: has an unfinished sweep; continue it with --resume "
                     f"{self.path}, or remove the folder"
                 )
-            if self._resume and not unfinished and not self.is_complete:
+            if self._resume and not self.is_unfinished and not self.is_complete:
                 raise UsageError(f"{self.path}: has no sweep to resume")
             self._stack = stack.pop_all()
         return self
@@ -145,13 +144,18 @@ class SweepFolder:
 
     def _remove_local(self) -> None:
         """Remove the folder of this machine when the results are in the shared storage."""
-        if not (self._work / DEFINITION).is_file():
+        if not self.is_unfinished:
             shutil.rmtree(self.path, ignore_errors=True)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Return whether the folder has a sweep that `resume` can continue."""
+        return (self._work / DEFINITION).is_file()
 
     @property
     def is_complete(self) -> bool:
         """Return whether the folder has a sweep of which all runs have ended."""
-        if (self._work / DEFINITION).is_file() or not has_manifest(self.path):
+        if self.is_unfinished or not has_manifest(self.path):
             return False
         manifest = read_manifest(self.path)
         return kind_of(manifest) == KIND and manifest["state"] == "completed"
@@ -255,8 +259,14 @@ class SweepFolder:
     def _open_journal(self) -> None:
         self._journal = self._stack.enter_context(Journal(self._work / JOURNAL))
 
-    def _naming_errors(self) -> _NamingErrors:
-        return _NamingErrors(self)
+    @contextmanager
+    def _naming_errors(self) -> Iterator[None]:
+        """Turn an error of the operating system into a message with the folder and the advice."""
+        try:
+            yield
+        except OSError as error:
+            message = f"{self.path}: cannot be written: {error_text(error)}"
+            raise UsageError(f"{message}{self.advice}") from None
 
     def add(self, run: Run, record: bytes, result: Result | None = None) -> None:
         """Keep a complete run.
@@ -302,7 +312,9 @@ class SweepFolder:
         }
 
         def fill(stage: Path) -> None:
-            columns = Dataset(definition.points, cells, ended, self.journal).write(stage)
+            dataset = Dataset(definition.points, cells, ended, self.journal)
+            columns = dataset.write(stage)
+            manifest["thresholds"] = dataset.checks.to_json(definition.points)
             paths = partition_paths(definition.points)
             # A list, because the keys of a manifest are sorted.
             manifest["columns"] = {table: list(types.items()) for table, types in columns.items()}
@@ -339,23 +351,3 @@ def _tables_hash() -> str:
     """Return a hash of the tables of a run: records of other tables cannot be read."""
     columns = [(name, table.columns) for name, table in TABLES.items()]
     return hashlib.sha256(repr(columns).encode()).hexdigest()
-
-
-class _NamingErrors:
-    """Turns an error of the operating system into one message with the folder and the advice."""
-
-    def __init__(self, folder: SweepFolder) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, OSError):
-            message = f"{self._folder.path}: cannot be written: {error_text(error)}"
-            raise UsageError(f"{message}{self._folder.advice}") from None

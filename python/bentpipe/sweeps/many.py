@@ -17,11 +17,10 @@ from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Outcome, run_jobs
 from bentpipe.simulation.run import as_scenario
 from bentpipe.sweeps.cells import Cell, cells_of, seeds_of
-from bentpipe.sweeps.dataset import keyed_rows
-from bentpipe.sweeps.frames import Keys
+from bentpipe.sweeps.frames import Keys, with_keys
 from bentpipe.sweeps.journal import Run
 from bentpipe.sweeps.points import Points, grid_axis, zip_axis
-from bentpipe.sweeps.records import record_of
+from bentpipe.sweeps.records import pack, rows_of, unpack
 from bentpipe.sweeps.sweep import Sweep
 
 # All results are in memory; a folder has room for more.
@@ -95,11 +94,13 @@ def _sweep(
         own = list(group)
         of_cell = [runs[outcome.index] for outcome in own]
         numbers = range(first, first + len(own))
-        records = [record_of(outcome) for outcome in own]
-        found.append(keyed_rows(cells[point], records, keys.runs(of_cell, numbers)))
+        tables, cell = unpack([pack(outcome) for outcome in own]), cells[point]
+        names = keys.runs(of_cell, numbers)
+        flows, directions = rows_of(tables, cell.plan, cell.entries)
+        found.append((with_keys(flows, names), with_keys(directions, names)))
         first += len(own)
-    tables = zip(*found, strict=True) if found else ([keys.runs([], [])],) * 2
-    flows, directions = (Frame(pl.concat(rows)) for rows in tables)
+    columns = zip(*found, strict=True) if found else ([keys.runs([], [])],) * 2
+    flows, directions = (Frame(pl.concat(rows)) for rows in columns)
     return Sweep(
         results=tuple(outcome.result(started=started) for outcome in outcomes),
         flows=flows,

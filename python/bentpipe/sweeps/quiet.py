@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +20,29 @@ _LOGGERS: Final = (
     "tornado.application",
 )
 _NONE: Final = logging.CRITICAL + 1
+
+
+@contextmanager
+def deferring_interrupts() -> Iterator[None]:
+    """Raise Ctrl-C at the end of this block, which must not take long."""
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before in {None, signal.SIG_IGN}:
+        yield
+        return
+    came = False
+
+    def remember(_number: int, _frame: object) -> None:
+        nonlocal came
+        came = True
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def silence() -> None:

@@ -24,23 +24,19 @@ from bentpipe.sweeps.storage import Storage
 
 RUNS_MAX: Final = 1_000_000
 
-Kept = tuple[bytes, Result | None]
-
-
-def reduce_to_record(outcome: Outcome) -> Kept:
-    """Return what the data set needs of a run."""
-    return pack(outcome), None
+# The record of a run, and its result if it is kept in the folder.
+Kept = bytes | tuple[bytes, Result]
 
 
 def reduce_to_result(outcome: Outcome, *, started: str) -> Kept:
-    """Return the result of a run, too."""
+    """Return the record of a run, and its result."""
     return pack(outcome), outcome.result(started=started)
 
 
 def reduce_to_storage(outcome: Outcome, *, started: str, url: str) -> Kept:
     """Write the result of a run to shared storage, from the worker that executed it."""
     Storage(url).save(outcome.result(started=started), outcome.job.name)
-    return pack(outcome), None
+    return pack(outcome)
 
 
 @dataclass
@@ -139,24 +135,26 @@ class Running:
                 run = todo[each.index]
                 if each.error is not None:
                     self.folder.add_failure(run, each.error)
+                elif isinstance(each.value, bytes):
+                    self.folder.add(run, each.value)
                 elif each.value is not None:
                     self.folder.add(run, *each.value)
                 progress(len(journal), total)
 
     def _reduce(self) -> Callable[[Outcome], Kept]:
         if not self.definition.keep_runs:
-            return reduce_to_record
+            return pack
         if self.folder.storage is None:
             return partial(reduce_to_result, started=utc_now())
         return partial(reduce_to_storage, started=utc_now(), url=self.folder.storage.url)
 
     def _jobs(self, todo: Sequence[Run]) -> Iterator[tuple[int, Job]]:
         """Yield the jobs of runs, each with its index."""
-        index = 0
+        index, keep = 0, self.definition.keep_runs
         for point, runs in groupby(todo, key=lambda run: run.point):
             seeds = [run.seed for run in runs]
-            for job in self.cells[point].jobs(seeds, samples=self.definition.keep_runs):
-                yield index, replace(job, name=run_name(Run(point, job.seed)))
+            for job in self.cells[point].jobs(seeds, samples=keep):
+                yield index, replace(job, name=run_name(Run(point, job.seed))) if keep else job
                 index += 1
 
     def _add_seeds(self) -> bool:
@@ -175,10 +173,11 @@ class Running:
                 continue
             seeds = self.seeds[point]
             runs = [Run(point, seed) for seed in seeds]
-            records = [unpack(journal.read(run)) for run in runs if journal.kind(run) == RESULT]
+            records = [journal.read(run) for run in runs if journal.kind(run) == RESULT]
             more = 0
             if records:
-                more = until.missing_seeds(rows_of(records, cell.plan, cell.entries)[0], len(seeds))
+                flows, _ = rows_of(unpack(records), cell.plan, cell.entries)
+                more = until.missing_seeds(flows, len(seeds))
             if more == 0:
                 self._narrow.add(point)
             first = max(seeds) + 1

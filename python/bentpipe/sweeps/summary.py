@@ -16,6 +16,7 @@ _OF_FLOWS: Final = (
     "loss_percent",
     "retransmitted_percent",
     "completion_time_ns",
+    "page_load_time_p95_ns",
     "one_way_delay_p95_ns",
     "start_up_time_ns",
     "stall_ratio_percent",

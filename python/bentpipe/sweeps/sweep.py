@@ -64,6 +64,15 @@ class Sweep:
         """
         return Frame(cell_means(self.flows, self.directions))
 
+    @property
+    def thresholds(self) -> list[dict[str, Any]]:
+        """Return each threshold of the scenario in each cell, for a sweep with a folder.
+
+        Each run of a cell must meet it: ``value`` is that of the run, with ``seed``, that misses it
+        most or meets it least, and ``failed_runs`` of ``runs`` miss it.
+        """
+        return [dict(check) for check in self.manifest.get("thresholds", ())]
+
     @classmethod
     def load(cls, folder: str | Path, *, results: bool = True) -> Self:
         """Read the result folder of ``bentpipe sweep``; without ``results``, leave the runs out.
@@ -118,6 +127,7 @@ class Sweep:
             **{name: self.manifest[name] for name in names},
             "cells": self.cells.to_dicts(),
             "failures": self.failures.to_dicts(),
+            "thresholds": self.thresholds,
         }
 
     def to_pandas(self, table: str = "flows") -> Any:

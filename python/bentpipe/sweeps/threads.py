@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from functools import partial
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from bentpipe.simulation.many import Job, Outcome, run_as_completed
-from bentpipe.sweeps.executor import Finished, attempt
+from bentpipe.sweeps.executor import Executor, Finished, attempt_all
 
 T = TypeVar("T")
 
 
-class Threads:
+class Threads(Executor):
     """Runs jobs on ``threads`` threads (None: one a core).
 
     Concurrent runs share ``memory_limit`` bytes (None: half of the available memory) equally.
@@ -30,23 +29,9 @@ class Threads:
         """Yield jobs as they finish; see `bentpipe.sweeps.executor.Executor`."""
         runs = run_as_completed(
             jobs,
-            partial(attempt, reduce=reduce),
+            partial(attempt_all, reduce=reduce),
             threads=self._threads,
             memory_limit=self._memory_limit,
         )
         with closing(runs):
             yield from runs
-
-    def close(self) -> None:
-        """Do nothing: the threads end with the iterator of `run`."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

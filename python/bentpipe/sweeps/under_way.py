@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from importlib import import_module
@@ -15,8 +15,9 @@ from uuid import uuid4
 
 from bentpipe import _core
 from bentpipe.errors import MachineError
+from bentpipe.simulation.batches import BatchSize, by_plan
 from bentpipe.simulation.many import Job, Outcome
-from bentpipe.sweeps.batches import Batch, BatchDone, run_batch
+from bentpipe.sweeps.batches import BatchDone, Task, run_batch
 from bentpipe.sweeps.executor import Finished, RunFailure
 
 T = TypeVar("T")
@@ -28,8 +29,8 @@ _RESULT_S: Final = 5.0
 _NO_WORKERS_S: Final = 60.0
 # The scheduler takes some ms for a task, its result included.
 _BATCH_S: Final = 0.4
-# Bounds a message, since each job may have a plan of its own, of some 20 kB.
-_LARGEST_BATCH: Final = 250
+# Bounds a message: a record has some kB, and each job may have a plan of its own, of some 20 kB.
+_LARGEST_BATCH: Final = 1_000
 # One is executed, and the next ones are with the worker already.
 _BATCHES_A_THREAD: Final = 3
 
@@ -57,7 +58,7 @@ class UnderWay(Generic[T]):
         self._keys = (f"bentpipe-{uuid4().hex}-{number}" for number in count())
         self._suspects: deque[tuple[int, Job]] = deque()
         self._alone = False
-        self._size = 1
+        self._size = BatchSize(_BATCH_S, _LARGEST_BATCH)
         self._had_workers_s = self._refreshed_s = monotonic()
         self._threads = threads_by_machine(client)
 
@@ -67,7 +68,7 @@ class UnderWay(Generic[T]):
     def fill(self, waiting: Iterator[tuple[int, Job]]) -> None:
         """Draw jobs until enough batches are under way, or none are left."""
         while len(self._jobs) < _BATCHES_A_THREAD * max(sum(self._threads.values()), 1):
-            batch = tuple(islice(waiting, self._size))
+            batch = tuple(islice(waiting, self._size.runs))
             if not batch:
                 break
             self._submit(batch)
@@ -91,7 +92,7 @@ class UnderWay(Generic[T]):
             yield from self._failed(jobs, future.exception())
             return
         done = self._result_of(future)
-        self._adapt(done)
+        self._size.adapt(len(done.finished), done.seconds)
         yield from done.finished
 
     def _result_of(self, future: Any) -> BatchDone[T]:
@@ -118,16 +119,16 @@ class UnderWay(Generic[T]):
             with suppress(OSError, CancelledError):
                 self._client.cancel(futures)
 
-    def _submit(self, jobs: Iterable[tuple[int, Job]]) -> None:
-        batch = Batch(
+    def _submit(self, jobs: Sequence[tuple[int, Job]]) -> None:
+        task = Task(
             version=_core.version(),
-            jobs=tuple(jobs),
+            runs=by_plan(jobs),
             reduce=self._reduce,
             memory_limit=self._memory_limit,
             threads=self._threads,
         )
-        future = self._client.submit(run_batch, batch, key=next(self._keys), pure=False)
-        self._jobs[future] = batch.jobs
+        future = self._client.submit(run_batch, task, key=next(self._keys), pure=False)
+        self._jobs[future] = tuple(jobs)
         future.add_done_callback(self._finished.put)
 
     def _failed(
@@ -145,13 +146,6 @@ class UnderWay(Generic[T]):
             return
         message = f"{error.allowed_failures + 1} workers died while they executed it"
         yield Finished(jobs[0][0], None, RunFailure("lost", message))
-
-    def _adapt(self, done: BatchDone[T]) -> None:
-        """Choose the size of the next batches."""
-        a_run_s = done.seconds / max(len(done.finished), 1)
-        fits = int(_BATCH_S / max(a_run_s, 1e-6))
-        # No more than doubled: the next runs may be longer.
-        self._size = max(1, min(fits, 2 * self._size, _LARGEST_BATCH))
 
     def _refresh(self) -> None:
         """Count the threads of the workers from time to time, and check that there are any."""

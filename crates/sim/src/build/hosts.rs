@@ -12,11 +12,11 @@ use bentpipe_core::units::BitRate;
 
 use super::{Ends, NET, Station};
 use crate::node::Node;
-use crate::plan::{Amount, Flow, HUB, Heading, HostChoice, Plan, Tcp, Workload};
+use crate::plan::{Amount, Draw, Flow, HUB, Heading, HostChoice, Plan, Tcp, WebPage, Workload};
 use crate::workload::{
     BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Draws, ExchangeConfig, Host,
-    Member, Participant, Pause, Player, Reflector, ResponseSizes, Schedule, SegmentSizes, Server,
-    TalkSpurts, Until,
+    Member, PageConfig, PageDraws, Participant, Player, Reflector, ResponseSizes, Schedule,
+    SegmentSizes, Server, TalkSpurts, Until, WebClient, WebServer,
 };
 
 /// Builds the ends of flows, one flow after the other.
@@ -69,6 +69,7 @@ impl<'a> Hosts<'a> {
             Workload::Voice { .. } => self.voice(flow, id, start).map(&mut add),
             Workload::RequestResponse { .. } => self.requests(flow, id, start).map(&mut add),
             Workload::Video { .. } => self.video(flow, id, start).map(&mut add),
+            Workload::WebPage(page) => self.pages(flow, page, id, start).map(&mut add),
             Workload::Conference { conference, rate_bps, payload_bytes, duration_ns } => {
                 let end = self.end(flow, start, *duration_ns);
                 let source = source(flow, id, *rate_bps, *payload_bytes, [start, end]);
@@ -178,14 +179,10 @@ impl<'a> Hosts<'a> {
             response_bytes: ResponseSizes::Drawn(draws(*response_bytes, "responses")),
             keep_connection: *keep_connection,
         };
-        let schedule = Schedule {
-            start,
-            end: Instant::from_nanos(self.plan.stop_ns),
-            pause: Pause::Think(draws(*think_ns, "think")),
-            count: *exchanges,
-        };
-        let [server, client] = self.hosts(flow, id, [server, client]);
-        [Server::new(server, config.clone()).into(), Client::new(client, config, schedule).into()]
+        let schedule = self.schedule(flow, start, *think_ns, *exchanges);
+        let [server, client] = self.tcp_hosts(flow, id, [server, client]);
+        let server = Server::new(server, config.clone());
+        [server.into(), Client::new(client, config, schedule).into()]
     }
 
     fn video(&self, flow: &Flow, id: FlowId, start: Instant) -> [Node; 2] {
@@ -197,18 +194,52 @@ impl<'a> Hosts<'a> {
             response_bytes: ResponseSizes::Segments(SegmentSizes::new(media)),
             keep_connection: true,
         };
-        let schedule = Schedule {
-            start,
-            end: Instant::from_nanos(self.plan.stop_ns),
-            pause: Pause::Play(Box::new(Player::new(media, start))),
-            count: Some(media.segments()),
-        };
-        let [server, client] = self.hosts(flow, id, [server, client]);
-        [Server::new(server, config.clone()).into(), Client::new(client, config, schedule).into()]
+        let think_ns = Draw::Constant { value: 0 };
+        let schedule = self.schedule(flow, start, think_ns, Some(media.segments()));
+        let [server, client] = self.tcp_hosts(flow, id, [server, client]);
+        let server = Server::new(server, config.clone());
+        let player = Player::new(media, start);
+        [server.into(), Client::new(client, config, schedule).with_player(player).into()]
     }
 
-    /// The hosts of a server and its client.
-    fn hosts(&self, flow: &Flow, id: FlowId, [server, client]: [&Tcp; 2]) -> [Host; 2] {
+    fn pages(&self, flow: &Flow, page: &WebPage, id: FlowId, start: Instant) -> [Node; 2] {
+        let stream = |part: &str| self.stream(flow, part);
+        let config = PageConfig {
+            request_bytes: page.request_bytes,
+            http: page.http,
+            connections: page.connections,
+            tls: page.tls,
+            dns: page.dns,
+            draws: PageDraws {
+                objects: Draws::new(page.objects, stream("objects")),
+                document_bytes: Draws::new(page.document_bytes, stream("documents")),
+                object_bytes: page.object_bytes,
+                seeds: stream("pages"),
+            },
+        };
+        let schedule = self.schedule(flow, start, page.think_ns, page.pages);
+        let [server, client] = self.tcp_hosts(flow, id, [&page.server, &page.client]);
+        let server = WebServer::new(server, config.clone());
+        [server.into(), WebClient::new(client, config, schedule).into()]
+    }
+
+    fn schedule(
+        &self,
+        flow: &Flow,
+        start: Instant,
+        think_ns: Draw,
+        count: Option<u64>,
+    ) -> Schedule {
+        Schedule {
+            start,
+            end: Instant::from_nanos(self.plan.stop_ns),
+            think_ns: Draws::new(think_ns, self.stream(flow, "think")),
+            count,
+        }
+    }
+
+    /// The hosts of a server and a client.
+    fn tcp_hosts(&self, flow: &Flow, id: FlowId, [server, client]: [&Tcp; 2]) -> [Host; 2] {
         let host = |tcp: &Tcp, part: &str, origin: Origin| Host {
             config: tcp.config(),
             peer: peer(id, origin),
@@ -246,7 +277,8 @@ impl<'a> Hosts<'a> {
                 | Workload::ConstantRate { .. }
                 | Workload::Voice { .. }
                 | Workload::RequestResponse { .. }
-                | Workload::Video { .. } => false,
+                | Workload::Video { .. }
+                | Workload::WebPage(_) => false,
             });
             let participants = of_it.map(|(id, flow)| Member {
                 flow: id,

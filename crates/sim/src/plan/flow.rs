@@ -4,7 +4,7 @@ use core::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, HUB, Host, Media, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp};
+use super::{Check, HUB, Host, Media, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp, WebPage};
 
 /// A flow between two hosts.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -120,6 +120,8 @@ pub enum Workload {
         /// The TCP of the player.
         client: Box<Tcp>,
     },
+    /// Web pages with their objects.
+    WebPage(Box<WebPage>),
     /// One participant of a conference: datagrams at a constant rate to a reflector at the hub,
     /// which sends a copy of each to every other participant. The flow's direction is "return".
     Conference {
@@ -304,6 +306,7 @@ impl Workload {
                 server.check(check, &|field| at(&format!("server.{field}")));
                 client.check(check, &|field| at(&format!("client.{field}")));
             }
+            Self::WebPage(page) => page.check(check, at),
             Self::Conference { rate_bps, payload_bytes, duration_ns, .. } => {
                 check_datagrams(check, *rate_bps, *payload_bytes, *duration_ns, at);
                 check.that(
@@ -353,7 +356,12 @@ fn check_datagrams(
 
 impl Draw {
     /// A constant must be in `allowed`; the scale of a distribution must also be at least 1.
-    fn check(&self, check: &mut Check, allowed: RangeInclusive<u64>, at: &dyn Fn(&str) -> String) {
+    pub(super) fn check(
+        &self,
+        check: &mut Check,
+        allowed: RangeInclusive<u64>,
+        at: &dyn Fn(&str) -> String,
+    ) {
         let bound = *allowed.end();
         match *self {
             Self::Constant { value } => check.within(value, allowed, || at("value")),

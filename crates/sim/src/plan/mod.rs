@@ -9,6 +9,7 @@ mod queue;
 mod tcp;
 mod topology;
 mod video;
+mod web_page;
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -27,6 +28,7 @@ use topology::{HOSTS_MAX, TERMINALS_MAX};
 
 pub use tcp::{Congestion, Counting, MinBounds, Tcp};
 pub use video::Media;
+pub use web_page::{Http, Tls, WebPage};
 
 /// The version of the plan format.
 pub const FORMAT_VERSION: u32 = 4;

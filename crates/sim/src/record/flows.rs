@@ -84,6 +84,11 @@ impl TcpFlow {
                 receiver: client.totals(now),
                 finished: client.finished(),
             }),
+            (Node::WebServer(server), Node::WebClient(client)) => Some(Self {
+                sender: server.totals(now),
+                receiver: client.totals(now),
+                finished: client.finished(),
+            }),
             _ => None,
         }
     }
@@ -209,9 +214,12 @@ fn row_of(graph: &Graph<Node>, ends: Ends, end: Instant) -> Row {
     if let Some(flow) = TcpFlow::of(graph, ends, end) {
         let (exchanges, playback) = match graph.engine(ends.receiver) {
             Node::Client(client) => (client.finished_exchanges(), client.playback(end)),
+            Node::WebClient(client) => (client.finished_pages(), None),
             _ => (0, None),
         };
-        let limit_times = Some(flow.limit_times(ends.start, end));
+        // The connections of a page are limited by different causes at the same time.
+        let is_parallel = matches!(graph.engine(ends.receiver), Node::WebClient(_));
+        let limit_times = (!is_parallel).then(|| flow.limit_times(ends.start, end));
         return Row { exchanges, playback, limit_times, ..tcp(flow) };
     }
     match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
@@ -283,7 +291,7 @@ pub(super) fn flows_schema() -> TableSchema {
     columns.push(Column::u64(
         "exchanges",
         "exchanges",
-        "Finished exchanges, or segments of a video; 0 for other workloads.",
+        "Finished exchanges, pages, or segments of a video; 0 for other workloads.",
     ));
     columns.extend(playback());
     columns.extend(LimitedBy::ALL[..LimitedBy::OF_SENDER].iter().map(limited_time));
@@ -303,7 +311,7 @@ fn times_and_bytes() -> Vec<ColumnSchema> {
         Column::u64(
             "finished_ns",
             "ns",
-            "Bulk: last byte acknowledged. Datagrams: last one sent. Exchanges and segments: last one finished.",
+            "Bulk: last byte acknowledged. Datagrams: last one sent. Exchanges, pages, segments: last one finished.",
         )
         .nullable(),
         Column::u64("sent_bytes", app, "Sent, without retransmissions."),
@@ -338,7 +346,8 @@ fn limited_time(limit: &LimitedBy) -> ColumnSchema {
         LimitedBy::Gateway | LimitedBy::AccessLine => unreachable!("not a limit of a sender"),
     };
     let name = format!("{}_limited_ns", limit.name());
-    Column::u64(name, "ns", format!("Time for which {what}. Null for UDP.")).nullable()
+    Column::u64(name, "ns", format!("Time for which {what}. Null for UDP and web pages."))
+        .nullable()
 }
 
 fn segments() -> Vec<ColumnSchema> {
@@ -498,6 +507,10 @@ impl FlowSamples {
                         (Some(sender), sender.acked_bytes(), delivered)
                     }
                     (Node::Server(server), Node::Client(client)) => {
+                        let acked = server.totals(now).acked_bytes;
+                        (server.sender(), acked, client.totals(now).delivered_bytes)
+                    }
+                    (Node::WebServer(server), Node::WebClient(client)) => {
                         let acked = server.totals(now).acked_bytes;
                         (server.sender(), acked, client.totals(now).delivered_bytes)
                     }

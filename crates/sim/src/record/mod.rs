@@ -5,6 +5,8 @@ mod events;
 mod exchanges;
 mod flows;
 mod link;
+pub mod packed;
+mod pages;
 mod schema;
 
 use std::borrow::Cow;
@@ -17,6 +19,8 @@ pub(crate) use link::{
     DirectionFacts, DirectionSamples, direction_sample_bytes, directions_table, processors_table,
     statistics_table,
 };
+pub(crate) use pages::{PAGE_BYTES, pages_table};
+
 pub use link::{drop_causes, processor_values, queue_values};
 
 pub use schema::{ColumnSchema, Dtype, TableSchema, table_schema};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{capacity, events, exchanges, flows, link};
+use super::{capacity, events, exchanges, flows, link, pages};
 
 /// A result table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,16 @@ impl Dtype {
             Self::F64 => "f64",
         }
     }
+
+    /// The size of a value.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::U32 => 4,
+            Self::U64 | Self::F64 => 8,
+        }
+    }
 }
 
 /// The schema of every table that a run can write, in the order in which they are written. A run
@@ -60,6 +70,7 @@ pub fn table_schema() -> Vec<TableSchema> {
     vec![
         flows::flows_schema(),
         exchanges::exchanges_schema(),
+        pages::pages_schema(),
         capacity::capacity_schema(),
         link::directions_schema(),
         link::processors_schema(),

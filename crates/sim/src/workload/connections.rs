@@ -1,4 +1,4 @@
-//! The successive connections of one host in one flow, with their totals.
+//! The connections of one host in one flow, successive or parallel, with their totals.
 //!
 //! A connection is removed when both directions are closed and acknowledged, so that memory does
 //! not grow with the number of connections. TIME-WAIT needs no state: its only task is to
@@ -13,6 +13,9 @@ use bentpipe_core::packet::seq::SeqNumber;
 use bentpipe_core::packet::{Address, Class, FlowId, LimitedBy, Origin, Packet, PacketId, Payload};
 use bentpipe_core::tcp::{Endpoint, SenderCounters};
 use bentpipe_core::time::{Duration, Instant};
+
+/// IPv4 and UDP headers.
+const DATAGRAM_HEADER_BYTES: u32 = 28;
 
 /// TCP statistics of one end, over one or more connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,15 +107,21 @@ impl Totals {
     }
 }
 
-/// An open connection.
+/// An open connection, with the state of the application that uses it.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct Connection<A = ()> {
     number: u16,
     pub(super) endpoint: Box<Endpoint>,
+    pub(super) app: A,
     closed: bool,
 }
 
-impl Connection {
+impl<A> Connection<A> {
+    /// The number of the connection.
+    pub(super) fn number(&self) -> u16 {
+        self.number
+    }
+
     /// Closes the sending direction.
     pub(super) fn close(&mut self, cx: &mut Cx<'_>) {
         if !self.closed {
@@ -128,24 +137,28 @@ impl Connection {
 
 /// The connections of one host in one flow; see the module documentation.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(super) struct Connections<A = ()> {
     flow: FlowId,
     peer: Address,
     class: Class,
     origin: Origin,
     /// Whether this host closes connections first, and enters TIME-WAIT.
     closes_first: bool,
+    /// Whether the peer may retransmit data after both ends have closed: this host closed while the
+    /// peer was sending.
+    acknowledges_data: bool,
     /// Open connections, the newest last.
-    open: Vec<Connection>,
+    open: Vec<Connection<A>>,
     opened: u64,
     closed_totals: Totals,
     closed_sent: Count,
     received: Count,
-    /// ACKs of retransmitted FINs, sent for closed connections.
-    repeated_acks: Count,
+    /// Packets of no open connection: datagrams, and ACKs of retransmitted FINs of closed
+    /// connections.
+    others: Count,
 }
 
-impl Connections {
+impl<A> Connections<A> {
     pub(super) fn new(host: &Host, origin: Origin, closes_first: bool) -> Self {
         Self {
             flow: host.flow,
@@ -153,13 +166,20 @@ impl Connections {
             class: host.class,
             origin,
             closes_first,
+            acknowledges_data: false,
             open: Vec::new(),
             opened: 0,
             closed_totals: Totals::default(),
             closed_sent: Count::default(),
             received: Count::default(),
-            repeated_acks: Count::default(),
+            others: Count::default(),
         }
+    }
+
+    /// Acknowledges also data that the peer retransmits on a closed connection.
+    pub(super) fn acknowledging_data(mut self) -> Self {
+        self.acknowledges_data = true;
+        self
     }
 
     /// The number of the next connection. Numbers wrap after 2^16, as port numbers do.
@@ -169,13 +189,46 @@ impl Connections {
     }
 
     /// Adds the next connection.
-    pub(super) fn add(&mut self, endpoint: Endpoint) -> &mut Connection {
+    pub(super) fn add(&mut self, endpoint: Endpoint, app: A) -> &mut Connection<A> {
         let number = self.next_number();
+        self.add_numbered(number, endpoint, app)
+    }
+
+    /// Adds a connection with this number. A server whose client opens several connections at a
+    /// time receives their SYNs in any order.
+    pub(super) fn add_numbered(
+        &mut self,
+        number: u16,
+        endpoint: Endpoint,
+        app: A,
+    ) -> &mut Connection<A> {
         self.opened += 1;
         let Count { packets, .. } = self.sent();
         let endpoint = Box::new(endpoint.of_connection(number, packets));
-        self.open.push(Connection { number, endpoint, closed: false });
+        self.open.push(Connection { number, endpoint, app, closed: false });
         self.open.last_mut().expect("just added")
+    }
+
+    /// An open connection by number.
+    pub(super) fn get_mut(&mut self, number: u16) -> Option<&mut Connection<A>> {
+        self.open.iter_mut().rfind(|connection| connection.number == number)
+    }
+
+    /// Open connections, the oldest first.
+    pub(super) fn open_mut(&mut self) -> impl Iterator<Item = &mut Connection<A>> {
+        self.open.iter_mut()
+    }
+
+    /// The open connection that was added last.
+    pub(super) fn last(&self) -> Option<&Connection<A>> {
+        self.open.last()
+    }
+
+    /// Whether more than half of all numbers were used since the oldest open connection. The next
+    /// number could then be that of an open connection.
+    pub(super) fn numbers_are_scarce(&self) -> bool {
+        let used = |first: &Connection<A>| self.next_number().wrapping_sub(first.number);
+        self.open.first().is_some_and(|first| used(first) > u16::MAX / 2)
     }
 
     /// Whether a packet is the SYN of the next connection. A client opens connections in order, so
@@ -187,19 +240,19 @@ impl Connections {
     }
 
     /// The newest connection, if it is open.
-    pub(super) fn newest(&self) -> Option<&Connection> {
+    pub(super) fn newest(&self) -> Option<&Connection<A>> {
         let newest = self.next_number().wrapping_sub(1);
         self.open.last().filter(|connection| connection.number == newest)
     }
 
     /// The newest connection, if it is open.
-    pub(super) fn newest_mut(&mut self) -> Option<&mut Connection> {
+    pub(super) fn newest_mut(&mut self) -> Option<&mut Connection<A>> {
         let newest = self.next_number().wrapping_sub(1);
         self.open.last_mut().filter(|connection| connection.number == newest)
     }
 
     /// Passes a packet to its connection, and returns the connection.
-    pub(super) fn input(&mut self, cx: &mut Cx<'_>, packet: &Packet) -> Option<&mut Connection> {
+    pub(super) fn input(&mut self, cx: &mut Cx<'_>, packet: &Packet) -> Option<&mut Connection<A>> {
         self.received.add(packet.bytes);
         let segment = packet.segment()?;
         let index = self.open.iter().rposition(|each| each.number == segment.connection);
@@ -212,24 +265,39 @@ impl Connections {
         Some(connection)
     }
 
-    /// Acknowledges a retransmitted FIN of a closed connection; ignores all other segments.
+    /// Acknowledges a retransmitted FIN of a closed connection, and data if that may be
+    /// retransmitted; ignores all other segments. The connection has received everything, so the
+    /// ACK of the end of any segment is true.
+    #[expect(clippy::cast_possible_truncation, reason = "a segment is short, and numbers wrap")]
     fn repeat_last_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
-        let Some(seq) = segment.ack.filter(|_| self.closes_first && segment.flags.fin()) else {
+        let is_answered =
+            segment.flags.fin() || (self.acknowledges_data && segment.sequence_length() > 0);
+        let Some(seq) = segment.ack.filter(|_| self.closes_first && is_answered) else {
             return;
         };
         let SeqNumber(start) = segment.seq;
         let ack = Segment {
             connection: segment.connection,
             seq,
-            // A segment's length is far below 2^32, and numbers wrap.
-            ack: Some(SeqNumber(start.wrapping_add(segment.payload.into()).wrapping_add(1))),
+            ack: Some(SeqNumber(start.wrapping_add(segment.sequence_length() as u32))),
             window: segment.window,
             ..Segment::default()
         };
-        // Serials of these ACKs count down from the maximum; those of connections count up from 0.
-        let id = PacketId::new(self.flow, self.origin, u64::MAX - self.repeated_acks.packets);
-        let (bytes, payload) = (ack.ip_bytes(), Payload::Tcp(ack));
-        self.repeated_acks.add(bytes);
+        self.send_other(cx, ack.ip_bytes(), Payload::Tcp(ack));
+    }
+
+    /// Sends a datagram with this many bytes of payload.
+    pub(super) fn send_datagram(&mut self, cx: &mut Cx<'_>, payload_bytes: u32, sequence: u64) {
+        let payload = Payload::Datagram { source: self.flow, sequence };
+        self.send_other(cx, payload_bytes + DATAGRAM_HEADER_BYTES, payload);
+    }
+
+    /// Sends a packet of no open connection.
+    fn send_other(&mut self, cx: &mut Cx<'_>, bytes: u32, payload: Payload) {
+        // Serials of these packets count down from the maximum; those of connections count up from
+        // 0.
+        let id = PacketId::new(self.flow, self.origin, u64::MAX - self.others.packets);
+        self.others.add(bytes);
         cx.send(
             Endpoint::NET,
             Packet {
@@ -254,7 +322,7 @@ impl Connections {
     /// Removes closed connections.
     #[inline]
     pub(super) fn remove_closed(&mut self) {
-        if self.open.iter().any(Connection::is_closed) {
+        if self.open.iter().any(Connection::<A>::is_closed) {
             self.remove_all_closed();
         }
     }
@@ -262,7 +330,7 @@ impl Connections {
     #[cold]
     #[inline(never)]
     fn remove_all_closed(&mut self) {
-        while let Some(index) = self.open.iter().position(Connection::is_closed) {
+        while let Some(index) = self.open.iter().position(Connection::<A>::is_closed) {
             let Connection { endpoint, .. } = self.open.remove(index);
             // Its last limit began before and has no end: the application has nothing more to send.
             self.closed_totals.add(&endpoint, Instant::START);
@@ -292,7 +360,7 @@ impl Connections {
     /// Packets sent by all connections.
     fn sent(&self) -> Count {
         let open = self.open.iter().map(|each| each.endpoint.ledger().sent);
-        open.fold(self.closed_sent.plus(self.repeated_acks), Count::plus)
+        open.fold(self.closed_sent.plus(self.others), Count::plus)
     }
 
     pub(super) fn ledger(&self) -> Ledger {
@@ -316,7 +384,7 @@ mod tests {
         let endpoint = Endpoint::new(host("a").config, FlowId(0), Origin::Sender, SeqNumber(0));
         let mut outbox = Outbox::new();
         let mut cx = Cx::new(Instant::START, NodeId(0), &mut outbox, None);
-        connections.add(endpoint).endpoint.open(&mut cx);
+        connections.add(endpoint, ()).endpoint.open(&mut cx);
         drop(cx);
         let (_, _, syn) = outbox.drain().next().expect("a SYN");
         syn.id.0 & ((1 << 40) - 1)

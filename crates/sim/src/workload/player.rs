@@ -137,6 +137,9 @@ impl Player {
     }
 }
 
+/// A column of a replay: its name and its value.
+pub type Moment = (&'static str, Option<u64>);
+
 /// Replays a player from the times at which segments were complete, until `end_ns`: the columns of
 /// the flow, and when the next request and the last frame are due. All times are in nanoseconds from the
 /// start of the flow. `media` is the duration of the media and of a segment, the buffer and the start-up.
@@ -145,10 +148,10 @@ pub fn replay(
     [duration_ns, segment_ns, buffer_ns, start_up_ns]: [u64; 4],
     arrivals_ns: impl IntoIterator<Item = u64>,
     end_ns: u64,
-) -> [(&'static str, Option<u64>); 6] {
+) -> [Moment; 6] {
     let media = Media { rate_bps: 1, duration_ns, segment_ns, buffer_ns, start_up_ns };
     let mut player = Player::new(&media, Instant::START);
-    for at_ns in arrivals_ns {
+    for at_ns in arrivals_ns.into_iter().filter(|&at_ns| at_ns <= end_ns) {
         player.add_segment(Instant::from_nanos(at_ns));
     }
     let Playback { start_up, stalls, stalled, played } =

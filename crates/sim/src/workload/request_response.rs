@@ -37,7 +37,7 @@ pub struct Host {
 
 impl Host {
     #[inline]
-    fn endpoint(&mut self, origin: Origin) -> Endpoint {
+    pub(super) fn endpoint(&mut self, origin: Origin) -> Endpoint {
         // Random initial sequence numbers (RFC 9293, section 3.4.1) make ordinary runs cover the
         // wrap.
         let initial = u32::try_from(self.initials.next_u64() >> 32).expect("32 bits");
@@ -79,15 +79,6 @@ impl ExchangeConfig {
     }
 }
 
-/// What the client waits for between a response and the next request.
-#[derive(Debug)]
-pub enum Pause {
-    /// The think time, in nanoseconds.
-    Think(Draws),
-    /// Room in the buffer of a player.
-    Play(Box<Player>),
-}
-
 /// When the client sends requests.
 #[derive(Debug)]
 pub struct Schedule {
@@ -95,8 +86,8 @@ pub struct Schedule {
     pub start: Instant,
     /// No exchange starts at or after this time.
     pub end: Instant,
-    /// What follows a response.
-    pub pause: Pause,
+    /// Think time from the end of a response to the next request, in nanoseconds.
+    pub think_ns: Draws,
     /// The number of exchanges; `None` for no limit.
     pub count: Option<u64>,
 }
@@ -133,6 +124,8 @@ pub struct Client {
     /// Bytes that the newest connection had delivered before the current exchange.
     delivered_before: u64,
     exchanges: Vec<Exchange>,
+    /// The player of a video, which says when requests follow instead of think times.
+    player: Option<Box<Player>>,
 }
 
 impl Client {
@@ -151,7 +144,14 @@ impl Client {
             is_done: false,
             delivered_before: 0,
             exchanges: Vec::new(),
+            player: None,
         }
+    }
+
+    /// The same client, of a video: a request follows when `player` has room for a segment.
+    #[must_use]
+    pub fn with_player(self, player: Player) -> Self {
+        Self { player: Some(Box::new(player)), ..self }
     }
 
     /// The exchanges that have started, in order.
@@ -192,10 +192,7 @@ impl Client {
     /// What the viewer of a video has seen at `now`; `None` without a player.
     #[must_use]
     pub fn playback(&self, now: Instant) -> Option<Playback> {
-        match &self.schedule.pause {
-            Pause::Think(_) => None,
-            Pause::Play(player) => Some(player.playback(now)),
-        }
+        self.player.as_ref().map(|player| player.playback(now))
     }
 
     fn start_exchange(&mut self, cx: &mut Cx<'_>) {
@@ -217,7 +214,7 @@ impl Client {
             return;
         }
         let endpoint = self.host.endpoint(Origin::Receiver);
-        let connection = self.connections.add(endpoint);
+        let connection = self.connections.add(endpoint, ());
         connection.endpoint.write(cx, request_bytes);
         connection.endpoint.open(cx);
     }
@@ -245,9 +242,9 @@ impl Client {
     }
 
     fn schedule_next(&mut self, cx: &mut Cx<'_>) {
-        let next = match &mut self.schedule.pause {
-            Pause::Think(think_ns) => Some(cx.now() + Duration::from_nanos(think_ns.draw())),
-            Pause::Play(player) => {
+        let next = match &mut self.player {
+            None => Some(cx.now() + Duration::from_nanos(self.schedule.think_ns.draw())),
+            Some(player) => {
                 player.add_segment(cx.now());
                 player.next_request()
             }
@@ -257,7 +254,7 @@ impl Client {
         self.app_timer = next.filter(|_| self.schedule.count.is_none_or(|count| done < count));
         self.is_done = self.app_timer.is_none();
         if self.is_done
-            && let Pause::Play(player) = &self.schedule.pause
+            && let Some(player) = &self.player
         {
             // The flow lasts until the last frame is played.
             self.app_timer = player.end();
@@ -348,7 +345,7 @@ impl Engine for Server {
     fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Box<Packet>) {
         if self.connections.is_opened_by(&packet) {
             let endpoint = self.host.endpoint(Origin::Sender);
-            self.connections.add(endpoint);
+            self.connections.add(endpoint, ());
             self.responses = 0;
         }
         if self.connections.input(cx, &packet).is_some() {

@@ -11,6 +11,7 @@ mod ecn;
 mod memory;
 #[path = "../network/mod.rs"]
 mod network;
+mod pages;
 mod red;
 mod requests;
 mod sharing;

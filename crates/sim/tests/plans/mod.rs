@@ -217,6 +217,23 @@ fn requests() -> impl Strategy<Value = Value> {
     )
 }
 
+fn pages() -> impl Strategy<Value = Value> {
+    let sizes = (1..5_000u64, draw(60_000), draw(20_000), draw(12), draw(1_000_000_000));
+    let tls = prop::sample::select(vec![None, Some("1.2"), Some("1.3")]);
+    let shape = (any::<bool>(), 1..8u32, tls, any::<bool>());
+    (sizes, shape, prop::option::of(1..4u64), tcp(), tcp()).prop_map(
+        |(sizes, (is_two, connections, tls, dns), pages, server, client)| {
+            let (request, document, object, objects, think) = sizes;
+            json!({
+                "kind": "web_page", "pages": pages, "think_ns": think, "objects": objects,
+                "document_bytes": document, "object_bytes": object, "request_bytes": request,
+                "http": if is_two { "2" } else { "1.1" }, "connections": connections, "tls": tls,
+                "dns": dns, "server": server, "client": client,
+            })
+        },
+    )
+}
+
 /// Flows of one conference on the first terminals; none with a single terminal.
 fn conference(terminals: usize, rate: u64, payload: u32, duration: u64) -> Vec<Value> {
     let participants = if terminals < 2 { 0 } else { terminals };
@@ -245,6 +262,7 @@ fn workload() -> impl Strategy<Value = Value> {
         }),
         2 => requests(),
         1 => video(),
+        2 => pages(),
         1 => voice(),
         1 => (8_000..2_000_000u64, 100..1_400u32, 1..4_000_000_000u64).prop_map(|(rate, size, ns)| {
             json!({

@@ -120,8 +120,7 @@ fn run(count: u64, keep_connection: bool, lost: [&[usize]; 2]) -> Graph<TestNode
         keep_connection,
     };
     let (start, end) = (Instant::START, Instant::from_millis(1_000_000_000));
-    let schedule =
-        Schedule { start, end, pause: Pause::Think(constant(10_000_000)), count: Some(count) };
+    let schedule = Schedule { start, end, think_ns: constant(10_000_000), count: Some(count) };
     let server = Server::new(host("server"), config.clone());
     let client = Client::new(host("client"), config, schedule);
     let mut graph = Graph::default();

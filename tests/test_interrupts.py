@@ -1,0 +1,173 @@
+"""Ctrl-C at any time, and where it is ignored: background jobs of shells without job control."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Program, default_signals
+from dask_processes import needs_dask, processes_below, until
+
+from bentpipe import sweeps
+from bentpipe.cli.progress import delaying_interrupts
+from bentpipe.sweeps.quiet import deferring_interrupts
+
+TIMEOUT_S = 60
+SCENARIO = """\
+link: {preset: leo}
+traffic: [{kind: bulk, direction: forward, size: 100 kB}]
+duration: 10 s
+"""
+# Sends SIGINT to itself at the import of a module of bentpipe.
+INTERRUPTED_IMPORT = """
+import os, runpy, signal, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "bentpipe.cli.streams":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["bentpipe", "--version"]
+runpy.run_module("bentpipe", run_name="__main__")
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+@pytest.fixture
+def ignoring() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def ignore_interrupts() -> None:
+    default_signals()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+# --- while bentpipe is loaded -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("signals", "code", "out"),
+    [(default_signals, -signal.SIGINT, ""), (ignore_interrupts, 0, "bentpipe 0.1.0\n")],
+    ids=["foreground", "background"],
+)
+def test_ctrl_c_while_modules_are_imported_is_no_traceback(
+    signals: Any, code: int, out: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        preexec_fn=signals,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, out, "")
+
+
+# --- sweeps -------------------------------------------------------------------------------------
+
+
+class Interrupted(sweeps.Threads):
+    """Threads on which Ctrl-C comes after three runs."""
+
+    def run(self, jobs: Any, reduce: Any) -> Any:
+        for number, each in enumerate(super().run(jobs, reduce)):
+            if number == 3:
+                raise KeyboardInterrupt
+            yield each
+
+
+def test_a_second_ctrl_c_keeps_the_journal_and_says_so(
+    scenario: Path, bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given Ctrl-C in a sweep and again while its data set is written, expect how to go on."""
+
+    def write(*_arguments: Any, **_options: Any) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patched:
+        patched.setattr(sweeps, "Threads", Interrupted)
+        patched.setattr(sweeps.SweepFolder, "write", write)
+        called = bentpipe("sweep", scenario, "--seeds", "20", "--out", out)
+    assert called.code == 130
+    assert called.err.splitlines()[-1] == (
+        "bentpipe: interrupted; the 3 runs that have ended are kept, continue with "
+        f"bentpipe sweep --resume {out}"
+    )
+    assert bentpipe("sweep", "--resume", out).code == 0
+    assert sweeps.Sweep.load(out).runs.height == 20
+
+
+def test_a_second_sweep_into_the_same_folder_is_refused(
+    scenario: Path, bentpipe: Program, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with sweeps.SweepFolder(out):
+        for options in (["sweep", scenario, "--out", out], ["sweep", "--resume", out]):
+            called = bentpipe(*options)
+            assert called.code == 2
+            assert str(out) in called.err
+            assert len(called.err.splitlines()) == 1
+    assert bentpipe("sweep", scenario, "--out", out).code == 0
+
+
+@needs_dask
+def test_ctrl_c_while_a_cluster_starts_is_no_traceback(scenario: Path) -> None:
+    """Given SIGINT when the first process of a cluster is there, expect a quiet end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bentpipe", "sweep", scenario, "--seeds", "100000", "--dask"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=default_signals,  # noqa: PLW1509 - the tests have one thread
+    )
+    try:
+        until(lambda: bool(processes_below(process.pid)))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130
+    assert (out, err) == ("", "")
+
+
+def test_an_interrupt_is_deferred_to_the_end_of_a_block() -> None:
+    done = []
+
+    def work() -> None:
+        with deferring_interrupts():
+            signal.raise_signal(signal.SIGINT)
+            done.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == [True]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# --- where SIGINT is ignored --------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("ignoring")
+def test_an_ignored_interrupt_stays_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    for delaying in (delaying_interrupts, deferring_interrupts):
+        with delaying():
+            signal.raise_signal(signal.SIGINT)
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    assert capsys.readouterr().err == ""
