@@ -149,6 +149,18 @@ _FLOWS = st.one_of(
         think=_TIME_DRAWS,
         **_ANY_TCP,
     ),
+    with_fields(
+        {"kind": "video"},
+        {
+            "direction": _HEADINGS,
+            "rate": _written({"kbit/s": (8, 900)}),
+            "segment": st.sampled_from(["200 ms", "1 s"]),
+            "start_up": st.sampled_from(["100 ms", "1 s"]),
+            "buffer": st.sampled_from(["1 s", "3 s"]),
+        },
+        duration=TIMES,
+        **_ANY_TCP,
+    ),
 )
 _AGGREGATOR = some({"hold_time": DELAYS, "packet_size": st.integers(40, 1500).map("{} B".format)})
 _PROCESSOR = some(

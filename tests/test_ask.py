@@ -352,6 +352,32 @@ def test_a_call_on_an_idle_geo_link_loses_its_delay_impairment_alone() -> None:
     assert answer.figures["usable"] == {"call": True, "lecture": True, "image": True}
 
 
+def test_a_lecture_on_an_idle_geo_link_starts_after_three_round_trips() -> None:
+    """Given a segment of 25 kB, 18 packets, expect a handshake and rounds of 10 and 8 packets.
+
+    A round trip is 542 ms; 18 packets take 14 ms at 16 Mbit/s, and others may be in front of them.
+    """
+    answer = answers.usable(
+        "geo", downloads=0, image="10 kB", video="50 kbit/s", experiment=short()
+    )
+    assert answer.figures["lecture_start_up_ns"].mean / 1e9 == pytest.approx(3 * 0.542, abs=0.05)
+    assert answer.figures["lecture_stall_percent"].mean == 0
+
+
+def test_a_lecture_on_a_slow_link_stalls() -> None:
+    """Given 1 Mbit/s of media on 500 kbit/s, expect at most 60 s of it in 120 s.
+
+    The first segment, 500 kB, takes two round trips and at least 8 s.
+    """
+    answer = answers.usable(
+        "geo", settings=["link.forward.rate=500kbit/s"], downloads=0, experiment=short()
+    )
+    start_up_s = answer.figures["lecture_start_up_ns"].mean / 1e9
+    assert start_up_s > 2 * 0.542 + 8
+    assert answer.figures["lecture_stall_percent"].mean > 100 * (1 - 60 / (120 - 4 - start_up_s))
+    assert not answer.figures["usable"]["lecture"]
+
+
 # --- preset ---------------------------------------------------------------------------------------
 
 

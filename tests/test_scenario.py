@@ -163,6 +163,7 @@ def test_the_documented_examples_exist() -> None:
         "osu-geo-50",
         "osu-leo-100",
         "snip-duplex",
+        "video",
         "voice",
         "web-and-bulk",
     ]

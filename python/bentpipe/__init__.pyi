@@ -80,6 +80,7 @@ from .scenario import (
     Tcp as Tcp,
     TimeDraw as TimeDraw,
     TimeSeries as TimeSeries,
+    Video as Video,
     Voice as Voice,
     WebPage as WebPage,
     json_schema as json_schema,

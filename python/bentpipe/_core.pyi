@@ -27,6 +27,7 @@ __all__ = [
     "unpack",
     "validate",
     "version",
+    "video_playback",
 ]
 
 class PlanError(ValueError):
@@ -68,6 +69,16 @@ class RawRun(TypedDict):
     memory_bytes_max: int
     names: dict[str, list[str]]
     tables: dict[str, dict[str, tuple[str, bytes, bytes | None]]]
+
+def video_playback(
+    media: tuple[int, int, int, int], arrivals_ns: list[int], end_ns: int
+) -> list[tuple[str, int | None]]:
+    """Return what the viewer of a video has seen at ``end_ns``, columns of ``flows`` by name.
+
+    ``media`` is the duration of the media and of a segment, the buffer and the start-up, in ns;
+    ``arrivals_ns`` are the times at which segments were complete. ``next_request_ns`` and
+    ``last_frame_ns`` are when these are due, or None. All times are from the start of the flow.
+    """
 
 def version() -> str:
     """Return the version of bentpipe."""

@@ -13,7 +13,7 @@ use bentpipe_core::tcp::config::CongestionName;
 use bentpipe_core::trace::{DropCause, EventKind};
 use bentpipe_sim::record::packed::{self, RawColumn};
 use bentpipe_sim::record::{self, ColumnSchema, Table, TableSchema};
-use bentpipe_sim::{MemoryEstimate, Outcome, Plan, Simulation};
+use bentpipe_sim::{MemoryEstimate, Outcome, Plan, Simulation, workload};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -111,6 +111,12 @@ fn validate(plan_json: &str) -> PyResult<()> {
 #[pyfunction]
 fn memory_estimate<'py>(py: Python<'py>, plan_json: &str) -> PyResult<Bound<'py, PyDict>> {
     MemoryEstimate::of(&parse(plan_json)?).by_use().into_py_dict(py)
+}
+
+/// See [`bentpipe_sim::workload::replay`].
+#[pyfunction]
+fn video_playback(media: [u64; 4], arrivals_ns: Vec<u64>, end_ns: u64) -> [workload::Moment; 6] {
+    workload::replay(media, arrivals_ns, end_ns)
 }
 
 /// Runs a plan once, with the interpreter lock released. `capture` is the capture file. A run that
@@ -269,15 +275,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RunError", module.py().get_type::<RunError>())?;
     module.add("MemoryLimitError", module.py().get_type::<MemoryLimitError>())?;
     module.add_class::<Monitor>()?;
-    module.add_function(wrap_pyfunction!(version, module)?)?;
-    module.add_function(wrap_pyfunction!(names, module)?)?;
-    module.add_function(wrap_pyfunction!(table_schema, module)?)?;
-    module.add_function(wrap_pyfunction!(drop_causes, module)?)?;
-    module.add_function(wrap_pyfunction!(validate, module)?)?;
-    module.add_function(wrap_pyfunction!(memory_estimate, module)?)?;
-    module.add_function(wrap_pyfunction!(run, module)?)?;
-    module.add_function(wrap_pyfunction!(run_packed, module)?)?;
-    module.add_function(wrap_pyfunction!(pack, module)?)?;
-    module.add_function(wrap_pyfunction!(unpack, module)?)?;
+    macro_rules! add {
+        ($($f:ident)*) => { $(module.add_function(wrap_pyfunction!($f, module)?)?;)* };
+    }
+    add!(version names table_schema drop_causes validate
+        memory_estimate video_playback run run_packed pack unpack);
     live::add_to(module)
 }

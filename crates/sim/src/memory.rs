@@ -11,14 +11,15 @@ use bentpipe_core::link::{Access, Direction as DirectionEngine, FlowUse, Process
 use bentpipe_core::packet::{FlowId, Packet};
 
 use crate::plan::{
-    Amount, Direction, Draw, Flow, Gateway, Heading, Limit, Plan, Queue, Series, WebPage, Workload,
+    Amount, Direction, Draw, Flow, Gateway, Heading, Limit, Media, Plan, Queue, Series, WebPage,
+    Workload,
 };
 use crate::record::{
     EVENT_BYTES, EXCHANGE_BYTES, PAGE_BYTES, direction_sample_bytes, flow_sample_bytes,
 };
 use crate::workload::{
-    BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Participant, Server, WebClient,
-    WebServer,
+    BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Participant, Player, Server,
+    WebClient, WebServer,
 };
 
 /// Overhead of an allocation (glibc's `malloc`: 8 bytes, rounded up to 16).
@@ -124,9 +125,10 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
                 size_of::<WebClient>() + size_of::<WebServer>() + connections * ends
             }
             // One open connection has two endpoints.
-            Workload::RequestResponse { .. } => {
+            Workload::RequestResponse { .. } | Workload::Video { .. } => {
                 size_of::<Client>()
                     + size_of::<Server>()
+                    + size_of::<Player>()
                     + size_of::<BulkSender>()
                     + size_of::<BulkReceiver>()
             }
@@ -142,7 +144,10 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
 fn samples_bytes(plan: &Plan) -> u64 {
     let Some(interval_ns) = plan.sample_interval_ns else { return 0 };
     let tcp = |flow: &&Flow| match flow.workload {
-        Workload::Bulk { .. } | Workload::RequestResponse { .. } | Workload::WebPage(_) => true,
+        Workload::Bulk { .. }
+        | Workload::RequestResponse { .. }
+        | Workload::Video { .. }
+        | Workload::WebPage(_) => true,
         Workload::ConstantRate { .. } | Workload::Voice { .. } | Workload::Conference { .. } => {
             false
         }
@@ -234,6 +239,16 @@ impl Traffic {
                 let bytes = mean(response_bytes).max(1);
                 let all_bytes = number_of.saturating_mul(bytes.max(mss));
                 self.offered[number].stream(mss, window.min(bytes), all_bytes);
+            }
+            Workload::Video { media, server, client, .. } => {
+                // A player fetches at most what is played in the run, and a buffer more.
+                let media_ns = left_ns.saturating_add(media.buffer_ns).min(media.duration_ns);
+                self.exchanges = self.exchanges.saturating_add(media_ns.div_ceil(media.segment_ns));
+                let mss = u64::from(server.mss_bytes.min(client.mss_bytes));
+                let window = server.send_buffer_bytes.min(client.receive_buffer_bytes);
+                let segment_bytes = Media::bytes(media.rate_bps, media.segment_ns);
+                let all_bytes = Media::bytes(media.rate_bps, media_ns);
+                self.offered[number].stream(mss, window.min(segment_bytes), all_bytes);
             }
         }
     }

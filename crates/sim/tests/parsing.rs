@@ -151,6 +151,40 @@ fn an_error_names_the_field() {
     }
 }
 
+/// Given a buffer that cannot hold the segments of the start-up, or an impossible segment, expect an
+/// error.
+#[test]
+fn an_invalid_video_is_rejected() {
+    let tcp = plans::tcp().new_tree(&mut TestRunner::deterministic()).expect("any host").current();
+    let cases = [
+        (json!({}), None),
+        (json!({"buffer_ns": 11}), Some("buffer_ns")),
+        (json!({"start_up_ns": 13}), Some("buffer_ns")),
+        (json!({"start_up_ns": 0}), Some("start_up_ns")),
+        (json!({"segment_ns": 0}), Some("segment_ns")),
+        (json!({"rate_bps": 0}), Some("rate_bps")),
+        (json!({"duration_ns": 0}), Some("duration_ns")),
+        (json!({"rate_bps": 100_000_000_000_000u64, "segment_ns": 1u64 << 52}), Some("segment_ns")),
+    ];
+    for (change, field) in cases {
+        let mut media = json!({
+            "rate_bps": 1, "duration_ns": 9, "segment_ns": 4, "buffer_ns": 12, "start_up_ns": 9,
+        });
+        for (name, value) in change.as_object().expect("an object") {
+            media[name] = value.clone();
+        }
+        let mut plan = valid_plan();
+        plan["flows"][0]["direction"] = json!("forward");
+        plan["flows"].as_array_mut().expect("a list").truncate(1);
+        plan["flows"][0]["workload"] = json!({
+            "kind": "video", "media": media, "request_bytes": 1, "server": tcp, "client": tcp,
+        });
+        let error = Plan::parse(&plan.to_string()).err().map(|error| error.field);
+        let expected = field.map(|field| format!("flows.0.workload.media.{field}"));
+        assert_eq!(error, expected, "{media}");
+    }
+}
+
 /// Given a distribution with parameters out of range, expect an error.
 #[test]
 fn an_invalid_distribution_is_rejected() {

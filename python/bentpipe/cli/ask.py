@@ -272,7 +272,7 @@ def usable(  # noqa: PLR0913, PLR0917 - a command line's options are its argumen
     link: _LinkOption = "geo",
     settings: _Set = None,
     video: Annotated[
-        str, typer.Option(metavar="RATE", help="The rate of the lecture's stream.")
+        str, typer.Option(metavar="RATE", help="The rate of the lecture's media.")
     ] = "1Mbit/s",
     image: Annotated[str, typer.Option(metavar="SIZE", help="The size of an image.")] = "500kB",
     downloads: Annotated[
@@ -282,7 +282,7 @@ def usable(  # noqa: PLR0913, PLR0917 - a command line's options are its argumen
     report: _Report = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer whether a call, a live lecture and remote images are usable on a link."""
+    """Answer whether a call, a lecture and remote images are usable on a link."""
     _answer(
         lambda experiment: answers.usable(
             link,

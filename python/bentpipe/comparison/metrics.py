@@ -17,6 +17,8 @@ _OF_FLOWS: Final = (
     "completion_time_ns",
     "exchange_time_median_ns",
     "exchange_time_p95_ns",
+    "start_up_time_ns",
+    "stall_ratio_percent",
     "page_load_time_p50_ns",
     "page_load_time_p95_ns",
     "loss_percent",

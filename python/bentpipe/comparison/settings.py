@@ -12,7 +12,7 @@ import polars as pl
 
 from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.results.files import kind_of, read_manifest
-from bentpipe.results.metric_values import metric_values
+from bentpipe.results.metric_values import metric_values, unfinished_start_up
 from bentpipe.results.result import Result
 from bentpipe.scenario.metrics import Metric
 from bentpipe.scenario.schema import Scenario
@@ -195,11 +195,14 @@ def _of_results(label: str, results: Sequence[Result]) -> Setting:
 def _with_unfinished(flows: pl.DataFrame) -> pl.DataFrame:
     """Return flows in which a transfer that did not end has an infinite completion time.
 
-    Otherwise a setting that ends fewer transfers would look faster.
+    So has the start-up time of a video that did not start. Otherwise a setting that ends fewer
+    transfers, or starts fewer videos, would look faster.
     """
     time = pl.col("completion_time_ns").cast(pl.Float64)
     has_size = time.is_not_null().any().over("entry")
-    return flows.with_columns(pl.when(has_size).then(time.fill_null(float("inf"))))
+    return flows.with_columns(
+        pl.when(has_size).then(time.fill_null(float("inf"))), unfinished_start_up()
+    )
 
 
 def _require_complete(label: str, results: Iterable[Result]) -> None:

@@ -31,6 +31,8 @@ _FIRST: Final = (
     "flows.goodput_bps",
     "flows.completion_time_ns",
     "flows.one_way_delay_p95_ns",
+    "flows.start_up_time_ns",
+    "flows.stall_ratio_percent",
     "flows.loss_percent",
     "flows.retransmitted_percent",
     "directions.utilization",

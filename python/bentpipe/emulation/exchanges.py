@@ -1,10 +1,11 @@
 """The client and the server of requests and responses in real time.
 
 They are run as ``python -m bentpipe.emulation.exchanges server|client JSON``, each on its side of
-the link. The client prints a line when it is ready, and starts on SIGUSR1. Its first connection
-bypasses the link and carries no data, like the control connection of iperf3; the others are
-measured. Both draw the sizes of the responses from the same random stream. When they end, or are
-interrupted, they print a report as JSON, in the format of iperf3.
+the link. A video is a series of exchanges, a segment each. The client prints a line when it is
+ready, and starts on SIGUSR1. Its first connection bypasses the link and carries no data, like the
+control connection of iperf3; the others are measured. Both draw the sizes of the responses from the
+same random stream. When they end, or are interrupted, they print a report as JSON, in the format of
+iperf3.
 
 Times are on the machine's monotonic clock, in ns, which both sides share.
 """
@@ -22,6 +23,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from bentpipe.emulation.draws import Stream, draw
+from bentpipe.emulation.videos import exchanges_of, playback, segment_bytes
 
 _PIECE: Final = bytes(64 * 1024)
 # struct tcp_info of linux/tcp.h up to tcpi_min_rtt: 8 bytes, 24 words, 4 long words, 4 words.
@@ -65,11 +67,17 @@ class Sizes:
     """The sizes of the responses, in the order of the exchanges."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self._distribution = settings["workload"]["response_bytes"]
+        workload = settings["workload"]
+        self._media = workload.get("media")
+        self._distribution = workload.get("response_bytes")
+        self._count = 0
         self._stream = Stream(settings["seed"], f"flow.{settings['name']}.responses")
 
     def next(self) -> int:
         """Return the size of the next response, in bytes."""
+        self._count += 1
+        if self._media is not None:
+            return segment_bytes(self._media, self._count - 1)
         return max(1, draw(self._distribution, self._stream))
 
 
@@ -114,7 +122,7 @@ class Server:
                 sent = connection.send(memoryview(_PIECE)[: min(left, len(_PIECE))])
                 self._sent_bytes += sent
                 left -= sent
-            if not workload["keep_connection"]:
+            if not workload.get("keep_connection", True):
                 connection.shutdown(socket.SHUT_WR)
 
     def add_to_totals(self) -> None:
@@ -191,12 +199,24 @@ class Client:
             signal.sigwait({signal.SIGUSR1})
             connection: socket.socket | None = None
             try:
-                while (count := workload["exchanges"]) is None or len(self._exchanges) < count:
+                while (count := exchanges_of(workload)) is None or len(self._exchanges) < count:
                     if self._exchanges:
-                        time.sleep(draw(workload["think_ns"], self._think) / 1e9)
+                        self._pause("next_request_ns")
                     connection = self._exchange(connection, server)
+                if "media" in workload:
+                    self._pause("last_frame_ns")
             except OSError as error:
                 self._error = f"exchange {len(self._exchanges)}: {error.strerror or error}"
+
+    def _pause(self, until: str) -> None:
+        """Think, or wait until a player has room for a segment or has played the last one."""
+        workload = self._settings["workload"]
+        if "media" not in workload:
+            time.sleep(draw(workload["think_ns"], self._think) / 1e9)
+            return
+        arrived_ns = self._exchanges[-1]["finished_ns"] or 0
+        due_ns = playback(workload["media"], self._exchanges, arrived_ns)[until]
+        time.sleep(max(0, (due_ns or 0) - time.monotonic_ns()) / 1e9)
 
     def _exchange(
         self, connection: socket.socket | None, server: tuple[str, int]
@@ -226,7 +246,7 @@ class Client:
             left -= count
             self._count(now_ns, count)
         exchange["finished_ns"] = time.monotonic_ns()
-        if workload["keep_connection"]:
+        if workload.get("keep_connection", True):
             return connection
         connection.close()
         return None

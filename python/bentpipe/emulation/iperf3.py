@@ -40,6 +40,9 @@ _TIMEOUT_S: Final = 3.0
 _POLL_S: Final = 0.01
 _OTHER: Final[dict[Side, Side]] = {"world": "island", "island": "world"}
 
+# The kinds of flows whose programs are ours.
+_EXCHANGES: Final = frozenset({"request_response", "video"})
+
 Role = Literal["client", "server"]
 State = Literal["waiting", "running", "stopped", "over"]
 
@@ -242,7 +245,7 @@ class Flow:
 
 @dataclass(kw_only=True)
 class ExchangesFlow(Flow):
-    """A flow of requests and responses: the programs are `bentpipe.emulation.exchanges`."""
+    """Requests and responses, or a video: the programs are `bentpipe.emulation.exchanges`."""
 
     seed: int
 
@@ -292,7 +295,7 @@ def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
     """
     iperf3 = shutil.which("iperf3") or ""
     kinds = {flow["workload"]["kind"] for flow in plan["flows"]}
-    if not iperf3 and kinds - {"request_response"}:
+    if not iperf3 and kinds - _EXCHANGES:
         raise MachineError("iperf3 is not installed; to fix it: apt install iperf3")
     interval_ns = max(plan["sample_interval_ns"] or NS_PER_S, MIN_INTERVAL_NS)
     mtu = mtu_bytes(plan)
@@ -302,7 +305,7 @@ def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
         common |= {"interval_ns": interval_ns, "mtu_bytes": mtu}
         common |= {"hosts": hosts_of(plan, flow, seed), "start_ns": start_of(flow, seed)}
         common |= {"traffic_class": traffic_class(plan, flow)}
-        if flow["workload"]["kind"] == "request_response":
+        if flow["workload"]["kind"] in _EXCHANGES:
             flows.append(ExchangesFlow(**common, seed=seed))
         else:
             flows.append(Flow(**common))

@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 
 from bentpipe import _core
-from bentpipe.emulation.iperf3 import Flow
+from bentpipe.emulation.iperf3 import ExchangesFlow, Flow
 from bentpipe.emulation.record import Report, RunRecord, flow_start_ns
 from bentpipe.emulation.tcp_info import Watched, acked_bytes, moment_of, up_to
+from bentpipe.emulation.videos import exchanges_of, playback
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result, State
 from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES, TABLES
@@ -178,12 +179,14 @@ def _tcp(flow: Flow, record: RunRecord, row: dict[str, Any]) -> dict[str, Any]:
         written = min(written, flow.size_bytes)
         if delivered == flow.size_bytes and receiver is not None:
             found["finished_ns"] = found["last_delivery_ns"] = _end_ns(flow, receiver, record)
-    elif "exchanges" in flow.workload:
+    elif isinstance(flow, ExchangesFlow):
         rows = _exchanges(flow, record)
         found["acked_bytes"] = 0 if sender is None else min(sender["acked_bytes"], written)
         found["exchanges"] = sum(each["finished_ns"] is not None for each in rows)
-        if rows and found["exchanges"] == flow.workload["exchanges"]:
+        if rows and found["exchanges"] == exchanges_of(flow.workload):
             found["finished_ns"] = rows[-1]["finished_ns"]
+        if rows and "media" in flow.workload:
+            found |= playback(flow.workload["media"], rows, record.duration_ns)
     elif flow.state == "stopped" and 0 < written <= delivered:
         delivered = written
         found |= _end_of_duration(watched, written, row)

@@ -92,7 +92,7 @@ def _entry_of_flow(flow: int, scenario: Scenario) -> int:
 
 def _flow_path(parts: Sequence[str], flow: Flow) -> Iterator[str]:
     """Return the path below an entry of ``traffic``."""
-    parts = [part for part in parts if part != "workload"]
+    parts = [part for part in parts if part not in {"workload", "media"}]
     if not parts:
         return
     first, *rest = parts

@@ -8,13 +8,21 @@ from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.types import TcpPlan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.profiles import PROFILES
-from bentpipe.scenario.traffic import MAX_MSS_BYTES, Bulk, Fetch, RequestResponse, Tcp, WebPage
+from bentpipe.scenario.traffic import (
+    MAX_MSS_BYTES,
+    Bulk,
+    Fetch,
+    RequestResponse,
+    Tcp,
+    Video,
+    WebPage,
+)
 from bentpipe.units import value_of
 
 V = TypeVar("V")
 
 
-def tcp_plan(flow: Bulk | RequestResponse | Fetch | WebPage, path: FieldPath) -> TcpPlan:
+def tcp_plan(flow: Bulk | RequestResponse | Fetch | Video | WebPage, path: FieldPath) -> TcpPlan:
     """Return the plan of a flow's TCP at either end.
 
     Raises:
@@ -63,7 +71,7 @@ def _given(value: V | None) -> V:
     return value
 
 
-def _hystart(flow: Bulk | RequestResponse | Fetch | WebPage, tcp: Tcp) -> bool:
+def _hystart(flow: Bulk | RequestResponse | Fetch | Video | WebPage, tcp: Tcp) -> bool:
     """Return whether HyStart is on: as written, or as in Linux with CUBIC only."""
     if flow.tcp.hystart is None and tcp.stack == "linux":
         return tcp.congestion_control == "cubic"

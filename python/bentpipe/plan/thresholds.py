@@ -15,8 +15,8 @@ from bentpipe.scenario.thresholds import read_threshold
 from bentpipe.text import choice, nearest
 
 _NAMES_MAX: Final = 12
-# Tables with many rows of each flow of one kind.
-_OF_FLOWS: Final = {"exchanges": "request_response", "pages": "web_page"}
+# Tables with many rows of each flow of some kinds.
+_OF_FLOWS: Final = {"exchanges": ("request_response", "video"), "pages": ("web_page",)}
 
 
 class _Row(NamedTuple):
@@ -65,7 +65,8 @@ def _rows(scenario: Scenario, metric: Metric, plan: Plan) -> Iterator[_Row]:
             for _ in range(flows_of_entry(entry, terminals))
         ]
         for entry, flow in zip(entries, plan["flows"], strict=True):
-            if flow["workload"]["kind"] == _OF_FLOWS.get(metric.table, flow["workload"]["kind"]):
+            kinds = _OF_FLOWS.get(metric.table)
+            if kinds is None or flow["workload"]["kind"] in kinds:
                 names = (flow["name"],) if entry is None else (entry, flow["name"])
                 yield _Row(names, flow["direction"])
     elif metric.table == "directions":

@@ -19,6 +19,7 @@ from bentpipe.plan.types import (
     TalkSpurtsPlan,
     WorkloadPlan,
 )
+from bentpipe.plan.videos import video
 from bentpipe.scenario.codecs import CODECS, PACKET_INTERVAL_MS
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.link import DirectionName
@@ -32,6 +33,7 @@ from bentpipe.scenario.traffic import (
     Fetch,
     Flow,
     RequestResponse,
+    Video,
     Voice,
     WebPage,
 )
@@ -222,6 +224,8 @@ def _workload(flow: Flow, conferences: int, path: FieldPath) -> _Workload:
             found = _request_response(flow, path)
         case Fetch():
             found = _fetch(flow, path)
+        case Video():
+            found = video(flow, path)
         case WebPage():
             found = _web_page(flow, path)
         case Conference():
@@ -361,7 +365,7 @@ def _packets_of(workload: WorkloadPlan) -> tuple[int, int]:
         # Requests may follow each other, and the flights of TLS fill several packets.
         largest = workload["server"]["mss_bytes"] + _TCP_IP_HEADER_BYTES
         return largest, largest
-    if workload["kind"] == "request_response":
+    if workload["kind"] == "request_response" or workload["kind"] == "video":
         largest = workload["server"]["mss_bytes"] + _TCP_IP_HEADER_BYTES
         return largest, min(largest, workload["request_bytes"] + _LARGEST_ACK_BYTES)
     datagram_bytes = workload["payload_bytes"] + _UDP_IP_HEADER_BYTES

@@ -284,6 +284,26 @@ class RequestResponsePlan(TypedDict):
     client: TcpPlan
 
 
+class MediaPlan(TypedDict):
+    """Media in segments, and the buffer that it is played from."""
+
+    rate_bps: int
+    duration_ns: int
+    segment_ns: int
+    buffer_ns: int
+    start_up_ns: int
+
+
+class VideoPlan(TypedDict):
+    """A video: segments that are requested as the player has room for them."""
+
+    kind: Literal["video"]
+    media: MediaPlan
+    request_bytes: int
+    server: TcpPlan
+    client: TcpPlan
+
+
 class WebPagePlan(TypedDict):
     """A user who loads web pages; ``pages`` is None for no limit."""
 
@@ -303,7 +323,13 @@ class WebPagePlan(TypedDict):
 
 
 WorkloadPlan: TypeAlias = (
-    BulkPlan | ConstantRatePlan | VoicePlan | RequestResponsePlan | WebPagePlan | ConferencePlan
+    BulkPlan
+    | ConstantRatePlan
+    | VoicePlan
+    | RequestResponsePlan
+    | VideoPlan
+    | WebPagePlan
+    | ConferencePlan
 )
 
 

@@ -117,6 +117,9 @@ def _needed_ns(flows: Sequence[FlowPlan], plan: Plan) -> int:
             handshakes = 1 if kept else count
             thinking_ns = max(0, count - 1) * _smallest(workload["think_ns"])
             return handshakes * rtt_ns + count * each_ns + thinking_ns if count else 0
+        case "video":
+            # A handshake and a request, and then the media.
+            return 2 * rtt_ns + workload["media"]["duration_ns"]
         case "web_page":
             return _pages_ns(workload, rate_bps, rtt_ns)
         case _:

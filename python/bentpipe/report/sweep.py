@@ -29,6 +29,8 @@ _SHOWN: Final[Mapping[str, tuple[str, str, Callable[[float], str]]]] = {
     "loss_percent": ("loss", "of datagrams", percent),
     "retransmitted_percent": ("retransmitted", "of segments", percent),
     "completion_time_ns": ("completion", "of a flow", format_duration),
+    "start_up_time_ns": ("start-up", "of a video", format_duration),
+    "stall_ratio_percent": ("stall ratio", "of a video", percent),
 }
 _WITH_INTERVAL: Final = "goodput_bps"
 

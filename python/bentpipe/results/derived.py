@@ -53,6 +53,7 @@ def flow_rows(
         *losses(planned),
         completion_time(planned),
         idle_percent(),
+        stall_ratio(),
         *(pl.col(share).alias(name) for share, name in _EXCHANGE_SHARES.items()),
         *PAGE_COLUMNS,
     )
@@ -153,6 +154,17 @@ def idle_percent() -> pl.Expr:
     """Return the expression of the share of time in which a TCP flow had nothing to send."""
     life = pl.sum_horizontal(SENDER_TIMES, ignore_nulls=False)
     return _percent(pl.col("application_limited_ns"), life).alias("idle_percent")
+
+
+def stall_ratio() -> pl.Expr:
+    """Return the expression of the share of stalls in the time after the first frame of a video.
+
+    It is 100 % of a video that has not started.
+    """
+    stalled, played = pl.col("stalled_ns"), pl.col("played_ns")
+    waits = pl.col("start_up_time_ns").is_null() & played.is_not_null()
+    ratio = _percent(stalled, stalled + played).fill_nan(0.0)
+    return pl.when(waits).then(100.0).otherwise(ratio).alias("stall_ratio_percent")
 
 
 def completion_time(planned: list[dict[str, Any]]) -> pl.Expr:

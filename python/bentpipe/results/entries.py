@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bentpipe.results.metrics import exchange_times_ns, page_load_times_ns
-from bentpipe.scenario.metrics import CALL_COLUMNS
+from bentpipe.scenario.metrics import CALL_COLUMNS, VIDEO_COLUMNS
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
 
 # More flows are shown by entry: they fill more than a screen.
 MAX_SINGLE_FLOWS: Final = 12
-TCP_KINDS: Final = ("bulk", "request_response", "web_page")
+TCP_KINDS: Final = ("bulk", "request_response", "video", "web_page")
 # Of a band of many flows in a plot, and of the flows of an entry.
 PERCENTILES: Final = (5, 50, 95)
 ENTRY_PERCENTILES: Final = (*PERCENTILES, 99)
@@ -31,6 +31,7 @@ _OF_FLOWS: Final = (
     "jitter_ns",
     "jitter_mean_ns",
     *CALL_COLUMNS,
+    *VIDEO_COLUMNS,
 )
 
 
@@ -73,7 +74,7 @@ def entry_statistics(result: Result) -> list[dict[str, Any]]:
     for (_, heading), indices in entry_flows(result).items():
         own = [flows[i] for i in indices]
         times_ns: Iterable[float | None] = [flow["completion_time_ns"] for flow in own]
-        if own[0]["kind"] == "request_response":
+        if own[0]["kind"] in {"request_response", "video"}:
             times_ns = exchange_times_ns(result, indices)
         pages_ns = page_load_times_ns(result, indices)
         lost = [flow["lost_packets"] for flow in own if flow["lost_packets"] is not None]

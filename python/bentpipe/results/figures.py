@@ -12,6 +12,7 @@ from bentpipe.results.entries import (
     TCP_KINDS,
     entry_statistics,
 )
+from bentpipe.results.exchange_tables import video_entries, video_table
 from bentpipe.results.page_figures import exchange_table, page_entry_table, page_table
 from bentpipe.results.tables import LOSS_CAUSES
 from bentpipe.results.text_table import (
@@ -75,13 +76,15 @@ def flow_tables(result: Result) -> list[TextTable]:
     """Return the TCP flows and the UDP flows; more than some 12 by entry of ``traffic``."""
     if result.tables["flows"].height > MAX_SINGLE_FLOWS:
         entries = entry_statistics(result)
-        tables = [_tcp_entries, _udp_entries, page_entry_table, _call_entries]
-        groups = [*_split(entries), *(_of_kind(entries, kind) for kind in ("web_page", "voice"))]
+        tables = [_tcp_entries, _udp_entries, page_entry_table, _call_entries, video_entries]
+        kinds_of = ("web_page", "voice", "video")
+        groups = [*_split(entries), *(_of_kind(entries, kind) for kind in kinds_of)]
         return [table(own) for table, own in zip(tables, groups, strict=True) if own]
     tcp, udp = _split(result.flows.to_dicts())
     kinds = {
         _tcp_flows: tcp,
         exchange_table: _of_kind(tcp, "request_response"),
+        video_table: _of_kind(tcp, "video"),
         page_table: _of_kind(tcp, "web_page"),
         _udp_flows: udp,
         _calls: _of_kind(udp, "voice"),

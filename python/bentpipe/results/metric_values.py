@@ -39,7 +39,8 @@ def of_runs(
 ) -> pl.DataFrame:
     """Return the rows of a table of one or more runs of a plan for `metric_values`.
 
-    The completion time of a transfer that did not end is infinite.
+    The completion time of a transfer that did not end is infinite, and so is the start-up time of a
+    video that did not start.
     """
     if table in {"exchanges", "pages"}:
         names = pl.Series(names_of_entries(plan, entries), dtype=pl.String)
@@ -48,8 +49,16 @@ def of_runs(
         amounts = [flow["workload"].get("amount", {}) for flow in plan["flows"]]
         sized = pl.Series([each.get("unit") == "bytes" for each in amounts], dtype=pl.Boolean)
         time = pl.col("completion_time_ns").cast(pl.Float64).fill_null(float("inf"))
-        return frame.with_columns(pl.when(pl.lit(sized.gather(frame["flow"]))).then(time))
+        finished = pl.when(pl.lit(sized.gather(frame["flow"]))).then(time)
+        return frame.with_columns(finished, unfinished_start_up())
     return frame
+
+
+def unfinished_start_up() -> pl.Expr:
+    """Return start-up times, infinite for a video that did not start."""
+    time = pl.col("start_up_time_ns").cast(pl.Float64)
+    is_video = pl.col("played_ns").is_not_null()
+    return pl.when(is_video).then(time.fill_null(float("inf")))
 
 
 def metric_value(result: Result, metric: Metric) -> float | None:

@@ -63,6 +63,7 @@ from .traffic import (
     Fetch as Fetch,
     RequestResponse as RequestResponse,
     Tcp as Tcp,
+    Video as Video,
     Voice as Voice,
     WebPage as WebPage,
 )

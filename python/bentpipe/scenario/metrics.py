@@ -34,6 +34,8 @@ CALL_COLUMNS: Final = (
     "mouth_to_ear_ns",
     "unplayed_percent",
 )
+# Columns of videos; null for other flows.
+VIDEO_COLUMNS: Final = ("start_up_time_ns", "stalls", "stalled_ns", "stall_ratio_percent")
 # Columns of web pages, by percentile of the load times; null for other flows.
 PAGE_COLUMNS: Final = (
     "page_load_time_p50_ns",
@@ -53,6 +55,7 @@ _DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
         "exchange_time_p95_ns",
         *PAGE_COLUMNS,
         *CALL_COLUMNS,
+        "stall_ratio_percent",
     ),
     "exchanges": ("time_ns",),
     "pages": ("load_time_ns",),

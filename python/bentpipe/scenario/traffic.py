@@ -280,6 +280,29 @@ class Fetch(_TcpFlow):
     """The number of files; by default as many as the run has time for."""
 
 
+class Video(_TcpFlow):
+    """A video of constant bit rate: fetched in segments, each by a request, and played.
+
+    Playing starts with ``start_up`` of media in the buffer. It stalls when the buffer is empty.
+    """
+
+    kind: Literal["video"] = "video"
+    """``video``."""
+    direction: DirectionName
+    """The direction of the media; requests take the other one."""
+    rate: Rate
+    """Bits per second of media."""
+    duration: PositiveDuration | None = None
+    """The duration of the media; by default the time from its start to the end of the run."""
+    # RFC 8216 leaves the duration to the server; packagers of DASH use 2 s to 6 s.
+    segment: PositiveDuration = units.duration("4 s")
+    """The media in a segment, which is played once it has arrived as a whole."""
+    buffer: PositiveDuration = units.duration("30 s")
+    """The most media that the player holds: it requests a segment when there is room for it."""
+    start_up: PositiveDuration = units.duration("4 s")
+    """The media in the buffer at which playing starts, and resumes after a stall."""
+
+
 class WebPage(_TcpFlow):
     """A user who loads web pages: DNS, TCP, TLS, the document, and then its objects."""
 
@@ -345,12 +368,13 @@ FLOWS: Final[Mapping[str, type[_Entry]]] = {
     "voice": Voice,
     "request_response": RequestResponse,
     "fetch": Fetch,
+    "video": Video,
     "web_page": WebPage,
     "conference": Conference,
 }
 
 Flow = Annotated[
-    Bulk | ConstantRate | Voice | RequestResponse | Fetch | WebPage | Conference,
+    Bulk | ConstantRate | Voice | RequestResponse | Fetch | Video | WebPage | Conference,
     Discriminator("kind"),
     known_kind("kind", FLOWS),
 ]

@@ -18,6 +18,8 @@ _OF_FLOWS: Final = (
     "completion_time_ns",
     "page_load_time_p95_ns",
     "one_way_delay_p95_ns",
+    "start_up_time_ns",
+    "stall_ratio_percent",
 )
 METRICS: Final = (*_OF_FLOWS, "forward_utilization_percent")
 

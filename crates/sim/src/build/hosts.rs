@@ -15,8 +15,8 @@ use crate::node::Node;
 use crate::plan::{Amount, Draw, Flow, HUB, Heading, HostChoice, Plan, Tcp, WebPage, Workload};
 use crate::workload::{
     BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Draws, ExchangeConfig, Host,
-    Member, PageConfig, PageDraws, Participant, Reflector, Schedule, Server, TalkSpurts, Until,
-    WebClient, WebServer,
+    Member, PageConfig, PageDraws, Participant, Player, Reflector, ResponseSizes, Schedule,
+    SegmentSizes, Server, TalkSpurts, Until, WebClient, WebServer,
 };
 
 /// Builds the ends of flows, one flow after the other.
@@ -68,6 +68,7 @@ impl<'a> Hosts<'a> {
             }
             Workload::Voice { .. } => self.voice(flow, id, start).map(&mut add),
             Workload::RequestResponse { .. } => self.requests(flow, id, start).map(&mut add),
+            Workload::Video { .. } => self.video(flow, id, start).map(&mut add),
             Workload::WebPage(page) => self.pages(flow, page, id, start).map(&mut add),
             Workload::Conference { conference, rate_bps, payload_bytes, duration_ns } => {
                 let end = self.end(flow, start, *duration_ns);
@@ -172,16 +173,33 @@ impl<'a> Hosts<'a> {
         else {
             unreachable!("the caller checked the kind");
         };
-        let stream = |part: &str| self.stream(flow, part);
+        let draws = |draw, part: &str| Draws::new(draw, self.stream(flow, part));
         let config = ExchangeConfig {
             request_bytes: *request_bytes,
-            response_bytes: Draws::new(*response_bytes, stream("responses")),
+            response_bytes: ResponseSizes::Drawn(draws(*response_bytes, "responses")),
             keep_connection: *keep_connection,
         };
         let schedule = self.schedule(flow, start, *think_ns, *exchanges);
         let [server, client] = self.tcp_hosts(flow, id, [server, client]);
         let server = Server::new(server, config.clone());
         [server.into(), Client::new(client, config, schedule).into()]
+    }
+
+    fn video(&self, flow: &Flow, id: FlowId, start: Instant) -> [Node; 2] {
+        let Workload::Video { media, request_bytes, server, client } = &flow.workload else {
+            unreachable!("the caller checked the kind");
+        };
+        let config = ExchangeConfig {
+            request_bytes: *request_bytes,
+            response_bytes: ResponseSizes::Segments(SegmentSizes::new(media)),
+            keep_connection: true,
+        };
+        let think_ns = Draw::Constant { value: 0 };
+        let schedule = self.schedule(flow, start, think_ns, Some(media.segments()));
+        let [server, client] = self.tcp_hosts(flow, id, [server, client]);
+        let server = Server::new(server, config.clone());
+        let player = Player::new(media, start);
+        [server.into(), Client::new(client, config, schedule).with_player(player).into()]
     }
 
     fn pages(&self, flow: &Flow, page: &WebPage, id: FlowId, start: Instant) -> [Node; 2] {
@@ -259,6 +277,7 @@ impl<'a> Hosts<'a> {
                 | Workload::ConstantRate { .. }
                 | Workload::Voice { .. }
                 | Workload::RequestResponse { .. }
+                | Workload::Video { .. }
                 | Workload::WebPage(_) => false,
             });
             let participants = of_it.map(|(id, flow)| Member {

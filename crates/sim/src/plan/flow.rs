@@ -4,7 +4,7 @@ use core::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, HUB, Host, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp, WebPage};
+use super::{Check, HUB, Host, Media, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp, WebPage};
 
 /// A flow between two hosts.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -106,6 +106,18 @@ pub enum Workload {
         /// The TCP of the server.
         server: Box<Tcp>,
         /// The TCP of the client.
+        client: Box<Tcp>,
+    },
+    /// A video that is fetched in segments over one connection, each by a request, and played from
+    /// a buffer. The flow's direction is that of the media.
+    Video {
+        /// The media and the buffer of the player.
+        media: Media,
+        /// Bytes of a request.
+        request_bytes: u64,
+        /// The TCP of the server.
+        server: Box<Tcp>,
+        /// The TCP of the player.
         client: Box<Tcp>,
     },
     /// Web pages with their objects.
@@ -285,6 +297,12 @@ impl Workload {
                     || at("exchanges"),
                     "must be at least 1, or null for no limit",
                 );
+                server.check(check, &|field| at(&format!("server.{field}")));
+                client.check(check, &|field| at(&format!("client.{field}")));
+            }
+            Self::Video { media, request_bytes, server, client } => {
+                media.check(check, &|field| at(&format!("media.{field}")));
+                check.within(*request_bytes, 1..=BYTES_MAX, || at("request_bytes"));
                 server.check(check, &|field| at(&format!("server.{field}")));
                 client.check(check, &|field| at(&format!("client.{field}")));
             }

@@ -8,6 +8,7 @@ mod link;
 mod queue;
 mod tcp;
 mod topology;
+mod video;
 mod web_page;
 
 use core::fmt;
@@ -26,6 +27,7 @@ pub use queue::{Limit, Queue, RedUnit};
 use topology::{HOSTS_MAX, TERMINALS_MAX};
 
 pub use tcp::{Congestion, Counting, MinBounds, Tcp};
+pub use video::Media;
 pub use web_page::{Http, Tls, WebPage};
 
 /// The version of the plan format.

@@ -15,7 +15,7 @@ use super::link::meaning_of;
 use super::{Cell, ColumnSchema, Table, TableSchema};
 use crate::build::Ends;
 use crate::node::Node;
-use crate::workload::{ConstantRate, DatagramSink, Totals};
+use crate::workload::{ConstantRate, DatagramSink, Playback, Totals};
 
 type Column = ColumnSchema;
 
@@ -50,6 +50,7 @@ struct Row {
     jitter_mean: Option<Duration>,
     play_out: Option<PlayOut>,
     exchanges: u64,
+    playback: Option<Playback>,
     limit_times: Option<[Duration; LimitedBy::OF_SENDER]>,
     lost: ByCause,
 }
@@ -211,15 +212,15 @@ pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends], end: Instant) -> 
 
 fn row_of(graph: &Graph<Node>, ends: Ends, end: Instant) -> Row {
     if let Some(flow) = TcpFlow::of(graph, ends, end) {
-        let exchanges = match graph.engine(ends.receiver) {
-            Node::Client(client) => client.finished_exchanges(),
-            Node::WebClient(client) => client.finished_pages(),
-            _ => 0,
+        let (exchanges, playback) = match graph.engine(ends.receiver) {
+            Node::Client(client) => (client.finished_exchanges(), client.playback(end)),
+            Node::WebClient(client) => (client.finished_pages(), None),
+            _ => (0, None),
         };
         // The connections of a page are limited by different causes at the same time.
         let is_parallel = matches!(graph.engine(ends.receiver), Node::WebClient(_));
         let limit_times = (!is_parallel).then(|| flow.limit_times(ends.start, end));
-        return Row { exchanges, limit_times, ..tcp(flow) };
+        return Row { exchanges, playback, limit_times, ..tcp(flow) };
     }
     match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
         (Node::Participant(participant), Node::Reflector(_)) => {
@@ -237,7 +238,7 @@ impl Row {
         let long = |duration: Option<Duration>| duration.map(Duration::as_nanos);
         let times = (0..LimitedBy::OF_SENDER)
             .map(move |limit| long(row.limit_times.map(|times| times[limit])).into());
-        let first: [Cell; 35] = [
+        let first: [Cell; 39] = [
             u64::from(flow.0).into(),
             u64::from(ends.terminal).into(),
             ends.start.as_nanos().into(),
@@ -273,6 +274,10 @@ impl Row {
             row.play_out.map(|play_out| play_out.late()).into(),
             row.play_out.map(|play_out| play_out.bursts()).into(),
             row.exchanges.into(),
+            long(row.playback.and_then(|playback| playback.start_up)).into(),
+            row.playback.map(|playback| playback.stalls).into(),
+            long(row.playback.map(|playback| playback.stalled)).into(),
+            long(row.playback.map(|playback| playback.played)).into(),
         ];
         first.into_iter().chain(times).chain(row.lost.map(Cell::from))
     }
@@ -286,8 +291,9 @@ pub(super) fn flows_schema() -> TableSchema {
     columns.push(Column::u64(
         "exchanges",
         "exchanges",
-        "Finished exchanges, or pages; 0 for other workloads.",
+        "Finished exchanges, pages, or segments of a video; 0 for other workloads.",
     ));
+    columns.extend(playback());
     columns.extend(LimitedBy::ALL[..LimitedBy::OF_SENDER].iter().map(limited_time));
     columns.extend(DropCause::ALL.map(lost_packets));
     TableSchema { name: "flows", row: "one flow over the whole run", columns }
@@ -305,7 +311,7 @@ fn times_and_bytes() -> Vec<ColumnSchema> {
         Column::u64(
             "finished_ns",
             "ns",
-            "Bulk: last byte acknowledged. Datagrams: last one sent. Exchanges, pages: last one finished.",
+            "Bulk: last byte acknowledged. Datagrams: last one sent. Exchanges, pages, segments: last one finished.",
         )
         .nullable(),
         Column::u64("sent_bytes", app, "Sent, without retransmissions."),
@@ -439,6 +445,22 @@ fn jitter_buffer() -> Vec<ColumnSchema> {
             "Bursts of lost or late datagrams. Null unless the flow is voice.",
         )
         .nullable(),
+    ]
+}
+
+fn playback() -> Vec<ColumnSchema> {
+    vec![
+        Column::u64(
+            "start_up_time_ns",
+            "ns",
+            "Time from the start of a video to its first frame. Null without one.",
+        )
+        .nullable(),
+        Column::u64("stalls", "events", "Stalls of a video. Null for other workloads.").nullable(),
+        Column::u64("stalled_ns", "ns", "Time of the stalls. Null unless the flow is a video.")
+            .nullable(),
+        Column::u64("played_ns", "ns", "Media that was played. Null unless the flow is a video.")
+            .nullable(),
     ]
 }
 

@@ -3,6 +3,9 @@
 //!
 //! Both ends draw the sizes of the responses from copies of the same random stream, in the same
 //! order.
+//!
+//! A video is a series of exchanges, too: each response is a segment, and the next request follows
+//! when the player has room for it.
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::seq::SeqNumber;
@@ -12,8 +15,8 @@ use bentpipe_core::tcp::config::CongestionName;
 use bentpipe_core::tcp::{Config, Endpoint, Sender};
 use bentpipe_core::time::{Duration, Instant};
 
-use super::Draws;
 use super::connections::{Connections, Totals};
+use super::{Draws, Playback, Player, SegmentSizes};
 
 /// The TCP host of one end.
 #[derive(Debug)]
@@ -52,15 +55,27 @@ impl Host {
 pub struct ExchangeConfig {
     /// Bytes of a request.
     pub request_bytes: u64,
-    /// Bytes of the responses, raised to at least 1.
-    pub response_bytes: Draws,
+    /// Bytes of the responses.
+    pub response_bytes: ResponseSizes,
     /// Whether all exchanges use one connection.
     pub keep_connection: bool,
 }
 
+/// The sizes of responses, in order.
+#[derive(Clone, Debug)]
+pub enum ResponseSizes {
+    /// Random, raised to at least 1 byte.
+    Drawn(Draws),
+    /// Those of the segments of a video.
+    Segments(SegmentSizes),
+}
+
 impl ExchangeConfig {
     fn next_response(&mut self) -> u64 {
-        self.response_bytes.draw().max(1)
+        match &mut self.response_bytes {
+            ResponseSizes::Drawn(draws) => draws.draw().max(1),
+            ResponseSizes::Segments(sizes) => sizes.next().expect("a request for each segment"),
+        }
     }
 }
 
@@ -101,11 +116,16 @@ pub struct Client {
     config: ExchangeConfig,
     schedule: Schedule,
     connections: Connections,
-    /// When the next exchange starts; `None` during an exchange and after the last one.
-    next_start: Option<Instant>,
+    /// When the next exchange starts, or after the last one when the last frame of a video is played;
+    /// `None` during an exchange.
+    app_timer: Option<Instant>,
+    /// Whether no exchange follows the last one.
+    is_done: bool,
     /// Bytes that the newest connection had delivered before the current exchange.
     delivered_before: u64,
     exchanges: Vec<Exchange>,
+    /// The player of a video, which says when requests follow instead of think times.
+    player: Option<Box<Player>>,
 }
 
 impl Client {
@@ -114,9 +134,24 @@ impl Client {
     pub fn new(host: Host, config: ExchangeConfig, schedule: Schedule) -> Self {
         // The client closes a persistent connection first; the server closes all others first.
         let connections = Connections::new(&host, Origin::Receiver, config.keep_connection);
-        let next_start = Some(schedule.start);
-        let exchanges = Vec::new();
-        Self { host, config, schedule, connections, next_start, delivered_before: 0, exchanges }
+        let app_timer = Some(schedule.start);
+        Self {
+            host,
+            config,
+            schedule,
+            connections,
+            app_timer,
+            is_done: false,
+            delivered_before: 0,
+            exchanges: Vec::new(),
+            player: None,
+        }
+    }
+
+    /// The same client, of a video: a request follows when `player` has room for a segment.
+    #[must_use]
+    pub fn with_player(self, player: Player) -> Self {
+        Self { player: Some(Box::new(player)), ..self }
     }
 
     /// The exchanges that have started, in order.
@@ -135,7 +170,7 @@ impl Client {
     /// When the last exchange was finished; `None` if more will follow.
     #[must_use]
     pub fn finished(&self) -> Option<Instant> {
-        self.exchanges.last().filter(|_| self.next_start.is_none())?.finished
+        self.exchanges.last().filter(|_| self.is_done)?.finished
     }
 
     /// The progress of the client at `now`, from 0 to 1.
@@ -152,6 +187,12 @@ impl Client {
     #[must_use]
     pub fn totals(&self, now: Instant) -> Totals {
         self.connections.totals(now)
+    }
+
+    /// What the viewer of a video has seen at `now`; `None` without a player.
+    #[must_use]
+    pub fn playback(&self, now: Instant) -> Option<Playback> {
+        self.player.as_ref().map(|player| player.playback(now))
     }
 
     fn start_exchange(&mut self, cx: &mut Cx<'_>) {
@@ -201,11 +242,24 @@ impl Client {
     }
 
     fn schedule_next(&mut self, cx: &mut Cx<'_>) {
-        let think = Duration::from_nanos(self.schedule.think_ns.draw());
-        let next = Some(cx.now() + think).filter(|&next| next < self.schedule.end);
+        let next = match &mut self.player {
+            None => Some(cx.now() + Duration::from_nanos(self.schedule.think_ns.draw())),
+            Some(player) => {
+                player.add_segment(cx.now());
+                player.next_request()
+            }
+        };
+        let next = next.filter(|&next| next < self.schedule.end);
         let done = self.exchanges.len() as u64;
-        self.next_start = next.filter(|_| self.schedule.count.is_none_or(|count| done < count));
-        if self.next_start.is_none()
+        self.app_timer = next.filter(|_| self.schedule.count.is_none_or(|count| done < count));
+        self.is_done = self.app_timer.is_none();
+        if self.is_done
+            && let Some(player) = &self.player
+        {
+            // The flow lasts until the last frame is played.
+            self.app_timer = player.end();
+        }
+        if self.is_done
             && self.config.keep_connection
             && let Some(connection) = self.connections.newest_mut()
         {
@@ -227,14 +281,14 @@ impl Engine for Client {
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
-        if self.next_start.take_if(|start| *start <= cx.now()).is_some() {
+        if self.app_timer.take_if(|at| *at <= cx.now()).is_some() && !self.is_done {
             self.start_exchange(cx);
         }
         self.connections.wake(cx);
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        self.next_start.into_iter().chain(self.connections.next_wake()).min()
+        self.app_timer.into_iter().chain(self.connections.next_wake()).min()
     }
 
     fn ledger(&self) -> Ledger {

@@ -16,6 +16,7 @@ mod red;
 mod requests;
 mod sharing;
 mod starts;
+mod videos;
 
 use bentpipe_sim::record::Table;
 use bentpipe_sim::{Outcome, Plan, Simulation};

@@ -261,6 +261,7 @@ fn workload() -> impl Strategy<Value = Value> {
             json!({"kind": "bulk", "amount": amount, "sender": sender, "receiver": receiver})
         }),
         2 => requests(),
+        1 => video(),
         2 => pages(),
         1 => voice(),
         1 => (8_000..2_000_000u64, 100..1_400u32, 1..4_000_000_000u64).prop_map(|(rate, size, ns)| {
@@ -270,6 +271,21 @@ fn workload() -> impl Strategy<Value = Value> {
             })
         }),
     ]
+}
+
+fn video() -> impl Strategy<Value = Value> {
+    let times = (1..6_000_000_000u64, 50_000_000..4_000_000_000u64, 1..6_000_000_000u64);
+    let media = (8_000..3_000_000u64, times, 0..8_000_000_000u64);
+    (media, 1..5_000u64, tcp(), tcp()).prop_map(|(media, request, server, client)| {
+        let (rate, (duration, segment, start_up), more) = media;
+        json!({
+            "kind": "video", "request_bytes": request, "server": server, "client": client,
+            "media": {
+                "rate_bps": rate, "duration_ns": duration, "segment_ns": segment,
+                "buffer_ns": start_up.div_ceil(segment) * segment + more, "start_up_ns": start_up,
+            },
+        })
+    })
 }
 
 fn voice() -> impl Strategy<Value = Value> {

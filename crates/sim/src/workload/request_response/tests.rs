@@ -114,8 +114,11 @@ const FROM_CLIENT: NodeId = NodeId(3);
 /// Runs exchanges of one segment each way, 10 ms apart, until both ends are idle. Each line drops
 /// the packets with the given numbers.
 fn run(count: u64, keep_connection: bool, lost: [&[usize]; 2]) -> Graph<TestNode> {
-    let config =
-        ExchangeConfig { request_bytes: 300, response_bytes: constant(1_000), keep_connection };
+    let config = ExchangeConfig {
+        request_bytes: 300,
+        response_bytes: ResponseSizes::Drawn(constant(1_000)),
+        keep_connection,
+    };
     let (start, end) = (Instant::START, Instant::from_millis(1_000_000_000));
     let schedule = Schedule { start, end, think_ns: constant(10_000_000), count: Some(count) };
     let server = Server::new(host("server"), config.clone());
