@@ -165,6 +165,7 @@ def test_the_documented_examples_exist() -> None:
         "snip-duplex",
         "voice",
         "web-and-bulk",
+        "web-pages",
     ]
 
 
