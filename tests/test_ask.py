@@ -268,9 +268,11 @@ def test_one_page_on_paper_is_the_page_of_one_user() -> None:
 
 def test_a_page_that_the_end_cuts_off_counts_if_it_is_slow() -> None:
     """Given a page that takes 2.7 s and a run of 2 s, expect its age if that is above the limit."""
-    link = {"forward": {"rate": "1 Mbit/s", "delay": "250 ms"}}
+    way = {"rate": "1 Mbit/s", "delay": "250 ms"}
     page = {"kind": "web_page", "direction": "forward", "objects": 1}
-    result = simulate({"link": link, "traffic": [page], "duration": "2 s"})
+    result = simulate(
+        {"link": {"forward": way, "return": way}, "traffic": [page], "duration": "2 s"}
+    )
     assert page_times_ns(result, 1_000_000_000).tolist() == [2_000_000_000]
     assert page_times_ns(result, 3_000_000_000).tolist() == []
 

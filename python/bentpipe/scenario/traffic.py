@@ -316,9 +316,9 @@ class WebPage(_TcpFlow):
     """The time from the end of a page to the next click: a time, or a distribution."""
     # The desktop page of the Web Almanac 2024, chapter "Page Weight" (HTTP Archive, October 2024):
     # medians of 71 requests, 2,652 kB and 18 kB of HTML, with 1,024 bytes in a kB. Here the mean of
-    # an object is (2,652 - 18) kB / 70. The spread is that of the 3GPP2 web model (C.R1002-0, also
-    # NGMN 2008, table 7): main objects with mean 10,710 and deviation 25,032 bytes have sigma
-    # 1.37, embedded objects with 7,758 and 126,168 have 2.36; both end at 2 MB.
+    # an object is (2,652 - 18) kB / 70. The spread is that of the web model of 3GPP2 (EURASIP JWCN
+    # 2012:287, table 1): main objects with mean 10,710 and deviation 25,032 bytes have sigma 1.37,
+    # embedded objects with 7,758 and 126,168 have 2.36; both end at 2 MB.
     objects: CountOrDraw = 70
     """The number of objects beside the document: a number, or a distribution."""
     document: SizeOrDraw = SizeDraw(

@@ -390,6 +390,21 @@ mod tests {
         syn.id.0 & ((1 << 40) - 1)
     }
 
+    /// Given an open connection 0, expect numbers to be scarce when 2^15 more were opened, before
+    /// the number 0 is used again, and not without an open connection.
+    #[test]
+    fn numbers_are_scarce_before_they_wrap() {
+        let mut connections = Connections::<()>::new(&host("a"), Origin::Receiver, true);
+        assert!(!connections.numbers_are_scarce());
+        first_serial(&mut connections);
+        for (opened, expected) in [(1, false), (1 << 15, true), (40_000, true), (32_767, false)] {
+            connections.opened = opened;
+            assert_eq!(connections.numbers_are_scarce(), expected, "{opened} opened");
+        }
+        connections.open.clear();
+        assert!(!connections.numbers_are_scarce());
+    }
+
     /// Given connections that sent 2^25 packets, expect the next connection to start at the next
     /// free block of 2^24 serials.
     #[test]
