@@ -183,7 +183,7 @@ fn run_watched(
         simulation = simulation.with_memory_limit(bytes);
     }
     let mut interrupted = false;
-    loop {
+    while !interrupted {
         let has_more = simulation.advance();
         if let Some(file) = &mut capture {
             file.write_all(&simulation.take_captured())?;
@@ -192,10 +192,7 @@ fn run_watched(
             break;
         }
         shared.fraction.store(simulation.fraction().to_bits(), Ordering::Relaxed);
-        if shared.cancelled.load(Ordering::Relaxed) {
-            interrupted = true;
-            break;
-        }
+        interrupted = shared.cancelled.load(Ordering::Relaxed);
     }
     Ok(simulation.finish().map(|outcome| (outcome, interrupted)))
 }

@@ -12,7 +12,6 @@ from bentpipe.results.entries import (
     TCP_KINDS,
     entry_statistics,
 )
-from bentpipe.results.exchange_tables import video_entries, video_table
 from bentpipe.results.page_figures import exchange_table, page_entry_table, page_table
 from bentpipe.results.tables import LOSS_CAUSES
 from bentpipe.results.text_table import (
@@ -24,6 +23,7 @@ from bentpipe.results.text_table import (
     points,
     score,
 )
+from bentpipe.results.video_figures import video_entries, video_table
 from bentpipe.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:

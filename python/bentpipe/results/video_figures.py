@@ -1,4 +1,4 @@
-"""Exchanges and videos of a run as texts."""
+"""Videos of a run as texts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,6 @@ from typing import Any, Final
 from bentpipe.results.entries import ENTRY_PERCENTILES
 from bentpipe.results.text_table import TextTable, count, duration, percent
 
-_EXCHANGE_COLUMNS: Final = (
-    ("flow", ""),
-    ("finished", "exchanges"),
-    ("time median", "at the client"),
-    ("time 95 %", "at the client"),
-)
 _VIDEO_TITLE: Final = "Videos (a stall: the buffer is empty before the end of the media)"
 _VIDEO_COLUMNS: Final = (
     ("flow", ""),
@@ -24,20 +18,6 @@ _VIDEO_COLUMNS: Final = (
     ("played", "media"),
     ("fetched", "segments"),
 )
-
-
-def exchange_table(flows: list[dict[str, Any]]) -> TextTable:
-    """Return the times of exchanges of each flow."""
-    rows = [
-        [
-            flow["name"],
-            count(flow["exchanges"]),
-            duration(flow["exchange_time_median_ns"]),
-            duration(flow["exchange_time_p95_ns"]),
-        ]
-        for flow in flows
-    ]
-    return TextTable("Exchanges (request and response)", _EXCHANGE_COLUMNS, rows)
 
 
 def video_table(flows: list[dict[str, Any]]) -> TextTable:
