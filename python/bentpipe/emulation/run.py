@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.emulation.iperf3 import Flow, end_all, programs
+from bentpipe.emulation.flows import programs
+from bentpipe.emulation.iperf3 import Flow, end_all
 from bentpipe.emulation.kernel import (
     Kernel,
     kernel_of,

@@ -1,0 +1,148 @@
+"""The client of web pages in real time: headless Chromium.
+
+It is run as ``python -m bentpipe.emulation.page_client JSON``, on the near side of the link. It
+prints a line when the browser is ready, and starts on SIGUSR1. Its first connection to the server
+bypasses the link: it tells the server which pages are loaded. Each page has a host name of its own,
+so that the browser opens new connections and finds nothing in its caches. When all pages are
+loaded, or it is interrupted, it prints a report as JSON, in the format of iperf3.
+
+Times are on the machine's monotonic clock, in ns.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from bentpipe.emulation.devtools import Browser, BrowserError
+from bentpipe.emulation.draws import Stream, draw
+from bentpipe.emulation.lookup import look_up
+from bentpipe.emulation.sender import new_socket
+
+_NS_PER_MS: Final = 1_000_000
+_DOMAIN: Final = "bentpipe.test"
+_OK: Final = 200
+# A browser keeps the times of 250 resources by default (Resource Timing, section 4.2).
+_KEEP_TIMES: Final = "performance.setResourceTimingBufferSize(1e6)"
+_TIMES: Final = """(() => {
+    const [page] = performance.getEntriesByType("navigation");
+    const resources = performance.getEntriesByType("resource");
+    return JSON.stringify({
+        connectEnd: page.connectEnd,
+        responseStart: page.responseStart,
+        responseEnd: page.responseEnd,
+        loadEventStart: page.loadEventStart,
+        resources: resources.map(each => [each.name, each.responseStatus]),
+    });
+})()"""
+
+# Columns of `pages`, and their names in Navigation Timing. A page is finished at its load event.
+_MOMENTS: Final = {
+    "resolved_ns": None,
+    "established_ns": "connectEnd",
+    "first_byte_ns": "responseStart",
+    "document_ns": "responseEnd",
+    "finished_ns": "loadEventStart",
+}
+
+Page = dict[str, int | None]
+
+
+class PageError(Exception):
+    """A page was not loaded, or not as a whole."""
+
+
+class Client:
+    """Loads pages one after the other, and waits between them."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self._think = Stream(settings["seed"], f"flow.{settings['name']}.think")
+        self._pages: list[Page] = []
+        self._error: str | None = None
+
+    def run(self, profile: Path) -> None:
+        """Load the pages of the flow, or until SIGINT. The folder ``profile`` must be empty."""
+        settings, limit = self._settings, self._settings["workload"]["pages"]
+        with new_socket(settings) as control:
+            control.connect((settings["address"], settings["port"]))
+            try:
+                with Browser(settings["browser"], profile, _options(settings)) as browser:
+                    browser.attach()
+                    script = {"source": _KEEP_TIMES}
+                    browser.call("Page.addScriptToEvaluateOnNewDocument", script)
+                    print(flush=True)
+                    signal.sigwait({signal.SIGUSR1})
+                    while limit is None or len(self._pages) < limit:
+                        if self._pages:
+                            think_ns = draw(settings["workload"]["think_ns"], self._think)
+                            time.sleep(think_ns / 1e9)
+                        self._load(browser)
+                        control.sendall(b"%d\n" % (len(self._pages) - 1))
+            except (BrowserError, PageError, OSError) as error:
+                self._error = f"page {len(self._pages) - 1}: {error}"
+
+    def _load(self, browser: Browser) -> None:
+        number, workload = len(self._pages), self._settings["workload"]
+        start_ns = time.monotonic_ns()
+        page: Page = {"start_ns": start_ns, **dict.fromkeys(_MOMENTS)}
+        self._pages.append(page)
+        if workload["dns"]:
+            look_up((self._settings["address"], self._settings["port"]), number)
+            start_ns = page["resolved_ns"] = time.monotonic_ns()
+        scheme = "http" if workload["tls"] is None else "https"
+        url = f"{scheme}://page-{number}.{_DOMAIN}:{self._settings['port']}/{number}/"
+        browser.forget_events()
+        reply = browser.call("Page.navigate", {"url": url})
+        if "errorText" in reply:
+            raise PageError(reply["errorText"])
+        browser.wait_for("Page.loadEventFired")
+        asked = {"expression": _TIMES, "returnByValue": True}
+        times = json.loads(browser.call("Runtime.evaluate", asked)["result"]["value"])
+        failed = [name for name, status in times["resources"] if status != _OK]
+        if failed:
+            raise PageError(f"{failed[0]} was not loaded")
+        page |= {
+            moment: start_ns + round(times[name] * _NS_PER_MS)
+            for moment, name in _MOMENTS.items()
+            if name is not None
+        }
+
+    def report(self) -> dict[str, Any]:
+        """Return the report, in the format of iperf3."""
+        report = {"end": {}, "pages": self._pages}
+        return report if self._error is None else {**report, "error": self._error}
+
+
+def _options(settings: dict[str, Any]) -> list[str]:
+    """Return the options of the browser: host names are known, and so is the server's key."""
+    names = f"MAP *.{_DOMAIN} {settings['address']},MAP * ~NOTFOUND"
+    key = settings["key_sha256"]
+    trusted = [] if key is None else [f"--ignore-certificate-errors-spki-list={key}"]
+    return [f"--host-resolver-rules={names}", *trusted]
+
+
+def main(settings: dict[str, Any]) -> int:
+    """Load the pages and print the report; return the exit code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    client = Client(settings)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The processes of the browser may still write while the folder is removed.
+    with tempfile.TemporaryDirectory(prefix="bentpipe-", ignore_cleanup_errors=True) as profile:
+        with suppress(KeyboardInterrupt):
+            client.run(Path(profile))
+        # The report must be complete even if another SIGINT arrives.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        report = client.report()
+        print(json.dumps(report), flush=True)
+    return 1 if "error" in report else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))
