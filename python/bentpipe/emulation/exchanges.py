@@ -55,7 +55,6 @@ class Server:
         self._connection: socket.socket | None = None
         self._lock = threading.Lock()
         self._report = SenderReport(settings)
-        self._sent_bytes = 0
 
     def run(self) -> None:
         """Serve until SIGINT."""
@@ -83,7 +82,6 @@ class Server:
             left = self._sizes.next()
             while left:
                 sent = connection.send(memoryview(_PIECE)[: min(left, len(_PIECE))])
-                self._sent_bytes += sent
                 left -= sent
             if not workload.get("keep_connection", True):
                 connection.shutdown(socket.SHUT_WR)
@@ -107,7 +105,7 @@ class Server:
     def report(self) -> dict[str, Any]:
         """Return the report, in the format of iperf3."""
         self.add_to_totals()
-        return self._report.as_dict(self._sent_bytes)
+        return self._report.as_dict()
 
 
 class Client:

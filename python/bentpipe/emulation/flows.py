@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -116,6 +117,20 @@ class WebPageFlow(ExchangesFlow):
         return [sys.executable, "-m", f"bentpipe.emulation.page_{role}", json.dumps(settings)]
 
 
+def _require_browser(browser: str, plan: Mapping[str, Any]) -> None:
+    if not browser:
+        raise MachineError(
+            "web pages in real time are loaded by Chromium, which is not installed; to fix it: "
+            "apt install chromium"
+        )
+    with_tls = any(flow["workload"].get("tls") is not None for flow in plan["flows"])
+    for package in ("cryptography", "h2"):
+        if with_tls and importlib.util.find_spec(package) is None:
+            raise MachineError(
+                f"web pages by TLS: {package} is not installed; pip install 'bentpipe[web]'"
+            )
+
+
 def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
     """Return the flows of a plan; their programs are not started.
 
@@ -126,8 +141,8 @@ def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
     kinds = {flow["workload"]["kind"] for flow in plan["flows"]}
     if not iperf3 and kinds - _EXCHANGES - {"web_page"}:
         raise MachineError("iperf3 is not installed; to fix it: apt install iperf3")
-    if not browser and "web_page" in kinds:
-        raise MachineError("Chromium is not installed; to fix it: apt install chromium")
+    if "web_page" in kinds:
+        _require_browser(browser, plan)
     interval_ns = max(plan["sample_interval_ns"] or NS_PER_S, MIN_INTERVAL_NS)
     mtu = mtu_bytes(plan)
     flows: list[Flow] = []

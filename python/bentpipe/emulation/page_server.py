@@ -79,7 +79,8 @@ class Server:
     def __init__(self, settings: dict[str, Any], tls: ssl.SSLContext | None) -> None:
         self._settings, self._tls = settings, tls
         self._pages = Pages(settings)
-        self._open: set[Served] = set()
+        # In the order of their opening.
+        self._open: dict[Served, None] = {}
         self._report = SenderReport(settings)
         self._page_bytes: Counter[int] = Counter()
 
@@ -111,7 +112,7 @@ class Server:
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         served = Served(writer)
-        self._open.add(served)
+        self._open[served] = None
         # The client may close the connection at any time; at SIGINT the tasks are cancelled.
         ends = (OSError, IncompleteReadError, LimitOverrunError, asyncio.CancelledError)
         with suppress(*ends):
@@ -147,7 +148,7 @@ class Server:
 
     def _end(self, served: Served) -> None:
         """Close a connection, and add its TCP_INFO to the totals."""
-        self._open.remove(served)
+        del self._open[served]
         self._report.add(tcp_info(served.socket))
         served.writer.transport.abort()
         served.socket.close()
@@ -159,7 +160,7 @@ class Server:
 
     def report(self) -> dict[str, Any]:
         """Return the report, in the format of iperf3."""
-        report = self._report.as_dict(self._page_bytes.total())
+        report = self._report.as_dict()
         numbers = range(1 + max(self._page_bytes, default=-1))
         pages = [
             {

@@ -8,8 +8,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-# struct tcp_info of linux/tcp.h up to tcpi_min_rtt: 8 bytes, 24 words, 4 long words, 4 words.
-_TCP_INFO: Final = struct.Struct("=8B24I4Q4I")
+# struct tcp_info of linux/tcp.h up to tcpi_bytes_retrans, of Linux 4.19: 8 bytes, 24 words, 4 long
+# words, 6 words, 4 long words, 2 words, 2 long words.
+_TCP_INFO: Final = struct.Struct("=8B24I4Q6I4Q2I2Q")
 _UNKNOWN_SSTHRESH: Final = 0x7FFF_FFFF
 
 TcpInfo = dict[str, int]
@@ -31,6 +32,8 @@ def tcp_info(connection: socket.socket) -> TcpInfo:
         "total_retrans": 23,
         "bytes_acked": 26,
         "min_rtt": 31,
+        "bytes_sent": 40,
+        "bytes_retrans": 41,
     }
     return {name: words[place] for name, place in places.items()}
 
@@ -55,38 +58,36 @@ class SenderReport:
         self._samples: list[dict[str, int | None]] = []
         self._round_trips_us: list[int] = []
         self._min_rtts_us: list[int] = []
-        self._acked_bytes = self._retransmitted_segments = 0
+        self._acked_bytes = self._sent_bytes = self._retransmitted_segments = 0
 
     def add(self, info: TcpInfo) -> None:
         """Add the last TCP_INFO of a connection to the totals."""
         self._acked_bytes += info["bytes_acked"]
+        self._sent_bytes += info["bytes_sent"] - info["bytes_retrans"]
         self._retransmitted_segments += info["total_retrans"]
         self._min_rtts_us.append(info["min_rtt"])
 
     def sample(self, infos: Sequence[TcpInfo]) -> None:
-        """Record the open connections: the sums, and the mean of the round trips."""
+        """Record the open connections; as in a simulation, the windows are those of the last."""
         if not infos:
             return
-        mean_us = sum(info["rtt"] for info in infos) // len(infos)
-        self._round_trips_us.append(mean_us)
-        is_finite = all(info["snd_ssthresh"] < _UNKNOWN_SSTHRESH for info in infos)
+        last = infos[-1]
+        mss, ssthresh = last["snd_mss"], last["snd_ssthresh"]
+        out = last["unacked"] - last["sacked"] - last["lost"] + last["retrans"]
+        self._round_trips_us.append(last["rtt"])
         self._samples.append(
             {
                 "at_ns": time.monotonic_ns(),
-                "cwnd_bytes": sum(info["snd_cwnd"] * info["snd_mss"] for info in infos),
-                "ssthresh_bytes": (
-                    sum(info["snd_ssthresh"] * info["snd_mss"] for info in infos)
-                    if is_finite
-                    else None
-                ),
-                "srtt_ns": mean_us * 1_000,
-                "in_flight_bytes": sum(_in_flight_bytes(info) for info in infos),
+                "cwnd_bytes": last["snd_cwnd"] * mss,
+                "ssthresh_bytes": None if ssthresh >= _UNKNOWN_SSTHRESH else ssthresh * mss,
+                "srtt_ns": last["rtt"] * 1_000,
+                "in_flight_bytes": max(0, out) * mss,
                 "acked_bytes": self._acked_bytes + sum(info["bytes_acked"] for info in infos),
             }
         )
 
-    def as_dict(self, sent_bytes: int) -> dict[str, Any]:
-        """Return the report, in the format of iperf3."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report on the finished connections, in the format of iperf3."""
         stream = {"retransmits": self._retransmitted_segments}
         if self._min_rtts_us:
             times = self._round_trips_us or self._min_rtts_us
@@ -97,12 +98,7 @@ class SenderReport:
             }
         end = {
             "streams": [{"sender": stream}],
-            "sum_sent": {"bytes": sent_bytes},
+            "sum_sent": {"bytes": self._sent_bytes},
             "sender_tcp_congestion": self._congestion_control,
         }
         return {"end": end, "samples": self._samples, "acked_bytes": self._acked_bytes}
-
-
-def _in_flight_bytes(info: TcpInfo) -> int:
-    out = info["unacked"] - info["sacked"] - info["lost"] + info["retrans"]
-    return max(0, out) * info["snd_mss"]
