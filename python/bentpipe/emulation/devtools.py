@@ -64,7 +64,7 @@ class Browser:
             command.append("--no-sandbox")
         own_read, its_write = _pipe()
         its_read, own_write = _pipe()
-        environment = {**os.environ, "HOME": str(folder)}
+        environment = {**os.environ, "HOME": str(folder), "TMPDIR": str(folder)}
         with Path(os.devnull).open("w") as devnull:
             self._process = os.posix_spawn(
                 program,
@@ -97,9 +97,14 @@ class Browser:
         until_s = time.monotonic() + _END_TIMEOUT_S
         while os.waitpid(self._process, os.WNOHANG)[0] == 0:
             if time.monotonic() > until_s:
-                with suppress(ProcessLookupError):
-                    os.killpg(self._process, signal.SIGKILL)
+                self._kill()
             time.sleep(_POLL_S)
+        # Helper processes may still write to the profile.
+        self._kill()
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process, signal.SIGKILL)
 
     def attach(self) -> None:
         """Open a session with the page, once the browser has started.

@@ -10,6 +10,8 @@ import socket
 import struct
 from typing import Final
 
+# From the port of a flow to that of its resolver, which is not counted as traffic of the flow.
+PORT_OFFSET: Final = 100
 _HEADER: Final = struct.Struct("!6H")
 _RECURSION_DESIRED: Final = 0x0100
 _RESPONSE: Final = 0x8180
@@ -37,11 +39,11 @@ def answer_of(query: bytes, address: str) -> bytes:
     return _HEADER.pack(number, _RESPONSE, 1, 1, 0, 1) + _QUESTION + record + _EDNS
 
 
-def look_up(server: tuple[str, int], number: int) -> None:
-    """Send a query and wait for its answer; repeat it when none has come for 5 s."""
+def look_up(address: str, port: int, number: int) -> None:
+    """Send a query to the resolver of a flow; repeat it when no answer has come for 5 s."""
     query = query_of(number)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as resolver:
-        resolver.connect(server)
+        resolver.connect((address, port + PORT_OFFSET))
         resolver.settimeout(_TIMEOUT_S)
         while True:
             resolver.send(query)

@@ -94,7 +94,7 @@ class Client:
         page: Page = {"start_ns": start_ns, **dict.fromkeys(_MOMENTS)}
         self._pages.append(page)
         if workload["dns"]:
-            look_up((self._settings["address"], self._settings["port"]), number)
+            look_up(self._settings["address"], self._settings["port"], number)
             start_ns = page["resolved_ns"] = time.monotonic_ns()
         scheme = "http" if workload["tls"] is None else "https"
         url = f"{scheme}://page-{number}.{_DOMAIN}:{self._settings['port']}/{number}/"

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 from bentpipe.emulation.draws import Stream
-from bentpipe.emulation.lookup import answer_of
+from bentpipe.emulation.lookup import PORT_OFFSET, answer_of
 from bentpipe.emulation.page_content import Content, Pages
 from bentpipe.emulation.sender import SenderReport, new_socket, tcp_info
 
@@ -94,9 +94,9 @@ class Server:
         control, _ = await asyncio.get_running_loop().sock_accept(listener)
         loaded, _ = await asyncio.open_connection(sock=control)
         server = await asyncio.start_server(self._serve, sock=listener, ssl=self._tls)
-        address = self._settings["address"]
+        address, port = self._settings["address"], self._settings["port"] + PORT_OFFSET
         await asyncio.get_running_loop().create_datagram_endpoint(
-            lambda: Resolver(address), local_addr=(address, self._settings["port"])
+            lambda: Resolver(address), local_addr=(address, port)
         )
         async with server, asyncio.TaskGroup() as tasks:
             tasks.create_task(self._close_loaded(loaded))
