@@ -8,11 +8,10 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import IO, Any, Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from bentpipe.emulation.devtools import START_TIMEOUT_S, installed_browser
 from bentpipe.emulation.hosts import hosts_of, start_of, traffic_class
@@ -89,31 +88,12 @@ class WebPageFlow(ExchangesFlow):
     """Web pages: `bentpipe.emulation.page_server`, and Chromium driven by ``page_client``."""
 
     browser: str
-    _certificate: IO[bytes] = field(default_factory=tempfile.NamedTemporaryFile)
-    _key_sha256: str | None = None
-
-    def listen(self, lab: LocalLab) -> None:
-        """Start both programs and the browser."""
-        if self.workload["tls"] is not None:
-            # The extra `web`: no other scenario needs it.
-            from bentpipe.emulation.certificate import new_certificate  # noqa: PLC0415
-
-            certificate = new_certificate()
-            self._certificate.write(certificate.pem)
-            self._certificate.flush()
-            self._key_sha256 = certificate.key_sha256
-        super().listen(lab)
 
     def _start_timeout_s(self) -> float:
         return START_TIMEOUT_S
 
     def _command(self, role: Role, lab: LocalLab) -> list[str]:
-        settings = {
-            **self._settings(lab),
-            "browser": self.browser,
-            "certificate": self._certificate.name,
-            "key_sha256": self._key_sha256,
-        }
+        settings = {**self._settings(lab), "browser": self.browser}
         return [sys.executable, "-m", f"bentpipe.emulation.page_{role}", json.dumps(settings)]
 
 

@@ -72,8 +72,10 @@ class Client:
         settings, limit = self._settings, self._settings["workload"]["pages"]
         with new_socket(settings) as control:
             control.connect((settings["address"], settings["port"]))
+            key = control.makefile().readline().strip()
             try:
-                with Browser(settings["browser"], profile, _options(settings)) as browser:
+                options = _options(settings["address"], key)
+                with Browser(settings["browser"], profile, options) as browser:
                     browser.attach()
                     script = {"source": _KEEP_TIMES}
                     browser.call("Page.addScriptToEvaluateOnNewDocument", script)
@@ -120,12 +122,10 @@ class Client:
         return report if self._error is None else {**report, "error": self._error}
 
 
-def _options(settings: dict[str, Any]) -> list[str]:
+def _options(address: str, key_sha256: str) -> list[str]:
     """Return the options of the browser: host names are known, and so is the server's key."""
-    names = f"MAP *.{_DOMAIN} {settings['address']},MAP * ~NOTFOUND"
-    key = settings["key_sha256"]
-    trusted = [] if key is None else [f"--ignore-certificate-errors-spki-list={key}"]
-    return [f"--host-resolver-rules={names}", *trusted]
+    trusted = [f"--ignore-certificate-errors-spki-list={key_sha256}"] if key_sha256 else []
+    return [f"--host-resolver-rules=MAP *.{_DOMAIN} {address},MAP * ~NOTFOUND", *trusted]
 
 
 def main(settings: dict[str, Any]) -> int:

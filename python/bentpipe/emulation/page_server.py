@@ -1,9 +1,10 @@
 """The server of web pages in real time: HTTP/1.1 or HTTP/2, with or without TLS.
 
 It is run as ``python -m bentpipe.emulation.page_server JSON``, on the far side of the link. Its
-first connection bypasses the link. On it the client writes the number of each page that it has
-loaded, a line each, and the server closes the connections of that page. When it is interrupted, it
-prints a report as JSON, in the format of iperf3.
+first connection bypasses the link. On it the server writes the hash of its key (an empty line
+without TLS), and the client the number of each page that it has loaded, a line each; then the
+server closes the connections of that page. When it is interrupted, it prints a report as JSON, in
+the format of iperf3.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import signal
 import socket
 import ssl
 import sys
+import tempfile
 from asyncio import IncompleteReadError, LimitOverrunError, StreamReader, StreamWriter
 from collections import Counter
 from contextlib import suppress
@@ -76,8 +78,11 @@ class Resolver(asyncio.DatagramProtocol):
 class Server:
     """Serves pages, and samples TCP_INFO."""
 
-    def __init__(self, settings: dict[str, Any], tls: ssl.SSLContext | None) -> None:
-        self._settings, self._tls = settings, tls
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self._tls, self._key_sha256 = None, ""
+        if settings["workload"]["tls"] is not None:
+            self._tls, self._key_sha256 = new_tls(settings["workload"])
         self._pages = Pages(settings)
         # In the order of their opening.
         self._open: dict[Served, None] = {}
@@ -92,7 +97,8 @@ class Server:
         listener.listen()
         listener.setblocking(False)
         control, _ = await asyncio.get_running_loop().sock_accept(listener)
-        loaded, _ = await asyncio.open_connection(sock=control)
+        loaded, to_client = await asyncio.open_connection(sock=control)
+        to_client.write(f"{self._key_sha256}\n".encode())
         server = await asyncio.start_server(self._serve, sock=listener, ssl=self._tls)
         address, port = self._settings["address"], self._settings["port"] + PORT_OFFSET
         await asyncio.get_running_loop().create_datagram_endpoint(
@@ -173,24 +179,28 @@ class Server:
         return {**report, "pages": pages}
 
 
-def tls_context(settings: dict[str, Any]) -> ssl.SSLContext | None:
-    """Return the TLS of the server with its certificate; None without TLS."""
-    version = settings["workload"]["tls"]
-    if version is None:
-        return None
+def new_tls(workload: dict[str, Any]) -> tuple[ssl.SSLContext, str]:
+    """Return TLS with a new certificate, and the hash of its key."""
+    # The extra `web`: without TLS no module needs it.
+    from bentpipe.emulation.certificate import new_certificate  # noqa: PLC0415
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = context.maximum_version = _TLS_VERSIONS[version]
-    context.load_cert_chain(settings["certificate"])
-    context.set_alpn_protocols(["h2" if settings["workload"]["http"] == "2" else "http/1.1"])
+    context.minimum_version = context.maximum_version = _TLS_VERSIONS[workload["tls"]]
+    certificate = new_certificate()
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(certificate.pem)
+        file.flush()
+        context.load_cert_chain(file.name)
+    context.set_alpn_protocols(["h2" if workload["http"] == "2" else "http/1.1"])
     # Each page is the first visit: nothing is resumed.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET
-    return context
+    return context, certificate.key_sha256
 
 
 def main(settings: dict[str, Any]) -> int:
     """Serve until SIGINT, and print the report; return the exit code."""
-    server = Server(settings, tls_context(settings))
+    server = Server(settings)
     with suppress(KeyboardInterrupt):
         asyncio.run(server.run())
     # The report must be complete even if another SIGINT arrives.
