@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Program
+from conftest import Program, User, measures, needs, needs_lab
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from h2.connection import H2Connection
 from hyperframe.frame import Frame
-from test_emulate import EXIT_MACHINE
+from test_emulate import EXIT_INVALID, EXIT_MACHINE, emulated
 from test_lab import wait_until
 
 from bentpipe import simulate
@@ -32,6 +33,7 @@ from bentpipe.emulation.devtools import Browser, BrowserError
 from bentpipe.emulation.lookup import PORT_OFFSET, answer_of, look_up, query_of
 from bentpipe.emulation.page_content import Pages
 from bentpipe.emulation.page_server import head_of
+from bentpipe.emulation.worker import Worker
 from bentpipe.plan.resolver import from_dict, resolve
 
 HOST = "127.0.0.1"
@@ -325,3 +327,80 @@ def test_tls_without_its_packages_is_exit_code_3(
     assert "h2 is not installed; pip install 'bentpipe[web]'" in called.err
     plan = resolve(from_dict(web_page(http="1.1", tls="none")))
     assert len(flows.programs(plan, 1)) == 1
+
+
+# --- in real time -------------------------------------------------------------------------------
+
+
+@measures
+@needs("chromium")
+@pytest.mark.parametrize("http", ["1.1", "2"])
+def test_chromium_loads_pages_as_long_as_simulated(tmp_path: Path, http: str) -> None:
+    """Given pages with 20 objects over GEO by TLS 1.3, expect the round trips of the simulator.
+
+    The document takes four round trips in both, and then some 10 ms in the browser; less than
+    another round trip is allowed for a busy machine. Chromium opens connections before it needs
+    them, and Linux fills its first windows faster, which saves up to a round trip; 10 % for all
+    other differences.
+    """
+    data = web_page(http=http, pages=3)
+    run = emulated(data, tmp_path).result
+    (simulated, *_), pages = simulate(data).pages.to_dicts(), run.pages.to_dicts()
+    assert run.flows["exchanges"].to_list() == [3]
+    assert run.manifest["traffic_ended"]
+    for page in pages:
+        assert page["response_bytes"] == simulated["response_bytes"] == DOCUMENT + 20 * OBJECT
+        assert page["objects"] == 20
+        assert page["connections"] == simulated["connections"] == {"1.1": 6, "2": 1}[http]
+        assert page["start_ns"] < page["established_ns"] < page["first_byte_ns"]
+        assert page["first_byte_ns"] <= page["document_ns"] < page["finished_ns"]
+        # The lower bound does not depend on how fast the browser is.
+        assert page["load_time_ns"] > 0.9 * simulated["load_time_ns"] - RTT_NS
+    documents_ns = [page["document_ns"] - page["start_ns"] for page in pages]
+    expected_ns = simulated["document_ns"] - simulated["start_ns"]
+    assert expected_ns - 50 * MS < min(documents_ns) < expected_ns + 400 * MS
+    assert min(page["load_time_ns"] for page in pages) < 1.1 * simulated["load_time_ns"]
+    (flow,) = run.flows.to_dicts()
+    tls_bytes = flow["sent_bytes"] - 3 * (DOCUMENT + 20 * OBJECT)
+    assert 3 * 2_540 < tls_bytes < 0.05 * flow["sent_bytes"]
+    assert flow["delivered_bytes"] == flow["acked_bytes"] == flow["sent_bytes"]
+
+
+@measures
+@needs("chromium")
+def test_pages_begin_with_a_lookup(tmp_path: Path) -> None:
+    """Given a page without objects and a lookup, expect a round trip before its handshake."""
+    run = emulated(web_page(http="1.1", tls="none", objects=0, dns=True, pages=1), tmp_path)
+    (page,) = run.result.pages.to_dicts()
+    assert RTT_NS < page["resolved_ns"] - page["start_ns"] < RTT_NS + 400 * MS
+    assert page["established_ns"] - page["resolved_ns"] > RTT_NS - 20 * MS
+    assert page["objects"] == 0
+
+
+@needs_lab
+@needs("chromium")
+def test_an_ordinary_user_loads_pages(user: User) -> None:
+    """Given no privileges, expect that Chromium runs in its own sandbox within the lab."""
+    file = user.folder / "pages.json"
+    file.write_text(json.dumps(web_page(http="1.1", tls="none", objects=3, pages=1)))
+    ran = user("run", "--engine", "emulate", "--json", file)
+    assert ran.returncode in {0, EXIT_INVALID}, ran.stderr
+    (flow,) = json.loads(ran.stdout)["flows"]
+    assert flow["exchanges"] == 1
+    assert not list(user.folder.glob("*chromium*"))
+    assert not list(user.folder.glob("bentpipe-*"))
+
+
+@needs_lab
+@needs("chromium")
+def test_a_killed_run_leaves_no_files(tmp_path: Path) -> None:
+    """Given a run whose browser has a profile, expect nothing of it after the run is killed."""
+    before = set(Path(tempfile.gettempdir()).iterdir())
+    worker = Worker(scenario=web_page(pages=None), seed=1, out=tmp_path / "out", max_s=60)
+    worker.start()
+    try:
+        (own,) = set(Path(tempfile.gettempdir()).iterdir()) - before
+        wait_until(lambda: list(own.glob("bentpipe-*/Default")), "the profile of the browser")
+    finally:
+        worker.kill()
+    assert not own.exists()

@@ -40,6 +40,10 @@ _OPTIONS: Final = (
 START_TIMEOUT_S: Final = 60.0
 _END: Final = b"\0"
 _FIRST_FREE_DESCRIPTOR: Final = 10
+_LINE_MAX: Final = 300
+# unix(7): sun_path has 108 bytes, with a zero byte at the end.
+_SOCKET_PATH_MAX: Final = 107
+_SOCKET_CHARACTERS: Final = len("/org.chromium.Chromium.123456/SingletonSocket")
 _PIECE_BYTES: Final = 1 << 16
 _END_TIMEOUT_S: Final = 2.0
 _POLL_S: Final = 0.01
@@ -64,15 +68,16 @@ class Browser:
             command.append("--no-sandbox")
         own_read, its_write = _pipe()
         its_read, own_write = _pipe()
-        environment = {**os.environ, "HOME": str(folder), "TMPDIR": str(folder)}
-        with Path(os.devnull).open("w") as devnull:
+        environment = {**os.environ, "HOME": str(folder), "TMPDIR": _temporary(folder)}
+        self._errors = folder / "stderr.txt"
+        with self._errors.open("w") as errors:
             self._process = os.posix_spawn(
                 program,
                 [*command, "about:blank"],
                 environment,
                 file_actions=[
-                    (os.POSIX_SPAWN_DUP2, devnull.fileno(), 1),
-                    (os.POSIX_SPAWN_DUP2, devnull.fileno(), 2),
+                    (os.POSIX_SPAWN_DUP2, errors.fileno(), 1),
+                    (os.POSIX_SPAWN_DUP2, errors.fileno(), 2),
                     (os.POSIX_SPAWN_DUP2, its_read, 3),
                     (os.POSIX_SPAWN_DUP2, its_write, 4),
                 ],
@@ -139,7 +144,7 @@ class Browser:
         try:
             os.write(self._write, json.dumps(message).encode() + _END)
         except BrokenPipeError:
-            raise BrowserError("Chromium has ended") from None
+            raise self._has_ended() from None
         while True:
             reply = self._message(until_s)
             if reply.get("id") == self._last_id:
@@ -170,11 +175,23 @@ class Browser:
                 raise BrowserError("Chromium does not answer")
             piece = os.read(self._read, _PIECE_BYTES)
             if not piece:
-                raise BrowserError("Chromium has ended")
+                raise self._has_ended()
             self._unread += piece
         text, _, self._unread = self._unread.partition(_END)
         message: dict[str, Any] = json.loads(text)
         return message
+
+    def _has_ended(self) -> BrowserError:
+        """Return the error of a browser that ended, with the last line that it printed."""
+        lines = self._errors.read_text(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return BrowserError(f"Chromium has ended{': ' if last else ''}{last[:_LINE_MAX]}")
+
+
+def _temporary(folder: Path) -> str:
+    """Return where the browser makes a folder for its socket, with a path that is short enough."""
+    path = str(folder.parent)
+    return path if len(path) + _SOCKET_CHARACTERS <= _SOCKET_PATH_MAX else "/tmp"
 
 
 def _pipe() -> tuple[int, int]:

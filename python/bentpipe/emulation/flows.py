@@ -48,9 +48,12 @@ class ExchangesFlow(Flow):
         super().listen(lab)
         self._spawn(lab, "client", self.client, self._command("client", lab))
         deadline = time.monotonic() + self._start_timeout_s()
-        while os.fstat(self._outputs["client"].fileno()).st_size == 0:
-            if time.monotonic() > deadline or self._has_ended("client"):
-                raise MachineError(f"{self.plan['name']}: the client does not start")
+        output = self._outputs["client"].fileno()
+        # Its first line is empty. The position in the file is the program's.
+        while (first := os.pread(output, 1, 0)) != b"\n":
+            if self._has_ended("client") or time.monotonic() > deadline:
+                why = self.error_message() if first else "the client does not start"
+                raise MachineError(f"{self.plan['name']}: {why}")
             time.sleep(_POLL_S)
 
     def start(self, lab: LocalLab) -> None:

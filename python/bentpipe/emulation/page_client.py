@@ -88,7 +88,7 @@ class Client:
                         self._load(browser)
                         control.sendall(b"%d\n" % (len(self._pages) - 1))
             except (BrowserError, PageError, OSError) as error:
-                self._error = f"page {len(self._pages) - 1}: {error}"
+                self._error = f"page {len(self._pages) - 1}: {error}" if self._pages else str(error)
 
     def _load(self, browser: Browser) -> None:
         number, workload = len(self._pages), self._settings["workload"]
