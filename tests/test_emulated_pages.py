@@ -348,6 +348,7 @@ def test_chromium_loads_pages_as_long_as_simulated(tmp_path: Path, http: str) ->
     (simulated, *_), pages = simulate(data).pages.to_dicts(), run.pages.to_dicts()
     assert run.flows["exchanges"].to_list() == [3]
     assert run.manifest["traffic_ended"]
+    assert run.manifest["emulation"]["browser"].startswith("Chromium")
     for page in pages:
         assert page["response_bytes"] == simulated["response_bytes"] == DOCUMENT + 20 * OBJECT
         assert page["objects"] == 20
