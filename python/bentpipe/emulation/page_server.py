@@ -20,6 +20,7 @@ import tempfile
 from asyncio import IncompleteReadError, LimitOverrunError, StreamReader, StreamWriter
 from collections import Counter
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, Final, cast
 
 from bentpipe.emulation.draws import Stream
@@ -135,10 +136,9 @@ class Server:
             await served.writer.drain()
 
     async def _serve_http2(self, reader: StreamReader, served: Served) -> None:
-        # The extra `web`: no module above needs it.
-        from bentpipe.emulation.http2 import Http2  # noqa: PLC0415
-
-        await Http2(reader, served.writer, lambda path: self._content(path, served)).serve()
+        # The module imports a package of the extra `web`.
+        http2 = import_module("bentpipe.emulation.http2").Http2
+        await http2(reader, served.writer, lambda path: self._content(path, served)).serve()
 
     def _content(self, path: str, served: Served) -> Content | None:
         """Return what is at a path, for a connection; None if nothing is."""
@@ -181,12 +181,10 @@ class Server:
 
 def new_tls(workload: dict[str, Any]) -> tuple[ssl.SSLContext, str]:
     """Return TLS with a new certificate, and the hash of its key."""
-    # The extra `web`: without TLS no module needs it.
-    from bentpipe.emulation.certificate import new_certificate  # noqa: PLC0415
-
+    # The module imports a package of the extra `web`.
+    certificate = import_module("bentpipe.emulation.certificate").new_certificate()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = context.maximum_version = _TLS_VERSIONS[workload["tls"]]
-    certificate = new_certificate()
     with tempfile.NamedTemporaryFile() as file:
         file.write(certificate.pem)
         file.flush()
