@@ -155,18 +155,21 @@ class Browser:
         result: dict[str, Any] = reply["result"]
         return result
 
-    def wait_for(self, event: str) -> None:
-        """Wait for an event that came after the last `forget_events`.
+    def load(self, url: str) -> None:
+        """Load a page, up to the end of its load event.
 
         Raises:
-            BrowserError: the browser ended.
+            BrowserError: it cannot be loaded, or the browser ended.
         """
+        self._events.clear()
+        reply = self.call("Page.navigate", {"url": url})
+        if "errorText" in reply:
+            raise BrowserError(reply["errorText"])
+        self._wait_for("Page.loadEventFired")
+
+    def _wait_for(self, event: str) -> None:
         while not any(each.get("method") == event for each in self._events):
             self._events.append(self._message(None))
-
-    def forget_events(self) -> None:
-        """Forget the events so far."""
-        self._events.clear()
 
     def _message(self, until_s: float | None) -> dict[str, Any]:
         while _END not in self._unread:

@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from typing import Any, Final
 from bentpipe.emulation.devtools import Browser, BrowserError
 from bentpipe.emulation.draws import Stream, draw
 from bentpipe.emulation.lookup import look_up
+from bentpipe.emulation.page_content import FIRST_DOCUMENT
 from bentpipe.emulation.sender import new_socket
 
 _NS_PER_MS: Final = 1_000_000
@@ -50,6 +52,9 @@ _MOMENTS: Final = {
     "document_ns": "responseEnd",
     "finished_ns": "loadEventStart",
 }
+
+# The first page of a browser takes longer, for instance for fonts; a user's has loaded some.
+_FIRST_PAGE: Final = "data:text/html;base64," + b64encode(FIRST_DOCUMENT).decode()
 
 Page = dict[str, int | None]
 
@@ -79,6 +84,7 @@ class Client:
                     browser.attach()
                     script = {"source": _KEEP_TIMES}
                     browser.call("Page.addScriptToEvaluateOnNewDocument", script)
+                    browser.load(_FIRST_PAGE)
                     print(flush=True)
                     signal.sigwait({signal.SIGUSR1})
                     while limit is None or len(self._pages) < limit:
@@ -100,11 +106,7 @@ class Client:
             start_ns = page["resolved_ns"] = time.monotonic_ns()
         scheme = "http" if workload["tls"] is None else "https"
         url = f"{scheme}://page-{number}.{_DOMAIN}:{self._settings['port']}/{number}/"
-        browser.forget_events()
-        reply = browser.call("Page.navigate", {"url": url})
-        if "errorText" in reply:
-            raise PageError(reply["errorText"])
-        browser.wait_for("Page.loadEventFired")
+        browser.load(url)
         asked = {"expression": _TIMES, "returnByValue": True}
         times = json.loads(browser.call("Runtime.evaluate", asked)["result"]["value"])
         failed = [name for name, status in times["resources"] if status != _OK]

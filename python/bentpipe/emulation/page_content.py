@@ -10,6 +10,7 @@ the requests on each, and the connections have the order of their first requests
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +24,10 @@ _IMAGE: Final = bytes.fromhex(
     "47494638396101000100800000000000ffffff21f90401000000002c000000000100010000020144003b"
 )
 _SPACE: Final = b" "
+# A document that needs nothing from elsewhere.
+FIRST_DOCUMENT: Final = (
+    _DOCUMENT + _COMMENT_END + b'<img src="data:image/gif;base64,%s">' % b64encode(_IMAGE)
+)
 
 Draw = dict[str, Any]
 

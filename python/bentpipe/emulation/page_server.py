@@ -20,6 +20,7 @@ import tempfile
 from asyncio import IncompleteReadError, LimitOverrunError, StreamReader, StreamWriter
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any, Final, cast
 
@@ -81,6 +82,9 @@ class Server:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
+        # The module imports a package of the extra `web`; it takes a tenth of a second.
+        has_http2 = settings["workload"]["http"] == "2"
+        self._http2 = import_module("bentpipe.emulation.http2").Http2 if has_http2 else None
         self._tls, self._key_sha256 = None, ""
         if settings["workload"]["tls"] is not None:
             self._tls, self._key_sha256 = new_tls(settings["workload"])
@@ -123,7 +127,7 @@ class Server:
         # The client may close the connection at any time; at SIGINT the tasks are cancelled.
         ends = (OSError, IncompleteReadError, LimitOverrunError, asyncio.CancelledError)
         with suppress(*ends):
-            if self._settings["workload"]["http"] == "2":
+            if self._http2 is not None:
                 await self._serve_http2(reader, served)
             else:
                 await self._serve_http1(reader, served)
@@ -131,16 +135,16 @@ class Server:
 
     async def _serve_http1(self, reader: StreamReader, served: Served) -> None:
         while head := await reader.readuntil(_HEAD_END):
-            content = self._content(head.split(b" ", 2)[1].decode("ascii", "replace"), served)
+            content = self._content(served, head.split(b" ", 2)[1].decode("ascii", "replace"))
             served.writer.write(_NOT_FOUND if content is None else response(content))
             await served.writer.drain()
 
     async def _serve_http2(self, reader: StreamReader, served: Served) -> None:
-        # The module imports a package of the extra `web`.
-        http2 = import_module("bentpipe.emulation.http2").Http2
-        await http2(reader, served.writer, lambda path: self._content(path, served)).serve()
+        assert self._http2 is not None, "the server has HTTP/2"
+        respond = partial(self._content, served)
+        await self._http2(reader, served.writer, respond).serve()
 
-    def _content(self, path: str, served: Served) -> Content | None:
+    def _content(self, served: Served, path: str) -> Content | None:
         """Return what is at a path, for a connection; None if nothing is."""
         number, _, item = path.removeprefix("/").partition("/")
         if not number.isdecimal():
