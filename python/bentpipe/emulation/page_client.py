@@ -36,6 +36,7 @@ _TIMES: Final = """(() => {
     const [page] = performance.getEntriesByType("navigation");
     const resources = performance.getEntriesByType("resource");
     return JSON.stringify({
+        timeOrigin: performance.timeOrigin,
         connectEnd: page.connectEnd,
         responseStart: page.responseStart,
         responseEnd: page.responseEnd,
@@ -112,8 +113,11 @@ class Client:
         failed = [name for name, status in times["resources"] if status != _OK]
         if failed:
             raise PageError(f"{failed[0]} was not loaded")
+        # The time origin (High Resolution Time, section 4) is later than the click, and the browser
+        # may open connections before it. It is on the real-time clock.
+        origin_ns = round(times["timeOrigin"] * _NS_PER_MS) - (time.time_ns() - time.monotonic_ns())
         page |= {
-            moment: start_ns + round(times[name] * _NS_PER_MS)
+            moment: max(start_ns, origin_ns + round(times[name] * _NS_PER_MS))
             for moment, name in _MOMENTS.items()
             if name is not None
         }

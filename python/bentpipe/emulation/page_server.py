@@ -109,17 +109,27 @@ class Server:
         await asyncio.get_running_loop().create_datagram_endpoint(
             lambda: Resolver(address), local_addr=(address, port)
         )
-        async with server, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._close_loaded(loaded))
-            tasks.create_task(self._watch())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._close_loaded(loaded))
+                tasks.create_task(self._watch())
+        finally:
+            # Not `async with`, which waits for the end of all connections since CPython 3.12.
+            server.close()
 
     async def _close_loaded(self, control: StreamReader) -> None:
-        while line := await control.readline():
-            for served in self._open:
-                if served.page <= int(line):
-                    # The client closes its end, too: by then it has acknowledged everything.
-                    with suppress(OSError):
-                        served.socket.shutdown(socket.SHUT_WR)
+        # A client that is killed resets the connection; the server runs until it is ended itself.
+        with suppress(OSError):
+            while line := await control.readline():
+                self._close_page(int(line))
+
+    def _close_page(self, number: int) -> None:
+        """Close the connections of a page, and those that no page uses."""
+        for served in self._open:
+            if served.page <= number:
+                # The client closes its end, too: by then it has acknowledged everything.
+                with suppress(OSError):
+                    served.socket.shutdown(socket.SHUT_WR)
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         served = Served(writer)
