@@ -45,7 +45,7 @@ _LINE_MAX: Final = 300
 _SOCKET_PATH_MAX: Final = 107
 _SOCKET_CHARACTERS: Final = len("/org.chromium.Chromium.123456/SingletonSocket")
 _PIECE_BYTES: Final = 1 << 16
-_END_TIMEOUT_S: Final = 2.0
+_END_TIMEOUT_S: Final = 1.0
 _POLL_S: Final = 0.01
 
 

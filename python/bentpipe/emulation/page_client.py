@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import sys
 import tempfile
 import time
 from base64 import b64encode
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,31 +71,42 @@ class Client:
         self._settings = settings
         self._think = Stream(settings["seed"], f"flow.{settings['name']}.think")
         self._pages: list[Page] = []
-        self._error: str | None = None
+        self.error: str | None = None
 
     def run(self, profile: Path) -> None:
-        """Load the pages of the flow, or until SIGINT. The folder ``profile`` must be empty."""
-        settings, limit = self._settings, self._settings["workload"]["pages"]
+        """Load the pages of the flow, or until SIGINT, and print the report.
+
+        The folder ``profile`` must be empty.
+        """
+        settings = self._settings
         with new_socket(settings) as control:
             control.connect((settings["address"], settings["port"]))
-            key = control.makefile().readline().strip()
-            try:
-                options = _options(settings["address"], key)
-                with Browser(settings["browser"], profile, options) as browser:
-                    browser.attach()
-                    script = {"source": _KEEP_TIMES}
-                    browser.call("Page.addScriptToEvaluateOnNewDocument", script)
-                    browser.load(_FIRST_PAGE)
-                    print(flush=True)
-                    signal.sigwait({signal.SIGUSR1})
-                    while limit is None or len(self._pages) < limit:
-                        if self._pages:
-                            think_ns = draw(settings["workload"]["think_ns"], self._think)
-                            time.sleep(think_ns / 1e9)
-                        self._load(browser)
-                        control.sendall(b"%d\n" % (len(self._pages) - 1))
-            except (BrowserError, PageError, OSError) as error:
-                self._error = f"page {len(self._pages) - 1}: {error}" if self._pages else str(error)
+            options = _options(settings["address"], control.makefile().readline().strip())
+            with Browser(settings["browser"], profile, options) as browser:
+                try:
+                    self._load_all(browser, control)
+                except KeyboardInterrupt:
+                    pass
+                except (BrowserError, PageError, OSError) as error:
+                    where = f"page {len(self._pages) - 1}: " if self._pages else ""
+                    self.error = f"{where}{error}"
+                # The report must be complete even if another SIGINT arrives. It is not delayed by
+                # the end of the browser.
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                print(json.dumps(self.report()), flush=True)
+
+    def _load_all(self, browser: Browser, control: socket.socket) -> None:
+        workload = self._settings["workload"]
+        browser.attach()
+        browser.call("Page.addScriptToEvaluateOnNewDocument", {"source": _KEEP_TIMES})
+        browser.load(_FIRST_PAGE)
+        print(flush=True)
+        signal.sigwait({signal.SIGUSR1})
+        while workload["pages"] is None or len(self._pages) < workload["pages"]:
+            if self._pages:
+                time.sleep(draw(workload["think_ns"], self._think) / 1e9)
+            self._load(browser)
+            control.sendall(b"%d\n" % (len(self._pages) - 1))
 
     def _load(self, browser: Browser) -> None:
         number, workload = len(self._pages), self._settings["workload"]
@@ -125,7 +136,7 @@ class Client:
     def report(self) -> dict[str, Any]:
         """Return the report, in the format of iperf3."""
         report = {"end": {}, "pages": self._pages}
-        return report if self._error is None else {**report, "error": self._error}
+        return report if self.error is None else {**report, "error": self.error}
 
 
 def _options(address: str, key_sha256: str) -> list[str]:
@@ -139,15 +150,10 @@ def main(settings: dict[str, Any]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     client = Client(settings)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # The processes of the browser may still write while the folder is removed.
+    # Processes of the browser may still write while the folder is removed.
     with tempfile.TemporaryDirectory(prefix="bentpipe-", ignore_cleanup_errors=True) as profile:
-        with suppress(KeyboardInterrupt):
-            client.run(Path(profile))
-        # The report must be complete even if another SIGINT arrives.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        report = client.report()
-        print(json.dumps(report), flush=True)
-    return 1 if "error" in report else 0
+        client.run(Path(profile))
+    return 0 if client.error is None else 1
 
 
 if __name__ == "__main__":
