@@ -364,7 +364,8 @@ def test_chromium_loads_pages_as_long_as_simulated(tmp_path: Path, http: str) ->
     (flow,) = run.flows.to_dicts()
     tls_bytes = flow["sent_bytes"] - 3 * (DOCUMENT + 20 * OBJECT)
     assert 3 * 2_540 < tls_bytes < 0.05 * flow["sent_bytes"]
-    assert flow["delivered_bytes"] == flow["acked_bytes"] == flow["sent_bytes"]
+    assert flow["acked_bytes"] <= flow["delivered_bytes"] <= flow["sent_bytes"]
+    assert flow["delivered_bytes"] >= 3 * (DOCUMENT + 20 * OBJECT)
 
 
 @measures

@@ -193,8 +193,10 @@ def _tcp(flow: Flow, record: RunRecord, row: dict[str, Any]) -> dict[str, Any]:
         if rows and "media" in flow.workload:
             found |= playback(flow.workload["media"], rows, record.duration_ns)
         if is_web:
-            # A browser does not count the bytes of its connections.
-            delivered = found["acked_bytes"]
+            # A browser does not count the bytes of its connections. The run may end before the last
+            # acknowledgement has crossed the link.
+            loaded = sum(each["response_bytes"] for each in rows if each["finished_ns"] is not None)
+            delivered = max(found["acked_bytes"], min(loaded, written))
     elif flow.state == "stopped" and 0 < written <= delivered:
         delivered = written
         found |= _end_of_duration(watched, written, row)
