@@ -64,7 +64,7 @@ def programs_of(block: Block) -> set[str]:
     words = {word for each in shlex.split(block.text, comments=True) for word in each.split()}
     needed = words & {"curl", "iperf3", "ping", "tshark"}
     if words & {"emulate", "validate-model"}:
-        needed.add("iperf3")
+        needed.add("chromium" if "scenarios/web-pages-one-user.yaml" in words else "iperf3")
     if "--internet" in words:
         needed.add("slirp4netns")
     return needed

@@ -27,6 +27,7 @@ _PROGRAMS: Final = {
     "iperf3": "run --engine emulate and validate-model run it, and it is the world's server",
     "tshark": "it shows captures on the terminal",
     "slirp4netns": "labs with --internet run it",
+    "chromium": "run --engine emulate loads web pages with it",
 }
 
 # Packages with a module that is not named after the package ("_" for "-").

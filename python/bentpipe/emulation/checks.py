@@ -6,7 +6,7 @@ cannot create a user namespace.
 
 from __future__ import annotations
 
-from bentpipe.emulation.iperf3 import programs
+from bentpipe.emulation.flows import programs
 from bentpipe.emulation.kernel import kernel_of, refuse
 from bentpipe.lab.capacity import refuse_beyond_capacity
 from bentpipe.lab.privileges import gain_privileges

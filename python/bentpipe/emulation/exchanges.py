@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
@@ -23,44 +22,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from bentpipe.emulation.draws import Stream, draw
+from bentpipe.emulation.sender import SenderReport, new_socket, tcp_info
 from bentpipe.emulation.videos import exchanges_of, playback, segment_bytes
 
 _PIECE: Final = bytes(64 * 1024)
-# struct tcp_info of linux/tcp.h up to tcpi_min_rtt: 8 bytes, 24 words, 4 long words, 4 words.
-_TCP_INFO: Final = struct.Struct("=8B24I4Q4I")
-_UNKNOWN_SSTHRESH: Final = 0x7FFF_FFFF
-
-
-def tcp_info(connection: socket.socket) -> dict[str, int]:
-    """Return the TCP_INFO of a connection, by the names of linux/tcp.h."""
-    raw = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-    words = _TCP_INFO.unpack(raw.ljust(_TCP_INFO.size, b"\0"))[8:]
-    places = {
-        "snd_mss": 2,
-        "unacked": 4,
-        "sacked": 5,
-        "lost": 6,
-        "retrans": 7,
-        "rtt": 15,
-        "snd_ssthresh": 17,
-        "snd_cwnd": 18,
-        "total_retrans": 23,
-        "bytes_acked": 26,
-        "min_rtt": 31,
-    }
-    return {name: words[place] for name, place in places.items()}
-
-
-def new_socket(settings: dict[str, Any]) -> socket.socket:
-    """Return a socket with the options of the flow."""
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, settings["traffic_class"])
-    if settings["mss_bytes"] is not None:
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, settings["mss_bytes"])
-    name = settings["congestion_control"].encode()
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
-    return made
 
 
 class Sizes:
@@ -89,10 +54,7 @@ class Server:
         self._sizes = Sizes(settings)
         self._connection: socket.socket | None = None
         self._lock = threading.Lock()
-        self._samples: list[dict[str, int | None]] = []
-        self._round_trips_us: list[int] = []
-        self._acked_bytes = self._retransmitted_segments = self._sent_bytes = 0
-        self._min_rtts_us: list[int] = []
+        self._report = SenderReport(settings)
 
     def run(self) -> None:
         """Serve until SIGINT."""
@@ -120,7 +82,6 @@ class Server:
             left = self._sizes.next()
             while left:
                 sent = connection.send(memoryview(_PIECE)[: min(left, len(_PIECE))])
-                self._sent_bytes += sent
                 left -= sent
             if not workload.get("keep_connection", True):
                 connection.shutdown(socket.SHUT_WR)
@@ -132,49 +93,19 @@ class Server:
                 return
             info = tcp_info(self._connection)
             self._connection = None
-        self._acked_bytes += info["bytes_acked"]
-        self._retransmitted_segments += info["total_retrans"]
-        self._min_rtts_us.append(info["min_rtt"])
+        self._report.add(info)
 
     def _watch(self) -> None:
         while True:
             time.sleep(self._settings["interval_s"])
             with self._lock:
                 if self._connection is not None:
-                    self._sample(tcp_info(self._connection))
-
-    def _sample(self, info: dict[str, int]) -> None:
-        mss, ssthresh = info["snd_mss"], info["snd_ssthresh"]
-        out = info["unacked"] - info["sacked"] - info["lost"] + info["retrans"]
-        self._round_trips_us.append(info["rtt"])
-        self._samples.append(
-            {
-                "at_ns": time.monotonic_ns(),
-                "cwnd_bytes": info["snd_cwnd"] * mss,
-                "ssthresh_bytes": None if ssthresh >= _UNKNOWN_SSTHRESH else ssthresh * mss,
-                "srtt_ns": info["rtt"] * 1_000,
-                "in_flight_bytes": max(0, out) * mss,
-                "acked_bytes": self._acked_bytes + info["bytes_acked"],
-            }
-        )
+                    self._report.sample([tcp_info(self._connection)])
 
     def report(self) -> dict[str, Any]:
         """Return the report, in the format of iperf3."""
         self.add_to_totals()
-        stream = {"retransmits": self._retransmitted_segments}
-        if self._min_rtts_us:
-            times = self._round_trips_us or self._min_rtts_us
-            stream |= {
-                "min_rtt": min(self._min_rtts_us),
-                "mean_rtt": sum(times) // len(times),
-                "max_rtt": max(times),
-            }
-        end = {
-            "streams": [{"sender": stream}],
-            "sum_sent": {"bytes": self._sent_bytes},
-            "sender_tcp_congestion": self._settings["congestion_control"],
-        }
-        return {"end": end, "samples": self._samples, "acked_bytes": self._acked_bytes}
+        return self._report.as_dict()
 
 
 class Client:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -21,9 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
-from bentpipe.emulation.hosts import hosts_of, start_of, traffic_class
-from bentpipe.emulation.kernel import TCP_IP_BYTES, congestion_control, mtu_bytes
-from bentpipe.errors import MachineError
+from bentpipe.emulation.kernel import TCP_IP_BYTES, congestion_control
 from bentpipe.lab.local import IPERF3_PORT, LocalLab
 from bentpipe.scenario.hosts import Side
 from bentpipe.units import NS_PER_S
@@ -40,8 +36,6 @@ _TIMEOUT_S: Final = 3.0
 _POLL_S: Final = 0.01
 _OTHER: Final[dict[Side, Side]] = {"world": "island", "island": "world"}
 
-# The kinds of flows whose programs are ours.
-_EXCHANGES: Final = frozenset({"request_response", "video"})
 
 Role = Literal["client", "server"]
 State = Literal["waiting", "running", "stopped", "over"]
@@ -241,75 +235,6 @@ class Flow:
             return
         for program in self._programs[which]:
             _kill(program, number)
-
-
-@dataclass(kw_only=True)
-class ExchangesFlow(Flow):
-    """Requests and responses, or a video: the programs are `bentpipe.emulation.exchanges`."""
-
-    seed: int
-
-    @property
-    def client(self) -> Side:
-        """The side that sends requests and receives the data."""
-        return self.receiver
-
-    def listen(self, lab: LocalLab) -> None:
-        """Start both programs: the start of an interpreter would delay the flow."""
-        super().listen(lab)
-        self._spawn(lab, "client", self.client, self._command("client", lab))
-        deadline = time.monotonic() + _TIMEOUT_S
-        while os.fstat(self._outputs["client"].fileno()).st_size == 0:
-            if time.monotonic() > deadline or self._has_ended("client"):
-                raise MachineError(f"{self.plan['name']}: the client does not start")
-            time.sleep(_POLL_S)
-
-    def start(self, lab: LocalLab) -> None:
-        """Tell the client to start."""
-        del lab
-        self._signal_program("client", signal.SIGUSR1)
-        self.state = "running"
-
-    def _command(self, role: Role, lab: LocalLab) -> list[str]:
-        tcp = self.workload["server"]
-        is_largest = tcp["mss_bytes"] == self.mtu_bytes - TCP_IP_BYTES
-        asked = {
-            "name": self.plan["name"],
-            "seed": self.seed,
-            "workload": self.workload,
-            "address": lab.address(self.hosts[self.sender]),
-            "traffic_class": self.traffic_class,
-            "port": self.port,
-            "mss_bytes": None if is_largest else tcp["mss_bytes"],
-            "congestion_control": congestion_control(tcp),
-            "interval_s": self.interval_ns / NS_PER_S,
-        }
-        return [sys.executable, "-m", "bentpipe.emulation.exchanges", role, json.dumps(asked)]
-
-
-def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
-    """Return the flows of a plan; their programs are not started.
-
-    Raises:
-        MachineError: iperf3 is not installed.
-    """
-    iperf3 = shutil.which("iperf3") or ""
-    kinds = {flow["workload"]["kind"] for flow in plan["flows"]}
-    if not iperf3 and kinds - _EXCHANGES:
-        raise MachineError("iperf3 is not installed; to fix it: apt install iperf3")
-    interval_ns = max(plan["sample_interval_ns"] or NS_PER_S, MIN_INTERVAL_NS)
-    mtu = mtu_bytes(plan)
-    flows: list[Flow] = []
-    for i, flow in enumerate(plan["flows"]):
-        common = {"index": i, "plan": flow, "iperf3": iperf3}
-        common |= {"interval_ns": interval_ns, "mtu_bytes": mtu}
-        common |= {"hosts": hosts_of(plan, flow, seed), "start_ns": start_of(flow, seed)}
-        common |= {"traffic_class": traffic_class(plan, flow)}
-        if flow["workload"]["kind"] in _EXCHANGES:
-            flows.append(ExchangesFlow(**common, seed=seed))
-        else:
-            flows.append(Flow(**common))
-    return flows
 
 
 def end_all(flows: list[Flow]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from bentpipe.emulation.hosts import classes
 from bentpipe.errors import MachineError, Problem, ScenarioError
 from bentpipe.plan.refusals import scenario_name
 from bentpipe.plan.tcp import tcp_plan
@@ -33,6 +34,8 @@ _OF_THE_HOST: Final = (
     "rack_tlp",
 )
 _OF_THE_FLOW: Final = ("mss_bytes", "congestion_control")
+# Chromium's ClientSocketPoolManager, for each server.
+BROWSER_CONNECTIONS: Final = 6
 _KERNEL_NAMES: Final = {"newreno": "reno"}
 # tcp(7): half of a buffer is overhead, so the advertised window is half of it (tcp_adv_win_scale 1,
 # and initially since Linux 6.6); socket(7) doubles the requested size. A receive buffer that counts
@@ -121,11 +124,12 @@ def _refused_flows(scenario: Scenario, plan: Mapping[str, Any]) -> Iterator[tupl
     tcps = [tcp for flow in plan["flows"] if (tcp := tcp_of(flow)) is not None]
     for entry in sorted(workloads):
         workload, path = workloads[entry]["workload"], f"traffic.{entry}"
-        if workload["kind"] == "web_page":
-            yield f"{path}.kind", 'read "web_page", which is not run in real time'
-        elif (tcp := tcp_of(workloads[entry])) is not None:
+        if (tcp := tcp_of(workloads[entry])) is not None:
             for field, text in _refused_tcp(tcp, tcps[0]):
                 yield f"{path}.tcp.{field}", text
+            if workload["kind"] == "web_page":
+                for field, text in _refused_page(workload, classes(plan)):
+                    yield f"{path}.{field}", text
         elif workload["kind"] == "voice":
             if workload["talk_spurts"] is not None:
                 text = "read true; iperf3 sends without pauses: leave it out"
@@ -137,6 +141,18 @@ def _refused_flows(scenario: Scenario, plan: Mapping[str, Any]) -> Iterator[tupl
             read = workload["payload_bytes"]
             text = f"read {read} B; iperf3 sends datagrams of at least {MIN_PAYLOAD_BYTES} B"
             yield f"{path}.payload", text
+
+
+def _refused_page(workload: Mapping[str, Any], class_count: int) -> Iterator[tuple[str, str]]:
+    """Yield what Chromium does not do as a scenario says, by field."""
+    connections = workload["connections"]
+    if workload["http"] == "1.1" and connections != BROWSER_CONNECTIONS:
+        text = f"is {connections}; Chromium opens {BROWSER_CONNECTIONS} connections to a server"
+        yield "connections", f"{text}: leave it out"
+    if workload["http"] == "2" and workload["tls"] is None:
+        yield "tls", 'read none; Chromium has HTTP/2 over TLS only: write "1.3"'
+    if class_count > 1:
+        yield "kind", 'read "web_page"; Chromium does not mark classes of packets for the queue'
 
 
 def _refused_tcp(tcp: dict[str, Any], first: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.emulation.iperf3 import Flow, end_all, programs
+from bentpipe.emulation.flows import WebPageFlow, programs
+from bentpipe.emulation.iperf3 import Flow, end_all
 from bentpipe.emulation.kernel import (
     Kernel,
     kernel_of,
@@ -93,6 +94,7 @@ def emulate_partly(
         late_warnings.append(missing)
     for warning in late_warnings:
         warn(warning)
+    browsers = (flow.browser for flow in flows if isinstance(flow, WebPageFlow))
     manifest = {
         "scenario": scenario.to_dict(),
         "entries": traffic_entries(scenario),
@@ -102,7 +104,8 @@ def emulate_partly(
         "engine": "emulate",
         "emulation": {
             "kernel": os.uname().release,
-            "iperf3": _iperf3_version(),
+            "iperf3": _version(shutil.which("iperf3")),
+            "browser": _version(next(browsers, None)),
             "settings": settings,
             "congestion_controls": {
                 flow.plan["name"]: flow.congestion_control() for flow in flows if flow.is_tcp
@@ -317,9 +320,9 @@ def _set_initial_window(lab: LocalLab, segments: int) -> None:
             raise MachineError(f"ip route change {' '.join(route)} failed; leave the window at 10")
 
 
-def _iperf3_version() -> str:
-    iperf3 = shutil.which("iperf3")
-    if iperf3 is None:
+def _version(program: str | None) -> str:
+    """Return the first line of what a program prints about its version."""
+    if program is None:
         return ""
-    done = subprocess.run([iperf3, "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     return done.stdout.partition("\n")[0].strip()

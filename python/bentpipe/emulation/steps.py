@@ -8,6 +8,7 @@ from typing import Any, Final
 # Several times the set-up time of a lab, and of the programs of a flow.
 _LAB_NS: Final = 1_500_000_000
 _FLOW_NS: Final = 250_000_000
+_BROWSER_NS: Final = 6_000_000_000
 _SERIES: Final = ("rate_bps", "delay_ns")
 
 
@@ -21,7 +22,10 @@ def lead_time_ns(plan: Mapping[str, Any]) -> int:
         series["kind"] == "constant" for series in _series(plan)
     ):
         return 0
-    return _LAB_NS + _FLOW_NS * len(plan["flows"])
+    return _LAB_NS + sum(
+        _BROWSER_NS if flow["workload"]["kind"] == "web_page" else _FLOW_NS
+        for flow in plan["flows"]
+    )
 
 
 def delayed_plan(plan: Mapping[str, Any], lead_ns: int) -> dict[str, Any]:

@@ -9,7 +9,9 @@ import numpy as np
 import polars as pl
 
 from bentpipe import _core
-from bentpipe.emulation.iperf3 import ExchangesFlow, Flow
+from bentpipe.emulation.exchange_rows import exchange_rows, page_rows, sampled_rows
+from bentpipe.emulation.flows import ExchangesFlow, WebPageFlow
+from bentpipe.emulation.iperf3 import Flow
 from bentpipe.emulation.record import Report, RunRecord, flow_start_ns
 from bentpipe.emulation.tcp_info import Watched, acked_bytes, moment_of, up_to
 from bentpipe.emulation.videos import exchanges_of, playback
@@ -76,14 +78,15 @@ def result_of(
             for place, each in enumerate(functions.values(), len(names))
             for name, value in each["statistics"].items()
         ],
-        "pages": [],
-        "exchanges": sorted(
-            (row for flow in flows for row in _exchanges(flow, record)),
-            key=lambda row: int(row["start_ns"]),
-        ),
+        "exchanges": _by_start(row for flow in flows for row in exchange_rows(flow, record)),
+        "pages": _by_start(row for flow in flows for row in page_rows(flow, record)),
     }
     tables = {name: _table(name, rows[name]) for name in TABLES if name in rows}
     return Result(manifest, tables, execution)
+
+
+def _by_start(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: int(row["start_ns"]))
 
 
 def _state(about: Mapping[str, Any], record: RunRecord) -> State:
@@ -180,13 +183,20 @@ def _tcp(flow: Flow, record: RunRecord, row: dict[str, Any]) -> dict[str, Any]:
         if delivered == flow.size_bytes and receiver is not None:
             found["finished_ns"] = found["last_delivery_ns"] = _end_ns(flow, receiver, record)
     elif isinstance(flow, ExchangesFlow):
-        rows = _exchanges(flow, record)
+        is_web = isinstance(flow, WebPageFlow)
+        rows = page_rows(flow, record) if is_web else exchange_rows(flow, record)
         found["acked_bytes"] = 0 if sender is None else min(sender["acked_bytes"], written)
         found["exchanges"] = sum(each["finished_ns"] is not None for each in rows)
-        if rows and found["exchanges"] == exchanges_of(flow.workload):
+        limit = flow.workload["pages"] if is_web else exchanges_of(flow.workload)
+        if rows and found["exchanges"] == limit:
             found["finished_ns"] = rows[-1]["finished_ns"]
         if rows and "media" in flow.workload:
             found |= playback(flow.workload["media"], rows, record.duration_ns)
+        if is_web:
+            # A browser does not count the bytes of its connections. The run may end before the last
+            # acknowledgement has crossed the link.
+            loaded = sum(each["response_bytes"] for each in rows if each["finished_ns"] is not None)
+            delivered = max(found["acked_bytes"], min(loaded, written))
     elif flow.state == "stopped" and 0 < written <= delivered:
         delivered = written
         found |= _end_of_duration(watched, written, row)
@@ -275,7 +285,7 @@ def flow_sample_rows(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
     if not flow.is_tcp or sender is None or start_ns is None:
         return []
     if "samples" in sender:
-        return _sampled_exchanges(flow, sender, receiver, record)
+        return sampled_rows(flow, sender, receiver, record)
     times_s, delivered = _progress(receiver)
     origin_ns = start_ns - record.started_ns
     rows = []
@@ -295,44 +305,6 @@ def flow_sample_rows(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _sampled_exchanges(
-    flow: Flow, sender: dict[str, Any], receiver: dict[str, Any] | None, record: RunRecord
-) -> list[dict[str, Any]]:
-    progress = [(record.monotonic_ns, 0), *([] if receiver is None else receiver["progress"])]
-    times_ns, delivered = np.array(progress, dtype=np.float64).T
-    return [
-        {
-            **{name: value for name, value in sample.items() if name != "at_ns"},
-            "time_ns": at_ns - record.monotonic_ns,
-            "flow": flow.index,
-            "delivered_bytes": int(np.interp(at_ns, times_ns, delivered)),
-        }
-        for sample in sender["samples"]
-        if 0 <= (at_ns := sample["at_ns"]) - record.monotonic_ns <= record.duration_ns
-    ]
-
-
-def _exchanges(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
-    """Return the exchanges of a flow as they were at the end of the run."""
-    report_json = flow.program_report("receiver") or {}
-
-    def in_run(at_ns: int | None) -> int | None:
-        since_ns = None if at_ns is None else at_ns - record.monotonic_ns
-        return since_ns if since_ns is None or since_ns <= record.duration_ns else None
-
-    moments = ("start_ns", "established_ns", "first_byte_ns", "finished_ns")
-    rows = [
-        {
-            **exchange,
-            **{name: in_run(exchange[name]) for name in moments},
-            "flow": flow.index,
-            "exchange": number,
-        }
-        for number, exchange in enumerate(report_json.get("exchanges", []))
-    ]
-    return [row for row in rows if row["start_ns"] is not None]
 
 
 def _progress(receiver: dict[str, Any] | None) -> tuple[list[float], list[int]]:

@@ -7,8 +7,11 @@ real-time clock is disturbed by other work of the same process.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +23,7 @@ from bentpipe.errors import MachineError, error_with_code
 _SESSION_NICE: Final = -15
 # A run that lasts longer than its traffic by this time is considered hung.
 _TIMEOUT_S: Final = 60.0
+_REMOVE_TIMEOUT_S: Final = 2.0
 
 
 @dataclass(eq=False, kw_only=True)
@@ -36,10 +40,13 @@ class Worker:
     capture: Path | None = None
     _started_s: float = field(init=False, default=0.0)
     _process: subprocess.Popen[str] | None = field(init=False, default=None)
+    # Of temporary files, which a process that is killed leaves behind.
+    _temporary: Path | None = field(init=False, default=None)
 
     def start(self) -> None:
         """Start the process."""
         self._started_s = time.monotonic()
+        self._temporary = Path(tempfile.mkdtemp(prefix="bentpipe-"))
         request = {
             "scenario": self.scenario,
             "seed": self.seed,
@@ -52,6 +59,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
+                env={**os.environ, "TMPDIR": str(self._temporary)},
                 text=True,
                 # Ctrl-C is for this process, which ends its children.
                 start_new_session=True,
@@ -84,6 +92,7 @@ class Worker:
             if self.age_s() > self.max_s + _TIMEOUT_S:
                 raise MachineError(f"{self._name} does not end; see bentpipe doctor")
             return False
+        self._remove_temporary()
         if code != 0:
             message = self._errors.read_text(errors="replace").strip()
             raise error_with_code(code, message or f"{self._name} failed with exit code {code}")
@@ -94,6 +103,16 @@ class Worker:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        self._remove_temporary()
+
+    def _remove_temporary(self) -> None:
+        """Remove the temporary files, also while the kernel still ends programs of the lab."""
+        until_s = time.monotonic() + _REMOVE_TIMEOUT_S
+        while self._temporary is not None and self._temporary.exists():
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            if time.monotonic() > until_s:
+                break
+        self._temporary = None
 
     @property
     def _name(self) -> str:

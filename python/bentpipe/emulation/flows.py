@@ -1,0 +1,144 @@
+"""The flows of a plan in real time, each with the programs of its workload."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bentpipe.emulation.devtools import START_TIMEOUT_S, installed_browser
+from bentpipe.emulation.hosts import hosts_of, start_of, traffic_class
+from bentpipe.emulation.iperf3 import MIN_INTERVAL_NS, Flow, Role
+from bentpipe.emulation.kernel import TCP_IP_BYTES, congestion_control, mtu_bytes
+from bentpipe.errors import MachineError
+from bentpipe.lab.local import LocalLab
+from bentpipe.scenario.hosts import Side
+from bentpipe.units import NS_PER_S
+
+# The workloads of `bentpipe.emulation.exchanges`.
+_EXCHANGES: Final = frozenset({"request_response", "video"})
+_TIMEOUT_S: Final = 3.0
+_POLL_S: Final = 0.01
+
+
+@dataclass(kw_only=True)
+class ExchangesFlow(Flow):
+    """Requests and responses, or a video: the programs are `bentpipe.emulation.exchanges`."""
+
+    seed: int
+
+    @property
+    def client(self) -> Side:
+        """The side that sends requests and receives the data."""
+        return self.receiver
+
+    def listen(self, lab: LocalLab) -> None:
+        """Start both programs: the start of an interpreter would delay the flow.
+
+        Raises:
+            MachineError: one does not start.
+        """
+        super().listen(lab)
+        self._spawn(lab, "client", self.client, self._command("client", lab))
+        deadline = time.monotonic() + self._start_timeout_s()
+        output = self._outputs["client"].fileno()
+        # Its first line is empty. The position in the file is the program's.
+        while (first := os.pread(output, 1, 0)) != b"\n":
+            if self._has_ended("client") or time.monotonic() > deadline:
+                why = self.error_message() if first else "the client does not start"
+                raise MachineError(f"{self.plan['name']}: {why}")
+            time.sleep(_POLL_S)
+
+    def start(self, lab: LocalLab) -> None:
+        """Tell the client to start."""
+        del lab
+        self._signal_program("client", signal.SIGUSR1)
+        self.state = "running"
+
+    def _start_timeout_s(self) -> float:
+        return _TIMEOUT_S
+
+    def _command(self, role: Role, lab: LocalLab) -> list[str]:
+        program = ["-m", "bentpipe.emulation.exchanges", role]
+        return [sys.executable, *program, json.dumps(self._settings(lab))]
+
+    def _settings(self, lab: LocalLab) -> dict[str, Any]:
+        """Return what both programs are told."""
+        tcp = self.workload["server"]
+        is_largest = tcp["mss_bytes"] == self.mtu_bytes - TCP_IP_BYTES
+        return {
+            "name": self.plan["name"],
+            "seed": self.seed,
+            "workload": self.workload,
+            "address": lab.address(self.hosts[self.sender]),
+            "traffic_class": self.traffic_class,
+            "port": self.port,
+            "mss_bytes": None if is_largest else tcp["mss_bytes"],
+            "congestion_control": congestion_control(tcp),
+            "interval_s": self.interval_ns / NS_PER_S,
+        }
+
+
+@dataclass(kw_only=True)
+class WebPageFlow(ExchangesFlow):
+    """Web pages: `bentpipe.emulation.page_server`, and Chromium driven by ``page_client``."""
+
+    browser: str
+
+    def _start_timeout_s(self) -> float:
+        return START_TIMEOUT_S
+
+    def _command(self, role: Role, lab: LocalLab) -> list[str]:
+        settings = {**self._settings(lab), "browser": self.browser}
+        return [sys.executable, "-m", f"bentpipe.emulation.page_{role}", json.dumps(settings)]
+
+
+def _require_browser(browser: str, plan: Mapping[str, Any]) -> None:
+    if not browser:
+        raise MachineError(
+            "web pages in real time are loaded by Chromium, which is not installed; to fix it: "
+            "apt install chromium"
+        )
+    with_tls = any(flow["workload"].get("tls") is not None for flow in plan["flows"])
+    for package in ("cryptography", "h2"):
+        if with_tls and importlib.util.find_spec(package) is None:
+            raise MachineError(
+                f"web pages by TLS: {package} is not installed; pip install 'bentpipe[web]'"
+            )
+
+
+def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
+    """Return the flows of a plan; their programs are not started.
+
+    Raises:
+        MachineError: a program is not installed.
+    """
+    iperf3, browser = shutil.which("iperf3") or "", installed_browser() or ""
+    kinds = {flow["workload"]["kind"] for flow in plan["flows"]}
+    if not iperf3 and kinds - _EXCHANGES - {"web_page"}:
+        raise MachineError("iperf3 is not installed; to fix it: apt install iperf3")
+    if "web_page" in kinds:
+        _require_browser(browser, plan)
+    interval_ns = max(plan["sample_interval_ns"] or NS_PER_S, MIN_INTERVAL_NS)
+    mtu = mtu_bytes(plan)
+    flows: list[Flow] = []
+    for i, flow in enumerate(plan["flows"]):
+        common = {"index": i, "plan": flow, "iperf3": iperf3}
+        common |= {"interval_ns": interval_ns, "mtu_bytes": mtu}
+        common |= {"hosts": hosts_of(plan, flow, seed), "start_ns": start_of(flow, seed)}
+        common |= {"traffic_class": traffic_class(plan, flow)}
+        kind = flow["workload"]["kind"]
+        if kind in _EXCHANGES:
+            flows.append(ExchangesFlow(**common, seed=seed))
+        elif kind == "web_page":
+            flows.append(WebPageFlow(**common, seed=seed, browser=browser))
+        else:
+            flows.append(Flow(**common))
+    return flows

@@ -1,0 +1,96 @@
+"""What the server of web pages sends: documents and objects of the sizes that the simulator draws.
+
+The document of page P is ``/P/`` and its object K ``/P/K``. The document refers to its objects at
+its end, so that a browser requests them when it has read the whole document, as the simulated one.
+An object is an image: a browser requests images as it finds them, and runs nothing.
+
+As in the simulator, the sizes of the objects belong to the connections of a page, in the order of
+the requests on each, and the connections have the order of their first requests.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bentpipe.emulation.draws import Stream, draw
+
+# Prevents requests for /favicon.ico; the comment is what makes the document as large as it is.
+_DOCUMENT: Final = b'<!doctype html><html><head><link rel="icon" href="data:,"></head><body><!--'
+_COMMENT_END: Final = b"-->"
+# The smallest GIF; a decoder ignores what follows the trailer (GIF89a, section 27).
+_IMAGE: Final = bytes.fromhex(
+    "47494638396101000100800000000000ffffff21f90401000000002c000000000100010000020144003b"
+)
+_SPACE: Final = b" "
+# A document that needs nothing from elsewhere.
+FIRST_DOCUMENT: Final = (
+    _DOCUMENT + _COMMENT_END + b'<img src="data:image/gif;base64,%s">' % b64encode(_IMAGE)
+)
+
+Draw = dict[str, Any]
+
+
+class Page:
+    """One page: its document, its number of objects, and the sizes of the objects."""
+
+    def __init__(self, document_bytes: int, objects: int, object_bytes: Draw, seed: int) -> None:
+        self.objects, self.connections = objects, 0
+        self._document_bytes, self._object_bytes = document_bytes, object_bytes
+        self._seed = seed
+
+    def new_connection(self) -> Stream:
+        """Return the random stream of the next connection of the page."""
+        number = self.connections
+        self.connections += 1
+        return Stream(self._seed, f"connection.{number}")
+
+    def document(self) -> Content:
+        """Return the document."""
+        images = b"".join(b"<img src=%d>" % number for number in range(self.objects))
+        return Content("text/html", self._document_bytes, _DOCUMENT, _COMMENT_END + images)
+
+    def next_object(self, connection: Stream) -> Content:
+        """Return the next object on a connection."""
+        size = max(1, draw(self._object_bytes, connection))
+        return Content("image/gif", size, _IMAGE, b"")
+
+
+class Pages:
+    """The pages of a flow, in their order."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._workload = settings["workload"]
+        name, seed = f"flow.{settings['name']}", settings["seed"]
+        self._objects = Stream(seed, f"{name}.objects")
+        self._documents = Stream(seed, f"{name}.documents")
+        self._seeds = Stream(seed, f"{name}.pages")
+        self._pages: list[Page] = []
+
+    def page(self, number: int) -> Page:
+        """Return the page with this number, from 0."""
+        while len(self._pages) <= number:
+            objects = draw(self._workload["objects"], self._objects)
+            document_bytes = max(1, draw(self._workload["document_bytes"], self._documents))
+            seed = self._seeds.next_u64()
+            self._pages.append(Page(document_bytes, objects, self._workload["object_bytes"], seed))
+        return self._pages[number]
+
+
+@dataclass(frozen=True)
+class Content:
+    """A response: its drawn size, and the parts of the body that are not padding."""
+
+    media_type: str
+    size_bytes: int
+    begin: bytes
+    end: bytes
+
+    def body(self, overhead_bytes: int) -> bytes:
+        """Return the body that makes the response as large as drawn, with so much overhead.
+
+        It is larger if the size is too small for the header and what the body must have.
+        """
+        length = max(0, self.size_bytes - overhead_bytes - len(self.end))
+        return self.begin.ljust(length, _SPACE) + self.end

@@ -1,0 +1,104 @@
+"""Sockets of the programs that send data in real time, and the report on their TCP."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+# struct tcp_info of linux/tcp.h up to tcpi_bytes_retrans, of Linux 4.19: 8 bytes, 24 words, 4 long
+# words, 6 words, 4 long words, 2 words, 2 long words.
+_TCP_INFO: Final = struct.Struct("=8B24I4Q6I4Q2I2Q")
+_UNKNOWN_SSTHRESH: Final = 0x7FFF_FFFF
+
+TcpInfo = dict[str, int]
+
+
+def tcp_info(connection: socket.socket) -> TcpInfo:
+    """Return the TCP_INFO of a connection, by the names of linux/tcp.h."""
+    raw = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    words = _TCP_INFO.unpack(raw.ljust(_TCP_INFO.size, b"\0"))[8:]
+    places = {
+        "snd_mss": 2,
+        "unacked": 4,
+        "sacked": 5,
+        "lost": 6,
+        "retrans": 7,
+        "rtt": 15,
+        "snd_ssthresh": 17,
+        "snd_cwnd": 18,
+        "total_retrans": 23,
+        "bytes_acked": 26,
+        "min_rtt": 31,
+        "bytes_sent": 40,
+        "bytes_retrans": 41,
+    }
+    return {name: words[place] for name, place in places.items()}
+
+
+def new_socket(settings: dict[str, Any]) -> socket.socket:
+    """Return a socket with the options of the flow."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, settings["traffic_class"])
+    if settings["mss_bytes"] is not None:
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, settings["mss_bytes"])
+    name = settings["congestion_control"].encode()
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+    return made
+
+
+class SenderReport:
+    """What the connections of a sender did: samples of TCP_INFO, and totals."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._congestion_control = settings["congestion_control"]
+        self._samples: list[dict[str, int | None]] = []
+        self._round_trips_us: list[int] = []
+        self._min_rtts_us: list[int] = []
+        self._acked_bytes = self._sent_bytes = self._retransmitted_segments = 0
+
+    def add(self, info: TcpInfo) -> None:
+        """Add the last TCP_INFO of a connection to the totals."""
+        self._acked_bytes += info["bytes_acked"]
+        self._sent_bytes += info["bytes_sent"] - info["bytes_retrans"]
+        self._retransmitted_segments += info["total_retrans"]
+        self._min_rtts_us.append(info["min_rtt"])
+
+    def sample(self, infos: Sequence[TcpInfo]) -> None:
+        """Record the open connections; as in a simulation, the windows are those of the last."""
+        if not infos:
+            return
+        last = infos[-1]
+        mss, ssthresh = last["snd_mss"], last["snd_ssthresh"]
+        out = last["unacked"] - last["sacked"] - last["lost"] + last["retrans"]
+        self._round_trips_us.append(last["rtt"])
+        self._samples.append(
+            {
+                "at_ns": time.monotonic_ns(),
+                "cwnd_bytes": last["snd_cwnd"] * mss,
+                "ssthresh_bytes": None if ssthresh >= _UNKNOWN_SSTHRESH else ssthresh * mss,
+                "srtt_ns": last["rtt"] * 1_000,
+                "in_flight_bytes": max(0, out) * mss,
+                "acked_bytes": self._acked_bytes + sum(info["bytes_acked"] for info in infos),
+            }
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report on the finished connections, in the format of iperf3."""
+        stream = {"retransmits": self._retransmitted_segments}
+        if self._min_rtts_us:
+            times = self._round_trips_us or self._min_rtts_us
+            stream |= {
+                "min_rtt": min(self._min_rtts_us),
+                "mean_rtt": sum(times) // len(times),
+                "max_rtt": max(times),
+            }
+        end = {
+            "streams": [{"sender": stream}],
+            "sum_sent": {"bytes": self._sent_bytes},
+            "sender_tcp_congestion": self._congestion_control,
+        }
+        return {"end": end, "samples": self._samples, "acked_bytes": self._acked_bytes}
