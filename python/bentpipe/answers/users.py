@@ -1,4 +1,4 @@
-"""``ask users``: how many users of web pages fit on a link, with a voice call beside them."""
+"""``ask users``: how many users of web pages fit on a link, with a call and a video beside them."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ _TOLERANCE: Final = 0.05
 _OBJECTS: Final = 70
 # Expected counts of users that are run.
 _COUNTS: Final = 6
-# Traffic whose quality is shown beside the pages. Its flows do not grow with the users.
-_BESIDE: Final[tuple[dict[str, Any], ...]] = (
-    {"name": "call", "kind": "voice", "direction": "both", "codec": "g711"},
-)
-
+# By default a page may take this long, or this many times as long as for a user alone.
+_PAGE_TIME_NS: Final = 10 * NS_PER_S
+_TIMES_ALONE: Final = 2
+# The media rate of the video: one of standard definition, and a small part of a slow link.
+_VIDEO_BPS: Final = 1_000_000
+_VIDEO_SHARE: Final = 0.1
 
 # What is assumed, with what instead, and the settings.
 _ASSUMPTIONS: Final = {
@@ -76,6 +77,7 @@ _MEASURES: Final = (
     _Measure("page_p95_ns", ("page", "s, 95 %"), lambda ns: f"{ns / NS_PER_S:.2f}"),
     _Measure("slow_share", ("slower than allowed", "% of pages"), lambda x: f"{100 * x:.1f}"),
     _Measure("mos_p5", ("MOS p5", "of a call"), lambda mos: f"{mos:.2f}"),
+    _Measure("stall_ratio_percent", ("video stalls", "% of its time"), lambda x: f"{x:.1f}"),
     _Measure("utilization", ("link used", "%"), lambda share: f"{100 * share:.0f}"),
 )
 
@@ -84,13 +86,15 @@ def users(
     link: str = "geo",
     *,
     settings: Sequence[str] = (),
-    page_time_ns: int = 10 * NS_PER_S,
+    page_time_ns: int | None = None,
     experiment: Experiment | None = None,
 ) -> Answer:
     """Answer how many users fit: the most for whom 95 % of pages load within ``page_time_ns``.
 
     Users load web pages of 70 objects by HTTP/2 with TLS 1.3 and a DNS lookup each, and think for
-    15 s on average before the next one (see `bentpipe.WebPage`). A voice call shares the link.
+    15 s on average before the next one (see `bentpipe.WebPage`). A voice call and a video share the
+    link. ``page_time_ns`` is by default 10 s, or twice what 95 % of the pages of a user alone take
+    if that is longer.
 
     Raises:
         ScenarioError: the link or a setting is wrong.
@@ -98,13 +102,14 @@ def users(
         RunsInterrupted: Ctrl-C.
     """
     experiment = experiment or Experiment(seeds=_SEEDS)
-    document = link_scenario(link, [page_reader(), *_BESIDE], f"{_RUN_S[0]} s")
-    base = loaded(document, settings)
+    base = loaded(link_scenario(link, [page_reader()], f"{_RUN_S[0]} s"), settings)
     rate_bps = peak_bps(base.plan["directions"][0]["rate_bps"])
     run_s = round(np.clip(_RUN_PACKETS * _PACKET_BITS / rate_bps, *_RUN_S))
-    document = link_scenario(link, [page_reader(), *_BESIDE], f"{run_s} s")
+    document = link_scenario(link, [page_reader(), *_beside(rate_bps)], f"{run_s} s")
     base = loaded(document, settings)
-    experiment.expect(base.plan, _COUNTS + len(_ASSUMPTIONS))
+    experiment.expect(base.plan, _COUNTS + len(_ASSUMPTIONS) + 1)
+    if page_time_ns is None:
+        page_time_ns = _default_page_time(experiment, document, settings)
     readers = users_of(base.plan)
     bound = readers.at(1.0, rate_bps, page_time_ns)
     if bound > MAX_USERS:
@@ -117,6 +122,25 @@ def users(
     effects = found.effects(max(fitting, 1))
     asked, stop_ns = Link(link, settings), base.plan["stop_ns"]
     return _answer(_Facts(asked, found, fitting, bound, rate_bps, readers, effects, stop_ns))
+
+
+def _beside(rate_bps: float) -> list[dict[str, Any]]:
+    """Return traffic whose quality is shown beside the pages; it does not grow with the users."""
+    video_bps = round(min(_VIDEO_BPS, _VIDEO_SHARE * rate_bps))
+    return [
+        {"name": "call", "kind": "voice", "direction": "both", "codec": "g711"},
+        {"name": "video", "kind": "video", "direction": "forward", "rate": f"{video_bps} bit/s"},
+    ]
+
+
+def _default_page_time(experiment: Experiment, document: Document, settings: Sequence[str]) -> int:
+    """Return a time that only other users can make too short, in whole seconds."""
+    alone = ["traffic.reader.count=1", "traffic.reader.think=100ms"]
+    found = _Found(experiment, document, [*settings, *alone], _PAGE_TIME_NS)
+    time_ns = found.alone_ns()
+    if not math.isfinite(time_ns):
+        return _PAGE_TIME_NS
+    return max(_PAGE_TIME_NS, math.ceil(_TIMES_ALONE * time_ns / NS_PER_S) * NS_PER_S)
 
 
 class _Found:
@@ -138,6 +162,11 @@ class _Found:
     def largest(self, *, guess: int, limit: int) -> int:
         """Return the most users of whose pages 95 % load in time."""
         return largest(self._passes, guess=guess, limit=limit, tolerance=_TOLERANCE)
+
+    def alone_ns(self) -> float:
+        """Return the time within which 95 % of the pages of one user load."""
+        case = loaded(self._document, self._settings)
+        return float(np.mean(self._experiment.run({1: case}, self._figures)[1]["page_p95_ns"]))
 
     def effects(self, count: int) -> list[Effect]:
         """Return what each assumption does to the time of a page, with this count."""
@@ -171,11 +200,13 @@ class _Found:
         median_ns, high_ns = np.quantile(pages_ns, (0.5, 0.95)) if pages_ns.size else (np.inf,) * 2
         slow = float(np.mean(pages_ns > self.page_time_ns)) if pages_ns.size else 1.0
         calls = result.flows["mos"].drop_nulls().to_numpy()
+        stalls = result.flows["stall_ratio_percent"].drop_nulls().to_numpy()
         return {
             "page_p50_ns": float(median_ns),
             "page_p95_ns": float(high_ns),
             "slow_share": slow,
             "mos_p5": float(np.quantile(calls, 0.05)) if calls.size else math.nan,
+            "stall_ratio_percent": float(stalls.mean()) if stalls.size else math.nan,
             "utilization": float(result.directions["utilization"][0]),
         }
 
@@ -240,7 +271,11 @@ def _answer(facts: _Facts) -> Answer:
             ],
         },
         tables=[_table(found, counts)],
-        charts=[_page_chart(found, counts, fitting), _call_chart(found, counts, fitting)],
+        charts=[
+            _page_chart(found, counts, fitting),
+            _beside_chart(found, counts, fitting, ("call", "mos_p5", "MOS, 5th percentile")),
+            _beside_chart(found, counts, fitting, ("video", "stall_ratio_percent", "Stalls [%]")),
+        ],
         parameters={"link": link.name, "set": list(link.settings)},
     )
 
@@ -261,8 +296,9 @@ def _lines(facts: _Facts) -> list[str]:
             f"{who} a page takes {time_text(found.of(shown, 'page_p50_ns'))} (median), "
             f"{time_text(found.of(shown, 'page_p95_ns'))} (95 %); "
             f"{100 * found.of(shown, 'slow_share').mean:.1f} % take longer than {limit}",
-            f"A voice call beside {'them' if fitting else 'it'} has a MOS of "
-            f"{found.of(shown, 'mos_p5').mean:.1f} (5th percentile)",
+            f"Beside {'them' if fitting else 'it'} a voice call has a MOS of "
+            f"{found.of(shown, 'mos_p5').mean:.1f} (5th percentile); a video stalls for "
+            f"{found.of(shown, 'stall_ratio_percent').mean:.1f} % of its time",
             f"The link is used {100 * found.of(shown, 'utilization').mean:.0f} % on average",
         ]
     return [
@@ -294,12 +330,15 @@ def _page_chart(found: _Found, counts: Sequence[int], fitting: int) -> Chart:
     )
 
 
-def _call_chart(found: _Found, counts: Sequence[int], fitting: int) -> Chart:
+def _beside_chart(
+    found: _Found, counts: Sequence[int], fitting: int, shown: tuple[str, str, str]
+) -> Chart:
+    name, figure, label = shown
     return Chart(
-        title="Voice quality over users",
+        title=f"Quality of a {name} over users",
         x_label="Users",
-        y_label="MOS, 5th percentile",
+        y_label=label,
         x=counts,
-        series={"call": [found.of(count, "mos_p5") for count in counts]},
+        series={name: [found.of(count, figure) for count in counts]},
         marks=[(fitting, f"{fitting} users")],
     )

@@ -203,14 +203,18 @@ def users(
     link: _LinkOption = "geo",
     settings: _Set = None,
     page_time: Annotated[
-        str, typer.Option(metavar="TIME", help="What 95 % of pages may take.")
-    ] = "10s",
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="What 95 % of pages may take. [default: 10s, or twice as long as for one user]",
+        ),
+    ] = None,
     seeds: _Seeds = None,
     report: _Report = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer how many users fit, in all and per Mbit/s, if 95 % of pages load in time."""
-    page_time_ns = _duration(page_time, "--page-time")
+    page_time_ns = None if page_time is None else _duration(page_time, "--page-time")
     _answer(
         lambda experiment: answers.users(
             link, settings=settings or (), page_time_ns=page_time_ns, experiment=experiment
