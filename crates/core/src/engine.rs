@@ -55,7 +55,7 @@ pub trait Engine {
 /// The environment of an engine during a call: the time, the outbox and the trace.
 pub struct Cx<'a> {
     now: Instant,
-    /// A port of the engine that is being called.
+    /// The engine that is being called, and its port that [`Cx::forward`] takes for port 0.
     engine_port: EnginePort,
     /// Held by value and not by reference, since each packet passes through it.
     outbox: Outbox,
@@ -235,7 +235,18 @@ impl<'a> Cx<'a> {
 
     /// Sends a packet that this engine received, out of `port`, now.
     pub fn forward(&mut self, port: Port, packet: Box<Packet>) {
-        self.outbox.push(self.engine_port.with(port), packet);
+        self.outbox.push(self.engine_port.or(port), packet);
+    }
+
+    /// Calls `body` with a context in which port 0 is `port`: an engine inside another one sends by
+    /// a port of that one.
+    pub fn through<R>(&mut self, port: Port, body: impl FnOnce(&mut Self) -> R) -> R {
+        let engine_port = self.engine_port;
+        debug_assert_eq!(engine_port, engine_port.without_port(), "contexts are not nested");
+        self.engine_port = engine_port.with(port);
+        let result = body(self);
+        self.engine_port = engine_port;
+        result
     }
 
     /// Frees a packet and keeps its allocation for reuse. Dropping the box returns the memory

@@ -2,11 +2,16 @@
 //! sequence numbers. Each half closes with its own FIN. TIME-WAIT needs no timer here, because it
 //! only acknowledges retransmitted FINs.
 //!
-//! Not modelled: simultaneous open, reset, urgent data, checksums (the channel decides which
+//! Not modelled: simultaneous open, urgent data, checksums (the channel decides which
 //! packets are corrupted), and options other than those of [`Segment`].
 
+mod application;
 mod emitting;
 mod receiving;
+mod reset;
+
+pub use application::Readiness;
+pub use reset::{reset_for, time_wait_ack};
 
 use super::config::Config;
 use super::receiver::Receiver;
@@ -57,6 +62,10 @@ enum Handshake {
     SynReceived,
     /// ESTABLISHED and later.
     Established,
+    /// CLOSED by this end; the peer's segments are answered with a reset.
+    Aborted,
+    /// CLOSED by a reset from the peer.
+    Reset,
 }
 
 /// See the module's description. The cost of a packet is the number of cache lines (64 bytes) that
@@ -141,12 +150,18 @@ impl Endpoint {
     /// `packets_before` packets at this end. Each connection has its own block of 2^24 packet
     /// serials, after those of the earlier ones and a reserve for their late packets.
     #[must_use]
-    pub fn of_connection(mut self, connection: u16, packets_before: u64) -> Self {
+    pub fn of_connection(self, connection: u16, packets_before: u64) -> Self {
         let block =
             u64::from(connection) + ((packets_before + LATE_PACKETS) >> CONNECTION_SERIAL_BITS);
         let serial = block << CONNECTION_SERIAL_BITS;
+        self.with_serials(connection, serial)
+    }
+
+    /// Sets the number of the connection in its flow, and the first serial of its packets.
+    #[must_use]
+    pub fn with_serials(mut self, connection: u16, first_serial: u64) -> Self {
         self.connection = connection;
-        self.first_id = PacketId::new(self.next_id.flow(), self.origin, serial);
+        self.first_id = PacketId::new(self.next_id.flow(), self.origin, first_serial);
         self.next_id = self.first_id;
         self
     }
@@ -180,37 +195,6 @@ impl Endpoint {
         return !self.slow_path_only;
         #[cfg(not(test))]
         true
-    }
-
-    /// Opens the connection by sending a SYN.
-    pub fn open(&mut self, cx: &mut Cx<'_>) {
-        self.handshake = self.handshake.max(Handshake::SynSent);
-        self.flush(cx);
-    }
-
-    /// Writes `bytes` of application data. Data written before the connection is established is
-    /// queued.
-    pub fn write(&mut self, cx: &mut Cx<'_>, bytes: u64) {
-        self.sender.write(cx.now(), bytes);
-        self.flush(cx);
-    }
-
-    /// Closes the sending side: a FIN follows the written data.
-    pub fn close(&mut self, cx: &mut Cx<'_>) {
-        self.sender.close();
-        self.flush(cx);
-    }
-
-    /// Stops sending: unsent data is discarded, and a FIN follows the data sent so far.
-    pub fn stop(&mut self, cx: &mut Cx<'_>) {
-        self.sender.stop();
-        self.flush(cx);
-    }
-
-    /// Sets whether the application reads data as soon as it is in order (the default).
-    pub fn set_auto_read(&mut self, cx: &mut Cx<'_>, enabled: bool) {
-        self.receiver.set_auto_read(enabled);
-        self.flush(cx);
     }
 
     /// The sender.
@@ -259,7 +243,7 @@ impl Endpoint {
     }
 
     /// Sends everything that may be sent now.
-    fn flush(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn flush(&mut self, cx: &mut Cx<'_>) {
         if self.syn_received() {
             self.respond(cx);
         } else if self.handshake == Handshake::SynSent {

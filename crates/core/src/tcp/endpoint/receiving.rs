@@ -125,6 +125,10 @@ impl Endpoint {
 
     #[inline(never)]
     fn on_segment(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
+        if segment.flags.rst() || self.handshake > Handshake::Established {
+            self.on_reset_or_closed(cx, segment);
+            return;
+        }
         if segment.flags.syn() && !self.syn_received() {
             self.on_syn(segment);
         }
