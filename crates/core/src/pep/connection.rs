@@ -8,9 +8,9 @@ use crate::rng::Rng;
 use crate::tcp::Endpoint;
 use crate::time::{Duration, Instant};
 
-/// The longest handshake: until Linux gives up a SYN that it retransmitted six times, after 1, 2, 4,
-/// 8, 16, 32 and 64 s (`tcp_syn_retries`).
-const HANDSHAKE_MAX: Duration = Duration::from_secs(127);
+/// How long a host may be silent during the handshake: until Linux gives up a SYN that it retransmitted
+/// six times, after 1, 2, 4, 8, 16, 32 and 64 s (`tcp_syn_retries`).
+pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(127);
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,10 @@ pub(super) enum End {
     Refused,
     /// A host reset it.
     Reset,
-    /// The handshake was not completed.
+    /// The handshake was not completed, and the host that began it is silent.
     Expired,
+    /// It is not split, because there were too many; it may not have ended.
+    Unsplit,
 }
 
 /// One leg.
@@ -84,7 +86,7 @@ pub(super) struct Connection {
     far: Leg,
     /// The SYN that is answered when the far leg is open.
     syn: Option<Box<Packet>>,
-    /// When the handshake of both legs must be complete.
+    /// When the handshake ends, unless both legs are open or the near host sends another packet.
     handshake_until: Option<Instant>,
     buffer_bytes: u64,
     max_held: u64,
@@ -158,11 +160,15 @@ impl Connection {
     pub(super) fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) -> Option<End> {
         if port == self.far.port {
             self.far.call(cx, |endpoint, cx| endpoint.on_packet(cx, packet));
-        } else if self.syn.is_none() {
-            self.near.call(cx, |endpoint, cx| endpoint.on_packet(cx, packet));
-        } else {
+            return self.progress(cx);
+        }
+        if let Some(until) = &mut self.handshake_until {
+            *until = cx.now() + HANDSHAKE_MAX;
+        }
+        if self.syn.is_some() {
             return self.before_accept(cx, packet);
         }
+        self.near.call(cx, |endpoint, cx| endpoint.on_packet(cx, packet));
         self.progress(cx)
     }
 

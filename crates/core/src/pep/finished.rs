@@ -1,17 +1,17 @@
-//! Connections that have ended, as long as segments of them may arrive.
+//! Connections that have ended, or are not split, as long as segments of their beginning or end may arrive.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Key;
-use super::connection::End;
+use super::connection::{End, HANDSHAKE_MAX};
 use crate::packet::{Address, FlowId, Origin, Packet, PacketId, Payload};
 use crate::tcp::{reset_for, time_wait_ack};
 use crate::time::{Duration, Instant};
 
-/// Linux, `TCP_TIMEWAIT_LEN`.
-const TIME_WAIT: Duration = Duration::from_secs(60);
+/// While a host may retransmit its SYN, and longer than a host stays in TIME-WAIT (60 s in Linux).
+const MEMORY: Duration = HANDSHAKE_MAX;
 
-/// The connections that ended in the last minute.
+/// See the module's description.
 #[derive(Debug, Default)]
 pub(super) struct Finished {
     ends: BTreeMap<Key, (Instant, End)>,
@@ -22,8 +22,8 @@ pub(super) struct Finished {
 impl Finished {
     pub(super) fn insert(&mut self, now: Instant, key: Key, end: End) {
         self.expire(now);
-        self.ends.insert(key, (now + TIME_WAIT, end));
-        self.expiries.push_back((now + TIME_WAIT, key));
+        self.ends.insert(key, (now + MEMORY, end));
+        self.expiries.push_back((now + MEMORY, key));
     }
 
     /// Forgets a connection, whose number is used again.
@@ -61,6 +61,7 @@ pub(super) fn answer(
     let answer = match end {
         End::Closed => time_wait_ack(segment)?,
         End::Refused | End::Reset | End::Expired => reset_for(segment)?,
+        End::Unsplit => return None,
     };
     let sender = packet.id.origin();
     Some(Packet {

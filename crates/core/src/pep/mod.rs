@@ -170,8 +170,11 @@ impl Pep {
     /// Splits the connection that a SYN requests, or passes the SYN on.
     #[cold]
     fn on_syn(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>, key: Key) {
-        if self.index.len() >= self.config.connections_max {
-            self.counters.unsplit += 1;
+        let is_known_unsplit = self.finished.end_of(cx.now(), key) == Some(End::Unsplit);
+        if is_known_unsplit || self.index.len() >= self.config.connections_max {
+            self.counters.unsplit += u64::from(!is_known_unsplit);
+            // A retransmitted SYN must not be split.
+            self.finished.insert(cx.now(), key, End::Unsplit);
             self.pass(cx, port, packet);
             return;
         }
@@ -226,7 +229,7 @@ impl Pep {
         counters.max_buffered_bytes =
             counters.max_buffered_bytes.max(connection.max_buffered_bytes());
         match end {
-            End::Closed => {}
+            End::Closed | End::Unsplit => {}
             End::Refused => counters.refused += 1,
             End::Reset => counters.reset += 1,
             End::Expired => counters.expired += 1,
@@ -243,7 +246,8 @@ impl Pep {
     /// A segment of no open connection: of one that has ended, or of one that is not split.
     #[cold]
     fn on_unknown(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>, key: Key) {
-        let Some(end) = self.finished.end_of(cx.now(), key) else {
+        let end = self.finished.end_of(cx.now(), key).filter(|end| *end != End::Unsplit);
+        let Some(end) = end else {
             self.pass(cx, port, packet);
             return;
         };

@@ -2,7 +2,8 @@
 //! other host sees, and when.
 
 use bentpipe_core::engine::Engine;
-use bentpipe_core::packet::{Packet, Payload, Port};
+use bentpipe_core::packet::segment::{Flags, Segment};
+use bentpipe_core::packet::{FlowId, Origin, Packet, PacketId, Payload, Port};
 use bentpipe_core::pep::{Pep, PepConfig};
 use bentpipe_core::tcp::Config;
 use bentpipe_core::time::Instant;
@@ -48,7 +49,7 @@ fn two_peps_make_three_legs() {
     assert_eq!(established(network.client()), Some(MS(580)));
     assert_eq!(network.server().read_bytes, 100_000);
     for number in 0..2 {
-        let legs = network.pep(number).legs(bentpipe_core::packet::FlowId(0), MS(5_000));
+        let legs = network.pep(number).legs(FlowId(0), MS(5_000));
         let legs = legs.expect("split");
         assert_eq!((legs.lan.delivered_bytes, legs.link.sent_bytes), (100_000, 100_000));
     }
@@ -83,16 +84,17 @@ fn a_closed_port_resets_an_accepted_connection() {
     assert_eq!(network.pep(0).open_connections(), 0);
 }
 
-/// Given a dead server, expect that the client hears nothing, and that the PEP gives up after 127 s.
+/// Given a dead server, expect that the client hears nothing, and that the PEP gives up 127 s after the
+/// client's last SYN: it retransmits the first one after 1, 2, 4, ... 32 and 60 s, the last one at 123 s.
 #[test]
 fn silence_passes_through() {
     let mut network = Network::split([20, 100], pep());
     network.server().is_silent = true;
     network.script(&[(0, Call::Open), (126_000, Call::Abort)], &[]);
-    network.run(127_009);
+    network.run(250_009);
     assert_eq!(network.client().endpoint().ledger().received.packets, 0);
     assert_eq!(network.pep(0).open_connections(), 1);
-    network.run(128_000);
+    network.run(250_010);
     assert_eq!(network.client().endpoint().ledger().received.packets, 0);
     assert_eq!(
         (network.pep(0).open_connections(), network.statistic("expired_connections")),
@@ -191,7 +193,7 @@ fn connections_beyond_the_limit_pass_unsplit() {
         network.host(second).endpoint().sender().rtt().min().map(|rtt| rtt.as_nanos()),
         Some(120_000_000)
     );
-    assert!(network.pep(0).legs(bentpipe_core::packet::FlowId(1), MS(3_000)).is_none());
+    assert!(network.pep(0).legs(FlowId(1), MS(3_000)).is_none());
 }
 
 /// Expect datagrams, frames and segments of connections that it did not see begin to pass unchanged.
@@ -215,4 +217,27 @@ fn other_packets_pass_unchanged() {
             assert_eq!(sent, [(to, packet.clone())]);
         }
     }
+}
+
+/// Given a connection that passes unsplit and whose SYN is lost beyond the PEP, expect that the
+/// retransmitted SYN passes, too, although there is room by then.
+#[test]
+fn an_unsplit_connection_stays_unsplit() {
+    let mut graph = bentpipe_core::graph::Graph::default();
+    let node = graph.add(Pep::new(PepConfig { connections_max: 1, ..pep() }));
+    let segment = |flow, flags| {
+        let segment = Segment { flags, ..Segment::default() };
+        let (flow, payload) = (FlowId(flow), Payload::Tcp(segment));
+        let id = PacketId::new(flow, Origin::Sender, 0);
+        Packet { id, flow, bytes: 40, payload, ..Packet::default() }
+    };
+    let mut inject = |at_ms, packet: Packet| {
+        graph.inject(MS(at_ms), (node, Pep::LAN), packet, None);
+        graph.drain_egress().map(|(_, _, _, packet)| packet).collect::<Vec<_>>()
+    };
+    inject(0, segment(1, Flags::SYN));
+    assert_eq!(inject(1, segment(2, Flags::SYN)), [segment(2, Flags::SYN)]);
+    inject(2, segment(1, Flags::RST));
+    assert_eq!(inject(1_001, segment(2, Flags::SYN)), [segment(2, Flags::SYN)]);
+    assert_ne!(inject(1_002, segment(3, Flags::SYN)), [segment(3, Flags::SYN)]);
 }
