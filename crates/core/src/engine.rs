@@ -55,7 +55,7 @@ pub trait Engine {
 /// The environment of an engine during a call: the time, the outbox and the trace.
 pub struct Cx<'a> {
     now: Instant,
-    /// The engine that is being called, and its port that [`Cx::forward`] takes for port 0.
+    /// A port of the engine that is being called.
     engine_port: EnginePort,
     /// Held by value and not by reference, since each packet passes through it.
     outbox: Outbox,
@@ -129,6 +129,13 @@ impl Outbox {
         } else {
             self.rest.push_back((from, packet));
         }
+    }
+
+    /// Sets the port of all packets but the first `before`.
+    fn set_port(&mut self, before: u64, port: EnginePort) {
+        let Self { first, second, rest, .. } = self;
+        let sent = first.iter_mut().chain(second).chain(rest);
+        sent.skip(before as usize).for_each(|sent| sent.0 = port);
     }
 
     /// Moves a packet to the heap, into a freed allocation if there is one.
@@ -235,17 +242,17 @@ impl<'a> Cx<'a> {
 
     /// Sends a packet that this engine received, out of `port`, now.
     pub fn forward(&mut self, port: Port, packet: Box<Packet>) {
-        self.outbox.push(self.engine_port.or(port), packet);
+        self.outbox.push(self.engine_port.with(port), packet);
     }
 
-    /// Calls `body` with a context in which port 0 is `port`: an engine inside another one sends by
+    /// Calls `body`, and sends all packets that it sends by `port`: an engine inside another one sends by
     /// a port of that one.
     pub fn through<R>(&mut self, port: Port, body: impl FnOnce(&mut Self) -> R) -> R {
-        let engine_port = self.engine_port;
-        debug_assert_eq!(engine_port, engine_port.without_port(), "contexts are not nested");
-        self.engine_port = engine_port.with(port);
+        let before = self.pending();
         let result = body(self);
-        self.engine_port = engine_port;
+        if self.pending() > before {
+            self.outbox.set_port(before, self.engine_port.with(port));
+        }
         result
     }
 

@@ -351,7 +351,7 @@ impl<E: Engine> Graph<E> {
         cx: &mut Cx<'_>,
     ) -> Option<Box<Packet>> {
         let Some(slot) = self.slots.get_mut(to.node().0 as usize) else { return Some(packet) };
-        cx.switch_engine(to.without_port());
+        cx.switch_engine(to);
         if self.calls.count() {
             self.calls.check(cx.now(), Step::Deliver { pending: cx.pending() });
         }

@@ -28,19 +28,6 @@ impl EnginePort {
         Self(self.0 & !(PORTS_MAX as u32 - 1) | u32::from(port.0))
     }
 
-    /// Port 0 of the same engine.
-    #[inline]
-    pub(crate) fn without_port(self) -> Self {
-        Self(self.0 & !(PORTS_MAX as u32 - 1))
-    }
-
-    /// The given port of the same engine. One of both ports is port 0.
-    #[inline]
-    pub(crate) fn or(self, port: Port) -> Self {
-        assert!(usize::from(port.0) < PORTS_MAX, "ports are numbered below {PORTS_MAX}");
-        Self(self.0 | u32::from(port.0))
-    }
-
     #[inline]
     pub(crate) fn node(self) -> NodeId {
         NodeId(self.0 >> PORT_BITS)

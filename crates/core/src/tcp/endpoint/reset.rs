@@ -97,12 +97,11 @@ impl Endpoint {
 
     /// Sends a reset at SND.NXT (Linux, `tcp_send_active_reset`).
     fn emit_reset(&mut self, cx: &mut Cx<'_>) {
-        let (next, window) = self.receiver.acknowledge();
+        let next = self.receiver.next();
         let reset = Segment {
             connection: self.connection,
             seq: SeqNumber::from_position(self.sender.max(), self.initial),
             ack: Some(SeqNumber::from_position(next, self.peer_initial)),
-            window,
             flags: Flags::RST,
             ..Segment::default()
         };
