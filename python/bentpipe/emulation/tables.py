@@ -68,6 +68,8 @@ def result_of(
         ],
         # What limits the kernel's senders is not known.
         "capacity": [],
+        # No PEP splits connections in real time.
+        "legs": [],
         "processors": [
             {"processor": each["gateway"], **each["processor"]}
             for each in functions.values()

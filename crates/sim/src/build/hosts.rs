@@ -290,13 +290,18 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// The address of the other end of a flow. The two ends have consecutive addresses; one engine can
-/// have several.
-fn peer(flow: FlowId, own: Origin) -> Address {
-    match own {
-        Origin::Sender => Address(2 * flow.0 + 1),
-        Origin::Receiver => Address(2 * flow.0),
+/// The address of an end of a flow. The two ends have consecutive addresses; one engine can have
+/// several.
+pub(crate) fn address(flow: FlowId, end: Origin) -> Address {
+    match end {
+        Origin::Sender => Address(2 * flow.0),
+        Origin::Receiver => Address(2 * flow.0 + 1),
     }
+}
+
+/// The address of the other end of a flow.
+fn peer(flow: FlowId, own: Origin) -> Address {
+    address(flow, own.opposite())
 }
 
 fn source(
