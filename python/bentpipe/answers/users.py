@@ -102,7 +102,9 @@ def users(
         RunsInterrupted: Ctrl-C.
     """
     experiment = experiment or Experiment(seeds=_SEEDS)
-    base = loaded(link_scenario(link, [page_reader()], f"{_RUN_S[0]} s"), settings)
+    # The rate of the link, with settings, gives that of the video.
+    traffic = [page_reader(), *_beside(math.inf)]
+    base = loaded(link_scenario(link, traffic, f"{_RUN_S[0]} s"), settings)
     rate_bps = peak_bps(base.plan["directions"][0]["rate_bps"])
     run_s = round(np.clip(_RUN_PACKETS * _PACKET_BITS / rate_bps, *_RUN_S))
     document = link_scenario(link, [page_reader(), *_beside(rate_bps)], f"{run_s} s")
