@@ -267,7 +267,7 @@ def test_one_page_on_paper_is_the_page_of_one_user() -> None:
 
 
 def test_pages_may_take_twice_as_long_as_for_a_user_alone() -> None:
-    """Given pages of six round trips of 0.9 s, expect a limit of 11 s: twice 5.4 s and some sending.
+    """Given pages of six round trips of 0.9 s, expect a limit of 11 s: twice 5.4 s and more.
 
     They are those of the DNS, TCP, TLS 1.3, and windows of 10, 20 and 36 segments for 95 kB. On a
     short link the limit is 10 s.
