@@ -16,7 +16,6 @@ pub mod engine;
 pub mod graph;
 pub mod link;
 pub mod packet;
-pub mod pep;
 pub mod play_out;
 pub mod profile;
 mod ring;

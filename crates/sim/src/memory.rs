@@ -9,11 +9,10 @@ use bentpipe_core::delays::{DelayHistogram, Jitter};
 use bentpipe_core::drop_counts::FlowDrops;
 use bentpipe_core::link::{Access, Direction as DirectionEngine, FlowUse, Processor, TerminalPath};
 use bentpipe_core::packet::{FlowId, Packet};
-use bentpipe_core::pep::Pep as PepEngine;
 
 use crate::plan::{
-    Amount, Direction, Draw, Flow, Function, Gateway, HUB, Heading, Limit, Media, Pep, Plan, Queue,
-    Series, Tcp, WebPage, Workload,
+    Amount, Direction, Draw, Flow, Gateway, Heading, Limit, Media, Plan, Queue, Series, WebPage,
+    Workload,
 };
 use crate::record::{
     EVENT_BYTES, EXCHANGE_BYTES, PAGE_BYTES, direction_sample_bytes, flow_sample_bytes,
@@ -135,31 +134,16 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
             }
         };
         let drops = size_of::<FlowDrops>();
-        let split = peps(plan, flow).count() as u64 * split_bytes(flow);
-        FLOW_BYTES + (ends + drops + size_of::<FlowUse>()) as u64 + 2 * ALLOCATION_BYTES + split
+        FLOW_BYTES + (ends + drops + size_of::<FlowUse>()) as u64 + 2 * ALLOCATION_BYTES
     });
     let hosts = plan.hosts.len() * size_of::<Access>()
         + plan.branches().count() * size_of::<TerminalPath>();
     directions.sum::<u64>() + flows.sum::<u64>() + hosts as u64
 }
 
-/// The PEPs on the path of a flow.
-fn peps<'a>(plan: &'a Plan, flow: &Flow) -> impl Iterator<Item = &'a Pep> {
-    let gateways = [HUB as usize, 1 + flow.terminal as usize];
-    let functions = gateways.into_iter().flat_map(|gateway| &plan.gateways[gateway].functions);
-    functions.filter_map(|function| match function {
-        Function::Pep(pep) => Some(&**pep),
-        Function::Aggregator(_) | Function::Processor(_) => None,
-    })
-}
-
-/// The memory of a connection at a PEP; a flow of datagrams has none.
-fn split_bytes(flow: &Flow) -> u64 {
-    if is_tcp(flow) { PepEngine::CONNECTION_BYTES as u64 + ALLOCATION_BYTES } else { 0 }
-}
-
-fn is_tcp(flow: &Flow) -> bool {
-    match flow.workload {
+fn samples_bytes(plan: &Plan) -> u64 {
+    let Some(interval_ns) = plan.sample_interval_ns else { return 0 };
+    let tcp = |flow: &&Flow| match flow.workload {
         Workload::Bulk { .. }
         | Workload::RequestResponse { .. }
         | Workload::Video { .. }
@@ -167,19 +151,8 @@ fn is_tcp(flow: &Flow) -> bool {
         Workload::ConstantRate { .. } | Workload::Voice { .. } | Workload::Conference { .. } => {
             false
         }
-    }
-}
-
-/// The largest window of a transfer on the link: that of its hosts, or of the leg of a PEP.
-fn window_bytes(plan: &Plan, flow: &Flow, sender: &Tcp, receiver: &Tcp) -> u64 {
-    let legs = peps(plan, flow).map(|pep| &pep.link_tcp);
-    let window = |tcp: &Tcp| tcp.send_buffer_bytes.min(receiver.receive_buffer_bytes);
-    legs.map(window).max().unwrap_or_else(|| window(sender))
-}
-
-fn samples_bytes(plan: &Plan) -> u64 {
-    let Some(interval_ns) = plan.sample_interval_ns else { return 0 };
-    let flows = plan.flows.iter().filter(|flow| is_tcp(flow)).count() as u64;
+    };
+    let flows = plan.flows.iter().filter(tcp).count() as u64;
     let directions = plan.directions.len() as u64;
     let row = flows * flow_sample_bytes() + directions * direction_sample_bytes();
     (plan.stop_ns / interval_ns.max(1) + 1).saturating_mul(row)
@@ -229,7 +202,7 @@ impl Traffic {
         match &flow.workload {
             Workload::Bulk { amount, sender, receiver } => {
                 let mss = u64::from(sender.mss_bytes.min(receiver.mss_bytes));
-                let window = window_bytes(plan, flow, sender, receiver);
+                let window = sender.send_buffer_bytes.min(receiver.receive_buffer_bytes);
                 let bytes = match *amount {
                     Amount::Bytes(bytes) => bytes,
                     Amount::DurationNs(_) => u64::MAX,

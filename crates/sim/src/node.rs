@@ -6,12 +6,9 @@ use bentpipe_core::aggregation::{Aggregator, AggregatorConfig};
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::link::{Access, Direction, Processor, ProcessorConfig, TerminalPath};
 use bentpipe_core::packet::{Class, FlowId, Origin, Packet, Port};
-use bentpipe_core::pep::{LegConfig, Pep, PepConfig};
-use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
 
-use crate::build::address;
-use crate::plan::{self, Function, HUB, Tcp};
+use crate::plan::{Function, HUB};
 use crate::workload::{
     BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Participant, Reflector, Server,
     WebClient, WebServer,
@@ -47,8 +44,6 @@ engines! {
     Direction,
     /// The aggregator of a gateway.
     Aggregator,
-    /// The PEP of a gateway.
-    Pep,
     /// The processor of a gateway.
     Processor,
     /// The path between a shared direction and one of its terminals.
@@ -82,10 +77,6 @@ engines! {
 pub(crate) struct GatewayContext<'a> {
     /// The function's gateway: an index into the plan's gateways.
     pub(crate) gateway: u32,
-    /// The gateway's name, for random streams.
-    pub(crate) name: &'a str,
-    /// The seed of the run.
-    pub(crate) seed: u64,
     /// The terminal gateway that packets from and to each address pass.
     pub(crate) terminals: &'a [u32],
     /// The flow of tunnel packets between the hub and the first terminal; those of the other
@@ -111,27 +102,6 @@ impl GatewayContext<'_> {
     }
 }
 
-/// Serial numbers of packets that no host and no other PEP on the path uses: the upper half, of which
-/// that of the hub is the first.
-fn first_serial(gateway: u32) -> u64 {
-    (1 << 39) + if gateway == HUB { 0 } else { 1 << 38 }
-}
-
-fn pep(plan: &plan::Pep, at: &GatewayContext<'_>) -> Pep {
-    let leg =
-        |tcp: &Tcp| LegConfig { tcp: tcp.config(), unsent_low_water: plan.notsent_lowat_bytes };
-    Pep::new(PepConfig {
-        lan: leg(&plan.lan_tcp),
-        link: leg(&plan.link_tcp),
-        buffer_bytes: plan.buffer_bytes,
-        connections_max: usize::try_from(plan.connections).unwrap_or(usize::MAX),
-        early_accept: plan.early_accept,
-        address,
-        first_serial: first_serial(at.gateway),
-        rng: Rng::stream(at.seed, &format!("{}.pep", at.name)),
-    })
-}
-
 impl Node {
     /// The engine of a gateway function of a valid plan.
     pub(crate) fn function(plan: &Function, at: &GatewayContext<'_>) -> Self {
@@ -150,7 +120,6 @@ impl Node {
                 .expect("a plan has flows")
                 .into()
             }
-            Function::Pep(plan) => pep(plan, at).into(),
             Function::Processor(plan) => Processor::new(ProcessorConfig {
                 packets_per_second: plan.packets_per_second,
                 per_byte: Duration::from_nanos(plan.per_byte_ns),

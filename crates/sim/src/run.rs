@@ -18,7 +18,7 @@ use crate::plan::Plan;
 use crate::record::{
     DirectionFacts, DirectionSamples, EXCHANGE_BYTES, EventLog, FlowSamples, PAGE_BYTES, Table,
     capacity_table, count_use, direction_sample_bytes, directions_table, exchanges_table,
-    flow_sample_bytes, flows_table, legs_table, pages_table, processors_table, statistics_table,
+    flow_sample_bytes, flows_table, pages_table, processors_table, statistics_table,
 };
 
 /// Virtual time of a slice. Between two slices a run can be stopped.
@@ -358,7 +358,6 @@ impl Simulation {
             flows_table(&self.graph, &self.layout.flows, end),
             exchanges_table(&self.graph, &self.layout.flows),
             pages_table(&self.graph, &self.layout.flows),
-            legs_table(&self.graph, &self.layout, end),
             capacity,
             directions_table(directions),
             processors_table(processors),

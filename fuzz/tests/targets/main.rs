@@ -11,7 +11,6 @@ mod frames;
 mod headers;
 mod packets;
 mod pcapng;
-mod pep;
 mod plans;
 
 use std::fs;
@@ -37,7 +36,6 @@ fn every_target_has_a_corpus() {
         "packets__any_offload",
         "packets__any_packets_in_a_lab",
         "pcapng__any_capture",
-        "pep__any_events",
         "plans__any_text",
     ];
     assert_eq!(found, targets);

@@ -68,8 +68,6 @@ def result_of(
         ],
         # What limits the kernel's senders is not known.
         "capacity": [],
-        # No PEP splits connections in real time.
-        "legs": [],
         "processors": [
             {"processor": each["gateway"], **each["processor"]}
             for each in functions.values()

@@ -132,8 +132,7 @@ def _gateway_path(parts: Sequence[str], scenario: Scenario) -> Iterator[str]:
     match parts[1:]:
         case ["functions", number, *rest]:
             yield getattr(scenario.gateways, name).in_order()[int(number)][0]
-            for part in rest:
-                yield part if part in Tcp.model_fields else scenario_name(part)
+            yield from (scenario_name(part) for part in rest)
 
 
 def _direction_path(parts: Sequence[str]) -> Iterator[str]:

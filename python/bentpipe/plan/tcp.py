@@ -12,7 +12,6 @@ from bentpipe.scenario.traffic import (
     MAX_MSS_BYTES,
     Bulk,
     Fetch,
-    ProfileName,
     RequestResponse,
     Tcp,
     Video,
@@ -29,21 +28,13 @@ def tcp_plan(flow: Bulk | RequestResponse | Fetch | Video | WebPage, path: Field
     Raises:
         PlanningError: the MSS is larger than a packet.
     """
-    return host_plan(flow.profile, flow.tcp, (*path, "tcp"))
-
-
-def host_plan(profile: ProfileName, written: Tcp, path: FieldPath) -> TcpPlan:
-    """Return the plan of a TCP host with ``written`` settings, whose field is ``path``.
-
-    Raises:
-        PlanningError: the MSS is larger than a packet.
-    """
-    tcp = written.over(PROFILES[profile])
+    profile = PROFILES[flow.profile]
+    tcp = flow.tcp.over(profile)
     mss_bytes = value_of(tcp.mss)
     if mss_bytes > MAX_MSS_BYTES:
         message = f'read "{tcp.mss}"; must be at most {MAX_MSS_BYTES} B (one IP packet)'
-        raise PlanningError((*path, "mss"), message)
-    receive_bytes, initial_bytes = _receive_buffers(written, tcp)
+        raise PlanningError((*path, "tcp", "mss"), message)
+    receive_bytes, initial_bytes = _receive_buffers(flow.tcp, tcp)
     return {
         "mss_bytes": mss_bytes,
         "initial_window_segments": _given(tcp.initial_window),
@@ -68,7 +59,7 @@ def host_plan(profile: ProfileName, written: Tcp, path: FieldPath) -> TcpPlan:
         "limited_transmit": _given(tcp.limited_transmit),
         "rack_tlp": _given(tcp.rack_tlp),
         "prr": _given(tcp.prr),
-        "hystart": _hystart(written, tcp),
+        "hystart": _hystart(flow, tcp),
         "ecn": _given(tcp.ecn),
         "stack": _given(tcp.stack),
     }
@@ -80,9 +71,9 @@ def _given(value: V | None) -> V:
     return value
 
 
-def _hystart(written: Tcp, tcp: Tcp) -> bool:
+def _hystart(flow: Bulk | RequestResponse | Fetch | Video | WebPage, tcp: Tcp) -> bool:
     """Return whether HyStart is on: as written, or as in Linux with CUBIC only."""
-    if written.hystart is None and tcp.stack == "linux":
+    if flow.tcp.hystart is None and tcp.stack == "linux":
         return tcp.congestion_control == "cubic"
     return bool(tcp.hystart)
 

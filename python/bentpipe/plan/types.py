@@ -123,19 +123,7 @@ class ProcessorPlan(TypedDict):
     buffer_packets: int
 
 
-class PepPlan(TypedDict):
-    """A PEP: the TCP of its legs, and the relay between them."""
-
-    kind: Literal["pep"]
-    lan_tcp: TcpPlan
-    link_tcp: TcpPlan
-    notsent_lowat_bytes: int | None
-    buffer_bytes: int
-    connections: int
-    early_accept: bool
-
-
-FunctionPlan: TypeAlias = AggregatorPlan | PepPlan | ProcessorPlan
+FunctionPlan: TypeAlias = AggregatorPlan | ProcessorPlan
 
 
 class GatewayPlan(TypedDict):

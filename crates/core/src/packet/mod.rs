@@ -72,17 +72,6 @@ pub enum Origin {
     Receiver,
 }
 
-impl Origin {
-    /// The other end of the flow.
-    #[must_use]
-    pub fn opposite(self) -> Self {
-        match self {
-            Self::Sender => Self::Receiver,
-            Self::Receiver => Self::Sender,
-        }
-    }
-}
-
 impl PacketId {
     const SERIAL_BITS: u32 = 40;
     const SERIALS: u64 = (1 << Self::SERIAL_BITS) - 1;

@@ -1,7 +1,6 @@
 //! The sender of a connection: what may be sent, what must be retransmitted, and when the next
 //! timer expires. It uses positions only; the endpoint converts them to segments.
 
-mod buffer;
 mod idle;
 mod limits;
 mod paced;
@@ -99,8 +98,6 @@ pub struct Sender {
     /// echoes report the same congestion.
     cwr_until: Position,
     limit_times: LimitTimes,
-    /// TCP_NOTSENT_LOWAT: the most unsent data at which the send buffer has room.
-    unsent_low_water: u64,
 }
 
 impl Sender {
@@ -137,7 +134,6 @@ impl Sender {
             paced,
             limited_by: LimitedBy::Application,
             limit_times: LimitTimes::default(),
-            unsent_low_water: u64::MAX,
             consecutive_timeouts: 0,
             last_sent: CoarseInstant::default(),
             cwr_until: 0,
@@ -167,6 +163,35 @@ impl Sender {
     /// Sets the random stream of the congestion control.
     pub(super) fn set_rng(&mut self, rng: Rng) {
         self.control.set_rng(rng);
+    }
+
+    /// Writes `bytes` of application data.
+    pub fn write(&mut self, now: Instant, bytes: u64) {
+        debug_assert!(!self.closed, "nothing is written after closing");
+        if self.una == self.max && self.una > 0 {
+            if self.paced {
+                self.check_app_limited();
+            } else {
+                self.restart_after_idle(now);
+            }
+        }
+        self.last_activity = now;
+        self.written = self.written.saturating_add(bytes);
+        self.end = self.written;
+    }
+
+    /// Closes the stream: a FIN follows the written data.
+    pub fn close(&mut self) {
+        self.closed = true;
+        self.end = self.written + 1;
+    }
+
+    /// Stops sending: unsent data is discarded, and a FIN follows.
+    pub fn stop(&mut self) {
+        if !self.closed {
+            self.written = self.written.min(self.max.max(1));
+            self.close();
+        }
     }
 
     /// SND.UNA.

@@ -156,7 +156,7 @@ impl Chain {
     /// between gateways belong to the flows from `first_tunnel` on.
     ///
     /// # Errors
-    /// If there is no plan, if a gateway has a PEP, if there are hosts or several terminals between two hops, or too many
+    /// If there is no plan, if there are hosts or several terminals between two hops, or too many
     /// hosts or classes.
     pub fn new(
         plans: &[Plan],
@@ -449,15 +449,6 @@ fn check(plans: &[Plan]) -> Result<(), PlanError> {
         let (is_first, is_last) = (hop == 0, hop + 1 == plans.len());
         if plan.terminals() != 1 && !is_last {
             return Err(problem("terminals", "must be 1 where another link follows"));
-        }
-        for (number, gateway) in (0..).zip(&plan.gateways) {
-            if gateway.functions.iter().any(|function| matches!(function, Function::Pep(_))) {
-                let end = if number == HUB { "hub" } else { "terminal" };
-                let text = "is only simulated; labs do not split TCP connections yet. Without it: \
-                            --set gateways.END.functions=[]";
-                let text = text.replace("END", end);
-                return Err(problem(&format!("gateways.{end}.pep"), &text));
-            }
         }
         let is_between = |gateway: u32| if gateway == HUB { !is_first } else { !is_last };
         if plan.hosts.iter().any(|host| is_between(host.gateway)) {

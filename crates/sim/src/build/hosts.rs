@@ -290,18 +290,13 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// The address of an end of a flow. The two ends have consecutive addresses; one engine can have
-/// several.
-pub(crate) fn address(flow: FlowId, end: Origin) -> Address {
-    match end {
-        Origin::Sender => Address(2 * flow.0),
-        Origin::Receiver => Address(2 * flow.0 + 1),
-    }
-}
-
-/// The address of the other end of a flow.
+/// The address of the other end of a flow. The two ends have consecutive addresses; one engine can
+/// have several.
 fn peer(flow: FlowId, own: Origin) -> Address {
-    address(flow, own.opposite())
+    match own {
+        Origin::Sender => Address(2 * flow.0 + 1),
+        Origin::Receiver => Address(2 * flow.0),
+    }
 }
 
 fn source(

@@ -25,7 +25,6 @@ use crate::plan::{self, HUB, Plan};
 pub(crate) use chain::hop_prefix;
 pub use chain::{Chain, Host, InterfaceId, Network, NextHop, Side};
 use hosts::Hosts;
-pub(crate) use hosts::address;
 pub use link::new_queue;
 
 /// The engines of a built plan.
@@ -124,8 +123,7 @@ fn add_network(
     let directions = link::directions(plan, link, seed).map(|direction| add(direction.into()));
     let directions = directions.collect();
     let functions = (0..).zip(&plan.gateways).map(|(gateway, of_plan)| {
-        let name = &of_plan.name;
-        let place = GatewayContext { gateway, name, seed, terminals, first_tunnel };
+        let place = GatewayContext { gateway, terminals, first_tunnel };
         of_plan.functions.iter().map(|function| add(Node::function(function, &place))).collect()
     });
     let functions = functions.collect();

@@ -15,7 +15,7 @@ use super::link::meaning_of;
 use super::{Cell, ColumnSchema, Table, TableSchema};
 use crate::build::Ends;
 use crate::node::Node;
-use crate::workload::{BulkReceiver, BulkSender, ConstantRate, DatagramSink, Playback, Totals};
+use crate::workload::{ConstantRate, DatagramSink, Playback, Totals};
 
 type Column = ColumnSchema;
 
@@ -59,7 +59,7 @@ struct Row {
 const PERCENTILES: [u64; 3] = [50, 95, 99];
 
 #[expect(clippy::cast_precision_loss, reason = "a mean")]
-pub(super) fn mean_ns(sum: Duration, count: u64) -> Option<f64> {
+fn mean_ns(sum: Duration, count: u64) -> Option<f64> {
     (count > 0).then(|| sum.as_nanos() as f64 / count as f64)
 }
 
@@ -77,7 +77,7 @@ impl TcpFlow {
             (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => Some(Self {
                 sender: Totals::of(sender.endpoint(), now),
                 receiver: Totals::of(receiver.endpoint(), now),
-                finished: bulk_finished(sender, receiver),
+                finished: sender.finished(),
             }),
             (Node::Server(server), Node::Client(client)) => Some(Self {
                 sender: server.totals(now),
@@ -104,15 +104,6 @@ impl TcpFlow {
         times[LimitedBy::Application as usize] = idle;
         times
     }
-}
-
-/// When a transfer was finished: all of it was acknowledged and delivered. A PEP acknowledges data before
-/// they are delivered.
-fn bulk_finished(sender: &BulkSender, receiver: &BulkReceiver) -> Option<Instant> {
-    let last_ack = sender.finished()?;
-    let receiver = receiver.endpoint();
-    let is_delivered = receiver.receiver().delivered() == sender.endpoint().sender().sent_bytes();
-    is_delivered.then(|| last_ack.max(receiver.stats().last_delivery.unwrap_or(last_ack)))
 }
 
 /// The row of a TCP flow.

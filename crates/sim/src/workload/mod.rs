@@ -10,9 +10,9 @@ mod request_response;
 mod talk_spurts;
 mod web_page;
 
-pub use bentpipe_core::tcp::Totals;
 pub use bulk::{BulkReceiver, BulkSender, Until};
 pub use conference::{Member, Participant, Reflector};
+pub use connections::Totals;
 pub use constant_rate::{ConstantRate, DatagramSink};
 pub use draw::Draws;
 pub use player::{Moment, Playback, Player, SegmentSizes, replay};

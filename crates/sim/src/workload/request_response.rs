@@ -12,10 +12,10 @@ use bentpipe_core::packet::seq::SeqNumber;
 use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, Port};
 use bentpipe_core::rng::Rng;
 use bentpipe_core::tcp::config::CongestionName;
-use bentpipe_core::tcp::{Config, Endpoint, Sender, Totals};
+use bentpipe_core::tcp::{Config, Endpoint, Sender};
 use bentpipe_core::time::{Duration, Instant};
 
-use super::connections::Connections;
+use super::connections::{Connections, Totals};
 use super::{Draws, Playback, Player, SegmentSizes};
 
 /// The TCP host of one end.

@@ -12,7 +12,6 @@ mod memory;
 #[path = "../network/mod.rs"]
 mod network;
 mod pages;
-mod peps;
 mod red;
 mod requests;
 mod sharing;

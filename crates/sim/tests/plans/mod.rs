@@ -103,32 +103,17 @@ fn framing() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn pep() -> impl Strategy<Value = Value> {
-    let numbers = (0..100_000u64, 1..4u64, prop::option::of(1..50_000u64));
-    (tcp(), tcp(), numbers, any::<bool>()).prop_map(
-        |(lan, link, (buffer, connections, low), early)| {
-            json!({
-                "kind": "pep", "lan_tcp": lan, "link_tcp": link, "notsent_lowat_bytes": low,
-                "buffer_bytes": buffer, "connections": connections, "early_accept": early,
-            })
-        },
-    )
-}
-
-/// No function, a PEP, or a processor that is fast enough to pass a SYN within a day; or both.
+/// No function, or a processor that is fast enough to pass a SYN within a day.
 fn gateway() -> impl Strategy<Value = Value> {
     let processor = (100..20_000u64, 0..1_000u64, 1..60u64);
-    let processor = prop::option::weighted(0.3, processor);
-    let pep = prop::option::weighted(0.2, pep());
-    (processor, pep, any::<bool>()).prop_map(|(processor, pep, pep_first)| {
+    prop::option::weighted(0.3, processor).prop_map(|processor| {
         let processor = processor.map(|(rate, byte, buffer)| {
             json!({
                 "kind": "processor", "packets_per_second": rate, "per_byte_ns": byte,
                 "buffer_packets": buffer,
             })
         });
-        let functions = if pep_first { [pep, processor] } else { [processor, pep] };
-        Value::Array(functions.into_iter().flatten().collect())
+        Value::Array(processor.into_iter().collect())
     })
 }
 
@@ -355,13 +340,10 @@ fn aggregators() -> impl Strategy<Value = Vec<Value>> {
         .prop_map(Option::unwrap_or_default)
 }
 
-/// The functions of a gateway, with its aggregator, if any, as the last one, or as the first one but for
-/// a PEP, which must be before it.
+/// The functions of a gateway, with its aggregator, if any, as the first or the last one.
 fn with_aggregator(mut functions: Value, number: usize, all: &[Value], is_last: bool) -> Value {
     if let (Some(aggregator), Some(functions)) = (all.get(number), functions.as_array_mut()) {
-        let pep = functions.iter().position(|function| function["kind"] == "pep");
-        let first = pep.map_or(0, |pep| pep + 1);
-        let place = if is_last { functions.len() } else { first };
+        let place = if is_last { functions.len() } else { 0 };
         functions.insert(place, aggregator.clone());
     }
     functions

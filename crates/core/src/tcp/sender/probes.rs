@@ -10,8 +10,6 @@ use crate::time::{Duration, Instant};
 /// the timeout before there is an RTT sample.
 const WC_DEL_ACK_T: Duration = Duration::from_millis(200);
 const PTO_WITHOUT_SAMPLE: Duration = Duration::from_secs(1);
-/// The minimum of two RTTs: two jiffies of Linux (`TCP_TIMEOUT_MIN`).
-const TIMEOUT_MIN: Duration = Duration::from_millis(2);
 
 impl Sender {
     /// Sends a tail loss probe (RFC 8985, section 7.3): new data if the peer's window allows it,
@@ -50,8 +48,7 @@ impl Sender {
     pub(super) fn tlp_expiry(&self, now: Instant) -> Instant {
         let timeout = self.rtt.srtt().map_or(PTO_WITHOUT_SAMPLE, |srtt| {
             let is_single = self.max - self.una <= self.segment;
-            srtt.saturating_mul(2).max(TIMEOUT_MIN)
-                + if is_single { WC_DEL_ACK_T } else { Duration::ZERO }
+            srtt.saturating_mul(2) + if is_single { WC_DEL_ACK_T } else { Duration::ZERO }
         });
         now + timeout
     }
