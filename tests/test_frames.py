@@ -91,11 +91,11 @@ def test_results_are_frames_of_pandas(every_result: Result, sweep: Sweep) -> Non
     flows = every_result.to_pandas()
     assert isinstance(flows, pandas.DataFrame)
     assert list(flows.columns) == every_result.flows.columns
-    assert flows["name"].tolist() == ["bulk-1", "bulk-2", "web"]
+    assert flows["name"].tolist() == ["bulk-1", "bulk-2", "web", "reader"]
     assert flows["goodput_bps"].tolist() == every_result.goodput_bps.tolist()
     assert str(flows["delivered_bytes"].dtype) == "uint64"
     medians = flows["exchange_time_median_ns"]
-    assert medians.isna().tolist() == [True, True, False]
+    assert medians.isna().tolist() == [True, True, False, True]
     events = every_result.to_pandas("events")
     assert events["place"].tolist() == every_result.events["place"].to_list()
     assert len(sweep.to_pandas()) == 4

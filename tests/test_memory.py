@@ -48,7 +48,7 @@ CASES = {
     "unlimited queue": (OVERLOAD, "limit the queue"),
     "ten days of delay": (FAR, "limit the queue"),
     "packet events": (EVENTS, "set packet_events: false"),
-    "exchanges": (REQUESTS, "have fewer exchanges"),
+    "exchanges": (REQUESTS, "have fewer of them"),
 }
 
 

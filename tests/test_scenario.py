@@ -166,6 +166,7 @@ def test_the_documented_examples_exist() -> None:
         "video",
         "voice",
         "web-and-bulk",
+        "web-pages-one-user",
         "web-pages",
     ]
 
