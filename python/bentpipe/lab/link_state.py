@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from bentpipe.lab.changes import LinkChange
@@ -13,7 +13,7 @@ OutageEnds = Mapping[tuple[int, str], int]
 
 
 def link_state(
-    plans: Sequence[Mapping[str, Any]], outage_ends: OutageEnds, names: Iterable[str], at_ns: int
+    plans: Sequence[Mapping[str, Any]], outage_ends: OutageEnds, names: Collection[str], at_ns: int
 ) -> dict[str, dict[str, Any]]:
     """Return rate, delay and whether there is an outage, of each direction by name.
 
@@ -32,7 +32,8 @@ def link_state(
                     "outage": rate_bps == 0 or at_ns < end_ns,
                 }
             )
-    return dict(zip(names, found, strict=True))
+    # A lab that has just started has not reported its directions yet.
+    return dict(zip(names, found, strict=True)) if names else {}
 
 
 def with_outages(
