@@ -1,4 +1,4 @@
-//! Three hosts in a row, of which the one in the middle is a router, in network namespaces; for tests and
+//! Three hosts in series, of which the middle one is a router, in network namespaces; for tests and
 //! benchmarks of the daemon.
 
 use std::fs::File;

@@ -99,8 +99,8 @@ fn segments_have_the_size_of_their_media() {
 fn by_steps(media: &Media, arrivals: &[u64], end_ns: u64) -> Playback {
     let mut seen = Playback::default();
     let (mut arrived, mut buffered, mut is_playing) = (0, 0, false);
-    for now in 0..=end_ns {
-        for _ in arrivals.iter().filter(|&&at| at == now) {
+    for at_ns in 0..=end_ns {
+        for _ in arrivals.iter().filter(|&&arrival| arrival == at_ns) {
             let next = (arrived + media.segment_ns).min(media.duration_ns);
             buffered += next - arrived;
             arrived = next;
@@ -108,9 +108,9 @@ fn by_steps(media: &Media, arrivals: &[u64], end_ns: u64) -> Playback {
         let is_last = arrived == media.duration_ns;
         if !is_playing && buffered > 0 && (buffered >= media.start_up_ns || is_last) {
             is_playing = true;
-            seen.start_up.get_or_insert(Duration::from_nanos(now));
+            seen.start_up.get_or_insert(Duration::from_nanos(at_ns));
         }
-        if now == end_ns {
+        if at_ns == end_ns {
             break;
         }
         if is_playing && buffered > 0 {
