@@ -131,6 +131,13 @@ impl Outbox {
         }
     }
 
+    /// Sets the port of all packets but the first `before`.
+    fn set_port(&mut self, before: u64, port: EnginePort) {
+        let Self { first, second, rest, .. } = self;
+        let sent = first.iter_mut().chain(second).chain(rest);
+        sent.skip(before as usize).for_each(|sent| sent.0 = port);
+    }
+
     /// Moves a packet to the heap, into a freed allocation if there is one.
     pub(crate) fn boxed(&mut self, packet: Packet) -> Box<Packet> {
         match self.free.pop() {
@@ -236,6 +243,17 @@ impl<'a> Cx<'a> {
     /// Sends a packet that this engine received, out of `port`, now.
     pub fn forward(&mut self, port: Port, packet: Box<Packet>) {
         self.outbox.push(self.engine_port.with(port), packet);
+    }
+
+    /// Calls `body`, and sends all packets that it sends by `port`: an engine inside another one sends by
+    /// a port of that one.
+    pub fn through<R>(&mut self, port: Port, body: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.pending();
+        let result = body(self);
+        if self.pending() > before {
+            self.outbox.set_port(before, self.engine_port.with(port));
+        }
+        result
     }
 
     /// Frees a packet and keeps its allocation for reuse. Dropping the box returns the memory

@@ -16,6 +16,7 @@ pub mod engine;
 pub mod graph;
 pub mod link;
 pub mod packet;
+pub mod pep;
 pub mod play_out;
 pub mod profile;
 mod ring;

@@ -26,6 +26,12 @@ impl<E: Engine> Recorder<E> {
         Self { engine, script: Script::new() }
     }
 
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
     /// The recorded input, in order.
     #[must_use]
     pub fn script(&self) -> &Script {

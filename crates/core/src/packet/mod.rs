@@ -72,11 +72,25 @@ pub enum Origin {
     Receiver,
 }
 
+impl Origin {
+    /// The other end of the flow.
+    #[must_use]
+    pub fn opposite(self) -> Self {
+        match self {
+            Self::Sender => Self::Receiver,
+            Self::Receiver => Self::Sender,
+        }
+    }
+}
+
 impl PacketId {
     const SERIAL_BITS: u32 = 40;
     const SERIALS: u64 = (1 << Self::SERIAL_BITS) - 1;
     /// The number of flows; more would make identities ambiguous.
     pub const FLOWS_MAX: u32 = 1 << (63 - Self::SERIAL_BITS);
+    /// Hosts use the serials before this one. The others are for engines on the path that create
+    /// packets in the name of a host.
+    pub const HOST_SERIALS: u64 = 1 << (Self::SERIAL_BITS - 1);
 
     /// The identity of packet number `serial` of one end of a flow. Serials wrap after 2^40.
     #[must_use]

@@ -57,11 +57,13 @@ impl Flags {
     pub const FIN: Self = Self(1);
     /// The first segment of the stream.
     pub const SYN: Self = Self(1 << 1);
+    /// The connection is aborted or refused.
+    pub const RST: Self = Self(1 << 2);
     /// ECN-Echo (RFC 3168): a CE mark arrived; on a SYN, the host is ECN-capable.
     pub const ECE: Self = Self(1 << 6);
     /// Congestion window reduced (RFC 3168): the sender reacted to ECN-Echo.
     pub const CWR: Self = Self(1 << 7);
-    const KNOWN: u8 = Self::FIN.0 | Self::SYN.0 | Self::ECE.0 | Self::CWR.0;
+    const KNOWN: u8 = Self::FIN.0 | Self::SYN.0 | Self::RST.0 | Self::ECE.0 | Self::CWR.0;
 
     /// The supported flags among those of a header.
     #[must_use]
@@ -85,6 +87,12 @@ impl Flags {
     #[must_use]
     pub fn fin(self) -> bool {
         self.contains(Self::FIN)
+    }
+
+    /// Whether RST is set.
+    #[must_use]
+    pub fn rst(self) -> bool {
+        self.contains(Self::RST)
     }
 
     /// Whether all of `flags` are set.
@@ -122,8 +130,13 @@ impl BitOrAssign for Flags {
 
 impl fmt::Debug for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names =
-            [(Self::SYN, "SYN"), (Self::FIN, "FIN"), (Self::ECE, "ECE"), (Self::CWR, "CWR")];
+        let names = [
+            (Self::SYN, "SYN"),
+            (Self::FIN, "FIN"),
+            (Self::RST, "RST"),
+            (Self::ECE, "ECE"),
+            (Self::CWR, "CWR"),
+        ];
         let set = names.into_iter().filter(|(flag, _)| self.contains(*flag));
         f.debug_set().entries(set.map(|(_, name)| name)).finish()
     }

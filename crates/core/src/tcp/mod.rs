@@ -30,12 +30,14 @@ mod sender;
 mod sliding;
 #[cfg(test)]
 mod tests;
+mod totals;
 mod undo;
 
 pub use config::Config;
-pub use endpoint::{Endpoint, EndpointStats};
+pub use endpoint::{Endpoint, EndpointStats, Readiness, reset_for, time_wait_ack};
 pub use exchange::{Ack, Outgoing, SenderCounters};
 pub use reassembly::Reassembly;
 pub use receiver::Receiver;
 pub use rtt::RttEstimator;
 pub use sender::Sender;
+pub use totals::Totals;

@@ -77,7 +77,7 @@ pub struct Receiver {
     segment_bytes: u64,
     delayed_segments: u32,
     linux: bool,
-    /// RCV.NXT when the application stopped reading.
+    /// The end of what the application has read, unless it reads at once.
     read: Position,
     scales: bool,
     /// Whether D-SACKs are sent (RFC 2883).
@@ -230,6 +230,40 @@ impl Receiver {
         }
     }
 
+    /// Data in order that the application has not read.
+    #[must_use]
+    pub fn readable(&self) -> u64 {
+        if self.auto_read { 0 } else { self.next.min(self.fin).saturating_sub(self.read) }
+    }
+
+    /// The application, which does not read at once, reads `bytes`. Requests a window update if that
+    /// opens the window far enough. Linux: at least to twice its size (`tcp_cleanup_rbuf`). Otherwise
+    /// as in 4.4BSD (Stevens 1995, section 26.2): by two segments or half of the buffer.
+    pub(super) fn read(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.readable(), "only data in order can be read");
+        self.read += bytes;
+        self.advertised.is_current = false;
+        let window = self.edge.saturating_sub(self.next);
+        let (opened, buffer) = (self.available_window(), self.buffer.bytes());
+        let is_due = if self.linux {
+            2 * window <= buffer && opened >= self.segment_bytes.min(buffer) && opened >= 2 * window
+        } else {
+            opened >= window + (2 * self.segment_bytes).min(buffer / 2).max(1)
+        };
+        self.ack_now |= is_due && self.edge > 1;
+    }
+
+    /// Whether `position` is in the advertised window.
+    pub(super) fn is_in_window(&self, position: Position) -> bool {
+        (self.next..self.edge).contains(&position)
+    }
+
+    /// Stops all timers and pending ACKs.
+    pub(super) fn abort(&mut self) {
+        self.ack_due = None;
+        self.ack_now = false;
+    }
+
     /// Processes a segment with data, SYN or FIN at `position`. `rtt` is the smoothed RTT, if
     /// known, for auto-tuning.
     pub fn on_segment(
@@ -325,7 +359,8 @@ impl Receiver {
     /// grow](Receiver::window_may_grow).
     #[inline(never)]
     pub(super) fn tune(&mut self, now: Instant, rtt: Option<Duration>) {
-        self.buffer.on_delivered(now, self.next, rtt, self.segment_bytes);
+        let read = if self.auto_read { self.next } else { self.read };
+        self.buffer.on_delivered(now, read, rtt, self.segment_bytes);
     }
 
     /// Requests an immediate ACK.
@@ -476,6 +511,8 @@ impl Receiver {
         self.has_blocks = !self.reassembly.is_empty();
     }
 
+    // Inlined into the ACK of each segment, whoever else calls it.
+    #[inline(always)]
     fn available_window(&self) -> u64 {
         let unread = if self.auto_read { 0 } else { self.next.saturating_sub(self.read) };
         self.buffer.bytes().saturating_sub(unread)

@@ -1,6 +1,8 @@
 //! The sender of a connection: what may be sent, what must be retransmitted, and when the next
 //! timer expires. It uses positions only; the endpoint converts them to segments.
 
+mod buffer;
+mod cwnd_use;
 mod idle;
 mod limits;
 mod paced;
@@ -49,7 +51,10 @@ pub struct Sender {
     end: Position,
     /// The right edge of the peer's window, and the largest window it advertised (MAX.SND.WND).
     edge: Position,
-    window_max: u64,
+    window_max: u32,
+    /// The most outstanding data in this [flight](Self::flight_end), while not cwnd-limited
+    /// (`max_packets_out`).
+    max_outstanding: u32,
     /// When something was last sent, acknowledged or written; the persist timer starts here.
     last_activity: Instant,
     /// When the retransmission timer expires; `None` with nothing outstanding. A later RTT sample
@@ -60,9 +65,11 @@ pub struct Sender {
     rack_tlp: bool,
     tlp_due: bool,
     window_probe_due: bool,
-    /// Whether cwnd, not the application or the peer, stopped the last transmission (Linux,
-    /// `is_cwnd_limited`).
+    /// Whether cwnd, not the application or the peer, stopped a transmission of this
+    /// [flight](Self::flight_end) (`is_cwnd_limited`).
     cwnd_limited: bool,
+    /// Whether new data were sent since transmission last stopped.
+    sent_new: bool,
     /// Whether transmission is paced and delivery rates are sampled (BBR).
     paced: bool,
     /// What has stopped transmission since it was last possible.
@@ -72,7 +79,9 @@ pub struct Sender {
     /// The end of the data that the application wrote.
     written: Position,
     send_buffer: u64,
-    segment: u64,
+    /// Until SND.UNA reaches it, the fields that say whether cwnd limits the sender can change only to a
+    /// fuller use of cwnd (`cwnd_usage_seq`).
+    flight_end: Position,
     /// When a tail loss probe is due, if one may be sent then. An RTT sample does not move it
     /// either.
     tlp_at: Option<Instant>,
@@ -80,9 +89,11 @@ pub struct Sender {
     last_advance: Option<Instant>,
     /// Segments sent with data or a FIN.
     segments: u64,
-    consecutive_timeouts: u32,
     /// When data was last sent.
     last_sent: CoarseInstant,
+    segment: u16,
+    /// Whether the retransmission timer has expired since SND.UNA last advanced.
+    timed_out: bool,
     control: Control,
     rtt: RttEstimator,
     recovery: Recovery,
@@ -98,6 +109,8 @@ pub struct Sender {
     /// echoes report the same congestion.
     cwr_until: Position,
     limit_times: LimitTimes,
+    /// TCP_NOTSENT_LOWAT: the most unsent data at which the send buffer has room.
+    unsent_low_water: u64,
 }
 
 impl Sender {
@@ -117,7 +130,7 @@ impl Sender {
             edge: 1,
             window_max: 0,
             send_buffer: config.send_buffer,
-            segment: config.mss.into(),
+            segment: config.mss,
             control: Control::new(config),
             rtt: RttEstimator::new(config.rto, config.stack),
             recovery: Recovery::Cumulative(cumulative),
@@ -131,10 +144,14 @@ impl Sender {
             tlp_due: false,
             window_probe_due: false,
             cwnd_limited: false,
+            sent_new: false,
+            max_outstanding: 0,
+            flight_end: 0,
             paced,
             limited_by: LimitedBy::Application,
             limit_times: LimitTimes::default(),
-            consecutive_timeouts: 0,
+            unsent_low_water: u64::MAX,
+            timed_out: false,
             last_sent: CoarseInstant::default(),
             cwr_until: 0,
             counters: SenderCounters::default(),
@@ -150,7 +167,7 @@ impl Sender {
 
     /// Applies the negotiated options: the payload of a full segment, SACK and timestamps.
     pub fn negotiated(&mut self, segment: u64, sack: bool, timestamps: bool, config: &Config) {
-        self.segment = segment;
+        self.segment = u16::try_from(segment).expect("an MSS has 16 bits");
         self.rtt.negotiated(segment, timestamps);
         self.control.negotiated(segment);
         if sack {
@@ -165,33 +182,10 @@ impl Sender {
         self.control.set_rng(rng);
     }
 
-    /// Writes `bytes` of application data.
-    pub fn write(&mut self, now: Instant, bytes: u64) {
-        debug_assert!(!self.closed, "nothing is written after closing");
-        if self.una == self.max && self.una > 0 {
-            if self.paced {
-                self.check_app_limited();
-            } else {
-                self.restart_after_idle(now);
-            }
-        }
-        self.last_activity = now;
-        self.written = self.written.saturating_add(bytes);
-        self.end = self.written;
-    }
-
-    /// Closes the stream: a FIN follows the written data.
-    pub fn close(&mut self) {
-        self.closed = true;
-        self.end = self.written + 1;
-    }
-
-    /// Stops sending: unsent data is discarded, and a FIN follows.
-    pub fn stop(&mut self) {
-        if !self.closed {
-            self.written = self.written.min(self.max.max(1));
-            self.close();
-        }
+    /// Payload of a full segment.
+    #[inline]
+    fn segment(&self) -> u64 {
+        self.segment.into()
     }
 
     /// SND.UNA.
@@ -266,9 +260,8 @@ impl Sender {
         if position + window > self.edge {
             self.edge = position + window;
         }
-        if window > self.window_max {
-            self.window_max = window;
-        }
+        // A window has at most 30 bits (RFC 7323, section 2.3).
+        self.window_max = self.window_max.max(u32::try_from(window).unwrap_or(u32::MAX));
     }
 
     /// Processes an ACK that can only update the window, because nothing is outstanding: nearly
@@ -322,14 +315,14 @@ impl Sender {
         self.update_window(position, window);
         self.advance_una(now, position);
         self.nxt = self.nxt.max(position);
-        self.consecutive_timeouts = 0;
+        self.timed_out = false;
         if let Some(sample) = sample {
             self.rtt.sample(sample, Span { una_before, una: position, nxt: self.max });
         }
         self.restart_timers(now);
         let (srtt, una, nxt) = (self.rtt.srtt(), self.una, self.max);
         let acked = Acked { now, bytes: acked, rtt, srtt, una, nxt };
-        if self.is_cwnd_limited(self.max - una_before) {
+        if self.is_cwnd_limited() {
             self.control.on_ack(&acked);
         } else {
             self.control.observe_ack(&acked);
@@ -383,7 +376,6 @@ impl Sender {
             self.on_ack_sampled(now, ack);
             return;
         }
-        let una_before = self.una;
         let (growth_bytes, rtt) = self.process_ack::<false>(now, ack);
         let acked = Acked {
             now,
@@ -393,7 +385,7 @@ impl Sender {
             una: self.una,
             nxt: self.max,
         };
-        if growth_bytes > 0 && self.is_cwnd_limited(self.max - una_before) {
+        if growth_bytes > 0 && self.is_cwnd_limited() {
             self.control.on_ack(&acked);
         } else {
             self.control.observe_ack(&acked);
@@ -458,7 +450,7 @@ impl Sender {
     ) {
         self.advance_una(now, ack.position);
         self.nxt = self.nxt.max(self.una);
-        self.consecutive_timeouts = 0;
+        self.timed_out = false;
         let timed = self.timed.filter(|timed| self.una >= timed.0);
         if timed.is_some() {
             self.timed = None;
@@ -493,12 +485,13 @@ impl Sender {
         match &mut self.recovery {
             Recovery::Cumulative(cumulative) => {
                 if acked_data > 0 {
-                    return (cumulative.acked(self.una, acked_data, self.segment), None);
+                    return (cumulative.acked(self.una, acked_data, self.segment.into()), None);
                 }
                 // RFC 5681, section 2: an ACK is a duplicate only while data is outstanding.
                 if is_duplicate && una_before > 0 && self.max > self.una {
+                    let segment = self.segment.into();
                     let began =
-                        cumulative.duplicate(self.una, self.max, self.segment, &mut self.control);
+                        cumulative.duplicate(self.una, self.max, segment, &mut self.control);
                     self.counters.fast_recoveries += u64::from(began);
                     if RATE_SAMPLING {
                         self.control.on_duplicate(self.max - self.una);
@@ -526,7 +519,7 @@ impl Sender {
                     Some(Undone::Recovery) => self.counters.spurious_recoveries += 1,
                     Some(Undone::Timeout) => {
                         self.counters.spurious_timeouts += 1;
-                        self.consecutive_timeouts = 0;
+                        self.timed_out = false;
                     }
                 }
                 if outcome.tlp_ended && acked == 0 {
@@ -544,15 +537,9 @@ impl Sender {
         }
     }
 
-    /// Whether cwnd limits the sender; if the flow is application-limited, cwnd must not grow (RFC
-    /// 7661). In slow start it may reach twice the flight size (Linux, `tcp_is_cwnd_limited`).
-    fn is_cwnd_limited(&self, flight: u64) -> bool {
-        self.cwnd_limited || (self.control.in_slow_start() && self.control.cwnd() < 2 * flight)
-    }
-
     /// A zero window reopened: a window probe beyond it may have been dropped.
     fn on_window_opened(&mut self, now: Instant) {
-        self.consecutive_timeouts = 0;
+        self.timed_out = false;
         self.rtt.reset_backoff();
         if self.una < self.max {
             self.retransmit_all(now, None);

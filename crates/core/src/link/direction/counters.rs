@@ -33,6 +33,27 @@ pub struct Counters {
     pub in_flight_bytes: u64,
 }
 
+impl Counters {
+    /// The counters by name, but for dropped packets.
+    #[must_use]
+    pub fn fields(&self) -> [(&'static str, u64); 12] {
+        [
+            ("sent_packets", self.sent_packets),
+            ("sent_bits", self.sent_bits),
+            ("delivered_packets", self.delivered.packets),
+            ("delivered_bytes", self.delivered.bytes),
+            ("marked_packets", self.marked.packets),
+            ("marked_bytes", self.marked.bytes),
+            ("busy_ns", self.busy.as_nanos()),
+            ("queue_packets", self.queue_packets),
+            ("queue_bytes", self.queue_bytes),
+            ("queue_max_bytes", self.queue_max_bytes),
+            ("sending_bytes", self.sending_bytes),
+            ("in_flight_bytes", self.in_flight_bytes),
+        ]
+    }
+}
+
 impl Direction {
     /// The counters at `now`. Reading them changes nothing that the direction does.
     pub fn counters_at(&mut self, now: Instant) -> Counters {

@@ -98,7 +98,7 @@ impl Sender {
     #[inline(never)]
     pub(super) fn sample_sent(&mut self, now: Instant, start: Position, end: Position) {
         let pipe_was_empty = self.una == self.max;
-        let (segment, segments) = (self.segment, self.segments);
+        let (segment, segments) = (self.segment(), self.segments);
         let Some((bbr, window)) = self.control.bbr_mut() else { return };
         if pipe_was_empty {
             bbr.on_idle_restart(now, window);
@@ -126,7 +126,7 @@ impl Sender {
         before: AckBaseline,
         rtt: Option<Duration>,
     ) {
-        let (una, segment) = (self.una, self.segment);
+        let (una, segment) = (self.una, self.segment());
         let acked = una - una_before;
         let outstanding = self.max - una;
         let (state, min_rtt) = (self.loss_state(), self.rtt.min());
@@ -181,7 +181,7 @@ impl Sender {
     pub(super) fn check_app_limited(&mut self) {
         let in_flight = self.flight();
         let right = self.written.min(self.una.saturating_add(self.send_buffer));
-        let ran_out = right.saturating_sub(self.nxt) < self.segment
+        let ran_out = right.saturating_sub(self.nxt) < self.segment()
             && in_flight < self.control.cwnd()
             && !self.has_pending_retransmits();
         if ran_out && let Some((bbr, _)) = self.control.bbr_mut() {
@@ -195,7 +195,7 @@ impl Sender {
     #[inline(never)]
     pub(super) fn is_pacing_blocked(&mut self, now: Instant) -> bool {
         self.check_app_limited();
-        let segment = self.segment;
+        let segment = self.segment();
         let blocked = self.control.bbr().is_some_and(|bbr| !bbr.pacer.may_send(now, segment));
         let waiting = blocked && self.has_sendable();
         if let Some((bbr, _)) = self.control.bbr_mut() {

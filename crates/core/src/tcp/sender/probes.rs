@@ -10,6 +10,8 @@ use crate::time::{Duration, Instant};
 /// the timeout before there is an RTT sample.
 const WC_DEL_ACK_T: Duration = Duration::from_millis(200);
 const PTO_WITHOUT_SAMPLE: Duration = Duration::from_secs(1);
+/// The minimum of two RTTs: two jiffies of Linux (`TCP_TIMEOUT_MIN`).
+const TIMEOUT_MIN: Duration = Duration::from_millis(2);
 
 impl Sender {
     /// Sends a tail loss probe (RFC 8985, section 7.3): new data if the peer's window allows it,
@@ -34,7 +36,7 @@ impl Sender {
 
     /// A zero-window probe: as much as the peer's window allows, at least one byte.
     pub(super) fn window_probe(&mut self, now: Instant) -> Option<Outgoing> {
-        let unsent = self.written.saturating_sub(self.nxt).min(self.segment);
+        let unsent = self.written.saturating_sub(self.nxt).min(self.segment());
         let usable = self.edge.saturating_sub(self.nxt).max(1);
         let outgoing = (unsent > 0).then(|| self.send_next(now, unsent.min(usable)));
         if self.edge <= self.una {
@@ -47,8 +49,9 @@ impl Sender {
     /// RFC 8985, section 7.2: the probe timeout, two RTTs after the last new data or progress.
     pub(super) fn tlp_expiry(&self, now: Instant) -> Instant {
         let timeout = self.rtt.srtt().map_or(PTO_WITHOUT_SAMPLE, |srtt| {
-            let is_single = self.max - self.una <= self.segment;
-            srtt.saturating_mul(2) + if is_single { WC_DEL_ACK_T } else { Duration::ZERO }
+            let is_single = self.max - self.una <= self.segment();
+            srtt.saturating_mul(2).max(TIMEOUT_MIN)
+                + if is_single { WC_DEL_ACK_T } else { Duration::ZERO }
         });
         now + timeout
     }

@@ -11,7 +11,7 @@ impl Sender {
     /// retransmissions, with a due probe, and with pacing.
     #[inline]
     pub(in crate::tcp) fn take_full_segments(&mut self, now: Instant) -> Run {
-        let (segment, start) = (self.segment, self.nxt);
+        let (segment, start) = (self.segment(), self.nxt);
         let probes = self.tlp_due || self.window_probe_due;
         if self.una == 0 || start < self.max || probes {
             return Run::default();
@@ -34,11 +34,11 @@ impl Sender {
         }
         // Another full segment is available but exceeds cwnd: the sender is cwnd-limited.
         let complete = available - (end - start) >= segment;
-        self.cwnd_limited |= complete;
         if complete {
+            self.on_cwnd_full();
             self.set_limit(now, self.cwnd_limit());
         }
-        let payload = u16::try_from(segment).expect("an MSS has 16 bits");
+        let payload = self.segment;
         Run { start, count, payload, complete, limited_by }
     }
 
@@ -46,7 +46,7 @@ impl Sender {
     fn bulk_allowance(&self) -> Option<u64> {
         match &self.recovery {
             Recovery::Cumulative(cumulative) => {
-                let window = cumulative.window(&self.control, self.segment);
+                let window = cumulative.window(&self.control, self.segment());
                 cumulative.allows_runs().then(|| window.saturating_sub(self.nxt - self.una))
             }
             Recovery::Selective(selective) => selective.bulk_allowance(self.control.cwnd()),
@@ -60,6 +60,7 @@ impl Sender {
         if matches!(self.recovery, Recovery::Cumulative(_)) && self.timed.is_none() {
             self.timed = Some((first_end, now));
         }
+        self.sent_new = true;
         self.tlp_at = self.rack_tlp.then(|| self.tlp_expiry(now));
         self.last_activity = now;
         self.last_sent = CoarseInstant::new(now);
@@ -89,7 +90,7 @@ impl Sender {
             if !blocked && self.stop_deferring() {
                 return self.next_lost_segment(now);
             }
-            self.cwnd_limited = self.has_pending_retransmits();
+            self.on_transmission_end();
             self.set_limit(now, self.window_limit());
             return None;
         };
@@ -97,8 +98,10 @@ impl Sender {
         if !within_cwnd && !blocked && self.stop_deferring() {
             return self.next_lost_segment(now);
         }
-        self.cwnd_limited = !within_cwnd;
         if !within_cwnd || blocked {
+            if !within_cwnd {
+                self.on_cwnd_full();
+            }
             self.set_limit(now, self.cwnd_limit());
             return None;
         }
@@ -110,7 +113,7 @@ impl Sender {
         match &self.recovery {
             Recovery::Cumulative(cumulative) => {
                 let flight = self.nxt - self.una;
-                let window = cumulative.window(&self.control, self.segment);
+                let window = cumulative.window(&self.control, self.segment());
                 flight + payload <= window || flight == 0
             }
             Recovery::Selective(selective) => selective.allows_new(payload, self.control.cwnd()),
@@ -151,7 +154,7 @@ impl Sender {
                 if !cumulative.take_retransmit() || self.una == self.max {
                     return None;
                 }
-                let end = (self.una + self.segment).min(self.max);
+                let end = (self.una + self.segment()).min(self.max);
                 // A FIN occupies no payload: it is retransmitted with the last data.
                 let end = if end == self.written { self.max } else { end };
                 self.timed = None;
@@ -180,12 +183,12 @@ impl Sender {
         }
         let right = self.edge.min(self.una.saturating_add(self.send_buffer));
         let usable = right.saturating_sub(self.nxt);
-        let full = unsent.min(self.segment - self.option_bytes);
+        let full = unsent.min(self.segment() - self.option_bytes);
         if usable >= full {
             return Some(full);
         }
         let is_retransmitted = self.nxt < self.max;
-        let is_allowed = is_retransmitted || usable >= self.window_max / 2;
+        let is_allowed = is_retransmitted || usable >= u64::from(self.window_max) / 2;
         (usable > 0 && is_allowed).then_some(usable)
     }
 
@@ -224,6 +227,7 @@ impl Sender {
         }
         if end > self.max {
             self.max = end;
+            self.sent_new = true;
             self.tlp_at = self.rack_tlp.then(|| self.tlp_expiry(now));
         }
         self.last_activity = now;

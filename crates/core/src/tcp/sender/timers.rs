@@ -88,14 +88,14 @@ impl Sender {
         let mut expiry = None;
         if !window_closed {
             self.counters.timeouts += 1;
-            let repeated = self.consecutive_timeouts > 0 || self.already_reduced();
+            let repeated = self.timed_out || self.already_reduced();
             expiry = Some(Expiry {
                 una: self.una,
                 prior: (!repeated).then(|| self.control.prior()),
-                may_be_spurious: self.consecutive_timeouts > 0 || self.is_open(),
+                may_be_spurious: self.timed_out || self.is_open(),
             });
             self.control.timed_out(self.max - self.una, repeated);
-            self.consecutive_timeouts += 1;
+            self.timed_out = true;
         }
         self.retransmit_all(now, expiry);
         // A zero-window probe does not indicate congestion (`tcp_send_probe0`).
@@ -105,7 +105,7 @@ impl Sender {
         {
             // Segments not marked lost are still in flight: a cwnd of one segment would block the
             // retransmission.
-            self.control.set_cwnd(selective.pipe() + self.segment);
+            self.control.set_cwnd(selective.pipe() + u64::from(self.segment));
         }
         if self.paced && !window_closed {
             self.sample_timeout(now);

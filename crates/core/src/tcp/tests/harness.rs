@@ -180,17 +180,26 @@ impl Host {
         self.expects(&sent, expected);
     }
 
-    #[track_caller]
-    pub(super) fn receives(&mut self, at_ms: u64, text: &str) -> String {
+    fn packet(&self, text: &str) -> Packet {
         let segment = self.parse(text);
-        let packet = Packet {
+        Packet {
             id: PacketId(0),
             created_at: self.now,
             bytes: segment.ip_bytes(),
             payload: Payload::Tcp(segment),
             ecn: if text.ends_with(" ce") { Ecn::Ce } else { Ecn::NotEct },
             ..Packet::default()
-        };
+        }
+    }
+
+    pub(super) fn refuses(&mut self, at_ms: u64, text: &str) -> String {
+        let packet = self.packet(text);
+        self.call(at_ms, &format!("refuses {text}"), |endpoint, cx| endpoint.refuse(cx, &packet))
+    }
+
+    #[track_caller]
+    pub(super) fn receives(&mut self, at_ms: u64, text: &str) -> String {
+        let packet = self.packet(text);
         self.call(at_ms, &format!("receives {text}"), |endpoint, cx| {
             endpoint.on_packet(cx, &packet);
         })
@@ -255,8 +264,13 @@ impl Host {
         let local = |number: SeqNumber| number.0.wrapping_sub(LOCAL.0);
         let remote = |number: SeqNumber| number.0.wrapping_sub(REMOTE.0);
         let mut text = String::new();
-        let names =
-            [("S ", Flags::SYN), ("F ", Flags::FIN), ("E ", Flags::ECE), ("W ", Flags::CWR)];
+        let names = [
+            ("S ", Flags::SYN),
+            ("F ", Flags::FIN),
+            ("R ", Flags::RST),
+            ("E ", Flags::ECE),
+            ("W ", Flags::CWR),
+        ];
         let set = names.iter().filter(|(_, flag)| segment.flags.contains(*flag));
         set.for_each(|(name, _)| text.push_str(name));
         let start = local(segment.seq);
@@ -296,6 +310,7 @@ impl Host {
             match word {
                 "S" => segment.flags |= Flags::SYN,
                 "F" => segment.flags |= Flags::FIN,
+                "R" => segment.flags |= Flags::RST,
                 "E" => segment.flags |= Flags::ECE,
                 "W" => segment.flags |= Flags::CWR,
                 "ce" => {}

@@ -1,14 +1,16 @@
 //! Scripted tests of one endpoint: given a segment at a time, expect exactly these segments.
 //!
 //! Segments are written as text with relative numbers: `S 0:1`, `1:1001 ack 1`, `F 1001:1002 ack
-//! 1`, with `E` for ECE and `W` for CWR before the numbers as in tcpdump(8), then `ce` or `ect` for
+//! 1`, with `R` for RST, `E` for ECE and `W` for CWR before the numbers as in tcpdump(8), then `ce` or `ect` for
 //! the ECN field, `win`, `sack`, `ts value/echo`, and on a SYN `mss`, `ws` and `sackok`. Sent
 //! segments are written the same way, separated by ` | `; `win` is omitted unless the test is about
 //! windows. Times are milliseconds.
 
 mod acks;
+mod application;
 mod closing;
 mod cumulative;
+mod cwnd_use;
 mod ecn;
 mod fast_path;
 mod fast_path_state;
@@ -19,6 +21,7 @@ mod idle;
 mod limits;
 mod network;
 mod rack;
+mod reset;
 mod robustness;
 mod selective;
 mod timers;

@@ -203,3 +203,14 @@ fn the_next_probe_is_not_due_in_the_past() {
     let due = host.endpoint.sender().deadline();
     assert!(due.is_some_and(|due| due.as_nanos() >= 695_000_000), "{due:?}");
 }
+
+/// Linux, `TCP_TIMEOUT_MIN`: given an RTT of zero, as between a host and a PEP at its gateway, expect the
+/// probe after 2 ms, not at once.
+#[test]
+fn a_probe_waits_two_milliseconds_at_least() {
+    let mut host = Host::new(rack());
+    host.call(0, "opens", crate::tcp::Endpoint::open);
+    host.given(0, "S 0:1 ack 1 mss 1000 sackok", "1:1 ack 1");
+    host.writes(0, 2_000, &segments(1, 2));
+    host.timer(2, "1001:2001 ack 1");
+}
