@@ -111,6 +111,20 @@ pub struct Punctuality {
     pub clock_steps: u64,
 }
 
+impl Punctuality {
+    /// The counts by name.
+    #[must_use]
+    pub fn fields(&self) -> [(&'static str, u64); 5] {
+        [
+            ("rejected_packets", self.rejected),
+            ("unsegmented_packets", self.unsegmented),
+            ("too_long_packets", self.too_long),
+            ("future_stamped_packets", self.future_stamps),
+            ("clock_steps", self.clock_steps),
+        ]
+    }
+}
+
 /// The event loop of a link and its devices.
 pub struct Driver {
     emulator: Emulator,

@@ -11,7 +11,7 @@ use bentpipe_core::wire::ecn;
 use bentpipe_sim::node::Node;
 use bentpipe_sim::plan::{Plan, PlanError, Workload};
 use bentpipe_sim::record::processor_values;
-use bentpipe_sim::{Chain, InterfaceId, Network, NextHop};
+use bentpipe_sim::{Chain, Host, InterfaceId, Network, NextHop};
 
 use crate::addresses;
 use crate::capture::{Captured, Recorder};
@@ -228,8 +228,12 @@ impl Emulator {
             .map_or_else(Ports::default, |(first, last)| Ports::new(first, last));
         // The flows of a plan have consecutive ports.
         for (index, flow) in plans.iter().flat_map(|plan| &plan.flows).enumerate() {
-            if let Workload::Voice { jitter_buffer_ns, .. } = flow.workload {
-                ports.set_jitter_buffer(index, Duration::from_nanos(jitter_buffer_ns));
+            match flow.workload {
+                Workload::Voice { jitter_buffer_ns, .. } => {
+                    ports.set_jitter_buffer(index, Duration::from_nanos(jitter_buffer_ns));
+                }
+                Workload::Channel(_) => ports.count_all(index),
+                _ => {}
             }
         }
         Ok(Self {
@@ -308,22 +312,27 @@ impl Emulator {
         let packet = self.store.bytes(slot, bytes);
         let network = &self.chain.network;
         let (owner, is_inner) = network.owner(from);
-        let side = network.hosts[owner.0 as usize].side;
+        let Host { side, is_gateway, .. } = network.hosts[owner.0 as usize];
+        // What a gateway sends to its hosts is from the other side.
+        let side = if is_inner { side.other() } else { side };
         let fallback = if is_inner { network.host_at(owner) } else { network.default_route(owner) };
         let Some(to) = addresses::destination(packet, fallback, network.hosts.len()) else {
             self.store.free(slot);
             return;
         };
         let next_hop = network.ingress(from, to);
-        let is_control = self.ports.is_control(at, side, packet);
+        let is_control = !is_gateway && self.ports.is_control(at, side, packet);
         let flow = if is_control { FlowId(0) } else { self.flows.id_of(side, packet) };
         let bytes = u32::try_from(bytes).expect("a packet is shorter than 64 KiB");
         let bypass = match next_hop {
-            NextHop::Interface(to) => Some(to),
             _ if is_control => Some(to.into()),
+            NextHop::Interface(to) => Some(to),
             _ => None,
         };
         if let Some(to) = bypass {
+            if is_gateway {
+                self.ports.delivered(at, at, side, self.store.bytes(slot, bytes as usize));
+            }
             self.departures.push(Departure { due: at, to, slot, bytes, on_link: false });
             return;
         }
@@ -491,8 +500,11 @@ impl Emulator {
             if packet.ecn == Ecn::Ce {
                 ecn::mark(self.store.bytes_mut(slot));
             }
-            let content = self.store.bytes(slot, bytes as usize);
-            self.ports.delivered(packet.created_at, due, side.other(), content);
+            // At a gateway that is a host it has not arrived yet.
+            if to == packet.destination.into() {
+                let content = self.store.bytes(slot, bytes as usize);
+                self.ports.delivered(packet.created_at, due, side.other(), content);
+            }
             self.departures.push(Departure { due, to, slot, bytes, on_link: true });
             self.trace.on_departure(packet.id);
         }

@@ -1,5 +1,6 @@
 //! A lab: hosts in network namespaces, and the link between them.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +10,7 @@ use bentpipe_core::link::Counters;
 use bentpipe_core::packet::Address;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sim::plan::Plan;
-use bentpipe_sim::{Host, Side};
+use bentpipe_sim::{Host, Side, without_peps};
 use rustix::io::Errno;
 
 use crate::addresses::{self, ipv4};
@@ -59,6 +60,8 @@ pub struct Config {
     pub tap: bool,
     /// Sysctls of the hosts of each side, the world's first: names as in sysctl(8), and values.
     pub settings: [Vec<(String, String)>; 2],
+    /// Sysctls of single hosts by name, which are set after those of the side.
+    pub host_settings: BTreeMap<String, Vec<(String, String)>>,
     /// Server ports of measuring programs; see [`Options::control_ports`].
     pub control_ports: Option<(u16, u16)>,
     /// The limits of lateness for a valid run.
@@ -67,8 +70,8 @@ pub struct Config {
     pub capture: Option<Arc<File>>,
     /// Whether segmentation is offloaded to the lab: kernels exchange super-packets with it.
     pub super_packets: bool,
-    /// Whether gateways are hosts themselves, between their hosts and the link, for programs that
-    /// run there.
+    /// Whether all gateways are hosts themselves, between their hosts and the link, for programs
+    /// that run there. Those with a PEP are in any case.
     pub gateways: bool,
 }
 
@@ -88,6 +91,7 @@ impl Config {
             mtu: 1_500,
             tap: false,
             settings: Default::default(),
+            host_settings: BTreeMap::new(),
             control_ports: None,
             limits: Limits::default(),
             capture: None,
@@ -182,7 +186,8 @@ impl Lab {
         let network = emulator.network().clone();
         let made = hosts_up(&network.hosts, &config)?;
         if let Some(file) = config.capture {
-            emulator.capture(Recorder::start(CaptureFile::new(file), &config.plans)?);
+            let plans = without_peps(&config.plans);
+            emulator.capture(Recorder::start(CaptureFile::new(file), &plans)?);
         }
         let stop = Stop::new()?;
         let clock = Clock::start();
@@ -314,6 +319,14 @@ impl Lab {
                 }
             }
         }
+    }
+
+    /// The address of a host by its name. `island` is the host of the first terminal.
+    #[must_use]
+    pub fn address_of(&self, name: &str) -> Option<Address> {
+        let number = self.hosts.iter().position(|host| host.name == name);
+        let island = (name == Side::Island.name()).then_some(Side::Island as usize);
+        number.or(island).map(|number| Address(number as u32))
     }
 
     /// Ends [`Lab::run`], from any thread.
@@ -494,7 +507,8 @@ fn host_up(
         netns::set_sysctl("net.ipv4.ip_forward", "0").map_err(|error| {
             LabError::machine("disabling IP forwarding on a host", error, "mount /proc")
         })?;
-        for (name, value) in &config.settings[host.side as usize] {
+        let own = config.host_settings.get(&host.name).into_iter().flatten();
+        for (name, value) in config.settings[host.side as usize].iter().chain(own) {
             netns::set_sysctl(name, value).map_err(|error| {
                 let doing = format!("setting {name} to {value:?} on {}", host.name);
                 LabError::machine(&doing, error, "remove the setting")
@@ -506,6 +520,12 @@ fn host_up(
         let device = up(INTERFACE, addresses::PREFIX)?;
         let mut kernel = vec![open_counters(INTERFACE)?];
         let mut inner = None;
+        if host.has_pep {
+            netns::mount_private_folder().map_err(|error| {
+                let doing = format!("mounting {} on {}", netns::PRIVATE_FOLDER, host.name);
+                LabError::machine(&doing, error, "make that folder")
+            })?;
+        }
         if host.is_gateway {
             inner = Some(up(INNER, u32::BITS as u8)?);
             kernel.push(open_counters(INNER)?);

@@ -63,6 +63,20 @@ impl Lateness {
         Duration::from_nanos(self.max_ns)
     }
 
+    /// The number of packets, and quantiles in ns, by name.
+    #[must_use]
+    pub fn fields(&self) -> [(&'static str, u64); 6] {
+        let quantile = |share| self.quantile(share).as_nanos();
+        [
+            ("packets", self.count()),
+            ("p50_ns", quantile(0.5)),
+            ("p90_ns", quantile(0.9)),
+            ("p99_ns", quantile(0.99)),
+            ("p999_ns", quantile(0.999)),
+            ("max_ns", self.max().as_nanos()),
+        ]
+    }
+
     /// The quantile of a share from 0 to 1: the upper bound of a bucket, so at most 6.25 % too
     /// large. Zero without packets.
     #[must_use]

@@ -11,6 +11,7 @@ mod backlog;
 pub mod capture;
 mod capture_file;
 pub mod changes;
+pub mod channels;
 pub mod driver;
 mod egress;
 pub mod emulator;

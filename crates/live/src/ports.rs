@@ -26,6 +26,8 @@ pub struct Ports {
 #[derive(Clone, Debug, Default)]
 pub struct PortFlows {
     control: Option<FiveTuple>,
+    /// Whether no connection to the port is a control connection.
+    is_without_control: bool,
     /// Traffic sent by the world, and by the island.
     pub traffic: [SideTraffic; 2],
 }
@@ -49,6 +51,26 @@ pub struct SideTraffic {
     pub play_out: Option<PlayOut>,
     /// Packets dropped between the two ends of the link.
     pub dropped: ByCause,
+}
+
+impl SideTraffic {
+    /// The delays by name, in ns, and the datagrams that were late; `None` if unknown.
+    #[must_use]
+    pub fn delay_fields(&self) -> [(&'static str, Option<u64>); 9] {
+        let percentile = |percent| self.delays.percentile(percent).map(Duration::as_nanos);
+        let play_out = self.play_out;
+        [
+            ("delay_sum_ns", Some(self.delay_sum.as_nanos())),
+            ("delay_max_ns", Some(self.delay_max.as_nanos())),
+            ("delay_p50_ns", percentile(50)),
+            ("delay_p95_ns", percentile(95)),
+            ("delay_p99_ns", percentile(99)),
+            ("jitter_ns", self.jitter.estimate().map(Duration::as_nanos)),
+            ("jitter_mean_ns", Jitter::mean([&self.jitter]).map(Duration::as_nanos)),
+            ("late_packets", play_out.map(|each| each.late())),
+            ("play_out_delay_ns", play_out.and_then(|each| each.delay()).map(Duration::as_nanos)),
+        ]
+    }
 }
 
 /// Counters at one end of the link.
@@ -130,6 +152,13 @@ impl Ports {
         }
     }
 
+    /// Counts all connections of the flow with this index: it has no control connection.
+    pub fn count_all(&mut self, index: usize) {
+        if let Some(flows) = self.flows.get_mut(index) {
+            flows.is_without_control = true;
+        }
+    }
+
     /// Whether there are no ports.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -146,7 +175,7 @@ impl Ports {
     pub fn is_control(&mut self, at: Instant, side: Side, packet: &[u8]) -> bool {
         let Some(found) = self.find(side, packet) else { return false };
         let flows = &mut self.flows[found.index];
-        if found.tuple.protocol == TCP {
+        if found.tuple.protocol == TCP && !flows.is_without_control {
             let control = flows.control.get_or_insert(found.tuple);
             if *control == found.tuple {
                 return true;
@@ -273,7 +302,7 @@ mod tests {
                 {{"name": "return", "from": 1, "to": [{back}], {direction}}}],
             "hosts": [],
             "flows": [{{"name": "a", "terminal": 0, "direction": "forward", "start_ns": 0, "start_jitter_ns": 0,
-                "priority": 0, "workload": {{"kind": "constant_rate", "rate_bps": 1000,
+                "priority": 0, "splittable": true, "workload": {{"kind": "constant_rate", "rate_bps": 1000,
                     "payload_bytes": 100, "duration_ns": 1000000}}}}]}}"#
         );
         let plan = Plan::parse(&plan).expect("the plan is whole");

@@ -223,6 +223,21 @@ pub struct Window {
     pub invalid: Option<String>,
 }
 
+impl Window {
+    /// The times in ns and the packets, by name.
+    #[must_use]
+    pub fn fields(&self) -> [(&'static str, u64); 6] {
+        [
+            ("start_ns", self.start.as_nanos()),
+            ("end_ns", self.end.as_nanos()),
+            ("packets", self.packets),
+            ("p50_ns", self.p50.as_nanos()),
+            ("p99_ns", self.p99.as_nanos()),
+            ("max_ns", self.max.as_nanos()),
+        ]
+    }
+}
+
 /// The verdict on a run so far.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {

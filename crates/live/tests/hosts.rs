@@ -58,6 +58,29 @@ fn aggregating(mut plan: Plan) -> Plan {
     plan
 }
 
+/// The same plan with a PEP at a gateway, before its other functions.
+fn splitting(mut plan: Plan, gateway: usize) -> Plan {
+    let tcp = serde_json::json!({
+        "mss_bytes": 1_460, "initial_window_segments": 10, "congestion_control": "cubic",
+        "sack": true, "timestamps": true, "window_scaling": true, "send_buffer_bytes": 1 << 20,
+        "receive_buffer_bytes": 1 << 20, "receive_buffer_initial_bytes": 1 << 16,
+        "receive_buffer_counts": "window", "delayed_ack_segments": 2,
+        "delayed_ack_timeout_ns": 40_000_000, "quick_ack_segments": 16,
+        "rto_initial_ns": 1_000_000_000, "rto_min_ns": 200_000_000, "rto_min_bounds": "variance",
+        "rto_max_ns": 120_000_000_000_u64, "clock_granularity_ns": 4_000_000,
+        "slow_start_segments_per_ack": 65_535, "avoidance_counting": "acks",
+        "limited_transmit": true, "rack_tlp": true, "prr": true, "hystart": true, "ecn": false,
+        "stack": "linux",
+    });
+    let pep = serde_json::json!({
+        "kind": "pep", "lan_tcp": tcp, "link_tcp": tcp, "notsent_lowat_bytes": null,
+        "buffer_bytes": 65_536, "connections": 100, "early_accept": false,
+    });
+    let pep = serde_json::from_value(pep).expect("a PEP");
+    plan.gateways[gateway].functions.insert(0, pep);
+    plan
+}
+
 /// An IPv4 packet with a traffic class, and a number after its header.
 fn packet(to: Address, number: u32, traffic_class: u8, bytes: usize) -> Vec<u8> {
     let mut packet = vec![0; bytes];
@@ -286,6 +309,75 @@ fn packets_leave_the_graph_at_gateways_that_are_hosts() {
     assert_eq!(link.0.stored(), 0);
 }
 
+/// Given a PEP at one of two terminals, expect packets to leave the graph there, on both sides, and
+/// nowhere else.
+#[test]
+fn packets_leave_the_graph_at_a_gateway_with_a_pep_alone() {
+    let mut plan = shared(2);
+    plan.hosts = vec![distant("far", 0, 30), distant("cabin", 2, 5)];
+    let mut link = Link::new(&splitting(plan, 2));
+    link.send(millis(0), "far", "island-1", 1);
+    link.send(millis(0), "world", "cabin", 2);
+    link.send(millis(0), "world", "far", 3);
+    assert_eq!(
+        link.received(millis(199)),
+        [delivered(30, "far", 3), delivered(101, "terminal-2", 2), delivered(131, "island-1", 1)]
+    );
+    link.send(millis(200), "cabin", "world", 4);
+    link.send(millis(200), "island-2", "world", 5);
+    assert_eq!(
+        link.received(millis(299)),
+        [delivered(200, "terminal-2 inside", 5), delivered(205, "terminal-2 inside", 4)]
+    );
+    link.send(millis(300), "terminal-2", "far", 6);
+    link.send_inside(millis(300), "terminal-2", "cabin", 7);
+    link.send_inside(millis(300), "terminal-2", "island-2", 8);
+    assert_eq!(
+        link.received(millis(999)),
+        [delivered(300, "island-2", 8), delivered(305, "cabin", 7), delivered(431, "far", 6)]
+    );
+    assert_eq!(link.0.stored(), 0);
+}
+
+/// Given server ports and a PEP at the hub, expect the control connection to pass it, and the next
+/// connection to count once: as offered where its host sends, as delivered where the other receives.
+#[test]
+fn traffic_through_a_pep_is_counted_at_the_hosts() {
+    let control_ports = Some((5_201, 5_201));
+    let options = Options { control_ports, ..Options::default() };
+    let plan = splitting(link(), 0);
+    let mut link = Link(Emulator::new(&[plan], 1, options).expect("a link"));
+    let tcp = |from: u8, to: u8, ports: [u16; 2]| {
+        let mut packet = packet(Address(u32::from(to) - 1), 0, 0, BYTES);
+        (packet[9], packet[15], packet[32]) = (6, from, 5 << 4);
+        packet[20..22].copy_from_slice(&ports[0].to_be_bytes());
+        packet[22..24].copy_from_slice(&ports[1].to_be_bytes());
+        packet
+    };
+    let (world, island, hub) = (link.host("world"), link.host("island"), link.host("hub"));
+    let inside = InterfaceId(link.0.network().hosts.len() as u32);
+    let places = |link: &mut Link, until| -> Vec<_> {
+        link.received(until).into_iter().map(|seen| seen.1).collect()
+    };
+    link.send_packet(millis(0), world, &tcp(1, 2, [40_000, 5_201]));
+    assert_eq!(places(&mut link, millis(1)), ["island"], "at once");
+    for number in 1..=2 {
+        let client = 40_000 + number;
+        link.send_packet(millis(10), world, &tcp(1, 2, [client, 5_201]));
+        link.send_packet(millis(10), hub, &tcp(1, 2, [client, 5_201]));
+        link.send_packet(millis(10), island, &tcp(2, 1, [5_201, client]));
+        link.send_packet(millis(150), inside, &tcp(2, 1, [5_201, client]));
+    }
+    assert_eq!(places(&mut link, millis(900)).len(), 8);
+    let (_, flows) = link.0.ports().iter().next().expect("a port");
+    let counts =
+        flows.traffic.each_ref().map(|side| (side.offered.packets, side.delivered.packets));
+    assert_eq!(counts, [(2, 2); 2]);
+    let delays = flows.traffic.each_ref().map(|side| side.delay_max);
+    assert_eq!(delays[0], Duration::from_millis(102), "of the leg over the link");
+    assert_eq!(delays[1], Duration::ZERO, "of the leg to the world");
+}
+
 #[test]
 fn plans_that_cannot_run_in_real_time_are_rejected() {
     let problem = |plans: &[Plan]| {
@@ -315,8 +407,12 @@ proptest! {
     fn any_traffic_can_be_replayed(
         steps in prop::collection::vec((0_u64..3_000_000, 0_u32..15, 0_u32..13, any::<u8>(), 24_usize..1_500), 1..200),
         gateways: bool,
+        pep in prop::option::of(0_usize..4),
     ) {
         let mut plan = aggregating(shared(3));
+        if let Some(gateway) = pep {
+            plan = splitting(plan, gateway);
+        }
         plan.hosts = vec![distant("far", 0, 9), distant("near", 1, 1), distant("cabin", 3, 4)];
         let limit = Limit::Packets(6);
         plan.directions[0].queue = Queue::StrictPriority { limit, classes: 3 };

@@ -1,11 +1,11 @@
 //! Labs for Python.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, IntoRawFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use bentpipe_core::delays::Jitter;
 use bentpipe_core::packet::Address;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::DropCause;
@@ -17,7 +17,7 @@ use bentpipe_live::lab::{self, Config, Report};
 use bentpipe_live::lateness::Lateness;
 use bentpipe_live::ports::SideTraffic;
 use bentpipe_live::verdict::{Fault, Window};
-use bentpipe_live::{measure, serve, uplink};
+use bentpipe_live::{channels, measure, serve, uplink};
 use bentpipe_sim::Side;
 use bentpipe_sys::diag::Connection;
 use bentpipe_sys::netns::{self, Namespace};
@@ -37,14 +37,12 @@ struct Lab(lab::Lab);
 #[pymethods]
 impl Lab {
     /// Brings a lab up. `plans` are the hops from the world to the island, as JSON; `settings` the
-    /// sysctls of the world and of the island; `control_ports` the first and the last port of
-    /// measuring servers, whose first TCP connection bypasses the link; `capture` the file to
-    /// capture packets to; `super_packets` whether segmentation is offloaded to the lab; `gateways`
-    /// whether gateways are hosts.
+    /// sysctls of the world and of the island, `host_settings` those of single hosts; the first
+    /// TCP connection to each of `control_ports` bypasses the link; the others as in `Config`.
     #[new]
     #[pyo3(signature = (
         plans, seed, *, mtu = 1_500, settings = None, control_ports = None, capture = None,
-        super_packets = false, gateways = false
+        super_packets = false, gateways = false, host_settings = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
@@ -57,11 +55,14 @@ impl Lab {
         capture: Option<PathBuf>,
         super_packets: bool,
         gateways: bool,
+        host_settings: Option<BTreeMap<String, Vec<(String, String)>>>,
     ) -> PyResult<Self> {
         let plans = plans.iter().map(|plan| parse(plan)).collect::<PyResult<_>>()?;
-        let settings = settings.unwrap_or_default();
+        let (settings, host_settings) =
+            (settings.unwrap_or_default(), host_settings.unwrap_or_default());
         let capture = capture.map(File::create_new).transpose()?.map(Arc::new);
-        let common = Config { seed, mtu, settings, control_ports, ..Config::of(plans) };
+        let common =
+            Config { seed, mtu, settings, host_settings, control_ports, ..Config::of(plans) };
         let config = Config { capture, super_packets, gateways, ..common };
         py.detach(|| lab::Lab::up(config)).map(Self).map_err(raise)
     }
@@ -102,6 +103,20 @@ impl Lab {
     /// Serves HTTP on port 80 of a host: `/bytes/N` is N bytes.
     fn serve(&self, host: &str) -> PyResult<()> {
         serve::start(self.0.namespace(self.address_of(host)?)).map_err(raise)
+    }
+
+    /// Opens the servers of a plan's channels, given by their settings as JSON.
+    fn start_channels(
+        &self,
+        py: Python<'_>,
+        plan: &str,
+        seed: u64,
+        settings: &str,
+    ) -> PyResult<Channels> {
+        let failed = |error: serde_json::Error| PyValueError::new_err(error.to_string());
+        let (plan, all) = (parse(plan)?, serde_json::from_str(settings).map_err(failed)?);
+        let started = py.detach(|| channels::Channels::start(&self.0, &plan, seed, all));
+        started.map(|started| Channels(Mutex::new(Some(started)))).map_err(raise)
     }
 
     /// Whether a TCP server is listening on a port of a host.
@@ -167,11 +182,31 @@ impl Lab {
 impl Lab {
     /// The address of a host by its name. `island` is the host of the first terminal.
     fn address_of(&self, name: &str) -> PyResult<Address> {
-        let hosts = self.0.hosts();
-        let number = hosts.iter().position(|host| host.name == name);
-        let island = (name == Side::Island.name()).then_some(Side::Island as usize);
-        let found = number.or(island).map(|number| Address(number as u32));
-        found.ok_or_else(|| PyValueError::new_err(format!("the lab has no host {name}")))
+        self.0
+            .address_of(name)
+            .ok_or_else(|| PyValueError::new_err(format!("the lab has no host {name}")))
+    }
+}
+
+/// Running channels. They end with the object.
+#[pyclass(frozen)]
+struct Channels(Mutex<Option<channels::Channels>>);
+
+#[pymethods]
+impl Channels {
+    /// Starts the clients of a run that began at this time of the monotonic clock, in ns.
+    fn begin(&self, origin_ns: u64) {
+        self.0
+            .lock()
+            .iter()
+            .for_each(|running| running.iter().for_each(|all| all.begin(origin_ns)));
+    }
+
+    /// Ends all channels; returns their reports as JSON, without any the second time.
+    fn finish(&self, py: Python<'_>) -> PyResult<String> {
+        let running = self.0.lock().ok().and_then(|mut running| running.take());
+        let reports = py.detach(|| running.map_or(Ok(Vec::new()), channels::Channels::finish));
+        Ok(serde_json::to_string(&reports.map_err(raise)?).expect("numbers"))
     }
 }
 
@@ -272,17 +307,7 @@ fn raise(error: impl Into<LabError>) -> PyErr {
 fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
     let directions = PyDict::new(py);
     for (name, counters) in &report.directions {
-        let direction = PyDict::new(py);
-        direction.set_item("sent_packets", counters.sent_packets)?;
-        direction.set_item("sent_bits", counters.sent_bits)?;
-        direction.set_item("delivered_packets", counters.delivered.packets)?;
-        direction.set_item("delivered_bytes", counters.delivered.bytes)?;
-        direction.set_item("marked_packets", counters.marked.packets)?;
-        direction.set_item("marked_bytes", counters.marked.bytes)?;
-        direction.set_item("busy_ns", counters.busy.as_nanos())?;
-        direction.set_item("queue_packets", counters.queue_packets)?;
-        direction.set_item("queue_bytes", counters.queue_bytes)?;
-        direction.set_item("queue_max_bytes", counters.queue_max_bytes)?;
+        let direction = counters.fields().into_py_dict(py)?;
         let (dropped, dropped_bytes) = (PyDict::new(py), PyDict::new(py));
         for cause in DropCause::ALL {
             let count = counters.dropped[cause as usize];
@@ -293,8 +318,6 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
         }
         direction.set_item("dropped_packets", dropped)?;
         direction.set_item("dropped_bytes", dropped_bytes)?;
-        direction.set_item("sending_bytes", counters.sending_bytes)?;
-        direction.set_item("in_flight_bytes", counters.in_flight_bytes)?;
         directions.set_item(name, direction)?;
     }
     let result = PyDict::new(py);
@@ -304,27 +327,22 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     let (ports, control_ports) = (PyDict::new(py), PyDict::new(py));
     for (port, flows) in report.ports.iter() {
         let [world, island] = &flows.traffic;
-        let sides = PyDict::new(py);
-        sides.set_item("world", traffic(py, world)?)?;
-        sides.set_item("island", traffic(py, island)?)?;
+        let sides = [("world", traffic(py, world)?), ("island", traffic(py, island)?)];
         control_ports.set_item(port, flows.control_port(port))?;
-        ports.set_item(port, sides)?;
+        ports.set_item(port, sides.into_py_dict(py)?)?;
     }
     result.set_item("ports", ports)?;
     result.set_item("control_ports", control_ports)?;
     result.set_item("lateness", distribution(py, &report.punctuality.lateness)?)?;
     result.set_item("wait", distribution(py, &report.punctuality.wait)?)?;
-    result.set_item("rejected_packets", report.punctuality.rejected)?;
-    result.set_item("unsegmented_packets", report.punctuality.unsegmented)?;
-    result.set_item("too_long_packets", report.punctuality.too_long)?;
-    result.set_item("future_stamped_packets", report.punctuality.future_stamps)?;
-    result.set_item("clock_steps", report.punctuality.clock_steps)?;
+    for (name, count) in report.punctuality.fields() {
+        result.set_item(name, count)?;
+    }
     result.set_item("kernel_dropped_packets", report.kernel_dropped)?;
     result.set_item("store_full_packets", report.store_full)?;
     let captured = report.captured.map(|captured| {
-        let result = PyDict::new(py);
-        result.set_item("packets", captured.packets)?;
-        result.set_item("missing_packets", captured.missing)?;
+        let counts = [("packets", captured.packets), ("missing_packets", captured.missing)];
+        let result = counts.into_py_dict(py)?;
         result.set_item("error_number", captured.error_number)?;
         Ok::<_, PyErr>(result)
     });
@@ -340,13 +358,7 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
 }
 
 fn window<'py>(py: Python<'py>, window: &Window) -> PyResult<Bound<'py, PyDict>> {
-    let result = PyDict::new(py);
-    result.set_item("start_ns", window.start.as_nanos())?;
-    result.set_item("end_ns", window.end.as_nanos())?;
-    result.set_item("packets", window.packets)?;
-    result.set_item("p50_ns", window.p50.as_nanos())?;
-    result.set_item("p99_ns", window.p99.as_nanos())?;
-    result.set_item("max_ns", window.max.as_nanos())?;
+    let result = window.fields().into_py_dict(py)?;
     result.set_item("fault", window.fault.map(Fault::name))?;
     result.set_item("invalid", &window.invalid)?;
     Ok(result)
@@ -376,37 +388,23 @@ fn traffic<'py>(py: Python<'py>, traffic: &SideTraffic) -> PyResult<Bound<'py, P
     for (name, tally) in [("offered", &traffic.offered), ("delivered", &traffic.delivered)] {
         result.set_item(name, tally.fields().into_py_dict(py)?)?;
     }
-    result.set_item("delay_sum_ns", traffic.delay_sum.as_nanos())?;
-    result.set_item("delay_max_ns", traffic.delay_max.as_nanos())?;
-    for (name, percent) in [("delay_p50_ns", 50), ("delay_p95_ns", 95), ("delay_p99_ns", 99)] {
-        result.set_item(name, traffic.delays.percentile(percent).map(Duration::as_nanos))?;
+    for (name, value) in traffic.delay_fields() {
+        result.set_item(name, value)?;
     }
-    result.set_item("jitter_ns", traffic.jitter.estimate().map(Duration::as_nanos))?;
-    let mean = Jitter::mean([&traffic.jitter]).map(Duration::as_nanos);
-    result.set_item("jitter_mean_ns", mean)?;
-    let play_out = traffic.play_out;
-    result.set_item("late_packets", play_out.map(|each| each.late()))?;
-    let delay = play_out.and_then(|each| each.delay()).map(Duration::as_nanos);
-    result.set_item("play_out_delay_ns", delay)?;
     let dropped = DropCause::ALL.map(|cause| (cause.name(), traffic.dropped[cause as usize]));
     result.set_item("dropped_packets", dropped.into_py_dict(py)?)?;
     Ok(result)
 }
 
 fn distribution<'py>(py: Python<'py>, lateness: &Lateness) -> PyResult<Bound<'py, PyDict>> {
-    let result = PyDict::new(py);
-    result.set_item("packets", lateness.count())?;
-    for (name, share) in [("p50_ns", 0.5), ("p90_ns", 0.9), ("p99_ns", 0.99), ("p999_ns", 0.999)] {
-        result.set_item(name, lateness.quantile(share).as_nanos())?;
-    }
-    result.set_item("max_ns", lateness.max().as_nanos())?;
-    Ok(result)
+    lateness.fields().into_py_dict(py)
 }
 
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("MachineError", module.py().get_type::<MachineError>())?;
     module.add("ProgramError", module.py().get_type::<ProgramError>())?;
     module.add_class::<Lab>()?;
+    module.add_class::<Channels>()?;
     module.add_class::<SharedPidNamespace>()?;
     module.add_function(wrap_pyfunction!(measured, module)?)?;
     module.add_function(wrap_pyfunction!(create_user_namespace, module)?)?;

@@ -49,9 +49,10 @@ struct Route {
 impl Route {
     fn of(flow: &Flow) -> Self {
         let opener = match flow.workload {
-            Workload::RequestResponse { .. } | Workload::Video { .. } | Workload::WebPage(_) => {
-                Origin::Receiver
-            }
+            Workload::RequestResponse { .. }
+            | Workload::Video { .. }
+            | Workload::WebPage(_)
+            | Workload::Channel(_) => Origin::Receiver,
             Workload::Bulk { .. }
             | Workload::ConstantRate { .. }
             | Workload::Voice { .. }

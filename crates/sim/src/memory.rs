@@ -9,17 +9,18 @@ use bentpipe_core::delays::{DelayHistogram, Jitter};
 use bentpipe_core::drop_counts::FlowDrops;
 use bentpipe_core::link::{Access, Direction as DirectionEngine, FlowUse, Processor, TerminalPath};
 use bentpipe_core::packet::{FlowId, Packet};
+use bentpipe_core::pep::Pep as PepEngine;
 
 use crate::plan::{
-    Amount, Direction, Draw, Flow, Gateway, Heading, Limit, Media, Plan, Queue, Series, WebPage,
-    Workload,
+    Amount, Direction, DownloadChannel, Draw, Flow, Function, Gateway, HUB, Heading, Limit, Media,
+    Pep, Plan, Queue, Series, Tcp, WebPage, Workload,
 };
 use crate::record::{
     EVENT_BYTES, EXCHANGE_BYTES, PAGE_BYTES, direction_sample_bytes, flow_sample_bytes,
 };
 use crate::workload::{
-    BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Participant, Player, Server,
-    WebClient, WebServer,
+    BulkReceiver, BulkSender, ChannelClient, ChannelServer, Client, ConstantRate, DatagramSink,
+    Participant, Player, Server, WebClient, WebServer,
 };
 
 /// Overhead of an allocation (glibc's `malloc`: 8 bytes, rounded up to 16).
@@ -37,6 +38,10 @@ const DIRECTION_BYTES: u64 = 2_048;
 pub(crate) const SOURCE_BYTES: u64 = 2 * size_of::<(FlowId, Jitter)>() as u64;
 /// FQ-CoDel stores the index of each hash value's queue.
 const HASH_VALUE_BYTES: u64 = size_of::<Option<usize>>() as u64;
+
+/// Ports from which packets are routed by destination: that of each side of the link, those of
+/// access lines, and that of servers.
+const ROUTING_TABLES: usize = 5;
 
 /// UDP and IPv4 headers; TCP and IPv4 headers.
 const DATAGRAM_HEADER_BYTES: u64 = 28;
@@ -124,6 +129,14 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
                 let ends = size_of::<BulkSender>() + size_of::<BulkReceiver>();
                 size_of::<WebClient>() + size_of::<WebServer>() + connections * ends
             }
+            // While one connection closes, the next one is open; each has two endpoints. A routing
+            // table has an entry of 16 bytes for each address and one of 4 bytes in the graph.
+            Workload::Channel(ref channel) => {
+                let ends = size_of::<BulkSender>() + size_of::<BulkReceiver>();
+                let sizes = 16 * channel.sizes.len();
+                let routes = 20 * ROUTING_TABLES * channel.addresses();
+                size_of::<ChannelClient>() + size_of::<ChannelServer>() + 2 * ends + sizes + routes
+            }
             // One open connection has two endpoints.
             Workload::RequestResponse { .. } | Workload::Video { .. } => {
                 size_of::<Client>()
@@ -134,25 +147,52 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
             }
         };
         let drops = size_of::<FlowDrops>();
-        FLOW_BYTES + (ends + drops + size_of::<FlowUse>()) as u64 + 2 * ALLOCATION_BYTES
+        let split = peps(plan, flow).count() as u64 * split_bytes(flow);
+        FLOW_BYTES + (ends + drops + size_of::<FlowUse>()) as u64 + 2 * ALLOCATION_BYTES + split
     });
     let hosts = plan.hosts.len() * size_of::<Access>()
         + plan.branches().count() * size_of::<TerminalPath>();
     directions.sum::<u64>() + flows.sum::<u64>() + hosts as u64
 }
 
-fn samples_bytes(plan: &Plan) -> u64 {
-    let Some(interval_ns) = plan.sample_interval_ns else { return 0 };
-    let tcp = |flow: &&Flow| match flow.workload {
+/// The PEPs on the path of a flow.
+fn peps<'a>(plan: &'a Plan, flow: &Flow) -> impl Iterator<Item = &'a Pep> {
+    let gateways = [HUB as usize, 1 + flow.terminal as usize];
+    let functions = gateways.into_iter().flat_map(|gateway| &plan.gateways[gateway].functions);
+    functions.filter_map(|function| match function {
+        Function::Pep(pep) => Some(&**pep),
+        Function::Aggregator(_) | Function::Processor(_) => None,
+    })
+}
+
+/// The memory of a connection at a PEP; a flow of datagrams has none.
+fn split_bytes(flow: &Flow) -> u64 {
+    if is_tcp(flow) { PepEngine::CONNECTION_BYTES as u64 + ALLOCATION_BYTES } else { 0 }
+}
+
+fn is_tcp(flow: &Flow) -> bool {
+    match flow.workload {
         Workload::Bulk { .. }
         | Workload::RequestResponse { .. }
         | Workload::Video { .. }
-        | Workload::WebPage(_) => true,
+        | Workload::WebPage(_)
+        | Workload::Channel(_) => true,
         Workload::ConstantRate { .. } | Workload::Voice { .. } | Workload::Conference { .. } => {
             false
         }
-    };
-    let flows = plan.flows.iter().filter(tcp).count() as u64;
+    }
+}
+
+/// The largest window of a transfer on the link: that of its hosts, or of the leg of a PEP.
+fn window_bytes(plan: &Plan, flow: &Flow, sender: &Tcp, receiver: &Tcp) -> u64 {
+    let legs = peps(plan, flow).map(|pep| &pep.link_tcp);
+    let window = |tcp: &Tcp| tcp.send_buffer_bytes.min(receiver.receive_buffer_bytes);
+    legs.map(window).max().unwrap_or_else(|| window(sender))
+}
+
+fn samples_bytes(plan: &Plan) -> u64 {
+    let Some(interval_ns) = plan.sample_interval_ns else { return 0 };
+    let flows = plan.flows.iter().filter(|flow| is_tcp(flow)).count() as u64;
     let directions = plan.directions.len() as u64;
     let row = flows * flow_sample_bytes() + directions * direction_sample_bytes();
     (plan.stop_ns / interval_ns.max(1) + 1).saturating_mul(row)
@@ -202,7 +242,7 @@ impl Traffic {
         match &flow.workload {
             Workload::Bulk { amount, sender, receiver } => {
                 let mss = u64::from(sender.mss_bytes.min(receiver.mss_bytes));
-                let window = sender.send_buffer_bytes.min(receiver.receive_buffer_bytes);
+                let window = window_bytes(plan, flow, sender, receiver);
                 let bytes = match *amount {
                     Amount::Bytes(bytes) => bytes,
                     Amount::DurationNs(_) => u64::MAX,
@@ -221,6 +261,7 @@ impl Traffic {
                 self.offered[0].datagrams(*rate_bps, *payload_bytes, active_ns, others);
             }
             Workload::WebPage(page) => self.add_pages(number, page, round_trip_ns, left_ns),
+            Workload::Channel(channel) => self.add_channel(number, channel, round_trip_ns, left_ns),
             Workload::RequestResponse {
                 response_bytes,
                 think_ns,
@@ -267,6 +308,26 @@ impl Traffic {
         let window = window.saturating_mul(page.connections_max().into());
         let all_bytes = pages.saturating_mul(bytes.max(mss));
         self.offered[number].stream(mss, window.min(bytes), all_bytes);
+    }
+
+    /// Adds the downloads of a channel. A download takes two round trips at least: the handshake, and
+    /// the data.
+    fn add_channel(
+        &mut self,
+        number: usize,
+        channel: &DownloadChannel,
+        round_trip_ns: u64,
+        left_ns: u64,
+    ) {
+        let downloads = left_ns / round_trip_ns.saturating_mul(2).max(1);
+        let downloads = downloads.min(channel.connections.unwrap_or(u64::MAX));
+        self.exchanges = self.exchanges.saturating_add(downloads);
+        let (server, client) = (&channel.server, &channel.client);
+        let mss = u64::from(server.mss_bytes.min(client.mss_bytes));
+        let window = server.send_buffer_bytes.min(client.receive_buffer_bytes);
+        let largest = channel.sizes.iter().map(|size| size.0).max().unwrap_or(0);
+        let mean = channel.mean_bytes();
+        self.offered[number].stream(mss, window.min(largest), downloads.saturating_mul(mean));
     }
 
     /// The maximum number of packets that exist at the same time.

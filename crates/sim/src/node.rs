@@ -2,16 +2,22 @@
 //! dispatch. A new engine adds a line here; a gateway function adds another one in
 //! [`Node::function`].
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use bentpipe_core::aggregation::{Aggregator, AggregatorConfig};
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::link::{Access, Direction, Processor, ProcessorConfig, TerminalPath};
-use bentpipe_core::packet::{Class, FlowId, Origin, Packet, Port};
+use bentpipe_core::packet::{Class, FlowId, Origin, Packet, PacketId, Port};
+use bentpipe_core::pep::{LegConfig, Pep, PepConfig};
+use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
 
-use crate::plan::{Function, HUB};
+use crate::build::address;
+use crate::plan::{self, Function, HUB, Tcp};
 use crate::workload::{
-    BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Participant, Reflector, Server,
-    WebClient, WebServer,
+    BulkReceiver, BulkSender, ChannelClient, ChannelServer, Client, ConstantRate, DatagramSink,
+    Participant, Reflector, Server, WebClient, WebServer,
 };
 
 /// Defines [`Node`] from the list of engines, and a `match` over it.
@@ -44,6 +50,8 @@ engines! {
     Direction,
     /// The aggregator of a gateway.
     Aggregator,
+    /// The PEP of a gateway.
+    Pep,
     /// The processor of a gateway.
     Processor,
     /// The path between a shared direction and one of its terminals.
@@ -66,6 +74,10 @@ engines! {
     WebClient,
     /// A server of web pages.
     WebServer,
+    /// The client of a channel.
+    ChannelClient,
+    /// The servers of a channel.
+    ChannelServer,
     /// A participant of a conference.
     Participant,
     /// The reflector of a conference.
@@ -77,11 +89,17 @@ engines! {
 pub(crate) struct GatewayContext<'a> {
     /// The function's gateway: an index into the plan's gateways.
     pub(crate) gateway: u32,
+    /// The gateway's name, for random streams.
+    pub(crate) name: &'a str,
+    /// The seed of the run.
+    pub(crate) seed: u64,
     /// The terminal gateway that packets from and to each address pass.
     pub(crate) terminals: &'a [u32],
     /// The flow of tunnel packets between the hub and the first terminal; those of the other
     /// terminals follow in order.
     pub(crate) first_tunnel: FlowId,
+    /// The flows that a PEP cannot split.
+    pub(crate) unsplittable: &'a Arc<BTreeSet<FlowId>>,
 }
 
 /// The port of a gateway function to the hosts. Packets that enter one of the two ports leave by
@@ -102,6 +120,28 @@ impl GatewayContext<'_> {
     }
 }
 
+/// Serial numbers of packets that no host and no other PEP on the path uses: the upper half, of which
+/// that of the hub is the first.
+fn first_serial(gateway: u32) -> u64 {
+    PacketId::HOST_SERIALS + if gateway == HUB { 0 } else { Pep::SERIALS }
+}
+
+fn pep(plan: &plan::Pep, at: &GatewayContext<'_>) -> Pep {
+    let leg =
+        |tcp: &Tcp| LegConfig { tcp: tcp.config(), unsent_low_water: plan.notsent_lowat_bytes };
+    Pep::new(PepConfig {
+        lan: leg(&plan.lan_tcp),
+        link: leg(&plan.link_tcp),
+        buffer_bytes: plan.buffer_bytes,
+        connections_max: usize::try_from(plan.connections).unwrap_or(usize::MAX),
+        early_accept: plan.early_accept,
+        unsplittable: Arc::clone(at.unsplittable),
+        address,
+        first_serial: first_serial(at.gateway),
+        rng: Rng::stream(at.seed, &format!("{}.pep", at.name)),
+    })
+}
+
 impl Node {
     /// The engine of a gateway function of a valid plan.
     pub(crate) fn function(plan: &Function, at: &GatewayContext<'_>) -> Self {
@@ -120,6 +160,7 @@ impl Node {
                 .expect("a plan has flows")
                 .into()
             }
+            Function::Pep(plan) => pep(plan, at).into(),
             Function::Processor(plan) => Processor::new(ProcessorConfig {
                 packets_per_second: plan.packets_per_second,
                 per_byte: Duration::from_nanos(plan.per_byte_ns),

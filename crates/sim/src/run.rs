@@ -18,7 +18,7 @@ use crate::plan::Plan;
 use crate::record::{
     DirectionFacts, DirectionSamples, EXCHANGE_BYTES, EventLog, FlowSamples, PAGE_BYTES, Table,
     capacity_table, count_use, direction_sample_bytes, directions_table, exchanges_table,
-    flow_sample_bytes, flows_table, pages_table, processors_table, statistics_table,
+    flow_sample_bytes, flows_table, legs_table, pages_table, processors_table, statistics_table,
 };
 
 /// Virtual time of a slice. Between two slices a run can be stopped.
@@ -141,7 +141,9 @@ impl Simulation {
         let (mut graph, layout) = build(plan, seed);
         graph.count_drops(plan.flows.len());
         let ends = layout.flows.iter().map(|ends| ends.receiver);
-        let is_client = |node: &Node| matches!(node, Node::Client(_) | Node::WebClient(_));
+        let is_client = |node: &Node| {
+            matches!(node, Node::Client(_) | Node::ChannelClient(_) | Node::WebClient(_))
+        };
         let clients = ends.filter(|&node| is_client(graph.engine(node))).collect();
         let senders = layout.flows.iter().map(|ends| ends.sender);
         let participants =
@@ -224,6 +226,7 @@ impl Simulation {
     fn exchange_bytes(&self, client: NodeId) -> u64 {
         match self.graph.engine(client) {
             Node::Client(client) => EXCHANGE_BYTES * client.exchanges().len() as u64,
+            Node::ChannelClient(client) => EXCHANGE_BYTES * client.exchanges().len() as u64,
             Node::WebClient(client) => PAGE_BYTES * client.pages().len() as u64,
             _ => unreachable!("all nodes in the list are clients"),
         }
@@ -300,11 +303,14 @@ impl Simulation {
             Node::BulkSender(bulk) => bulk.fraction(now),
             Node::ConstantRate(source) => source.fraction(now),
             Node::Participant(participant) => participant.source().fraction(now),
-            Node::Server(_) | Node::WebServer(_) => match self.graph.engine(ends.receiver) {
-                Node::Client(client) => client.fraction(now),
-                Node::WebClient(client) => client.fraction(now),
-                _ => unreachable!("both ends of a flow have the same workload"),
-            },
+            Node::Server(_) | Node::ChannelServer(_) | Node::WebServer(_) => {
+                match self.graph.engine(ends.receiver) {
+                    Node::Client(client) => client.fraction(now),
+                    Node::ChannelClient(client) => client.fraction(now),
+                    Node::WebClient(client) => client.fraction(now),
+                    _ => unreachable!("both ends of a flow have the same workload"),
+                }
+            }
             _ => 1.0,
         });
         flows.fold(1.0, f64::min).max(by_time).clamp(0.0, 1.0)
@@ -358,6 +364,7 @@ impl Simulation {
             flows_table(&self.graph, &self.layout.flows, end),
             exchanges_table(&self.graph, &self.layout.flows),
             pages_table(&self.graph, &self.layout.flows),
+            legs_table(&self.graph, &self.layout, end),
             capacity,
             directions_table(directions),
             processors_table(processors),

@@ -78,7 +78,7 @@ fn valid_plan() -> Value {
     let participant = |name: &str, terminal: u32| {
         json!({
             "name": name, "terminal": terminal, "direction": "return", "start_ns": 0, "start_jitter_ns": 0,
-            "priority": 1, "world_host": null, "island_host": null,
+            "priority": 1, "splittable": true, "world_host": null, "island_host": null,
             "workload": {
                 "kind": "conference", "conference": 1, "rate_bps": 64_000, "payload_bytes": 160,
                 "duration_ns": 1_000,

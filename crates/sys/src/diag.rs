@@ -189,7 +189,7 @@ fn parse_connection(body: &[u8]) -> Option<Connection> {
 }
 
 /// `struct tcp_info`; newer kernels append fields.
-fn tcp_info(value: &[u8]) -> Connection {
+pub(crate) fn tcp_info(value: &[u8]) -> Connection {
     let word = |at| word(value, at).unwrap_or(0);
     let long = |at| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
     let long =

@@ -5,9 +5,11 @@
 //! outside SIMD kernels. It does not depend on plans, links or labs.
 
 pub mod clock;
+mod dependent;
 pub mod diag;
 pub mod error;
 pub mod interface;
+pub mod local_address;
 mod netlink;
 pub mod netns;
 pub mod offload;
@@ -24,4 +26,5 @@ pub mod timestamps;
 pub mod tun;
 pub mod user_namespace;
 
+pub use dependent::end_with_parent;
 pub use error::SystemError;

@@ -183,6 +183,19 @@ pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
     }
 }
 
+/// A folder that [`mount_private_folder`] gives a host of its own. Containers have their own, too.
+pub const PRIVATE_FOLDER: &str = "/dev/shm";
+
+/// Mounts an empty [`PRIVATE_FOLDER`] in the calling thread's mount namespace alone. It lasts as long
+/// as the namespace.
+///
+/// # Errors
+/// If there is no such folder, or the kernel's error.
+pub fn mount_private_folder() -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    Ok(rustix::mount::mount("tmpfs", PRIVATE_FOLDER, "tmpfs", flags, None)?)
+}
+
 /// Replaces the content of a file in the calling thread's mount namespace alone.
 pub fn bind_mount_text(path: &str, content: &str) -> io::Result<()> {
     let file = format!("{SCRATCH}/content");

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::tcp_sockets::{Version, set};
+use crate::tcp_sockets::{Version, get, set};
 
 /// A packet socket (packet(7)) that receives SYNs for this host's hardware address.
 #[derive(Debug)]
@@ -114,6 +114,30 @@ impl SynSocket {
             libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes)
         };
         if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(Self(socket)) }
+    }
+
+    /// Opens several sockets, of which each receives some connections: all SYNs of a connection arrive at one
+    /// (packet(7), `PACKET_FANOUT`).
+    ///
+    /// # Errors
+    /// As [`SynSocket::open`].
+    pub fn open_group(interface: &str, version: Version, sockets: usize) -> io::Result<Vec<Self>> {
+        let opened: io::Result<Vec<_>> =
+            (0..sockets).map(|_| Self::open(interface, version)).collect();
+        let opened = opened?;
+        if let [first, others @ ..] = &opened[..]
+            && !others.is_empty()
+        {
+            // The kernel chooses a number that no other group has.
+            let unique = (libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16;
+            set(first, libc::SOL_PACKET, libc::PACKET_FANOUT, unique.cast_signed())?;
+            let group = get(first, libc::SOL_PACKET, libc::PACKET_FANOUT)? & 0xffff;
+            let join = (libc::PACKET_FANOUT_HASH << 16).cast_signed() | group;
+            for other in others {
+                set(other, libc::SOL_PACKET, libc::PACKET_FANOUT, join)?;
+            }
+        }
+        Ok(opened)
     }
 
     /// Takes a socket that another process opened.

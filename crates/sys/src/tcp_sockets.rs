@@ -3,6 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use crate::diag::{Connection, tcp_info};
+
+/// More than `struct tcp_info` of Linux 6.18.
+const INFO_BYTES: usize = 512;
+
 /// The version of IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
@@ -47,6 +52,34 @@ pub fn set_not_sent_low_water(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes.cast_signed())
 }
 
+/// What the kernel knows of a connection: `TCP_INFO` (tcp(7)). Its ports are zero.
+///
+/// # Errors
+/// The kernel's error.
+#[allow(unsafe_code, reason = "neither std nor rustix has this option")]
+pub fn info(socket: impl AsFd) -> io::Result<Connection> {
+    let mut value = [0_u8; INFO_BYTES];
+    let mut bytes = value.len() as libc::socklen_t;
+    // SAFETY: the kernel writes no more than the bytes of the array, and their number.
+    let done = unsafe {
+        let (level, option) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+        let value = value.as_mut_ptr().cast();
+        libc::getsockopt(socket.as_fd().as_raw_fd(), level, option, value, &raw mut bytes)
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(tcp_info(&value[..(bytes as usize).min(INFO_BYTES)]))
+}
+
+/// Sets the maximum segment size: `TCP_MAXSEG` (tcp(7)).
+///
+/// # Errors
+/// The kernel's error.
+pub fn set_max_segment(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    set(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG, bytes.cast_signed())
+}
+
 #[allow(unsafe_code, reason = "neither std nor rustix has these options")]
 pub(crate) fn set(socket: impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     let bytes = size_of::<i32>() as libc::socklen_t;
@@ -56,4 +89,38 @@ pub(crate) fn set(socket: impl AsFd, level: i32, option: i32, value: i32) -> io:
         libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, value, bytes)
     };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[allow(unsafe_code, reason = "neither std nor rustix has these options")]
+pub(crate) fn get(socket: impl AsFd, level: i32, option: i32) -> io::Result<i32> {
+    let (mut value, mut bytes) = (0_i32, size_of::<i32>() as libc::socklen_t);
+    // SAFETY: the kernel writes no more than the bytes of the integer.
+    let done = unsafe {
+        let value = (&raw mut value).cast();
+        libc::getsockopt(socket.as_fd().as_raw_fd(), level, option, value, &raw mut bytes)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// Given a connection that carried 5,000 bytes, expect them at both ends; the SYN counts as a byte.
+    #[test]
+    fn both_ends_know_what_was_carried() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let mut client = TcpStream::connect(address).expect("a connection");
+        let (mut server, _) = listener.accept().expect("a connection");
+        client.write_all(&[7; 5_000]).expect("space in the send buffer");
+        server.read_exact(&mut [0; 5_000]).expect("5,000 bytes");
+        let [client, server] = [&client, &server].map(|end| info(end).expect("a connection"));
+        assert_eq!((client.bytes_acked, server.bytes_received), (5_001, 5_000));
+        assert!(client.rtt_us > 0 && client.total_retrans == 0, "{client:?}");
+        assert!(info(std::io::stdin()).is_err());
+    }
 }

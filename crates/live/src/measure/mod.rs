@@ -296,7 +296,7 @@ pub fn plain_link(rate_bps: u64, delay: Duration, bit_error_rate: f64) -> Plan {
             "directions":[
                 {{"name":"forward","from":0,"to":[{{"gateway":1,{no_extra_delay}}}],{direction}}},
                 {{"name":"return","from":1,"to":[{{"gateway":0,{no_extra_delay}}}],{direction}}}],
-            "flows":[{{"name":"none","terminal":0,"direction":"forward","start_ns":0,"start_jitter_ns":0,"priority":0,
+            "flows":[{{"name":"none","terminal":0,"direction":"forward","start_ns":0,"start_jitter_ns":0,"priority":0,"splittable":true,
                        "workload":{{"kind":"constant_rate","rate_bps":8000,"payload_bytes":1000,
                                     "duration_ns":1000000000}}}}]}}"#
     );

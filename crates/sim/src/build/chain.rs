@@ -6,9 +6,11 @@
 //! ```
 //!
 //! Distant hosts of the world are behind the hub of the first hop, those of the island behind the
-//! terminals of the last hop. Only the last hop may have several terminals. If gateways are hosts,
-//! packets leave the graph there and enter it again, so that programs can process them.
+//! terminals of the last hop. Only the last hop may have several terminals. At a gateway that is a
+//! host, packets leave the graph and enter it again, so that programs can process them. A gateway
+//! with a PEP is one: the PEP is a program there, and no engine.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use bentpipe_core::graph::{EGRESS, Graph};
@@ -19,7 +21,7 @@ use bentpipe_core::trace::NodeId;
 
 use super::{EnginePort, Layout, Next, Routes, Station, Wiring, add_network};
 use crate::node::Node;
-use crate::plan::{Function, HUB, Plan, PlanError};
+use crate::plan::{Function, Gateway, HUB, Plan, PlanError};
 
 /// A side of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +74,8 @@ pub struct Host {
     pub gateway: u32,
     /// Whether the host is this gateway.
     pub is_gateway: bool,
+    /// Whether it is a gateway with a PEP.
+    pub has_pep: bool,
     /// Its access line, if it is distant.
     access: Option<u32>,
 }
@@ -134,6 +138,8 @@ pub struct Network {
     pub hosts: Vec<Host>,
     /// The interfaces of gateways to their hosts, as the addresses of the gateways.
     pub inner: Vec<Address>,
+    /// The index in `inner` of each gateway that is a host, by the gateway's number.
+    inner_of: Vec<Option<u32>>,
     /// The number of packet classes that queues and functions distinguish.
     pub classes: u8,
     /// The minimum delay of a packet that does not cross the link: between hosts of one gateway, or
@@ -153,11 +159,12 @@ impl Chain {
 
     /// Builds the hops of valid plans, the first one at the world. The traffic of the plans is
     /// ignored. The first hop has the random streams of a simulation with the same seed. Frames
-    /// between gateways belong to the flows from `first_tunnel` on.
+    /// between gateways belong to the flows from `first_tunnel` on. Gateways with a PEP are hosts,
+    /// the others if `with_gateways`.
     ///
     /// # Errors
-    /// If there is no plan, if there are hosts or several terminals between two hops, or too many
-    /// hosts or classes.
+    /// If there is no plan, if there are hosts, PEPs or several terminals between two hops, or too
+    /// many hosts or classes.
     pub fn new(
         plans: &[Plan],
         seed: u64,
@@ -166,6 +173,7 @@ impl Chain {
     ) -> Result<Self, PlanError> {
         check(plans)?;
         let hosts = hosts(plans, with_gateways)?;
+        let plans = &*without_peps(plans);
         let mut graph = Graph::default();
         let (mut names, mut layouts) = (Vec::new(), Vec::new());
         for (hop, plan) in plans.iter().enumerate() {
@@ -180,7 +188,8 @@ impl Chain {
         }
         let gateways = (0..).map(Address).zip(&hosts).filter(|(_, host)| host.is_gateway);
         let inner: Vec<_> = gateways.map(|(address, _)| address).collect();
-        let hops = Hops { plans, layouts: &layouts, hosts: &hosts, inner: &inner };
+        let inner_of = inner_of(&hosts, &inner);
+        let hops = Hops { plans, layouts: &layouts, hosts: &hosts, inner_of: &inner_of };
         let mut ingress = vec![vec![NextHop::Unreachable; hosts.len()]; hosts.len() + inner.len()];
         for hop in 0..plans.len() {
             hops.wire(hop, &mut graph, &mut ingress);
@@ -189,13 +198,13 @@ impl Chain {
         let of_hop = |layout: Layout| (layout.directions, layout.functions);
         let (directions, functions) = layouts.into_iter().map(of_hop).unzip();
         let classes = classes(plans)?;
-        let min_local_delay = if with_gateways {
+        let min_local_delay = if !inner.is_empty() {
             Duration::ZERO
         } else {
             let distant = plans.iter().flat_map(|plan| &plan.hosts).map(|host| host.delay_ns).min();
             Duration::from_nanos(distant.unwrap_or(u64::MAX))
         };
-        let network = Network { hosts, inner, classes, min_local_delay, ingress, egress };
+        let network = Network { hosts, inner, inner_of, classes, min_local_delay, ingress, egress };
         Ok(Self { graph, names, directions, functions, network })
     }
 
@@ -220,14 +229,19 @@ impl Network {
     /// The interface that a packet reaches when it leaves the graph by a port of an engine.
     #[must_use]
     pub fn egress(&self, node: NodeId, port: Port, to: Address) -> InterfaceId {
-        let gateway = |number: u32| InterfaceId(self.inner[number as usize].0);
-        match self.egress[node.0 as usize] {
-            EgressTo::Destination => to.into(),
-            EgressTo::Gateway(number) => gateway(number),
-            EgressTo::GatewayOfDestination => gateway(self.hosts[to.0 as usize].gateway),
-            EgressTo::Access(_) if port == Access::HOST => to.into(),
-            EgressTo::Access(number) => InterfaceId(self.hosts.len() as u32 + number),
-        }
+        let index_of = |gateway: u32| self.inner_of[gateway as usize];
+        // Without a host at the gateway, the packet reaches its destination.
+        let link_of = |gateway: u32| Some(self.inner[index_of(gateway)? as usize].into());
+        let found = match self.egress[node.0 as usize] {
+            EgressTo::Destination => None,
+            EgressTo::Gateway(number) => link_of(number),
+            EgressTo::GatewayOfDestination => link_of(self.hosts[to.0 as usize].gateway),
+            EgressTo::Access(_) if port == Access::HOST => None,
+            EgressTo::Access(number) => {
+                index_of(number).map(|index| InterfaceId(self.hosts.len() as u32 + index))
+            }
+        };
+        found.unwrap_or(to.into())
     }
 
     /// The next host for packets to unknown destinations: the world's host, which has the uplink,
@@ -271,8 +285,8 @@ struct Hops<'a> {
     plans: &'a [Plan],
     layouts: &'a [Layout],
     hosts: &'a [Host],
-    /// The gateways, if they are hosts.
-    inner: &'a [Address],
+    /// See [`Network`].
+    inner_of: &'a [Option<u32>],
 }
 
 impl Hops<'_> {
@@ -282,23 +296,23 @@ impl Hops<'_> {
         let stations: Vec<_> = self.hosts.iter().map(|host| self.station(hop, host)).collect();
         let (plan, layout) = (&self.plans[hop], &self.layouts[hop]);
         let mut wiring = Wiring { graph, plan, layout, stations };
-        let has_gateways = !self.inner.is_empty();
-        let is_open = has_gateways && hop == 0;
+        let is_open = hop == 0 && self.inner_interface(HUB).is_some();
         wiring.connect(if is_open { EGRESS } else { layout.entry_for_hosts(HUB) });
-        wiring.connect_accesses(|wiring, gateway| match has_gateways {
-            true => Next::One(EGRESS),
-            false => Next::ByDestination(local(wiring, gateway)),
+        wiring.connect_accesses(|wiring, gateway| match self.inner_interface(gateway) {
+            Some(_) => Next::One(EGRESS),
+            None => Next::ByDestination(local(wiring, gateway)),
         });
         let engine = |(node, port)| NextHop::Engine(node, port);
         let is_here = |host: &Host| if host.side == Side::World { hop == 0 } else { is_last };
         for (number, host) in self.hosts.iter().enumerate().filter(|(_, host)| is_here(host)) {
+            let inner = self.inner_interface(host.gateway);
             let next_hops = &mut ingress[number];
             if host.is_gateway {
                 next_hops.fill(engine(layout.entry_for_hosts(host.gateway)));
             } else if let Some(access) = host.access {
                 next_hops.fill(engine((layout.accesses[access as usize], Access::HOST)));
-            } else if has_gateways {
-                next_hops.fill(NextHop::Interface(self.inner_interface(host.gateway)));
+            } else if let Some(inner) = inner {
+                next_hops.fill(NextHop::Interface(inner));
             } else {
                 let local = local(&wiring, host.gateway);
                 let next = |port: &Option<EnginePort>| match *port {
@@ -307,8 +321,8 @@ impl Hops<'_> {
                 };
                 *next_hops = local.iter().map(next).collect();
             }
-            if has_gateways && !host.is_gateway {
-                let from_gateway = &mut ingress[self.inner_interface(host.gateway).0 as usize];
+            if let Some(inner) = inner.filter(|_| !host.is_gateway) {
+                let from_gateway = &mut ingress[inner.0 as usize];
                 let far = |access: u32| engine((layout.accesses[access as usize], Access::NET));
                 let near = NextHop::Interface(InterfaceId(number as u32));
                 from_gateway[number] = host.access.map_or(near, far);
@@ -316,9 +330,10 @@ impl Hops<'_> {
         }
     }
 
-    /// The interface of a gateway to its hosts.
-    fn inner_interface(&self, gateway: u32) -> InterfaceId {
-        InterfaceId(self.hosts.len() as u32 + gateway)
+    /// The interface of a gateway to its hosts, if the gateway is a host.
+    fn inner_interface(&self, gateway: u32) -> Option<InterfaceId> {
+        let index = self.inner_of[gateway as usize]?;
+        Some(InterfaceId(self.hosts.len() as u32 + index))
     }
 
     /// A host in the view of a hop. A host beyond the next hop, or beyond a gateway that is a host,
@@ -331,15 +346,20 @@ impl Hops<'_> {
             Side::Island => (!is_last).then_some((hop + 1, HUB)),
         };
         let beyond = |(hop, gateway): (usize, u32)| self.layouts[hop].entry_for_hosts(gateway);
-        let is_direct = neighbour.is_none() && self.inner.is_empty();
+        let is_direct = neighbour.is_none() && self.inner_interface(host.gateway).is_none();
         let host_here = if is_direct { host.access } else { None };
-        Station { port: neighbour.map_or(EGRESS, beyond), gateway, host: host_here }
+        Station {
+            port: neighbour.map_or(EGRESS, beyond),
+            gateway,
+            host: host_here,
+            from_host: None,
+        }
     }
 
     /// The interfaces that packets reach when they leave, by engine.
     fn egress(&self, engines: usize) -> Vec<EgressTo> {
         let mut egress = vec![EgressTo::Destination; engines];
-        if self.inner.is_empty() {
+        if self.inner_of.iter().all(Option::is_none) {
             return egress;
         }
         egress.fill(EgressTo::GatewayOfDestination);
@@ -370,14 +390,43 @@ fn local(wiring: &Wiring<'_, Node>, gateway: u32) -> Routes {
     wiring.stations.iter().map(next).map(Some).collect()
 }
 
-/// All hosts: first the hosts at gateways, last the gateways.
+/// The plans without PEPs: those of the engines of a [`Chain`].
+#[must_use]
+pub fn without_peps(plans: &[Plan]) -> Cow<'_, [Plan]> {
+    let has_pep = |plan: &Plan| plan.gateways.iter().any(Gateway::has_pep);
+    if !plans.iter().any(has_pep) {
+        return Cow::Borrowed(plans);
+    }
+    let mut plans = plans.to_vec();
+    for gateway in plans.iter_mut().flat_map(|plan| &mut plan.gateways) {
+        gateway.functions.retain(|function| !function.is_pep());
+    }
+    Cow::Owned(plans)
+}
+
+/// The index in `inner` of each gateway, by its number; see [`Network`].
+fn inner_of(hosts: &[Host], inner: &[Address]) -> Vec<Option<u32>> {
+    let gateways = hosts.iter().map(|host| host.gateway).max().unwrap_or(HUB) + 1;
+    let mut found = vec![None; gateways as usize];
+    for (index, address) in (0..).zip(inner) {
+        found[hosts[address.0 as usize].gateway as usize] = Some(index);
+    }
+    found
+}
+
+/// All hosts: first the hosts at gateways, last the gateways that are hosts: those with a PEP, and
+/// the others if `with_gateways`.
 fn hosts(plans: &[Plan], with_gateways: bool) -> Result<Vec<Host>, PlanError> {
     let (Some(first), Some(last)) = (plans.first(), plans.last()) else {
         return Err(problem("link", "must have at least one hop"));
     };
-    let near = |name: String, side, gateway| {
-        let (is_gateway, access) = (false, None);
-        Host { name, side, gateway, is_gateway, access }
+    let near = |name: String, side, gateway| Host {
+        name,
+        side,
+        gateway,
+        is_gateway: false,
+        has_pep: false,
+        access: None,
     };
     let mut hosts = vec![near(Side::World.name().to_owned(), Side::World, HUB)];
     hosts.extend((1..=last.terminals() as u32).map(|gateway| {
@@ -394,15 +443,16 @@ fn hosts(plans: &[Plan], with_gateways: bool) -> Result<Vec<Host>, PlanError> {
             ..near(host.name.clone(), side, host.gateway)
         }));
     }
-    if with_gateways {
-        let hub = first.gateways.first().map(|hub| (hub, Side::World, HUB));
-        let terminals = last.gateways.iter().zip(0..).skip(1);
-        let terminals = terminals.map(|(terminal, number)| (terminal, Side::Island, number));
-        hosts.extend(hub.into_iter().chain(terminals).map(|(gateway, side, number)| Host {
-            is_gateway: true,
-            ..near(gateway.name.clone(), side, number)
-        }));
-    }
+    let hub = first.gateways.first().map(|hub| (hub, Side::World, HUB));
+    let terminals = last.gateways.iter().zip(0..).skip(1);
+    let terminals = terminals.map(|(terminal, number)| (terminal, Side::Island, number));
+    let gateways = hub.into_iter().chain(terminals);
+    let gateways = gateways.filter(|(gateway, ..)| with_gateways || gateway.has_pep());
+    hosts.extend(gateways.map(|(gateway, side, number)| Host {
+        is_gateway: true,
+        has_pep: gateway.has_pep(),
+        ..near(gateway.name.clone(), side, number)
+    }));
     if hosts.len() > Chain::HOSTS_MAX {
         let problem_text = format!(
             "are {}, including one at each gateway; must be at most {} in real time",
@@ -451,6 +501,14 @@ fn check(plans: &[Plan]) -> Result<(), PlanError> {
             return Err(problem("terminals", "must be 1 where another link follows"));
         }
         let is_between = |gateway: u32| if gateway == HUB { !is_first } else { !is_last };
+        for (number, _) in (0..).zip(&plan.gateways).filter(|(_, gateway)| gateway.has_pep()) {
+            if is_between(number) {
+                let end = if number == HUB { "hub" } else { "terminal" };
+                let text = "must not be between two links: in real time, split connections at the \
+                            first hub and at the last terminal";
+                return Err(problem(&format!("gateways.{end}.pep"), text));
+            }
+        }
         if plan.hosts.iter().any(|host| is_between(host.gateway)) {
             return Err(problem("hosts", "must not be between two links"));
         }

@@ -1,5 +1,7 @@
 //! Builds the two ends of each flow.
 
+mod channels;
+
 use std::collections::BTreeMap;
 
 use bentpipe_core::packet::seq::SeqNumber;
@@ -16,7 +18,7 @@ use crate::plan::{Amount, Draw, Flow, HUB, Heading, HostChoice, Plan, Tcp, WebPa
 use crate::workload::{
     BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Draws, ExchangeConfig, Host,
     Member, PageConfig, PageDraws, Participant, Player, Reflector, ResponseSizes, Schedule,
-    SegmentSizes, Server, TalkSpurts, Until, WebClient, WebServer,
+    SegmentSizes, Server, SizeTable, TalkSpurts, Until, WebClient, WebServer,
 };
 
 /// Builds the ends of flows, one flow after the other.
@@ -25,6 +27,12 @@ pub(super) struct Hosts<'a> {
     seed: u64,
     /// The ends of flows, by address.
     stations: Vec<Station>,
+    /// The further addresses of channels, which follow.
+    server_stations: Vec<Station>,
+    /// The servers of each channel.
+    channel_servers: Vec<NodeId>,
+    /// The sizes of the last channel, and their table.
+    size_table: Option<(&'a [(u64, u64)], SizeTable)>,
     /// The first host of each gateway in the plan, and the number of its hosts.
     hosts_behind: Vec<(u32, u32)>,
     /// The reflector of each conference of the flows so far.
@@ -41,18 +49,28 @@ impl<'a> Hosts<'a> {
             }
             *count += 1;
         }
-        Self { plan, seed, stations: Vec::new(), hosts_behind, reflectors: BTreeMap::new() }
+        Self {
+            plan,
+            seed,
+            stations: Vec::new(),
+            server_stations: Vec::new(),
+            channel_servers: Vec::new(),
+            size_table: None,
+            hosts_behind,
+            reflectors: BTreeMap::new(),
+        }
     }
 
-    /// The ends of all added flows, by address.
-    pub(super) fn into_stations(self) -> Vec<Station> {
-        self.stations
+    /// The ends of all added flows, by address, and the servers of channels.
+    pub(super) fn into_stations(mut self) -> (Vec<Station>, Vec<NodeId>) {
+        self.stations.append(&mut self.server_stations);
+        (self.stations, self.channel_servers)
     }
 
     /// Adds both ends of a flow.
     pub(super) fn add(
         &mut self,
-        flow: &Flow,
+        flow: &'a Flow,
         id: FlowId,
         mut add: impl FnMut(Node) -> NodeId,
     ) -> Ends {
@@ -70,6 +88,7 @@ impl<'a> Hosts<'a> {
             Workload::RequestResponse { .. } => self.requests(flow, id, start).map(&mut add),
             Workload::Video { .. } => self.video(flow, id, start).map(&mut add),
             Workload::WebPage(page) => self.pages(flow, page, id, start).map(&mut add),
+            Workload::Channel(channel) => self.channel(flow, channel, id, start).map(&mut add),
             Workload::Conference { conference, rate_bps, payload_bytes, duration_ns } => {
                 let end = self.end(flow, start, *duration_ns);
                 let source = source(flow, id, *rate_bps, *payload_bytes, [start, end]);
@@ -83,6 +102,9 @@ impl<'a> Hosts<'a> {
         };
         for (node, heading) in [(sender, flow.direction), (receiver, back)] {
             self.stations.push(self.station(flow, heading, node));
+        }
+        if let Workload::Channel(channel) = &flow.workload {
+            self.add_server_stations(flow, channel, [sender, receiver]);
         }
         let direction = match flow.direction {
             Heading::Forward => HUB,
@@ -264,7 +286,7 @@ impl<'a> Hosts<'a> {
                 first + self.stream(flow, side).below(count.into()) as u32
             }
         });
-        Station { port: (node, NET), gateway, host }
+        Station { port: (node, NET), gateway, host, from_host: None }
     }
 
     /// The reflector of a conference, shared by its participants.
@@ -278,7 +300,8 @@ impl<'a> Hosts<'a> {
                 | Workload::Voice { .. }
                 | Workload::RequestResponse { .. }
                 | Workload::Video { .. }
-                | Workload::WebPage(_) => false,
+                | Workload::WebPage(_)
+                | Workload::Channel(_) => false,
             });
             let participants = of_it.map(|(id, flow)| Member {
                 flow: id,
@@ -290,13 +313,18 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// The address of the other end of a flow. The two ends have consecutive addresses; one engine can
-/// have several.
-fn peer(flow: FlowId, own: Origin) -> Address {
-    match own {
-        Origin::Sender => Address(2 * flow.0 + 1),
-        Origin::Receiver => Address(2 * flow.0),
+/// The address of an end of a flow. The two ends have consecutive addresses; one engine can have
+/// several.
+pub(crate) fn address(flow: FlowId, end: Origin) -> Address {
+    match end {
+        Origin::Sender => Address(2 * flow.0),
+        Origin::Receiver => Address(2 * flow.0 + 1),
     }
+}
+
+/// The address of the other end of a flow.
+fn peer(flow: FlowId, own: Origin) -> Address {
+    address(flow, own.opposite())
 }
 
 fn source(

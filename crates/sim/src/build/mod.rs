@@ -11,6 +11,7 @@ mod chain;
 mod hosts;
 mod link;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bentpipe_core::engine::Engine;
@@ -23,8 +24,9 @@ use bentpipe_core::trace::NodeId;
 use crate::node::{GatewayContext, INNER, Node, OUTER};
 use crate::plan::{self, HUB, Plan};
 pub(crate) use chain::hop_prefix;
-pub use chain::{Chain, Host, InterfaceId, Network, NextHop, Side};
+pub use chain::{Chain, Host, InterfaceId, Network, NextHop, Side, without_peps};
 use hosts::Hosts;
+pub(crate) use hosts::address;
 pub use link::new_queue;
 
 /// The engines of a built plan.
@@ -78,6 +80,9 @@ struct Station {
     gateway: u32,
     /// Its host, if that is distant.
     host: Option<u32>,
+    /// The host that the packets to this address come from, if that depends on the address: the
+    /// client of a channel has an address for each server.
+    from_host: Option<u32>,
 }
 
 /// The only port of a flow end.
@@ -96,17 +101,19 @@ pub fn build_with<E: Engine>(
     let mut graph = Graph::default();
     let mut add = |node: Node| graph.add(wrap(node));
     // The two ends of a flow have consecutive addresses.
-    let terminals: Vec<_> = plan.flows.iter().flat_map(|flow| [1 + flow.terminal; 2]).collect();
+    let terminals = plan.flows.iter().flat_map(|flow| [1 + flow.terminal; 2]);
+    let terminals: Vec<_> = terminals.chain(plan.channel_terminals()).collect();
     let first_tunnel = FlowId(plan.flows.len() as u32);
     let mut layout = add_network(plan, "link", seed, (&terminals, first_tunnel), &mut add);
     let mut hosts = Hosts::new(plan, seed);
     let flows = plan.flows.iter().zip(0..);
     layout.flows = flows.map(|(flow, id)| hosts.add(flow, FlowId(id), &mut add)).collect();
-    let stations = hosts.into_stations();
+    let (stations, channel_servers) = hosts.into_stations();
     let mut wiring = Wiring { graph: &mut graph, plan, layout: &layout, stations };
     wiring.connect(layout.entry_for_hosts(HUB));
     wiring.connect_accesses(|wiring, gateway| Next::One(wiring.layout.entry_for_hosts(gateway)));
     wiring.connect_stations();
+    wiring.connect_channel_servers(&channel_servers);
     (graph, layout)
 }
 
@@ -122,8 +129,12 @@ fn add_network(
 ) -> Layout {
     let directions = link::directions(plan, link, seed).map(|direction| add(direction.into()));
     let directions = directions.collect();
+    let flows = plan.flows.iter().zip(0..);
+    let unsplittable = flows.filter(|(flow, _)| !flow.splittable).map(|(_, id)| FlowId(id));
+    let unsplittable = &Arc::new(unsplittable.collect::<BTreeSet<_>>());
     let functions = (0..).zip(&plan.gateways).map(|(gateway, of_plan)| {
-        let place = GatewayContext { gateway, terminals, first_tunnel };
+        let name = &of_plan.name;
+        let place = GatewayContext { gateway, name, seed, terminals, first_tunnel, unsplittable };
         of_plan.functions.iter().map(|function| add(Node::function(function, &place))).collect()
     });
     let functions = functions.collect();
@@ -248,6 +259,20 @@ impl<E: Engine> Wiring<'_, E> {
             let next =
                 station.host.map_or_else(|| self.layout.entry_for_hosts(station.gateway), far);
             self.graph.connect(station.port, next);
+        }
+    }
+
+    /// Connects the servers of channels: packets leave by the access line of the host that the
+    /// client's address belongs to.
+    fn connect_channel_servers(&mut self, servers: &[NodeId]) {
+        let at_hub = self.layout.entry_for_hosts(HUB);
+        let next = |station: &Station| {
+            let line = |host: u32| (self.layout.accesses[host as usize], Access::HOST);
+            Some(station.from_host.map_or(at_hub, line))
+        };
+        let routes: Routes = self.stations.iter().map(next).collect();
+        for &server in servers {
+            self.graph.connect_by_destination((server, NET), Arc::clone(&routes));
         }
     }
 }

@@ -4,7 +4,9 @@ use core::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, HUB, Host, Media, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp, WebPage};
+use super::{
+    Check, DownloadChannel, HUB, Host, Media, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp, WebPage,
+};
 
 /// A flow between two hosts.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -27,6 +29,8 @@ pub struct Flow {
     pub start_jitter_ns: u64,
     /// Its class in strict priority queues; 0 is served first.
     pub priority: u8,
+    /// Whether a PEP can split its TCP connections; false for QUIC, or TCP inside a VPN.
+    pub splittable: bool,
     /// The traffic that its ends generate.
     pub workload: Workload,
 }
@@ -122,6 +126,8 @@ pub enum Workload {
     },
     /// Web pages with their objects.
     WebPage(Box<WebPage>),
+    /// Downloads over one connection after another. The flow's direction is "forward".
+    Channel(Box<DownloadChannel>),
     /// One participant of a conference: datagrams at a constant rate to a reflector at the hub,
     /// which sends a copy of each to every other participant. The flow's direction is "return".
     Conference {
@@ -230,6 +236,9 @@ impl Flow {
             || at("world_host"),
             "must be null: the reflector of a conference is at the hub",
         );
+        if let Workload::Channel(channel) = &self.workload {
+            channel.check_servers(check, plan, self.world_host, at);
+        }
     }
 
     fn check_host(
@@ -307,6 +316,14 @@ impl Workload {
                 client.check(check, &|field| at(&format!("client.{field}")));
             }
             Self::WebPage(page) => page.check(check, at),
+            Self::Channel(channel) => {
+                channel.check(check, at);
+                check.that(
+                    heading == Heading::Forward,
+                    || at("kind"),
+                    "must have direction \"forward\": the servers of a channel are behind the hub",
+                );
+            }
             Self::Conference { rate_bps, payload_bytes, duration_ns, .. } => {
                 check_datagrams(check, *rate_bps, *payload_bytes, *duration_ns, at);
                 check.that(
@@ -315,6 +332,14 @@ impl Workload {
                     "must have direction \"return\": participants of a conference send to the hub",
                 );
             }
+        }
+    }
+
+    /// The channel, if the flow is one.
+    pub(super) fn channel(&self) -> Option<&DownloadChannel> {
+        match self {
+            Self::Channel(channel) => Some(channel),
+            _ => None,
         }
     }
 

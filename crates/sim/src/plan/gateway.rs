@@ -3,7 +3,7 @@
 use bentpipe_core::aggregation::FRAME_HEADER_BYTES;
 use serde::{Deserialize, Serialize};
 
-use super::{Check, RATE_BPS_MAX, TIME_NS_MAX};
+use super::{Check, RATE_BPS_MAX, TIME_NS_MAX, Tcp};
 
 /// A gateway between hosts and the link.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -21,6 +21,8 @@ pub struct Gateway {
 pub enum Function {
     /// Aggregates small packets into frames.
     Aggregator(Aggregator),
+    /// Splits TCP connections.
+    Pep(Box<Pep>),
     /// Processes the packets of both directions on one CPU, one at a time.
     Processor(Processor),
 }
@@ -31,6 +33,7 @@ impl Function {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Aggregator(_) => "aggregator",
+            Self::Pep(_) => "pep",
             Self::Processor(_) => "processor",
         }
     }
@@ -40,15 +43,21 @@ impl Function {
     pub const fn needs_peer(&self) -> bool {
         match self {
             Self::Aggregator(_) => true,
-            Self::Processor(_) => false,
+            Self::Pep(_) | Self::Processor(_) => false,
         }
+    }
+
+    /// Whether it is a PEP, which labs run as a program on the gateway.
+    #[must_use]
+    pub const fn is_pep(&self) -> bool {
+        matches!(self, Self::Pep(_))
     }
 
     /// Whether it traces packet events.
     #[must_use]
     pub const fn is_traced(&self) -> bool {
         match self {
-            Self::Aggregator(_) => false,
+            Self::Aggregator(_) | Self::Pep(_) => false,
             Self::Processor(_) => true,
         }
     }
@@ -60,13 +69,14 @@ impl Function {
             Self::Aggregator(aggregator) => {
                 aggregator.classes.iter().flatten().max().map(|last| last.saturating_add(1))
             }
-            Self::Processor(_) => None,
+            Self::Pep(_) | Self::Processor(_) => None,
         }
     }
 
     fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
         match self {
             Self::Aggregator(aggregator) => aggregator.check(check, at),
+            Self::Pep(pep) => pep.check(check, at),
             Self::Processor(processor) => processor.check(check, at),
         }
     }
@@ -84,6 +94,24 @@ pub struct Aggregator {
     pub hold_time_ns: u64,
     /// The classes whose packets are aggregated; `null` for all.
     pub classes: Option<Vec<u8>>,
+}
+
+/// The legs of a split-TCP PEP and the relay between them.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pep {
+    /// The TCP of the legs to the hosts behind the gateway.
+    pub lan_tcp: Tcp,
+    /// The TCP of the legs over the link.
+    pub link_tcp: Tcp,
+    /// The most unsent data in the send buffer of a leg; `null` for no limit but the buffer.
+    pub notsent_lowat_bytes: Option<u64>,
+    /// The most data that the relay holds for each direction of a connection.
+    pub buffer_bytes: u64,
+    /// The most connections that are split at the same time.
+    pub connections: u64,
+    /// Whether it accepts a connection before its destination does.
+    pub early_accept: bool,
 }
 
 /// The processing time and the buffer of a packet processor.
@@ -118,6 +146,8 @@ pub struct Host {
 const PER_BYTE_NS_MAX: u64 = 1_000_000_000;
 const PACKETS_PER_SECOND_MAX: u64 = 1_000_000_000;
 const BUFFER_PACKETS_MAX: u64 = 1 << 32;
+const RELAY_BYTES_MAX: u64 = 1 << 30;
+const CONNECTIONS_MAX: u64 = 1_000_000;
 
 /// The largest IPv4 packet.
 const FRAME_BYTES_MAX: u64 = 65_535;
@@ -125,6 +155,12 @@ const FRAME_BYTES_MAX: u64 = 65_535;
 const FRAME_BYTES_MIN: u64 = FRAME_HEADER_BYTES as u64 + (2 + 20) + (1 + 20);
 
 impl Gateway {
+    /// Whether it splits TCP connections.
+    #[must_use]
+    pub fn has_pep(&self) -> bool {
+        self.functions.iter().any(Function::is_pep)
+    }
+
     /// The functions that need a peer, in order.
     pub(super) fn peers(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.functions.iter().filter(|function| function.needs_peer()).map(Function::name)
@@ -140,6 +176,13 @@ impl Gateway {
                 || at("kind"),
                 "must be different from the gateway's other functions",
             );
+            // It would see only the segments that are not in frames.
+            let is_behind_frames = before.iter().any(Function::needs_peer);
+            check.that(
+                !is_behind_frames || !function.is_pep(),
+                || at("kind"),
+                "must be before the aggregator: a pep splits single packets, not frames",
+            );
         }
     }
 }
@@ -150,6 +193,19 @@ impl Aggregator {
         check.within(frame_bytes, FRAME_BYTES_MIN..=FRAME_BYTES_MAX, || at("frame_size_bytes"));
         check.within(self.packet_size_bytes.into(), 1..=frame_bytes, || at("packet_size_bytes"));
         check.within(self.hold_time_ns, 0..=TIME_NS_MAX, || at("hold_time_ns"));
+    }
+}
+
+impl Pep {
+    fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
+        for (leg, tcp) in [("lan_tcp", &self.lan_tcp), ("link_tcp", &self.link_tcp)] {
+            tcp.check(check, &|field| at(&format!("{leg}.{field}")));
+        }
+        if let Some(bytes) = self.notsent_lowat_bytes {
+            check.within(bytes, 1..=RELAY_BYTES_MAX, || at("notsent_lowat_bytes"));
+        }
+        check.within(self.buffer_bytes, 0..=RELAY_BYTES_MAX, || at("buffer_bytes"));
+        check.within(self.connections, 1..=CONNECTIONS_MAX, || at("connections"));
     }
 }
 

@@ -2,6 +2,7 @@
 //! rejected. [`Plan::parse`] validates all values.
 
 mod change;
+mod download_channel;
 mod flow;
 mod gateway;
 mod link;
@@ -20,6 +21,7 @@ use bentpipe_core::packet::PacketId;
 use serde::{Deserialize, Serialize};
 
 pub use change::Change;
+pub use download_channel::DownloadChannel;
 pub use flow::{Amount, Draw, Flow, Heading, HostChoice, TalkSpurts, Workload};
 pub use gateway::*;
 pub use link::{Branch, Cells, Channel, ChannelState, Direction, ErrorStep, Framing, Series};
@@ -172,6 +174,7 @@ impl Plan {
         for (index, flow) in self.flows.iter().enumerate() {
             flow.check(&mut check, self, &|field| format!("flows.{index}.{field}"));
         }
+        self.check_channel_addresses(&mut check);
         check.0?;
         self.check_names()?;
         self.check_conferences()

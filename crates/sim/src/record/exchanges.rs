@@ -9,24 +9,27 @@ use crate::node::Node;
 use crate::workload::Exchange;
 
 /// Memory of an exchange: while a client's list grows, its old allocation and the new one, of twice
-/// the size; then the list, the sorted rows, and the table with rows of 55 bytes.
+/// the size; then the list, the sorted rows, and the table with rows of 60 bytes.
 pub(crate) const EXCHANGE_BYTES: u64 =
-    2 * size_of::<Exchange>() as u64 + size_of::<(u64, u64, Exchange)>() as u64 + 2 * 55;
+    2 * size_of::<Exchange>() as u64 + size_of::<(u64, u64, Exchange)>() as u64 + 2 * 60;
 
 pub(crate) fn exchanges_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
     let mut rows: Vec<(u64, u64, Exchange)> = Vec::new();
     for (flow, ends) in (0..).zip(flows) {
-        if let Node::Client(client) = graph.engine(ends.receiver) {
-            let exchanges = (0..).zip(client.exchanges());
-            rows.extend(exchanges.map(|(number, exchange)| (flow, number, *exchange)));
-        }
+        let exchanges = match graph.engine(ends.receiver) {
+            Node::Client(client) => client.exchanges(),
+            Node::ChannelClient(client) => client.exchanges(),
+            _ => &[],
+        };
+        let exchanges = (0..).zip(exchanges);
+        rows.extend(exchanges.map(|(number, exchange)| (flow, number, *exchange)));
     }
     // The sort is stable: simultaneous exchanges are in the order of their flows.
     rows.sort_by_key(|row| row.2.start);
     let mut table = Table::new(exchanges_schema());
     for (flow, number, exchange) in rows {
         let at = |instant: Option<Instant>| instant.map(Instant::as_nanos);
-        let row: [Cell; 8] = [
+        let row: [Cell; 9] = [
             flow.into(),
             number.into(),
             exchange.start.as_nanos().into(),
@@ -35,6 +38,7 @@ pub(crate) fn exchanges_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
             at(exchange.finished).into(),
             exchange.request_bytes.into(),
             exchange.response_bytes.into(),
+            exchange.host.map(u64::from).into(),
         ];
         table.push(row);
     }
@@ -46,7 +50,7 @@ pub(super) fn exchanges_schema() -> TableSchema {
     let app = "application bytes";
     TableSchema {
         name: "exchanges",
-        row: "one request and its response, in order of their starts",
+        row: "one request and its response, or one connection of a channel, in order of their starts",
         columns: vec![
             Column::u32("flow", "index", "Index of the flow in the plan."),
             Column::u64("exchange", "number", "Number of the exchange in its flow, from 0."),
@@ -65,8 +69,9 @@ pub(super) fn exchanges_schema() -> TableSchema {
                 .nullable(),
             Column::u64("finished_ns", "ns", "Last byte of the response, at the client.")
                 .nullable(),
-            Column::u64("request_bytes", app, "Size of the request."),
+            Column::u64("request_bytes", app, "Size of the request; 0 in a channel."),
             Column::u64("response_bytes", app, "Size of the response."),
+            Column::u32("host", "index", "Host of the server in the plan's `hosts`, if it was drawn for this connection of a channel; null otherwise.").nullable(),
         ],
     }
 }

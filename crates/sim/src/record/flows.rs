@@ -15,7 +15,7 @@ use super::link::meaning_of;
 use super::{Cell, ColumnSchema, Table, TableSchema};
 use crate::build::Ends;
 use crate::node::Node;
-use crate::workload::{ConstantRate, DatagramSink, Playback, Totals};
+use crate::workload::{BulkReceiver, BulkSender, ConstantRate, DatagramSink, Playback, Totals};
 
 type Column = ColumnSchema;
 
@@ -59,7 +59,7 @@ struct Row {
 const PERCENTILES: [u64; 3] = [50, 95, 99];
 
 #[expect(clippy::cast_precision_loss, reason = "a mean")]
-fn mean_ns(sum: Duration, count: u64) -> Option<f64> {
+pub(super) fn mean_ns(sum: Duration, count: u64) -> Option<f64> {
     (count > 0).then(|| sum.as_nanos() as f64 / count as f64)
 }
 
@@ -77,9 +77,14 @@ impl TcpFlow {
             (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => Some(Self {
                 sender: Totals::of(sender.endpoint(), now),
                 receiver: Totals::of(receiver.endpoint(), now),
-                finished: sender.finished(),
+                finished: bulk_finished(sender, receiver),
             }),
             (Node::Server(server), Node::Client(client)) => Some(Self {
+                sender: server.totals(now),
+                receiver: client.totals(now),
+                finished: client.finished(),
+            }),
+            (Node::ChannelServer(server), Node::ChannelClient(client)) => Some(Self {
                 sender: server.totals(now),
                 receiver: client.totals(now),
                 finished: client.finished(),
@@ -104,6 +109,15 @@ impl TcpFlow {
         times[LimitedBy::Application as usize] = idle;
         times
     }
+}
+
+/// When a transfer was finished: all of it was acknowledged and delivered. A PEP acknowledges data before
+/// they are delivered.
+fn bulk_finished(sender: &BulkSender, receiver: &BulkReceiver) -> Option<Instant> {
+    let last_ack = sender.finished()?;
+    let receiver = receiver.endpoint();
+    let is_delivered = receiver.receiver().delivered() == sender.endpoint().sender().sent_bytes();
+    is_delivered.then(|| last_ack.max(receiver.stats().last_delivery.unwrap_or(last_ack)))
 }
 
 /// The row of a TCP flow.
@@ -214,6 +228,7 @@ fn row_of(graph: &Graph<Node>, ends: Ends, end: Instant) -> Row {
     if let Some(flow) = TcpFlow::of(graph, ends, end) {
         let (exchanges, playback) = match graph.engine(ends.receiver) {
             Node::Client(client) => (client.finished_exchanges(), client.playback(end)),
+            Node::ChannelClient(client) => (client.finished_exchanges(), None),
             Node::WebClient(client) => (client.finished_pages(), None),
             _ => (0, None),
         };
@@ -291,7 +306,7 @@ pub(super) fn flows_schema() -> TableSchema {
     columns.push(Column::u64(
         "exchanges",
         "exchanges",
-        "Finished exchanges, pages, or segments of a video; 0 for other workloads.",
+        "Finished exchanges, connections of a channel, pages, or segments of a video; 0 for other workloads.",
     ));
     columns.extend(playback());
     columns.extend(LimitedBy::ALL[..LimitedBy::OF_SENDER].iter().map(limited_time));
@@ -507,6 +522,10 @@ impl FlowSamples {
                         (Some(sender), sender.acked_bytes(), delivered)
                     }
                     (Node::Server(server), Node::Client(client)) => {
+                        let acked = server.totals(now).acked_bytes;
+                        (server.sender(), acked, client.totals(now).delivered_bytes)
+                    }
+                    (Node::ChannelServer(server), Node::ChannelClient(client)) => {
                         let acked = server.totals(now).acked_bytes;
                         (server.sender(), acked, client.totals(now).delivered_bytes)
                     }

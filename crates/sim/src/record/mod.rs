@@ -4,6 +4,7 @@ mod capacity;
 mod events;
 mod exchanges;
 mod flows;
+mod legs;
 mod link;
 pub mod packed;
 mod pages;
@@ -15,6 +16,7 @@ pub(crate) use capacity::{capacity_table, count_use};
 pub(crate) use events::{EVENT_BYTES, EventLog};
 pub(crate) use exchanges::{EXCHANGE_BYTES, exchanges_table};
 pub(crate) use flows::{FlowSamples, flow_sample_bytes, flows_table};
+pub(crate) use legs::{is_split, legs_table};
 pub(crate) use link::{
     DirectionFacts, DirectionSamples, direction_sample_bytes, directions_table, processors_table,
     statistics_table,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{capacity, events, exchanges, flows, link, pages};
+use super::{capacity, events, exchanges, flows, legs, link, pages};
 
 /// A result table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,7 @@ pub fn table_schema() -> Vec<TableSchema> {
         flows::flows_schema(),
         exchanges::exchanges_schema(),
         pages::pages_schema(),
+        legs::legs_schema(),
         capacity::capacity_schema(),
         link::directions_schema(),
         link::processors_schema(),

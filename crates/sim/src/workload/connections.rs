@@ -10,102 +10,12 @@ use super::request_response::Host;
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
 use bentpipe_core::packet::segment::Segment;
 use bentpipe_core::packet::seq::SeqNumber;
-use bentpipe_core::packet::{Address, Class, FlowId, LimitedBy, Origin, Packet, PacketId, Payload};
-use bentpipe_core::tcp::{Endpoint, SenderCounters};
-use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Payload};
+use bentpipe_core::tcp::{Endpoint, Totals};
+use bentpipe_core::time::Instant;
 
 /// IPv4 and UDP headers.
 const DATAGRAM_HEADER_BYTES: u32 = 28;
-
-/// TCP statistics of one end, over one or more connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// When the first handshake was complete.
-    pub established: Option<Instant>,
-    /// When data was last acknowledged.
-    pub last_ack: Option<Instant>,
-    /// When data first arrived in order.
-    pub first_delivery: Option<Instant>,
-    /// When data last arrived in order.
-    pub last_delivery: Option<Instant>,
-    /// Application bytes sent at least once.
-    pub sent_bytes: u64,
-    /// Application bytes acknowledged.
-    pub acked_bytes: u64,
-    /// Application bytes that arrived in order.
-    pub delivered_bytes: u64,
-    /// Counters of the sender.
-    pub counters: SenderCounters,
-    /// Segments without data, SYN or FIN that were sent.
-    pub acks_sent: u64,
-    /// Segments with data that arrived.
-    pub data_segments_received: u64,
-    /// Sum of their one-way delays.
-    pub one_way_delay_sum: Duration,
-    /// Maximum of their one-way delays.
-    pub one_way_delay_max: Duration,
-    /// Minimum of the round-trip samples.
-    pub rtt_min: Option<Duration>,
-    /// Sum of the round-trip samples.
-    pub rtt_sum: Duration,
-    /// Number of round-trip samples.
-    pub rtt_samples: u64,
-    /// Data that arrived and was not used: duplicates, and data beyond the window.
-    pub discarded_bytes: u64,
-    /// Time for which each limit applied to the sender, in the order of [`LimitedBy::ALL`].
-    pub limit_times: [Duration; LimitedBy::OF_SENDER],
-    /// The limit of the sender of the newest open connection.
-    pub limited_by: LimitedBy,
-}
-
-impl Totals {
-    /// The totals of one connection at `now`.
-    #[must_use]
-    pub fn of(endpoint: &Endpoint, now: Instant) -> Self {
-        let mut totals = Self::default();
-        totals.add_open(endpoint, now);
-        totals
-    }
-
-    fn add_open(&mut self, endpoint: &Endpoint, now: Instant) {
-        self.add(endpoint, now);
-        self.limited_by = endpoint.sender().limited_by();
-    }
-
-    /// Adds a connection at `now`.
-    fn add(&mut self, endpoint: &Endpoint, now: Instant) {
-        let (facts, sender) = (endpoint.stats(), endpoint.sender());
-        let (rtt_sum, rtt_samples) = sender.rtt().total();
-        let counters = sender.counters();
-        let earliest = |a: Option<_>, b: Option<_>| a.into_iter().chain(b).min();
-        self.established = earliest(self.established, facts.established);
-        self.last_ack = self.last_ack.max(facts.last_ack);
-        self.first_delivery = earliest(self.first_delivery, facts.first_delivery);
-        self.last_delivery = self.last_delivery.max(facts.last_delivery);
-        self.sent_bytes += sender.sent_bytes();
-        self.acked_bytes += sender.acked_bytes();
-        self.delivered_bytes += endpoint.receiver().delivered();
-        self.counters.segments += counters.segments;
-        self.counters.retransmitted_segments += counters.retransmitted_segments;
-        self.counters.retransmitted_bytes += counters.retransmitted_bytes;
-        self.counters.timeouts += counters.timeouts;
-        self.counters.fast_recoveries += counters.fast_recoveries;
-        self.counters.tail_loss_probes += counters.tail_loss_probes;
-        self.counters.spurious_timeouts += counters.spurious_timeouts;
-        self.counters.spurious_recoveries += counters.spurious_recoveries;
-        self.acks_sent += facts.acks_sent;
-        self.data_segments_received += facts.data_segments_received;
-        self.one_way_delay_sum += facts.one_way_delay_sum;
-        self.one_way_delay_max = self.one_way_delay_max.max(facts.one_way_delay_max);
-        self.rtt_min = self.rtt_min.into_iter().chain(sender.rtt().min()).min();
-        self.rtt_sum += rtt_sum;
-        self.rtt_samples += rtt_samples;
-        self.discarded_bytes += endpoint.receiver().discarded_bytes();
-        for (sum, time) in self.limit_times.iter_mut().zip(sender.limit_times(now)) {
-            *sum += time;
-        }
-    }
-}
 
 /// An open connection, with the state of the application that uses it.
 #[derive(Debug)]
@@ -131,7 +41,7 @@ impl<A> Connection<A> {
     }
 
     fn is_closed(&self) -> bool {
-        self.closed && self.endpoint.sender().finished() && self.endpoint.receiver().finished()
+        self.closed && self.endpoint.is_closed()
     }
 }
 
@@ -180,6 +90,12 @@ impl<A> Connections<A> {
     pub(super) fn acknowledging_data(mut self) -> Self {
         self.acknowledges_data = true;
         self
+    }
+
+    /// Sets the host that packets of no open connection are sent to. An end whose connections are to
+    /// different hosts sets it before each [`Connections::input`].
+    pub(super) fn set_peer(&mut self, peer: Address) {
+        self.peer = peer;
     }
 
     /// The number of the next connection. Numbers wrap after 2^16, as port numbers do.
@@ -294,9 +210,10 @@ impl<A> Connections<A> {
 
     /// Sends a packet of no open connection.
     fn send_other(&mut self, cx: &mut Cx<'_>, bytes: u32, payload: Payload) {
-        // Serials of these packets count down from the maximum; those of connections count up from
-        // 0.
-        let id = PacketId::new(self.flow, self.origin, u64::MAX - self.others.packets);
+        // Serials of these packets count down from the last one of hosts; those of connections count
+        // up from 0.
+        let serial = PacketId::HOST_SERIALS - 1 - self.others.packets;
+        let id = PacketId::new(self.flow, self.origin, serial);
         self.others.add(bytes);
         cx.send(
             Endpoint::NET,
@@ -373,6 +290,7 @@ impl<A> Connections<A> {
 #[cfg(test)]
 mod tests {
     use bentpipe_core::engine::Outbox;
+    use bentpipe_core::packet::segment::Flags;
     use bentpipe_core::time::Instant;
     use bentpipe_core::trace::NodeId;
 
@@ -387,7 +305,11 @@ mod tests {
         connections.add(endpoint, ()).endpoint.open(&mut cx);
         drop(cx);
         let (_, _, syn) = outbox.drain().next().expect("a SYN");
-        syn.id.0 & ((1 << 40) - 1)
+        serial(&syn)
+    }
+
+    fn serial(packet: &Packet) -> u64 {
+        packet.id.0 & ((1 << 40) - 1)
     }
 
     /// Given an open connection 0, expect numbers to be scarce when 2^15 more were opened, before
@@ -415,5 +337,34 @@ mod tests {
         connections.closed_sent = Count { packets: 1 << 25, bytes: 40 << 25 };
         assert!(first_serial(&mut connections) >= 1 << 25, "after all used serials");
         assert_eq!(first_serial(&mut connections), 5 << 24);
+    }
+
+    /// Given the numbers of connections at which blocks of 2^24 serials reach the end of those of
+    /// hosts, and a retransmitted FIN of a closed connection, expect only serials of hosts: PEPs use the
+    /// others.
+    #[test]
+    fn packets_of_hosts_have_serials_of_hosts() {
+        let mut connections = Connections::new(&host("a"), Origin::Sender, true);
+        for (number, expected) in [
+            ((1 << 15) - 1, ((1 << 15) - 1) << 24),
+            (1 << 15, 0),
+            (u64::from(u16::MAX), ((1 << 15) - 1) << 24),
+        ] {
+            connections.opened = number;
+            assert_eq!(first_serial(&mut connections), expected, "connection {number}");
+        }
+        let fin = Segment {
+            connection: 7,
+            flags: Flags::FIN,
+            ack: Some(SeqNumber(5)),
+            ..Segment::default()
+        };
+        let fin = Packet { bytes: 40, payload: Payload::Tcp(fin), ..Packet::default() };
+        let mut outbox = Outbox::new();
+        let mut cx = Cx::new(Instant::START, NodeId(0), &mut outbox, None);
+        assert!(connections.input(&mut cx, &fin).is_none());
+        drop(cx);
+        let answers: Vec<_> = outbox.drain().map(|(_, _, packet)| serial(&packet)).collect();
+        assert_eq!(answers, [PacketId::HOST_SERIALS - 1]);
     }
 }

@@ -12,10 +12,10 @@ use bentpipe_core::packet::seq::SeqNumber;
 use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, Port};
 use bentpipe_core::rng::Rng;
 use bentpipe_core::tcp::config::CongestionName;
-use bentpipe_core::tcp::{Config, Endpoint, Sender};
+use bentpipe_core::tcp::{Config, Endpoint, Sender, Totals};
 use bentpipe_core::time::{Duration, Instant};
 
-use super::connections::{Connections, Totals};
+use super::connections::Connections;
 use super::{Draws, Playback, Player, SegmentSizes};
 
 /// The TCP host of one end.
@@ -107,6 +107,8 @@ pub struct Exchange {
     pub request_bytes: u64,
     /// Bytes of the response.
     pub response_bytes: u64,
+    /// The host of the server in the plan, if it was drawn for this exchange.
+    pub host: Option<u32>,
 }
 
 /// The end that sends requests.
@@ -204,6 +206,7 @@ impl Client {
             finished: None,
             request_bytes,
             response_bytes: self.config.next_response(),
+            host: None,
         });
         self.delivered_before = 0;
         if self.config.keep_connection

@@ -12,13 +12,13 @@ use std::collections::VecDeque;
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::{Origin, Packet, Port};
-use bentpipe_core::tcp::{Endpoint, Sender};
+use bentpipe_core::tcp::{Endpoint, Sender, Totals};
 use bentpipe_core::time::{Duration, Instant};
 
 pub use content::PageDraws;
 
 use super::Host;
-use super::connections::{Connection, Connections, Totals};
+use super::connections::{Connection, Connections};
 use super::request_response::Schedule;
 use crate::plan::{Http, Tls};
 use content::{PageContent, Responses};

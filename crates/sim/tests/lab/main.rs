@@ -5,6 +5,7 @@
 
 mod bbr;
 mod bounds;
+mod channels;
 mod conferences;
 mod delay_and_rate;
 mod ecn;
@@ -12,6 +13,7 @@ mod memory;
 #[path = "../network/mod.rs"]
 mod network;
 mod pages;
+mod peps;
 mod red;
 mod requests;
 mod sharing;
@@ -101,7 +103,7 @@ fn direction(path: Path, loss: f64) -> Value {
 fn flow(name: &str, terminal: usize, heading: &str, start_ns: u64, workload: &Value) -> Value {
     json!({
         "name": name, "terminal": terminal, "direction": heading, "start_ns": start_ns,
-        "start_jitter_ns": 0, "priority": 0, "workload": workload,
+        "start_jitter_ns": 0, "priority": 0, "splittable": true, "workload": workload,
     })
 }
 

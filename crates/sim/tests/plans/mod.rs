@@ -103,17 +103,32 @@ fn framing() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// No function, or a processor that is fast enough to pass a SYN within a day.
+fn pep() -> impl Strategy<Value = Value> {
+    let numbers = (0..100_000u64, 1..4u64, prop::option::of(1..50_000u64));
+    (tcp(), tcp(), numbers, any::<bool>()).prop_map(
+        |(lan, link, (buffer, connections, low), early)| {
+            json!({
+                "kind": "pep", "lan_tcp": lan, "link_tcp": link, "notsent_lowat_bytes": low,
+                "buffer_bytes": buffer, "connections": connections, "early_accept": early,
+            })
+        },
+    )
+}
+
+/// No function, a PEP, or a processor that is fast enough to pass a SYN within a day; or both.
 fn gateway() -> impl Strategy<Value = Value> {
     let processor = (100..20_000u64, 0..1_000u64, 1..60u64);
-    prop::option::weighted(0.3, processor).prop_map(|processor| {
+    let processor = prop::option::weighted(0.3, processor);
+    let pep = prop::option::weighted(0.2, pep());
+    (processor, pep, any::<bool>()).prop_map(|(processor, pep, pep_first)| {
         let processor = processor.map(|(rate, byte, buffer)| {
             json!({
                 "kind": "processor", "packets_per_second": rate, "per_byte_ns": byte,
                 "buffer_packets": buffer,
             })
         });
-        Value::Array(processor.into_iter().collect())
+        let functions = if pep_first { [pep, processor] } else { [processor, pep] };
+        Value::Array(functions.into_iter().flatten().collect())
     })
 }
 
@@ -241,7 +256,7 @@ fn conference(terminals: usize, rate: u64, payload: u32, duration: u64) -> Vec<V
         json!({
             "name": format!("participant-{terminal}"), "terminal": terminal,
             "direction": "return", "start_ns": 1_000_000 * terminal, "start_jitter_ns": 0,
-            "priority": 0,
+            "priority": 0, "splittable": true,
             "workload": {
                 "kind": "conference", "conference": 7, "rate_bps": rate, "payload_bytes": payload,
                 "duration_ns": duration,
@@ -263,6 +278,7 @@ fn workload() -> impl Strategy<Value = Value> {
         2 => requests(),
         1 => video(),
         2 => pages(),
+        2 => downloads(),
         1 => voice(),
         1 => (8_000..2_000_000u64, 100..1_400u32, 1..4_000_000_000u64).prop_map(|(rate, size, ns)| {
             json!({
@@ -286,6 +302,33 @@ fn video() -> impl Strategy<Value = Value> {
             },
         })
     })
+}
+
+/// A channel. Its servers are all hosts of the hub: see [`with_servers`].
+fn downloads() -> impl Strategy<Value = Value> {
+    let sizes = prop::collection::vec((1..60_000u64, 1..100u64), 1..5);
+    let jitter = prop_oneof![Just(0), 1..20_000_000u64];
+    let times = (jitter.clone(), jitter);
+    (sizes, prop::option::of(1..20u64), times, tcp(), tcp()).prop_map(
+        |(sizes, connections, (of_server, of_client), server, client)| {
+            json!({
+                "kind": "channel", "servers": [], "sizes": sizes, "connections": connections,
+                "server_jitter_ns": of_server, "client_jitter_ns": of_client, "server": server,
+                "client": client,
+            })
+        },
+    )
+}
+
+/// A flow with the servers of a channel, if it is one, which has no other host in the world.
+fn with_servers(mut flow: Value, hosts: &[Value]) -> Value {
+    if flow["workload"]["kind"] == "channel" {
+        let servers = (0..hosts.len()).filter(|&host| hosts[host]["gateway"] == 0);
+        flow["workload"]["servers"] = servers.collect();
+        flow["world_host"] = Value::Null;
+        flow["direction"] = json!("forward");
+    }
+    flow
 }
 
 fn voice() -> impl Strategy<Value = Value> {
@@ -340,10 +383,13 @@ fn aggregators() -> impl Strategy<Value = Vec<Value>> {
         .prop_map(Option::unwrap_or_default)
 }
 
-/// The functions of a gateway, with its aggregator, if any, as the first or the last one.
+/// The functions of a gateway, with its aggregator, if any, as the last one, or as the first one but for
+/// a PEP, which must be before it.
 fn with_aggregator(mut functions: Value, number: usize, all: &[Value], is_last: bool) -> Value {
     if let (Some(aggregator), Some(functions)) = (all.get(number), functions.as_array_mut()) {
-        let place = if is_last { functions.len() } else { 0 };
+        let pep = functions.iter().position(|function| function["kind"] == "pep");
+        let first = pep.map_or(0, |pep| pep + 1);
+        let place = if is_last { functions.len() } else { first };
         functions.insert(place, aggregator.clone());
     }
     functions
@@ -375,7 +421,7 @@ pub(crate) fn plan() -> impl Strategy<Value = Value> {
     let heading = prop::sample::select(vec!["forward", "return"]);
     let place = (heading, any::<prop::sample::Index>(), 0..CLASSES);
     let jitter = prop_oneof![Just(0), 1..500_000_000u64];
-    let flow = (place, (0..1_000_000_000u64, jitter), workload());
+    let flow = (place, (0..1_000_000_000u64, jitter), prop::bool::weighted(0.8), workload());
     let flows = prop::collection::vec(flow, 1..5);
     let terminals = prop::collection::vec((branch(), gateway(), direction()), 1..4);
     // One for each possible gateway.
@@ -390,15 +436,17 @@ pub(crate) fn plan() -> impl Strategy<Value = Value> {
             let hosts = placed(hosts, 1 + terminals.len());
             let mut flows: Vec<_> = (1..)
                 .zip(flows)
-                .map(|(n, ((heading, terminal, priority), (start, jitter), workload))| {
+                .map(|(n, ((heading, terminal, priority), (start, jitter), splittable, workload))| {
                     let terminal = terminal.index(terminals.len());
-                    json!({
+                    let flow = json!({
                         "name": format!("flow-{n}"), "terminal": terminal,
                         "direction": heading, "start_ns": start, "start_jitter_ns": jitter, "priority": priority,
+                        "splittable": splittable,
                         "world_host": choice(&hosts, 0, n),
                         "island_host": choice(&hosts, 1 + terminal, n / 2),
                         "workload": workload,
-                    })
+                    });
+                    with_servers(flow, &hosts)
                 })
                 .collect();
             if let Some((rate, payload, duration)) = meeting {
