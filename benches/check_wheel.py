@@ -9,6 +9,7 @@ installed size of each package.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,9 +21,21 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 EXTENSION: Final = "bentpipe/_core.abi3.so"
+DAEMON: Final = "bentpipe/gateway/bentpipe-gate"
+COMPILED: Final = (EXTENSION, DAEMON)
+EXECUTABLE: Final = 0o111
 # A block of `st_blocks` (stat(2)).
 BLOCK_BYTES: Final = 512
 SMALLEST_MB: Final = 1.0
+# manylinux2014. maturin checks the extension.
+OLDEST_GLIBC: Final = (2, 17)
+# Without a plan it ends with code 3 and says so: it was loaded.
+RUN_DAEMON: Final = """
+import subprocess
+from bentpipe.gateway import find_binary
+done = subprocess.run([find_binary(), "remove"], input=b"", capture_output=True)
+assert b"the plan" in done.stderr, done
+"""
 
 
 def check_contents(wheel: Path) -> None:
@@ -31,7 +44,7 @@ def check_contents(wheel: Path) -> None:
         sys.exit(f"{wheel.name}: not a manylinux wheel")
     command = ["git", "ls-files", "python/bentpipe"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    expected = {line.removeprefix("python/") for line in listed.stdout.splitlines()} | {EXTENSION}
+    expected = {line.removeprefix("python/") for line in listed.stdout.splitlines()} | {*COMPILED}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
     found = {name for name in names if ".dist-info/" not in name}
@@ -39,12 +52,23 @@ def check_contents(wheel: Path) -> None:
         missing, extra = sorted(expected - found), sorted(found - expected)
         sys.exit(f"{wheel.name}: missing: {missing}; superfluous: {extra}")
     with zipfile.ZipFile(wheel) as archive:
-        extension = archive.read(EXTENSION)
-    if str(Path.home()).encode() in extension:
-        sys.exit(f"{EXTENSION}: it names folders of the machine that built it")
+        compiled = {name: archive.read(name) for name in COMPILED}
+        mode = archive.getinfo(DAEMON).external_attr >> 16
+    for name, content in compiled.items():
+        if str(Path.home()).encode() in content:
+            sys.exit(f"{name}: it names folders of the machine that built it")
+    if mode & EXECUTABLE != EXECUTABLE:
+        sys.exit(f"{DAEMON}: it is not executable")
+    newest = max(map(_version, re.findall(rb"GLIBC_([0-9.]+)", compiled[DAEMON])))
+    if newest > OLDEST_GLIBC:
+        sys.exit(f"{DAEMON}: it needs glibc {newest}")
     if not any(name.endswith(".dist-info/licenses/LICENSE") for name in names):
         sys.exit(f"{wheel.name}: the licence is missing")
     print(f"{wheel.name}: {len(names)} files, {wheel.stat().st_size / 1e6:.1f} MB")
+
+
+def _version(text: bytes) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(b"."))
 
 
 def run_demo(wheel: Path, folder: Path) -> None:
@@ -62,6 +86,7 @@ def run_demo(wheel: Path, folder: Path) -> None:
         "make the environment": [programs / "python3", "-m", "venv", installed],
         "install the wheel": [installed / "bin" / "pip", "install", "--quiet", wheel.resolve()],
         "print the version": [program, "--version"],
+        "run the daemon": [installed / "bin" / "python", "-c", RUN_DAEMON],
         "run the demo": [program, "study", "jpl", "--out", report],
     }
     started, cpu_before = time.monotonic(), _children_cpu_seconds()

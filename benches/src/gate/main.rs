@@ -1,7 +1,8 @@
 //! Measures the daemon of a gateway on a router in namespaces, beside the same router without it; prints a
 //! table and writes JSON.
 //!
-//! Usage: `bentpipe-bench-gate PROGRAM OUT.json [SECONDS]`, as root. PROGRAM is a `bentpipe-gate`.
+//! Usage: `bentpipe-bench-gate PROGRAM OUT.json [SECONDS [PEPSAL]]`, as root. PROGRAM is a `bentpipe-gate`; PEPSAL is the
+//! program `pepsal`, which is measured in turn with it.
 
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
@@ -10,7 +11,7 @@ mod router;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, ExitCode};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -30,7 +31,7 @@ const PIECE: usize = 256 * 1024;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [program, out, rest @ ..] = &arguments[..] else {
-        eprintln!("usage: bentpipe-bench-gate PROGRAM OUT.json [SECONDS]");
+        eprintln!("usage: bentpipe-bench-gate PROGRAM OUT.json [SECONDS [PEPSAL]]");
         return ExitCode::from(2);
     };
     if let Some(reason) = missing() {
@@ -38,7 +39,8 @@ fn main() -> ExitCode {
         return ExitCode::from(3);
     }
     let seconds = rest.first().and_then(|text| text.parse().ok()).unwrap_or(5);
-    let measured = measure(program, Duration::from_secs(seconds));
+    let pepsal = rest.get(1).map(String::as_str);
+    let measured = measure(program, pepsal, Duration::from_secs(seconds));
     match measured.and_then(|found| std::fs::write(out, format!("{found:#}\n"))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -49,18 +51,26 @@ fn main() -> ExitCode {
 }
 
 /// The router without and with the daemon, in turn, so that a change of the machine's speed affects both.
-fn measure(program: &str, time: Duration) -> io::Result<Value> {
+fn measure(program: &str, pepsal: Option<&str>, time: Duration) -> io::Result<Value> {
     let router = Router::new("bench");
     let folder = std::env::temp_dir().join(format!("bp-bench-gate-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let mut rows = Vec::new();
     let mut terminal = io::stdout();
     writeln!(terminal, "{:>10} {:>10} {:>14} {:>14}", "", "Gbit/s", "CPU, cores", "connections/s")?;
-    for name in ["routed", "gateway", "routed", "gateway"] {
-        let mut plan = router.plan(&folder, 2_000);
-        plan.threads = 2;
-        let daemon = (name == "gateway").then(|| router.start(program, &plan));
-        let row = row(&router, daemon.as_ref(), time)?;
+    let names = ["routed", "pepsal", "gateway"].repeat(2);
+    for name in names.into_iter().filter(|&name| name != "pepsal" || pepsal.is_some()) {
+        let proxy = match (name, pepsal) {
+            ("gateway", _) => {
+                let mut plan = router.plan(&folder, 2_000);
+                plan.threads = 2;
+                let daemon = router.start(program, &plan);
+                Some(Proxy { relay: worker(&daemon), process: daemon })
+            }
+            ("pepsal", Some(program)) => Some(start_pepsal(&router, program)?),
+            _ => None,
+        };
+        let row = row(&router, proxy.as_ref().map(|proxy| proxy.relay), time)?;
         writeln!(
             terminal,
             "{name:>10} {:>10.2} {:>14.2} {:>14.0}",
@@ -78,15 +88,39 @@ fn measure(program: &str, time: Duration) -> io::Result<Value> {
         if let Some(bytes) = row.idle_bytes {
             writeln!(terminal, "{:>10} {bytes:.0} bytes of memory for an idle connection", "")?;
         }
-        if let Some(mut daemon) = daemon {
-            daemon.kill()?;
-            daemon.wait()?;
+        if let Some(mut proxy) = proxy {
+            proxy.process.kill()?;
+            proxy.process.wait()?;
             // Rules that remain would expire; the next daemon replaces them.
             router.gateway("nft flush ruleset");
         }
     }
     std::fs::remove_dir_all(&folder)?;
     Ok(json!({ "rows": rows }))
+}
+
+/// A proxy on the gateway, and its process that relays.
+struct Proxy {
+    process: Child,
+    relay: u32,
+}
+
+/// Starts `pepsal` with the rules of its manual, as nftables.
+fn start_pepsal(router: &Router, program: &str) -> io::Result<Proxy> {
+    const PEPSAL_PORT: &str = "5000";
+    let rules = "table ip pepsal { chain prerouting { type filter hook prerouting priority mangle; iifname lan0 meta \
+                 l4proto tcp tproxy to :5000 meta mark set 1 accept; }; }";
+    router.gateway(&format!("nft {rules}"));
+    for command in ["rule add fwmark 1 lookup 100", "route replace local default dev lo table 100"]
+    {
+        router.gateway(&format!("ip {command}"));
+    }
+    let arguments = ["-p", PEPSAL_PORT, "-c", "4096"];
+    let start = || Command::new(program).args(arguments).stderr(Stdio::null()).spawn();
+    let process = router.on(Host::Gateway, start)?;
+    // It has no message for it.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    Ok(Proxy { relay: process.id(), process })
 }
 
 struct Row {
@@ -97,9 +131,8 @@ struct Row {
     idle_bytes: Option<f64>,
 }
 
-fn row(router: &Router, daemon: Option<&Child>, time: Duration) -> io::Result<Row> {
+fn row(router: &Router, worker: Option<u32>, time: Duration) -> io::Result<Row> {
     let server: SocketAddr = format!("{}:{PORT}", SERVERS[0]).parse().map_err(io::Error::other)?;
-    let worker = daemon.map(worker);
     let used = || worker.map_or(0.0, cpu_seconds);
     let before = used();
     let bits_per_second = one_flow(router, server, time)?;

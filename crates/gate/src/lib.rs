@@ -5,4 +5,7 @@
 
 pub mod daemon;
 pub mod relay;
+mod side;
 pub mod transparent;
+
+pub use side::Side;

@@ -4,33 +4,48 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
-use bentpipe_gate::daemon::{Plan, up, work};
+use bentpipe_gate::daemon::{Ended, Plan, check, remove, up, work};
+
+/// Bad input, and a machine that lacks something.
+const BAD_INPUT: u8 = 2;
+const LACKING: u8 = 3;
 
 fn main() -> ExitCode {
-    let done = match std::env::args().nth(1).as_deref() {
-        Some("worker") => worker(),
-        None => daemon(),
-        Some(_) => {
-            eprintln!("bentpipe-gate: takes no argument, and a plan as JSON on its standard input");
-            return ExitCode::from(2);
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let done = match arguments[..] {
+        ["worker"] => worker(),
+        [] => with_plan(daemon),
+        ["check"] => with_plan(check),
+        ["remove"] => with_plan(remove),
+        _ => {
+            eprintln!(
+                "usage: bentpipe-gate [check | remove], with a plan as JSON on its standard input; `check` opens what \
+                 a daemon opens and ends, `remove` removes the rules of a daemon that did not end by itself"
+            );
+            return ExitCode::from(BAD_INPUT);
         }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bentpipe-gate: {error}");
-            ExitCode::from(3)
+            let is_input = error.kind() == io::ErrorKind::InvalidInput;
+            ExitCode::from(if is_input { BAD_INPUT } else { LACKING })
         }
     }
 }
 
-fn daemon() -> io::Result<()> {
+fn with_plan(act: impl FnOnce(&Plan) -> io::Result<()>) -> io::Result<()> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
-    let plan: Plan = serde_json::from_str(&text)?;
-    match up(&plan)? {
-        bentpipe_gate::daemon::Ended::BySignal => Ok(()),
-        bentpipe_gate::daemon::Ended::WithoutWorker => {
+    act(&Plan::parse(&text)?)
+}
+
+fn daemon(plan: &Plan) -> io::Result<()> {
+    match up(plan)? {
+        Ended::BySignal => Ok(()),
+        Ended::WithoutWorker => {
             Err(io::Error::other("the worker is gone; new connections pass without the gateway"))
         }
     }

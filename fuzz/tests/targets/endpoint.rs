@@ -29,7 +29,7 @@ fn any_events() {
     });
 }
 
-fn config(decoder: &mut Decoder<'_>) -> Config {
+pub(crate) fn config(decoder: &mut Decoder<'_>) -> Config {
     let mss = 88 + decoder.below(1_400) as u16;
     let receive_buffer = u64::from(mss) + decoder.scaled(12);
     let bits = decoder.u16();

@@ -8,9 +8,11 @@ mod decoder;
 mod endpoint;
 mod engines;
 mod frames;
+mod gateway;
 mod headers;
 mod packets;
 mod pcapng;
+mod pep;
 mod plans;
 
 use std::fs;
@@ -32,10 +34,15 @@ fn every_target_has_a_corpus() {
         "endpoint__any_events",
         "engines__any_packets",
         "frames__any_payload",
+        "gateway__any_gateway_plan",
+        "gateway__any_message",
+        "gateway__any_metrics_request",
+        "gateway__any_syn",
         "headers__any_bytes",
         "packets__any_offload",
         "packets__any_packets_in_a_lab",
         "pcapng__any_capture",
+        "pep__any_events",
         "plans__any_text",
     ];
     assert_eq!(found, targets);

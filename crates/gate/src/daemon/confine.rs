@@ -3,20 +3,23 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use rustix::process::{Gid, Uid};
+use rustix::process::{Gid, Uid, getgid, getuid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs, set_thread_groups,
     set_thread_res_gid, set_thread_res_uid,
 };
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
-/// Becomes another user, without capabilities, and without a way to gain any. Call it before any thread is
+/// Becomes the user of the plan, without capabilities, and without a way to gain any. Call it before any thread is
 /// started: other threads keep what they have.
 pub(super) fn drop_privileges(user: u32, group: u32) -> io::Result<()> {
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-    set_thread_groups(&[])?;
-    set_thread_res_gid(group, group, group)?;
-    set_thread_res_uid(user, user, user)?;
+    // In the user namespace of an ordinary user this user is the only one, and setgroups(2) is denied.
+    if getuid() != user || getgid() != group {
+        set_thread_groups(&[])?;
+        set_thread_res_gid(group, group, group)?;
+        set_thread_res_uid(user, user, user)?;
+    }
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
     set_no_new_privs(true)?;
@@ -54,7 +57,9 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_pipe2,
     libc::SYS_ppoll,
     libc::SYS_prctl,
+    libc::SYS_pread64,
     libc::SYS_read,
+    libc::SYS_recvfrom,
     libc::SYS_recvmsg,
     libc::SYS_restart_syscall,
     libc::SYS_rseq,

@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -41,7 +42,11 @@ pub(super) fn receive(channel: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)>
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut message = vec![0; BYTES_MAX];
     let parts = &mut [IoSliceMut::new(&mut message)];
-    let received = recvmsg(channel, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let received = match recvmsg(channel, parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        // The other end was closed, and had not read everything.
+        Err(Errno::CONNRESET) => return Ok((Vec::new(), Vec::new())),
+        received => received?,
+    };
     message.truncate(received.bytes);
     let mut descriptors = Vec::new();
     for part in control.drain() {

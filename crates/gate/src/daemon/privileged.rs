@@ -3,8 +3,11 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, Command};
 
+use bentpipe_core::time::Duration;
+use bentpipe_sys::clock::Clock;
 use bentpipe_sys::packet_socket::SynSocket;
 use bentpipe_sys::signals::EndSignals;
 use bentpipe_sys::tcp_sockets::Version;
@@ -12,74 +15,136 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::handover::{DESCRIPTORS_MAX, pair, receive, send};
+use super::memory::Memory;
+use super::metrics_server::listen;
 use super::supply::supply;
-use super::{Plan, Report};
-use crate::transparent::{Direct, Rules, Side, SideRules, listener, raw};
+use super::{Plan, Report, Start};
+use crate::side::Side;
+use crate::transparent::{Direct, Rules, listener, raw};
 
 const VERSIONS: [Version; 2] = [Version::V4, Version::V6];
-/// The time without a report after which the worker is taken for hung, and ended.
-const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// The time without a report of each worker after which one is taken for hung, and all are ended.
+const SILENCE: Duration = Duration::from_secs(10);
+const SILENCE_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// How a daemon ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// By a signal.
     BySignal,
-    /// Its worker is gone, or hung.
+    /// A worker is gone, or hangs.
     WithoutWorker,
 }
 
-/// Runs a daemon until a signal ends it, or its worker is gone. The rules are removed in both cases.
+/// Runs a daemon until a signal ends it, or a worker is gone. The rules are removed in both cases.
 ///
 /// # Errors
 /// What could not be set up; nothing of it remains.
 pub fn up(plan: &Plan) -> io::Result<Ended> {
     let signals = EndSignals::block()?;
     allow_descriptors(plan)?;
-    let mut rules = Rules {
-        table: plan.name.clone(),
-        mark: plan.mark,
-        route_table: plan.route_table,
-        sides: Side::ALL.map(|side| SideRules {
-            interfaces: plan.side(side).interfaces.clone(),
-            ..SideRules::default()
-        }),
-    };
+    let mut rules = plan.rules();
     let handed = open(plan, &mut rules)?;
+    say_bounds(plan);
     let outcome = rules.add().and_then(|()| run(plan, &rules, handed, &signals));
     let removed = rules.remove();
     let _ = fs::remove_file(&plan.state_file);
     let outcome = outcome?;
-    removed.map(|()| outcome)
+    removed?;
+    if outcome == Ended::BySignal {
+        remove_files(plan);
+    }
+    Ok(outcome)
 }
 
-/// Opens all sockets that are handed over, and notes the ports of the listeners in the rules.
-fn open(plan: &Plan, rules: &mut Rules) -> io::Result<Vec<OwnedFd>> {
-    let mut handed = Vec::new();
-    for side in Side::ALL {
-        let settings = plan.side(side).tcp.settings();
-        for version in VERSIONS {
-            let (socket, port) = listener(version, &settings)
-                .map_err(|error| named("opening a transparent listener", &error))?;
-            rules.sides[side as usize].listeners[version as usize] = port;
-            handed.push(socket);
-        }
+/// Opens what a daemon opens, prints its bounds, and changes nothing.
+///
+/// # Errors
+/// As [`up`].
+pub fn check(plan: &Plan) -> io::Result<()> {
+    allow_descriptors(plan)?;
+    open(plan, &mut plan.rules())?;
+    say_bounds(plan);
+    Ok(())
+}
+
+fn say_bounds(plan: &Plan) {
+    let memory = Memory::of(plan);
+    let processes = match plan.workers {
+        1 => "a process".to_owned(),
+        several => format!("{several} processes"),
+    };
+    eprintln!(
+        "bentpipe-gate: at most {} connections, with at most {} MB in {processes} and {} MB in the kernel",
+        plan.connections,
+        memory.processes.div_ceil(1_000_000),
+        memory.kernel.div_ceil(1_000_000),
+    );
+}
+
+/// Removes what its starter wrote. A service manager may keep the folder.
+fn remove_files(plan: &Plan) {
+    for file in &plan.files {
+        let _ = fs::remove_file(file);
     }
-    for mark in [Some(rules.mark_of(Side::Lan)), Some(rules.mark_of(Side::Link)), None] {
-        for version in VERSIONS {
-            let socket =
-                raw(version, mark).map_err(|error| named("opening a raw socket", &error))?;
-            handed.push(socket);
-        }
+    if let Some(folder) = plan.files.first().and_then(|file| Path::new(file).parent()) {
+        let _ = fs::remove_dir(folder);
     }
+}
+
+/// Removes the rules of a daemon that could not remove them itself, and the file of its state. What is not there
+/// is no error.
+///
+/// # Errors
+/// As [`Rules::remove`], or the file's.
+pub fn remove(plan: &Plan) -> io::Result<()> {
+    plan.rules().remove()?;
+    match fs::remove_file(&plan.state_file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(named(&format!("removing {}", plan.state_file), &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Opens all sockets that are handed over, by worker, and notes the ports of the listeners in the rules.
+fn open(plan: &Plan, rules: &mut Rules) -> io::Result<Vec<Vec<OwnedFd>>> {
+    let mut handed: Vec<Vec<OwnedFd>> = Vec::new();
+    for worker in 0..plan.workers {
+        let mut sockets = Vec::new();
+        for side in Side::ALL {
+            let settings = plan.leg(side);
+            let mut ports = [0; 2];
+            for (version, port) in VERSIONS.into_iter().zip(&mut ports) {
+                let opened = listener(version, &settings);
+                let (socket, bound) =
+                    opened.map_err(|error| named("opening a transparent listener", &error))?;
+                *port = bound;
+                sockets.push(socket);
+            }
+            rules.sides[side as usize].listeners.push(ports);
+        }
+        let marks = Side::ALL.map(|side| Some(rules.mark_of(worker, side)));
+        for mark in marks.into_iter().chain([None]) {
+            for version in VERSIONS {
+                let socket =
+                    raw(version, mark).map_err(|error| named("opening a raw socket", &error))?;
+                sockets.push(socket);
+            }
+        }
+        handed.push(sockets);
+    }
+    handed[0].extend(plan.metrics_address()?.map(listen).transpose()?);
     for interface in Side::ALL.iter().flat_map(|&side| &plan.side(side).interfaces) {
         for version in VERSIONS {
-            let socket = SynSocket::open(interface, version)
+            let taps = SynSocket::open_group(interface, version, plan.workers)
                 .map_err(|error| named(&format!("listening on interface {interface}"), &error))?;
-            handed.push(socket.into());
+            for (sockets, tap) in handed.iter_mut().zip(taps) {
+                sockets.push(tap.into());
+            }
         }
     }
-    match handed.len() {
+    match handed[0].len() {
         ..=DESCRIPTORS_MAX => Ok(handed),
         _ => Err(io::Error::other("too many interfaces; at most 26 on both sides together")),
     }
@@ -97,9 +162,10 @@ fn allow_descriptors(plan: &Plan) -> io::Result<()> {
     setrlimit(Resource::Nofile, raised).map_err(|_| {
         let most = plan.connections_within(maximum.unwrap_or(needed));
         io::Error::other(format!(
-            "{} connections need {needed} open files, more than this process may have; to fix it: at most {most} \
-             connections, or a higher limit (LimitNOFILE= in a systemd unit, or `ulimit -n`)",
-            plan.connections
+            "{} connections in {} workers need {needed} open files in each, more than a process may have; to fix it: \
+             at most {most} connections for each worker, more workers, or a higher limit (LimitNOFILE= in a systemd \
+             unit, or `ulimit -n`)",
+            plan.connections, plan.workers
         ))
     })
 }
@@ -107,68 +173,105 @@ fn allow_descriptors(plan: &Plan) -> io::Result<()> {
 fn run(
     plan: &Plan,
     rules: &Rules,
-    handed: Vec<OwnedFd>,
+    handed: Vec<Vec<OwnedFd>>,
     signals: &EndSignals,
 ) -> io::Result<Ended> {
-    let (control, of_worker) = pair()?;
-    let (supplies, supply_of_worker) = pair()?;
-    let mut worker = Worker(
-        Command::new("/proc/self/exe")
-            .arg("worker")
-            .stdin(of_worker)
-            .stdout(supply_of_worker)
-            .spawn()
-            .map_err(|error| named("starting the worker", &error))?,
-    );
-    let borrowed: Vec<_> = handed.iter().map(AsFd::as_fd).collect();
-    send(&control, &serde_json::to_vec(plan)?, &borrowed)?;
-    // Those of the worker alone remain open.
-    drop(handed);
-    let sockets = Direct(Side::ALL.map(|side| plan.side(side).tcp.settings()));
-    std::thread::Builder::new()
-        .name("supply".to_owned())
-        .spawn(move || supply(&supplies, &sockets))?;
+    let started: io::Result<Vec<_>> = handed
+        .into_iter()
+        .enumerate()
+        // The sockets that remain open are those of the worker.
+        .map(|(number, sockets)| Worker::start(plan, number, &sockets))
+        .collect();
+    let mut workers = started?;
+    let clock = Clock::start();
+    let mut renewed = clock.now();
     loop {
-        let mut polled =
-            [PollFd::new(signals, PollFlags::IN), PollFd::new(&control, PollFlags::IN)];
-        if poll(&mut polled, Some(&SILENCE))? == 0 {
-            worker.end();
+        let mut polled: Vec<_> = workers
+            .iter()
+            .map(|worker| PollFd::new(&worker.control, PollFlags::IN))
+            .chain([PollFd::new(signals, PollFlags::IN)])
+            .collect();
+        if poll(&mut polled, Some(&SILENCE_TIMEOUT))? == 0 {
             return Ok(Ended::WithoutWorker);
         }
-        if !polled[0].revents().is_empty() {
-            worker.end();
+        let ready: Vec<_> = polled.iter().map(|each| !each.revents().is_empty()).collect();
+        if ready[workers.len()] {
             return Ok(Ended::BySignal);
         }
-        let (message, _) = receive(&control)?;
-        if message.is_empty() {
+        for (worker, _) in workers.iter_mut().zip(ready).filter(|(_, is_ready)| *is_ready) {
+            let (message, _) = receive(&worker.control)?;
+            if message.is_empty() {
+                return Ok(Ended::WithoutWorker);
+            }
+            worker.reported = Some(Report::parse(&message)?);
+        }
+        if workers.iter().all(|worker| worker.reported.is_some()) {
+            on_reports(plan, rules, &mut workers)?;
+            renewed = clock.now();
+        } else if clock.now().saturating_since(renewed) >= SILENCE {
             return Ok(Ended::WithoutWorker);
         }
-        let report: Report = serde_json::from_slice(&message)?;
-        rules.renew()?;
-        write_state(plan, &report)?;
     }
 }
 
+/// All workers have reported.
+fn on_reports(plan: &Plan, rules: &Rules, workers: &mut [Worker]) -> io::Result<()> {
+    rules.renew()?;
+    let mut sum = Report::default();
+    for worker in &mut *workers {
+        sum.add(&worker.reported.take().unwrap_or_default());
+    }
+    let sum = serde_json::to_vec(&sum)?;
+    for worker in workers {
+        // One that is gone is noticed by the next report.
+        let _ = send(&worker.control, &sum, &[]);
+    }
+    // A disk that is full must not end connections.
+    let _ = write_state(plan, &sum);
+    Ok(())
+}
+
 /// Replaces the file of the state as a whole.
-fn write_state(plan: &Plan, report: &Report) -> io::Result<()> {
+fn write_state(plan: &Plan, report: &[u8]) -> io::Result<()> {
     let part = format!("{}.part", plan.state_file);
-    fs::write(&part, serde_json::to_vec(report)?)?;
+    fs::write(&part, report)?;
     fs::rename(&part, &plan.state_file)
 }
 
 /// A worker, which is ended when this is dropped.
-struct Worker(Child);
+struct Worker {
+    process: Child,
+    control: OwnedFd,
+    /// Its report since the last renewal of the rule.
+    reported: Option<Report>,
+}
 
 impl Worker {
-    fn end(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+    fn start(plan: &Plan, number: usize, sockets: &[OwnedFd]) -> io::Result<Self> {
+        let (control, of_worker) = pair()?;
+        let (supplies, supply_of_worker) = pair()?;
+        let process = Command::new("/proc/self/exe")
+            .arg("worker")
+            .stdin(of_worker)
+            .stdout(supply_of_worker)
+            .spawn()
+            .map_err(|error| named("starting the worker", &error))?;
+        let worker = Self { process, control, reported: None };
+        let borrowed: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        let start = Start { plan: plan.clone(), worker: number };
+        send(&worker.control, &serde_json::to_vec(&start)?, &borrowed)?;
+        let sockets = Direct(Side::ALL.map(|side| plan.leg(side)));
+        std::thread::Builder::new()
+            .name("supply".to_owned())
+            .spawn(move || supply(&supplies, &sockets))?;
+        Ok(worker)
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.end();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 

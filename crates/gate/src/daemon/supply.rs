@@ -7,43 +7,114 @@ use std::sync::{Mutex, PoisonError};
 use bentpipe_sys::tcp_sockets::Version;
 
 use super::handover::{DESCRIPTORS_MAX, receive, send};
-use crate::transparent::{Direct, Side, Sockets};
+use crate::side::Side;
+use crate::transparent::{Direct, Sockets};
+
+/// More are asked for when no more than these are left, so that the worker does not wait for them.
+const FEW: usize = DESCRIPTORS_MAX / 2;
+
+/// What the worker asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The side of the leg.
+    pub side: Side,
+    /// The version of IP.
+    pub version: Version,
+}
+
+impl Request {
+    /// Parses a message. `None` if it is none of these.
+    #[must_use]
+    pub fn parse(message: &[u8]) -> Option<Self> {
+        let [side, version] = *message else { return None };
+        Some(Self {
+            side: Side::ALL.into_iter().find(|&each| each as u8 == side)?,
+            version: [Version::V4, Version::V6].into_iter().find(|&each| each as u8 == version)?,
+        })
+    }
+
+    fn message(self) -> [u8; 2] {
+        [self.side as u8, self.version as u8]
+    }
+}
+
+/// Sockets of one kind.
+#[derive(Default)]
+struct Stock {
+    sockets: Vec<OwnedFd>,
+    /// Whether more were asked for.
+    is_requested: bool,
+}
 
 /// The worker's end: a few sockets for each side and version, and the channel on which it asks for more.
 pub(super) struct Supplied {
     channel: OwnedFd,
-    sockets: Mutex<[[Vec<OwnedFd>; 2]; 2]>,
+    stocks: Mutex<[[Stock; 2]; 2]>,
 }
 
 impl Supplied {
     pub(super) fn new(channel: OwnedFd) -> Self {
-        Self { channel, sockets: Mutex::default() }
+        Self { channel, stocks: Mutex::default() }
+    }
+
+    /// Adds the sockets of the next answer to their stock.
+    fn receive(&self, stocks: &mut [[Stock; 2]; 2]) -> io::Result<()> {
+        let (message, sockets) = receive(&self.channel)?;
+        let answered = Request::parse(&message)
+            .ok_or_else(|| io::Error::other("the privileged part is gone"))?;
+        let stock = &mut stocks[answered.side as usize][answered.version as usize];
+        stock.sockets.extend(sockets);
+        stock.is_requested = false;
+        Ok(())
     }
 }
 
 impl Sockets for Supplied {
     fn take(&self, side: Side, version: Version) -> io::Result<OwnedFd> {
-        let mut all = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
-        let sockets = &mut all[side as usize][version as usize];
-        if sockets.is_empty() {
-            send(&self.channel, &[side as u8, version as u8], &[])?;
-            *sockets = receive(&self.channel)?.1;
+        let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let request = Request { side, version };
+        let stock = &mut stocks[side as usize][version as usize];
+        if stock.sockets.len() <= FEW && !stock.is_requested {
+            send(&self.channel, &request.message(), &[])?;
+            stock.is_requested = true;
         }
-        sockets.pop().ok_or_else(|| io::Error::other("the privileged part has no more sockets"))
+        while stocks[side as usize][version as usize].sockets.is_empty()
+            && stocks[side as usize][version as usize].is_requested
+        {
+            self.receive(&mut stocks)?;
+        }
+        let socket = stocks[side as usize][version as usize].sockets.pop();
+        socket.ok_or_else(|| io::Error::other("the privileged part has no more sockets"))
     }
 }
 
 /// The privileged end: sends sockets until the worker is gone.
 pub(super) fn supply(channel: &OwnedFd, sockets: &Direct) -> io::Result<()> {
     loop {
-        let request = receive(channel)?.0;
-        let [side, version] = request[..] else { return Ok(()) };
-        let side = if side == Side::Lan as u8 { Side::Lan } else { Side::Link };
-        let version = if version == Version::V4 as u8 { Version::V4 } else { Version::V6 };
+        let Some(request) = Request::parse(&receive(channel)?.0) else { return Ok(()) };
         // Fewer, if there are no more descriptors: none tells the worker so.
-        let opened: Vec<_> =
-            (0..DESCRIPTORS_MAX).map_while(|_| sockets.take(side, version).ok()).collect();
+        let opened: Vec<_> = (0..DESCRIPTORS_MAX)
+            .map_while(|_| sockets.take(request.side, request.version).ok())
+            .collect();
         let borrowed: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
-        send(channel, &request, &borrowed)?;
+        send(channel, &request.message(), &borrowed)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_is_parsed_and_nothing_else() {
+        for side in Side::ALL {
+            for version in [Version::V4, Version::V6] {
+                let request = Request { side, version };
+                assert_eq!(Request::parse(&request.message()), Some(request));
+            }
+        }
+        for other in [&[][..], &[0], &[0, 2], &[2, 0], &[0, 0, 0]] {
+            assert_eq!(Request::parse(other), None);
+        }
     }
 }

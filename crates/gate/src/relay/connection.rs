@@ -1,15 +1,18 @@
 //! A connection: the legs to the client and to the server, and the two directions between them.
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use bentpipe_core::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::counters::End;
+use super::counters::{Counters, End};
 use super::half::Half;
+use super::legs::Sampled;
 use super::pipes::Pipes;
+use super::{Dialed, Slot};
+use crate::side::Side;
 
 /// A leg of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +29,11 @@ pub(super) struct Connection {
     server: OwnedFd,
     to_server: Half,
     to_client: Half,
+    /// What was counted of the leg to the client, and of that to the server.
+    sampled: [Sampled; 2],
+    _slot: Option<Slot>,
+    /// The side of the client.
+    side: Side,
     is_connected: bool,
     /// Whether it is in the list of those with more to do at once.
     pub(super) is_listed: bool,
@@ -48,15 +56,21 @@ pub(super) struct Turn {
 
 impl Connection {
     /// Creates a connection of which the leg to the server is not connected yet.
-    ///
-    /// Both sockets are set to be reset when they are closed, by this process or at its death.
-    pub(super) fn new(client: OwnedFd, server: OwnedFd, now: Instant) -> io::Result<Self> {
-        for socket in [&client, &server] {
-            sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO))?;
-        }
+    pub(super) fn new(client: OwnedFd, side: Side, dialed: Dialed, now: Instant) -> Self {
+        let Dialed { server, slot } = dialed;
         let (to_server, to_client) = (Half::default(), Half::default());
-        let [is_connected, is_listed] = [false; 2];
-        Ok(Self { client, server, to_server, to_client, is_connected, is_listed, active: now })
+        Self {
+            client,
+            server,
+            to_server,
+            to_client,
+            sampled: <[Sampled; 2]>::default(),
+            _slot: slot,
+            side,
+            is_connected: false,
+            is_listed: false,
+            active: now,
+        }
     }
 
     pub(super) fn socket(&self, leg: Leg) -> &OwnedFd {
@@ -87,8 +101,10 @@ impl Connection {
         if !events.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) {
             return None;
         }
-        if !matches!(sockopt::socket_error(&self.server), Ok(Ok(()))) {
-            return Some(End::NotConnected);
+        match sockopt::socket_error(&self.server) {
+            Ok(Ok(())) => {}
+            Ok(Err(Errno::CONNREFUSED)) => return Some(End::Refused),
+            _ => return Some(End::Expired),
         }
         self.is_connected = true;
         self.to_server.writable = true;
@@ -128,9 +144,21 @@ impl Connection {
     ) -> Option<End> {
         let waited = now.saturating_since(self.active);
         if !self.is_connected {
-            return (waited >= connect).then_some(End::NotConnected);
+            return (waited >= connect).then_some(End::Expired);
         }
         idle.is_some_and(|idle| waited >= idle).then_some(End::Idle)
+    }
+
+    /// Whether data were relayed since then.
+    pub(super) fn was_active_since(&self, then: Instant) -> bool {
+        self.active > then
+    }
+
+    /// Counts what is new of both legs.
+    pub(super) fn sample(&mut self, counters: &Counters) {
+        let [client, server] = &mut self.sampled;
+        counters.sample(self.side, &self.client, client);
+        counters.sample(self.side.other(), &self.server, server);
     }
 
     /// Closes both sockets. After a FIN in both directions the kernel goes on to send what it holds;

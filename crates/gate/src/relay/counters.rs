@@ -1,6 +1,10 @@
 //! Counts of a relay.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::legs::{LegCounters, LegReport, Sampled};
+use crate::side::Side;
 
 /// Counts since the start, updated by all threads.
 #[derive(Debug, Default)]
@@ -8,11 +12,12 @@ pub struct Counters {
     accepted: AtomicU64,
     ended: AtomicU64,
     reset: AtomicU64,
-    not_connected: AtomicU64,
-    over_limit: AtomicU64,
+    refused: AtomicU64,
+    expired: AtomicU64,
     idle: AtomicU64,
     to_server_bytes: AtomicU64,
     to_client_bytes: AtomicU64,
+    legs: [LegCounters; 2],
 }
 
 /// Why a connection is no longer relayed.
@@ -22,8 +27,10 @@ pub(super) enum End {
     Fin,
     /// A leg was reset, or failed.
     Reset,
-    /// The server refused or did not answer.
-    NotConnected,
+    /// The server refused.
+    Refused,
+    /// The server did not answer.
+    Expired,
     /// No data for too long.
     Idle,
 }
@@ -46,10 +53,10 @@ impl Counters {
         ended,
         /// Connections that ended with a reset.
         reset,
-        /// Connections that were reset because the server refused or did not answer.
-        not_connected,
-        /// Connections that were reset because there were too many.
-        over_limit,
+        /// Connections that were reset because the server refused.
+        refused,
+        /// Connections that were reset because the server did not answer.
+        expired,
         /// Connections that were reset after the idle limit.
         idle,
         /// Bytes that servers' sockets have taken.
@@ -62,25 +69,27 @@ impl Counters {
     #[must_use]
     pub fn open(&self) -> u64 {
         // Ends are read first, so that the number is not below zero.
-        let ended = self.ended() + self.reset() + self.not_connected() + self.idle();
-        self.accepted().saturating_sub(ended + self.over_limit())
+        let failed = self.refused() + self.expired() + self.idle();
+        let ended = self.ended() + self.reset() + failed;
+        self.accepted().saturating_sub(ended)
     }
 
-    /// Counts a connection, unless there are `limit` already.
-    pub(super) fn accept(&self, limit: u64) -> bool {
-        let is_over = self.open() >= limit;
+    /// The legs on a side.
+    #[must_use]
+    pub fn legs(&self, side: Side) -> LegReport {
+        self.legs[side as usize].report()
+    }
+
+    pub(super) fn accept(&self) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        if is_over {
-            self.over_limit.fetch_add(1, Ordering::Relaxed);
-        }
-        !is_over
     }
 
     pub(super) fn end(&self, end: End) {
         let counter = match end {
             End::Fin => &self.ended,
             End::Reset => &self.reset,
-            End::NotConnected => &self.not_connected,
+            End::Refused => &self.refused,
+            End::Expired => &self.expired,
             End::Idle => &self.idle,
         };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -89,5 +98,9 @@ impl Counters {
     pub(super) fn relayed(&self, to_server: u64, to_client: u64) {
         self.to_server_bytes.fetch_add(to_server, Ordering::Relaxed);
         self.to_client_bytes.fetch_add(to_client, Ordering::Relaxed);
+    }
+
+    pub(super) fn sample(&self, side: Side, socket: impl AsFd, before: &mut Sampled) {
+        self.legs[side as usize].sample(socket, before);
     }
 }

@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::pipe::{SpliceFlags, splice};
 
-use super::pipes::{PIPE_BYTES, Pipe, Pipes};
+use super::pipes::{Pipe, Pipes};
 
 /// Bytes after which another connection has its turn.
 const TURN_BYTES: u64 = 1 << 20;
@@ -56,7 +56,10 @@ impl Half {
                 if !self.readable {
                     break;
                 }
-                self.read(from, pipes)?;
+                match self.pipe.take().or_else(|| pipes.take()) {
+                    Some(pipe) => self.read(from, pipe, pipes)?,
+                    None => bytes += self.copy(from, to, pipes)?,
+                }
             }
             bytes += self.write(to, pipes)?;
             if self.fin_read && self.held() == 0 {
@@ -79,12 +82,8 @@ impl Half {
     }
 
     /// Reads from the source into an empty pipe.
-    fn read(&mut self, from: BorrowedFd<'_>, pipes: &mut Pipes) -> io::Result<()> {
-        let mut pipe = match self.pipe.take() {
-            Some(pipe) => pipe,
-            None => pipes.take()?,
-        };
-        match splice(from, None, &pipe.input, None, PIPE_BYTES, flags()) {
+    fn read(&mut self, from: BorrowedFd<'_>, mut pipe: Pipe, pipes: &mut Pipes) -> io::Result<()> {
+        match splice(from, None, &pipe.input, None, pipes.bytes(), flags()) {
             Ok(0) => self.fin_read = true,
             Ok(read) => pipe.bytes = read,
             Err(Errno::AGAIN) => self.readable = false,
@@ -113,11 +112,58 @@ impl Half {
                     break;
                 }
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    pipes.give_back(pipe);
+                    return Err(error.into());
+                }
             }
         }
         self.keep(pipe, pipes);
         Ok(bytes)
+    }
+
+    /// Without a pipe: sends a copy of what waits in the source, and removes there what the destination took. So
+    /// nothing is held here.
+    fn copy(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        pipes: &mut Pipes,
+    ) -> io::Result<u64> {
+        let waiting = match recv(from, &mut pipes.copy[..], RecvFlags::PEEK) {
+            Ok((0, _)) => {
+                self.fin_read = true;
+                return Ok(0);
+            }
+            Ok((waiting, _)) => waiting,
+            Err(Errno::AGAIN) => {
+                self.readable = false;
+                return Ok(0);
+            }
+            Err(Errno::INTR) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        };
+        let sent = match send(to, &pipes.copy[..waiting], SendFlags::NOSIGNAL) {
+            Ok(sent) => sent,
+            Err(Errno::AGAIN) => {
+                self.writable = false;
+                return Ok(0);
+            }
+            Err(Errno::INTR) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        };
+        let mut removed = 0;
+        while removed < sent {
+            // Nothing is copied (tcp(7), MSG_TRUNC).
+            match recv(from, &mut pipes.copy[removed..sent], RecvFlags::TRUNC) {
+                // What was seen is there: a reset in between is the only way that it is not.
+                Ok((0, _)) => return Err(Errno::CONNRESET.into()),
+                Ok((_, bytes)) => removed += bytes,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(sent as u64)
     }
 
     fn keep(&mut self, pipe: Pipe, pipes: &mut Pipes) {

@@ -9,31 +9,53 @@
 mod connection;
 mod counters;
 mod half;
+mod legs;
 mod pipes;
+mod slots;
 mod thread;
 
 pub use counters::Counters;
-use pipes::PIPE_BYTES;
+pub use legs::{LegReport, RTT_LIMITS_US};
+pub use slots::{Slot, Slots};
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bentpipe_core::time::Duration;
 use bentpipe_sys::clock::Clock;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::sockopt;
 
+use crate::side::Side;
 use thread::Thread;
 
 /// Opens the leg to the server.
 pub trait Dial: Send + Sync {
-    /// Returns a socket that does not block and is connected, or is connecting, to the server of an
-    /// accepted connection.
+    /// Returns a socket that does not block and is connected, or is connecting, to the server of a connection
+    /// that was accepted from a client on this side.
     ///
     /// # Errors
     /// The kernel's error. The client's connection is reset.
-    fn dial(&self, client: BorrowedFd<'_>) -> io::Result<OwnedFd>;
+    fn dial(&self, client: BorrowedFd<'_>, side: Side) -> io::Result<Dialed>;
+}
+
+/// A leg to a server.
+#[derive(Debug)]
+pub struct Dialed {
+    /// Its socket, which [`reset_on_close`] was called with.
+    pub server: OwnedFd,
+    /// What counts the connection, if anything does.
+    pub slot: Option<Slot>,
+}
+
+/// Makes the kernel reset a connection when its socket is closed, by this process or at its death.
+///
+/// # Errors
+/// The kernel's error.
+pub fn reset_on_close(socket: impl AsFd) -> io::Result<()> {
+    Ok(sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO))?)
 }
 
 /// The bounds of a relay.
@@ -41,8 +63,10 @@ pub trait Dial: Send + Sync {
 pub struct Config {
     /// The number of threads.
     pub threads: usize,
-    /// The most connections at a time, of all threads. Those beyond it are reset.
-    pub connections: usize,
+    /// The most pipes. Where there is none left, data are copied.
+    pub pipes: usize,
+    /// The most data that it holds for each direction of a connection, beside the buffers of the sockets.
+    pub buffer_bytes: usize,
     /// The time in which the server must answer.
     pub connect_limit: Duration,
     /// The longest time without data in either direction; `None` for no limit.
@@ -50,17 +74,17 @@ pub struct Config {
 }
 
 impl Config {
-    /// The file descriptors that the relay may open: two sockets for each connection, and a pipe for each
-    /// of its directions. Every thread has some of its own.
+    /// The file descriptors that the relay may open: two sockets for each connection, those of the pipes, and some
+    /// for every thread.
     #[must_use]
-    pub const fn descriptors(&self) -> usize {
-        self.connections * (2 + 2 * 2) + self.threads * (2 + 2 * pipes::SPARE_MAX)
+    pub const fn descriptors(&self, connections: usize) -> usize {
+        2 * connections + 2 * self.pipes + 2 * self.threads
     }
 
     /// The most memory that pipes hold, in the kernel. Socket buffers are beside it.
     #[must_use]
     pub const fn pipe_bytes(&self) -> usize {
-        (self.connections * 2 + self.threads * pipes::SPARE_MAX) * PIPE_BYTES
+        self.pipes * self.buffer_bytes
     }
 }
 
@@ -72,11 +96,22 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts the threads of a relay for the connections to listening sockets that do not block.
+    /// The most memory for a connection that is open: the list of a thread doubles when it is full.
+    pub const CONNECTION_BYTES: usize =
+        2 * (size_of::<connection::Connection>() + size_of::<usize>());
+
+    /// Starts the threads of a relay for the connections to listening sockets that do not block, from clients on
+    /// these sides.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn start(listeners: Vec<OwnedFd>, dial: Arc<dyn Dial>, config: Config) -> io::Result<Self> {
+    pub fn start(
+        listeners: Vec<(Side, OwnedFd)>,
+        dial: Arc<dyn Dial>,
+        config: Config,
+    ) -> io::Result<Self> {
+        // What they accept inherits it.
+        listeners.iter().try_for_each(|(_, listener)| reset_on_close(listener))?;
         let listeners = Arc::new(listeners);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let counters = Arc::new(Counters::default());

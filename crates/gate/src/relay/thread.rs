@@ -18,6 +18,7 @@ use super::connection::{Connection, Leg};
 use super::counters::{Counters, End};
 use super::pipes::Pipes;
 use super::{Config, Dial};
+use crate::side::Side;
 
 /// The tokens of listeners are above those of connections.
 const LISTENERS: u64 = 1 << 63;
@@ -27,13 +28,18 @@ const EVENTS: usize = 256;
 const ACCEPTS: usize = 64;
 /// How often limits of time are checked.
 const CHECK: Duration = Duration::from_secs(1);
+/// Connections whose legs are sampled in one check; with more active ones each has its turn.
+const SAMPLES: usize = 256;
 const CHECK_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// What all threads share.
+pub(super) type Parts = (Arc<Vec<(Side, OwnedFd)>>, Arc<OwnedFd>, Arc<dyn Dial>);
 
 /// See the module documentation.
 pub(super) struct Thread {
     epoll: OwnedFd,
-    listeners: Arc<Vec<OwnedFd>>,
+    listeners: Arc<Vec<(Side, OwnedFd)>>,
     dial: Arc<dyn Dial>,
     counters: Arc<Counters>,
     config: Config,
@@ -42,13 +48,15 @@ pub(super) struct Thread {
     /// Connections with more to do at once.
     unfinished: VecDeque<usize>,
     pipes: Pipes,
+    /// Where the samples of the next check begin.
+    sampled_up_to: usize,
     /// Kept open for `epoll`.
     _stop: Arc<OwnedFd>,
 }
 
 impl Thread {
     pub(super) fn new(
-        (listeners, stop, dial): (Arc<Vec<OwnedFd>>, Arc<OwnedFd>, Arc<dyn Dial>),
+        (listeners, stop, dial): Parts,
         counters: Arc<Counters>,
         config: Config,
         clock: Clock,
@@ -56,7 +64,7 @@ impl Thread {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         // One thread is woken for each connection.
         let accept = EventFlags::IN | EventFlags::EXCLUSIVE;
-        for (token, listener) in (LISTENERS..).zip(&*listeners) {
+        for (token, (_, listener)) in (LISTENERS..).zip(&*listeners) {
             epoll::add(&epoll, listener, EventData::new_u64(token), accept)?;
         }
         epoll::add(&epoll, &*stop, EventData::new_u64(STOP), EventFlags::IN)?;
@@ -69,7 +77,8 @@ impl Thread {
             clock,
             connections: Slab::new(),
             unfinished: VecDeque::new(),
-            pipes: Pipes::default(),
+            pipes: Pipes::new(config.pipes / config.threads.max(1), config.buffer_bytes),
+            sampled_up_to: 0,
             _stop: stop,
         })
     }
@@ -104,8 +113,9 @@ impl Thread {
                 self.accept(listener, now);
             }
             if now.saturating_since(checked) >= CHECK {
-                checked = now;
+                self.sample(checked);
                 self.end_expired(now);
+                checked = now;
             }
         }
     }
@@ -133,10 +143,11 @@ impl Thread {
     }
 
     fn end(&mut self, number: usize, end: End) {
-        let connection = self.connections.remove(number);
+        let mut connection = self.connections.remove(number);
         if connection.is_listed {
             self.unfinished.retain(|&each| each != number);
         }
+        connection.sample(&self.counters);
         self.counters.end(end);
         connection.close(end, &mut self.pipes);
     }
@@ -144,27 +155,21 @@ impl Thread {
     fn accept(&mut self, listener: usize, now: Instant) {
         for _ in 0..ACCEPTS {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let (side, listener) = &self.listeners[listener];
+            let side = *side;
             // An error is that of one connection, which is gone, or lack of descriptors, which the next round
             // finds again.
-            let Ok(client) = accept_with(&self.listeners[listener], flags) else { return };
-            if !self.counters.accept(self.config.connections as u64) {
-                // Reset, not closed: the client must not take it for the end of the data.
-                let _ = rustix::net::sockopt::set_socket_linger(
-                    &client,
-                    Some(std::time::Duration::ZERO),
-                );
-                continue;
-            }
-            if self.open(client, now).is_err() {
-                self.counters.end(End::NotConnected);
+            let Ok(client) = accept_with(listener, flags) else { return };
+            self.counters.accept();
+            if self.open(client, side, now).is_err() {
+                self.counters.end(End::Reset);
             }
         }
     }
 
-    fn open(&mut self, client: OwnedFd, now: Instant) -> io::Result<()> {
-        rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO))?;
-        let server = self.dial.dial(rustix::fd::AsFd::as_fd(&client))?;
-        let connection = Connection::new(client, server, now)?;
+    fn open(&mut self, client: OwnedFd, side: Side, now: Instant) -> io::Result<()> {
+        let dialed = self.dial.dial(rustix::fd::AsFd::as_fd(&client), side)?;
+        let connection = Connection::new(client, side, dialed, now);
         let entry = self.connections.vacant_entry();
         for leg in [Leg::Client, Leg::Server] {
             let token = (entry.key() as u64) << 1 | u64::from(leg == Leg::Server);
@@ -173,6 +178,23 @@ impl Thread {
         }
         entry.insert(connection);
         Ok(())
+    }
+
+    /// Samples the legs of connections that relayed data since then.
+    fn sample(&mut self, then: Instant) {
+        let end = self.connections.capacity();
+        let mut samples = 0;
+        for number in (self.sampled_up_to..end).chain(0..self.sampled_up_to.min(end)) {
+            let Some(connection) = self.connections.get_mut(number) else { continue };
+            if connection.was_active_since(then) {
+                connection.sample(&self.counters);
+                samples += 1;
+                if samples == SAMPLES {
+                    self.sampled_up_to = number + 1;
+                    break;
+                }
+            }
+        }
     }
 
     fn end_expired(&mut self, now: Instant) {

@@ -3,23 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sys::clock::Clock;
+use bentpipe_sys::local_address::LocalAddresses;
 use bentpipe_sys::packet_socket::SynSocket;
-use bentpipe_sys::tcp_sockets::Version;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, bind, connect, getpeername, getsockname, sendto, sockopt};
+use rustix::net::{SendFlags, sendto, sockopt};
 use slab::Slab;
 
-use super::sockets::{Side, Sockets};
+use super::alive::Alive;
+use super::ready::{Ready, Waiting, version};
+use super::sockets::Sockets;
 use super::syn::{Ends, Syn};
-use crate::relay::Dial;
+use super::unsplit::Unsplit;
+use crate::relay::{Dial, Slot, Slots};
+use crate::side::Side;
 
 const EVENTS: usize = 256;
 /// SYNs that are read before servers' answers have their turn.
@@ -29,16 +34,22 @@ const SYN_BYTES_MAX: usize = 1_280;
 const CHECK: Duration = Duration::from_secs(1);
 const CHECK_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const STOP: u64 = u64::MAX;
+const STALE: u64 = u64::MAX - 1;
 /// The tokens of taps are above those of connections.
 const TAPS: u64 = 1 << 32;
 
-/// The bounds of an intake.
+/// Addresses of which is known whether they are this host's; more than that are asked for again.
+const ADDRESSES_MAX: usize = 1_024;
+
+/// The settings of an intake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntakeConfig {
     /// The most SYNs that are held. Those beyond it pass without the relay.
     pub held: usize,
     /// How long a server may take to answer, and then the client.
     pub connect_limit: Duration,
+    /// Whether clients are accepted before their servers have answered.
+    pub early_accept: bool,
 }
 
 /// The sockets on which SYNs arrive and leave.
@@ -55,18 +66,15 @@ pub struct Taps {
 /// Counts since the start.
 #[derive(Debug, Default)]
 pub struct IntakeCounters {
-    /// SYNs whose servers accepted.
-    pub accepted: AtomicU64,
-    /// SYNs whose servers refused.
+    /// Connections that the relay was to have.
+    pub split: AtomicU64,
+    /// Those whose servers refused.
     pub refused: AtomicU64,
-    /// SYNs whose servers did not answer, or could not be reached.
-    pub unanswered: AtomicU64,
-    /// SYNs that passed without the relay.
-    pub passed: AtomicU64,
+    /// Those whose servers did not answer, or could not be reached, or whose clients did not go on.
+    pub expired: AtomicU64,
+    /// Connections that passed without the relay.
+    pub unsplit: AtomicU64,
 }
-
-/// Legs to servers that have accepted, until the client's connection is accepted.
-type Ready = Mutex<BTreeMap<Ends, (OwnedFd, Instant)>>;
 
 /// A running intake. Dropping it stops it; the SYNs that it holds are lost.
 pub struct Intake {
@@ -77,26 +85,40 @@ pub struct Intake {
 }
 
 impl Intake {
+    /// The most memory for a SYN that is held: the packet, what is noted of it, and its ends in two trees of which the nodes
+    /// are half full.
+    pub const HELD_BYTES: usize =
+        SYN_BYTES_MAX + 2 * size_of::<Held>() + 4 * size_of::<(Ends, Waiting)>();
+
     /// Starts the thread of an intake.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn start(taps: Taps, sockets: Arc<dyn Sockets>, config: IntakeConfig) -> io::Result<Self> {
+    pub fn start(
+        taps: Taps,
+        sockets: Arc<dyn Sockets>,
+        (slots, alive): (Arc<Slots>, Arc<Alive>),
+        config: IntakeConfig,
+    ) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (ready, counters) = (Arc::default(), Arc::default());
+        let (ready, counters) = (Arc::new(Ready::new(sockets)), Arc::default());
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*stop, EventData::new_u64(STOP), EventFlags::IN)?;
+        epoll::add(&epoll, &*alive, EventData::new_u64(STALE), EventFlags::IN)?;
         for (number, (_, tap)) in (TAPS..).zip(&taps.syns) {
             epoll::add(&epoll, tap, EventData::new_u64(number), EventFlags::IN)?;
         }
         let worker = Worker {
             epoll,
             taps,
-            sockets,
+            slots,
+            alive,
             config,
             clock: Clock::start(),
             held: Slab::new(),
             ends: BTreeSet::new(),
+            unsplit: Unsplit::default(),
+            own: Own { addresses: LocalAddresses::open()?, known: BTreeMap::new() },
             ready: Arc::clone(&ready),
             counters: Arc::clone(&counters),
             _stop: Arc::clone(&stop),
@@ -115,7 +137,7 @@ impl Intake {
     /// What a relay needs to find the legs to servers.
     #[must_use]
     pub fn dial(&self) -> Arc<dyn Dial> {
-        Arc::new(Taken(Arc::clone(&self.ready)))
+        Arc::clone(&self.ready) as Arc<dyn Dial>
     }
 }
 
@@ -128,36 +150,27 @@ impl Drop for Intake {
     }
 }
 
-struct Taken(Arc<Ready>);
-
-impl Dial for Taken {
-    fn dial(&self, client: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-        let ends = Ends {
-            client: getpeername(client)?.ok_or(Errno::NOTCONN)?.try_into()?,
-            server: getsockname(client)?.try_into()?,
-        };
-        let found = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&ends);
-        found.map(|(server, _)| server).ok_or_else(|| Errno::NOTCONN.into())
-    }
-}
-
 /// A SYN that waits for its server.
 struct Held {
     syn: Syn,
     side: Side,
     server: OwnedFd,
+    slot: Slot,
     since: Instant,
 }
 
 struct Worker {
     epoll: OwnedFd,
     taps: Taps,
-    sockets: Arc<dyn Sockets>,
+    slots: Arc<Slots>,
+    alive: Arc<Alive>,
     config: IntakeConfig,
     clock: Clock,
     held: Slab<Held>,
     /// The ends of all that are held, to know a repeated SYN.
     ends: BTreeSet<Ends>,
+    unsplit: Unsplit,
+    own: Own,
     ready: Arc<Ready>,
     counters: Arc<IntakeCounters>,
     /// Kept open for `epoll`.
@@ -180,12 +193,16 @@ impl Worker {
             for Event { data, .. } in events.iter().copied() {
                 match data.u64() {
                     STOP => stops = true,
+                    STALE => {}
                     tap if tap >= TAPS => tapped.push((tap - TAPS) as usize),
                     number => self.answered(number as usize, now),
                 }
             }
             if stops {
                 return Ok(());
+            }
+            if self.alive.take_stale() {
+                self.discard();
             }
             for tap in tapped {
                 self.read(tap, now);
@@ -203,64 +220,98 @@ impl Worker {
             let (side, socket) = &self.taps.syns[tap];
             let side = *side;
             let Ok(received) = socket.receive(&mut buffer) else { return };
-            if let Some(syn) = Syn::parse(&buffer[..received.bytes], received.has_checksum)
-                && !self.ends.contains(&syn.ends())
-                && !is_own(syn.ends().server)
-            {
-                self.hold(syn, side, now);
+            if !self.alive.holds() {
+                continue;
+            }
+            if self.alive.take_stale() {
+                return self.discard();
+            }
+            if let Some(syn) = Syn::parse(&buffer[..received.bytes], received.has_checksum) {
+                self.on_syn(syn, side, now);
             }
         }
     }
 
-    /// Opens the leg to the server; if that is impossible here, the SYN passes without the relay.
-    fn hold(&mut self, syn: Syn, side: Side, now: Instant) {
-        let is_full = self.held.len() >= self.config.held;
-        let Some(server) = (!is_full).then(|| self.open(syn.ends(), side.other()).ok()).flatten()
-        else {
-            count(&self.counters.passed);
-            self.send(&self.taps.outside, syn.ends().server, syn.packet());
-            return;
-        };
-        let entry = self.held.vacant_entry();
-        let token = EventData::new_u64(entry.key() as u64);
-        if epoll::add(&self.epoll, &server, token, EventFlags::OUT).is_ok() {
-            self.ends.insert(syn.ends());
-            entry.insert(Held { syn, side, server, since: now });
+    /// Reads all that waits, without effect. What was held is repeated by the client.
+    fn discard(&self) {
+        let mut buffer = [0; SYN_BYTES_MAX];
+        for (_, socket) in &self.taps.syns {
+            while socket.receive(&mut buffer).is_ok() {}
         }
     }
 
-    fn open(&self, ends: Ends, side: Side) -> io::Result<OwnedFd> {
-        let server = self.sockets.take(side, version(ends.server))?;
-        // Reset, not closed, if this process dies.
-        sockopt::set_socket_linger(&server, Some(std::time::Duration::ZERO))?;
-        bind(&server, &ends.client)?;
-        match connect(&server, &ends.server) {
-            Ok(()) | Err(Errno::INPROGRESS) => Ok(server),
-            Err(error) => Err(error.into()),
+    fn on_syn(&mut self, syn: Syn, side: Side, now: Instant) {
+        let ends = syn.ends();
+        if self.ends.contains(&ends) || self.own.contains(ends.server.ip()) {
+            // A repeated one of a server that has not answered; or one that the rules do not hold.
+        } else if self.ready.contains(&ends) {
+            self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
+        } else if self.unsplit.contains(&ends) {
+            self.send(&self.taps.outside, ends.server, syn.packet());
+        } else {
+            self.open(syn, side, now);
+        }
+    }
+
+    /// Opens the leg to the server; if that is impossible here, the SYN passes without the relay.
+    fn open(&mut self, syn: Syn, side: Side, now: Instant) {
+        let ends = syn.ends();
+        let is_full = self.held.len() >= self.config.held;
+        let Some(slot) = (!is_full).then(|| self.slots.take()).flatten() else {
+            return self.pass(&syn, now);
+        };
+        if self.config.early_accept {
+            count(&self.counters.split);
+            self.ready.insert(ends, Waiting { server: None, slot, since: now });
+            return self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
+        }
+        match self.ready.open(ends, side) {
+            Ok(server) => self.hold(Held { syn, side, server, slot, since: now }),
+            // The relay has this connection: its socket answers.
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
+            }
+            Err(_) => self.pass(&syn, now),
+        }
+    }
+
+    fn pass(&mut self, syn: &Syn, now: Instant) {
+        count(&self.counters.unsplit);
+        self.unsplit.insert(syn.ends(), now);
+        self.send(&self.taps.outside, syn.ends().server, syn.packet());
+    }
+
+    fn hold(&mut self, held: Held) {
+        let entry = self.held.vacant_entry();
+        let token = EventData::new_u64(entry.key() as u64);
+        // Without it the client repeats its SYN.
+        if epoll::add(&self.epoll, &held.server, token, EventFlags::OUT).is_ok() {
+            count(&self.counters.split);
+            self.ends.insert(held.syn.ends());
+            entry.insert(held);
         }
     }
 
     fn answered(&mut self, number: usize, now: Instant) {
         let Some(held) = self.held.try_remove(number) else { return };
-        let Held { syn, side, server, .. } = held;
+        let Held { syn, side, server, slot, .. } = held;
         let ends = syn.ends();
         self.ends.remove(&ends);
         match sockopt::socket_error(&server) {
             Ok(Ok(())) => {
                 let _ = epoll::delete(&self.epoll, &server);
-                self.ready().insert(ends, (server, now));
-                count(&self.counters.accepted);
+                self.ready.insert(ends, Waiting { server: Some(server), slot, since: now });
                 self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
             }
             Ok(Err(Errno::CONNREFUSED)) => {
                 count(&self.counters.refused);
                 self.send(&self.taps.outside, ends.client, &syn.refusal());
             }
-            _ => count(&self.counters.unanswered),
+            _ => count(&self.counters.expired),
         }
     }
 
-    fn send(&self, sockets: &[OwnedFd; 2], to: std::net::SocketAddr, packet: &[u8]) {
+    fn send(&self, sockets: &[OwnedFd; 2], to: SocketAddr, packet: &[u8]) {
         let mut to = to;
         let socket = &sockets[version(to) as usize];
         to.set_port(0);
@@ -268,33 +319,42 @@ impl Worker {
         let _ = sendto(socket.as_fd(), packet, SendFlags::empty(), &to);
     }
 
-    fn ready(&self) -> std::sync::MutexGuard<'_, BTreeMap<Ends, (OwnedFd, Instant)>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn end_expired(&mut self, now: Instant) {
         let limit = self.config.connect_limit;
-        let (ends, counters) = (&mut self.ends, &self.counters);
+        let (ends, mut expired) = (&mut self.ends, self.ready.forget_old(now, limit));
         self.held.retain(|_, held| {
             let waits = now.saturating_since(held.since) < limit;
             if !waits {
                 ends.remove(&held.syn.ends());
-                count(&counters.unanswered);
+                expired += 1;
             }
             waits
         });
-        self.ready().retain(|_, (_, since)| now.saturating_since(*since) < limit);
+        self.counters.expired.fetch_add(expired, Ordering::Relaxed);
+        self.unsplit.forget_old(now);
+        self.own.known.clear();
     }
 }
 
-/// Whether an address is this host's: only these can be bound to without a privilege. The rules do not hold
-/// such connections, either.
-fn is_own(address: std::net::SocketAddr) -> bool {
-    std::net::UdpSocket::bind((address.ip(), 0)).is_ok()
+/// Which addresses are this host's. The rules do not hold connections to them.
+struct Own {
+    addresses: LocalAddresses,
+    /// What was found since the last check.
+    known: BTreeMap<IpAddr, bool>,
 }
 
-fn version(address: std::net::SocketAddr) -> Version {
-    if address.is_ipv4() { Version::V4 } else { Version::V6 }
+impl Own {
+    fn contains(&mut self, address: IpAddr) -> bool {
+        if let Some(&is_own) = self.known.get(&address) {
+            return is_own;
+        }
+        if self.known.len() >= ADDRESSES_MAX {
+            self.known.clear();
+        }
+        let is_own = self.addresses.contains(address).unwrap_or(false);
+        self.known.insert(address, is_own);
+        is_own
+    }
 }
 
 fn count(counter: &AtomicU64) {

@@ -8,12 +8,16 @@
 //!
 //! Clients are on the interfaces of either side, the LAN or the link; their servers are on the other.
 
+mod alive;
 mod intake;
+mod ready;
 mod rules;
 mod sockets;
 mod syn;
+mod unsplit;
 
+pub use alive::Alive;
 pub use intake::{Intake, IntakeConfig, IntakeCounters, Taps};
-pub use rules::{Rules, SideRules};
-pub use sockets::{Direct, LegSettings, Side, Sockets, listener, raw};
+pub use rules::{ALIVE, Rules, SideRules, marks};
+pub use sockets::{Direct, LegSettings, Sockets, listener, raw};
 pub use syn::{Ends, Syn};

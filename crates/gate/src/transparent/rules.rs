@@ -2,25 +2,32 @@
 //!
 //! They are one table of nftables, which is made, replaced and deleted as a whole, one routing rule and one
 //! routing table for each version of IP. A SYN is held only while an element of a set exists, which the kernel removes
-//! after [`ALIVE_S`] unless it is renewed: if the relay dies or hangs, new connections pass without it.
+//! after [`ALIVE`] unless it is renewed: if the relay dies or hangs, new connections pass without it.
 
 use std::fmt::Write;
 use std::io;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use super::sockets::Side;
+use bentpipe_core::time::Duration;
+use bentpipe_sys::end_with_parent;
 
-/// Seconds after which new connections pass without a relay that has died.
-pub(super) const ALIVE_S: u32 = 3;
+use crate::side::Side;
+
+/// The time after which new connections pass without a relay that has died. Linux repeats a SYN that is lost after 1 s
+/// and 2 s, other systems after 1 s and 3 s (RFC 6298): so the second or the third one passes.
+pub const ALIVE: Duration = Duration::from_millis(1_800);
 
 /// See the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// The name of the table of nftables.
     pub table: String,
-    /// The mark of packets for the relay, an even number. SYNs from the link have the next one.
+    /// The mark of packets for the relay. SYNs for each of its processes have one for either side, from this one
+    /// on, so it is a multiple of [`marks`].
     pub mark: u32,
+    /// The number of processes of the relay.
+    pub processes: usize,
     /// The number of the routing table.
     pub route_table: u32,
     /// Those of the two sides.
@@ -32,45 +39,64 @@ pub struct Rules {
 pub struct SideRules {
     /// The interfaces; without any, connections from this side pass without the relay.
     pub interfaces: Vec<String>,
-    /// The ports of the relay's listeners, for IPv4 and IPv6.
-    pub listeners: [u16; 2],
+    /// The ports of the listeners of each process of the relay, for IPv4 and IPv6.
+    pub listeners: Vec<[u16; 2]>,
+}
+
+/// The number of marks that a relay of so many processes has: a power of 2.
+#[must_use]
+pub fn marks(processes: usize) -> u32 {
+    2 * u32::try_from(processes).unwrap_or(u32::MAX / 4).next_power_of_two()
 }
 
 impl Rules {
-    /// The mark of SYNs that go on to the relay, from clients on this side.
+    /// The mark of SYNs that go on to a process of the relay, from clients on this side.
     #[must_use]
-    pub fn mark_of(&self, side: Side) -> u32 {
-        self.mark + side as u32
+    pub fn mark_of(&self, process: usize, side: Side) -> u32 {
+        self.mark + 2 * process as u32 + side as u32
     }
 
     /// The table of nftables, as the program `nft` reads it. It replaces a table of the same name.
+    ///
+    /// A SYN that the relay sends on is first. It reopens a connection of which a socket is left in TIME-WAIT, and
+    /// otherwise reaches the socket of the connection, if there is one. SYNs from clients are held before the rule that
+    /// leads packets to sockets: they reach them by way of the relay.
     #[must_use]
     pub fn nft(&self) -> String {
         let Self { table, mark, .. } = self;
+        let alive_ms = ALIVE.as_nanos() / 1_000_000;
         let mut text = format!(
             "table inet {table}\n\
              delete table inet {table}\n\
              table inet {table} {{\n\
-             \tset alive {{ type inet_proto; timeout {ALIVE_S}s; }}\n\
+             \tset alive {{ type inet_proto; timeout {alive_ms}ms; }}\n\
              \tchain prerouting {{\n\
-             \t\ttype filter hook prerouting priority mangle; policy accept;\n\
-             \t\tmeta l4proto tcp socket transparent 1 meta mark set {mark} accept\n"
+             \t\ttype filter hook prerouting priority mangle; policy accept;\n"
         );
         for side in Side::ALL {
-            let SideRules { interfaces, listeners: [v4, v6] } = &self.sides[side as usize];
-            if interfaces.is_empty() {
-                continue;
+            for (process, [v4, v6]) in self.sides[side as usize].listeners.iter().enumerate() {
+                let mark = self.mark_of(process, side);
+                let _ = write!(
+                    text,
+                    "\t\tiifname \"lo\" meta mark {mark} meta l4proto tcp tproxy ip to 127.0.0.1:{v4} accept\n\
+                     \t\tiifname \"lo\" meta mark {mark} meta l4proto tcp tproxy ip6 to [::1]:{v6} accept\n"
+                );
             }
+        }
+        for SideRules { interfaces, .. } in
+            self.sides.iter().filter(|side| !side.interfaces.is_empty())
+        {
             let names: Vec<_> = interfaces.iter().map(|name| format!("\"{name}\"")).collect();
-            let (names, mark) = (names.join(", "), self.mark_of(side));
-            let _ = write!(
+            let names = names.join(", ");
+            let _ = writeln!(
                 text,
-                "\t\tiifname \"lo\" meta mark {mark} meta l4proto tcp tproxy ip to 127.0.0.1:{v4} accept\n\
-                 \t\tiifname \"lo\" meta mark {mark} meta l4proto tcp tproxy ip6 to [::1]:{v6} accept\n\
-                 \t\tiifname {{ {names} }} tcp flags & (fin | syn | rst | ack) == syn fib daddr type != local meta l4proto @alive drop\n"
+                "\t\tiifname {{ {names} }} tcp flags & (fin | syn | rst | ack) == syn fib daddr type != local meta l4proto @alive drop"
             );
         }
-        text.push_str("\t}\n}\n");
+        let _ = write!(
+            text,
+            "\t\tmeta l4proto tcp socket transparent 1 meta mark set {mark} accept\n\t}}\n}}\n"
+        );
         text
     }
 
@@ -84,7 +110,7 @@ impl Rules {
         run("nft", &["-f", "-"], &self.nft())
     }
 
-    /// Holds new connections for the relay during the next [`ALIVE_S`].
+    /// Holds new connections for the relay during the next [`ALIVE`].
     ///
     /// # Errors
     /// As [`Rules::add`].
@@ -114,7 +140,8 @@ impl Rules {
     }
 
     fn routes(&self, verb: &str) -> io::Result<()> {
-        let (mark, table) = (format!("{}/{}", self.mark, !1_u32), self.route_table.to_string());
+        let mask = !(marks(self.processes) - 1);
+        let (mark, table) = (format!("{}/{mask}", self.mark), self.route_table.to_string());
         let rule = ["rule", verb, "fwmark", &mark, "lookup", &table];
         let route = ["route", verb, "local", "default", "dev", "lo", "table", &table];
         let mut done = Ok(());
@@ -133,7 +160,8 @@ fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<()> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{program}: {error}"));
-    let mut child = command.spawn().map_err(named)?;
+    // A renewal must not come after the death of the process that asked for it.
+    let mut child = end_with_parent(&mut command).spawn().map_err(named)?;
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(input.as_bytes()).map_err(named)?;
     }
@@ -155,24 +183,33 @@ mod tests {
             let interfaces = interfaces.iter().map(|&name| name.to_owned()).collect();
             SideRules { interfaces, listeners }
         };
-        let (table, mark, route_table) = ("bentpipe".to_owned(), 6, 100);
-        let sides = [side(&["lan0", "lan1"], [4_000, 6_000]), side(&["sat0"], [4_001, 6_001])];
-        let rules = Rules { table, mark, route_table, sides };
+        let (table, mark, route_table) = ("bentpipe".to_owned(), 8, 100);
+        let sides = [
+            side(&["lan0", "lan1"], vec![[4_000, 6_000], [4_002, 6_002]]),
+            side(&["sat0"], vec![[4_001, 6_001], [4_003, 6_003]]),
+        ];
+        let rules = Rules { table, mark, processes: 2, route_table, sides };
         let text = rules.nft();
         assert!(text.starts_with("table inet bentpipe\ndelete table inet bentpipe\n"), "{text}");
-        for part in ["{ \"lan0\", \"lan1\" }", "127.0.0.1:4000", "[::1]:6000", "mark set 6"] {
+        for part in ["{ \"lan0\", \"lan1\" }", "127.0.0.1:4000", "[::1]:6000", "mark set 8"] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        assert!(
-            text.contains("meta mark 7 meta l4proto tcp tproxy ip to 127.0.0.1:4001"),
-            "{text}"
-        );
+        for (mark, port) in [(8, 4_000), (9, 4_001), (10, 4_002), (11, 4_003)] {
+            let part = format!("meta mark {mark} meta l4proto tcp tproxy ip to 127.0.0.1:{port}");
+            assert!(text.contains(&part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn marks_have_room_for_every_process_and_side() {
+        assert_eq!([1, 2, 3, 4, 5].map(marks), [2, 4, 8, 8, 16]);
     }
 
     #[test]
     fn a_side_without_interfaces_has_no_rule() {
         let sides = [SideRules::default(), SideRules::default()];
-        let rules = Rules { table: "t".to_owned(), mark: 6, route_table: 100, sides };
+        let table = "t".to_owned();
+        let rules = Rules { table, mark: 6, processes: 1, route_table: 100, sides };
         assert!(!rules.nft().contains("tproxy"));
     }
 }

@@ -3,7 +3,10 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
+use crate::relay::reset_on_close;
+use crate::side::Side;
 use bentpipe_sys::tcp_sockets::{
     Version, set_mark, set_not_sent_low_water, set_transparent, set_v6_only,
 };
@@ -26,6 +29,9 @@ pub struct LegSettings {
     pub receive_buffer_bytes: Option<usize>,
     /// The most bytes that wait unsent in a socket. More would be a queue that no congestion control sees.
     pub not_sent_bytes: Option<u32>,
+    /// The time without data after which the peer is probed; `None` for never. How often, and when the peer is gone,
+    /// is the machine's setting (tcp(7), `tcp_keepalive_probes`).
+    pub keep_alive: Option<Duration>,
 }
 
 impl LegSettings {
@@ -42,36 +48,18 @@ impl LegSettings {
         if let Some(bytes) = self.not_sent_bytes {
             set_not_sent_low_water(socket, bytes)?;
         }
-        Ok(())
-    }
-}
-
-/// A side of the gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Side {
-    /// The hosts behind the gateway.
-    Lan,
-    /// The link.
-    Link,
-}
-
-impl Side {
-    /// Both, in order.
-    pub const ALL: [Self; 2] = [Self::Lan, Self::Link];
-
-    /// The other one.
-    #[must_use]
-    pub const fn other(self) -> Self {
-        match self {
-            Self::Lan => Self::Link,
-            Self::Link => Self::Lan,
+        if let Some(time) = self.keep_alive {
+            sockopt::set_tcp_keepidle(socket, time)?;
+            sockopt::set_socket_keepalive(socket, true)?;
         }
+        Ok(())
     }
 }
 
 /// A supply of sockets for legs to servers.
 pub trait Sockets: Send + Sync {
-    /// Returns a socket for a leg on this side. It may have any address, and does not block.
+    /// Returns a socket for a leg on this side. It may have any address, does not block, and is reset when it is
+    /// closed.
     ///
     /// # Errors
     /// The kernel's error.
@@ -87,6 +75,7 @@ impl Sockets for Direct {
     fn take(&self, side: Side, version: Version) -> io::Result<OwnedFd> {
         let socket = transparent(version)?;
         self.0[side as usize].apply(&socket)?;
+        reset_on_close(&socket)?;
         Ok(socket)
     }
 }

@@ -1,95 +1,15 @@
-//! The daemon on a router between two networks, with real clients and servers. It takes root, and the
-//! programs `nft` and `ip`.
-
-mod router;
+//! Connections through a daemon, and past one that has ended.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::Child;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use bentpipe_gate::daemon::Leg;
 use bentpipe_sys::clock::Clock;
+use rustix::process::Signal;
 
-use router::{Host, Router, SERVERS, TIMEOUT, missing, until, worker};
-
-/// A router with a daemon.
-struct Setup {
-    router: Router,
-    folder: PathBuf,
-    daemon: Child,
-}
-
-/// Returns whether this machine can run the tests; a failure where they must run.
-fn is_possible() -> bool {
-    let Some(reason) = missing() else { return true };
-    let is_root = rustix::process::getuid().is_root();
-    assert!(!is_root || std::env::var_os("BENTPIPE_REQUIRE_LABS").is_none(), "{reason}");
-    eprintln!("skipped: {reason}");
-    false
-}
-
-impl Setup {
-    fn new(test: &str) -> Self {
-        let router = Router::new(test);
-        let folder = std::env::temp_dir().join(format!("bp-{}-{test}", std::process::id()));
-        fs::create_dir(&folder).expect("a new folder");
-        let mut plan = router.plan(&folder, 200);
-        plan.link.interfaces = vec!["wan0".to_owned()];
-        plan.link.tcp = Leg {
-            congestion_control: Some("reno".to_owned()),
-            send_buffer_bytes: Some(200_000),
-            receive_buffer_bytes: Some(200_000),
-            not_sent_bytes: Some(65_536),
-        };
-        let daemon = router.start(env!("CARGO_BIN_EXE_bentpipe-gate"), &plan);
-        Self { router, folder, daemon }
-    }
-
-    fn listen(&self, address: &str) -> TcpListener {
-        let address = SocketAddr::new(address.parse::<IpAddr>().expect("an address"), 80);
-        self.router.on(Host::Server, || TcpListener::bind(address).expect("a free port"))
-    }
-
-    fn connect(&self, address: &str, port: u16) -> std::io::Result<TcpStream> {
-        let address = SocketAddr::new(address.parse::<IpAddr>().expect("an address"), port);
-        let stream =
-            self.router.on(Host::Client, || TcpStream::connect_timeout(&address, TIMEOUT))?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        Ok(stream)
-    }
-
-    /// A client with its server, through the gateway or past it.
-    fn pair(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
-        let address = listener.local_addr().expect("it is bound").ip().to_string();
-        let client = self.connect(&address, 80).expect("the server listens");
-        let (server, from) = listener.accept().expect("the client connects");
-        assert_eq!(from, client.local_addr().expect("connected"));
-        server.set_read_timeout(Some(TIMEOUT)).expect("not zero");
-        (client, server)
-    }
-
-    /// Whether the gateway relays a new connection: then it owns sockets of it.
-    fn relays(&self, listener: &TcpListener) -> bool {
-        let (_client, _server) = self.pair(listener);
-        self.router.gateway("ss -Htn state established").lines().count() > 0
-    }
-
-    fn signal(&self, pid: u32, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("not zero");
-        rustix::process::kill_process(pid, signal).expect("it runs");
-    }
-}
-
-impl Drop for Setup {
-    fn drop(&mut self) {
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
+use crate::router::{Host, SERVERS, TIMEOUT, until, worker};
+use crate::setup::{Setup, is_possible};
 
 /// Given a gateway, expect data both ways over both versions of IP with the addresses of the ends, a refusal by
 /// the server's port to be one at the client, a host that is silent to stay silent, a worker without
@@ -141,22 +61,13 @@ fn connections_are_relayed_and_nothing_remains() {
         assert!(status.contains(line), "{line} in {status}");
     }
     let state = setup.folder.join("state.json");
-    until(|| fs::read_to_string(&state).is_ok_and(|text| text.contains("\"refused\":2")));
+    until(|| {
+        fs::read_to_string(&state).is_ok_and(|text| text.contains("\"refused_connections\":2"))
+    });
 
-    setup.signal(setup.daemon.id(), rustix::process::Signal::TERM);
+    setup.signal(setup.daemon.id(), Signal::TERM);
     assert!(setup.daemon.wait().expect("it ends").success());
-    assert_eq!(setup.router.gateway("nft list ruleset"), "");
-    for version in ["-4", "-6"] {
-        let rules = setup.router.gateway(&format!("ip {version} rule"));
-        assert!(!rules.contains("lookup 25113"), "{rules}");
-        assert_eq!(
-            setup
-                .router
-                .gateway(&format!("ip {version} route show table all type local table 25113")),
-            ""
-        );
-    }
-    assert!(!state.exists());
+    setup.expect_nothing_left();
     assert!(!setup.relays(&setup.listen(SERVERS[0])));
 }
 
@@ -193,18 +104,77 @@ fn new_connections_pass_without_a_gateway_that_died() {
         client.write_all(b"half of a").expect("it can be written");
         server.read_exact(&mut [0; 9]).expect("the data arrive");
         let killed = if kills_worker { worker(&setup.daemon) } else { setup.daemon.id() };
-        setup.signal(killed, rustix::process::Signal::KILL);
+        setup.signal(killed, Signal::KILL);
         let clock = Clock::start();
         setup.daemon.wait().expect("it ends");
-        let (mut passing, mut passed) = setup.pair(&listener);
+        setup.passes(&listener);
         let taken = clock.now();
-        passing.write_all(b"without").expect("it can be written");
-        passed.read_exact(&mut [0; 7]).expect("the data arrive");
         // A second for a SYN that was lost in between: the first retransmission (RFC 6298).
         assert!(taken < bentpipe_core::time::Instant::from_millis(4_000), "{test}: {taken}");
         for end in [&mut client, &mut server] {
             let error = end.read(&mut [0; 9]).expect_err("no FIN");
             assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{test}");
         }
+        // The rules of a daemon that was killed remain, without effect, until they are removed. A table of
+        // somebody else remains after that. A second time there is nothing to remove.
+        setup.router.gateway("nft add table inet bentpipe-other");
+        for _ in 0..2 {
+            let removed = setup.remove();
+            assert!(removed.status.success(), "{removed:?}");
+            setup.expect_nothing_left();
+        }
+        assert!(setup.router.gateway("nft list ruleset").contains("bentpipe-other"));
+    }
+}
+
+/// Given a plan that is not valid, expect one message with what is wrong, and exit code 2.
+#[test]
+fn a_plan_that_is_not_valid_is_refused() {
+    let names = r#"{"name": "a b", "state_file": "/nonexistent/state", "user": 1, "group": 1, "mark": 6, "route_table": 7,
+        "threads": 1, "connections": 1, "buffer_bytes": 65536, "connect_limit_ns": 1, "idle_limit_ns": null,
+        "lan": {"interfaces": ["lan0"], "tcp": {}}, "link": {"interfaces": [], "tcp": {}}}"#;
+    let cases = [
+        ("{", "EOF"),
+        (r#"{"speed": 3}"#, "unknown field `speed`"),
+        (names, "letters, digits, _ and -"),
+        (&names.replace("a b", "ab").replace("lan0", "lan0\\\""), "no name of an interface"),
+        (&names.replace("a b", "ab").replace("\"mark\": 6", "\"mark\": 7"), "no multiple of 2"),
+        (
+            &names
+                .replace("a b", "ab")
+                .replace("\"mark\": 6", "\"metrics_listen\": \"0.0.0.0:9100\", \"mark\": 6"),
+            "no address of the loopback interface",
+        ),
+    ];
+    for (text, message) in cases {
+        for arguments in [&[][..], &["remove"]] {
+            let output = crate::setup::run(arguments, text.as_bytes());
+            let printed = String::from_utf8(output.stderr).expect("text");
+            assert_eq!(output.status.code(), Some(2), "{printed}");
+            assert!(printed.contains(message) && printed.lines().count() == 1, "{printed}");
+        }
+    }
+}
+
+/// Given a daemon that was killed, expect `remove` to leave nothing of it, and a second one to be no error.
+#[test]
+fn what_a_killed_daemon_left_can_be_removed() {
+    if !is_possible() {
+        return;
+    }
+    let mut setup = Setup::new("remove");
+    setup.signal(setup.daemon.id(), rustix::process::Signal::KILL);
+    setup.daemon.wait().expect("it ends");
+    assert!(setup.router.gateway("nft list ruleset").contains("table inet bentpipe"));
+    let plan = setup.router.plan(&setup.folder, 200);
+    for _ in 0..2 {
+        let done = setup.router.run(env!("CARGO_BIN_EXE_bentpipe-gate"), &["remove"], &plan);
+        assert!(done.success(), "{done}");
+        assert_eq!(setup.router.gateway("nft list ruleset"), "");
+        for version in ["-4", "-6"] {
+            let rules = setup.router.gateway(&format!("ip {version} rule"));
+            assert!(!rules.contains("lookup 25113"), "{rules}");
+        }
+        assert!(!setup.folder.join("state.json").exists());
     }
 }

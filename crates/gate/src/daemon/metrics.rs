@@ -1,0 +1,190 @@
+//! The text of the metrics, in the format of Prometheus, version 0.0.4.
+
+use std::fmt::{Display, Write};
+
+use super::Report;
+use super::memory::Memory;
+use crate::relay::{LegReport, RTT_LIMITS_US};
+
+/// The type of the text.
+pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What does not change while the daemon runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) connections: u64,
+    pub(super) memory: Memory,
+}
+
+/// Writes all metrics.
+pub(super) fn text(report: &Report, bounds: &Bounds) -> String {
+    let mut out = Text(String::new());
+    out.connections(report, bounds);
+    let help = "Bytes that the sockets of the receiving side have taken.";
+    let relayed = [("to_server", report.to_server_bytes), ("to_client", report.to_client_bytes)];
+    out.labelled("relayed_bytes_total", help, "counter", "direction", relayed);
+    let legs = [("lan", &report.lan), ("link", &report.link)];
+    let of = |value: fn(&LegReport) -> u64| legs.map(|(side, leg)| (side, value(leg)));
+    let help = "Bytes that the peers of legs acknowledged; a SYN is one.";
+    out.labelled("leg_acked_bytes_total", help, "counter", "leg", of(|leg| leg.acked_bytes));
+    let help = "Bytes that the peers of legs sent.";
+    out.labelled("leg_received_bytes_total", help, "counter", "leg", of(|leg| leg.received_bytes));
+    let help = "Segments retransmitted to the peers of legs.";
+    let segments = of(|leg| leg.retransmitted_segments);
+    out.labelled("leg_retransmitted_segments_total", help, "counter", "leg", segments);
+    out.rtt(legs);
+    out.processes(report, bounds);
+    out.0
+}
+
+struct Text(String);
+
+impl Text {
+    fn connections(&mut self, report: &Report, bounds: &Bounds) {
+        for (name, value, help) in [
+            ("open_connections", report.open_connections, "Connections that are split now."),
+            (
+                "open_connections_max",
+                report.max_open_connections,
+                "The largest number of connections that were split at a time.",
+            ),
+            (
+                "open_connections_limit",
+                bounds.connections,
+                "Connections beyond this number pass unsplit.",
+            ),
+        ] {
+            self.one(name, help, "gauge", value);
+        }
+        for (name, value, help) in [
+            ("split", report.split_connections, "Connections that were split."),
+            ("unsplit", report.unsplit_connections, "Connections that passed unsplit."),
+            ("refused", report.refused_connections, "Connections that their servers refused."),
+            ("reset", report.reset_connections, "Connections that ended with a reset."),
+            (
+                "expired",
+                report.expired_connections,
+                "Connections whose handshake did not end in time.",
+            ),
+            (
+                "timed_out",
+                report.timed_out_connections,
+                "Connections that were reset after the idle limit.",
+            ),
+        ] {
+            self.one(&format!("{name}_connections_total"), help, "counter", value);
+        }
+    }
+
+    fn processes(&mut self, report: &Report, bounds: &Bounds) {
+        let help = "Memory of the processes that relay.";
+        self.one("memory_bytes", help, "gauge", report.memory_bytes);
+        let help = "The most memory of the processes that relay.";
+        self.one("memory_limit_bytes", help, "gauge", bounds.memory.processes);
+        let help = "The most memory of the kernel for the connections.";
+        self.one("kernel_memory_limit_bytes", help, "gauge", bounds.memory.kernel);
+        let help = "Time of the processors that the processes used.";
+        self.one("cpu_seconds_total", help, "counter", report.cpu_ns as f64 / 1e9);
+    }
+
+    fn rtt(&mut self, legs: [(&str, &LegReport); 2]) {
+        let name = "leg_rtt_seconds";
+        let help =
+            "Smoothed RTTs of legs, sampled once a second while data are relayed, and at the end.";
+        self.head(name, help, "histogram");
+        for (side, leg) in legs {
+            let mut count = 0_u64;
+            let limits = RTT_LIMITS_US.iter().map(|&limit| (limit as f64 / 1e6).to_string());
+            let limits = limits.chain(["+Inf".to_owned()]);
+            for (limit, value) in limits.zip(leg.rtt_counts) {
+                count = count.saturating_add(value);
+                self.line(
+                    &format!("{name}_bucket"),
+                    &format!("{{leg=\"{side}\",le=\"{limit}\"}}"),
+                    count,
+                );
+            }
+            let label = format!("{{leg=\"{side}\"}}");
+            self.line(&format!("{name}_sum"), &label, leg.rtt_sum_us as f64 / 1e6);
+            self.line(&format!("{name}_count"), &label, count);
+        }
+    }
+
+    fn one(&mut self, name: &str, help: &str, kind: &str, value: impl Display) {
+        self.head(name, help, kind);
+        self.line(name, "", value);
+    }
+
+    fn labelled(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: &str,
+        label: &str,
+        values: [(&str, u64); 2],
+    ) {
+        self.head(name, help, kind);
+        for (is, value) in values {
+            self.line(name, &format!("{{{label}=\"{is}\"}}"), value);
+        }
+    }
+
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        let _ = writeln!(
+            self.0,
+            "# HELP bentpipe_pep_{name} {help}\n# TYPE bentpipe_pep_{name} {kind}"
+        );
+    }
+
+    fn line(&mut self, name: &str, labels: &str, value: impl Display) {
+        let _ = writeln!(self.0, "bentpipe_pep_{name}{labels} {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Given RTTs of up to 100 us and of up to 200 us, expect counts that include those before, their sum in seconds,
+    /// and a type of each metric before its lines.
+    #[test]
+    fn the_text_is_that_of_prometheus() {
+        let mut report =
+            Report { split_connections: 7, cpu_ns: 1_500_000_000, ..Report::default() };
+        report.link.rtt_counts[..2].copy_from_slice(&[2, 3]);
+        report.link.rtt_sum_us = 700;
+        let bounds = Bounds { connections: 9, memory: Memory { processes: 1, kernel: 2 } };
+        let text = text(&report, &bounds);
+        for line in [
+            "# TYPE bentpipe_pep_split_connections_total counter",
+            "bentpipe_pep_split_connections_total 7",
+            "bentpipe_pep_open_connections_limit 9",
+            "bentpipe_pep_cpu_seconds_total 1.5",
+            "bentpipe_pep_relayed_bytes_total{direction=\"to_client\"} 0",
+            "bentpipe_pep_leg_rtt_seconds_bucket{leg=\"link\",le=\"0.0001\"} 2",
+            "bentpipe_pep_leg_rtt_seconds_bucket{leg=\"link\",le=\"0.0002\"} 5",
+            "bentpipe_pep_leg_rtt_seconds_bucket{leg=\"link\",le=\"+Inf\"} 5",
+            "bentpipe_pep_leg_rtt_seconds_sum{leg=\"link\"} 0.0007",
+            "bentpipe_pep_leg_rtt_seconds_count{leg=\"lan\"} 0",
+        ] {
+            assert!(text.lines().any(|each| each == line), "{line} in {text}");
+        }
+        let mut typed = BTreeSet::new();
+        for line in text.lines() {
+            if let Some(kind) = line.strip_prefix("# TYPE ") {
+                typed.insert(kind.split(' ').next().expect("a name"));
+            } else if !line.starts_with('#') {
+                let name = line.split(['{', ' ']).next().expect("a name");
+                let base =
+                    ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+                assert!(
+                    typed.contains(name) || base.is_some_and(|base| typed.contains(base)),
+                    "{line}"
+                );
+            }
+        }
+        assert!(text.ends_with('\n'));
+    }
+}

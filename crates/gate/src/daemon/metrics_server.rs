@@ -1,0 +1,204 @@
+//! Answers requests for the metrics, on a listener of the loopback interface, and nothing else.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_sys::clock::Clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, send, shutdown};
+
+use super::Report;
+use super::metrics::{Bounds, CONTENT_TYPE, text};
+
+/// Clients at a time; others wait in the queue of the listener.
+const CLIENTS_MAX: usize = 8;
+/// The longest request. That of Prometheus has some 300 bytes.
+const REQUEST_BYTES_MAX: usize = 4_096;
+/// The time for a request and its answer.
+const TIME_LIMIT: Duration = Duration::from_secs(2);
+const CHECK_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+
+/// What the first bytes of a client are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// There must be more.
+    Incomplete,
+    /// A request for the metrics.
+    Metrics,
+    /// Anything else: the connection is closed without an answer.
+    Other,
+}
+
+impl Request {
+    /// Parses a request of HTTP/1 (RFC 9112): the first line must be the one of which the answer is known, and an
+    /// empty line must end the fields, which are not read.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Self {
+        const LINES: [&[u8]; 2] = [b"GET /metrics HTTP/1.1\r\n", b"GET /metrics HTTP/1.0\r\n"];
+        let begins = |line: &&[u8]| {
+            let common = line.len().min(bytes.len());
+            line[..common] == bytes[..common]
+        };
+        let Some(line) = LINES.iter().find(|line| begins(line)) else { return Self::Other };
+        // The line ends with half of the empty line, if there are no fields.
+        let rest = bytes.get(line.len() - 2..).unwrap_or_default();
+        match rest.windows(4).position(|four| four == b"\r\n\r\n") {
+            Some(at) if at + 4 == rest.len() => Self::Metrics,
+            // Bytes after the fields would be a body or a second request.
+            Some(_) => Self::Other,
+            None if bytes.len() >= REQUEST_BYTES_MAX => Self::Other,
+            None => Self::Incomplete,
+        }
+    }
+}
+
+/// Opens the listener.
+///
+/// # Errors
+/// The kernel's error with the address.
+pub(super) fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
+    let listen = || {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok::<_, io::Error>(listener.into())
+    };
+    listen().map_err(|error| {
+        let message = format!(
+            "metrics_listen: listening on {address}: {error}; to fix it: another address or port of the loopback \
+             interface"
+        );
+        io::Error::new(error.kind(), message)
+    })
+}
+
+/// The latest report, of all workers.
+pub(super) type Latest = Arc<Mutex<Report>>;
+
+/// See the module documentation.
+pub(super) struct Server {
+    pub(super) listener: OwnedFd,
+    pub(super) latest: Latest,
+    pub(super) bounds: Bounds,
+}
+
+struct Client {
+    socket: OwnedFd,
+    request: Vec<u8>,
+    /// What was not sent yet, when the request is whole.
+    reply: Option<Vec<u8>>,
+    since: Instant,
+}
+
+impl Server {
+    /// Serves until the process ends.
+    pub(super) fn run(&self) -> io::Result<()> {
+        let clock = Clock::start();
+        let mut clients: Vec<Client> = Vec::new();
+        loop {
+            let mut polled: Vec<_> = clients
+                .iter()
+                .map(|client| {
+                    let sends = client.reply.is_some();
+                    PollFd::new(&client.socket, if sends { PollFlags::OUT } else { PollFlags::IN })
+                })
+                .collect();
+            if clients.len() < CLIENTS_MAX {
+                polled.push(PollFd::new(&self.listener, PollFlags::IN));
+            }
+            match poll(&mut polled, Some(&CHECK_TIMEOUT)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            drop(polled);
+            let now = clock.now();
+            clients.retain_mut(|client| {
+                client.turn(|| self.reply()) && now.saturating_since(client.since) < TIME_LIMIT
+            });
+            self.accept(&mut clients, now);
+        }
+    }
+
+    fn accept(&self, clients: &mut Vec<Client>, now: Instant) {
+        while clients.len() < CLIENTS_MAX {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let Ok(socket) = accept_with(&self.listener, flags) else { return };
+            clients.push(Client { socket, request: Vec::new(), reply: None, since: now });
+        }
+    }
+
+    fn reply(&self) -> Vec<u8> {
+        let report = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let body = text(&report, &self.bounds);
+        let mut reply = Vec::new();
+        let _ = write!(
+            reply,
+            "HTTP/1.1 200 OK\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        reply
+    }
+}
+
+impl Client {
+    /// Reads and writes what is possible now. Returns whether there is more to do.
+    fn turn(&mut self, reply: impl FnOnce() -> Vec<u8>) -> bool {
+        if self.reply.is_none() {
+            let mut piece = [0; REQUEST_BYTES_MAX];
+            match recv(&self.socket, &mut piece, RecvFlags::empty()) {
+                Ok((0, _)) => return false,
+                Ok((bytes, _)) => self.request.extend_from_slice(&piece[..bytes]),
+                Err(Errno::AGAIN | Errno::INTR) => return true,
+                Err(_) => return false,
+            }
+            match Request::parse(&self.request) {
+                Request::Incomplete => return true,
+                Request::Other => return false,
+                Request::Metrics => self.reply = Some(reply()),
+            }
+        }
+        let Some(reply) = &mut self.reply else { return true };
+        match send(&self.socket, reply, SendFlags::NOSIGNAL) {
+            Ok(bytes) => {
+                reply.drain(..bytes);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => return true,
+            Err(_) => return false,
+        }
+        if reply.is_empty() {
+            let _ = shutdown(&self.socket, Shutdown::Write);
+        }
+        !reply.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Given the request of curl truncated at any byte, expect it to be incomplete, and whole at its end; given
+    /// anything else, expect no answer.
+    #[test]
+    fn only_the_metrics_are_answered() {
+        let whole = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9100\r\nAccept: */*\r\n\r\n";
+        for end in 0..whole.len() {
+            assert_eq!(Request::parse(&whole[..end]), Request::Incomplete, "{end}");
+        }
+        assert_eq!(Request::parse(whole), Request::Metrics);
+        assert_eq!(Request::parse(b"GET /metrics HTTP/1.0\r\n\r\n"), Request::Metrics);
+        for other in [
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            b"POST /metrics HTTP/1.1\r\n\r\n",
+            b"GET /metrics?name=x HTTP/1.1\r\n\r\n",
+            b"GET /metrics HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\n",
+            &[0; 10],
+        ] {
+            assert_eq!(Request::parse(other), Request::Other);
+        }
+        let long = [&b"GET /metrics HTTP/1.1\r\nA: "[..], &[b'x'; REQUEST_BYTES_MAX]].concat();
+        assert_eq!(Request::parse(&long), Request::Other);
+    }
+}

@@ -1,0 +1,89 @@
+//! What a daemon counts.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::relay::LegReport;
+
+/// Counts since the start, with the words of the simulated PEP. The file of the state has those of all workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    /// Connections that are split now, handshakes that have not ended included.
+    pub open_connections: u64,
+    /// The largest number of these at a time; of several workers, the sum.
+    pub max_open_connections: u64,
+    /// Connections that were split.
+    pub split_connections: u64,
+    /// Connections that passed without the relay, because there were too many, or no route or descriptor.
+    pub unsplit_connections: u64,
+    /// Connections that their servers refused.
+    pub refused_connections: u64,
+    /// Connections that ended with a reset by either peer.
+    pub reset_connections: u64,
+    /// Connections whose handshake did not end in time.
+    pub expired_connections: u64,
+    /// Connections that were reset after the idle limit.
+    pub timed_out_connections: u64,
+    /// Bytes relayed to servers.
+    pub to_server_bytes: u64,
+    /// Bytes relayed to clients.
+    pub to_client_bytes: u64,
+    /// Memory of the processes that relay.
+    pub memory_bytes: u64,
+    /// Time of the processors that these processes used.
+    pub cpu_ns: u64,
+    /// The legs to the hosts behind the gateway.
+    pub lan: LegReport,
+    /// The legs over the link.
+    pub link: LegReport,
+}
+
+impl Report {
+    /// Reads a report.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn parse(bytes: &[u8]) -> io::Result<Self> {
+        Ok(serde_json::from_slice(bytes)?)
+    }
+
+    /// Adds that of another worker.
+    pub fn add(&mut self, other: &Self) {
+        let Self {
+            open_connections,
+            max_open_connections,
+            split_connections,
+            unsplit_connections,
+            refused_connections,
+            reset_connections,
+            expired_connections,
+            timed_out_connections,
+            to_server_bytes,
+            to_client_bytes,
+            memory_bytes,
+            cpu_ns,
+            lan,
+            link,
+        } = self;
+        for (sum, value) in [
+            (open_connections, other.open_connections),
+            (max_open_connections, other.max_open_connections),
+            (split_connections, other.split_connections),
+            (unsplit_connections, other.unsplit_connections),
+            (refused_connections, other.refused_connections),
+            (reset_connections, other.reset_connections),
+            (expired_connections, other.expired_connections),
+            (timed_out_connections, other.timed_out_connections),
+            (to_server_bytes, other.to_server_bytes),
+            (to_client_bytes, other.to_client_bytes),
+            (memory_bytes, other.memory_bytes),
+            (cpu_ns, other.cpu_ns),
+        ] {
+            *sum = sum.saturating_add(value);
+        }
+        lan.add(&other.lan);
+        link.add(&other.link);
+    }
+}

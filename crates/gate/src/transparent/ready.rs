@@ -1,0 +1,83 @@
+//! Connections that wait for the relay to accept them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_sys::tcp_sockets::Version;
+use rustix::io::Errno;
+use rustix::net::{bind, connect, getpeername, getsockname};
+
+use super::sockets::Sockets;
+use super::syn::Ends;
+use crate::relay::{Dial, Dialed, Slot};
+use crate::side::Side;
+
+/// A connection whose SYN was sent on to the relay.
+pub(super) struct Waiting {
+    /// The leg to the server; without early accept it is connected, with it there is none yet.
+    pub(super) server: Option<OwnedFd>,
+    pub(super) slot: Slot,
+    pub(super) since: Instant,
+}
+
+/// Those that wait, for the intake and for the threads of the relay.
+pub(super) struct Ready {
+    waiting: Mutex<BTreeMap<Ends, Waiting>>,
+    sockets: Arc<dyn Sockets>,
+}
+
+impl Ready {
+    pub(super) fn new(sockets: Arc<dyn Sockets>) -> Self {
+        Self { waiting: Mutex::default(), sockets }
+    }
+
+    pub(super) fn contains(&self, ends: &Ends) -> bool {
+        self.waiting().contains_key(ends)
+    }
+
+    pub(super) fn insert(&self, ends: Ends, waiting: Waiting) {
+        self.waiting().insert(ends, waiting);
+    }
+
+    /// Forgets those whose clients did not go on. Returns their number.
+    pub(super) fn forget_old(&self, now: Instant, limit: Duration) -> u64 {
+        let mut waiting = self.waiting();
+        let before = waiting.len();
+        waiting.retain(|_, each| now.saturating_since(each.since) < limit);
+        (before - waiting.len()) as u64
+    }
+
+    /// Starts to connect from the address of a client on a side to its server.
+    pub(super) fn open(&self, ends: Ends, side: Side) -> io::Result<OwnedFd> {
+        let server = self.sockets.take(side.other(), version(ends.server))?;
+        bind(&server, &ends.client)?;
+        match connect(&server, &ends.server) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(server),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<Ends, Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Dial for Ready {
+    fn dial(&self, client: BorrowedFd<'_>, side: Side) -> io::Result<Dialed> {
+        let ends = Ends {
+            client: getpeername(client)?.ok_or(Errno::NOTCONN)?.try_into()?,
+            server: getsockname(client)?.try_into()?,
+        };
+        let found = self.waiting().remove(&ends);
+        let Waiting { server, slot, .. } = found.ok_or(Errno::NOTCONN)?;
+        let server = server.map_or_else(|| self.open(ends, side), Ok)?;
+        Ok(Dialed { server, slot: Some(slot) })
+    }
+}
+
+pub(super) fn version(address: std::net::SocketAddr) -> Version {
+    if address.is_ipv4() { Version::V4 } else { Version::V6 }
+}

@@ -1,0 +1,12 @@
+//! The daemon on a router between two networks, with real clients and servers. It takes root, and the
+//! programs `nft` and `ip`.
+
+mod ending;
+mod kills;
+mod limits;
+mod metrics;
+mod relaying;
+#[path = "../router/mod.rs"]
+mod router;
+mod setup;
+mod streams;

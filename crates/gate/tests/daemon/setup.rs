@@ -1,0 +1,189 @@
+//! A router with a daemon.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use bentpipe_gate::daemon::{Leg, Plan, Report};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::router::{Host, Router, TIMEOUT, missing, until};
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe-gate");
+
+/// A router with a daemon.
+pub(crate) struct Setup {
+    pub(crate) router: Router,
+    pub(crate) folder: PathBuf,
+    pub(crate) plan: Plan,
+    pub(crate) daemon: Child,
+}
+
+/// Returns whether this machine can run the tests; a failure where they must run.
+pub(crate) fn is_possible() -> bool {
+    let Some(reason) = missing() else { return true };
+    let is_root = rustix::process::getuid().is_root();
+    assert!(!is_root || std::env::var_os("BENTPIPE_REQUIRE_LABS").is_none(), "{reason}");
+    eprintln!("skipped: {reason}");
+    false
+}
+
+impl Setup {
+    pub(crate) fn new(test: &str) -> Self {
+        Self::with(test, |_| ())
+    }
+
+    /// With a change of the plan.
+    pub(crate) fn with(test: &str, change: impl FnOnce(&mut Plan)) -> Self {
+        let router = Router::new(test);
+        let folder = std::env::temp_dir().join(format!("bp-{}-{test}", std::process::id()));
+        fs::create_dir(&folder).expect("a new folder");
+        let mut plan = router.plan(&folder, 200);
+        plan.link.interfaces = vec!["wan0".to_owned()];
+        plan.link.tcp = Leg {
+            congestion_control: Some("reno".to_owned()),
+            send_buffer_bytes: Some(200_000),
+            receive_buffer_bytes: Some(200_000),
+            not_sent_bytes: Some(65_536),
+        };
+        change(&mut plan);
+        let daemon = router.start(PROGRAM, &plan);
+        Self { router, folder, plan, daemon }
+    }
+
+    pub(crate) fn listen(&self, address: &str) -> TcpListener {
+        let address = SocketAddr::new(address.parse::<IpAddr>().expect("an address"), 80);
+        self.router.on(Host::Server, || TcpListener::bind(address).expect("a free port"))
+    }
+
+    pub(crate) fn connect(&self, address: &str, port: u16) -> std::io::Result<TcpStream> {
+        let address = SocketAddr::new(address.parse::<IpAddr>().expect("an address"), port);
+        let stream =
+            self.router.on(Host::Client, || TcpStream::connect_timeout(&address, TIMEOUT))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        Ok(stream)
+    }
+
+    /// A client with its server, through the gateway or past it.
+    pub(crate) fn pair(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let address = listener.local_addr().expect("it is bound").ip().to_string();
+        let client = self.connect(&address, 80).expect("the server listens");
+        let (server, from) = listener.accept().expect("the client connects");
+        assert_eq!(from, client.local_addr().expect("connected"));
+        server.set_read_timeout(Some(TIMEOUT)).expect("not zero");
+        (client, server)
+    }
+
+    /// Opens connections until data pass. A worker may live for some milliseconds after its daemon, and resets what it
+    /// relays when it ends; and a leg that it opened may reach the server before the client's own SYN.
+    pub(crate) fn passes(&self, listener: &TcpListener) {
+        let address = listener.local_addr().expect("it is bound").ip().to_string();
+        listener.set_nonblocking(true).expect("a listener");
+        let exchange = || {
+            let mut client = self.connect(&address, 80)?;
+            client.write_all(b"without")?;
+            let own = client.local_addr()?;
+            loop {
+                let (mut server, from) = match listener.accept() {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        // The client's connection is established: its server's is soon, or it is reset.
+                        if let Some(error) = client.take_error()? {
+                            return Err(error);
+                        }
+                        std::thread::sleep(Duration::from_millis(1));
+                        continue;
+                    }
+                    accepted => accepted?,
+                };
+                server.set_nonblocking(false)?;
+                server.set_read_timeout(Some(TIMEOUT))?;
+                if from == own && server.read_exact(&mut [0; 7]).is_ok() {
+                    server.write_all(b"and back")?;
+                    return client.read_exact(&mut [0; 8]);
+                }
+            }
+        };
+        while let Err(error) = exchange() {
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+        }
+        listener.set_nonblocking(false).expect("a listener");
+    }
+
+    /// The state, once a condition on it holds.
+    pub(crate) fn state(&self, condition: impl Fn(&Report) -> bool) -> Report {
+        let read = || {
+            let text = fs::read(self.folder.join("state.json")).ok()?;
+            Report::parse(&text).ok().filter(&condition)
+        };
+        until(|| read().is_some());
+        read().expect("counts only grow")
+    }
+
+    /// Whether the gateway relays a new connection: then it owns sockets of it.
+    pub(crate) fn relays(&self, listener: &TcpListener) -> bool {
+        let (_client, _server) = self.pair(listener);
+        self.router.gateway("ss -Htn state established").lines().count() > 0
+    }
+
+    /// The workers of the daemon.
+    pub(crate) fn workers(&self) -> Vec<u32> {
+        let pid = self.daemon.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.unwrap_or_default();
+        let is_worker = |pid: &&str| {
+            let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline"));
+            arguments.is_ok_and(|arguments| arguments.ends_with("worker\0"))
+        };
+        let workers = children.split_whitespace().filter(is_worker);
+        workers.map(|pid| pid.parse().expect("a number")).collect()
+    }
+
+    /// Removes the rules of a daemon that was killed.
+    pub(crate) fn remove(&self) -> Output {
+        let text = serde_json::to_vec(&self.plan).expect("a plan");
+        let remove = || run(&["remove"], &text);
+        self.router.on(Host::Gateway, remove)
+    }
+
+    /// Expects no rule of the daemon, and no file of its state.
+    pub(crate) fn expect_nothing_left(&self) {
+        let ruleset = self.router.gateway("nft list ruleset");
+        assert!(!ruleset.contains("table inet bentpipe "), "{ruleset}");
+        for version in ["-4", "-6"] {
+            let rules = self.router.gateway(&format!("ip {version} rule"));
+            assert!(!rules.contains("lookup 25113"), "{rules}");
+            let routes = format!("ip {version} route show table all type local table 25113");
+            assert_eq!(self.router.gateway(&routes), "");
+        }
+        assert!(!self.folder.join("state.json").exists());
+    }
+
+    pub(crate) fn signal(&self, pid: u32, signal: Signal) {
+        let pid = Pid::from_raw(pid.cast_signed()).expect("not zero");
+        kill_process(pid, signal).expect("it runs");
+    }
+}
+
+impl Drop for Setup {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Runs the program with this standard input.
+pub(crate) fn run(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(PROGRAM)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    child.stdin.take().expect("a pipe").write_all(input).expect("it reads its plan");
+    child.wait_with_output().expect("it ends")
+}

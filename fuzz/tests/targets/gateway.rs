@@ -1,0 +1,99 @@
+//! What the daemon of a gateway reads: SYNs from the network, requests for metrics, plans, and the messages between its
+//! parts. Any bytes are refused, or are what they say when they are written again.
+
+use bentpipe_core::wire::Headers;
+use bentpipe_gate::daemon::{MetricsRequest, Plan, Report, SocketRequest, Start};
+use bentpipe_gate::transparent::Syn;
+
+use crate::ITERATIONS;
+
+/// The offset of the flags in a TCP header, and those of a reset that acknowledges.
+const FLAGS: usize = 13;
+const RST_ACK: u8 = 0x14;
+
+/// A SYN has a right checksum, its refusal leads back, and both are read again as they are.
+#[test]
+fn any_syn() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        let Some((first, packet)) = bytes.split_first() else { return };
+        let Some(syn) = Syn::parse(packet, first & 1 == 1) else { return };
+        assert!(syn.packet().len() <= packet.len());
+        // Its checksum was right, or was computed.
+        assert_eq!(Syn::parse(syn.packet(), true).as_ref(), Some(&syn));
+        let refusal = syn.refusal();
+        let headers = Headers::of(&refusal).expect("a whole packet");
+        let tuple = headers.tuple;
+        assert_eq!(
+            (tuple.source, tuple.source_port),
+            (syn.ends().server.ip(), syn.ends().server.port())
+        );
+        assert_eq!(
+            (tuple.destination, tuple.destination_port),
+            (syn.ends().client.ip(), syn.ends().client.port())
+        );
+        assert_eq!(refusal[headers.transport_offset + FLAGS], RST_ACK);
+    });
+}
+
+/// A request for metrics begins with its one line and ends with an empty one; each of its beginnings is incomplete.
+#[test]
+fn any_metrics_request() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        match MetricsRequest::parse(bytes) {
+            MetricsRequest::Metrics => {
+                assert!(bytes.starts_with(b"GET /metrics HTTP/1.") && bytes.ends_with(b"\r\n\r\n"));
+                assert_eq!(
+                    MetricsRequest::parse(&bytes[..bytes.len() - 1]),
+                    MetricsRequest::Incomplete
+                );
+            }
+            MetricsRequest::Incomplete => assert!(bytes.len() < 4_096),
+            MetricsRequest::Other => {
+                // More bytes make no request of it.
+                let longer = [bytes, b"\r\n\r\n"].concat();
+                assert_ne!(MetricsRequest::parse(&longer), MetricsRequest::Incomplete);
+            }
+        }
+    });
+}
+
+/// A plan that is accepted is accepted again, and one that is refused has a message.
+#[test]
+fn any_gateway_plan() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        let Ok(text) = std::str::from_utf8(bytes) else { return };
+        match Plan::parse(text) {
+            Ok(plan) => {
+                let written = serde_json::to_string(&plan).expect("text");
+                assert_eq!(Plan::parse(&written).expect("it was accepted"), plan);
+            }
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput),
+        }
+    });
+}
+
+/// The messages between the two parts: the start of a worker, its report, and its request for sockets.
+#[test]
+fn any_message() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        let Some((kind, message)) = bytes.split_first() else { return };
+        match kind % 3 {
+            0 => {
+                let Ok(start) = Start::parse(message) else { return };
+                let written = serde_json::to_vec(&start).expect("text");
+                assert_eq!(Start::parse(&written).expect("it was accepted"), start);
+            }
+            1 => {
+                let Ok(report) = Report::parse(message) else { return };
+                let mut sum = report;
+                sum.add(&report);
+                let expected = report.split_connections.saturating_mul(2);
+                assert_eq!(sum.split_connections, expected);
+            }
+            _ => assert_eq!(
+                SocketRequest::parse(message).is_some(),
+                matches!(message, [0 | 1, 0 | 1])
+            ),
+        }
+    });
+}
