@@ -6,9 +6,11 @@ from typing import Final
 
 from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.types import HostChoice, HostPlan
+from bentpipe.scenario.channels import MAX_SERVERS
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.hosts import MAX_HOSTS, RANDOM, ROUND_ROBIN, Host, Side
 from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.traffic import Channels
 from bentpipe.units import value_of
 
 _SIDES: Final[tuple[Side, ...]] = ("world", "island")
@@ -25,6 +27,8 @@ class HostPlans:
         self.plans: list[HostPlan] = []
         self._first: dict[tuple[Side, int], int] = {}
         self._names: dict[Side, list[str]] = {}
+        # The servers of each entry of channels, by its number.
+        self._servers: dict[int, list[int]] = {}
         terminals = scenario.link.terminals
         for side in _SIDES:
             hosts: tuple[Host, ...] = getattr(scenario.hosts, side)
@@ -35,7 +39,48 @@ class HostPlans:
                 self._first[side, gateway] = len(self.plans)
                 suffix = f"-{gateway}" if side == "island" and terminals > 1 else ""
                 self.plans.extend(_plan(host, gateway, suffix) for host in hosts)
+            if side == "world":
+                self._add_servers(scenario, errors)
         errors.call(self._check_count)
+
+    def _add_servers(self, scenario: Scenario, errors: PlanningErrors) -> None:
+        """Number the servers of channels after ``hosts.world``; equal lists are shared."""
+        known: dict[tuple[Host, ...], list[int]] = {}
+        for number, entry in enumerate(scenario.traffic):
+            if not isinstance(entry, Channels):
+                continue
+            if entry.servers == "world":
+                errors.call(self._check_world, number)
+                self._servers[number] = list(range(len(self._names["world"])))
+                continue
+            if entry.servers not in known:
+                errors.call(self._check_servers, entry.servers, number)
+                first = len(self.plans)
+                known[entry.servers] = list(range(first, first + len(entry.servers)))
+                self.plans.extend(_plan(host, 0, "") for host in entry.servers)
+            self._servers[number] = known[entry.servers]
+
+    def _check_world(self, entry: int) -> None:
+        if not self._names["world"]:
+            message = 'read "world"; hosts.world lists no host'
+            raise PlanningError(("traffic", entry, "servers"), message)
+        if len(self._names["world"]) > MAX_SERVERS:
+            message = f'read "world"; hosts.world lists more than {MAX_SERVERS} hosts'
+            raise PlanningError(("traffic", entry, "servers"), message)
+
+    def _check_servers(self, servers: tuple[Host, ...], entry: int) -> None:
+        names = {plan["name"] for plan in self.plans}
+        for number, server in enumerate(servers):
+            path = ("traffic", entry, "servers", number, "name")
+            if server.name in names:
+                message = f'read "{server.name}"; another host has that name (to share servers, '
+                message += "list them in hosts.world and write servers: world)"
+                raise PlanningError(path, message)
+            names.add(server.name)
+
+    def servers(self, entry: int) -> list[int]:
+        """Return the hosts of the servers of an entry of channels, as indices into the plan's."""
+        return self._servers[entry]
 
     def _check_count(self) -> None:
         if len(self.plans) > MAX_HOSTS:
@@ -56,12 +101,17 @@ class HostPlans:
         """Check the host that an entry of ``traffic`` names.
 
         Raises:
-            PlanningError: no host of that side has the name, or that side has no host.
+            PlanningError: no host of that side has the name, that side has no host, or a random
+                host could be a server of channels.
         """
         names = self._names[side]
+        field = (*path, f"{side}_host")
+        count = sum(plan["gateway"] == 0 for plan in self.plans)
+        if side == "world" and written == RANDOM and names and count > len(names):
+            message = f'read "{RANDOM}"; the servers of channels would be drawn, too: list them in'
+            raise PlanningError(field, f"{message} hosts.world and write servers: world there")
         if written is None or (names and written in (*names, RANDOM, ROUND_ROBIN)):
             return
-        field = (*path, f"{side}_host")
         if not names:
             message = f'read "{written}"; hosts.{side} lists no host'
             raise PlanningError(field, message)

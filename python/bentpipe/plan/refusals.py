@@ -14,7 +14,8 @@ from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.plan.types import Plan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.traffic import Flow, Tcp
+from bentpipe.scenario.tcp import Tcp
+from bentpipe.scenario.traffic import Flow
 from bentpipe.text import shown
 
 # Plan fields whose name is more than the scenario's name and a unit.
@@ -132,7 +133,8 @@ def _gateway_path(parts: Sequence[str], scenario: Scenario) -> Iterator[str]:
     match parts[1:]:
         case ["functions", number, *rest]:
             yield getattr(scenario.gateways, name).in_order()[int(number)][0]
-            yield from (scenario_name(part) for part in rest)
+            for part in rest:
+                yield part if part in Tcp.model_fields else scenario_name(part)
 
 
 def _direction_path(parts: Sequence[str]) -> Iterator[str]:

@@ -134,7 +134,7 @@ def _plan(scenario: Scenario, errors: PlanningErrors) -> Plan:
         "stop_ns": stop_ns,
         "sample_interval_ns": errors.call(_sample_interval, scenario, stop_ns, len(flows)),
         "packet_events": scenario.packet_events,
-        "gateways": gateway_plans(scenario),
+        "gateways": errors.call(gateway_plans, scenario) or [],
         "directions": directions_plan(scenario, flows, errors),
         "hosts": hosts.plans,
         "flows": flows,

@@ -29,10 +29,8 @@ _NS_PER_MS: Final = 10**6
 _LONGEST_NS: Final = 100 * 86_400 * NS_PER_S
 _HIGHEST_BPS: Final = 10**14
 _LONGEST_SHOWN: Final = 40
-_NUMBER: Final = re.compile(
-    r"(?P<sign>[+-]?)(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?", re.ASCII
-)
-_LONGEST_NUMBER: Final = 64
+NUMBER: Final = re.compile(r"(?P<sign>[+-]?)(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?", re.ASCII)
+_LONGESTNUMBER: Final = 64
 _TIMESTAMP: Final = re.compile(r"\d{1,20}", re.ASCII)
 
 V = TypeVar("V", int, float)
@@ -138,14 +136,14 @@ def _deliveries(path: str, bin_ns: int) -> tuple[dict[int, int], int]:
     """Return the deliveries of each bin, by its number, and the length of the trace in ms."""
     counts: dict[int, int] = {}
     last_ms = 0
-    for line, text in enumerate(_lines(path), 1):
+    for line, text in enumerate(text_lines(path), 1):
         if not _TIMESTAMP.fullmatch(text):
-            raise _refuse(path, line, text, "expected an integer (milliseconds), such as 12")
+            raise line_error(path, line, text, "expected an integer (milliseconds), such as 12")
         stamp_ms = int(text)
         if stamp_ms * _NS_PER_MS > _LONGEST_NS:
-            raise _refuse(path, line, text, "must be at most 100 days")
+            raise line_error(path, line, text, "must be at most 100 days")
         if stamp_ms < last_ms:
-            raise _refuse(path, line, text, f"must not be before {last_ms}, the line above")
+            raise line_error(path, line, text, f"must not be before {last_ms}, the line above")
         last_ms = stamp_ms
         # A bin includes its end, as the trace does.
         number = max(stamp_ms * _NS_PER_MS - 1, 0) // bin_ns
@@ -199,7 +197,7 @@ class _Table:
         self.path = path
         rows = [
             (number, [cell.strip() for cell in text.split(",")])
-            for number, text in enumerate(_lines(path), 1)
+            for number, text in enumerate(text_lines(path), 1)
             if text.strip() and not text.lstrip().startswith("#")
         ]
         if not rows[1:]:
@@ -208,12 +206,12 @@ class _Table:
         times = [name for name in self.header if name == "time" or _is_time(name)]
         if len(times) != 1:
             allowed = "one column is time, time_s, time_ms, time_us or time_ns"
-            raise _refuse(path, self.line, ",".join(self.header), allowed)
+            raise line_error(path, self.line, ",".join(self.header), allowed)
         self.time = times[0]
         self.values = [name for name in self.header if name != self.time]
         doubled = [name for name in self.values if self.values.count(name) > 1]
         if doubled:
-            raise _refuse(path, self.line, doubled[0], "two columns have this name")
+            raise line_error(path, self.line, doubled[0], "two columns have this name")
         if len(self.rows) > MAX_STEPS:
             raise SeriesError(f"{path}: has {len(self.rows)} rows; at most {MAX_STEPS} are allowed")
 
@@ -247,12 +245,12 @@ class _Table:
         for line, cells in self.rows:
             if len(cells) != len(self.header):
                 allowed = f"a row must have {len(self.header)} values, as the header has"
-                raise _refuse(self.path, line, ",".join(cells), allowed)
+                raise line_error(self.path, line, ",".join(cells), allowed)
             at_ns = _cell(self.path, line, cells[when], DURATION, self.time, time_factor)
             if not steps and at_ns != 0:
-                raise _refuse(self.path, line, cells[when], "the first time must be 0")
+                raise line_error(self.path, line, cells[when], "the first time must be 0")
             if steps and at_ns <= steps[-1][0]:
-                raise _refuse(self.path, line, cells[when], "must be after the row above")
+                raise line_error(self.path, line, cells[when], "must be after the row above")
             steps.append((at_ns, _cell(self.path, line, cells[where], quantity, column, factor)))
         return steps
 
@@ -279,25 +277,30 @@ def _cell(
             message = f'{path}:{line}: column "{column}": {error}'
             raise SeriesError(f"{message} (for plain numbers, name the column {units})") from None
     else:
-        found = _NUMBER.fullmatch(text)
-        if found is None or len(text) > _LONGEST_NUMBER:
-            raise _refuse(path, line, text, f"{quantity.noun} is a plain number", column)
+        found = NUMBER.fullmatch(text)
+        if found is None or len(text) > _LONGESTNUMBER:
+            raise line_error(path, line, text, f"{quantity.noun} is a plain number", column)
         if found["sign"] == "-" and Fraction(text) < 0:
-            raise _refuse(path, line, text, "must not be negative", column)
+            raise line_error(path, line, text, "must not be negative", column)
         value = quantity.whole(Fraction(text) * factor)
     if value > quantity.largest:
-        raise _refuse(path, line, text, f"must be at most {quantity.largest_shown}", column)
+        raise line_error(path, line, text, f"must be at most {quantity.largest_shown}", column)
     return value
 
 
-def _refuse(path: str, line: int, read: str, allowed: str, column: str = "") -> SeriesError:
+def line_error(path: str, line: int, read: str, allowed: str, column: str = "") -> SeriesError:
+    """Return the error of a line of a file: what was read, and what is allowed."""
     shown = read if len(read) <= _LONGEST_SHOWN else f"{read[:_LONGEST_SHOWN]}..."
     where = f'column "{column}": ' if column else ""
     return SeriesError(f'{path}:{line}: {where}read "{shown}"; {allowed}')
 
 
-def _lines(path: str) -> list[str]:
-    """Return the lines of a text file."""
+def text_lines(path: str) -> list[str]:
+    """Return the lines of a text file.
+
+    Raises:
+        SeriesError: it cannot be read, is too large, or is not text.
+    """
     file = Path(path)
     try:
         if not file.exists():

@@ -8,12 +8,12 @@ from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.types import TcpPlan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.profiles import PROFILES
+from bentpipe.scenario.tcp import MAX_MSS_BYTES, ProfileName, Tcp
 from bentpipe.scenario.traffic import (
-    MAX_MSS_BYTES,
     Bulk,
+    Channels,
     Fetch,
     RequestResponse,
-    Tcp,
     Video,
     WebPage,
 )
@@ -22,19 +22,29 @@ from bentpipe.units import value_of
 V = TypeVar("V")
 
 
-def tcp_plan(flow: Bulk | RequestResponse | Fetch | Video | WebPage, path: FieldPath) -> TcpPlan:
+def tcp_plan(
+    flow: Bulk | RequestResponse | Fetch | Video | WebPage | Channels, path: FieldPath
+) -> TcpPlan:
     """Return the plan of a flow's TCP at either end.
 
     Raises:
         PlanningError: the MSS is larger than a packet.
     """
-    profile = PROFILES[flow.profile]
-    tcp = flow.tcp.over(profile)
+    return host_plan(flow.profile, flow.tcp, (*path, "tcp"))
+
+
+def host_plan(profile: ProfileName, written: Tcp, path: FieldPath) -> TcpPlan:
+    """Return the plan of a TCP host with ``written`` settings, whose field is ``path``.
+
+    Raises:
+        PlanningError: the MSS is larger than a packet.
+    """
+    tcp = written.over(PROFILES[profile])
     mss_bytes = value_of(tcp.mss)
     if mss_bytes > MAX_MSS_BYTES:
         message = f'read "{tcp.mss}"; must be at most {MAX_MSS_BYTES} B (one IP packet)'
-        raise PlanningError((*path, "tcp", "mss"), message)
-    receive_bytes, initial_bytes = _receive_buffers(flow.tcp, tcp)
+        raise PlanningError((*path, "mss"), message)
+    receive_bytes, initial_bytes = _receive_buffers(written, tcp)
     return {
         "mss_bytes": mss_bytes,
         "initial_window_segments": _given(tcp.initial_window),
@@ -59,7 +69,7 @@ def tcp_plan(flow: Bulk | RequestResponse | Fetch | Video | WebPage, path: Field
         "limited_transmit": _given(tcp.limited_transmit),
         "rack_tlp": _given(tcp.rack_tlp),
         "prr": _given(tcp.prr),
-        "hystart": _hystart(flow, tcp),
+        "hystart": _hystart(written, tcp),
         "ecn": _given(tcp.ecn),
         "stack": _given(tcp.stack),
     }
@@ -71,9 +81,9 @@ def _given(value: V | None) -> V:
     return value
 
 
-def _hystart(flow: Bulk | RequestResponse | Fetch | Video | WebPage, tcp: Tcp) -> bool:
+def _hystart(written: Tcp, tcp: Tcp) -> bool:
     """Return whether HyStart is on: as written, or as in Linux with CUBIC only."""
-    if flow.tcp.hystart is None and tcp.stack == "linux":
+    if written.hystart is None and tcp.stack == "linux":
         return tcp.congestion_control == "cubic"
     return bool(tcp.hystart)
 

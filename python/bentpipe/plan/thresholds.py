@@ -16,7 +16,10 @@ from bentpipe.text import choice, nearest
 
 _NAMES_MAX: Final = 12
 # Tables with many rows of each flow of some kinds.
-_OF_FLOWS: Final = {"exchanges": ("request_response", "video"), "pages": ("web_page",)}
+_OF_FLOWS: Final = {
+    "exchanges": ("request_response", "video", "channel"),
+    "pages": ("web_page",),
+}
 
 
 class _Row(NamedTuple):

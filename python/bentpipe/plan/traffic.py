@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
+from bentpipe.plan.channels import channel
 from bentpipe.plan.draws import draw_plan
 from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.hosts import HostPlans
@@ -28,6 +29,7 @@ from bentpipe.scenario.traffic import (
     MAX_FLOWS,
     MAX_PAYLOAD_BYTES,
     Bulk,
+    Channels,
     Conference,
     ConstantRate,
     Fetch,
@@ -84,7 +86,8 @@ def flow_plans(
         copies = list(_copies(flow, terminals))
         errors.call(_check_terminals, flow, terminals, path)
         starts = errors.call(_starts, flow, copies, stop_ns, path)
-        workload = errors.call(_workload, flow, conferences, path)
+        servers = hosts.servers(i) if isinstance(flow, Channels) else []
+        workload = errors.call(_workload, flow, (conferences, servers), path)
         errors.call(hosts.check, "world", _world_host(flow), path)
         errors.call(hosts.check, "island", flow.island_host, path)
         if starts is None or workload is None or len(errors.found) > found:
@@ -103,6 +106,7 @@ def flow_plans(
                     "world_host": hosts.chosen("world", _world_host(flow), place),
                     "island_host": hosts.chosen("island", flow.island_host, place),
                     "priority": _priority(flow, priorities.get(1 + copy.terminal)),
+                    "splittable": _is_splittable(flow),
                     "workload": workload(stop_ns - start_ns),
                 }
             )
@@ -111,6 +115,11 @@ def flow_plans(
 
 def _world_host(flow: Flow) -> str | None:
     return None if flow.kind == "conference" else flow.world_host
+
+
+def _is_splittable(flow: Flow) -> bool:
+    """Return whether a PEP can split the flow; it passes datagrams unchanged anyway."""
+    return True if isinstance(flow, ConstantRate | Voice | Conference) else flow.splittable
 
 
 def _priority(flow: Flow, of_terminal: int | None) -> int:
@@ -177,17 +186,18 @@ def _check_terminals(flow: Flow, terminals: int, path: FieldPath) -> None:
 
 def _starts(flow: Flow, copies: list[_Copy], stop_ns: int, path: FieldPath) -> list[int]:
     start_ns = value_of(flow.start)
-    spacing_ns = 0 if flow.kind == "conference" else value_of(flow.start_spacing)
+    spacing = None if isinstance(flow, Channels | Conference) else flow.start_spacing
+    spacing_ns = 0 if spacing is None else value_of(spacing)
     if start_ns >= stop_ns:
         message = (
             f'read "{flow.start}"; must be before the end of the run, {format_duration(stop_ns)}'
         )
         raise PlanningError((*path, "start"), message)
     starts = [start_ns + copy.number * spacing_ns for copy in copies]
-    if flow.kind != "conference" and starts[-1] >= stop_ns:
+    if spacing is not None and starts[-1] >= stop_ns:
         raise PlanningError(
             (*path, "start_spacing"),
-            f'read "{flow.start_spacing}"; the last of {len(copies)} flows would start at '
+            f'read "{spacing}"; the last of {len(copies)} flows would start at '
             f"{format_duration(starts[-1])}, after the end of the run, {format_duration(stop_ns)}",
         )
     return starts
@@ -212,7 +222,9 @@ def _start_jitter_ns(flow: Flow, copies: list[_Copy]) -> int:
 _Workload = Callable[[int], WorkloadPlan]
 
 
-def _workload(flow: Flow, conferences: int, path: FieldPath) -> _Workload:
+def _workload(flow: Flow, numbers: tuple[int, list[int]], path: FieldPath) -> _Workload:
+    """Return a workload; ``numbers``: that of a conference, and those of a channel's servers."""
+    conferences, servers = numbers
     match flow:
         case Bulk():
             found = _bulk(flow, path)
@@ -228,6 +240,8 @@ def _workload(flow: Flow, conferences: int, path: FieldPath) -> _Workload:
             found = video(flow, path)
         case WebPage():
             found = _web_page(flow, path)
+        case Channels():
+            found = channel(flow, servers, path)
         case Conference():
             found = _conference(flow, conferences, path)
     return found
@@ -361,6 +375,8 @@ def _packets_of(workload: WorkloadPlan) -> tuple[int, int]:
     """Return the largest IP packet of a workload, in its direction and in the other, in bytes."""
     if workload["kind"] == "bulk":
         return workload["sender"]["mss_bytes"] + _TCP_IP_HEADER_BYTES, _LARGEST_ACK_BYTES
+    if workload["kind"] == "channel":
+        return workload["server"]["mss_bytes"] + _TCP_IP_HEADER_BYTES, _LARGEST_ACK_BYTES
     if workload["kind"] == "web_page":
         # Requests may follow each other, and the flights of TLS fill several packets.
         largest = workload["server"]["mss_bytes"] + _TCP_IP_HEADER_BYTES

@@ -123,7 +123,19 @@ class ProcessorPlan(TypedDict):
     buffer_packets: int
 
 
-FunctionPlan: TypeAlias = AggregatorPlan | ProcessorPlan
+class PepPlan(TypedDict):
+    """A PEP: the TCP of its legs, and the relay between them."""
+
+    kind: Literal["pep"]
+    lan_tcp: TcpPlan
+    link_tcp: TcpPlan
+    notsent_lowat_bytes: int | None
+    buffer_bytes: int
+    connections: int
+    early_accept: bool
+
+
+FunctionPlan: TypeAlias = AggregatorPlan | PepPlan | ProcessorPlan
 
 
 class GatewayPlan(TypedDict):
@@ -322,6 +334,22 @@ class WebPagePlan(TypedDict):
     client: TcpPlan
 
 
+class DownloadChannelPlan(TypedDict):
+    """Downloads over one connection after another, each from one of the servers.
+
+    ``sizes`` has pairs of a size in bytes and its weight; ``connections`` is None for no limit.
+    """
+
+    kind: Literal["channel"]
+    servers: list[int]
+    sizes: list[list[int]]
+    connections: int | None
+    server_jitter_ns: int
+    client_jitter_ns: int
+    server: TcpPlan
+    client: TcpPlan
+
+
 WorkloadPlan: TypeAlias = (
     BulkPlan
     | ConstantRatePlan
@@ -329,6 +357,7 @@ WorkloadPlan: TypeAlias = (
     | RequestResponsePlan
     | VideoPlan
     | WebPagePlan
+    | DownloadChannelPlan
     | ConferencePlan
 )
 
@@ -344,6 +373,7 @@ class FlowPlan(TypedDict):
     world_host: HostChoice | None
     island_host: HostChoice | None
     priority: int
+    splittable: bool
     workload: WorkloadPlan
 
 

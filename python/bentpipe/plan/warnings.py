@@ -58,7 +58,10 @@ def warnings_of(scenario: Scenario, plan: Plan) -> list[ScenarioWarning]:
 
 def _about_end(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning if a flow, or the flows of a direction together, cannot end in the run."""
-    for field in ("duration", "size", "exchanges", "files", "pages"):
+    fields = ["duration", "size", "exchanges", "files", "pages"]
+    # That of web pages is how many are parallel.
+    fields += ["connections"] if entry.written.kind == "channels" else []
+    for field in fields:
         written = getattr(entry.written, field, None)
         if written is None or (field == "size" and entry.written.kind == "fetch"):
             continue
@@ -119,11 +122,17 @@ def _needed_ns(flows: Sequence[FlowPlan], plan: Plan) -> int:
             return handshakes * rtt_ns + count * each_ns + thinking_ns if count else 0
         case "video":
             # A handshake and a request, and then the media.
-            return 2 * rtt_ns + workload["media"]["duration_ns"]
+            needed_ns = 2 * rtt_ns + workload["media"]["duration_ns"]
         case "web_page":
-            return _pages_ns(workload, rate_bps, rtt_ns)
+            needed_ns = _pages_ns(workload, rate_bps, rtt_ns)
+        case "channel":
+            # Each connection takes a round trip for the handshake, and another one for the data.
+            smallest = min(size_bytes for size_bytes, _ in workload["sizes"])
+            each_ns = 2 * rtt_ns + _sending_ns(smallest, rate_bps)
+            needed_ns = (workload["connections"] or 0) * each_ns
         case _:
-            return int(workload["duration_ns"])
+            needed_ns = int(workload["duration_ns"])
+    return needed_ns
 
 
 def _pages_ns(workload: WebPagePlan, rate_bps: int, rtt_ns: int) -> int:

@@ -175,6 +175,21 @@ def completion_time(planned: list[dict[str, Any]]) -> pl.Expr:
     return pl.when(has_size).then(time_ns).alias("completion_time_ns")
 
 
+def leg_rows(table: pl.DataFrame, plan: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the table ``legs`` with the names of gateways as ``from`` and ``to``."""
+    names = dict(enumerate(gateway["name"] for gateway in plan["gateways"]))
+    ends = [
+        pl.col(f"{end}_gateway")
+        .replace_strict(names, return_dtype=pl.String)
+        .fill_null(pl.lit(host))
+        .alias(end)
+        for end, host in (("from", "sender"), ("to", "receiver"))
+    ]
+    front = ("name", "direction", "flow", "leg")
+    others = pl.exclude(*front, "from_gateway", "to_gateway")
+    return table.select(*front, *ends, others)
+
+
 def by_function(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the statistics of each gateway function from rows of ``function_statistics``."""
     functions: dict[str, dict[str, Any]] = {}
@@ -182,9 +197,10 @@ def by_function(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         function = functions.setdefault(row["place"], {"function": row["place"]})
         function[row["statistic"]] = row["value"]
     for function in functions.values():
-        waited = function["packed_packets"] + function["single_packets"]
-        mean_ns = function["hold_time_sum_ns"] / waited if waited else None
-        function["hold_time_mean_ns"] = mean_ns
+        if "packed_packets" in function:
+            waited = function["packed_packets"] + function["single_packets"]
+            mean_ns = function["hold_time_sum_ns"] / waited if waited else None
+            function["hold_time_mean_ns"] = mean_ns
     return list(functions.values())
 
 

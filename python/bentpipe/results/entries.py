@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 # More flows are shown by entry: they fill more than a screen.
 MAX_SINGLE_FLOWS: Final = 12
-TCP_KINDS: Final = ("bulk", "request_response", "video", "web_page")
+TCP_KINDS: Final = ("bulk", "request_response", "video", "web_page", "channel")
+# The TCP kinds whose completion times are those of their exchanges.
+EXCHANGE_KINDS: Final = ("request_response", "video", "channel")
 # Of a band of many flows in a plot, and of the flows of an entry.
 PERCENTILES: Final = (5, 50, 95)
 ENTRY_PERCENTILES: Final = (*PERCENTILES, 99)
@@ -74,7 +76,7 @@ def entry_statistics(result: Result) -> list[dict[str, Any]]:
     for (_, heading), indices in entry_flows(result).items():
         own = [flows[i] for i in indices]
         times_ns: Iterable[float | None] = [flow["completion_time_ns"] for flow in own]
-        if own[0]["kind"] in {"request_response", "video"}:
+        if own[0]["kind"] in EXCHANGE_KINDS:
             times_ns = exchange_times_ns(result, indices)
         pages_ns = page_load_times_ns(result, indices)
         lost = [flow["lost_packets"] for flow in own if flow["lost_packets"] is not None]

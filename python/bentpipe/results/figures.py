@@ -83,7 +83,7 @@ def flow_tables(result: Result) -> list[TextTable]:
     tcp, udp = _split(result.flows.to_dicts())
     kinds = {
         _tcp_flows: tcp,
-        exchange_table: _of_kind(tcp, "request_response"),
+        exchange_table: _of_kind(tcp, "request_response") + _of_kind(tcp, "channel"),
         video_table: _of_kind(tcp, "video"),
         page_table: _of_kind(tcp, "web_page"),
         _udp_flows: udp,

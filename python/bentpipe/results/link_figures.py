@@ -37,11 +37,11 @@ class _Column:
 
 
 def link_tables(result: Result, most: int) -> list[TextTable]:
-    """Return the directions, and the processors and aggregators of gateways if there are some.
+    """Return the directions, and the functions of gateways and legs of flows if there are some.
 
     In a table of more than ``most`` rows the terminals are one group of rows.
     """
-    tables = [direction_table, processor_table, aggregator_table]
+    tables = [direction_table, processor_table, aggregator_table, pep_table, leg_table]
     found = [table(result, most) for table in tables]
     return [table for table in found if table.rows]
 
@@ -110,8 +110,49 @@ def aggregator_table(result: Result, most: int) -> TextTable:
         ),
     ]
     title = "Aggregators (they pack the packets for the link into frames)"
-    rows = [{**row, "aggregator": row["function"]} for row in result.functions]
+    functions = [row for row in result.functions if "sent_frames" in row]
+    rows = [{**row, "aggregator": row["function"]} for row in functions]
     return _table(title, "aggregator", columns, rows, most)
+
+
+def pep_table(result: Result, most: int) -> TextTable:
+    """Return the PEPs of gateways; of more than ``most``, those of terminals together."""
+    columns = [
+        _Column("split", "connections", count, ["split_connections"]),
+        _Column("passed unsplit", "connections", count, ["unsplit_connections"]),
+        _Column("refused", "connections", count, ["refused_connections"]),
+        _Column("reset", "connections", count, ["reset_connections"]),
+        _Column("open at most", "connections", count, ["max_open_connections"]),
+        _Column("relay held at most", "application bytes", _size, ["max_buffered_bytes"]),
+    ]
+    functions = [row for row in result.functions if "split_connections" in row]
+    # The daemon of a lab does not count these.
+    unknown = {"max_open_connections": None, "max_buffered_bytes": None}
+    rows = [{**unknown, **row, "pep": row["function"]} for row in functions]
+    return _table("PEPs (they split TCP connections)", "pep", columns, rows, most)
+
+
+def leg_table(result: Result, most: int) -> TextTable:
+    """Return the legs of flows; of more than ``most``, those between the same ends together."""
+    columns = [
+        _Column("delivered", "application bytes", format_size, ["delivered_bytes"]),
+        _Column("sent", "data segments", count, ["sent_segments"]),
+        _Column("retransmitted", "data segments", count, ["retransmitted_segments"]),
+        _Column("RTT min / mean", "at its sender", duration_pair, ["rtt_min_ns", "rtt_mean_ns"]),
+    ]
+    # Results of earlier versions have no such table.
+    table = result.legs if "legs" in result.tables else result.tables["flows"].clear()
+    is_long = table.height > most
+    rows = [
+        {**row, "leg": ends if is_long else f"{row['name']}: {ends}"}
+        for row in table.to_dicts()
+        for ends in [f"{row['from']} - {row['to']}"]
+    ]
+    return _table("Legs of the flows that PEPs split", "leg", columns, rows, most)
+
+
+def _size(size_bytes: int | None) -> str:
+    return "-" if size_bytes is None else format_size(size_bytes)
 
 
 def _utilization(share: float) -> str:
@@ -139,7 +180,8 @@ def _group(noun: str, columns: Sequence[_Column], rows: list[dict[str, Any]]) ->
     first, last = rows[0], rows[-1]
     if first is last:
         return [[first[noun], "1", "", *_cells(columns, first)]]
-    name = f"{first[noun]} to {last[noun]}"
+    is_one = first[noun] == last[noun]
+    name = first[noun] if is_one else f"{first[noun]} to {last[noun]}"
     return [
         [name, count(len(rows)), f"p{p}", *_cells(columns, _percentile(columns, rows, p))]
         for p in ENTRY_PERCENTILES
@@ -156,6 +198,6 @@ def _percentile(columns: Sequence[_Column], rows: list[dict[str, Any]], p: int) 
     for field in (field for column in columns for field in column.fields):
         known = [row[field] for row in rows if row[field] is not None]
         value = float(np.percentile(known, p)) if known else None
-        is_count = field.endswith(("_packets", "_frames"))
+        is_count = field.endswith(("_packets", "_frames", "_connections", "_segments"))
         found[field] = round(value) if is_count and value is not None else value
     return found

@@ -26,6 +26,7 @@ from bentpipe.results.derived import (
     exchange_rows,
     flow_directions,
     flow_rows,
+    leg_rows,
     processor_rows,
     with_flow_names,
 )
@@ -238,6 +239,14 @@ class Result:
         """
         load_ns = (pl.col("finished_ns") - pl.col("start_ns")).alias("load_time_ns")
         return Frame(self._with_flow_names("pages").with_columns(load_ns))
+
+    @property
+    def legs(self) -> pl.DataFrame:
+        """Return the table ``legs`` with names: a row a TCP connection that PEPs made of a flow.
+
+        ``from`` and ``to`` are the gateways at its ends, or "sender" and "receiver" of the flow.
+        """
+        return Frame(leg_rows(self._with_flow_names("legs"), self.plan))
 
     @property
     def flow_samples(self) -> pl.DataFrame:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 Record = Mapping[str, Any]
 
+PEP_FAULT: Final = "pep"
 _NS_PER_S: Final = 1_000_000_000
 _FIX: Final = "; to fix it: "
 _RANGES_MAX: Final = 3
@@ -82,7 +83,9 @@ def _explaining(record: Record) -> list[Record]:
 
     Empty if something else makes the run invalid.
     """
-    if record["invalid"] is None or record.get("failure") is not None:
+    # A PEP that has ended is not of one window: from then on another path was measured.
+    is_of_windows = record.get("failure") is None and record.get("fault") != PEP_FAULT
+    if record["invalid"] is None or not is_of_windows:
         return []
     windows = _invalid(record) or [{**record, "max_ns": 0}]
     return [window for window in windows if window.get("fault") in _UNRELIABLE]

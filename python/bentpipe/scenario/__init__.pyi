@@ -56,13 +56,14 @@ from .schema import (
     parse as parse,
 )
 from .settings import with_settings as with_settings
+from .tcp import Tcp as Tcp
 from .traffic import (
     Bulk as Bulk,
+    Channels as Channels,
     Conference as Conference,
     ConstantRate as ConstantRate,
     Fetch as Fetch,
     RequestResponse as RequestResponse,
-    Tcp as Tcp,
     Video as Video,
     Voice as Voice,
     WebPage as WebPage,

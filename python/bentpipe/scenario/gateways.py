@@ -13,10 +13,11 @@ from pydantic import Field, model_validator
 
 from bentpipe import units
 from bentpipe.scenario.record import Duration, Packets, PositiveSize, Record, refusal
+from bentpipe.scenario.tcp import ProfileName, Tcp
 
 ProcessorMode = Literal["bridge", "pass-thru", "route"]
 QueueClass = Annotated[int, Field(ge=0, le=255)]
-FunctionName = Literal["aggregator", "processor"]
+FunctionName = Literal["aggregator", "pep", "processor"]
 
 # SnIP technical note: routing manages about 6,000 packets a second, both directions together;
 # bridging and pass-thru 5,400.
@@ -53,6 +54,31 @@ class Aggregator(GatewayFunction):
     different priorities never share a frame."""
 
 
+class Pep(GatewayFunction):
+    """A split-TCP performance-enhancing proxy (PEP, RFC 3135).
+
+    It relays between two connections: one to the hosts behind the gateway, one over the link.
+    """
+
+    profile: ProfileName = "linux"
+    """The TCP of both legs, before ``lan_tcp`` and ``link_tcp``."""
+    lan_tcp: Tcp = Field(default_factory=Tcp)
+    """Settings of the legs to the hosts behind the gateway, which override those of the profile."""
+    link_tcp: Tcp = Field(default_factory=Tcp)
+    """Settings of the legs over the link, which override those of the profile."""
+    buffer: PositiveSize = units.size("64 KiB")
+    """The data that it holds for each direction of a connection beside the buffers of both legs; by
+    default a pipe of Linux (pipe(7))."""
+    notsent_lowat: PositiveSize | None = None
+    """The most unsent data that it writes into the send buffer of a leg (``TCP_NOTSENT_LOWAT``); by
+    default as much as the buffer holds."""
+    connections: Annotated[int, Field(ge=1, le=10**6)] = 10_000
+    """The most connections that it splits at the same time; others pass unchanged."""
+    early_accept: bool = False
+    """Whether it accepts a connection before the destination does. A client then sends data one
+    round trip earlier, and a closed port resets the connection instead of refusing it."""
+
+
 class Processor(GatewayFunction):
     """The packet processor of a gateway, a single server for both directions."""
 
@@ -70,6 +96,7 @@ class Processor(GatewayFunction):
 
 # Each function with its settings, in the default order from the hosts to the link.
 FUNCTIONS: Final[Mapping[FunctionName, type[GatewayFunction]]] = {
+    "pep": Pep,
     "aggregator": Aggregator,
     "processor": Processor,
 }
@@ -83,6 +110,8 @@ class Gateway(Record):
     listed function without settings has its defaults."""
     aggregator: Aggregator | None = None
     """Its packet aggregator; both ends of the link need one."""
+    pep: Pep | None = None
+    """Its PEP, which splits TCP connections; in ``functions`` before ``aggregator``."""
     processor: Processor | None = None
     """Its packet processor; without one, processing takes no time and drops no packet."""
 
@@ -95,6 +124,10 @@ class Gateway(Record):
                 raise refusal(f"read {name} twice in functions; each is allowed once")
             if getattr(self, name) is not None and name not in self.functions:
                 raise refusal(f"read settings of {name}, which is not in functions")
+        order = [name for name in self.functions if name in {"aggregator", "pep"}]
+        if order == ["aggregator", "pep"]:
+            read = "read aggregator before pep in functions"
+            raise refusal(f"{read}; a pep splits single packets, not frames: put pep first")
         return self
 
     def in_order(self) -> list[tuple[FunctionName, GatewayFunction]]:

@@ -126,6 +126,9 @@ def _path(location: tuple[int | str, ...], data: object, *, missing: bool) -> Fi
     """Return the path as it was written: without the names that pydantic adds for unions."""
     path: list[int | str] = []
     for position, part in enumerate(location):
+        if _is_kind(data, part) and position and isinstance(location[position - 1], int):
+            # Entries of kind "channels" also have a field of that name.
+            continue
         inside = _member(data, part)
         # Only the name of a missing field is not in the data; others are alternatives of a union.
         if inside is _ABSENT and not (missing and position == len(location) - 1):
@@ -134,6 +137,10 @@ def _path(location: tuple[int | str, ...], data: object, *, missing: bool) -> Fi
         # "return" is a keyword in Python, so that the field is "return_" there.
         path.append(part.removesuffix("_") if isinstance(part, str) else part)
     return tuple(path)
+
+
+def _is_kind(data: object, part: int | str) -> bool:
+    return isinstance(data, Mapping) and data.get("kind") == part
 
 
 def _member(data: object, part: int | str) -> object:

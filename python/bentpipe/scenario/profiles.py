@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from bentpipe.scenario.traffic import ProfileName, Tcp
+from bentpipe.scenario.tcp import ProfileName, Tcp
 
 PROFILES: Final[Mapping[ProfileName, Tcp]] = {
     # A 4.4BSD host: 500 ms timer ticks, delayed ACKs every 200 ms, RFC 2581's L = 1, and growth of

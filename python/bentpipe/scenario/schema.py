@@ -93,19 +93,30 @@ def json_schema() -> dict[str, Any]:
 
 
 def _with_paths(document: Document) -> dict[str, Any]:
-    """Return the data with file names of the link relative to the folder of the document."""
-    folder, link = Path(document.source).parent, document.data.get("link")
-    if folder == Path() or not isinstance(link, Mapping):
-        return document.data
-    link = dict(link)
-    for name, direction in link.items():
-        if isinstance(direction, Mapping):
-            link[name] = {field: _from_folder(folder, value) for field, value in direction.items()}
-    return {**document.data, "link": link}
+    """Return the data with file names relative to the folder of the document.
+
+    They are in fields of the link's directions and of the entries of ``traffic``.
+    """
+    folder, data = Path(document.source).parent, dict(document.data)
+    if folder == Path():
+        return data
+    link, traffic = data.get("link"), data.get("traffic")
+    if isinstance(link, Mapping):
+        data["link"] = {name: _fields_from_folder(folder, link[name]) for name in link}
+    if isinstance(traffic, list):
+        data["traffic"] = [_fields_from_folder(folder, entry) for entry in traffic]
+    return data
+
+
+def _fields_from_folder(folder: Path, record: object) -> object:
+    """Return a direction or an entry with its file names relative to a folder."""
+    if not isinstance(record, Mapping):
+        return record
+    return {field: _from_folder(folder, value) for field, value in record.items()}
 
 
 def _from_folder(folder: Path, value: object) -> object:
-    """Return a field of a direction, with its file name, if any, relative to a folder."""
+    """Return a field of a record, with its file name, if any, relative to a folder."""
     if not isinstance(value, Mapping):
         return value
     files = {

@@ -1,13 +1,14 @@
-"""The traffic of a scenario: hosts' TCP, and one record a kind of flow."""
+"""The traffic of a scenario: one record a kind of flow."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, WithJsonSchema, model_validator
 
 from bentpipe import units
+from bentpipe.scenario.channels import DEFAULT_SERVERS, DEFAULT_SIZES, Servers, Sizes
 from bentpipe.scenario.codecs import CodecName
 from bentpipe.scenario.draws import (
     CountOrDraw,
@@ -25,21 +26,16 @@ from bentpipe.scenario.record import (
     PositiveSize,
     Rate,
     Record,
-    Segments,
     known_kind,
     refusal,
 )
+from bentpipe.scenario.tcp import ProfileName, Tcp
 from bentpipe.text import shown
 
 # The state of a flow takes a few kB; ten thousand flows fit any machine.
 MAX_FLOWS: Final = 10_000
-# 65,535 bytes of IP packet less 20 of IPv4 and 20 of TCP header.
-MAX_MSS_BYTES: Final = 65_495
 # 65,535 bytes of IP packet less 20 of IPv4 and 8 of UDP header.
 MAX_PAYLOAD_BYTES: Final = 65_507
-
-ProfileName = Literal["bsd-1997", "linux"]
-CongestionControl = Literal["reno", "newreno", "cubic", "bbr", "hybla", "vegas", "westwood"]
 
 
 def _terminal(value: object) -> object:
@@ -56,79 +52,6 @@ _terminal_schema = WithJsonSchema(
     {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_TERMINALS}, {"const": "all"}]}
 )
 Terminal = Annotated[int | Literal["all"], BeforeValidator(_terminal), _terminal_schema]
-
-
-class Tcp(Record):
-    """Settings of a TCP host, which override those of its profile."""
-
-    mss: PositiveSize | None = None
-    """The MSS option, 88 to 65495 bytes; timestamps take 12 bytes of each segment."""
-    initial_window: Segments | None = None
-    """The first congestion window, in segments."""
-    congestion_control: CongestionControl | None = None
-    """``reno``, ``newreno``, ``cubic``, ``bbr`` (version 1, which paces), ``hybla``, ``vegas`` or
-    ``westwood`` (Westwood+). ``hystart`` does not apply to ``bbr``, ``hybla`` and
-    ``vegas``; ``prr``, ``avoidance_counting`` and ``slow_start_segments_per_ack`` do not apply to
-    ``bbr``."""
-    sack: bool | None = None
-    """Selective acknowledgements (RFC 2018, loss recovery by RFC 6675)."""
-    timestamps: bool | None = None
-    """The timestamps option (RFC 7323): 12 bytes in each segment, an RTT sample from each ACK."""
-    window_scaling: bool | None = None
-    """The window scale option (RFC 7323). Without it the window is at most 65,535 bytes,
-    independent of the receive buffer."""
-    send_buffer: PositiveSize | None = None
-    """The maximum number of bytes that the sender holds unacknowledged."""
-    receive_buffer: PositiveSize | None = None
-    """The maximum receive buffer: the advertised window, or the memory that it is a share of; see
-    ``receive_buffer_counts`` and ``window_scaling``."""
-    receive_buffer_initial: PositiveSize | None = None
-    """The initial receive buffer; auto-tuning increases it up to ``receive_buffer`` as data
-    arrive. By default ``receive_buffer``, unless the profile has another."""
-    receive_buffer_counts: Literal["window", "memory"] | None = None
-    """What the sizes of the receive buffer count: ``window``, the bytes advertised, or ``memory``,
-    as in Linux's ``tcp_rmem``. The window is half of the memory initially, and then the share that
-    payload has of a segment's memory: 1448 of 2304 bytes in a packet of 1500."""
-    delayed_ack_segments: Segments | None = None
-    """The number of full segments after which the receiver sends an ACK; 1 disables delayed
-    ACKs."""
-    delayed_ack_timeout: Duration | None = None
-    """The longest time by which the receiver delays an ACK."""
-    quick_ack_segments: Segments | None = None
-    """The number of segments at the start of a connection that are acknowledged without delay."""
-    rto_initial: PositiveDuration | None = None
-    """The retransmission timeout before the first RTT sample (RFC 6298)."""
-    rto_min: PositiveDuration | None = None
-    """The minimum retransmission timeout."""
-    rto_min_bounds: Literal["timeout", "variance"] | None = None
-    """What ``rto_min`` bounds: the whole ``timeout`` (RFC 6298), or only its ``variance`` term, so
-    that the timeout is at least the smoothed RTT plus ``rto_min`` (Linux)."""
-    rto_max: PositiveDuration | None = None
-    """The maximum retransmission timeout, after exponential backoff."""
-    clock_granularity: PositiveDuration | None = None
-    """The tick of the host's retransmission timer."""
-    slow_start_segments_per_ack: Segments | None = None
-    """The limit of growth per ACK in slow start, in segments (the L of RFC 3465)."""
-    avoidance_counting: Literal["bytes", "acks"] | None = None
-    """Growth in congestion avoidance: ``bytes`` adds one segment per round trip; ``acks`` adds
-    mss*mss/cwnd per ACK, which with delayed ACKs is half a segment per round trip."""
-    limited_transmit: bool | None = None
-    """Send a new segment on each of the first two duplicate ACKs (RFC 3042)."""
-    rack_tlp: bool | None = None
-    """RACK loss detection and tail loss probes (RFC 8985)."""
-    prr: bool | None = None
-    """Proportional rate reduction in recovery (RFC 6937)."""
-    hystart: bool | None = None
-    """Leave slow start when the RTT grows: HyStart++ (RFC 9406), or Linux's HyStart with ``stack:
-    linux``. With ``stack: linux`` the default is true for ``cubic`` only."""
-    ecn: bool | None = None
-    """Explicit congestion notification (RFC 3168) at both ends: a queue with ``ecn`` marks data
-    packets instead of dropping them, and the sender reduces its window for a mark as for a loss.
-    ``bbr`` does not react to marks."""
-    stack: Literal["rfc", "linux"] | None = None
-    """Which rules apply where Linux differs from the RFCs: CUBIC's growth, HyStart, the window that
-    a reduction starts from, what is sent in recovery, and when the retransmission timer
-    restarts."""
 
 
 def _version(value: object) -> object:
@@ -189,6 +112,9 @@ class _TcpFlow(_Flow):
     """The host profile of both ends: ``bsd-1997`` or ``linux``."""
     tcp: Tcp = Field(default_factory=Tcp)
     """Settings that override the profile, at both ends."""
+    splittable: bool = True
+    """Whether a PEP can split its connections. ``false`` stands for QUIC, or TCP inside a VPN,
+    which pass a PEP unchanged; the congestion control is the same."""
 
 
 class Bulk(_TcpFlow):
@@ -343,6 +269,54 @@ class WebPage(_TcpFlow):
     """Whether each page begins with a DNS lookup, by UDP to a resolver beyond the link."""
 
 
+class Channels(_Entry):
+    """Clients that open one TCP connection after another, each to a server drawn at random.
+
+    The server sends a download as soon as it has accepted the connection, without a request, and
+    closes. The client then opens the next connection, without think time. Each channel is one flow.
+    """
+
+    kind: Literal["channels"] = "channels"
+    """``channels``."""
+    channels: Annotated[int, Field(ge=1, le=MAX_FLOWS)]
+    """The number of channels (at each terminal)."""
+    terminal: Terminal = 1
+    """The terminal of the clients: a number from 1, or ``all``."""
+    start_jitter: Duration = units.duration("5 s")
+    """The window of the starts: each channel starts after a time drawn uniformly from zero to
+    this."""
+    servers: Servers = DEFAULT_SERVERS
+    """The servers, one of which is drawn for each connection: a list of hosts behind the hub, or
+    ``world`` for those of ``hosts.world``."""
+    sizes: Sizes = DEFAULT_SIZES
+    """The sizes of downloads: a list of sizes with weights, or a CSV file."""
+    connections: Count | None = None
+    """The number of connections of each channel; by default as many as the run has time for."""
+    # In traces of the Auckland simulator the median gap between flows of a channel is 3 ms.
+    client_jitter: Duration = units.duration("6 ms")
+    """The longest time from the end of a connection to the start of the next, drawn uniformly from
+    zero."""
+    # Assumed to be that of clients.
+    server_jitter: Duration = units.duration("6 ms")
+    """The longest time from the acceptance of a connection to the first byte that the server
+    writes, drawn uniformly from zero."""
+    profile: ProfileName = "linux"
+    """The host profile of both ends: ``bsd-1997`` or ``linux``."""
+    tcp: Tcp = Field(default_factory=Tcp)
+    """Settings that override the profile, at both ends."""
+    splittable: bool = True
+    """Whether a PEP can split its connections. ``false`` stands for QUIC, or TCP inside a VPN,
+    which pass a PEP unchanged; the congestion control is the same."""
+
+    direction: ClassVar[DirectionName] = "forward"
+    world_host: ClassVar[None] = None
+
+    @property
+    def count(self) -> int:
+        """The number of channels at each terminal."""
+        return self.channels
+
+
 class Conference(_Entry):
     """A conference over UDP with a reflector at the hub.
 
@@ -370,11 +344,12 @@ FLOWS: Final[Mapping[str, type[_Entry]]] = {
     "fetch": Fetch,
     "video": Video,
     "web_page": WebPage,
+    "channels": Channels,
     "conference": Conference,
 }
 
 Flow = Annotated[
-    Bulk | ConstantRate | Voice | RequestResponse | Fetch | Video | WebPage | Conference,
+    Bulk | ConstantRate | Voice | RequestResponse | Fetch | Video | WebPage | Channels | Conference,
     Discriminator("kind"),
     known_kind("kind", FLOWS),
 ]

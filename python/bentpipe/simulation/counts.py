@@ -20,7 +20,7 @@ from bentpipe.results.execution import utc_now
 from bentpipe.results.thresholds import ThresholdCheck, check_thresholds
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
-from bentpipe.scenario.traffic import MAX_FLOWS, Conference
+from bentpipe.scenario.traffic import MAX_FLOWS, Channels, Conference
 from bentpipe.simulation.many import Job, Outcome, run_jobs
 from bentpipe.text import choice
 
@@ -149,7 +149,7 @@ def _entry(scenario: Scenario, name: str | None) -> tuple[int, str]:
     found: dict[str, int] = {}
     first = 0
     for i, entry in enumerate(scenario.traffic):
-        if not isinstance(entry, Conference):
+        if not isinstance(entry, Channels | Conference):
             # An entry without a name has the name of its first flow.
             found[entry.name or flows[first]["name"]] = i
         first += flows_of_entry(entry, scenario.link.terminals)
@@ -169,7 +169,7 @@ def _largest(scenario: Scenario, index: int) -> int:
     """Return the largest count of an entry that the limit of flows allows."""
     terminals = scenario.link.terminals
     entry = scenario.traffic[index]
-    assert not isinstance(entry, Conference), "it has no count"
+    assert not isinstance(entry, Channels | Conference), "it has no count"
     own = flows_of_entry(entry, terminals)
     others = sum(flows_of_entry(each, terminals) for each in scenario.traffic) - own
     return max(1, (MAX_FLOWS - others) // (own // entry.count))

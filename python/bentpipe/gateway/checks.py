@@ -1,0 +1,235 @@
+"""Checks before a gateway is started: what would keep it from working, each with the fix.
+
+Nothing is changed, but the kernel may load modules that it has.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from bentpipe.errors import MachineError
+from bentpipe.gateway import machine
+from bentpipe.gateway.binary import find_binary
+from bentpipe.gateway.config import GatewayConfig
+from bentpipe.gateway.conflicts import numbers_in_use
+from bentpipe.gateway.paths import path_problem, path_summary
+from bentpipe.gateway.plan import GatePlan
+from bentpipe.text import counted, nearest
+
+FIX: Final = "; to fix it: "
+_PACKAGES: Final = {"nft": "nftables", "ip": "iproute2"}
+# One expression of the rules for each module of the kernel.
+_EXPRESSIONS: Final = {
+    "nft_socket": "socket transparent 1 accept",
+    "nft_tproxy": "tproxy ip to 127.0.0.1:1 accept",
+    "nft_fib_inet": "fib daddr type != local accept",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """The result of one check: ``found`` is a sentence, ``fix`` the remedy if it is not ``ok``."""
+
+    name: str
+    ok: bool
+    found: str
+    fix: str = ""
+
+
+def examine(
+    config: GatewayConfig, plan: GatePlan, *, has_own: bool = False, is_up: bool = False
+) -> list[Check]:
+    """Return all checks; only the first ones if the others cannot be made.
+
+    ``has_own`` is whether rules of this gateway may exist, which are in nobody's way; ``is_up``
+    whether it runs.
+    """
+    checks = [_program(), _privileges(), *(_tool(name) for name in _PACKAGES)]
+    if not all(check.ok for check in checks):
+        return checks
+    listed = [*config.lan.interfaces, *config.link.interfaces]
+    interfaces = [_interface(name) for name in listed]
+    checks += [_kernel(), _ipv6(), *interfaces, _forwarding()]
+    if all(check.ok for check in interfaces):
+        checks += [_source_marks(listed), _paths(config)]
+    checks += [*_congestion_controls(plan), _buffer(plan), _numbers(plan, has_own=has_own)]
+    if all(check.ok for check in checks):
+        checks.append(_sockets(plan, is_up=is_up))
+    return checks
+
+
+def require(checks: list[Check]) -> None:
+    """Check that all checks are passed.
+
+    Raises:
+        MachineError: one line for each that is not.
+    """
+    failed = [check for check in checks if not check.ok]
+    if failed:
+        lines = [f"{each.name}: {each.found.rstrip('.')}{FIX}{each.fix}" for each in failed]
+        raise MachineError("\n".join(lines))
+
+
+def _split(error: MachineError) -> tuple[str, str]:
+    """Return what an error found, as a sentence, and its fix."""
+    found, _, fix = str(error).partition(FIX)
+    return f"{found}.", fix
+
+
+def _program() -> Check:
+    try:
+        path = find_binary()
+    except MachineError as error:
+        found, fix = _split(error)
+        return Check(name="daemon", ok=False, found=found, fix=fix)
+    return Check(name="daemon", ok=True, found=f"{path} is installed.")
+
+
+def _privileges() -> Check:
+    missing = machine.missing_capabilities()
+    if missing:
+        found = f"This process lacks {', '.join(missing)}."
+        return Check(name="privileges", ok=False, found=found, fix="run it as root, with sudo")
+    found = "This process may change rules and routes."
+    return Check(name="privileges", ok=True, found=found)
+
+
+def _tool(name: str) -> Check:
+    path = machine.program(name)
+    if path is None:
+        fix = f"apt install {_PACKAGES[name]}"
+        return Check(name=name, ok=False, found=f"{name} is not installed.", fix=fix)
+    return Check(name=name, ok=True, found=f"{path} is installed.")
+
+
+def _kernel() -> Check:
+    for module, expression in _EXPRESSIONS.items():
+        rules = (
+            "table inet bentpipe_check {\n chain prerouting {\n"
+            "  type filter hook prerouting priority mangle; policy accept;\n"
+            f"  meta l4proto tcp {expression}\n }}\n}}\n"
+        )
+        reason = machine.refused_by_nft(rules)
+        if reason is not None:
+            found = f"The kernel does not take a rule with {expression.split()[0]}: {reason}."
+            option = f"CONFIG_{module.upper()}"
+            fix = f"modprobe {module}, or use a kernel with {option}"
+            return Check(name="kernel", ok=False, found=found, fix=fix)
+    return Check(name="kernel", ok=True, found="The kernel has the modules for the rules.")
+
+
+def _ipv6() -> Check:
+    disabled = machine.sysctl("net.ipv6.conf.lo.disable_ipv6")
+    if disabled is None:
+        found, fix = "The kernel has no IPv6.", "start it without ipv6.disable=1"
+        return Check(name="ipv6", ok=False, found=found, fix=fix)
+    if disabled != "0":
+        found = "IPv6 is disabled on lo, where the daemon listens."
+        fix = "sysctl -w net.ipv6.conf.lo.disable_ipv6=0"
+        return Check(name="ipv6", ok=False, found=found, fix=fix)
+    return Check(name="ipv6", ok=True, found="IPv6 is enabled on lo.")
+
+
+def _interface(name: str) -> Check:
+    title, links = f"interface {name}", machine.links()
+    if name not in links:
+        near = nearest(name, tuple(links))
+        hint = f' did you mean "{near}"?' if near else f" there are {', '.join(links)}."
+        fix = "name one that exists in the configuration"
+        return Check(name=title, ok=False, found=f"It does not exist;{hint}", fix=fix)
+    if "UP" not in links[name]["flags"]:
+        fix = f"ip link set {name} up"
+        return Check(name=title, ok=False, found="It is down.", fix=fix)
+    return Check(name=title, ok=True, found="It is up.")
+
+
+def _forwarding() -> Check:
+    settings = {"IPv4": "net.ipv4.ip_forward", "IPv6": "net.ipv6.conf.all.forwarding"}
+    on = [name for name, setting in settings.items() if machine.sysctl(setting) == "1"]
+    if "IPv4" not in on and ("IPv6" not in on or machine.routes(4)):
+        found = "This machine does not forward IPv4 packets, so it is no gateway."
+        fix = "sysctl -w net.ipv4.ip_forward=1"
+        return Check(name="forwarding", ok=False, found=found, fix=fix)
+    found = f"This machine forwards {' and '.join(on)} packets."
+    return Check(name="forwarding", ok=True, found=found)
+
+
+def _source_marks(listed: list[str]) -> Check:
+    name = "source check"
+    for interface in listed:
+        if machine.interface_setting(interface, "src_valid_mark"):
+            found = (
+                f"The kernel checks the sources of packets on {interface} by their marks "
+                "(src_valid_mark), and would drop those of the gateway."
+            )
+            fix = f"sysctl -w net.ipv4.conf.all.src_valid_mark=0 net.ipv4.conf.{interface}."
+            return Check(name=name, ok=False, found=found, fix=f"{fix}src_valid_mark=0")
+    found = "The kernel checks the sources of packets without marks."
+    return Check(name=name, ok=True, found=found)
+
+
+def _paths(config: GatewayConfig) -> Check:
+    problem = path_problem(config.lan.interfaces, config.link.interfaces)
+    if problem is not None:
+        return Check(name="path", ok=False, found=problem.found, fix=problem.fix)
+    return Check(name="path", ok=True, found=path_summary(config.link.interfaces))
+
+
+def _congestion_controls(plan: GatePlan) -> Iterator[Check]:
+    legs = (plan["lan"]["tcp"], plan["link"]["tcp"])
+    for name in sorted({each for leg in legs if (each := leg["congestion_control"])}):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
+            title = f"congestion control {name}"
+            try:
+                # The kernel loads the module if it has one.
+                tried.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+            except OSError:
+                has = machine.sysctl("net.ipv4.tcp_available_congestion_control") or "none"
+                found = f"The kernel has none of that name; it has {has.replace(' ', ', ')}."
+                fix = f"modprobe tcp_{name}, or choose another one"
+                yield Check(name=title, ok=False, found=found, fix=fix)
+            else:
+                yield Check(name=title, ok=True, found="The kernel has it.")
+
+
+def _buffer(plan: GatePlan) -> Check:
+    asked = plan["buffer_bytes"]
+    limit = int(machine.sysctl("fs.pipe-max-size") or 1 << 20)
+    if asked > limit:
+        found = f"A pipe holds at most {limit} B here (fs.pipe-max-size), and buffer is {asked} B."
+        fix = f"sysctl -w fs.pipe-max-size={asked}, or a smaller buffer"
+        return Check(name="buffer", ok=False, found=found, fix=fix)
+    return Check(name="buffer", ok=True, found=f"A pipe may hold {asked} B.")
+
+
+def _numbers(plan: GatePlan, *, has_own: bool) -> Check:
+    problems = list(numbers_in_use(plan, has_own=has_own))
+    if problems:
+        found = " ".join(problem.found for problem in problems)
+        fixes = dict.fromkeys(problem.fix for problem in problems)
+        return Check(name="rules", ok=False, found=found, fix="; ".join(fixes))
+    mark, table = plan["mark"], plan["route_table"]
+    found = f"Mark {mark}, routing table {table} and table {plan['name']} are free."
+    return Check(name="rules", ok=True, found=found)
+
+
+def _sockets(plan: GatePlan, *, is_up: bool) -> Check:
+    """Let the program open what a daemon opens; it prints the bounds of its memory."""
+    # The port of the metrics is in use by the gateway itself.
+    tried = {**plan, "metrics_listen": None} if is_up else plan
+    code, said = machine.run_daemon("check", tried)
+    if code != 0:
+        found, _, fix = said.partition(FIX)
+        fix = fix or "report it with the configuration"
+        return Check(name="sockets", ok=False, found=f"The daemon: {found}.", fix=fix)
+    return Check(name="sockets", ok=True, found=f"The daemon can open its sockets: {said}.")
+
+
+def summary(checks: list[Check]) -> str:
+    """Return how many checks are passed, as a sentence."""
+    failed = sum(not check.ok for check in checks)
+    passed = counted(len(checks) - failed, "check")
+    return f"{passed} passed, {failed} failed"

@@ -1,0 +1,235 @@
+"""The configuration file of a gateway's daemon (TOML), with the names and units of a scenario."""
+
+from __future__ import annotations
+
+import pwd
+import re
+import tomllib
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from bentpipe import units
+from bentpipe.errors import Problem, ScenarioError
+from bentpipe.gateway.plan import MARK, ROUTE_TABLE, mark_count
+from bentpipe.scenario.document import LARGEST_FILE_BYTES, Document
+from bentpipe.scenario.gateways import Pep
+from bentpipe.scenario.problems import all_problems
+from bentpipe.scenario.record import Duration, PositiveDuration, Record, refusal
+from bentpipe.text import counted, shown
+
+SUFFIX: Final = ".toml"
+# It becomes part of the name of a table of nftables, and of a folder.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
+# IFNAMSIZ is 16 with the final zero. Linux allows more characters, quotes among them.
+_INTERFACE: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,14}", re.ASCII)
+# The daemon hands over its sockets in one message.
+_INTERFACES_MAX: Final = 26
+_TOML_LINE: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+
+_PORTS: Final = 1 << 16
+WORKERS_MAX: Final = 64
+
+FunctionName = Literal["pep"]
+
+
+def checked_name(name: object) -> object:
+    """Return the name if it is a valid one of a gateway, or raise the error of its field."""
+    if isinstance(name, str) and _NAME.fullmatch(name) is None:
+        raise refusal(
+            f'read {shown(name)}; allowed are up to 32 letters, digits, "-" and "_", the first a '
+            "letter or a digit"
+        )
+    return name
+
+
+def _interface(name: object) -> object:
+    if isinstance(name, str) and (_INTERFACE.fullmatch(name) is None or name in {".", ".."}):
+        raise refusal(f"read {shown(name)}; expected the name of an interface, such as eth0")
+    return name
+
+
+def _loopback(text: object) -> object:
+    if isinstance(text, str):
+        address, _, port = text.rpartition(":")
+        try:
+            is_loopback = ip_address(address.removeprefix("[").removesuffix("]")).is_loopback
+        except ValueError:
+            is_loopback = False
+        bracketed = address.startswith("[") == (":" in address)
+        is_port = port.isascii() and port.isdigit() and 0 < int(port) < _PORTS
+        if not (is_loopback and bracketed and is_port):
+            raise refusal(
+                f"read {shown(text)}; expected an address of this host with a port, such as "
+                '"127.0.0.1:9464" or "[::1]:9464": a proxy can pass it on to others'
+            )
+    return text
+
+
+def _user(name: object) -> object:
+    if isinstance(name, str):
+        try:
+            number = pwd.getpwnam(name).pw_uid
+        except (KeyError, ValueError):
+            raise refusal(f"read {shown(name)}; this machine has no such user") from None
+        if number == 0:
+            raise refusal(f"read {shown(name)}; must be a user without privileges")
+    return name
+
+
+Interface = Annotated[str, BeforeValidator(_interface)]
+
+
+class Side(Record):
+    """One side of the gateway."""
+
+    interfaces: Annotated[tuple[Interface, ...], Field(strict=False, min_length=1)]
+    """The interfaces on this side. Connections that are opened on one of them are split."""
+
+
+class DaemonPep(Pep):
+    """The PEP of a scenario, with what only a real one needs."""
+
+    connect_limit: PositiveDuration = units.duration("30 s")
+    """How long a server may take to answer. After it, the next SYN of the client starts again."""
+    idle_limit: Duration = units.duration("124 min")
+    """The longest time without data in either direction, after which a connection is reset; ``0 s``
+    for no limit. By default what RFC 5382 (REQ-5) requires of a NAT at least."""
+    keep_alive: Duration = units.duration("10 min")
+    """The time without data after which a peer is probed (keep-alive), and a connection whose peer
+    is gone is reset; ``0 s`` for never."""
+    threads: Annotated[int, Field(ge=1, le=256)] | None = None
+    """The threads of each worker; by default one for each core, at most 4."""
+    workers: Annotated[int, Field(ge=1, le=WORKERS_MAX)] = 1
+    """The processes that relay. Each may have as many open files as one process may."""
+
+
+class Metrics(Record):
+    """The server of metrics, for Prometheus."""
+
+    listen: Annotated[str, BeforeValidator(_loopback)]
+    """The address and the port, on the loopback interface, such as ``127.0.0.1:9464``."""
+
+
+class GatewayConfig(Record):
+    """A gateway on a real router: its interfaces, and its functions in order."""
+
+    name: Annotated[str, BeforeValidator(checked_name)]
+    """The name of the gateway."""
+    functions: Annotated[tuple[FunctionName, ...], Field(strict=False, min_length=1)] = ("pep",)
+    """Its functions, in order from the hosts to the link; ``pep`` is the only one yet."""
+    lan: Side
+    """The side of the hosts behind the gateway."""
+    link: Side
+    """The side of the link."""
+    pep: DaemonPep = Field(default_factory=DaemonPep)
+    """The PEP."""
+    metrics: Metrics | None = None
+    """Its server of metrics; none by default."""
+    user: Annotated[str, BeforeValidator(_user)] = "nobody"
+    """The user as whom the connections are relayed."""
+    mark: Annotated[int, Field(ge=2, le=2**32 - 2)] = MARK
+    """The first mark of packets for the relay: an even number, with 2 workers a multiple of 4, with
+    4 of 8 and so on. The numbers up to the next multiple are used, too."""
+    route_table: Annotated[int, Field(ge=256, le=2**32 - 1)] = ROUTE_TABLE
+    """The number of the routing table for these packets."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        listed = [*self.lan.interfaces, *self.link.interfaces]
+        for name in listed:
+            if listed.count(name) > 1:
+                raise refusal(f'read the interface "{name}" twice; each is on one side')
+        if len(listed) > _INTERFACES_MAX:
+            raise refusal(f"read {len(listed)} interfaces; at most {_INTERFACES_MAX} are allowed")
+        if self.functions.count("pep") > 1:
+            raise refusal("read pep twice in functions; each is allowed once")
+        multiple = mark_count(self.pep.workers)
+        if self.mark % multiple:
+            workers = counted(self.pep.workers, "worker")
+            raise refusal(
+                f"read mark {self.mark}; must be a multiple of {multiple} for {workers}, which "
+                "use the marks up to the next one"
+            )
+        return self
+
+    def user_and_group(self) -> tuple[int, int]:
+        """Return the numbers of the user, and of its group."""
+        found = pwd.getpwnam(self.user)
+        return found.pw_uid, found.pw_gid
+
+
+def read_document(path: Path) -> Document:
+    """Read a TOML file.
+
+    Raises:
+        ScenarioError: it cannot be read, or is not TOML; the message names the line.
+    """
+    source = str(path)
+    try:
+        if path.is_dir():
+            raise _refusal(source, "is a folder; name a file")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise _refusal(source, "no such file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise _refusal(source, f"cannot be read: {reason}") from None
+    if len(content) > LARGEST_FILE_BYTES:
+        raise _refusal(source, f"is larger than {LARGEST_FILE_BYTES} bytes")
+    try:
+        data = tomllib.loads(content.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise _refusal(source, "is not a text file; a configuration is TOML in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        text = str(error)
+        found = _TOML_LINE.search(text)
+        line = int(found[1]) if found and found[1] else None
+        raise _refusal(source, f"TOML syntax: {_TOML_LINE.sub('', text)}", line) from None
+    except RecursionError:
+        raise _refusal(source, "is nested too deeply") from None
+    return Document(data=data, source=source)
+
+
+def parse_config(document: Document) -> GatewayConfig:
+    """Check a document against the schema of a configuration.
+
+    Raises:
+        ScenarioError: naming file, field, what was read and what is allowed.
+    """
+    try:
+        return _validate(document)
+    except ValidationError as error:
+        raise ScenarioError(*all_problems(error, document, _validate)) from None
+
+
+def _validate(document: Document) -> GatewayConfig:
+    return GatewayConfig.model_validate(document.data)
+
+
+def read_config(path: Path) -> tuple[GatewayConfig, Document]:
+    """Return the configuration in a file, and the document for messages about its fields.
+
+    Raises:
+        ScenarioError: see `read_document` and `parse_config`.
+    """
+    document = read_document(path)
+    return parse_config(document), document
+
+
+def _refusal(source: str, message: str, line: int | None = None) -> ScenarioError:
+    return ScenarioError(Problem(source=source, field="", message=message, line=line))
+
+
+def described(config: GatewayConfig) -> dict[str, Any]:
+    """Return what messages and the status say of a configuration."""
+    return {
+        "name": config.name,
+        "functions": list(config.functions),
+        "lan": list(config.lan.interfaces),
+        "link": list(config.link.interfaces),
+        "connections": config.pep.connections,
+    }

@@ -1,0 +1,156 @@
+"""What the programs `ip` and `nft` and the kernel say of this machine's network."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from bentpipe.errors import MachineError
+from bentpipe.gateway.binary import NAME, find_binary
+
+_SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_PROC: Final = Path("/proc/sys")
+# capabilities(7), by the numbers of linux/capability.h.
+_CAPABILITIES: Final = {
+    "CAP_SETGID": 6,
+    "CAP_SETUID": 7,
+    "CAP_NET_ADMIN": 12,
+    "CAP_NET_RAW": 13,
+}
+_TIMEOUT_S: Final = 20.0
+
+
+def search_path() -> str:
+    """Return the PATH with the folders of system programs, which that of a user may lack."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join([*folders, *(each for each in _SYSTEM_FOLDERS if each not in folders)])
+
+
+def program(name: str) -> str | None:
+    """Return the path of a program, or None if it is not installed."""
+    return shutil.which(name, path=search_path())
+
+
+def missing_capabilities() -> list[str]:
+    """Return the capabilities that a daemon needs and this process lacks."""
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    effective = next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:"))
+    return [name for name, bit in _CAPABILITIES.items() if not int(effective, 16) >> bit & 1]
+
+
+def sysctl(name: str) -> str | None:
+    """Return a setting such as ``net.ipv4.ip_forward``; None if the kernel has none."""
+    try:
+        return _PROC.joinpath(*name.split(".")).read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def interface_setting(name: str, setting: str) -> int:
+    """Return the IPv4 setting of an interface: the larger one of its own and that of all."""
+    found = (sysctl_of_interface(each, setting) for each in ("all", name))
+    return max(int(each or 0) for each in found)
+
+
+def sysctl_of_interface(name: str, setting: str) -> str | None:
+    """Return a setting of an interface, whose name may have dots."""
+    try:
+        return (_PROC / "net/ipv4/conf" / name / setting).read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def refused_by_nft(rules: str) -> str | None:
+    """Return why nft and the kernel do not take rules, which are only checked; None if they do."""
+    done = _run("nft", "--check", "--file", "-", given=rules)
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.strip().splitlines()
+    return lines[0] if lines else f"nft ended with code {done.returncode}"
+
+
+def nft_ruleset() -> list[Mapping[str, Any]]:
+    """Return the objects of all tables of nftables: tables, chains, rules and so on.
+
+    Raises:
+        MachineError: nft cannot list them.
+    """
+    found = _json("nft", "--json", "list", "ruleset")
+    return found["nftables"] if isinstance(found, dict) else []
+
+
+def links() -> dict[str, Mapping[str, Any]]:
+    """Return the interfaces by name."""
+    return {each["ifname"]: each for each in _json("ip", "-json", "link", "show")}
+
+
+def routes(version: int, table: str = "main") -> list[Mapping[str, Any]]:
+    """Return the routes of a table for IPv4 (4) or IPv6 (6); none of a table that is not there."""
+    done = _run("ip", "-json", f"-{version}", "route", "show", "table", table)
+    return _parsed(done.stdout) or [] if done.returncode == 0 else []
+
+
+def routing_rules(version: int) -> list[Mapping[str, Any]]:
+    """Return the rules that choose a routing table."""
+    return _json("ip", "-json", f"-{version}", "rule", "show") or []
+
+
+def devices(route: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the interfaces that a route uses: one, or several with equal rights."""
+    for each in route.get("nexthops") or [route]:
+        if "dev" in each:
+            yield each["dev"]
+
+
+def run_daemon(verb: str, plan: Mapping[str, Any], *within: str) -> tuple[int, str]:
+    """Run ``bentpipe-gate check`` or ``remove``; return its code and the last line it printed.
+
+    ``within`` is a program that runs it, with its arguments.
+    """
+    done = subprocess.run(
+        [*within, str(find_binary()), verb],
+        input=json.dumps(plan),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=os.environ | {"PATH": search_path()},
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    lines = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
+    return done.returncode, lines[-1].removeprefix(f"{NAME}: ")
+
+
+def _json(*command: str) -> Any:
+    done = _run(*command)
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines() or [f"code {done.returncode}"]
+        text = " ".join(command)
+        raise MachineError(
+            f"{text}: {reason[0]}; to fix it: run it as root, and update {command[0]}"
+        )
+    return _parsed(done.stdout)
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text) if text.strip() else []
+
+
+def _run(name: str, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    path = program(name)
+    if path is None:
+        raise MachineError(f"{name} is not installed; to fix it: install it")
+    return subprocess.run(
+        [path, *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
