@@ -7,8 +7,9 @@ cannot create a user namespace.
 from __future__ import annotations
 
 from bentpipe.emulation.flows import programs
-from bentpipe.emulation.kernel import kernel_of, refuse
+from bentpipe.emulation.kernel import kernel_of, mtu_bytes, refuse
 from bentpipe.lab.capacity import refuse_beyond_capacity
+from bentpipe.lab.peps import refuse_peps
 from bentpipe.lab.privileges import gain_privileges
 from bentpipe.plan.resolver import resolve
 from bentpipe.scenario.schema import Scenario
@@ -25,6 +26,7 @@ def check_scenario(scenario: Scenario) -> None:
     refuse(scenario, plan)
     programs(plan, scenario.seed)
     kernel_of(plan)
+    refuse_peps([plan], mtu_bytes(plan))
     refuse_beyond_capacity([plan])
 
 

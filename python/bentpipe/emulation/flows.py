@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bentpipe.emulation.channels import ChannelFlow
 from bentpipe.emulation.devtools import START_TIMEOUT_S, installed_browser
 from bentpipe.emulation.hosts import hosts_of, start_of, traffic_class
 from bentpipe.emulation.iperf3 import MIN_INTERVAL_NS, Flow, Role
-from bentpipe.emulation.kernel import TCP_IP_BYTES, congestion_control, mtu_bytes
+from bentpipe.emulation.kernel import TCP_IP_BYTES, mtu_bytes
 from bentpipe.errors import MachineError
 from bentpipe.lab.local import LocalLab
+from bentpipe.lab.tcp_settings import congestion_control
 from bentpipe.scenario.hosts import Side
 from bentpipe.units import NS_PER_S
 
@@ -122,7 +124,7 @@ def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
     """
     iperf3, browser = shutil.which("iperf3") or "", installed_browser() or ""
     kinds = {flow["workload"]["kind"] for flow in plan["flows"]}
-    if not iperf3 and kinds - _EXCHANGES - {"web_page"}:
+    if not iperf3 and kinds - _EXCHANGES - {"web_page", "channel"}:
         raise MachineError("iperf3 is not installed; to fix it: apt install iperf3")
     if "web_page" in kinds:
         _require_browser(browser, plan)
@@ -137,6 +139,9 @@ def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
         kind = flow["workload"]["kind"]
         if kind in _EXCHANGES:
             flows.append(ExchangesFlow(**common, seed=seed))
+        elif kind == "channel":
+            servers = [plan["hosts"][host]["name"] for host in flow["workload"]["servers"]]
+            flows.append(ChannelFlow(**common, servers=servers))
         elif kind == "web_page":
             flows.append(WebPageFlow(**common, seed=seed, browser=browser))
         else:

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
-from bentpipe.emulation.kernel import TCP_IP_BYTES, congestion_control
+from bentpipe.emulation.kernel import TCP_IP_BYTES
 from bentpipe.lab.local import IPERF3_PORT, LocalLab
+from bentpipe.lab.tcp_settings import congestion_control
 from bentpipe.scenario.hosts import Side
 from bentpipe.units import NS_PER_S
 

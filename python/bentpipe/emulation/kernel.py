@@ -8,48 +8,35 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.emulation.hosts import classes
-from bentpipe.errors import MachineError, Problem, ScenarioError
+from bentpipe.errors import Problem, ScenarioError
+from bentpipe.lab.tcp_settings import (
+    OF_THE_HOST,
+    require_congestion_controls,
+    setting_text,
+    tcp_settings,
+)
 from bentpipe.plan.refusals import scenario_name
 from bentpipe.plan.tcp import tcp_plan
 from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.traffic import Bulk, Tcp
-from bentpipe.units import NS_PER_S, format_duration, format_size
+from bentpipe.scenario.tcp import Tcp
+from bentpipe.scenario.traffic import Bulk
+from bentpipe.units import NS_PER_S
 
-# Each flow is a client, a server and the two processes that end them.
+# Each flow is a client, a server and the two processes that end them; channels are sockets.
 MAX_FLOWS: Final = 64
+MAX_CHANNELS: Final = 1_000
 # iperf3 writes a serial number and a time into each datagram.
 MIN_PAYLOAD_BYTES: Final = 16
-# Fields for which the kernel has one setting for all connections of a host.
-_OF_THE_HOST: Final = (
-    "initial_window_segments",
-    "sack",
-    "timestamps",
-    "window_scaling",
-    "ecn",
-    "send_buffer_bytes",
-    "receive_buffer_bytes",
-    "receive_buffer_initial_bytes",
-    "receive_buffer_counts",
-    "rack_tlp",
-)
 _OF_THE_FLOW: Final = ("mss_bytes", "congestion_control")
 # Chromium's ClientSocketPoolManager, for each server.
 BROWSER_CONNECTIONS: Final = 6
-_KERNEL_NAMES: Final = {"newreno": "reno"}
-# tcp(7): half of a buffer is overhead, so the advertised window is half of it (tcp_adv_win_scale 1,
-# and initially since Linux 6.6); socket(7) doubles the requested size. A receive buffer that counts
-# memory is the kernel's own size.
-_MEMORY_PER_BYTE: Final = 2
 # The window of the memory that a segment takes, as in the simulator's receive_buffer.rs.
 _BEFORE_PAYLOAD_BYTES: Final = 52 + 64
 _CACHE_LINE_BYTES: Final = 64
 _SHARED_INFO_BYTES: Final = 320
 _SK_BUFF_BYTES: Final = 256
-_LARGEST_MEMORY_BYTES: Final = 2**31 - 1
 _LARGEST_UNSCALED_WINDOW_BYTES: Final = 65_535
-_AVAILABLE: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-_FIRST_SEND_BUFFER_BYTES: Final = 16_384
 _DEFAULT_INITIAL_WINDOW_SEGMENTS: Final = 10
 # Header sizes, without options.
 TCP_IP_BYTES: Final = 40
@@ -113,8 +100,20 @@ def entries(scenario: Scenario) -> list[int]:
 def _refused(scenario: Scenario, plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if plan["packet_events"]:
         yield "packet_events", "are not recorded in real time; leave them out"
-    if len(plan["flows"]) > MAX_FLOWS:
-        yield "traffic", f"has {len(plan['flows'])} flows; in real time at most {MAX_FLOWS}"
+    channels = sum(flow["workload"]["kind"] == "channel" for flow in plan["flows"])
+    flows = len(plan["flows"]) - channels
+    if flows > MAX_FLOWS:
+        yield "traffic", f"has {flows} flows; in real time at most {MAX_FLOWS}"
+    if channels > MAX_CHANNELS:
+        yield "traffic", f"has {channels} channels; in real time at most {MAX_CHANNELS}"
+    unsplittable = {
+        entry
+        for entry, flow in zip(entries(scenario), plan["flows"], strict=True)
+        if not flow["splittable"]
+    }
+    for entry in sorted(unsplittable):
+        text = "read false; real programs send TCP, which a PEP splits: leave it out"
+        yield f"traffic.{entry}.splittable", text
     yield from _refused_flows(scenario, plan)
 
 
@@ -162,21 +161,13 @@ def _refused_tcp(tcp: dict[str, Any], first: dict[str, Any]) -> Iterator[tuple[s
         name = field if field in Tcp.model_fields else scenario_name(field)
         if field in _OF_THE_FLOW:
             continue
-        if field not in _OF_THE_HOST:
+        if field not in (*OF_THE_HOST, "initial_window_segments"):
             if value != kernel[field]:
-                text = f"the kernel's is {_text(field, kernel[field])} and cannot be set"
-                yield name, f"is {_text(field, value)}; {text}"
+                text = f"the kernel's is {setting_text(field, kernel[field])} and cannot be set"
+                yield name, f"is {setting_text(field, value)}; {text}"
         elif value != first[field]:
-            text = f"the kernel has one for all flows, {_text(field, first[field])}"
-            yield name, f"is {_text(field, value)}; {text}"
-
-
-def _text(field: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if field.endswith("_ns"):
-        return format_duration(value)
-    return format_size(value) if field.endswith("_bytes") else str(value)
+            text = f"the kernel has one for all flows, {setting_text(field, first[field])}"
+            yield name, f"is {setting_text(field, value)}; {text}"
 
 
 def kernel_of(plan: Mapping[str, Any]) -> Kernel:
@@ -193,43 +184,8 @@ def kernel_of(plan: Mapping[str, Any]) -> Kernel:
     if not tcps:
         return Kernel(settings, None)
     tcp = tcps[0]
-    available = available_congestion_controls()
-    for name in sorted({congestion_control(each) for each in tcps} - set(available)):
-        raise MachineError(
-            f"the kernel has no congestion control {name} (it has {', '.join(available)}); "
-            f"load it as root: modprobe tcp_{name}"
-        )
-    is_memory = tcp["receive_buffer_counts"] == "memory"
-    per_byte = 1 if is_memory else _MEMORY_PER_BYTE
-    send, receive, receive_first = (
-        min(tcp[f"{buffer}_bytes"] * memory, _LARGEST_MEMORY_BYTES)
-        for buffer, memory in (
-            ("send_buffer", _MEMORY_PER_BYTE),
-            ("receive_buffer", per_byte),
-            ("receive_buffer_initial", per_byte),
-        )
-    )
-    of_tcp = {
-        # iperf3 sets that of each flow on its socket, once it is connected; a default other than
-        # those of tcp_allowed_congestion_control is allowed in the initial namespace only. The
-        # default has side effects: a connection that began with bbr stays paced.
-        "congestion_control": "reno",
-        "sack": int(tcp["sack"]),
-        "timestamps": int(tcp["timestamps"]),
-        "window_scaling": int(tcp["window_scaling"]),
-        # ip-sysctl, tcp_ecn. 1: request ECN and accept requests; 0: do neither.
-        "ecn": int(tcp["ecn"]),
-        "recovery": int(tcp["rack_tlp"]),
-        # 3: tail loss probes, with RACK's timer to distinguish reordering from loss.
-        "early_retrans": 3 if tcp["rack_tlp"] else 0,
-        "adv_win_scale": 1,
-        "moderate_rcvbuf": 1,
-        "rmem": f"{min(4_096, receive)} {receive_first} {receive}",
-        "wmem": f"{min(4_096, send)} {min(_FIRST_SEND_BUFFER_BYTES, send)} {send}",
-        # Connections must not inherit metrics of earlier ones.
-        "no_metrics_save": 1,
-    }
-    settings |= {f"net.ipv4.tcp_{name}": str(value) for name, value in of_tcp.items()}
+    require_congestion_controls(tcps)
+    settings |= tcp_settings(tcp)
     window = tcp["initial_window_segments"]
     return Kernel(settings, None if window == _DEFAULT_INITIAL_WINDOW_SEGMENTS else window)
 
@@ -239,20 +195,6 @@ def tcp_of(flow: Mapping[str, Any]) -> dict[str, Any] | None:
     workload = flow["workload"]
     tcp: dict[str, Any] | None = workload.get("sender") or workload.get("server")
     return tcp
-
-
-def congestion_control(tcp: dict[str, Any]) -> str:
-    """Return the kernel's name of a congestion control of the plan."""
-    name: str = tcp["congestion_control"]
-    return _KERNEL_NAMES.get(name, name)
-
-
-def available_congestion_controls() -> list[str]:
-    """Return the congestion controls that the running kernel has."""
-    try:
-        return _AVAILABLE.read_text().split()
-    except OSError as error:
-        raise MachineError(f"{_AVAILABLE}: cannot be read: {error.strerror}; mount /proc") from None
 
 
 def mtu_bytes(plan: Mapping[str, Any]) -> int:

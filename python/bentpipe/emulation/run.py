@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from bentpipe.emulation.channels import Channels, failure_warnings, failures_of
 from bentpipe.emulation.flows import WebPageFlow, programs
 from bentpipe.emulation.iperf3 import Flow, end_all
 from bentpipe.emulation.kernel import (
@@ -28,6 +29,7 @@ from bentpipe.emulation.tcp_info import note_unsent, watch
 from bentpipe.emulation.verdict import verdict
 from bentpipe.errors import MachineError, ScenarioWarning
 from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
+from bentpipe.lab.peps import peps_of
 from bentpipe.plan.entries import traffic_entries
 from bentpipe.plan.resolver import resolve
 from bentpipe.plan.warnings import warnings_of
@@ -40,6 +42,9 @@ from bentpipe.scenario.seeds import check_seed
 from bentpipe.units import NS_PER_S
 
 _POLL_S: Final = 0.02
+# A report has the packets of each flow: those of many flows take milliseconds.
+_MANY_FLOWS: Final = 64
+_POLL_MANY_S: Final = 0.2
 # After all flows have stopped sending, a run ends when no packet moved for this time: several
 # retransmission timeouts of a sender that lost its last segment.
 _MIN_QUIET_NS: Final = 1_000_000_000
@@ -111,6 +116,7 @@ def emulate_partly(
                 flow.plan["name"]: flow.congestion_control() for flow in flows if flow.is_tcp
             },
             "initial_window_segments": kernel.initial_window_segments,
+            "failed_connections": failures_of(flows),
             **verdict(record.report, record.started_ns),
             "warnings": warnings + late_warnings,
         },
@@ -141,6 +147,7 @@ def _observer(
 
 def post_run_warnings(flows: list[Flow], record: RunRecord) -> Iterator[str]:
     """Return warnings about flows; the verdict of the run is about the link alone."""
+    yield from failure_warnings(flows)
     for flow in flows:
         name = flow.plan["name"]
         if (message := flow.error_message()) is not None:
@@ -176,9 +183,12 @@ class _Run:
             capture=capture,
         ) as lab:
             settings = _read_back(lab, self.kernel)
+            channels = Channels(self.plan, self.flows)
             try:
                 self._set_up(lab)
+                channels.listen(lab, seed)
                 self._start_clock(lab, lead_ns)
+                channels.begin(record.monotonic_ns)
                 record.completed = self._run_flows(lab)
             except KeyboardInterrupt:
                 record.interrupted = True
@@ -189,6 +199,7 @@ class _Run:
             record.report = lab.report()
             record.ended_ns = record.ended_ns or record.report["at_ns"]
             record.started_ns = record.started_ns or record.ended_ns
+            channels.finish()
             end_all(self.flows)
         return settings
 
@@ -238,7 +249,8 @@ class _Run:
                     return True
             self.observe(now_ns, stop_ns, report)
             left_s = (next_ns + record.started_ns - lab.now_ns()) / NS_PER_S
-            time.sleep(max(0.0, min(_POLL_S, left_s)))
+            poll_s = _POLL_S if len(self.flows) <= _MANY_FLOWS else _POLL_MANY_S
+            time.sleep(max(0.0, min(poll_s, left_s)))
         return False
 
     def _advance(self, lab: LocalLab, flow: Flow, report: Report, now_ns: int) -> int:
@@ -303,21 +315,9 @@ def _set_initial_window(lab: LocalLab, segments: int) -> None:
     Raises:
         MachineError: ip(8) is not installed, or fails.
     """
-    program = shutil.which("ip") or shutil.which("ip", path="/usr/sbin:/sbin")
-    if program is None:
-        raise MachineError(
-            "an initial window other than 10 is a property of routes, and ip(8), which sets it, is "
-            "not installed; install iproute2"
-        )
-    for host in lab.hosts():
-        own = lab.address(host)
-        network = f"{own.rpartition('.')[0]}.0/24"
-        window = ["initcwnd", str(segments)]
-        route = [network, "dev", "link", "proto", "kernel", "scope", "link", "src", own, *window]
-        process = lab.spawn(host, [program, "route", "change", *route])
-        _, status = os.waitpid(process, 0)
-        if os.waitstatus_to_exitcode(status) != 0:
-            raise MachineError(f"ip route change {' '.join(route)} failed; leave the window at 10")
+    gateways = {pep.host for pep in peps_of(lab.plans)}
+    for host in set(lab.hosts()) - gateways:
+        lab.change_route_to_link(host, ["initcwnd", str(segments)])
 
 
 def _version(program: str | None) -> str:

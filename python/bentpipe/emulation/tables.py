@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from bentpipe import _core
+from bentpipe.emulation.channels import ChannelFlow
 from bentpipe.emulation.exchange_rows import exchange_rows, page_rows, sampled_rows
 from bentpipe.emulation.flows import ExchangesFlow, WebPageFlow
 from bentpipe.emulation.iperf3 import Flow
@@ -68,6 +69,8 @@ def result_of(
         ],
         # What limits the kernel's senders is not known.
         "capacity": [],
+        # The daemon of a PEP does not report its legs.
+        "legs": [],
         "processors": [
             {"processor": each["gateway"], **each["processor"]}
             for each in functions.values()
@@ -182,25 +185,12 @@ def _tcp(flow: Flow, record: RunRecord, row: dict[str, Any]) -> dict[str, Any]:
         written = min(written, flow.size_bytes)
         if delivered == flow.size_bytes and receiver is not None:
             found["finished_ns"] = found["last_delivery_ns"] = _end_ns(flow, receiver, record)
-    elif isinstance(flow, ExchangesFlow):
-        is_web = isinstance(flow, WebPageFlow)
-        rows = page_rows(flow, record) if is_web else exchange_rows(flow, record)
-        found["acked_bytes"] = 0 if sender is None else min(sender["acked_bytes"], written)
-        found["exchanges"] = sum(each["finished_ns"] is not None for each in rows)
-        limit = flow.workload["pages"] if is_web else exchanges_of(flow.workload)
-        if rows and found["exchanges"] == limit:
-            found["finished_ns"] = rows[-1]["finished_ns"]
-        if rows and "media" in flow.workload:
-            found |= playback(flow.workload["media"], rows, record.duration_ns)
-        if is_web:
-            # A browser does not count the bytes of its connections. The run may end before the last
-            # acknowledgement has crossed the link.
-            loaded = sum(each["response_bytes"] for each in rows if each["finished_ns"] is not None)
-            delivered = max(found["acked_bytes"], min(loaded, written))
+    elif isinstance(flow, ChannelFlow | ExchangesFlow):
+        found = _exchanges(flow, record, sender, written)
     elif flow.state == "stopped" and 0 < written <= delivered:
         delivered = written
         found |= _end_of_duration(watched, written, row)
-    found |= {"sent_bytes": written, "delivered_bytes": delivered}
+    found = {"sent_bytes": written, "delivered_bytes": delivered} | found
     if sender is not None:
         (stream,) = sender["end"]["streams"][:1] or [{}]
         kernel = stream.get("sender", {})
@@ -209,6 +199,37 @@ def _tcp(flow: Flow, record: RunRecord, row: dict[str, Any]) -> dict[str, Any]:
             found["rtt_min_ns"] = kernel["min_rtt"] * _NS_PER_US
             found["rtt_mean_ns"] = float(kernel["mean_rtt"] * _NS_PER_US)
     return found | _watched(flow, watched, written)
+
+
+def _exchanges(
+    flow: ChannelFlow | ExchangesFlow,
+    record: RunRecord,
+    sender: dict[str, Any] | None,
+    written: int,
+) -> dict[str, Any]:
+    """Return the columns of a flow of exchanges, pages or connections of a channel."""
+    is_web = isinstance(flow, WebPageFlow)
+    rows = page_rows(flow, record) if is_web else exchange_rows(flow, record)
+    finished = [row for row in rows if row["finished_ns"] is not None]
+    found: dict[str, Any] = {
+        "acked_bytes": 0 if sender is None else min(sender["acked_bytes"], written),
+        "exchanges": len(finished),
+    }
+    if isinstance(flow, ChannelFlow):
+        limit = flow.workload["connections"]
+        found["timeouts"] = None if sender is None else sender["timeouts"]
+    else:
+        limit = flow.workload["pages"] if is_web else exchanges_of(flow.workload)
+    if rows and len(finished) == limit:
+        found["finished_ns"] = rows[-1]["finished_ns"]
+    if rows and "media" in flow.workload:
+        found |= playback(flow.workload["media"], rows, record.duration_ns)
+    if is_web:
+        # A browser does not count the bytes of its connections. The run may end before the last
+        # acknowledgement has crossed the link.
+        loaded = sum(row["response_bytes"] for row in finished)
+        found["delivered_bytes"] = max(found["acked_bytes"], min(loaded, written))
+    return found
 
 
 def _end_of_duration(watched: Watched, written: int, row: dict[str, Any]) -> dict[str, Any]:

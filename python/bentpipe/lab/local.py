@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
+from bentpipe.lab.peps import RunningPeps, pep_settings, refuse_peps
 from bentpipe.lab.programs import start_error
+from bentpipe.lab.routes import change_route, link_route
 from bentpipe.lab.uplink import Uplink, open_uplink
-from bentpipe.results.verdict import late_windows, verdict
+from bentpipe.results.verdict import PEP_FAULT, late_windows, verdict
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
-    from bentpipe._core import SharedPidNamespace
+    from bentpipe._core import Channels, SharedPidNamespace
     from bentpipe.lab.changes import LinkChange
     from bentpipe.scenario.hosts import Side
 
@@ -47,7 +49,8 @@ class LocalLab:
       report counts the packets that are missing in it.
     - ``super_packets``: the kernels of both sides pass segments of up to 64 KiB, which are split
       before the link and coalesced behind it (TSO and GRO).
-    - ``gateways``: gateways are hosts of their own between their hosts and the link.
+    - ``gateways``: gateways are hosts of their own between their hosts and the link; those with a
+      PEP are in any case, and `bentpipe.lab.peps` runs it there.
     - ``internet``: the world has an uplink to the Internet, which the island reaches over the link.
     """
 
@@ -64,6 +67,7 @@ class LocalLab:
     _thread: threading.Thread = field(init=False)
     _failure: list[BaseException] = field(init=False, default_factory=list)
     _uplink: Uplink | None = field(init=False, default=None)
+    _peps: RunningPeps | None = field(init=False, default=None)
 
     def __enter__(self) -> Self:
         """Set the lab up and start the link.
@@ -71,8 +75,11 @@ class LocalLab:
         Raises:
             MachineError: the machine lacks something, or does not allow it.
             UsageError: the link cannot be run in real time.
+            ScenarioError: a PEP cannot be run in real time.
             OSError: the capture cannot be written.
         """
+        refuse_peps(self.plans, self.mtu_bytes)
+        of_peps = pep_settings(self.plans).items()
         world, island = (list(side.items()) for side in self.settings)
         try:
             self._core = _core.Lab(
@@ -84,7 +91,10 @@ class LocalLab:
                 capture=self.capture,
                 super_packets=self.super_packets,
                 gateways=self.gateways,
+                host_settings={host: list(of_host.items()) for host, of_host in of_peps},
             )
+            if of_peps:
+                self._peps = RunningPeps.start(self._core, self.plans)
             if self.internet:
                 self._uplink = self._open_uplink()
         except _core.MachineError as error:
@@ -100,6 +110,8 @@ class LocalLab:
         self.stop()
         if self._uplink is not None:
             self._uplink.close()
+        if self._peps is not None:
+            self._peps.close()
 
     def _open_uplink(self) -> Uplink:
         network_fd = self._core.enable_internet()
@@ -112,6 +124,8 @@ class LocalLab:
         """Stop the link. No packet moves after this, and the report is the final one."""
         self._core.stop()
         self._thread.join()
+        if self._peps is not None:
+            self._peps.finish()
 
     def now_ns(self) -> int:
         """Return the time since the lab was set up, in ns; `report` has the same clock."""
@@ -172,6 +186,19 @@ class LocalLab:
         if host not in names and host != "island":
             raise UsageError(f"host: {choice(host, tuple(names))}")
 
+    def start_channels(
+        self, plan: Mapping[str, Any], seed: int, settings: Sequence[Mapping[str, Any]]
+    ) -> Channels:
+        """Open the servers of a plan's channels, and start their threads; the clients wait.
+
+        Raises:
+            MachineError: there are not enough file descriptors, or a port is in use.
+        """
+        try:
+            return self._core.start_channels(json.dumps(plan), seed, json.dumps(settings))
+        except _core.MachineError as error:
+            raise MachineError(str(error)) from None
+
     def start_servers(self) -> None:
         """Start the servers of the world: HTTP, and iperf3 if it is installed."""
         self._core.serve("world")
@@ -210,6 +237,14 @@ class LocalLab:
         except _core.MachineError as error:
             raise MachineError(str(error)) from None
 
+    def change_route_to_link(self, host: str, options: Sequence[str]) -> None:
+        """Change the route of a host to the link; ``options`` are those of ip-route(8).
+
+        Raises:
+            MachineError: ip(8) is not installed, or fails.
+        """
+        change_route(self._core, host, [*link_route(self._core, host), *options])
+
     def namespace_fds(self, host: str, pids: SharedPidNamespace) -> list[int]:
         """Return new descriptors with which another process can start programs on a host."""
         return self._core.namespace_fds(host, pids)
@@ -246,7 +281,8 @@ class LocalLab:
           ``invalid``; ``window_count`` and ``invalid_windows`` count all windows.
         - ``capture``: None, or ``packets`` in the file, ``missing_packets``, and the
           ``error_number`` of the error that ended the capture.
-        - ``failure``: why the link has failed, or None; ``invalid``: why the run is invalid.
+        - ``failure``: why the link has failed, or None; ``invalid``: why the run is invalid;
+          ``fault``: by what, such as ``late``, or ``pep`` for a PEP that has ended.
         - ``verdict`` and ``late_windows``: see `bentpipe.results.verdict`.
 
         Raises:
@@ -258,6 +294,11 @@ class LocalLab:
     def last_report(self) -> dict[str, Any]:
         """Return the report also of a link that has failed, with the cause as ``invalid``."""
         report = self._core.report()
+        if self._peps is not None:
+            self._peps.poll()
+            report["functions"] |= self._peps.functions()
+            if (reason := self._peps.fault) is not None:
+                report |= {"fault": PEP_FAULT, "invalid": reason}
         report["failure"] = failure = self.failure
         if failure is not None:
             report["invalid"] = failure

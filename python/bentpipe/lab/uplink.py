@@ -82,7 +82,11 @@ def open_uplink(network_fd: int) -> Uplink:
     command += ["--netns-type=path", f"--exit-fd={exit_read}", f"--ready-fd={ready_write}"]
     command += [f"/proc/self/fd/{network_fd}", _INTERFACE]
     owner_fds = []
-    if os.geteuid() != 0:
+    if os.geteuid() == 0:
+        # The sandbox detaches all mounts of its own mount namespace. Those of `ip netns` are shared
+        # mounts: without private ones, the machine's named network namespaces would go, too.
+        command = ["unshare", "--mount", "--propagation", "private", *command]
+    else:
         owner_fds.append(fcntl.ioctl(network_fd, _NS_GET_USERNS))
         command = [sys.executable, "-m", "bentpipe.lab.as_owner", str(owner_fds[0]), *command]
     process = subprocess.Popen(

@@ -1,7 +1,8 @@
 from .comparison import SEEDS as SEEDS, Comparison as Comparison
+from .grids import grid as grid
 from .measures import MEASURES as MEASURES
 from .metrics import simulate_point as simulate_point
-from .points import Point as Point, grid as grid
+from .points import Point as Point
 from .report import (
     largest_lines as largest_lines,
     markdown as markdown,

@@ -101,4 +101,18 @@ MEASURES: Final = (
         values=("after_bps", "recovery_s"),
         thresholds=_median(0.08),
     ),
+    Measure(
+        name="pep-goodput",
+        title="goodput with PEPs",
+        kind="pep-goodput",
+        values=("goodput_bps",),
+        thresholds=_median(0.05),
+    ),
+    Measure(
+        name="pep-completion",
+        title="completion time with PEPs",
+        kind="pep-completion",
+        values=("completion_s",),
+        thresholds=_median(0.05),
+    ),
 )

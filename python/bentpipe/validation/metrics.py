@@ -130,6 +130,8 @@ _VALUES: Final[dict[str, Callable[[Any, Point], dict[str, float | None]]]] = {
     "two-way": _two_way,
     "rate-step": _rate_step,
     "outage": _outage,
+    "pep-goodput": _goodput,
+    "pep-completion": _completion,
 }
 
 

@@ -11,7 +11,9 @@ from typing import Any, Final, Literal
 from bentpipe.emulation.load import processor_share
 from bentpipe.errors import UsageError
 
-Kind = Literal["goodput", "completion", "two-way", "rate-step", "outage"]
+Kind = Literal[
+    "goodput", "completion", "two-way", "rate-step", "outage", "pep-goodput", "pep-completion"
+]
 
 CONTROLS: Final = ("reno", "cubic", "bbr")
 FLOWS: Final = (1, 2, 8)
@@ -74,6 +76,11 @@ class Point:
     flows: int
     kind: Kind = "goodput"
     size_bytes: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The congestion control, for tables."""
+        return self.control
 
     @property
     def queue_bytes(self) -> int:
@@ -215,7 +222,7 @@ def grid(name: str) -> list[Point]:
             for number, (control, flows, levels) in enumerate(whole, start=1)
         ]
     else:
-        raise UsageError(f'grid: read "{name}"; allowed are "small" and "full"')
+        raise UsageError(f'grid: read "{name}"; allowed are "small", "full" and "pep"')
     return [*points, *_other_kinds(first=len(points) + 1)]
 
 

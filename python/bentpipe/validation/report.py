@@ -196,7 +196,7 @@ def _row(value: Value) -> tuple[str, ...]:
 def _link(point: Point) -> tuple[str, ...]:
     return (
         str(point.number),
-        point.control,
+        point.label,
         f"{point.rate_mbps:g}",
         f"{point.rtt_ms:g}",
         f"{point.queue_bdp:g}",

@@ -1,0 +1,70 @@
+"""The plan of the daemon of a gateway in a lab."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from bentpipe import gateway
+from bentpipe.lab.tcp_settings import congestion_control
+from bentpipe.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from bentpipe.gateway.plan import SidePlan
+
+# Sockets and pipes of a connection, and those beside them, with a margin.
+_FILES_PER_CONNECTION: Final = 10
+# A client gives up after six retransmissions of its SYN (tcp_syn_retries of tcp(7)), as in the
+# simulator.
+_CONNECT_LIMIT_NS: Final = 127 * NS_PER_S
+
+
+def most_connections(pep: Mapping[str, Any]) -> int:
+    """Return how many connections the daemon splits at a time, within the limit of open files."""
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted: int = pep["connections"]
+    is_unlimited = most_files == resource.RLIM_INFINITY
+    return wanted if is_unlimited else min(wanted, most_files // _FILES_PER_CONNECTION)
+
+
+def lab_gate_plan(pep: Mapping[str, Any], state_file: str) -> dict[str, Any]:
+    """Return the daemon's plan of a PEP of a plan.
+
+    The gateway has a kernel's network of its own, so buffers are its sysctls, as those of hosts:
+    the kernel tunes them up to the maximum. Nobody else uses its marks and tables. In the user
+    namespace of an ordinary user the worker is that user, the only one there.
+    """
+    # By way of the package: a lab without a PEP starts without the classes of scenarios.
+    is_root = os.geteuid() == 0
+
+    def side(interface: str, tcp: Mapping[str, Any]) -> SidePlan:
+        return {
+            "interfaces": [interface],
+            "tcp": {
+                "congestion_control": congestion_control(tcp),
+                "send_buffer_bytes": None,
+                "receive_buffer_bytes": None,
+                "not_sent_bytes": pep["notsent_lowat_bytes"],
+            },
+        }
+
+    return {
+        "name": "bentpipe",
+        "state_file": state_file,
+        "user": gateway.NOBODY if is_root else os.getuid(),
+        "group": gateway.NOBODY if is_root else os.getgid(),
+        "mark": gateway.MARK,
+        "route_table": gateway.ROUTE_TABLE,
+        "threads": 1,
+        "connections": most_connections(pep),
+        "buffer_bytes": pep["buffer_bytes"],
+        "early_accept": pep["early_accept"],
+        "connect_limit_ns": _CONNECT_LIMIT_NS,
+        "idle_limit_ns": None,
+        # As hosts of a lab, it probes no idle connection.
+        "keep_alive_ns": None,
+        "lan": side("hosts", pep["lan_tcp"]),
+        "link": side("link", pep["link_tcp"]),
+    }
