@@ -40,6 +40,7 @@ from .results import (
 from .scenario import (
     PRESETS as PRESETS,
     Bulk as Bulk,
+    Channels as Channels,
     ChannelState as ChannelState,
     CoDel as CoDel,
     Conference as Conference,

@@ -5,6 +5,7 @@ from os import PathLike
 from typing import Any, Self, TypedDict, final, type_check_only
 
 __all__ = [
+    "Channels",
     "Lab",
     "MachineError",
     "MemoryLimitError",
@@ -157,6 +158,13 @@ class ProgramError(OSError):
     """A program could not be started; errno is the kernel's reason."""
 
 @final
+class Channels:
+    """Running channels; they end with the object."""
+
+    def begin(self, origin_ns: int) -> None: ...
+    def finish(self) -> str: ...
+
+@final
 class Lab:
     """A world and an island with a link between them; ends with the object or the process."""
 
@@ -171,6 +179,7 @@ class Lab:
         capture: str | PathLike[str] | None = None,
         super_packets: bool = False,
         gateways: bool = False,
+        host_settings: dict[str, list[tuple[str, str]]] | None = None,
     ) -> Self: ...
     def run(self) -> None:
         """Move packets until `stop` is called, with the interpreter lock released."""
@@ -194,6 +203,7 @@ class Lab:
     def serve(self, host: str) -> None:
         """Serve HTTP on port 80 of a host: `/bytes/N` is N bytes."""
 
+    def start_channels(self, plan: str, seed: int, settings: str) -> Channels: ...
     def is_listening(self, host: str, port: int) -> bool:
         """Tell whether a TCP server is listening on a port of a host."""
 

@@ -3,6 +3,7 @@ from .buffer import buffer as buffer
 from .cases import Experiment as Experiment
 from .complaint import complaint as complaint
 from .page import page as page, write_page as write_page
+from .pep import pep as pep
 from .preset import ORBITS as ORBITS, preset as preset
 from .small_packets import small_packets as small_packets
 from .tcp import tcp as tcp

@@ -130,6 +130,11 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
         ),
         "lab": _Verb("lab", "lab_app", "Keep a link, and change it while programs run."),
     },
+    "Put functions on a real gateway": {
+        "gateway": _Verb(
+            "gateway", "gateway_app", "Run the functions of a gateway on a real router."
+        ),
+    },
     "Reproduce a study": {
         "study": _Verb("study", "study_app", "Reproduce a published experiment.", draws=True),
     },

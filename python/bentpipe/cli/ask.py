@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
-from bentpipe import answers, emulation
+from bentpipe import answers
+from bentpipe.cli.answering import duration, show_answer
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.options import AsJson, complete_links, fraction, note, print_json
-from bentpipe.cli.progress import Progress
-from bentpipe.errors import UnitError, UsageError
+from bentpipe.cli.options import AsJson, complete_links, fraction
 from bentpipe.plan.presets import preset_names
-from bentpipe.units import format_rate, parse_duration
 
-if TYPE_CHECKING:
-    from bentpipe.answers.answer import Answer
-    from bentpipe.answers.cases import Experiment
-
-_WIDTH: Final = 80
 _EXAMPLES: Final = (
     "bentpipe ask tcp --link geo",
     "bentpipe ask buffer --link geo --report buffer.html",
@@ -107,7 +98,7 @@ def tcp(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     as_json: AsJson = False,
 ) -> None:
     """Answer what one TCP connection gets on a link, and which one setting helps most."""
-    _answer(
+    show_answer(
         lambda experiment: answers.tcp(
             link,
             settings=settings or (),
@@ -147,7 +138,7 @@ def buffer(  # noqa: PLR0913, PLR0917 - a command line's options are its argumen
     It carries TCP transfers and a G.711 call. The answer is the knee: the smallest queue with 98 %
     of the best goodput, with the delay and the speech quality that it costs.
     """
-    _answer(
+    show_answer(
         lambda experiment: answers.buffer(
             link,
             settings=settings or (),
@@ -182,7 +173,7 @@ def complaint(
 ) -> None:
     """Answer why a link is felt as full: windows of 100 ms beside the average of 5 minutes."""
     share = fraction(average, "--average")
-    _answer(
+    show_answer(
         lambda experiment: answers.complaint(
             link, settings=settings or (), average=share, experiment=experiment
         ),
@@ -214,8 +205,8 @@ def users(
     as_json: AsJson = False,
 ) -> None:
     """Answer how many users fit, in all and per Mbit/s, if 95 % of pages load in time."""
-    page_time_ns = None if page_time is None else _duration(page_time, "--page-time")
-    _answer(
+    page_time_ns = None if page_time is None else duration(page_time, "--page-time")
+    show_answer(
         lambda experiment: answers.users(
             link, settings=settings or (), page_time_ns=page_time_ns, experiment=experiment
         ),
@@ -250,7 +241,7 @@ def small_packets(
     as_json: AsJson = False,
 ) -> None:
     """Answer how many calls a packets-per-second limit carries, with and without aggregation."""
-    _answer(
+    show_answer(
         lambda experiment: answers.small_packets(
             link,
             settings=settings or (),
@@ -287,13 +278,65 @@ def usable(  # noqa: PLR0913, PLR0917 - a command line's options are its argumen
     as_json: AsJson = False,
 ) -> None:
     """Answer whether a call, a lecture and remote images are usable on a link."""
-    _answer(
+    show_answer(
         lambda experiment: answers.usable(
             link,
             settings=settings or (),
             video=video,
             image=image,
             downloads=downloads,
+            experiment=experiment,
+        ),
+        seeds=seeds,
+        report=report,
+        as_json=as_json,
+    )
+
+
+@ask_app.command(
+    "pep",
+    short_help="Whether a split-TCP PEP helps, and whom.",
+    epilog=examples_text(
+        "bentpipe ask pep --link geo --load 50% --quic-share 40%",
+        "bentpipe ask pep --link geo --load 90% --terrestrial 20ms --report pep.html",
+    ),
+)
+def pep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
+    link: _LinkOption = "geo",
+    settings: _Set = None,
+    load: Annotated[
+        str,
+        typer.Option(
+            metavar="PERCENT",
+            help="How busy users keep the forward direction without a PEP, 0% to 95%.",
+        ),
+    ] = "50%",
+    quic_share: Annotated[
+        str,
+        typer.Option(
+            "--quic-share",
+            metavar="PERCENT",
+            help="The users, of all, whose traffic a PEP cannot split: QUIC, VPNs.",
+        ),
+    ] = "40%",
+    terrestrial: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="The round trip between the hub and the servers."),
+    ] = "80ms",
+    seeds: _Seeds = None,
+    report: _Report = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer what a split-TCP PEP at the hub gains for the total, for large and for short flows."""
+    shares = fraction(load, "--load"), fraction(quic_share, "--quic-share")
+    terrestrial_ns = duration(terrestrial, "--terrestrial")
+    show_answer(
+        lambda experiment: answers.pep(
+            link,
+            settings=settings or (),
+            load=shares[0],
+            quic_share=shares[1],
+            terrestrial_ns=terrestrial_ns,
             experiment=experiment,
         ),
         seeds=seeds,
@@ -315,73 +358,4 @@ def preset(
     as_json: AsJson = False,
 ) -> None:
     """Answer what delay, jitter and loss to use for an orbit, with source, range and year."""
-    _answer(lambda _: answers.preset(orbit), report=report, as_json=as_json)
-
-
-def _duration(text: str, option: str) -> int:
-    try:
-        return parse_duration(text)
-    except UnitError as error:
-        raise UsageError(f"{option}: {error}") from None
-
-
-def _answer(
-    ask: Callable[[Experiment], Answer],
-    *,
-    seeds: int | None = None,
-    report: Path | None = None,
-    emulate: bool = False,
-    as_json: bool = False,
-) -> None:
-    """Answer a question, and print or write the answer."""
-    if report is not None and not report.parent.is_dir():
-        raise UsageError(f"--report: there is no folder {report.parent}")
-    with Progress("simulating") as progress:
-        answer = ask(answers.Experiment(seeds=seeds, progress=progress.count))
-    measured = _in_real_time(answer) if emulate else None
-    if report is not None:
-        sentence = measured["sentence"] if measured else None
-        answers.write_page(answer, report, real_time=sentence)
-        note(f"wrote {report}")
-    if as_json:
-        print_json(answer.to_json() | ({"real_time": measured} if measured else {}))
-        return
-    print(_wrapped(answer.text()))
-    if measured:
-        print(_wrapped(f"In real time: {measured['sentence']}"))
-
-
-def _in_real_time(answer: Answer) -> dict[str, Any]:
-    """Run the case of an answer in real time; return its goodput beside the simulated one.
-
-    Raises:
-        UsageError: the answer has no case that can run in real time.
-        MachineError: the machine lacks something.
-        InvalidRunError: packets were late beyond the limits.
-    """
-    if answer.check is None:
-        raise UsageError("--emulate: this answer has no case to run in real time")
-    with Progress("emulating"):
-        result = emulation.emulate(answer.check.scenario)
-    measured_bps = float(result.goodput_bps[answer.check.flow])
-    simulated_bps = answer.check.goodput_bps.mean
-    difference = 100 * (measured_bps / simulated_bps - 1) if simulated_bps else float("nan")
-    return {
-        "goodput_bps": measured_bps,
-        "simulated_bps": simulated_bps,
-        "difference_percent": difference,
-        "sentence": f"Linux TCP got {format_rate(measured_bps)} in one run, {difference:+.1f} % "
-        f"from the simulated {format_rate(simulated_bps)}.",
-    }
-
-
-def _wrapped(text: str) -> str:
-    """Return lines of at most 80 columns; a command stays whole, so that it can be copied."""
-    lines = []
-    for line in text.split("\n"):
-        if line.startswith("Next: "):
-            lines.append(line)
-            continue
-        indent = "    " if line.startswith("  ") else "  "
-        lines.append(textwrap.fill(line, _WIDTH, subsequent_indent=indent))
-    return "\n".join(lines)
+    show_answer(lambda _: answers.preset(orbit), report=report, as_json=as_json)

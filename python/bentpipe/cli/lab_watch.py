@@ -1,4 +1,4 @@
-"""The status of a lab on stdout, updated until the lab ends.
+"""The status of a lab or a gateway on stdout, updated until it ends.
 
 It has a screen of its own (the alternate screen), as top(1), so that a window of any size may be
 resized and the terminal is as before afterwards. Programs write directly to their terminal, which
@@ -35,32 +35,42 @@ def watch_lab(name: str, ask: Callable[[], Status]) -> None:
     It returns when the lab has ended. The last status stays on the terminal.
     """
     link = LinkStatus()
-    lines = _lines(ask(), link)
-    console = Console(highlight=False)
-    if not sys.stdout.isatty() or console.is_dumb_terminal:
-        _print_lines(lines, lambda: _lines(ask(), link))
-    else:
+    # An error of the first status is one of the command.
+    first = _lines(ask(), link)
+
+    def lines() -> list[str] | None:
         try:
-            with Live(console=console, screen=True, auto_refresh=False) as live:
-                while True:
-                    live.update(Text("\n".join(lines), overflow="fold"), refresh=True)
-                    time.sleep(_EVERY_S)
-                    lines = _lines(ask(), link)
+            return _lines(ask(), link)
         except (LabEndedError, UsageError):
-            pass
-        finally:
-            print("\n".join(lines))
+            return None
+
+    watch_lines(first, lines)
     note(f"lab {name} has ended")
 
 
-def _print_lines(lines: list[str], update: Callable[[], list[str]]) -> None:
-    while True:
-        print("\n".join(lines), flush=True)
-        time.sleep(_LINE_EVERY_S)
-        try:
+def watch_lines(first: list[str], update: Callable[[], list[str] | None]) -> None:
+    """Show lines twice a second on a terminal, and every ten seconds elsewhere, until None.
+
+    The last lines stay on the terminal.
+    """
+    console = Console(highlight=False)
+    lines: list[str] | None = first
+    if not sys.stdout.isatty() or console.is_dumb_terminal:
+        while lines is not None:
+            print("\n".join(lines), flush=True)
+            time.sleep(_LINE_EVERY_S)
             lines = update()
-        except (LabEndedError, UsageError):
-            return
+        return
+    shown = first
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while lines is not None:
+                shown = lines
+                live.update(Text("\n".join(lines), overflow="fold"), refresh=True)
+                time.sleep(_EVERY_S)
+                lines = update()
+    finally:
+        print("\n".join(shown))
 
 
 def _lines(found: Status, link: LinkStatus) -> list[str]:

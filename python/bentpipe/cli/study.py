@@ -92,7 +92,10 @@ def _runs_help(study: Study) -> str:
 def _cells_help(study: Study) -> str:
     if study.run_real_time is None:
         return "Not available: this study runs in the simulator only."
-    return f'With emulate: the cells to run, all by default; "{study.example_cells}", for example.'
+    return (
+        f'With emulate: the cells to run; "{study.example_cells}", for example. By default '
+        f"{study.default_cells}."
+    )
 
 
 def _study_command(study: Study) -> Any:
@@ -151,7 +154,7 @@ def _run_real_time(
     _finish(
         study,
         lambda progress: real(
-            chosen=cells, seed=seed, parallel=parallel, progress=progress.fraction
+            chosen=cells, seed=seed, parallel=parallel, progress=progress.fraction, note=note
         ),
         out=out,
         as_json=as_json,

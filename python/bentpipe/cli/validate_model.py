@@ -47,7 +47,8 @@ _Measures = Annotated[
     str | None,
     typer.Option(
         metavar="KIND,...",
-        help="Only these: goodput, completion, two-way, rate-step, outage.",
+        help="Only these: goodput, completion, two-way, rate-step, outage, pep-goodput, "
+        "pep-completion.",
         show_default=False,
         autocompletion=_complete_measures,
     ),
@@ -80,8 +81,11 @@ _ValidationOut = Annotated[
 
 def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the arguments
     grid: Annotated[
-        Literal["small", "full"],
-        typer.Option(help="27 or 225 points of goodput, and 54 others with either."),
+        Literal["small", "full", "pep"],
+        typer.Option(
+            help="27 or 225 points of goodput, and 54 others with either; or 12 points with PEPs, "
+            "each with a bulk flow and with files."
+        ),
     ] = "small",
     points: _Points = None,
     measures: _Measures = None,
@@ -140,7 +144,7 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
 
 
 def _chosen_points(name: str, numbers: str | None, measures: str | None) -> list[Point]:
-    points = validation.grid(name)
+    points = list(validation.grid(name))
     if measures is not None:
         kinds = _measure_kinds()
         asked = [each.strip() for each in measures.split(",")]

@@ -66,7 +66,8 @@ class RunStudy(Protocol):
 class RunRealTime(Protocol):
     """Runs cells of a study in real time, up to ``parallel`` at a time.
 
-    ``chosen`` names them (None: all); ``progress`` takes the fraction done, 0 to 1.
+    ``chosen`` names them (None: those of ``default_cells``); ``progress`` takes the fraction done,
+    0 to 1, and ``note`` how long the runs take, before the first one.
 
     Raises:
         UsageError: there is no such cell; nothing was run.
@@ -80,6 +81,7 @@ class RunRealTime(Protocol):
         seed: int,
         parallel: int,
         progress: Callable[[float], None],
+        note: Callable[[str], None],
     ) -> StudyOutcome:
         """Run the cells and return them with the published and simulated values."""
 
@@ -97,10 +99,18 @@ class Study:
     run_real_time: RunRealTime | None = None
     """Runs cells of the study with the kernel's TCP; None if the study does not support it."""
     example_cells: str = ""
+    default_cells: str = "all"
+    """What is run in real time by default, and for how long if not as long as simulated."""
 
 
 def _study(
-    name: str, title: str, source: str, *, default_runs: int | None, example_cells: str = ""
+    name: str,
+    title: str,
+    source: str,
+    *,
+    default_runs: int | None,
+    example_cells: str = "",
+    default_cells: str = "all",
 ) -> Study:
     """Return a study; its module is imported when it runs, with ``runs`` and ``seed`` in range."""
 
@@ -122,11 +132,12 @@ def _study(
         seed: int,
         parallel: int,
         progress: Callable[[float], None],
+        note: Callable[[str], None],
     ) -> StudyOutcome:
         _check(1, seed)
         module = import_module(f"bentpipe.studies.{name}.real_time")
         real: RunRealTime = module.run_real_time
-        return real(chosen=chosen, seed=seed, parallel=parallel, progress=progress)
+        return real(chosen=chosen, seed=seed, parallel=parallel, progress=progress, note=note)
 
     return Study(
         name=name,
@@ -136,6 +147,7 @@ def _study(
         default_runs=default_runs,
         run_real_time=run_real_time if example_cells else None,
         example_cells=example_cells,
+        default_cells=default_cells,
     )
 
 
@@ -175,6 +187,14 @@ _ALL: Final = (
         "Buffers for persistent SACK TCP sources over satellite UBR",
         "Goyal, Jain and others (Ohio State University), ATM Forum/97-0616, July 1997",
         default_runs=10,
+    ),
+    _study(
+        "auckland",
+        "Many TCP downloads and one transfer over GEO, without and with a PEP",
+        "Auckland satellite simulator, baselines page",
+        default_runs=20,
+        example_cells="5,20:1000:PEP",
+        default_cells="20:120 and 100:120, each for 60 s instead of 600 s",
     ),
 )
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from matplotlib.figure import Figure
 from rich.console import RenderableType
 
 from bentpipe.emulation.pool import EmulatedRun
+from bentpipe.errors import UsageError
 from bentpipe.report.style import INK, PALETTE, add_legend, new_figure
 from bentpipe.studies.base.comparison import Row
 from bentpipe.studies.base.outcome import StudyOutcome
@@ -26,6 +27,28 @@ from bentpipe.studies.base.tables import (
     number,
     terminal_table,
 )
+
+_Cell = TypeVar("_Cell")
+
+
+def cells_by_name(chosen: str, names: Mapping[_Cell, str], how: str) -> tuple[_Cell, ...]:
+    """Return cells by a list with commas of names, or of their beginnings up to a colon.
+
+    ``how`` is the rest of the message for a name that no cell has.
+
+    Raises:
+        UsageError: there is no such cell.
+    """
+    found: dict[_Cell, None] = {}
+    for name in chosen.split(","):
+        wanted = name.strip().lower()
+        matching = [
+            cell for cell, own in names.items() if f"{own.lower()}:".startswith(f"{wanted}:")
+        ]
+        if not matching:
+            raise UsageError(f'cells: read "{name.strip()}"; there is no such cell. {how}')
+        found.update(dict.fromkeys(matching))
+    return tuple(found)
 
 
 def real_row(
@@ -91,17 +114,21 @@ class RealOutcome(StudyOutcome):
         return [f"{text} Invalid, not counted: {'; '.join(late)}." if late else text]
 
     def columns(self) -> tuple[Column, ...]:
-        """Return the columns of the table."""
+        """Return the columns of the table; without those of values that no row can have."""
 
         def emulated(row: Row) -> str:
             invalid = "" if row.more["invalid"] is None else " INVALID"
             return more("emulated", "").text(row) + invalid
 
-        return (
-            *self.labels,
-            *figures()[:3],
+        published, *simulated = figures()[:3]
+        is_published = any(row.published is not None for row in self.main.rows)
+        kernel_hosts = (
             more("simulated_kernel_hosts", "kernel's hosts"),
             more_spread("simulated_kernel_hosts"),
+        )
+        return (
+            *self.labels,
+            *((published, *simulated, *kernel_hosts) if is_published else simulated[:1]),
             Column(heading="emulated", unit="one run", text=emulated),
             more("difference_percent", "difference", "%", sign=True),
             UNIT,
@@ -138,7 +165,7 @@ class RealOutcome(StudyOutcome):
                 axes.errorbar(values, places, xerr=halves, fmt="none", ecolor=edge)
         axes.set_yticks(range(len(rows)), [row.name for row in rows])
         axes.invert_yaxis()
-        axes.set_xlabel(rows[0].unit if rows else "")
+        axes.set_xlabel(", ".join(dict.fromkeys(row.unit for row in rows)))
         add_legend(axes)
         return figure
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob, emulate_many
 from bentpipe.errors import RunsInterrupted
@@ -17,6 +17,7 @@ from bentpipe.sweeps.outcomes import run_all
 from bentpipe.sweeps.threads import Threads
 
 Cell = TypeVar("Cell", bound=Hashable)
+_MINUTES_FROM_S: Final = 120
 
 
 class Work:
@@ -83,13 +84,22 @@ class Work:
 class RealWork:
     """Runs jobs in real time, up to ``parallel`` at a time, one batch after the other.
 
-    ``total`` is the expected number of runs; ``progress`` takes the fraction done, 0 to 1.
+    ``total`` is the expected number of runs; ``progress`` takes the fraction done, 0 to 1, and
+    ``note`` the expected time of all runs, before the first one.
     """
 
-    def __init__(self, *, parallel: int, progress: Callable[[float], None], total: int) -> None:
+    def __init__(
+        self,
+        *,
+        parallel: int,
+        progress: Callable[[float], None],
+        note: Callable[[str], None],
+        total: int,
+    ) -> None:
         self.interrupted = False
         self._parallel = parallel
         self._progress = progress
+        self._note = note
         self._total = total
         self._done = 0
 
@@ -97,6 +107,9 @@ class RealWork:
         """Run the jobs of cells; a cell that Ctrl-C prevented has None."""
         if self.interrupted or not jobs:
             return dict.fromkeys(jobs)
+        if not self._done:
+            time_s = expected_time_s(list(jobs.values()), self._total, self._parallel)
+            self._note(f"{self._total} runs in real time: about {duration_text(time_s)}")
 
         def count(share: float) -> None:
             self._progress(min(1.0, (self._done + share * len(jobs)) / self._total))
@@ -105,3 +118,18 @@ class RealWork:
         self._done += len(jobs)
         self.interrupted = None in runs
         return dict(zip(jobs, runs, strict=True))
+
+
+def expected_time_s(jobs: Sequence[EmulationJob], total: int, parallel: int) -> float:
+    """Return how long ``total`` runs like ``jobs`` take in real time, in s.
+
+    Their loads of a processor add up to ``parallel`` at most; a run may exceed it alone.
+    """
+    each_s = [job.expected_s * min(1.0, job.load / parallel) for job in jobs]
+    longest_s = max(job.expected_s for job in jobs)
+    return max(longest_s, total * sum(each_s) / len(jobs))
+
+
+def duration_text(time_s: float) -> str:
+    """Return a time in s, or in minutes from two minutes on."""
+    return f"{time_s:.0f} s" if time_s < _MINUTES_FROM_S else f"{time_s / 60:.0f} min"

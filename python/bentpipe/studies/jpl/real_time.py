@@ -9,13 +9,12 @@ import numpy as np
 
 from bentpipe import _core
 from bentpipe.emulation.pool import EmulationJob
-from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.metrics import channel_utilization
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job
 from bentpipe.studies.base.comparison import Comparison
-from bentpipe.studies.base.real_time import RealOutcome, kernel_of, real_row
+from bentpipe.studies.base.real_time import RealOutcome, cells_by_name, kernel_of, real_row
 from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.base.work import RealWork, Work
 from bentpipe.studies.jpl.cells import BIT_ERROR_RATES, Cell, base_scenario, cells, scenario_of
@@ -69,6 +68,7 @@ def run_real_time(
     seed: int,
     parallel: int,
     progress: Callable[[float], None],
+    note: Callable[[str], None],
 ) -> RealOutcome:
     """Run cells in real time; ``chosen`` is as in `cells_named`, None for all.
 
@@ -78,7 +78,7 @@ def run_real_time(
     """
     table = cells() if chosen is None else cells_named(chosen)
     base = base_scenario()
-    real = RealWork(parallel=parallel, progress=progress, total=len(table))
+    real = RealWork(parallel=parallel, progress=progress, note=note, total=len(table))
     runs = real.run({cell: _job(cell, base, seed) for cell in table})
     simulated = {} if real.interrupted else _simulated(table, base, seed)
     # Every run is over: the published figures may be read.
@@ -121,21 +121,10 @@ def cells_named(chosen: str) -> tuple[Cell, ...]:
     Raises:
         UsageError: there is no such cell.
     """
-    found: dict[Cell, None] = {}
-    for name in chosen.split(","):
-        wanted = name.strip().split(":")
-        matching = [
-            cell for cell in cells() if wanted == [*map(str, cell.labels.values())][: len(wanted)]
-        ]
-        if not matching:
-            rows = ", ".join(BIT_ERROR_RATES)
-            raise UsageError(
-                f'cells: read "{name.strip()}"; there is no such cell. Write a bit error rate '
-                f"({rows}), optionally a delay in ms (0, 50 ... 300) and windows (yes, no; "
-                "both up to 100 ms), as in 1e-7:250:no"
-            )
-        found.update(dict.fromkeys(matching))
-    return tuple(found)
+    rows = ", ".join(BIT_ERROR_RATES)
+    names = {cell: ":".join(map(str, cell.labels.values())) for cell in cells()}
+    how = f"Write a bit error rate ({rows}), optionally a delay in ms (0, 50 ... 300) and windows "
+    return cells_by_name(chosen, names, f"{how}(yes, no; both up to 100 ms), as in 1e-7:250:no")
 
 
 def kernel_scenario_of(cell: Cell, base: Mapping[str, Any]) -> Scenario:

@@ -106,6 +106,7 @@ def run_real_time(
     seed: int,
     parallel: int,
     progress: Callable[[float], None],
+    note: Callable[[str], None],
 ) -> RealOutcome:
     """Run rows in real time: packet sizes and ``tcp``, a list with commas; None for all.
 
@@ -117,7 +118,10 @@ def run_real_time(
     windows = FITTED_WINDOWS if with_tcp else {}
     base = base_scenario()
     work = RealWork(
-        parallel=parallel, progress=progress, total=_USUAL_ROUNDS * len(sizes) + len(windows)
+        parallel=parallel,
+        progress=progress,
+        note=note,
+        total=_USUAL_ROUNDS * len(sizes) + len(windows),
     )
     scenario = table_scenario(base)
     simulated = no_drop_rate(scenario, sizes, resolution=RESOLUTION, seed=seed) if sizes else None

@@ -1,0 +1,226 @@
+"""Verbs of gateways on a real router: ``gateway check``, ``up``, ``status``, ``down``, ``unit``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from bentpipe import gateway
+from bentpipe.cli.gateway_status import status_lines, totals_line, watch_gateway
+from bentpipe.cli.gateway_unit import unit_text
+from bentpipe.cli.lazy import LazyGroup, examples_text
+from bentpipe.cli.options import AsJson, note, print_json
+from bentpipe.errors import MachineError, ScenarioError, UsageError
+from bentpipe.text import choice
+
+_SUFFIX: Final = ".toml"
+
+gateway_app = typer.Typer(
+    cls=LazyGroup,
+    help="Run the functions of a gateway on a real router.",
+    epilog=examples_text(
+        "bentpipe gateway up sat.toml",
+        "bentpipe gateway status",
+        "bentpipe gateway down",
+    ),
+    rich_markup_mode=None,
+    callback=lambda: None,
+)
+
+
+def _complete_configs(incomplete: str) -> Iterable[str]:
+    """Return the configuration files and folders that a text may become."""
+    folder, slash, begin = incomplete.rpartition("/")
+    for path in sorted(Path(folder + slash or ".").iterdir()):
+        if path.name.startswith(begin) and (begin or not path.name.startswith(".")):
+            if path.is_dir():
+                yield f"{folder}{slash}{path.name}/"
+            elif path.suffix == _SUFFIX:
+                yield f"{folder}{slash}{path.name}"
+
+
+def _complete_names() -> list[str]:
+    """Return the names of the gateways."""
+    return list(gateway.gateway_names())
+
+
+Config = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG",
+        help="The configuration of the gateway (TOML).",
+        show_default=False,
+        autocompletion=_complete_configs,
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]",
+        help="The name of the gateway, or its configuration; by default the only one.",
+        show_default=False,
+        autocompletion=_complete_names,
+    ),
+]
+
+
+@gateway_app.command(epilog=examples_text("bentpipe gateway check sat.toml"))
+def check(config: Config, as_json: AsJson = False) -> None:
+    """Check whether a gateway would work here. Changes nothing.
+
+    The kernel may load modules that it has.
+    """
+    found, plan = _read(config)
+    folder = gateway.GatewayFolder(found.name)
+    is_up = folder.is_up()
+    checks = gateway.examine(found, plan, has_own=folder.exists(), is_up=is_up)
+    if is_up:
+        note(f"gateway {found.name} is up; its own rules are in nobody's way")
+    if as_json:
+        ok = all(each.ok for each in checks)
+        print_json({"ok": ok, "checks": [asdict(each) for each in checks], "plan": plan})
+    else:
+        width = max(len(each.name) for each in checks)
+        for each in checks:
+            print(f"{'ok ' if each.ok else 'NO '} {each.name:{width}}  {each.found}")
+            if not each.ok:
+                print(f"{'':{width + 6}}To fix it: {each.fix}")
+    if not all(each.ok for each in checks):
+        raise MachineError(f"gateway {found.name} would not work here: {gateway.summary(checks)}")
+
+
+@gateway_app.command(
+    epilog=examples_text(
+        "bentpipe gateway up sat.toml", "bentpipe gateway up sat.toml --foreground"
+    )
+)
+def up(
+    config: Config,
+    foreground: Annotated[
+        bool,
+        typer.Option("--foreground", help="Stay until SIGTERM or Ctrl-C, as services do."),
+    ] = False,
+) -> None:
+    """Start a gateway that runs until `gateway down`. Processes of its own keep it.
+
+    It refuses to start where it would break connections, and says what to change.
+    """
+    found, plan = _read(config)
+    name = found.name
+    lan, link = ", ".join(found.lan.interfaces), ", ".join(found.link.interfaces)
+    text = f"splits at most {plan['connections']:,} TCP connections between {lan} and {link}"
+    if foreground:
+        note(f"gateway {name} {text}; press Ctrl-C to end it")
+        gateway.become(found, plan, config)
+    process = gateway.start(found, plan, config)
+    said = gateway.GatewayFolder(name).last_words()
+    note(f"gateway {name} is up, kept by process {process}: it {text}")
+    if said is not None:
+        note(said)
+    note(f"bentpipe gateway status {name} shows what it does, bentpipe gateway down {name} ends it")
+
+
+@gateway_app.command(epilog=examples_text("bentpipe gateway down", "bentpipe gateway down sat"))
+def down(name: Name = None) -> None:
+    """End a gateway and remove its rules, also those that a killed one has left.
+
+    Connections that it has split are reset. New ones pass without it.
+    """
+    chosen = _chosen(name)
+    counters = gateway.stop(chosen)
+    if counters is not None:
+        note(totals_line(counters))
+    note(f"gateway {chosen} has ended; nothing of it is left")
+
+
+@gateway_app.command(
+    epilog=examples_text("bentpipe gateway status", "bentpipe gateway status sat --watch")
+)
+def status(
+    name: Name = None,
+    as_json: AsJson = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Update the status until the gateway ends, or Ctrl-C.")
+    ] = False,
+) -> None:
+    """Print the status of a gateway: connections, bytes, refusals, resets."""
+    chosen = _chosen(name)
+    if watch:
+        if as_json:
+            raise UsageError("--json: not with --watch; call gateway status --json repeatedly")
+        watch_gateway(chosen, lambda: _status(chosen))
+        return
+    found = _status(chosen)
+    if as_json:
+        print_json(found)
+    else:
+        print("\n".join(status_lines(found)))
+
+
+@gateway_app.command(
+    epilog=examples_text("bentpipe gateway unit /etc/bentpipe/sat.toml > bentpipe-sat.service")
+)
+def unit(config: Config) -> None:
+    """Print a unit for systemd that keeps a gateway, with few privileges."""
+    found, plan = _read(config)
+    print(unit_text(found, plan, config), end="")
+
+
+def _read(path: Path) -> tuple[Any, Any]:
+    """Return a configuration and its plan; an error of the plan names the file, too."""
+    config, document = gateway.read_config(path)
+    refused = list(gateway.refused_settings(config.pep))
+    if refused:
+        raise ScenarioError(*(document.problem(("pep", *field), text) for field, text in refused))
+    return config, gateway.plan_of(config)
+
+
+def _chosen(name: str | None) -> str:
+    """Return the name of a gateway that was started and not ended.
+
+    Raises:
+        UsageError: there is none, or none of that name, or several without a name.
+    """
+    names = tuple(gateway.gateway_names())
+    if name is not None and name.endswith(_SUFFIX):
+        name = gateway.read_config(Path(name))[0].name
+    if not names:
+        # Their folder is private.
+        others = "" if os.geteuid() == 0 else "; to see those of root, use sudo"
+        raise UsageError(f"no gateway is up; start one with bentpipe gateway up CONFIG{others}")
+    if name is None:
+        if len(names) > 1:
+            raise UsageError(f"gateway: several are up; name one of {', '.join(names)}")
+        return names[0]
+    if name not in names:
+        raise UsageError(f"gateway: {choice(name, names)}")
+    return name
+
+
+def _status(name: str) -> dict[str, Any]:
+    """Return the status of a gateway.
+
+    Raises:
+        MachineError: it has ended without `gateway down`.
+    """
+    folder = gateway.GatewayFolder(name)
+    is_up, record = folder.is_up(), folder.record()
+    if not is_up or record is None:
+        reason = folder.last_words() or "it was killed"
+        raise MachineError(
+            f"gateway {name} has ended: {reason}; connections pass without it; to fix it: "
+            f"bentpipe gateway down {name} removes what is left, bentpipe gateway up starts it "
+            "again"
+        )
+    return {
+        **record.described,
+        "config": record.config,
+        "processes": folder.processes(),
+        "started_unix_s": record.started_unix_s,
+        "counters": folder.counters() or {},
+    }

@@ -1,0 +1,97 @@
+"""A unit for systemd that keeps a gateway."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from bentpipe.errors import UsageError
+
+# Of the privileged part: rules and transparent sockets, raw sockets, the user of the worker, the
+# limit of open files, and signals to a worker of another user.
+_CAPABILITIES: Final = (
+    "CAP_NET_ADMIN",
+    "CAP_NET_RAW",
+    "CAP_SETUID",
+    "CAP_SETGID",
+    "CAP_SYS_RESOURCE",
+    "CAP_KILL",
+)
+# Sockets and pipes of a connection, and those beside them, with a margin.
+_FILES_PER_CONNECTION: Final = 8
+_FILES: Final = 4_096
+
+_UNIT: Final = """\
+# Made by bentpipe gateway unit {config}
+[Unit]
+Description=bentpipe gateway {name} ({functions})
+After=network-online.target nftables.service
+Wants=network-online.target
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+ExecStart={program} gateway up --foreground {config}
+# After it was killed, so that no rule is left. Otherwise nothing is left, and this fails.
+ExecStopPost=-{program} gateway down {config}
+Restart=on-failure
+RestartSec=3
+# The privileged part ends the worker.
+KillMode=mixed
+RuntimeDirectory=bentpipe/{name}
+RuntimeDirectoryMode=0700
+LimitNOFILE={files}
+# A restart when memory is short would reset all connections.
+OOMScoreAdjust=-500
+
+CapabilityBoundingSet={capabilities}
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=read-only
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+PrivateDevices=yes
+PrivateTmp=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_PACKET AF_UNIX
+RestrictNamespaces=net
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+UMask=0077
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def unit_text(config: Any, plan: Any, path: Path) -> str:
+    """Return the unit of a gateway; ``path`` is the file of its configuration.
+
+    Raises:
+        UsageError: a path cannot be written into a unit.
+    """
+    program = Path(sys.executable).with_name("bentpipe")
+    return _UNIT.format(
+        name=config.name,
+        functions=", ".join(config.functions),
+        program=_quoted(program),
+        config=_quoted(path.absolute()),
+        files=plan["connections"] * _FILES_PER_CONNECTION + _FILES,
+        capabilities=" ".join(_CAPABILITIES),
+    )
+
+
+def _quoted(path: Path) -> str:
+    """Return a path as a word of a command line in a unit (systemd.service(5))."""
+    text = str(path)
+    if not text.isprintable() or '"' in text or "\\" in text:
+        raise UsageError(f"{text}: a unit cannot name such a path; move the file")
+    text = text.replace("%", "%%").replace("$", "$$")
+    return f'"{text}"' if " " in text else text

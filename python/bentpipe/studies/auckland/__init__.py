@@ -1,0 +1,1 @@
+"""Baselines of the Auckland satellite simulator: many TCP downloads and a transfer over GEO."""

@@ -1,0 +1,164 @@
+"""The figures of a run and of a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from bentpipe.scenario.framings import frame_bits
+from bentpipe.simulation.many import Outcome
+from bentpipe.studies.auckland.cells import PING, TRANSFER, Cell
+from bentpipe.studies.base.samples import Array, Samples
+from bentpipe.units import NS_PER_S
+
+TOTAL, TRANSFER_GOODPUT = "total_goodput_mbps", "iperf3_goodput_mbps"
+BACKGROUND_BUSY = "background_busy_percent"
+QUEUE_IDLE, QUEUE_FULL = "queue_idle_percent", "queue_full_percent"
+PING_MEAN, PING_P95 = "ping_mean_ms", "ping_p95_ms"
+# Edges of the sizes of downloads for their times, in bytes.
+SIZE_EDGES: Final = (1, 10**3, 10**4, 10**5, 10**6, 10**7, 2**62)
+SIZE_CLASSES: Final = ("< 1 kB", "1-10 kB", "10-100 kB", "0.1-1 MB", "1-10 MB", ">= 10 MB")
+
+# Samples of the link without the transfer: after all channels have started, and after the
+# transfer's last packets. They are multiples of the sample interval.
+_ALONE_S: Final = ((30, 150), (480, 600))
+_TCP_IP_HEADER_BYTES: Final = 40
+
+
+def download_time(size_class: str) -> str:
+    """Return the name of the figure with the median time of the downloads of a class."""
+    return f"download_s {size_class}"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The figures of the runs of one cell, by seed."""
+
+    cell: Cell
+    runs: Mapping[int, Mapping[str, float]]
+
+    def __getitem__(self, figure: str) -> Samples:
+        """Return the values of a figure; a run without a value has none."""
+        found = (run.get(figure, np.nan) for run in self.runs.values())
+        return Samples.of((each for each in found if not np.isnan(each)), exact=False)
+
+    def figures(self) -> tuple[str, ...]:
+        """Return the names of all figures."""
+        return tuple(dict.fromkeys(name for run in self.runs.values() for name in run))
+
+    def first(self, runs: int) -> Measurement:
+        """Return the measurement with its first runs alone."""
+        return Measurement(self.cell, dict(list(self.runs.items())[:runs]))
+
+
+def figures(outcome: Outcome) -> dict[str, float]:
+    """Return the figures of a run. Goodputs count application bytes that arrived in order."""
+    plan = outcome.job.plan
+    delivered = outcome.column("flows", "delivered_bytes").astype(np.float64)
+    names = [flow["name"] for flow in plan["flows"]]
+    transfer = names.index(TRANSFER)
+    is_tcp = np.array([not name.startswith(PING) for name in names])
+    stop_s = plan["stop_ns"] / NS_PER_S
+    empty_ns, full_ns = (
+        float(outcome.column("directions", f"queue_{state}_ns")[0]) for state in ("empty", "full")
+    )
+    return {
+        TOTAL: float(delivered[is_tcp].sum()) * 8 / stop_s / 1e6,
+        TRANSFER_GOODPUT: _transfer_mbps(outcome, transfer),
+        BACKGROUND_BUSY: _background_busy_percent(outcome),
+        QUEUE_IDLE: 100 * empty_ns / outcome.raw["end_ns"],
+        QUEUE_FULL: 100 * full_ns / outcome.raw["end_ns"],
+        **_ping(outcome, names),
+        **_download_times(outcome),
+    }
+
+
+def payload_rate_mbps(plan: Mapping[str, Any]) -> float:
+    """Return the largest goodput of the link: full segments, with Ethernet, IP and TCP headers."""
+    forward = plan["directions"][0]
+    transfer = next(flow for flow in plan["flows"] if flow["name"] == TRANSFER)
+    tcp = transfer["workload"]["sender"]
+    # The timestamps option and its padding (RFC 7323, appendix A).
+    payload_bytes = tcp["mss_bytes"] - (12 if tcp["timestamps"] else 0)
+    rate_bps = float(forward["rate_bps"]["value"])
+    segment_bits = frame_bits(forward["framing"], tcp["mss_bytes"] + _TCP_IP_HEADER_BYTES)
+    return float(rate_bps * 8 * payload_bytes / segment_bits / 1e6)
+
+
+def _transfer_mbps(outcome: Outcome, transfer: int) -> float:
+    """Return the goodput of the transfer until its end, as iperf3 counts it at the receiver.
+
+    What a PEP still holds then arrives later, and does not count.
+    """
+    flow = outcome.job.plan["flows"][transfer]
+    duration_ns: int = flow["workload"]["amount"]["value"]
+    at_end = (outcome.column("flow_samples", "flow") == transfer) & (
+        outcome.column("flow_samples", "time_ns") == flow["start_ns"] + duration_ns
+    )
+    (delivered_bytes,) = outcome.column("flow_samples", "delivered_bytes")[at_end]
+    return float(delivered_bytes) * 8 * NS_PER_S / duration_ns / 1e6
+
+
+def _background_busy_percent(outcome: Outcome) -> float:
+    """Return how busy the link is while the transfer does not run, in percent of its rate."""
+    forward = outcome.column("direction_samples", "direction") == 0
+    at_ns = outcome.column("direction_samples", "time_ns")[forward]
+    sent = outcome.column("direction_samples", "sent_bytes")[forward].astype(np.float64)
+    by_second = dict(zip((at_ns // NS_PER_S).tolist(), sent.tolist(), strict=True))
+    rate_bps = outcome.job.plan["directions"][0]["rate_bps"]["value"]
+    # A run ends early if its traffic does, as without channels.
+    total = float(outcome.column("directions", "sent_bytes")[0])
+    bits = sum(8 * (by_second.get(end, total) - by_second[start]) for start, end in _ALONE_S)
+    return float(100 * bits / rate_bps / sum(end - start for start, end in _ALONE_S))
+
+
+def _ping(outcome: Outcome, names: list[str]) -> dict[str, float]:
+    """Return the RTT of the datagrams: the delays of both directions added.
+
+    The return direction carries acknowledgements alone, so that its mean stands for its delay in
+    the percentile, too.
+    """
+    there, back = (names.index(f"{PING}-{way}") for way in ("forward", "return"))
+    mean_ns = outcome.column("flows", "one_way_delay_mean_ns")
+    p95_ns = outcome.column("flows", "one_way_delay_p95_ns")
+    return {
+        PING_MEAN: float(mean_ns[there] + mean_ns[back]) / 1e6,
+        PING_P95: float(p95_ns[there] + mean_ns[back]) / 1e6,
+    }
+
+
+def _download_times(outcome: Outcome) -> dict[str, float]:
+    """Return the median time of the finished downloads of each class of sizes, in s."""
+    sizes = outcome.column("exchanges", "response_bytes").astype(np.float64)
+    started = outcome.column("exchanges", "start_ns").astype(np.float64)
+    times_s = (outcome.column("exchanges", "finished_ns").astype(np.float64) - started) / NS_PER_S
+    return {
+        download_time(name): float(np.median(times))
+        for name, (low, high) in zip(SIZE_CLASSES, pairwise(SIZE_EDGES), strict=True)
+        if (times := _finite(times_s[(sizes >= low) & (sizes < high)])).size
+    }
+
+
+def _finite(values: Array) -> Array:
+    return values[np.isfinite(values)]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The forward queue of one run over time."""
+
+    time_s: Array
+    queue_kb: Array
+
+
+def trace(outcome: Outcome) -> Trace:
+    """Return the forward queue at the samples of a run."""
+    forward = outcome.column("direction_samples", "direction") == 0
+    return Trace(
+        outcome.column("direction_samples", "time_ns")[forward] / NS_PER_S,
+        outcome.column("direction_samples", "queue_bytes")[forward] / 1e3,
+    )

@@ -1,0 +1,110 @@
+"""What the source does not give, changed one at a time in all cells alike."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bentpipe.scenario.channels import DEFAULT_SIZES
+from bentpipe.studies.auckland.cells import BACKGROUND, TRANSFER, Data, Variant, entry
+from bentpipe.units import value_of
+
+BASE: Final = Variant("as described")
+# The mean and the longest of the servers' round trips, one way.
+_MEAN_DELAY, _LONGEST_DELAY = "103 ms", "195 ms"
+# Smaller sizes are those of the source's traces.
+_TAIL_FROM: Final = 10_000
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """Downloads whose tail from 10 kB on has another shape; half of them stay in it."""
+
+    shape: float
+
+    def __call__(self, data: Data) -> None:
+        sizes = [float(value_of(row.size)) for row in DEFAULT_SIZES]
+        small = [row for row, size in zip(DEFAULT_SIZES, sizes, strict=True) if size < _TAIL_FROM]
+        tail = [size for size in sizes if size >= _TAIL_FROM]
+        weight = sum(row.weight for row in small)
+        # P(X >= x) at each size; the last one takes what is left.
+        above = [weight * (size / _TAIL_FROM) ** -self.shape for size in tail]
+        background = _background(data)
+        background["sizes"] = [{"size": str(row.size), "weight": row.weight} for row in small]
+        for size, here, beyond in zip(tail, above, [*above[1:], 0.0], strict=True):
+            background["sizes"].append({"size": f"{size:.0f} B", "weight": round(here - beyond)})
+
+
+@dataclass(frozen=True)
+class _OneServer:
+    """All downloads come from one server with this one-way delay."""
+
+    delay: str
+
+    def __call__(self, data: Data) -> None:
+        _background(data)["servers"] = [{"name": "the server", "delay": self.delay}]
+
+
+def _background(data: Data) -> Data:
+    found = entry(data, BACKGROUND)
+    assert found is not None
+    return found
+
+
+@dataclass(frozen=True)
+class _TransferFrom:
+    """The transfer comes from a server with this one-way delay."""
+
+    delay: str
+
+    def __call__(self, data: Data) -> None:
+        (server,) = data["hosts"]["world"]
+        server["delay"] = self.delay
+
+
+@dataclass(frozen=True)
+class _Tcp:
+    """Hosts and PEP with another TCP."""
+
+    tcp: Mapping[str, Any]
+
+    def __call__(self, data: Data) -> None:
+        for name in (BACKGROUND, TRANSFER):
+            found = entry(data, name)
+            assert found is not None
+            found["tcp"] = {**found.get("tcp", {}), **self.tcp}
+        for functions in data.get("gateways", {}).values():
+            functions["pep"] |= {"lan_tcp": self.tcp, "link_tcp": self.tcp}
+
+
+def _pep_at_both_ends(data: Data) -> None:
+    if "gateways" in data:
+        data["gateways"]["terminal"] = copy.deepcopy(data["gateways"]["hub"])
+
+
+def _late_accept(data: Data) -> None:
+    if "gateways" in data:
+        data["gateways"]["hub"]["pep"]["early_accept"] = False
+
+
+def _variant(name: str, change: Callable[[Data], None]) -> Variant:
+    return Variant(name, change)
+
+
+LATE_ACCEPT: Final = _variant("a PEP that accepts when the server has", _late_accept)
+
+VARIANTS: Final = (
+    _variant("a lighter tail of sizes (shape 1.3)", _Tail(1.3)),
+    _variant("a heavier tail of sizes (shape 0.9)", _Tail(0.9)),
+    _variant("one server, 206 ms of round trip away", _OneServer(_MEAN_DELAY)),
+    _variant("one server, at the hub", _OneServer("0 ms")),
+    _variant("the transfer from the hub", _TransferFrom("0 ms")),
+    _variant("the transfer from 390 ms of round trip away", _TransferFrom(_LONGEST_DELAY)),
+    _variant("NewReno", _Tcp({"congestion_control": "newreno"})),
+    _variant("BBR", _Tcp({"congestion_control": "bbr"})),
+    _variant("initial window of 3 segments", _Tcp({"initial_window": 3})),
+    _variant("PEPs at both ends", _pep_at_both_ends),
+    LATE_ACCEPT,
+)
