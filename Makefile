@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUST := $(shell find crates benches -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+# The daemon of gateways, inside the package.
+GATE := python/bentpipe/gateway/bentpipe-gate
 PYTEST_OPTIONS :=
 PY := $(shell find python tests benches -name '*.py')
 
@@ -51,7 +53,7 @@ test: $(VENV)/.installed
 # As root only: labs of the user nobody.
 test-unprivileged: $(VENV)/.installed
 	$(BIN)/python tests/as_nobody.py -m pytest -q -p no:cacheprovider -n 2 -m lab \
-		$(PYTEST_OPTIONS) tests/test_live.py tests/test_lab_api.py tests/test_lab_failures.py
+		$(PYTEST_OPTIONS) tests/test_live.py tests/test_lab_api.py tests/test_lab_failures.py tests/test_lab_peps.py
 
 # What `make test` needs: with -j, beside other targets.
 build-tests:
@@ -104,9 +106,14 @@ $(PROFDATA):
 
 # zig links with the symbols of glibc 2.17, the oldest that Rust supports (manylinux2014).
 WHEELS := target/wheels
+REMAP := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src=crates
 wheel: $(PGO)/profile $(VENV)/.maturin
 	rm -rf $(WHEELS)
-	RUSTFLAGS="-Cprofile-use=$(PGO)/profile --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src=crates" \
+	PATH="$(CURDIR)/$(BIN):$$PATH" RUSTFLAGS="-Cstrip=symbols $(REMAP)" \
+		cargo zigbuild --release --quiet -p bentpipe-gate \
+		--target $(HOST).2.17 --target-dir target/gate
+	install -m 755 target/gate/$(HOST)/release/bentpipe-gate $(GATE)
+	RUSTFLAGS="-Cprofile-use=$(PGO)/profile $(REMAP)" \
 		PATH="$(CURDIR)/$(BIN):$$PATH" \
 		maturin build --release --strip --zig --compatibility manylinux2014 --out $(WHEELS)
 
@@ -114,7 +121,8 @@ wheel-check: wheel
 	$(BIN)/python benches/check_wheel.py $(WHEELS)/*.whl
 
 $(VENV)/.maturin: | $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.16,<2'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.16,<2' \
+		'cargo-zigbuild>=0.24,<0.25'
 	touch $@
 
 # Instruction counts, unlike times, do not depend on the load: they guard the inner loop. The binding is
@@ -139,7 +147,7 @@ picture: $(VENV)/.installed
 	$(BIN)/python docs/images/jpl.py docs/images/jpl.svg
 
 clean:
-	rm -rf target $(VENV) python/bentpipe/*.so
+	rm -rf target $(VENV) python/bentpipe/*.so $(GATE)
 
 $(VENV)/.created:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -151,11 +159,18 @@ $(VENV)/.created:
 
 # The package is installed in place, so only a change of Rust needs a new build.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
-$(VENV)/.runtime: $(VENV)/.created pyproject.toml $(RUST)
+$(VENV)/.runtime: $(VENV)/.created pyproject.toml $(RUST) $(GATE)
 	$(INSTALL) .
 	touch $@
 
-$(VENV)/.installed: $(VENV)/.created pyproject.toml $(RUST)
+# The binding is selected, too, so that the features of dependencies are those of the extension, and crates are
+# compiled once.
+$(GATE): $(RUST) | $(VENV)/.created
+	cargo build --release --quiet -p bentpipe-gate -p bentpipe-py --features pyo3/extension-module \
+		--bin bentpipe-gate
+	install -m 755 target/release/bentpipe-gate $@
+
+$(VENV)/.installed: $(VENV)/.created pyproject.toml $(RUST) $(GATE)
 	$(INSTALL) '.[dev,docs]'
 	touch $(VENV)/.runtime $@
 

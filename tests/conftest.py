@@ -49,9 +49,9 @@ SMALL: dict[str, Any] = {
 }
 
 
-# Two terminals, an aggregator and a processor at each end, exchanges, web pages, and a queue that
-# drops early: a row for every table, and more than one place. The aggregators wait for a class that
-# nothing has, since what is in frames is on no stream of a capture.
+# Two terminals with PEPs, an aggregator and a processor at each end, exchanges, web pages, and a
+# queue that drops early: a row for every table, and more than one place. The aggregators wait for a
+# class that nothing has, since what is in frames is on no stream of a capture.
 EVERY: dict[str, Any] = {
     "name": "every",
     "link": {
@@ -69,7 +69,7 @@ EVERY: dict[str, Any] = {
             "aggregator": {"classes": [1]},
             "processor": {"packets_per_second": 800, "buffer": "8 packets"},
         },
-        "terminal": {"aggregator": {"classes": [1]}, "processor": {}},
+        "terminal": {"pep": {}, "aggregator": {"classes": [1]}, "processor": {}},
     },
     "traffic": [
         {"kind": "bulk", "direction": "forward", "size": "400 kB", "terminal": "all"},
@@ -139,6 +139,7 @@ def every_result() -> Result:
 # The Debian package of a program that has another name.
 _PACKAGES = {
     "ip": "iproute2",
+    "nft": "nftables",
     "ping": "iputils-ping",
     "setpriv": "util-linux",
     "setsid": "util-linux",

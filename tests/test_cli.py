@@ -64,7 +64,7 @@ def test_a_wrong_call_is_exit_code_2(arguments: list[str], bentpipe: Program) ->
             '--engine: read "emulat"; allowed: simulate, ',
         ),
         (["study", "jpl", "--engine", "emulat"], 'did you mean "emulate"?'),
-        (["validate-model", "--grid", "smal"], '--grid: read "smal"; allowed: small, full; did'),
+        (["validate-model", "--grid", "smal"], 'read "smal"; allowed: small, full, pep; did'),
         (["lab", "up", "--link", "geo", "sat", "--seed", "x"], "invalid value for '--seed'"),
     ],
 )

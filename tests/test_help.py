@@ -25,6 +25,7 @@ HEADINGS = [
     "Write and run scenarios:",
     "Answer a question:",
     "Run programs in a lab, behind a link in real time:",
+    "Put functions on a real gateway:",
     "Reproduce a study:",
     "Check:",
 ]
@@ -97,7 +98,7 @@ def test_help_imports_no_module_of_a_verb() -> None:
     assert done.stdout.splitlines()[-1] == str([f"bentpipe.cli.{name}" for name in own])
 
 
-IN_REAL_TIME = {"exec", "shell", "lab", "validate-model"}
+IN_REAL_TIME = {"exec", "shell", "lab", "gateway", "validate-model"}
 
 
 def help_of(*words: str) -> str:
@@ -126,7 +127,7 @@ def test_the_options_of_examples_exist(example: str) -> None:
     [
         each
         for each in EXAMPLES
-        # What runs in real time needs a lab; studies and measurements take minutes.
+        # What runs in real time needs a lab or a router; studies and measurements take minutes.
         if each.split()[1] not in IN_REAL_TIME
         if each.split()[1] != "study" or each == "bentpipe study list"
         if "--measure" not in each
@@ -197,7 +198,7 @@ def completed(*words: str) -> list[str]:
         (("framings", "aal"), ["aal5", "aal5-sonet"]),
         (("study", "j"), ["jpl"]),
         (("study", "jpl", "--engine", "e"), ["emulate"]),
-        (("validate-model", "--grid", ""), ["small", "full"]),
+        (("validate-model", "--grid", ""), ["small", "full", "pep"]),
         (("validate-model", "--measures", "goodput,t"), ["goodput,two-way"]),
     ],
     ids=" ".join,
@@ -208,7 +209,7 @@ def test_choices_are_completed(words: tuple[str, ...], expected: list[str]) -> N
 
 def test_choices_are_shown(bentpipe: Program) -> None:
     assert "--engine <simulate|emulate>" in bentpipe("run", "--help").out
-    assert "--grid <small|full>" in bentpipe("validate-model", "--help").out
+    assert "--grid <small|full|pep>" in bentpipe("validate-model", "--help").out
     assert f"--link {'|'.join(PRESETS)}|FILE" in bentpipe("exec", "--help").out
     assert f"[{'|'.join(PRESETS)}]" in bentpipe("presets", "--help").out
     assert "|".join(FRAMINGS) in bentpipe("framings", "--help").out

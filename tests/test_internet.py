@@ -72,6 +72,22 @@ def test_the_island_reaches_the_uplink_over_the_link(server: str) -> None:
 
 
 @needs_lab
+@needs("slirp4netns")
+@needs("ip")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for ip netns")
+def test_the_machine_keeps_its_named_network_namespaces() -> None:
+    """Given a namespace of `ip netns`, a shared mount, expect it to outlive an uplink's sandbox."""
+    name = f"bpt{os.getpid()}-kept"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        ran = bentpipe("exec", "--link", "leo", "--internet", "--", "true")
+        assert ran.returncode == 0, ran.stderr
+        subprocess.run(["ip", "netns", "exec", name, "true"], check=True)
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+@needs_lab
 def test_there_is_no_uplink_by_default(server: str) -> None:
     ran = bentpipe("exec", "--link", "leo", "--", sys.executable, "-c", GET, server)
     assert ran.returncode == 1

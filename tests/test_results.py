@@ -102,8 +102,10 @@ def test_events_name_directions_and_processors(every_result: Result) -> None:
         "return-2",
         "hub-aggregator",
         "hub-processor",
+        "terminal-1-pep",
         "terminal-1-aggregator",
         "terminal-1-processor",
+        "terminal-2-pep",
         "terminal-2-aggregator",
         "terminal-2-processor",
     ]

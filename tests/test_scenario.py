@@ -32,12 +32,8 @@ from bentpipe.scenario.document import read_file
 from bentpipe.scenario.link import PresetName
 from bentpipe.scenario.profiles import PROFILES
 from bentpipe.scenario.schema import parse
-from bentpipe.scenario.traffic import (
-    MAX_MSS_BYTES,
-    MAX_PAYLOAD_BYTES,
-    CongestionControl,
-    ProfileName,
-)
+from bentpipe.scenario.tcp import MAX_MSS_BYTES, CongestionControl, ProfileName
+from bentpipe.scenario.traffic import MAX_PAYLOAD_BYTES
 
 
 def planned(**changes: Any) -> Any:
@@ -124,6 +120,7 @@ def test_the_plan_has_every_field_in_base_units() -> None:
                 "world_host": None,
                 "island_host": None,
                 "priority": 0,
+                "splittable": True,
                 "workload": {
                     "kind": "constant_rate",
                     "rate_bps": 64_000,
@@ -146,9 +143,11 @@ def test_the_documented_examples_exist() -> None:
     assert [path.stem for path in EXAMPLES] == [
         "calls-60",
         "channels-50",
+        "channels",
         "conference",
         "fq-codel",
         "geo-bulk",
+        "geo-pep",
         "geo-voip-and-bulk",
         "hub-four-terminals",
         "isdn-return",

@@ -27,7 +27,7 @@ from bentpipe.studies.base.tables import (
 
 POINTS = Tolerance(1.0, "points", "for the test")
 PERCENT = Tolerance(10.0, "%", "for the test")
-PORTED = ("jpl", "snip", "hermes", "osu")
+PORTED = ("jpl", "snip", "hermes", "osu", "auckland")
 
 
 def row(

@@ -46,7 +46,7 @@ def scenario_with(*thresholds: str, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("table", METRIC_COLUMNS)
 def test_every_number_of_a_result_has_a_metric(table: str, every_result: Result) -> None:
     """Given the tables of a result, expect a metric for each column that is not a key."""
-    keys = {"flow", "terminal", "exchange", "page", "direction", "processor"}
+    keys = {"flow", "terminal", "exchange", "host", "page", "direction", "processor"}
     frame = getattr(every_result, table)
     numbers = {name for name, dtype in frame.schema.items() if dtype.is_numeric()} - keys
     assert set(METRIC_COLUMNS[table]) == numbers

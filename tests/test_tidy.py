@@ -104,7 +104,8 @@ def test_every_rust_file_is_declared_by_a_module() -> None:
         candidates = [parent / "mod.rs", parent / "lib.rs", parent / "main.rs"]
         candidates.append(parent.with_suffix(".rs"))
         if is_target_folder(parent):
-            candidates += parent.glob("*.rs")
+            # A target of several files names a module of several targets by its path.
+            candidates += [*parent.glob("*.rs"), *parent.glob("*/main.rs")]
         declared = any(
             re.search(rf"\bmod {name}\b", other.read_text())
             for other in candidates

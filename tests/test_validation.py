@@ -21,6 +21,7 @@ from bentpipe.results.result import Result
 from bentpipe.validation.comparison import Comparison, Value, summarize
 from bentpipe.validation.measures import MEASURES, Measure
 from bentpipe.validation.metrics import DeliveredBytes, RunMetrics, simulate_point
+from bentpipe.validation.pep_points import pep_grid
 from bentpipe.validation.points import CONTROLS, FLOWS, MIN_QUEUE_BYTES, Point, grid
 from bentpipe.validation.report import missed_thresholds
 from bentpipe.validation.runs import PointRun
@@ -172,6 +173,28 @@ def test_the_runs_of_the_small_grid_take_at_most_eight_minutes() -> None:
     """Given two processors and the load of each run, expect 480 s, if all are in time."""
     work_s = sum(point.load * point.expected_s(30) for point in grid("small"))
     assert work_s / 2 < 8 * 60
+
+
+def test_points_with_peps_have_every_pair_of_levels_once() -> None:
+    """Given nine points of four quantities with three levels each, expect each pair once.
+
+    Three more have other controls over the link and data from the island; the twelve are repeated
+    with files.
+    """
+    points = [point for point in pep_grid() if point.kind == "pep-goodput"]
+    assert [point.number for point in pep_grid()] == list(range(1, 25))
+    assert len(points) == 12
+    forward = [point for point in points if point.direction == "forward"]
+    for one, other in itertools.combinations(("place", "control", "rtt_ms", "loss"), 2):
+        pairs = Counter((getattr(each, one), getattr(each, other)) for each in forward)
+        assert list(pairs.values()) == [1] * 9, (one, other)
+    assert all(point.control != point.link_control for point in points[9:])
+    for point in pep_grid():
+        plan: Any = resolve(from_dict(point.scenario(30)))
+        kinds = [[each["kind"] for each in gateway["functions"]] for gateway in plan["gateways"]]
+        assert kinds == [["pep"] * (point.place in (end, "both")) for end in ("hub", "terminal")]
+        losing = plan["directions"][point.direction == "return"]["channel"]
+        assert losing.get("bit_error_rate", 0) == pytest.approx(point.loss / 12_000, rel=0.01)
 
 
 # --- the arithmetic -----------------------------------------------------------------------------
@@ -470,7 +493,10 @@ def test_a_missed_threshold_is_exit_code_99_if_asked(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--grid", "smal"], '--grid: read "smal"; allowed: small, full; did you mean "small"?'),
+        (
+            ["--grid", "smal"],
+            '--grid: read "smal"; allowed: small, full, pep; did you mean "small"?',
+        ),
         (["--points", "1,x"], '--points: read "1,x"; expected numbers'),
         (["--points", "82"], "--points: read 82; small has 1 to 81"),
         (["--points", "1", "--measures", "outage"], "--points: read 1; small has 73 to 81"),

@@ -1,0 +1,213 @@
+"""Two routers in network namespaces, for tests of gateways: client - A - B - server.
+
+A has the interfaces ``lan0`` to the client and ``sat0`` to B, as the pages of the docs do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from conftest import not_installed
+
+from bentpipe.gateway import machine
+from bentpipe.gateway.binary import find_binary
+
+HOSTS: Final = ("client", "a", "b", "server")
+SERVERS: Final = ("10.0.3.2", "fd03::2")
+CLIENTS: Final = ("10.0.1.1", "fd01::1")
+# From, its interface, to, its interface, and the third byte of the network.
+_LINKS: Final = (
+    ("client", "eth0", "a", "lan0", 1),
+    ("a", "sat0", "b", "sat0", 2),
+    ("b", "eth0", "server", "eth0", 3),
+)
+_ROUTES: Final = (
+    ("client", "default", 1, 2),
+    ("a", "default", 2, 2),
+    ("b", "1", 2, 1),
+    ("server", "default", 3, 1),
+)
+_CLONE_NEWNET: Final = 0x4000_0000
+_NUMBERS: Final = itertools.count()
+_SYSCTLS: Final = (
+    "net.ipv4.ip_forward=1",
+    "net.ipv4.conf.all.rp_filter=0",
+    "net.ipv4.conf.default.rp_filter=0",
+    "net.ipv6.conf.all.forwarding=1",
+    "net.ipv6.conf.all.accept_dad=0",
+    "net.ipv6.conf.default.accept_dad=0",
+)
+
+
+def why_no_routers() -> str | None:
+    """Return what keeps this machine from having routers."""
+    if os.geteuid() != 0:
+        return "needs root, for network namespaces and their rules"
+    for program in ("ip", "nft", "unshare"):
+        if machine.program(program) is None:
+            return not_installed(program)
+    tried = subprocess.run(
+        ["unshare", "--net", "true"], capture_output=True, text=True, check=False
+    )
+    return f"no labs here: {tried.stderr.strip()}" if tried.returncode else None
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+    return done.stdout
+
+
+@dataclass
+class Routers:
+    """The network; ``prefix`` begins the names of its namespaces."""
+
+    prefix: str = field(default_factory=lambda: f"bpt{os.getpid()}x{next(_NUMBERS)}")
+
+    def namespace(self, host: str) -> str:
+        return f"{self.prefix}-{host}"
+
+    def on(self, host: str, *command: str) -> str:
+        """Return what a program prints on a host."""
+        return run("ip", "netns", "exec", self.namespace(host), *command)
+
+    def bentpipe(self, host: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run bentpipe on a host."""
+        command = ["ip", "netns", "exec", self.namespace(host), sys.executable, "-m", "bentpipe"]
+        return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+
+    def start(self, host: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """Start bentpipe on a host, in a process group of its own."""
+        command = ["ip", "netns", "exec", self.namespace(host), sys.executable, "-m", "bentpipe"]
+        return subprocess.Popen([*command, *arguments], text=True, process_group=0, **options)
+
+    def set_up(self) -> None:
+        for host in HOSTS:
+            run("ip", "netns", "add", self.namespace(host))
+            self.on(host, "sysctl", "-qw", *_SYSCTLS)
+            run("ip", "-n", self.namespace(host), "link", "set", "lo", "up")
+        for first, device, second, other, network in _LINKS:
+            ends = ((first, device, 1), (second, other, 2))
+            here, there = self.namespace(first), self.namespace(second)
+            pair = ("type", "veth", "peer", "name", other, "netns", there)
+            run("ip", "link", "add", device, "netns", here, *pair)
+            for host, name, number in ends:
+                namespace = ("ip", "-n", self.namespace(host))
+                run(*namespace, "addr", "add", f"10.0.{network}.{number}/24", "dev", name)
+                address = f"fd0{network}::{number}/64"
+                run(*namespace, "addr", "add", address, "dev", name, "nodad")
+                run(*namespace, "link", "set", name, "up")
+        for host, to, network, number in _ROUTES:
+            v4, v6 = ("default", "default") if to == "default" else ("10.0.1.0/24", "fd01::/64")
+            add = ("ip", "-n", self.namespace(host), "route", "add")
+            run(*add, v4, "via", f"10.0.{network}.{number}")
+            run(*add, v6, "via", f"fd0{network}::{number}")
+        # Routers need link-local addresses, which appear by themselves.
+        listed = [host for first, _, second, _, _ in _LINKS for host in (first, second)]
+        wait_until(lambda: all(self._link_local(host) == listed.count(host) for host in HOSTS))
+
+    def _link_local(self, host: str) -> int:
+        command = ("ip", "-6", "-oneline", "addr", "show", "scope", "link", "-tentative")
+        return len(self.on(host, *command).splitlines())
+
+    def remove(self) -> None:
+        for host in HOSTS:
+            command = ["ip", "netns", "del", self.namespace(host)]
+            subprocess.run(command, capture_output=True, check=False)
+
+    @contextmanager
+    def within(self, host: str) -> Iterator[None]:
+        """Open sockets of this thread on a host."""
+        with Path("/proc/thread-self/ns/net").open("rb") as own:
+            with Path(f"/run/netns/{self.namespace(host)}").open("rb") as other:
+                _set_network(other.fileno())
+            try:
+                yield
+            finally:
+                _set_network(own.fileno())
+
+    def download(self, size: int, address: str = SERVERS[0]) -> bytes:
+        """Return what a server on its host sends to a client on its own, over the routers."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with self.within("server"):
+            listener = socket.create_server((address, 0), family=family)
+
+        def serve() -> None:
+            accepted, _ = listener.accept()
+            with accepted:
+                accepted.sendall(content)
+
+        content = os.urandom(size)
+        server = threading.Thread(target=serve, daemon=True)
+        with closing(listener):
+            server.start()
+            with self.within("client"):
+                client = socket.create_connection((address, listener.getsockname()[1]), 10)
+            with closing(client):
+                received = b"".join(iter(lambda: client.recv(65_536), b""))
+            server.join(10)
+        assert received == content
+        return received
+
+    def snapshot(self, host: str) -> dict[str, str]:
+        """Return the rules, routes, settings, files and processes of a host."""
+        commands = {
+            "nft": ("nft", "list", "ruleset"),
+            "addresses": ("ip", "-oneline", "addr", "show", "scope", "global"),
+            **{f"rules {v}": ("ip", f"-{v}", "rule") for v in (4, 6)},
+            **{f"routes {v}": ("ip", f"-{v}", "route", "show", "table", "all") for v in (4, 6)},
+            "sysctls": ("sysctl", "-a", "--pattern", r"^net\.ipv[46]\.(conf|tcp|ip_forward)"),
+            "sockets": ("ss", "-Hantup"),
+        }
+        found = {name: self.on(host, *command) for name, command in commands.items()}
+        # Connections that have ended disappear by themselves.
+        found["sockets"] = "".join(
+            line for line in found["sockets"].splitlines(True) if "TIME-WAIT" not in line
+        )
+        return found
+
+
+def daemons_of(name: str) -> list[int]:
+    """Return the processes of the program whose plan names a gateway."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            program = (entry / "exe").readlink()
+            files = {str(each.readlink()) for each in (entry / "fd").iterdir()}
+        except OSError:
+            continue
+        if program.name == find_binary().name and f"/run/bentpipe/{name}/gateway.json" in files:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float = 15.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "this was waited for in vain"
+        time.sleep(0.05)
+
+
+def counters(name: str) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(Path(f"/run/bentpipe/{name}/state.json").read_text())
+    return read
+
+
+def _set_network(descriptor: int) -> None:
+    """Move this thread to a network namespace (setns(2)); Python has it since 3.12."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.setns(descriptor, _CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "setns")

@@ -1,0 +1,166 @@
+"""The answer of ``bentpipe ask pep``, compared with slow start on paper (docs/model/pep.md)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Program
+
+from bentpipe import UsageError, answers
+from bentpipe.answers import Answer, Estimate, Experiment
+from bentpipe.answers.answer import MAX_LINES
+
+ROOT = Path(__file__).parent.parent
+MS = 1_000_000
+# Two one-way delays of the preset geo.
+LINK_MS = 542
+
+
+def ask(**asked: Any) -> Answer:
+    """Answer with one run of each case, without users unless they are asked for."""
+    seeds = asked.pop("seeds", 1)
+    return answers.pep(**{"load": 0.0, **asked}, experiment=Experiment(seeds=seeds))
+
+
+def change(answer: Answer, name: str) -> dict[str, Estimate]:
+    found: dict[str, Estimate] = answer.figures["changes"][name]
+    return found
+
+
+def saved_ms(answer: Answer, name: str) -> float:
+    """Return by how much a PEP shortens a mean time."""
+    found = change(answer, name)
+    return (found["plain"].mean - found["pep"].mean) / MS
+
+
+@pytest.fixture(scope="module")
+def usual() -> Answer:
+    """The preset geo with servers 80 ms away, without users."""
+    return ask()
+
+
+def test_servers_at_the_hub_leave_nothing_to_gain() -> None:
+    """Given no terrestrial delay and no users, expect the same times and goodputs."""
+    answer = ask(terrestrial_ns=0)
+    assert answer.figures["helps"] == []
+    assert answer.figures["saved_on_paper_ns"] == 0
+    for name in ("large", "large_quic", "short", "short_quic"):
+        assert change(answer, name)["percent"].mean == pytest.approx(0, abs=1)
+    assert "leave a PEP nothing to shorten" in answer.reason
+
+
+def test_a_short_download_saves_two_round_trips_to_the_server(usual: Answer) -> None:
+    """Given 100 kB, 70 segments, expect three rounds of slow start from 10 segments on.
+
+    A download has a handshake, the request with the first round, and two more rounds: four round
+    trips of 622 ms without a PEP. With it the two more take 542 ms each, so that 2 x 80 ms are
+    saved. QUIC saves nothing.
+    """
+    assert usual.figures["saved_on_paper_ns"] == 160 * MS
+    plain_ms = change(usual, "short")["plain"].mean / MS
+    assert plain_ms == pytest.approx(4 * (LINK_MS + 80), abs=60)
+    assert saved_ms(usual, "short") == pytest.approx(160, abs=10)
+    assert saved_ms(usual, "short_quic") == pytest.approx(0, abs=10)
+    assert change(usual, "large_quic")["percent"].mean == pytest.approx(0, abs=0.1)
+
+
+def test_the_shorter_of_both_round_trips_is_what_counts() -> None:
+    """Given a link of 100 ms and servers 300 ms away, expect the link's 100 ms twice, not 300."""
+    answer = ask(settings=["link.*.delay=50ms"], terrestrial_ns=300 * MS)
+    assert answer.figures["saved_on_paper_ns"] == 200 * MS
+    assert saved_ms(answer, "short") == pytest.approx(200, abs=20)
+
+
+def test_a_long_download_gains_its_slow_start_alone() -> None:
+    """Given one download for the whole run, expect some 10 rounds of 80 ms of 110 s: below 1 %."""
+    settings = ["traffic.large.size=1GB", "traffic.large-quic.size=1GB"]
+    answer = ask(settings=settings)
+    assert 0 <= change(answer, "large")["percent"].mean < 2
+
+
+def test_a_larger_window_over_the_link_saves_a_round(usual: Answer) -> None:
+    """Given 30 segments on the leg over the link, expect two rounds of it instead of three.
+
+    What the server sends in its second round, 80 ms later, is acknowledged later by that, so up to
+    80 ms of the 542 ms are not saved. Without the PEP the time is unchanged: the setting is not for
+    those runs.
+    """
+    changed = ask(settings=["gateways.hub.pep.link_tcp.initial_window=30"])
+    assert change(usual, "short")["plain"] == change(changed, "short")["plain"]
+    more_ms = saved_ms(changed, "short") - saved_ms(usual, "short")
+    assert LINK_MS - 80 <= more_ms <= LINK_MS + 10
+
+
+def test_a_link_with_a_pep_is_compared_without_it(usual: Answer) -> None:
+    """Given a scenario with a PEP, expect the times of the preset that its link is, in both."""
+    of_file = ask(link=str(ROOT / "scenarios" / "geo-pep.yaml"))
+    assert change(usual, "short")["plain"] == change(of_file, "short")["plain"]
+    assert saved_ms(of_file, "short") == pytest.approx(saved_ms(usual, "short"), abs=1)
+
+
+def test_users_keep_the_link_as_busy_as_asked_for() -> None:
+    """Given 40 % and a quarter of QUIC, expect both within their intervals."""
+    answer = ask(load=0.4, quic_share=0.25, seeds=4)
+    busy, share = answer.figures["busy"], answer.figures["splittable_share"]
+    assert abs(busy.mean - 0.4) <= 0.05
+    assert abs(share.mean - 0.75) <= 0.05 + share.half_width
+    assert "large" in answer.figures["changes"]
+    assert 0 < change(answer, "total")["plain"].mean < 16e6 * 1448 / 1500
+
+
+def test_users_of_quic_alone_have_nothing_that_can_be_split() -> None:
+    answer = ask(load=0.2, quic_share=1.0)
+    assert answer.figures["splittable_share"].mean == 0
+    assert change(answer, "total")["percent"].mean == pytest.approx(0, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"load": 0.99}, "load: read 99%; expected 0% to 95%"),
+        ({"quic_share": 1.4}, "quic-share: read 140%; expected 0% to 100%"),
+        (
+            {
+                "settings": [
+                    "link.forward.rate=[{at: 0 s, value: 1 Mbit/s}, {at: 9 s, value: 2 Mbit/s}]"
+                ]
+            },
+            "vary|varies with time",
+        ),
+    ],
+)
+def test_a_question_that_cannot_be_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ask(**arguments)
+
+
+def test_the_command_prints_answer_json_and_page(bentpipe: Program, tmp_path: Path) -> None:
+    page = tmp_path / "pep.html"
+    options = ("--load", "0%", "--quic-share", "40%", "--seeds", "2", "--report", str(page))
+    shown = bentpipe("ask", "pep", *options)
+    assert shown.code == 0
+    for line in shown.out.splitlines():
+        assert len(line) <= 80 or line.startswith("Next: bentpipe ")
+    answer = json.loads(bentpipe("ask", "pep", *options[:-2], "--json").out)
+    assert 1 <= len(answer["answer"]) <= MAX_LINES
+    assert answer["parameters"]["quic_share"] == 0.4
+    assert answer["figures"]["changes"]["short"]["percent"]["runs"] == 2
+    assert "<script" not in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--load", "half"), '--load: read "half"; expected a percentage'),
+        (("--terrestrial", "80"), "--terrestrial"),
+    ],
+)
+def test_bad_options_are_one_message_and_exit_code_2(
+    options: tuple[str, ...], message: str, bentpipe: Program
+) -> None:
+    shown = bentpipe("ask", "pep", *options)
+    assert (shown.code, shown.out) == (2, "")
+    assert message in shown.err

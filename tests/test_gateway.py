@@ -1,0 +1,376 @@
+"""Gateways on a router between a client and a server, in network namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from routers import SERVERS, Routers, counters, daemons_of, wait_until, why_no_routers
+
+CONFIG = """\
+name = "{name}"
+functions = ["pep"]
+
+[lan]
+interfaces = ["lan0"]
+
+[link]
+interfaces = ["sat0"]
+
+[pep]
+connections = 100
+threads = 1
+"""
+BASE = Path("/run/bentpipe")
+BENTPIPE = f"{sys.executable} -m bentpipe"
+
+
+@pytest.fixture
+def routers() -> Iterator[Routers]:
+    reason = why_no_routers()
+    if reason is not None:
+        pytest.skip(reason)
+    made = Routers()
+    try:
+        made.set_up()
+        yield made
+    finally:
+        made.remove()
+
+
+class Gateway:
+    """A gateway with a name of its own on a host of the routers."""
+
+    def __init__(self, routers: Routers, folder: Path, host: str = "a", text: str = "") -> None:
+        self.name = f"{routers.prefix}{host}"
+        self.routers, self.host = routers, host
+        self.config = folder / f"{self.name}.toml"
+        self.config.write_text(CONFIG.format(name=self.name) + text)
+
+    def call(self, verb: str, *options: str) -> subprocess.CompletedProcess[str]:
+        takes_config = verb in {"up", "check", "unit"}
+        chosen = str(self.config) if takes_config else self.name
+        return self.routers.bentpipe(self.host, "gateway", verb, chosen, *options)
+
+    def up(self) -> None:
+        done = self.call("up")
+        assert done.returncode == 0, done.stderr
+
+    def down(self) -> str:
+        done = self.call("down")
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    @property
+    def folder(self) -> Path:
+        return BASE / self.name
+
+    def wait_for_split(self, connections: int) -> None:
+        wait_until(lambda: counters(self.name)["split_connections"] == connections)
+
+
+@pytest.fixture
+def gateway(routers: Routers, tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(routers, tmp_path)
+    yield made
+    if made.folder.exists():
+        made.call("down")
+
+
+def test_it_splits_connections_until_down_and_nothing_of_it_is_left(gateway: Gateway) -> None:
+    """Given a gateway, expect it to split streams of IPv4 and IPv6, and no trace after `down`."""
+    before = gateway.routers.snapshot("a")
+    done = gateway.call("up")
+    assert done.returncode == 0, done.stderr
+    assert f"gateway {gateway.name} is up, kept by process" in done.stderr
+    assert "at most 100 TCP connections between lan0 and sat0" in done.stderr
+    for address in SERVERS:
+        gateway.routers.download(300_000, address)
+    gateway.wait_for_split(2)
+    status = gateway.call("status", "--json")
+    assert status.returncode == 0, status.stderr
+    found = json.loads(status.stdout)
+    assert found["counters"]["to_client_bytes"] == 600_000
+    assert found["processes"] == daemons_of(gateway.name)
+    assert len(found["processes"]) == 2
+    assert gateway.routers.snapshot("a") != before
+    assert "2 connections, 0 B to servers, 600 kB to clients" in gateway.down()
+    assert gateway.routers.snapshot("a") == before
+    assert daemons_of(gateway.name) == []
+    assert not gateway.folder.exists()
+    gateway.routers.download(1_000)
+
+
+@pytest.mark.parametrize("killed", ["daemon", "worker", "both"])
+def test_down_removes_what_a_killed_gateway_has_left(gateway: Gateway, killed: str) -> None:
+    """Given a part that is killed, expect new connections to pass, and `down` to leave nothing.
+
+    `down` runs in another network namespace than the gateway.
+    """
+    before = gateway.routers.snapshot("a")
+    gateway.up()
+    parent, worker = daemons_of(gateway.name)
+    chosen = {"daemon": [parent], "worker": [worker], "both": [parent, worker]}[killed]
+    for pid in chosen:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: daemons_of(gateway.name) == [])
+    done = gateway.call("status")
+    assert done.returncode == 3
+    assert "connections pass without it" in done.stderr
+    gateway.routers.download(1_000)
+    done = gateway.routers.bentpipe("server", "gateway", "down", gateway.name)
+    assert done.returncode == 0, done.stderr
+    assert gateway.routers.snapshot("a") == before
+    assert not gateway.folder.exists()
+
+
+def test_a_killed_gateway_is_started_again_by_up(gateway: Gateway) -> None:
+    gateway.up()
+    for pid in daemons_of(gateway.name):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: daemons_of(gateway.name) == [])
+    gateway.up()
+    gateway.routers.download(1_000)
+    gateway.wait_for_split(1)
+
+
+def test_down_works_where_the_namespace_is_gone(gateway: Gateway) -> None:
+    """Given a killed gateway whose network namespace is gone, expect its files to be removed."""
+    gateway.up()
+    for pid in daemons_of(gateway.name):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: daemons_of(gateway.name) == [])
+    gateway.routers.remove()
+    command = [sys.executable, "-m", "bentpipe", "gateway", "down", gateway.name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not gateway.folder.exists()
+
+
+def test_a_gateway_that_is_up_is_not_started_twice(gateway: Gateway) -> None:
+    gateway.up()
+    processes = daemons_of(gateway.name)
+    done = gateway.call("up")
+    assert done.returncode == 3
+    assert f"gateway {gateway.name} is up already; to fix it: end it with" in done.stderr
+    assert daemons_of(gateway.name) == processes
+    done = gateway.call("check")
+    assert done.returncode == 0, done.stdout + done.stderr
+    gateway.routers.download(1_000)
+    gateway.wait_for_split(1)
+
+
+def test_two_gateways_in_two_namespaces_do_not_meet(routers: Routers, tmp_path: Path) -> None:
+    """Given two with the same marks and tables, expect both to split a connection each.
+
+    One ends alone.
+    """
+    first = Gateway(routers, tmp_path)
+    second = Gateway(routers, tmp_path, "b")
+    text = second.config.read_text()
+    text = text.replace("lan0", "eth0")
+    second.config.write_text(text)
+    before = routers.snapshot("b")
+    try:
+        first.up()
+        second.up()
+        for address in SERVERS:
+            routers.download(100_000, address)
+        for each in (first, second):
+            each.wait_for_split(2)
+        done = routers.bentpipe("a", "gateway", "status")
+        assert done.returncode == 2
+        assert "several are up; name one of" in done.stderr
+        second.down()
+        assert routers.snapshot("b") == before
+        routers.download(1_000)
+        first.wait_for_split(3)
+    finally:
+        for each in (first, second):
+            if each.folder.exists():
+                each.down()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_in_the_foreground_a_signal_ends_it_and_nothing_is_left(
+    gateway: Gateway, sent: signal.Signals
+) -> None:
+    """Given Ctrl-C, which the terminal sends to all its processes, or SIGTERM, expect code 0."""
+    before = gateway.routers.snapshot("a")
+    command = ("gateway", "up", str(gateway.config), "--foreground")
+    with gateway.routers.start("a", *command, stderr=subprocess.PIPE) as process:
+        wait_until((gateway.folder / "state.json").exists)
+        gateway.routers.download(1_000)
+        assert gateway.call("status").returncode == 0
+        if sent == signal.SIGINT:
+            os.killpg(process.pid, sent)
+        else:
+            process.send_signal(sent)
+        assert process.wait(10) == 0
+    assert gateway.routers.snapshot("a") == before
+    assert not gateway.folder.exists()
+
+
+def test_a_full_run_folder_is_one_message_and_nothing_starts(gateway: Gateway) -> None:
+    script = (
+        "mount -t tmpfs -o size=4k none /run && "
+        "(head -c 9000 /dev/zero > /run/full || true) 2> /dev/null && "
+        f"exec {BENTPIPE} gateway up {gateway.config}"
+    )
+    namespace = gateway.routers.namespace("a")
+    command = ["ip", "netns", "exec", namespace, "unshare", "--mount", "sh", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "No space left on device; to fix it:" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert gateway.routers.on("a", "nft", "list", "ruleset") == ""
+
+
+def test_a_run_folder_that_fills_does_not_end_a_gateway(gateway: Gateway) -> None:
+    """Given no space for the counters, expect connections to be split as before."""
+    script = (
+        "mount -t tmpfs -o size=64k none /run && "
+        f"{BENTPIPE} gateway up {gateway.config} && "
+        "(head -c 90000 /dev/zero > /run/full || true) 2> /dev/null && sleep 3 && "
+        f"{BENTPIPE} gateway status {gateway.name} && {BENTPIPE} gateway down {gateway.name}"
+    )
+    namespace = gateway.routers.namespace("a")
+    command = ["ip", "netns", "exec", namespace, "unshare", "--mount", "sh", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert gateway.routers.on("a", "nft", "list", "ruleset") == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            "nft add table inet other; nft add chain inet other c; "
+            "nft add rule inet other c meta mark 0x6201 accept",
+            "rules: Table inet other of nftables uses the mark; to fix it: write mark = 25216 in",
+        ),
+        (
+            "ip rule add fwmark 0x6200 lookup 77",
+            "rules: A rule of ip -4 rule uses mark 0x6200; to fix it: write mark = 25216 in",
+        ),
+        (
+            "ip -6 route add local default dev lo table 25113",
+            "rules: Routing table 25113 has routes (ip -6 route show table 25113); to fix it: "
+            "write route_table = 25114 in",
+        ),
+        (
+            "sysctl -qw net.ipv4.conf.all.src_valid_mark=1",
+            "source check: The kernel checks the sources of packets on lan0 by their marks",
+        ),
+        (
+            "sysctl -qw net.ipv4.ip_forward=0",
+            "forwarding: This machine does not forward IPv4 packets, so it is no gateway; to fix "
+            "it: sysctl -w net.ipv4.ip_forward=1",
+        ),
+        (
+            "sysctl -qw net.ipv6.conf.lo.disable_ipv6=1",
+            "ipv6: IPv6 is disabled on lo, where the daemon listens; to fix it: sysctl -w",
+        ),
+        ("ip link set sat0 down", "interface sat0: It is down; to fix it: ip link set sat0 up"),
+        (
+            "ip link add wan1 type veth peer name wan2; ip addr add 10.9.0.1/24 dev wan1; "
+            "ip link set wan1 up; ip link set wan2 up; "
+            "ip route replace default via 10.9.0.2",
+            "path: The IPv4 default route uses wan1, on neither side of the gateway: the PEP "
+            "would see one direction of a connection only; to fix it: add wan1 to the",
+        ),
+    ],
+    ids=lambda value: value.split(";")[0][:40],
+)
+def test_where_it_would_break_connections_it_does_not_start(
+    gateway: Gateway, change: str, said: str
+) -> None:
+    """Given a router that a gateway would break, expect one line with the fix and no change."""
+    gateway.routers.on("a", "sh", "-c", change)
+    before = gateway.routers.snapshot("a")
+    done = gateway.call("up")
+    assert done.returncode == 3
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    checked = gateway.call("check")
+    assert checked.returncode == 3
+    assert checked.stdout.count("NO ") == 1
+    assert gateway.routers.snapshot("a") == before
+    assert not gateway.folder.exists()
+
+
+def test_a_strict_check_of_sources_is_no_obstacle(gateway: Gateway) -> None:
+    """Given rp_filter=1, as distributions have it, expect connections to be split."""
+    settings = [f"net.ipv4.conf.{name}.rp_filter=1" for name in ("all", "lan0", "sat0", "lo")]
+    gateway.routers.on("a", "sysctl", "-qw", *settings)
+    gateway.up()
+    gateway.routers.download(50_000)
+    gateway.wait_for_split(1)
+
+
+def test_the_watched_status_goes_into_a_pipe_until_the_gateway_ends(gateway: Gateway) -> None:
+    gateway.up()
+    command = ("gateway", "status", gateway.name, "--watch")
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with gateway.routers.start("a", *command, **options) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert first.startswith(f"{gateway.name}: pep, lan0 to sat0, up for ")
+        gateway.down()
+        _, said = process.communicate(timeout=20)
+        assert said == f"bentpipe: gateway {gateway.name} has ended\n"
+        assert process.returncode == 0
+
+
+PAGE = ROOT / "docs/how-to/put-a-pep-on-a-gateway.md"
+
+
+def normalized(line: str) -> str:
+    """Return a line without its numbers."""
+    return re.sub(r"\d[\d,.]*", "N", line.strip())
+
+
+def test_the_page_puts_a_pep_on_a_router_and_takes_it_off(routers: Routers, tmp_path: Path) -> None:
+    """Given a router, expect the commands of the page to print what it says, and no trace."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
+    (folder / "sudo").chmod(0o755)
+    path = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    before = routers.snapshot("a")
+    # Other gateways on this machine may have the name of the page.
+    name, ran = f"{routers.prefix}sat", 0
+    page = re.sub(r"\bsat\b", name, PAGE.read_text())
+    for kind, text in re.findall(r"^```(toml|console)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        if kind == "toml":
+            (tmp_path / f"{name}.toml").write_text(text)
+            continue
+        for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.MULTILINE):
+            within = ["ip", "netns", "exec", routers.namespace("a"), "sh", "-c", command]
+            done = subprocess.run(
+                within,
+                cwd=tmp_path,
+                env=os.environ | {"PATH": path},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+            printed = {normalized(line) for line in (done.stdout + done.stderr).splitlines()}
+            for line in shown.splitlines():
+                assert normalized(line) in printed, f"{command}\n{done.stdout}{done.stderr}"
+            ran += 1
+            if command.startswith("sudo bentpipe gateway up"):
+                assert routers.snapshot("a") != before
+    assert ran >= 8
+    assert (tmp_path / f"bentpipe-{name}.service").read_text().startswith("# Made by bentpipe")
+    assert routers.snapshot("a") == before
+    assert not (BASE / name).exists()

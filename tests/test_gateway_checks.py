@@ -1,0 +1,365 @@
+"""What a gateway checks before it starts, on machines that lack one thing each."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bentpipe.errors import MachineError
+from bentpipe.gateway import GatewayConfig, examine, machine, plan_of, summary
+from bentpipe.gateway.checks import require
+from bentpipe.gateway.paths import path_problem
+from bentpipe.gateway.state import GatewayFolder, Record, base_folder, gateway_names
+
+LINKS = {name: {"ifname": name, "flags": ["UP"]} for name in ("lo", "lan0", "sat0")}
+ROUTES = [
+    {"dst": "default", "gateway": "10.0.2.2", "dev": "sat0"},
+    {"dst": "10.0.1.0/24", "dev": "lan0"},
+    {"dst": "10.0.2.0/24", "dev": "sat0"},
+]
+SYSCTLS = {
+    "net.ipv4.ip_forward": "1",
+    "net.ipv6.conf.all.forwarding": "0",
+    "net.ipv6.conf.lo.disable_ipv6": "0",
+    "net.ipv4.tcp_available_congestion_control": "reno cubic",
+    "fs.pipe-max-size": "1048576",
+}
+
+
+@pytest.fixture
+def healthy(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Make this machine a router on which nothing is missing."""
+    for name, value in {
+        "missing_capabilities": list,
+        "program": lambda name: f"/usr/sbin/{name}",
+        "sysctl": SYSCTLS.get,
+        "interface_setting": lambda _name, _setting: 0,
+        "refused_by_nft": lambda _rules: None,
+        "nft_ruleset": list,
+        "links": lambda: LINKS,
+        "routes": lambda version, table="main": ROUTES if (version, table) == (4, "main") else [],
+        "routing_rules": lambda _version: [{"priority": 0, "table": "local"}],
+        "run_daemon": lambda _verb, _plan: (0, "at most 10000 connections, with at most 9 MB"),
+    }.items():
+        monkeypatch.setattr(machine, name, value)
+    return monkeypatch
+
+
+def config(**settings: Any) -> GatewayConfig:
+    sides = {"lan": {"interfaces": ["lan0"]}, "link": {"interfaces": ["sat0"]}}
+    return GatewayConfig.model_validate({"name": "sat", **sides, **settings})
+
+
+def failures(found: GatewayConfig | None = None, **options: bool) -> list[str]:
+    """Return the lines of the error of `up`."""
+    chosen = found or config()
+    checks = examine(chosen, plan_of(chosen), **options)
+    if all(check.ok for check in checks):
+        require(checks)
+        return []
+    with pytest.raises(MachineError) as raised:
+        require(checks)
+    assert raised.value.exit_code == 3
+    return str(raised.value).splitlines()
+
+
+def test_on_a_healthy_router_all_checks_are_passed(healthy: pytest.MonkeyPatch) -> None:
+    assert healthy is not None
+    checks = examine(config(), plan_of(config()))
+    assert [each.name for each in checks if not each.ok] == []
+    assert summary(checks) == "14 checks passed, 0 failed"
+    assert checks[-1].found == (
+        "The daemon can open its sockets: at most 10000 connections, with at most 9 MB."
+    )
+
+
+def without(name: str) -> Callable[[str], str | None]:
+    return lambda each: None if each == name else f"/usr/sbin/{each}"
+
+
+def lacking(word: str) -> Callable[[str], str | None]:
+    error = "Error: Could not process rule: No such file or directory"
+    return lambda rules: error if word in rules else None
+
+
+def sysctls(**changed: str | None) -> Callable[[str], str | None]:
+    names = {name.replace("__", "."): value for name, value in changed.items()}
+    return {**SYSCTLS, **names}.get
+
+
+LACKING: list[tuple[str, Any, str]] = [
+    (
+        "missing_capabilities",
+        lambda: ["CAP_NET_ADMIN", "CAP_NET_RAW"],
+        "privileges: This process lacks CAP_NET_ADMIN, CAP_NET_RAW; to fix it: run it as root, "
+        "with sudo",
+    ),
+    ("program", without("nft"), "nft: nft is not installed; to fix it: apt install nftables"),
+    ("program", without("ip"), "ip: ip is not installed; to fix it: apt install iproute2"),
+    *(
+        (
+            "refused_by_nft",
+            lacking(word),
+            f"kernel: The kernel does not take a rule with {word}: Error: Could not process rule: "
+            f"No such file or directory; to fix it: modprobe {module}, or use a kernel with "
+            f"CONFIG_{module.upper()}",
+        )
+        for word, module in (
+            ("tproxy", "nft_tproxy"),
+            ("socket", "nft_socket"),
+            ("fib", "nft_fib_inet"),
+        )
+    ),
+    (
+        "sysctl",
+        sysctls(net__ipv6__conf__lo__disable_ipv6=None),
+        "ipv6: The kernel has no IPv6; to fix it: start it without ipv6.disable=1",
+    ),
+    (
+        "sysctl",
+        sysctls(net__ipv6__conf__lo__disable_ipv6="1"),
+        "ipv6: IPv6 is disabled on lo, where the daemon listens; to fix it: sysctl -w "
+        "net.ipv6.conf.lo.disable_ipv6=0",
+    ),
+    (
+        "sysctl",
+        sysctls(net__ipv4__ip_forward="0"),
+        "forwarding: This machine does not forward IPv4 packets, so it is no gateway; to fix it: "
+        "sysctl -w net.ipv4.ip_forward=1",
+    ),
+    (
+        "links",
+        lambda: {name: LINKS[name] for name in ("lo", "lan0")} | {"sat1": LINKS["sat0"]},
+        'interface sat0: It does not exist; did you mean "sat1"?; to fix it: name one that exists '
+        "in the configuration",
+    ),
+    (
+        "links",
+        lambda: {**LINKS, "sat0": {"flags": []}},
+        "interface sat0: It is down; to fix it: ip link set sat0 up",
+    ),
+    (
+        "interface_setting",
+        lambda name, setting: int((name, setting) == ("sat0", "src_valid_mark")),
+        "source check: The kernel checks the sources of packets on sat0 by their marks "
+        "(src_valid_mark), and would drop those of the gateway; to fix it: sysctl -w "
+        "net.ipv4.conf.all.src_valid_mark=0 net.ipv4.conf.sat0.src_valid_mark=0",
+    ),
+    (
+        "run_daemon",
+        lambda _verb, _plan: (3, "10000 connections need 71284 open files; to fix it: fewer"),
+        "sockets: The daemon: 10000 connections need 71284 open files; to fix it: fewer",
+    ),
+    (
+        "run_daemon",
+        lambda _verb, _plan: (3, "listening for metrics: Address already in use"),
+        "sockets: The daemon: listening for metrics: Address already in use; to fix it: report it "
+        "with the configuration",
+    ),
+    (
+        "nft_ruleset",
+        lambda: [{"table": {"family": "inet", "name": "bentpipe-sat"}}],
+        "rules: nftables has a table inet bentpipe-sat, of another owner; to fix it: nft delete "
+        "table inet bentpipe-sat, or choose another name in the configuration",
+    ),
+    (
+        "routing_rules",
+        lambda _version: [{"priority": 5, "table": "25113"}],
+        "rules: A rule of ip -4 rule uses routing table 25113. A rule of ip -6 rule uses routing "
+        "table 25113; to fix it: write route_table = 25114 in the configuration, or another free "
+        "one",
+    ),
+    (
+        "routing_rules",
+        lambda version: (
+            [{"fwmark": "0x200", "fwmask": "0x200", "table": "9"}] if version == 4 else []
+        ),
+        "rules: A rule of ip -4 rule uses mark 0x200; to fix it: write mark = 25216 in the "
+        "configuration, or another free one",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"), LACKING, ids=[line[:50] for *_, line in LACKING]
+)
+def test_what_is_missing_is_one_line_with_the_fix(
+    healthy: pytest.MonkeyPatch, name: str, value: Any, line: str
+) -> None:
+    healthy.setattr(machine, name, value)
+    assert failures() == [line]
+
+
+def test_an_installation_without_the_daemon_is_told_so(healthy: pytest.MonkeyPatch) -> None:
+    def missing() -> Path:
+        raise MachineError("gate: no such file; to fix it: make")
+
+    healthy.setattr("bentpipe.gateway.checks.find_binary", missing)
+    assert failures() == ["daemon: gate: no such file; to fix it: make"]
+
+
+def test_a_congestion_control_that_the_kernel_lacks_is_named(healthy: pytest.MonkeyPatch) -> None:
+    class Without(socket.socket):
+        def setsockopt(self, *_: Any) -> None:
+            raise FileNotFoundError
+
+    healthy.setattr("bentpipe.gateway.checks.socket.socket", Without)
+    found = config(pep={"link_tcp": {"congestion_control": "westwood"}})
+    assert failures(found) == [
+        "congestion control westwood: The kernel has none of that name; it has reno, cubic; to fix "
+        "it: modprobe tcp_westwood, or choose another one"
+    ]
+
+
+def test_a_buffer_beyond_that_of_a_pipe_is_refused(healthy: pytest.MonkeyPatch) -> None:
+    assert healthy is not None
+    assert failures(config(pep={"buffer": "2 MiB"})) == [
+        "buffer: A pipe holds at most 1048576 B here (fs.pipe-max-size), and buffer is 2097152 B; "
+        "to fix it: sysctl -w fs.pipe-max-size=2097152, or a smaller buffer"
+    ]
+
+
+def test_rules_of_the_gateway_itself_are_in_nobodys_way(healthy: pytest.MonkeyPatch) -> None:
+    own = {"fwmark": "0x6200", "fwmask": "0xfffffffe", "table": "25113"}
+    healthy.setattr(machine, "routing_rules", lambda _version: [own])
+    healthy.setattr(
+        machine, "nft_ruleset", lambda: [{"table": {"family": "inet", "name": "bentpipe-sat"}}]
+    )
+    assert failures(has_own=True) == []
+    assert "of another owner" in failures()[0]
+
+
+def rule(*expressions: Any, table: str = "other") -> list[dict[str, Any]]:
+    return [{"rule": {"family": "ip", "table": table, "expr": list(expressions)}}]
+
+
+MARK = {"meta": {"key": "mark"}}
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_in_use"),
+    [
+        ({"match": {"op": "==", "left": MARK, "right": 25_089}}, True),
+        ({"match": {"op": "==", "left": MARK, "right": {"set": [1, 25_088]}}}, True),
+        ({"mangle": {"key": MARK, "value": 25_088}}, True),
+        ({"mangle": {"key": {"ct": {"key": "mark"}}, "value": 25_088}}, True),
+        ({"match": {"op": "==", "left": MARK, "right": 25_090}}, False),
+        ({"counter": {"packets": 25_088, "bytes": 1}}, False),
+        ({"match": {"left": {"payload": {"field": "dport"}}, "right": 25_088}}, False),
+    ],
+    ids=str,
+)
+def test_marks_in_rules_of_others_are_found(
+    healthy: pytest.MonkeyPatch, expression: dict[str, Any], is_in_use: bool
+) -> None:
+    healthy.setattr(machine, "nft_ruleset", lambda: rule(expression))
+    found = failures()
+    assert bool(found) == is_in_use
+    if found:
+        assert found[0].startswith("rules: Table ip other of nftables uses the mark; to fix it: ")
+
+
+@pytest.mark.parametrize(
+    ("routes", "said"),
+    [
+        (ROUTES, None),
+        # A default route that another one replaces is not used.
+        ([*ROUTES, {"dst": "default", "dev": "wan1", "metric": 100}], None),
+        ([*ROUTES, {"dst": "192.168.0.0/24", "dev": "mgmt0"}], None),
+        ([{"dst": "default", "dev": "wan1"}, *ROUTES[1:]], "The IPv4 default route uses wan1, on"),
+        (
+            [{"dst": "default", "nexthops": [{"dev": "sat0"}, {"dev": "wan1"}]}, *ROUTES[1:]],
+            "The IPv4 default route uses wan1, on neither side",
+        ),
+        (
+            [*ROUTES, {"dst": "10.9.0.0/16", "nexthops": [{"dev": "sat0"}, {"dev": "wan1"}]}],
+            "A part of the packets to 10.9.0.0/16 uses wan1",
+        ),
+        ([*ROUTES, {"dst": "10.9.0.0/16", "type": "blackhole"}], None),
+        (ROUTES[1:2], "No route uses sat0, so no packet leaves on it."),
+    ],
+    ids=str,
+)
+def test_paths_past_the_gateway_are_found(
+    healthy: pytest.MonkeyPatch, routes: list[dict[str, Any]], said: str | None
+) -> None:
+    healthy.setattr(machine, "routes", lambda version: routes if version == 4 else [])
+    problem = path_problem(["lan0"], ["sat0"])
+    if said is None:
+        assert problem is None
+    else:
+        assert problem is not None
+        assert said in problem.found
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GatewayFolder:
+    monkeypatch.setattr("bentpipe.gateway.state.base_folder", lambda: tmp_path / "gateways")
+    return GatewayFolder("sat")
+
+
+def test_a_lock_is_held_by_one_and_inherited(folder: GatewayFolder) -> None:
+    """Given a lock, expect no second one, until all descriptors of it are closed."""
+    handle = folder.lock()
+    copy = os.dup(handle)
+    assert folder.is_up()
+    with pytest.raises(MachineError, match="gateway sat is up already; to fix it: end it"):
+        folder.lock()
+    os.close(handle)
+    assert folder.is_up()
+    os.close(copy)
+    assert not folder.is_up()
+    os.close(folder.lock())
+    assert gateway_names() == ["sat"]
+    folder.remove()
+    assert gateway_names() == []
+    assert not folder.path.parent.exists()
+
+
+def test_a_lock_on_a_file_that_was_removed_is_taken_again(folder: GatewayFolder) -> None:
+    """Given an end while another starts, expect the lock of the file that is there."""
+    first = folder.lock()
+    folder.record_file.unlink()
+    second = folder.lock()
+    assert os.fstat(second).st_ino == folder.record_file.stat().st_ino
+    os.close(first)
+    os.close(second)
+
+
+def test_a_record_is_read_as_it_was_written(folder: GatewayFolder) -> None:
+    record = Record(config="/a", described={"name": "sat"}, plan={}, network=1, started_unix_s=2.5)
+    handle = folder.lock()
+    assert folder.record() is None
+    folder.write_record(record)
+    assert folder.record() == record
+    folder.record_file.write_text(json.dumps({"other": 1}))
+    assert folder.record() is None
+    os.close(handle)
+
+
+def test_counters_and_the_log_may_be_missing_or_broken(folder: GatewayFolder) -> None:
+    assert (folder.counters(), folder.last_words(), folder.processes()) == (None, None, [])
+    folder.path.mkdir(parents=True)
+    folder.state_file.write_text("{")
+    folder.log_file.write_text("\n")
+    assert (folder.counters(), folder.last_words()) == (None, None)
+    folder.state_file.write_text('{"split_connections": 1}')
+    folder.log_file.write_text("first\nbentpipe-gate: second\n")
+    assert (folder.counters(), folder.last_words()) == ({"split_connections": 1}, "second")
+
+
+def test_the_folder_is_that_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a root that does not own /run, as in a user namespace, expect a folder of its own."""
+    monkeypatch.setattr("bentpipe.gateway.state.RUN", tmp_path)
+    monkeypatch.setattr("bentpipe.gateway.state.os.geteuid", lambda: 1_234)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert base_folder() == tmp_path / "bentpipe-gateways"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
+    monkeypatch.setattr("bentpipe.gateway.state.tempfile.gettempdir", lambda: "/other")
+    assert base_folder() == Path("/other/bentpipe-gateways-1234")

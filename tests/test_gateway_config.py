@@ -1,0 +1,306 @@
+"""The configuration of a gateway, its unit, its status as text, and how it is named."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Program
+
+from bentpipe.cli.gateway_status import status_lines, totals_line
+from bentpipe.gateway import plan_of, read_config
+from bentpipe.gateway.state import GatewayFolder
+
+SMALLEST = 'name = "sat"\nlan.interfaces = ["lan0"]\nlink.interfaces = ["sat0"]\n'
+ALL = """\
+name = "sat"
+functions = ["pep"]
+user = "nobody"
+mark = 1024
+route_table = 300
+
+[lan]
+interfaces = ["lan0", "lan1.7"]
+
+[link]
+interfaces = ["sat0"]
+
+[pep]
+buffer = "128 KiB"
+notsent_lowat = "16 KiB"
+connections = 2000
+early_accept = true
+connect_limit = "10 s"
+idle_limit = "0 s"
+keep_alive = "0 s"
+threads = 2
+workers = 2
+
+[pep.link_tcp]
+congestion_control = "reno"
+send_buffer = "1 MB"
+
+[metrics]
+listen = "[::1]:9464"
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "sat.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
+    config, _ = read_config(written(tmp_path, ALL))
+    plan = plan_of(config)
+    folder = GatewayFolder("sat")
+    leg: dict[str, Any] = {
+        "congestion_control": None,
+        "send_buffer_bytes": None,
+        "receive_buffer_bytes": None,
+        "not_sent_bytes": 16_384,
+    }
+    link = leg | {"congestion_control": "reno", "send_buffer_bytes": 1_000_000}
+    user, group = config.user_and_group()
+    assert plan == {
+        "name": "bentpipe-sat",
+        "state_file": str(folder.path / "state.json"),
+        "files": [str(folder.path / "log"), str(folder.path / "gateway.json")],
+        "user": user,
+        "group": group,
+        "mark": 1_024,
+        "route_table": 300,
+        "workers": 2,
+        "threads": 2,
+        "connections": 2_000,
+        "buffer_bytes": 131_072,
+        "early_accept": True,
+        "connect_limit_ns": 10_000_000_000,
+        "idle_limit_ns": None,
+        "keep_alive_ns": None,
+        "metrics_listen": "[::1]:9464",
+        "lan": {"interfaces": ["lan0", "lan1.7"], "tcp": leg},
+        "link": {"interfaces": ["sat0"], "tcp": link},
+    }
+
+
+def test_the_defaults_are_those_of_the_page(tmp_path: Path) -> None:
+    config, _ = read_config(written(tmp_path, SMALLEST))
+    plan = plan_of(config)
+    limits = (plan["connect_limit_ns"], plan["idle_limit_ns"], plan["keep_alive_ns"])
+    assert limits == (30 * 10**9, 124 * 60 * 10**9, 600 * 10**9)
+    assert (plan["mark"], plan["route_table"], plan["workers"]) == (25_088, 25_113, 1)
+    assert (config.user, plan["metrics_listen"], config.functions) == ("nobody", None, ("pep",))
+
+
+ERRORS = [
+    ("name = ", "TOML syntax: Invalid value"),
+    ("mark = 6\nname = x\n", ":2: TOML syntax: "),
+    ('name = "a"\nname = "b"', "TOML syntax: Cannot overwrite a value"),
+    ("", "name: missing; it has no default"),
+    (SMALLEST.replace('"sat"', '"a b"', 1), 'name: read "a b"; allowed are up to 32 letters'),
+    (SMALLEST.replace('"sat"', "7", 1), "name: read 7; expected text"),
+    (
+        SMALLEST.replace("lan.inter", "lann.inter"),
+        'lann: unknown field; did you mean "lan"? (fields here: name, functions, lan, link',
+    ),
+    (SMALLEST.replace('["lan0"]', "[]"), "lan.interfaces: is empty; expected at least one entry"),
+    (SMALLEST.replace('["lan0"]', '"lan0"'), 'lan.interfaces: read "lan0"; expected a list'),
+    (
+        SMALLEST.replace('"lan0"', '"a\\" accept"'),
+        'lan.interfaces.0: read "a" accept"; expected the name of an interface, such as eth0',
+    ),
+    (SMALLEST.replace("lan0", "interfaces-16-ab"), "expected the name of an interface"),
+    (SMALLEST.replace("lan0", "sat0"), 'read the interface "sat0" twice; each is on one side'),
+    (
+        SMALLEST + 'functions = ["pepp"]',
+        'functions.0: read "pepp"; allowed: pep; did you mean "pep',
+    ),
+    (SMALLEST + "functions = []", "functions: is empty; expected at least one entry"),
+    (SMALLEST + 'functions = ["pep", "pep"]', "read pep twice in functions"),
+    (SMALLEST + 'user = "nobdy"', 'user: read "nobdy"; this machine has no such user'),
+    (SMALLEST + 'user = "root"', 'user: read "root"; must be a user without privileges'),
+    (SMALLEST + "mark = 3", "read mark 3; must be a multiple of 2 for 1 worker, which use the"),
+    (SMALLEST + "mark = 6\npep.workers = 2", "read mark 6; must be a multiple of 4 for 2 workers"),
+    (SMALLEST + "mark = 0", "mark: read 0; must be at least 2"),
+    (SMALLEST + "route_table = 254", "route_table: read 254; must be at least 256"),
+    (SMALLEST + "pep.connections = 0", "pep.connections: read 0; must be at least 1"),
+    (SMALLEST + "pep.connection = 5", 'pep.connection: unknown field; did you mean "connections"?'),
+    (SMALLEST + 'pep.buffer = "64 KB"', 'pep.buffer: read "64 KB"'),
+    (SMALLEST + "pep.idle_limit = 5", "pep.idle_limit: read 5"),
+    (SMALLEST + "pep.threads = 0", "pep.threads: read 0; must be at least 1"),
+    (SMALLEST + "pep.workers = 65", "pep.workers: read 65; must be at most 64"),
+    (
+        SMALLEST + 'pep.link_tcp.congestion_control = "hybl"',
+        'pep.link_tcp.congestion_control: read "hybl"; allowed: reno, newreno, cubic, bbr, hybla, '
+        'vegas, westwood; did you mean "hybla"?',
+    ),
+    (SMALLEST + "pep.lan_tcp.sack = false", "pep.lan_tcp.sack: read false; the kernel has one for"),
+    (
+        SMALLEST + 'pep.profile = "bsd-1997"',
+        'pep.profile: read "bsd-1997"; a daemon has the TCP of',
+    ),
+    (SMALLEST + "metrics.listen = 9464", "metrics.listen: read 9464; expected text"),
+    (SMALLEST + "[metrics]", "metrics.listen: missing; it has no default"),
+    *(
+        (
+            SMALLEST + f'metrics.listen = "{address}"',
+            f'metrics.listen: read "{address}"; expected an',
+        )
+        for address in ("9464", "0.0.0.0:9464", "127.0.0.1:0", "127.0.0.1:65536", "::1:9464", "a:1")
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), ERRORS, ids=[said[:50] for _, said in ERRORS])
+@pytest.mark.parametrize("verb", ["up", "check", "unit"])
+def test_a_wrong_configuration_is_one_message_a_mistake_and_code_2(
+    verb: str, text: str, said: str, tmp_path: Path, bentpipe: Program
+) -> None:
+    path = written(tmp_path, text)
+    called = bentpipe("gateway", verb, path)
+    assert (called.code, called.out) == (2, "")
+    first = called.err.splitlines()[0]
+    assert first.startswith(f"bentpipe: {path}")
+    assert said in first
+
+
+def test_files_that_are_no_configuration_are_refused(tmp_path: Path, bentpipe: Program) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "large").write_bytes(b"#" * 300_000)
+    deep = "a = " + "[" * 20_000
+    (tmp_path / "deep").write_text(deep)
+    for name, said in (
+        (".", "is a folder; name a file"),
+        ("none", "no such file"),
+        ("binary", "is not a text file; a configuration is TOML in UTF-8"),
+        ("large", "is larger than 262144 bytes"),
+        ("deep", "nested"),
+    ):
+        called = bentpipe("gateway", "check", tmp_path / name)
+        assert called.code == 2
+        assert said in called.err
+
+
+def test_every_mistake_is_named_at_once(tmp_path: Path, bentpipe: Program) -> None:
+    text = SMALLEST + 'uzer = "nobody"\npep.connections = "many"\npep.buffer = 5\n'
+    called = bentpipe("gateway", "check", written(tmp_path, text))
+    fields = [line.split(": ")[2] for line in called.err.splitlines()]
+    assert sorted(fields) == ["pep.buffer", "pep.connections", "uzer"]
+
+
+@pytest.fixture
+def no_gateways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give gateways a folder without any."""
+    monkeypatch.setattr("bentpipe.gateway.state.base_folder", lambda: tmp_path / "gateways")
+    return tmp_path / "gateways"
+
+
+def test_without_a_gateway_down_and_status_say_how_to_start_one(
+    no_gateways: Path, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "bentpipe: no gateway is up; start one with bentpipe gateway up CONFIG"
+    for user, more in ((0, ""), (1_000, "; to see those of root, use sudo")):
+        monkeypatch.setattr("bentpipe.cli.gateway.os.geteuid", lambda user=user: user)
+        for verb in ("down", "status"):
+            called = bentpipe("gateway", verb)
+            assert (called.code, called.err) == (2, f"{text}{more}\n")
+    assert not no_gateways.exists()
+
+
+def test_a_gateway_is_chosen_by_name_or_configuration(
+    no_gateways: Path, tmp_path: Path, bentpipe: Program
+) -> None:
+    """Given two gateways that were killed, expect a choice, the nearest spelling, and code 3."""
+    for name in ("sat", "sea"):
+        (no_gateways / name).mkdir(parents=True)
+        (no_gateways / name / "gateway.json").touch()
+    called = bentpipe("gateway", "status")
+    assert (called.code, called.err) == (
+        2,
+        "bentpipe: gateway: several are up; name one of sat, sea\n",
+    )
+    called = bentpipe("gateway", "status", "sat1")
+    assert (called.code, called.err) == (
+        2,
+        'bentpipe: gateway: read "sat1"; allowed: sat, sea; did you mean "sat"?\n',
+    )
+    (no_gateways / "sea" / "log").write_text("a line\nbentpipe-gate: the worker is gone\n")
+    called = bentpipe("gateway", "status", "sea")
+    assert called.code == 3
+    assert called.err.startswith("bentpipe: gateway sea has ended: the worker is gone; connections")
+    called = bentpipe("gateway", "down", written(tmp_path, SMALLEST))
+    assert called.code == 0, called.err
+    assert sorted(path.name for path in no_gateways.iterdir()) == ["sea"]
+    called = bentpipe("gateway", "status", "--watch", "--json")
+    assert (called.code, "not with --watch" in called.err) == (2, True)
+
+
+def test_the_unit_starts_what_ends_without_a_trace(tmp_path: Path, bentpipe: Program) -> None:
+    """Given a path with characters that systemd expands, expect them escaped."""
+    folder = tmp_path / "50% $HOME dir"
+    folder.mkdir()
+    path = written(folder, SMALLEST)
+    called = bentpipe("gateway", "unit", path)
+    assert called.code == 0, called.err
+    escaped = str(path).replace("%", "%%").replace("$", "$$")
+    lines = called.out.splitlines()
+    assert f'gateway up --foreground "{escaped}"' in called.out
+    (stop,) = (line for line in lines if line.startswith("ExecStopPost="))
+    assert stop.endswith(f'gateway down "{escaped}"')
+    for line in ("ProtectSystem=strict", "NoNewPrivileges=yes", "RuntimeDirectory=bentpipe/sat"):
+        assert line in lines
+    if shutil.which("systemd-analyze") is None:
+        return
+    unit = tmp_path / "bentpipe-sat.service"
+    unit.write_text(called.out)
+    command = ["systemd-analyze", "verify", "--man=no", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert unit.name not in done.stderr, done.stderr
+
+
+def test_a_unit_cannot_name_a_path_with_a_quote(tmp_path: Path, bentpipe: Program) -> None:
+    folder = tmp_path / 'a"b'
+    folder.mkdir()
+    called = bentpipe("gateway", "unit", written(folder, SMALLEST))
+    assert called.code == 2
+    assert "a unit cannot name such a path; move the file" in called.err
+
+
+COUNTED = {
+    "open_connections": 1_234,
+    "split_connections": 5_678_901,
+    "unsplit_connections": 3,
+    "refused_connections": 4,
+    "expired_connections": 5,
+    "reset_connections": 6,
+    "timed_out_connections": 7,
+    "to_server_bytes": 123_456_789_012,
+    "to_client_bytes": 9_876_543_210_987,
+    "lan": {"rtt_sum_us": 3_000, "rtt_counts": [1, 1, 0], "retransmitted_segments": 1},
+    "link": {"rtt_sum_us": 0, "rtt_counts": [0, 0, 0], "retransmitted_segments": 0},
+}
+
+
+def test_the_status_fits_80_columns() -> None:
+    found = {
+        "name": "sat",
+        "functions": ["pep"],
+        "lan": ["lan0", "lan1"],
+        "link": ["sat0"],
+        "connections": 10_000,
+        "started_unix_s": 0.0,
+        "counters": COUNTED,
+    }
+    lines = status_lines(
+        found, "now                         1 Gbit/s to servers, 2 Gbit/s to clients"
+    )
+    assert max(map(len, lines)) <= 80
+    assert "open connections            1,234 of 10,000" in lines
+    assert "legs to the hosts           mean RTT 1.5 ms, 1 segment retransmitted" in lines
+    assert "legs over the link          mean RTT not measured, 0 segments retransmitted" in lines
+    assert totals_line(COUNTED) == "5,678,901 connections, 123.5 GB to servers, 9877 GB to clients"

@@ -1,0 +1,333 @@
+"""PEPs in labs: the daemon splits real connections; skipped without namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Program, User, measures, needs, needs_lab, not_installed
+from late import until_on_time
+from test_lab import wait_until
+from test_live import machine, processes
+
+import bentpipe
+from bentpipe import InvalidRunError, MachineError, Result, ScenarioError, simulate
+from bentpipe.emulation.checks import check_scenario
+from bentpipe.gateway.machine import program
+from bentpipe.lab import peps
+from bentpipe.lab.local import LocalLab
+from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.results.metrics import exchange_times_ns
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "scenarios" / "geo-pep.yaml"
+MS = 1_000_000
+EXIT_MACHINE = 3
+
+# A daemon changes the addresses of no packet: the server prints the client's.
+SERVER = """
+import socket
+listening = socket.create_server(("", 7000))
+while True:
+    connection, client = listening.accept()
+    connection.sendall(client[0].encode())
+    connection.close()
+"""
+
+LINK: dict[str, Any] = {
+    "forward": {"rate": "20 Mbit/s", "delay": "20 ms"},
+    "return": {"rate": "20 Mbit/s", "delay": "20 ms"},
+}
+
+
+def scenario(gateways: dict[str, Any], **others: Any) -> dict[str, Any]:
+    """A download of a file from a server 20 ms behind the hub."""
+    return {
+        "name": "file",
+        "link": LINK,
+        "hosts": {"world": [{"name": "server", "delay": "20 ms", "rate": "100 Mbit/s"}]},
+        "gateways": gateways,
+        "traffic": [
+            {"kind": "fetch", "direction": "forward", "size": "300 kB", "world_host": "server"}
+        ],
+        "duration": "20 s",
+        **others,
+    }
+
+
+def statistics(report: dict[str, Any], pep: str) -> dict[str, int]:
+    found: dict[str, int] = report["functions"][pep]["statistics"]
+    return found
+
+
+def needs_programs() -> pytest.MarkDecorator:
+    """Skip a test where the daemon lacks a program, or the test its client."""
+    programs = ("nft", "ip", "curl")
+    missing = (name for name in programs if program(name) is None)
+    first = next(missing, None)
+    return pytest.mark.skipif(first is not None, reason=not_installed(first or ""))
+
+
+# --- programs in labs ---------------------------------------------------------------------------
+
+
+@needs_lab
+@needs_programs()
+def test_connections_of_programs_are_split_and_keep_their_addresses() -> None:
+    """Given PEPs at both ends, expect the server to see the client's address, and a download.
+
+    A closed port is refused, by both: at the client after a round trip of 80 ms.
+    """
+    both: dict[str, Any] = {"hub": {"pep": {}}, "terminal": {"pep": {}}}
+    with bentpipe.Lab(scenario(both)) as lab:
+        assert lab.hosts == ("world", "island", "server", "hub", "terminal-1")
+        server = lab.spawn("server", [sys.executable, "-c", SERVER])
+        fetch = ["curl", "-s", "-o", "/dev/null", "-w", "%{size_download}"]
+        assert lab.run("island", [*fetch, "http://world/bytes/1000000"]).stdout == "1000000"
+        asked = ["curl", "-s", "--http0.9", "--retry", "9", "--retry-connrefused"]
+        seen = lab.run("island", [*asked, "http://server:7000/"])
+        own = lab.run("island", ["hostname", "-I"]).stdout.split()
+        assert seen.stdout in own, seen
+        refused = lab.run("island", [*fetch, "http://server:7001/"])
+        assert refused.returncode == 7, "curl(1): failed to connect to host"
+
+        # The daemons count once a second; a report has the latest counts.
+        time.sleep(3)
+        report = lab.report()
+        for name in ("hub-pep", "terminal-1-pep"):
+            counted = statistics(report, name)
+            assert counted["split_connections"] >= 3
+            assert counted["refused_connections"] == 1
+        server.kill()
+        server.wait()
+
+
+@needs_lab
+@needs_programs()
+def test_a_pep_that_accepts_early_resets_instead_of_refusing() -> None:
+    with bentpipe.Lab(scenario({"hub": {"pep": {"early_accept": True}}})) as lab:
+        fetch = ["curl", "-s", "-o", "/dev/null", "-w", "%{size_download}"]
+        assert lab.run("island", [*fetch, "http://world/bytes/1000"]).stdout == "1000"
+        reset = lab.run("island", [*fetch, "http://server:9/"])
+        assert reset.returncode == 56, "curl(1): failure in receiving network data"
+
+
+@needs_lab
+@needs_programs()
+def test_a_user_without_privileges_can_use_peps(user: User) -> None:
+    before, mark = machine(), f"bentpipe-pep-{os.getpid()}"
+    user.environment["MARK"] = mark
+    fetch = "curl -s -o /dev/null -w %{http_code} http://world/bytes/1000; curl -s http://world:81/"
+    report = user.folder / "report.json"
+    ran = user(
+        *("exec", "--link", "scenarios/geo-pep.yaml", "--report", report),
+        *("--", "sh", "-c", fetch),
+    )
+    assert ran.returncode == 7, ran.stderr
+    assert ran.stdout == "200"
+    counted = statistics(json.loads(report.read_text()), "hub-pep")
+    report.unlink()
+    # A connection that the server refused was split, too.
+    assert (counted["split_connections"], counted["refused_connections"]) == (2, 1)
+    wait_until(lambda: processes(mark) == [], "something outlived the lab")
+    assert machine() == before
+
+
+@needs_lab
+@needs_programs()
+def test_a_capture_has_the_packets_of_both_legs(tmp_path: Path) -> None:
+    """Given a PEP at the hub, expect the interfaces of the link and of the server, and no PEP."""
+    link, capture = tmp_path / "link.json", tmp_path / "packets.pcapng"
+    link.write_text(json.dumps(scenario({"hub": {"pep": {}}})))
+    command = ["curl", "-s", "--http0.9", "--connect-timeout", "5", "http://server:9/"]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "bentpipe", "exec", "--link", str(link)),
+            *("--capture", str(capture), "--", *command),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 7, done.stderr
+    names = capture.read_bytes()
+    for name in (b"forward.queue", b"return.delivered", b"server.queue"):
+        assert name in names
+    assert b"pep" not in names
+
+
+# --- runs ---------------------------------------------------------------------------------------
+
+
+def emulated(given: dict[str, Any]) -> Result:
+    """Run a scenario in real time, also if packets were late."""
+    try:
+        return bentpipe.emulate(given)
+    except InvalidRunError as error:
+        result: Result = error.result
+        return result
+
+
+def why_invalid(result: Result) -> str | None:
+    return result.invalid
+
+
+def download(*, pep: bool) -> dict[str, Any]:
+    """10 MB over geo at 20 Mbit/s from a server with a terrestrial RTT of 80 ms."""
+    given = bentpipe.load(EXAMPLE).to_dict()
+    given["link"] = {"preset": "geo", "forward": {"rate": "20 Mbit/s"}}
+    tcp = {"receive_buffer": "16 MiB", "send_buffer": "16 MiB"}
+    fetch = {"kind": "fetch", "direction": "forward", "size": "10 MB", "world_host": "server"}
+    given["traffic"] = [{**fetch, "files": 1, "tcp": tcp}]
+    given["gateways"] = {"hub": {"pep": {"lan_tcp": tcp, "link_tcp": tcp}}} if pep else {}
+    return given
+
+
+@measures
+@needs_programs()
+def test_a_pep_saves_what_the_simulator_predicts() -> None:
+    """Expect the download to finish sooner by what the simulator predicts, within 10 %."""
+    kernel_ms: list[float] = []
+    model_ms: list[float] = []
+    for pep in (False, True):
+        run, given = partial(emulated, download(pep=pep)), download(pep=pep)
+        for times_ms, result in (
+            (kernel_ms, until_on_time(run, why_invalid)),
+            (model_ms, simulate(given)),
+        ):
+            (time_ns,) = exchange_times_ns(result)
+            times_ms.append(time_ns / MS)
+    saved_ms = {}
+    for engine, (plain, split) in {"kernel": kernel_ms, "simulator": model_ms}.items():
+        saved_ms[engine] = plain - split
+        print(f"{engine}: {plain:.0f} ms, with a PEP {split:.0f} ms, saved {plain - split:.0f} ms")
+    assert saved_ms["simulator"] > 300
+    assert saved_ms["kernel"] == pytest.approx(saved_ms["simulator"], rel=0.1)
+
+
+@measures
+@needs("iperf3")
+@needs_programs()
+def test_the_example_runs_in_real_time() -> None:
+    """Expect the results of a simulation: the same flow, one split connection, no loss."""
+    given = bentpipe.load(EXAMPLE).to_dict()
+    result = until_on_time(partial(emulated, given), why_invalid)
+    assert result.flows["delivered_bytes"].to_list() == [10_000_000]
+    (hub,) = result.functions
+    assert hub["function"] == "hub-pep"
+    assert (hub["split_connections"], hub["unsplit_connections"]) == (1, 0)
+    # The sender's leg ends at the hub.
+    assert result.flows["rtt_min_ns"][0] == pytest.approx(80 * MS, rel=0.1)
+    names = [place["function"] for place in simulate(given).functions]
+    assert [place["function"] for place in result.functions] == names
+
+
+@needs_lab
+@needs_programs()
+def test_a_run_whose_pep_ends_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a daemon that is killed while files are fetched, expect the reason, and the results."""
+    mark = f"bentpipe-killed-{os.getpid()}"
+    monkeypatch.setenv("MARK", mark)
+
+    def daemons() -> list[int]:
+        found = []
+        for process in processes(mark):
+            with suppress(OSError):
+                if Path(f"/proc/{process}/comm").read_text().strip() == "bentpipe-gate":
+                    found.append(int(process))
+        return found
+
+    def kill() -> None:
+        wait_until(daemons, "there is no daemon")
+        # By then the run has begun.
+        time.sleep(1)
+        for process in daemons():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    with ThreadPoolExecutor() as threads:
+        killed = threads.submit(kill)
+        result = emulated(scenario({"hub": {"pep": {}}}, duration="6 s"))
+        killed.result()
+    assert result.invalid is not None
+    assert "the PEP of hub has ended (it was killed)" in result.invalid
+    assert result.state == "invalid"
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pep", "field", "why"),
+    [
+        ({"link_tcp": {"mss": "1000 B"}}, "link_tcp.mss", "that of the kernel is 1460 B"),
+        ({"lan_tcp": {"prr": False}}, "lan_tcp.prr", "the kernel's is true and cannot be set"),
+        (
+            {"link_tcp": {"receive_buffer": "1 MiB"}},
+            "link_tcp.receive_buffer",
+            "the kernel has one for all legs",
+        ),
+        ({"profile": "bsd-1997"}, "lan_tcp.prr", "cannot be set"),
+    ],
+)
+def test_what_the_daemon_cannot_do_is_refused(pep: dict[str, Any], field: str, why: str) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        check_scenario(from_dict(scenario({"hub": {"pep": pep}})))
+    message = str(raised.value)
+    assert f"gateways.hub.pep.{field}" in message
+    assert why in message
+
+
+def test_a_pep_without_its_programs_names_the_fix(
+    bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a machine without nft, expect exit code 3 and the package."""
+    which = shutil.which
+    monkeypatch.setattr(
+        shutil, "which", lambda name, **where: None if name == "nft" else which(name, **where)
+    )
+    ran = bentpipe("run", "--engine", "emulate", EXAMPLE)
+    assert ran.code == EXIT_MACHINE
+    assert "apt install nftables" in ran.err
+
+
+def test_the_settings_of_legs_are_those_of_the_gateway() -> None:
+    """Given a send buffer of 1 MiB, expect twice that for its memory, as socket(7) doubles it."""
+    tcp = {"send_buffer": "1 MiB"}
+    gateways = {"terminal": {"pep": {"lan_tcp": tcp, "link_tcp": tcp}}}
+    plan = resolve(from_dict(scenario(gateways)))
+    (settings,) = peps.pep_settings([plan]).values()
+    assert re.split(r"\s", settings["net.ipv4.tcp_wmem"])[-1] == str(2 << 20)
+    assert [pep.function for pep in peps.peps_of([plan])] == ["terminal-1-pep"]
+    assert [pep.function for pep in peps.peps_of([plan, plan])] == ["2.terminal-1-pep"]
+
+
+@needs_lab
+@needs_programs()
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a lab of a process with threads")
+def test_a_daemon_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a daemon that prints a line and ends, expect that line, and no lab."""
+    monkeypatch.setattr(peps, "lab_gate_plan", lambda *_: {})
+    plan = resolve(from_dict(scenario({"hub": {"pep": {}}})))
+    expected = "the PEP of hub does not start: .*missing field"
+    with pytest.raises(MachineError, match=expected), LocalLab(plans=[plan]):
+        pass
+
+
+def test_nothing_of_a_pep_is_imported_for_a_lab_without_one() -> None:
+    """Expect a lab of a preset to start without the classes of scenarios."""
+    code = "import sys; from bentpipe.lab import local; print('pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
