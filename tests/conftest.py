@@ -17,6 +17,7 @@ from typing import Any
 
 import as_nobody
 import pytest
+from late import LATE, Repeater
 from properties import use_same_examples
 
 from bentpipe import Result, simulate
@@ -164,14 +165,16 @@ measures = pytest.mark.real_time
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that runs labs where there can be none."""
+    """Skip a test that runs labs where there can be none; pause before one that was late."""
+    item.config.stash[_REPEATER].wait(item)
     is_lab = any(item.get_closest_marker(mark) for mark in ("lab", "real_time"))
     if is_lab and (reason := why_no_lab()):
         pytest.skip(f"no labs here: {reason}")
 
 
 # Why a test is skipped for what can be installed, allowed or repeated.
-_LACKING = re.compile(r"no labs here: |late machine: |\S+ is not installed")
+_LACKING = re.compile(rf"no labs here: |{LATE}|\S+ is not installed")
+_REPEATER = pytest.StashKey[Repeater]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -187,17 +190,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail what is skipped for something that is required."""
+    """Fail what is skipped for something that is required, or repeat it later."""
     report = yield
     skipped = None if call.excinfo is None else call.excinfo.value
     if report.skipped and isinstance(skipped, pytest.skip.Exception):
         why = str(skipped.msg)
-        if item.config.getoption("--require-labs") and _LACKING.match(why):
+        required = item.config.getoption("--require-labs") and _LACKING.match(why)
+        if required and not (why.startswith(LATE) and item.config.stash[_REPEATER].again(item)):
             report.outcome, report.longrepr = "failed", f"--require-labs, but {why}"
     return report
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Keep temporary files and labs apart from the user's, and let Ctrl-C interrupt.
 
     A shell starts a background job with SIGINT ignored: Python then leaves it so, and so would be
@@ -206,6 +210,7 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     use_same_examples()
+    config.stash[_REPEATER] = Repeater()
     # A pipe has the width of the defaults.
     os.environ.pop("COLUMNS", None)
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())

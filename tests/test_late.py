@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conftest import _LACKING
+from conftest import _LACKING, ROOT
 from late import MAX_TRIES, until_on_time
+
+pytest_plugins = ["pytester"]
 
 
 def test_a_late_run_is_repeated_until_one_is_on_time() -> None:
@@ -25,3 +27,61 @@ def test_a_machine_that_stays_late_is_the_reason_to_skip() -> None:
     why = str(skipped.value)
     assert why == f"late machine: in each of {MAX_TRIES} tries, packets were late"
     assert _LACKING.match(why)
+
+
+# The clock moves 700 s each time it is read; tests are repeated for 2,400 s, without a pause.
+_CLOCK = """
+import functools, itertools
+Repeater = functools.partial(
+    Repeater, clock_s=functools.partial(next, itertools.count(0, 700)), pause_s=0
+)
+"""
+_SUITE = """
+from late import until_on_time
+
+ran = []
+
+def test_late_once():
+    ran.append("late")
+    until_on_time(lambda: None, lambda _: "packets were late" if len(ran) == 1 else None, pause_s=0)
+    assert ran == ["late", "other", "late"]
+
+def test_other():
+    ran.append("other")
+"""
+_ALWAYS = """
+from late import until_on_time
+
+def test_always_late():
+    until_on_time(lambda: None, lambda _: "packets were late", pause_s=0)
+"""
+
+
+def suite(pytester: pytest.Pytester, tests: str, *options: str) -> pytest.RunResult:
+    """Run tests with the hooks of this project's."""
+    pytester.makeconftest((ROOT / "tests" / "conftest.py").read_text() + _CLOCK)
+    pytester.makepyfile(tests)
+    return pytester.runpytest_subprocess(*options)
+
+
+@pytest.fixture(autouse=True)
+def without_xdist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+
+
+def test_a_test_that_must_be_on_time_is_repeated_after_all_others(
+    pytester: pytest.Pytester,
+) -> None:
+    suite(pytester, _SUITE, "--require-labs").assert_outcomes(passed=2, skipped=1)
+
+
+def test_repeating_ends(pytester: pytest.Pytester) -> None:
+    """Given a test always late, expect repeats after 700, 1,400 and 2,100 s, then fail."""
+    result = suite(pytester, _ALWAYS, "--require-labs")
+    result.assert_outcomes(failed=1, skipped=3)
+    result.stdout.fnmatch_lines(["*--require-labs, but late machine: *packets were late*"])
+
+
+def test_without_the_option_a_late_test_is_skipped_at_once(pytester: pytest.Pytester) -> None:
+    suite(pytester, _ALWAYS).assert_outcomes(skipped=1)
