@@ -9,6 +9,7 @@ import ctypes
 import itertools
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,7 +23,6 @@ from typing import Any, Final
 
 from conftest import not_installed
 
-from bentpipe.gateway import machine
 from bentpipe.gateway.binary import find_binary
 
 HOSTS: Final = ("client", "a", "b", "server")
@@ -57,7 +57,7 @@ def why_no_routers() -> str | None:
     if os.geteuid() != 0:
         return "needs root, for network namespaces and their rules"
     for program in ("ip", "nft", "unshare"):
-        if machine.program(program) is None:
+        if shutil.which(program) is None:
             return not_installed(program)
     tried = subprocess.run(
         ["unshare", "--net", "true"], capture_output=True, text=True, check=False

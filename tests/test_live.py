@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,7 +175,9 @@ def machine() -> dict[str, object]:
                 continue
     interfaces = sorted(line.split(":")[0] for line in read("/proc/net/dev").splitlines()[2:])
     routes = sorted(re.findall(r"^\S+\s+\S+\s+\S+", read("/proc/net/route"), re.MULTILINE))
-    rules = subprocess.run(["ip", "rule"], capture_output=True, text=True, check=False).stdout
+    rules = None
+    if shutil.which("ip") is not None:
+        rules = subprocess.run(["ip", "rule"], capture_output=True, text=True, check=False).stdout
     return {
         "interfaces": interfaces,
         "routes": routes,
