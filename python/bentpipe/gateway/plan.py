@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NotRequired, TypedDict
+from typing import Any, Final, TypedDict
 
 from bentpipe.errors import Problem, ScenarioError
 from bentpipe.scenario.document import FieldPath, dotted
@@ -17,7 +17,7 @@ from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.profiles import PROFILES
 from bentpipe.scenario.tcp import Tcp
 from bentpipe.text import shown
-from bentpipe.units import NS_PER_S, value_of
+from bentpipe.units import value_of
 
 # Marks and tables up to 255 are common in hand-written rules, and docker, cilium, tailscale and
 # wg-quick use others than these. The mark is a multiple of 128, for up to 64 workers.
@@ -62,24 +62,24 @@ class SidePlan(TypedDict):
 
 
 class GatePlan(TypedDict):
-    """What the daemon reads: `daemon/plan.rs` describes each field, and has the other defaults."""
+    """What the daemon reads, complete: `daemon/plan.rs` describes each field."""
 
     name: str
     state_file: str
-    files: NotRequired[list[str]]
+    files: list[str]
     user: int
     group: int
     mark: int
     route_table: int
-    workers: NotRequired[int]
+    workers: int
     threads: int
     connections: int
     buffer_bytes: int
-    early_accept: NotRequired[bool]
+    early_accept: bool
     connect_limit_ns: int
     idle_limit_ns: int | None
-    keep_alive_ns: NotRequired[int | None]
-    metrics_listen: NotRequired[str | None]
+    keep_alive_ns: int | None
+    metrics_listen: str | None
     lan: SidePlan
     link: SidePlan
 
@@ -97,19 +97,19 @@ class Installation:
 
     name: str
     state_file: str
+    files: Sequence[str]
     lan: Sequence[str]
-    link: Sequence[str] = ()
-    files: Sequence[str] = ()
-    user: int = NOBODY
-    group: int = NOBODY
-    mark: int = MARK
-    route_table: int = ROUTE_TABLE
-    workers: int = 1
-    threads: int = 1
-    connect_limit_ns: int = 30 * NS_PER_S
-    idle_limit_ns: int | None = None
-    keep_alive_ns: int | None = 600 * NS_PER_S
-    metrics_listen: str | None = None
+    link: Sequence[str]
+    user: int
+    group: int
+    mark: int
+    route_table: int
+    workers: int
+    threads: int
+    connect_limit_ns: int
+    idle_limit_ns: int | None
+    keep_alive_ns: int | None
+    metrics_listen: str | None
 
 
 def mark_count(workers: int) -> int:

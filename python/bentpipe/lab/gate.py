@@ -12,7 +12,7 @@ from bentpipe.lab.tcp_settings import congestion_control
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from bentpipe.gateway.plan import SidePlan
+    from bentpipe.gateway.plan import GatePlan, SidePlan
 
 # Sockets and pipes of a connection, and those beside them, with a margin.
 _FILES_PER_CONNECTION: Final = 10
@@ -29,7 +29,7 @@ def most_connections(pep: Mapping[str, Any]) -> int:
     return wanted if is_unlimited else min(wanted, most_files // _FILES_PER_CONNECTION)
 
 
-def lab_gate_plan(pep: Mapping[str, Any], state_file: str) -> dict[str, Any]:
+def lab_gate_plan(pep: Mapping[str, Any], state_file: str) -> GatePlan:
     """Return the daemon's plan of a PEP of a plan.
 
     The gateway has a kernel's network of its own, so buffers are its sysctls, as those of hosts:
@@ -53,10 +53,12 @@ def lab_gate_plan(pep: Mapping[str, Any], state_file: str) -> dict[str, Any]:
     return {
         "name": "bentpipe",
         "state_file": state_file,
+        "files": [],
         "user": gateway.NOBODY if is_root else os.getuid(),
         "group": gateway.NOBODY if is_root else os.getgid(),
         "mark": gateway.MARK,
         "route_table": gateway.ROUTE_TABLE,
+        "workers": 1,
         "threads": 1,
         "connections": most_connections(pep),
         "buffer_bytes": pep["buffer_bytes"],
@@ -65,6 +67,7 @@ def lab_gate_plan(pep: Mapping[str, Any], state_file: str) -> dict[str, Any]:
         "idle_limit_ns": None,
         # As hosts of a lab, it probes no idle connection.
         "keep_alive_ns": None,
+        "metrics_listen": None,
         "lan": side("hosts", pep["lan_tcp"]),
         "link": side("link", pep["link_tcp"]),
     }
