@@ -175,10 +175,10 @@ def test_files_that_are_no_configuration_are_refused(tmp_path: Path, bentpipe: P
     deep = "a = " + "[" * 20_000
     (tmp_path / "deep").write_text(deep)
     for name, said in (
-        (".", "is a folder; name a file"),
+        (".", "is a directory; name a file"),
         ("none", "no such file"),
-        ("binary", "is not a text file; a configuration is TOML in UTF-8"),
-        ("large", "is larger than 262144 bytes"),
+        ("binary", "is not a text file; expected the configuration of a gateway (TOML) in UTF-8"),
+        ("large", "is larger than 262144 bytes; expected the configuration of a gateway"),
         ("deep", "nested"),
     ):
         called = bentpipe("gateway", "check", tmp_path / name)

@@ -14,7 +14,7 @@ from bentpipe import gateway
 from bentpipe.cli.gateway_status import status_lines, totals_line, watch_gateway
 from bentpipe.cli.gateway_unit import unit_text
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.options import AsJson, note, print_json
+from bentpipe.cli.options import AsJson, complete_files, note, print_json
 from bentpipe.errors import MachineError, ScenarioError, UsageError
 from bentpipe.text import choice
 
@@ -35,13 +35,7 @@ gateway_app = typer.Typer(
 
 def _complete_configs(incomplete: str) -> Iterable[str]:
     """Return the configuration files and folders that a text may become."""
-    folder, slash, begin = incomplete.rpartition("/")
-    for path in sorted(Path(folder + slash or ".").iterdir()):
-        if path.name.startswith(begin) and (begin or not path.name.startswith(".")):
-            if path.is_dir():
-                yield f"{folder}{slash}{path.name}/"
-            elif path.suffix == _SUFFIX:
-                yield f"{folder}{slash}{path.name}"
+    return complete_files(incomplete, {_SUFFIX})
 
 
 def _complete_names() -> list[str]:

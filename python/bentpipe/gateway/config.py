@@ -12,15 +12,14 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from bentpipe import units
-from bentpipe.errors import Problem, ScenarioError
+from bentpipe.errors import ScenarioError
 from bentpipe.gateway.plan import MARK, ROUTE_TABLE, mark_count
-from bentpipe.scenario.document import LARGEST_FILE_BYTES, Document
+from bentpipe.scenario.document import Document, file_error, file_text
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.problems import all_problems
 from bentpipe.scenario.record import Duration, PositiveDuration, Record, refusal
 from bentpipe.text import counted, shown
 
-SUFFIX: Final = ".toml"
 # It becomes part of the name of a table of nftables, and of a folder.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
 # IFNAMSIZ is 16 with the final zero. Linux allows more characters, quotes among them.
@@ -169,28 +168,14 @@ def read_document(path: Path) -> Document:
     """
     source = str(path)
     try:
-        if path.is_dir():
-            raise _refusal(source, "is a folder; name a file")
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE_BYTES + 1)
-    except FileNotFoundError:
-        raise _refusal(source, "no such file") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise _refusal(source, f"cannot be read: {reason}") from None
-    if len(content) > LARGEST_FILE_BYTES:
-        raise _refusal(source, f"is larger than {LARGEST_FILE_BYTES} bytes")
-    try:
-        data = tomllib.loads(content.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise _refusal(source, "is not a text file; a configuration is TOML in UTF-8") from None
+        data = tomllib.loads(file_text(path, "the configuration of a gateway (TOML)"))
     except tomllib.TOMLDecodeError as error:
         text = str(error)
         found = _TOML_LINE.search(text)
         line = int(found[1]) if found and found[1] else None
-        raise _refusal(source, f"TOML syntax: {_TOML_LINE.sub('', text)}", line) from None
+        raise file_error(source, f"TOML syntax: {_TOML_LINE.sub('', text)}", line) from None
     except RecursionError:
-        raise _refusal(source, "is nested too deeply") from None
+        raise file_error(source, "is nested too deeply") from None
     return Document(data=data, source=source)
 
 
@@ -218,10 +203,6 @@ def read_config(path: Path) -> tuple[GatewayConfig, Document]:
     """
     document = read_document(path)
     return parse_config(document), document
-
-
-def _refusal(source: str, message: str, line: int | None = None) -> ScenarioError:
-    return ScenarioError(Problem(source=source, field="", message=message, line=line))
 
 
 def described(config: GatewayConfig) -> dict[str, Any]:
