@@ -13,7 +13,14 @@ from routers import why_no_routers
 
 from bentpipe import ScenarioError
 from bentpipe.errors import MachineError
-from bentpipe.gateway import Installation, find_binary, gate_plan, refused_settings
+from bentpipe.gateway import (
+    Installation,
+    connections_within,
+    find_binary,
+    gate_plan,
+    open_files,
+    refused_settings,
+)
 from bentpipe.gateway.machine import search_path
 from bentpipe.gateway.plan import MARK, NOBODY, ROUTE_TABLE, mark_count
 from bentpipe.scenario.gateways import Pep
@@ -214,6 +221,14 @@ def test_the_default_mark_is_one_for_any_number_of_workers(workers: int, marks: 
     """As `marks` of `transparent/rules.rs`."""
     assert mark_count(workers) == marks
     assert MARK % marks == 0
+
+
+def test_a_worker_has_two_sockets_for_each_connection() -> None:
+    """Expect 2 files for each connection, 2 for each thread, and 1,024, as in `daemon/plan.rs`."""
+    assert open_files(5_000, threads=4) == 10_000 + 8 + 1_024
+    assert connections_within(11_032, threads=4) == 5_000
+    assert connections_within(11_031, threads=4) == 4_999
+    assert connections_within(256, threads=1) == 0
 
 
 def test_an_installation_without_the_program_is_told_how_to_get_it(tmp_path: Path) -> None:

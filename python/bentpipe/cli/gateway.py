@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -17,6 +17,10 @@ from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import AsJson, complete_files, note, print_json
 from bentpipe.errors import MachineError, ScenarioError, UsageError
 from bentpipe.text import choice
+
+if TYPE_CHECKING:
+    from bentpipe.gateway.config import GatewayConfig
+    from bentpipe.gateway.plan import GatePlan
 
 _SUFFIX: Final = ".toml"
 
@@ -165,7 +169,7 @@ def unit(config: Config) -> None:
     print(unit_text(found, plan, config), end="")
 
 
-def _read(path: Path) -> tuple[Any, Any]:
+def _read(path: Path) -> tuple[GatewayConfig, GatePlan]:
     """Return a configuration and its plan; an error of the plan names the file, too."""
     config, document = gateway.read_config(path)
     refused = list(gateway.refused_settings(config.pep))

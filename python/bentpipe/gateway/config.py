@@ -29,7 +29,7 @@ _INTERFACES_MAX: Final = 26
 _TOML_LINE: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 _PORTS: Final = 1 << 16
-WORKERS_MAX: Final = 64
+_WORKERS_MAX: Final = 64
 
 FunctionName = Literal["pep"]
 
@@ -101,7 +101,7 @@ class DaemonPep(Pep):
     is gone is reset; ``0 s`` for never."""
     threads: Annotated[int, Field(ge=1, le=256)] | None = None
     """The threads of each worker; by default one for each core, at most 4."""
-    workers: Annotated[int, Field(ge=1, le=WORKERS_MAX)] = 1
+    workers: Annotated[int, Field(ge=1, le=_WORKERS_MAX)] = 1
     """The processes that relay. Each may have as many open files as one process may."""
 
 
@@ -160,12 +160,25 @@ class GatewayConfig(Record):
         return found.pw_uid, found.pw_gid
 
 
-def read_document(path: Path) -> Document:
-    """Read a TOML file.
+def read_config(path: Path) -> tuple[GatewayConfig, Document]:
+    """Return the configuration in a TOML file, and the document for messages about its fields.
 
     Raises:
-        ScenarioError: it cannot be read, or is not TOML; the message names the line.
+        ScenarioError: it cannot be read, is not TOML, or is no configuration; the message names the
+            file, the line or the field, what was read and what is allowed.
     """
+    document = _document(path)
+    try:
+        return _validate(document), document
+    except ValidationError as error:
+        raise ScenarioError(*all_problems(error, document, _validate)) from None
+
+
+def _validate(document: Document) -> GatewayConfig:
+    return GatewayConfig.model_validate(document.data)
+
+
+def _document(path: Path) -> Document:
     source = str(path)
     try:
         data = tomllib.loads(file_text(path, "the configuration of a gateway (TOML)"))
@@ -177,32 +190,6 @@ def read_document(path: Path) -> Document:
     except RecursionError:
         raise file_error(source, "is nested too deeply") from None
     return Document(data=data, source=source)
-
-
-def parse_config(document: Document) -> GatewayConfig:
-    """Check a document against the schema of a configuration.
-
-    Raises:
-        ScenarioError: naming file, field, what was read and what is allowed.
-    """
-    try:
-        return _validate(document)
-    except ValidationError as error:
-        raise ScenarioError(*all_problems(error, document, _validate)) from None
-
-
-def _validate(document: Document) -> GatewayConfig:
-    return GatewayConfig.model_validate(document.data)
-
-
-def read_config(path: Path) -> tuple[GatewayConfig, Document]:
-    """Return the configuration in a file, and the document for messages about its fields.
-
-    Raises:
-        ScenarioError: see `read_document` and `parse_config`.
-    """
-    document = read_document(path)
-    return parse_config(document), document
 
 
 def described(config: GatewayConfig) -> dict[str, Any]:

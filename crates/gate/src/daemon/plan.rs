@@ -345,6 +345,18 @@ mod tests {
         }
     }
 
+    /// Given 5,000 connections and 4 threads, expect 2 files for each, and 1,024: as `open_files` of the Python package,
+    /// by which a lab limits its connections and a unit its files.
+    #[test]
+    fn each_connection_has_two_files() {
+        let plan = Plan::parse(&complete().to_string()).expect("a plan");
+        let plan = Plan { threads: 4, connections: 5_000, ..plan };
+        assert_eq!(plan.descriptors(), 10_000 + 8 + 1_024);
+        assert_eq!(plan.connections_within(11_031), 4_999);
+        // Each of three workers has its share.
+        assert_eq!(Plan { workers: 3, ..plan }.descriptors(), 2 * 1_667 + 8 + 1_024);
+    }
+
     /// Given one field more, in any part, expect it in the message.
     #[test]
     fn a_plan_with_an_unknown_field_is_refused() {
