@@ -13,13 +13,36 @@ from routers import why_no_routers
 
 from bentpipe import ScenarioError
 from bentpipe.errors import MachineError
-from bentpipe.gateway import Installation, find_binary, gate_plan, refused_settings
+from bentpipe.gateway import (
+    Installation,
+    connections_within,
+    find_binary,
+    gate_plan,
+    open_files,
+    refused_settings,
+)
 from bentpipe.gateway.machine import search_path
-from bentpipe.gateway.plan import mark_count
+from bentpipe.gateway.plan import MARK, NOBODY, ROUTE_TABLE, mark_count
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.tcp import Tcp
 
-HERE = Installation(name="test", state_file="/none/state.json", lan=["lan0"], link=["sat0"])
+HERE = Installation(
+    name="test",
+    state_file="/none/state.json",
+    files=[],
+    lan=["lan0"],
+    link=["sat0"],
+    user=NOBODY,
+    group=NOBODY,
+    mark=MARK,
+    route_table=ROUTE_TABLE,
+    workers=1,
+    threads=1,
+    connect_limit_ns=30 * 10**9,
+    idle_limit_ns=None,
+    keep_alive_ns=600 * 10**9,
+    metrics_listen=None,
+)
 
 
 def refusals(**settings: Any) -> dict[str, str]:
@@ -197,7 +220,15 @@ def test_what_the_kernel_does_anyway_may_be_written() -> None:
 def test_the_default_mark_is_one_for_any_number_of_workers(workers: int, marks: int) -> None:
     """As `marks` of `transparent/rules.rs`."""
     assert mark_count(workers) == marks
-    assert HERE.mark % marks == 0
+    assert MARK % marks == 0
+
+
+def test_a_worker_has_two_sockets_for_each_connection() -> None:
+    """Expect 2 files for each connection, 2 for each thread, and 1,024, as in `daemon/plan.rs`."""
+    assert open_files(5_000, threads=4) == 10_000 + 8 + 1_024
+    assert connections_within(11_032, threads=4) == 5_000
+    assert connections_within(11_031, threads=4) == 4_999
+    assert connections_within(256, threads=1) == 0
 
 
 def test_an_installation_without_the_program_is_told_how_to_get_it(tmp_path: Path) -> None:

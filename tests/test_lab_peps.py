@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from bentpipe import InvalidRunError, MachineError, Result, ScenarioError, simul
 from bentpipe.emulation.checks import check_scenario
 from bentpipe.gateway.machine import program
 from bentpipe.lab import peps
+from bentpipe.lab.gate import most_connections
 from bentpipe.lab.local import LocalLab
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.metrics import exchange_times_ns
@@ -311,6 +313,18 @@ def test_the_settings_of_legs_are_those_of_the_gateway() -> None:
     assert re.split(r"\s", settings["net.ipv4.tcp_wmem"])[-1] == str(2 << 20)
     assert [pep.function for pep in peps.peps_of([plan])] == ["terminal-1-pep"]
     assert [pep.function for pep in peps.peps_of([plan, plan])] == ["2.terminal-1-pep"]
+
+
+@pytest.mark.parametrize(
+    ("files", "connections"),
+    [(resource.RLIM_INFINITY, 10_000), (21_026, 10_000), (4_096, 1_535), (1_024, 1)],
+)
+def test_the_connections_are_within_the_limit_of_open_files(
+    files: int, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Expect half of what the limit leaves besides the 1,026 files of a daemon with one thread."""
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, files))
+    assert most_connections({"connections": 10_000}) == connections
 
 
 @needs_lab

@@ -161,8 +161,11 @@ class ProgramError(OSError):
 class Channels:
     """Running channels; they end with the object."""
 
-    def begin(self, origin_ns: int) -> None: ...
-    def finish(self) -> str: ...
+    def begin(self, origin_ns: int) -> None:
+        """Start the clients of a run that began at this time of the monotonic clock, in ns."""
+
+    def finish(self) -> str:
+        """End all channels, and return their reports as JSON; none the second time."""
 
 @final
 class Lab:
@@ -203,7 +206,9 @@ class Lab:
     def serve(self, host: str) -> None:
         """Serve HTTP on port 80 of a host: `/bytes/N` is N bytes."""
 
-    def start_channels(self, plan: str, seed: int, settings: str) -> Channels: ...
+    def start_channels(self, plan: str, seed: int, settings: str) -> Channels:
+        """Open the servers of a plan's channels; plan and settings of the channels are JSON."""
+
     def is_listening(self, host: str, port: int) -> bool:
         """Tell whether a TCP server is listening on a port of a host."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,9 +14,13 @@ from bentpipe import gateway
 from bentpipe.cli.gateway_status import status_lines, totals_line, watch_gateway
 from bentpipe.cli.gateway_unit import unit_text
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.options import AsJson, note, print_json
+from bentpipe.cli.options import AsJson, complete_files, note, print_json
 from bentpipe.errors import MachineError, ScenarioError, UsageError
 from bentpipe.text import choice
+
+if TYPE_CHECKING:
+    from bentpipe.gateway.config import GatewayConfig
+    from bentpipe.gateway.plan import GatePlan
 
 _SUFFIX: Final = ".toml"
 
@@ -35,13 +39,7 @@ gateway_app = typer.Typer(
 
 def _complete_configs(incomplete: str) -> Iterable[str]:
     """Return the configuration files and folders that a text may become."""
-    folder, slash, begin = incomplete.rpartition("/")
-    for path in sorted(Path(folder + slash or ".").iterdir()):
-        if path.name.startswith(begin) and (begin or not path.name.startswith(".")):
-            if path.is_dir():
-                yield f"{folder}{slash}{path.name}/"
-            elif path.suffix == _SUFFIX:
-                yield f"{folder}{slash}{path.name}"
+    return complete_files(incomplete, {_SUFFIX})
 
 
 def _complete_names() -> list[str]:
@@ -62,7 +60,7 @@ Name = Annotated[
     str | None,
     typer.Argument(
         metavar="[NAME]",
-        help="The name of the gateway, or its configuration; by default the only one.",
+        help="The name of the gateway, or its configuration; by default the only one that is up.",
         show_default=False,
         autocompletion=_complete_names,
     ),
@@ -171,7 +169,7 @@ def unit(config: Config) -> None:
     print(unit_text(found, plan, config), end="")
 
 
-def _read(path: Path) -> tuple[Any, Any]:
+def _read(path: Path) -> tuple[GatewayConfig, GatePlan]:
     """Return a configuration and its plan; an error of the plan names the file, too."""
     config, document = gateway.read_config(path)
     refused = list(gateway.refused_settings(config.pep))
@@ -182,6 +180,9 @@ def _read(path: Path) -> tuple[Any, Any]:
 
 def _chosen(name: str | None) -> str:
     """Return the name of a gateway that was started and not ended.
+
+    Without a name it is the only one that is up, or else the only one of which something is left;
+    a note names the others of which something is left.
 
     Raises:
         UsageError: there is none, or none of that name, or several without a name.
@@ -194,12 +195,28 @@ def _chosen(name: str | None) -> str:
         others = "" if os.geteuid() == 0 else "; to see those of root, use sudo"
         raise UsageError(f"no gateway is up; start one with bentpipe gateway up CONFIG{others}")
     if name is None:
-        if len(names) > 1:
-            raise UsageError(f"gateway: several are up; name one of {', '.join(names)}")
-        return names[0]
+        return _only(names)
     if name not in names:
         raise UsageError(f"gateway: {choice(name, names)}")
     return name
+
+
+def _only(names: Sequence[str]) -> str:
+    up = [name for name in names if gateway.GatewayFolder(name).is_up()]
+    candidates = up or names
+    for ended in names:
+        if ended not in up and len(names) > 1:
+            note(f"{_end_text(ended)}; bentpipe gateway down {ended} removes what is left")
+    if len(candidates) > 1:
+        how_many = "several are up" if up else "none is up"
+        raise UsageError(f"gateway: {how_many}; name one of {', '.join(candidates)}")
+    return candidates[0]
+
+
+def _end_text(name: str) -> str:
+    """Return why a gateway is not up that was not ended by `gateway down`."""
+    reason = gateway.GatewayFolder(name).last_words() or "it was killed"
+    return f"gateway {name} has ended: {reason}"
 
 
 def _status(name: str) -> dict[str, Any]:
@@ -211,11 +228,9 @@ def _status(name: str) -> dict[str, Any]:
     folder = gateway.GatewayFolder(name)
     is_up, record = folder.is_up(), folder.record()
     if not is_up or record is None:
-        reason = folder.last_words() or "it was killed"
         raise MachineError(
-            f"gateway {name} has ended: {reason}; connections pass without it; to fix it: "
-            f"bentpipe gateway down {name} removes what is left, bentpipe gateway up starts it "
-            "again"
+            f"{_end_text(name)}; connections pass without it; to fix it: bentpipe gateway down "
+            f"{name} removes what is left, bentpipe gateway up starts it again"
         )
     return {
         **record.described,

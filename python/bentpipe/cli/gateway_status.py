@@ -23,6 +23,8 @@ _COUNTERS: Final = {
     "reset_connections": "reset by a peer",
     "timed_out_connections": "reset after the idle limit",
 }
+# The daemon writes its counters once a second.
+_UNCHANGED_S: Final = 2.0
 _LEGS: Final = {"lan": "legs to the hosts", "link": "legs over the link"}
 
 
@@ -101,7 +103,3 @@ class _Rates:
             shown = [format_rate(max(each, 0)) for each in bits]
             self._line = f"{'now':28}{shown[0]} to servers, {shown[1]} to clients"
         return self._line
-
-
-# The daemon writes its counters once a second.
-_UNCHANGED_S: Final = 2.0

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
+from bentpipe import gateway
 from bentpipe.errors import UsageError
+
+if TYPE_CHECKING:
+    from bentpipe.gateway.config import GatewayConfig
+    from bentpipe.gateway.plan import GatePlan
 
 # Of the privileged part: rules and transparent sockets, raw sockets, the user of the worker, the
 # limit of open files, and signals to a worker of another user.
@@ -18,9 +23,6 @@ _CAPABILITIES: Final = (
     "CAP_SYS_RESOURCE",
     "CAP_KILL",
 )
-# Sockets and pipes of a connection, and those beside them, with a margin.
-_FILES_PER_CONNECTION: Final = 8
-_FILES: Final = 4_096
 
 _UNIT: Final = """\
 # Made by bentpipe gateway unit {config}
@@ -71,7 +73,7 @@ WantedBy=multi-user.target
 """
 
 
-def unit_text(config: Any, plan: Any, path: Path) -> str:
+def unit_text(config: GatewayConfig, plan: GatePlan, path: Path) -> str:
     """Return the unit of a gateway; ``path`` is the file of its configuration.
 
     Raises:
@@ -83,7 +85,8 @@ def unit_text(config: Any, plan: Any, path: Path) -> str:
         functions=", ".join(config.functions),
         program=_quoted(program),
         config=_quoted(path.absolute()),
-        files=plan["connections"] * _FILES_PER_CONNECTION + _FILES,
+        # The limit of each process: enough for one worker with all connections.
+        files=gateway.open_files(plan["connections"], threads=plan["threads"]),
         capabilities=" ".join(_CAPABILITIES),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -35,13 +35,18 @@ def complete_framings() -> list[str]:
 
 def complete_scenarios(incomplete: str) -> Iterable[str]:
     """Return the scenario files and folders that a text may become."""
+    return complete_files(incomplete, _SCENARIO_SUFFIXES)
+
+
+def complete_files(incomplete: str, suffixes: Container[str]) -> Iterable[str]:
+    """Return the files with these suffixes, and the folders, that a text may become."""
     folder, slash, begin = incomplete.rpartition("/")
     for path in sorted(Path(folder + slash or ".").iterdir()):
         if not path.name.startswith(begin) or (path.name.startswith(".") and not begin):
             continue
         if path.is_dir():
             yield f"{folder}{slash}{path.name}/"
-        elif path.suffix in _SCENARIO_SUFFIXES:
+        elif path.suffix in suffixes:
             yield f"{folder}{slash}{path.name}"
 
 

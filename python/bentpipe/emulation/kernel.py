@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from bentpipe.emulation.hosts import classes
 from bentpipe.errors import Problem, ScenarioError
+from bentpipe.lab.routes import DEFAULT_WINDOW_SEGMENTS
 from bentpipe.lab.tcp_settings import (
     OF_THE_HOST,
     require_congestion_controls,
@@ -37,7 +38,6 @@ _CACHE_LINE_BYTES: Final = 64
 _SHARED_INFO_BYTES: Final = 320
 _SK_BUFF_BYTES: Final = 256
 _LARGEST_UNSCALED_WINDOW_BYTES: Final = 65_535
-_DEFAULT_INITIAL_WINDOW_SEGMENTS: Final = 10
 # Header sizes, without options.
 TCP_IP_BYTES: Final = 40
 _UDP_IP_BYTES: Final = 28
@@ -187,7 +187,7 @@ def kernel_of(plan: Mapping[str, Any]) -> Kernel:
     require_congestion_controls(tcps)
     settings |= tcp_settings(tcp)
     window = tcp["initial_window_segments"]
-    return Kernel(settings, None if window == _DEFAULT_INITIAL_WINDOW_SEGMENTS else window)
+    return Kernel(settings, None if window == DEFAULT_WINDOW_SEGMENTS else window)
 
 
 def tcp_of(flow: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -20,7 +20,6 @@ from bentpipe.gateway.plan import GatePlan
 from bentpipe.text import counted, nearest
 
 FIX: Final = "; to fix it: "
-_PACKAGES: Final = {"nft": "nftables", "ip": "iproute2"}
 # One expression of the rules for each module of the kernel.
 _EXPRESSIONS: Final = {
     "nft_socket": "socket transparent 1 accept",
@@ -47,7 +46,7 @@ def examine(
     ``has_own`` is whether rules of this gateway may exist, which are in nobody's way; ``is_up``
     whether it runs.
     """
-    checks = [_program(), _privileges(), *(_tool(name) for name in _PACKAGES)]
+    checks = [_program(), _privileges(), *(_tool(name) for name in machine.PACKAGES)]
     if not all(check.ok for check in checks):
         return checks
     listed = [*config.lan.interfaces, *config.link.interfaces]
@@ -98,10 +97,11 @@ def _privileges() -> Check:
 
 
 def _tool(name: str) -> Check:
-    path = machine.program(name)
-    if path is None:
-        fix = f"apt install {_PACKAGES[name]}"
-        return Check(name=name, ok=False, found=f"{name} is not installed.", fix=fix)
+    try:
+        path = machine.require_program(name)
+    except MachineError as error:
+        found, fix = _split(error)
+        return Check(name=name, ok=False, found=found, fix=fix)
     return Check(name=name, ok=True, found=f"{path} is installed.")
 
 

@@ -12,15 +12,14 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from bentpipe import units
-from bentpipe.errors import Problem, ScenarioError
+from bentpipe.errors import ScenarioError
 from bentpipe.gateway.plan import MARK, ROUTE_TABLE, mark_count
-from bentpipe.scenario.document import LARGEST_FILE_BYTES, Document
+from bentpipe.scenario.document import Document, file_error, file_text
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.problems import all_problems
 from bentpipe.scenario.record import Duration, PositiveDuration, Record, refusal
 from bentpipe.text import counted, shown
 
-SUFFIX: Final = ".toml"
 # It becomes part of the name of a table of nftables, and of a folder.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
 # IFNAMSIZ is 16 with the final zero. Linux allows more characters, quotes among them.
@@ -30,7 +29,7 @@ _INTERFACES_MAX: Final = 26
 _TOML_LINE: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 _PORTS: Final = 1 << 16
-WORKERS_MAX: Final = 64
+_WORKERS_MAX: Final = 64
 
 FunctionName = Literal["pep"]
 
@@ -102,7 +101,7 @@ class DaemonPep(Pep):
     is gone is reset; ``0 s`` for never."""
     threads: Annotated[int, Field(ge=1, le=256)] | None = None
     """The threads of each worker; by default one for each core, at most 4."""
-    workers: Annotated[int, Field(ge=1, le=WORKERS_MAX)] = 1
+    workers: Annotated[int, Field(ge=1, le=_WORKERS_MAX)] = 1
     """The processes that relay. Each may have as many open files as one process may."""
 
 
@@ -161,47 +160,16 @@ class GatewayConfig(Record):
         return found.pw_uid, found.pw_gid
 
 
-def read_document(path: Path) -> Document:
-    """Read a TOML file.
+def read_config(path: Path) -> tuple[GatewayConfig, Document]:
+    """Return the configuration in a TOML file, and the document for messages about its fields.
 
     Raises:
-        ScenarioError: it cannot be read, or is not TOML; the message names the line.
+        ScenarioError: it cannot be read, is not TOML, or is no configuration; the message names the
+            file, the line or the field, what was read and what is allowed.
     """
-    source = str(path)
+    document = _document(path)
     try:
-        if path.is_dir():
-            raise _refusal(source, "is a folder; name a file")
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE_BYTES + 1)
-    except FileNotFoundError:
-        raise _refusal(source, "no such file") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise _refusal(source, f"cannot be read: {reason}") from None
-    if len(content) > LARGEST_FILE_BYTES:
-        raise _refusal(source, f"is larger than {LARGEST_FILE_BYTES} bytes")
-    try:
-        data = tomllib.loads(content.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise _refusal(source, "is not a text file; a configuration is TOML in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        text = str(error)
-        found = _TOML_LINE.search(text)
-        line = int(found[1]) if found and found[1] else None
-        raise _refusal(source, f"TOML syntax: {_TOML_LINE.sub('', text)}", line) from None
-    except RecursionError:
-        raise _refusal(source, "is nested too deeply") from None
-    return Document(data=data, source=source)
-
-
-def parse_config(document: Document) -> GatewayConfig:
-    """Check a document against the schema of a configuration.
-
-    Raises:
-        ScenarioError: naming file, field, what was read and what is allowed.
-    """
-    try:
-        return _validate(document)
+        return _validate(document), document
     except ValidationError as error:
         raise ScenarioError(*all_problems(error, document, _validate)) from None
 
@@ -210,18 +178,18 @@ def _validate(document: Document) -> GatewayConfig:
     return GatewayConfig.model_validate(document.data)
 
 
-def read_config(path: Path) -> tuple[GatewayConfig, Document]:
-    """Return the configuration in a file, and the document for messages about its fields.
-
-    Raises:
-        ScenarioError: see `read_document` and `parse_config`.
-    """
-    document = read_document(path)
-    return parse_config(document), document
-
-
-def _refusal(source: str, message: str, line: int | None = None) -> ScenarioError:
-    return ScenarioError(Problem(source=source, field="", message=message, line=line))
+def _document(path: Path) -> Document:
+    source = str(path)
+    try:
+        data = tomllib.loads(file_text(path, "the configuration of a gateway (TOML)"))
+    except tomllib.TOMLDecodeError as error:
+        text = str(error)
+        found = _TOML_LINE.search(text)
+        line = int(found[1]) if found and found[1] else None
+        raise file_error(source, f"TOML syntax: {_TOML_LINE.sub('', text)}", line) from None
+    except RecursionError:
+        raise file_error(source, "is nested too deeply") from None
+    return Document(data=data, source=source)
 
 
 def described(config: GatewayConfig) -> dict[str, Any]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from bentpipe.gateway import machine
-from bentpipe.gateway.paths import PathProblem
+from bentpipe.gateway.paths import NetworkProblem
 from bentpipe.gateway.plan import GatePlan, mark_count
 
-_ALL_BITS = 2**32 - 1
+_ALL_BITS: Final = 2**32 - 1
 # The marks of the largest number of workers.
-_STEP = 128
+_STEP: Final = 128
 
 
-def numbers_in_use(plan: GatePlan, *, has_own: bool) -> Iterator[PathProblem]:
+def numbers_in_use(plan: GatePlan, *, has_own: bool) -> Iterator[NetworkProblem]:
     """Yield what is in use; ``has_own``: rules of this gateway itself are no problem."""
     first, table = plan["mark"], plan["route_table"]
-    marks = range(first, first + mark_count(plan.get("workers", 1)))
+    marks = range(first, first + mark_count(plan["workers"]))
     other_mark = f"write mark = {first + _STEP} in the configuration, or another free one"
     other_table = f"write route_table = {table + 1} in the configuration, or another free one"
     for version in (4, 6):
@@ -27,33 +27,35 @@ def numbers_in_use(plan: GatePlan, *, has_own: bool) -> Iterator[PathProblem]:
                 continue
             if _has_mark(rule, marks):
                 found = f"A rule of ip -{version} rule uses mark {rule['fwmark']}."
-                yield PathProblem(found=found, fix=other_mark)
+                yield NetworkProblem(found=found, fix=other_mark)
             if str(rule.get("table")) == str(table):
                 found = f"A rule of ip -{version} rule uses routing table {table}."
-                yield PathProblem(found=found, fix=other_table)
+                yield NetworkProblem(found=found, fix=other_table)
         routes = machine.routes(version, str(table))
         if routes and not has_own:
             found = f"Routing table {table} has routes (ip -{version} route show table {table})."
-            yield PathProblem(found=found, fix=other_table)
+            yield NetworkProblem(found=found, fix=other_table)
     yield from _in_nftables(plan, marks, other_mark, has_own=has_own)
 
 
 def _in_nftables(
     plan: GatePlan, marks: range, other_mark: str, *, has_own: bool
-) -> Iterator[PathProblem]:
+) -> Iterator[NetworkProblem]:
     name, seen = plan["name"], set[str]()
     for each in machine.nft_ruleset():
         table = each.get("table", {})
         if (table.get("family"), table.get("name")) == ("inet", name) and not has_own:
             fix = f"nft delete table inet {name}, or choose another name in the configuration"
-            yield PathProblem(found=f"nftables has a table inet {name}, of another owner.", fix=fix)
+            yield NetworkProblem(
+                found=f"nftables has a table inet {name}, of another owner.", fix=fix
+            )
         rule = each.get("rule", {})
         owner = f"{rule.get('family')} {rule.get('table')}"
         if owner == f"inet {name}" or owner in seen:
             continue
         if any(number in marks for number in _marks_in(rule.get("expr", []))):
             seen.add(owner)
-            yield PathProblem(found=f"Table {owner} of nftables uses the mark.", fix=other_mark)
+            yield NetworkProblem(found=f"Table {owner} of nftables uses the mark.", fix=other_mark)
 
 
 def _has_mark(rule: Mapping[str, Any], marks: range) -> bool:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ _CAPABILITIES: Final = {
     "CAP_NET_RAW": 13,
 }
 _TIMEOUT_S: Final = 20.0
+# The Debian packages of the programs.
+PACKAGES: Final = {"nft": "nftables", "ip": "iproute2"}
+_KERNEL_NAMES: Final = {"newreno": "reno"}
 
 
 def search_path() -> str:
@@ -34,6 +37,23 @@ def search_path() -> str:
 def program(name: str) -> str | None:
     """Return the path of a program, or None if it is not installed."""
     return shutil.which(name, path=search_path())
+
+
+def require_program(name: str) -> str:
+    """Return the path of ``nft`` or ``ip``.
+
+    Raises:
+        MachineError: it is not installed.
+    """
+    path = program(name)
+    if path is None:
+        raise MachineError(f"{name} is not installed; to fix it: apt install {PACKAGES[name]}")
+    return path
+
+
+def kernel_congestion_control(name: str) -> str:
+    """Return the kernel's name of a congestion control of a scenario."""
+    return _KERNEL_NAMES.get(name, name)
 
 
 def missing_capabilities() -> list[str]:
@@ -53,11 +73,11 @@ def sysctl(name: str) -> str | None:
 
 def interface_setting(name: str, setting: str) -> int:
     """Return the IPv4 setting of an interface: the larger one of its own and that of all."""
-    found = (sysctl_of_interface(each, setting) for each in ("all", name))
+    found = (_sysctl_of_interface(each, setting) for each in ("all", name))
     return max(int(each or 0) for each in found)
 
 
-def sysctl_of_interface(name: str, setting: str) -> str | None:
+def _sysctl_of_interface(name: str, setting: str) -> str | None:
     """Return a setting of an interface, whose name may have dots."""
     try:
         return (_PROC / "net/ipv4/conf" / name / setting).read_text(encoding="ascii").strip()
@@ -111,17 +131,11 @@ def run_daemon(verb: str, plan: Mapping[str, Any], *within: str) -> tuple[int, s
     """Run ``bentpipe-gate check`` or ``remove``; return its code and the last line it printed.
 
     ``within`` is a program that runs it, with its arguments.
+
+    Raises:
+        MachineError: it is not installed, or does not end.
     """
-    done = subprocess.run(
-        [*within, str(find_binary()), verb],
-        input=json.dumps(plan),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        env=os.environ | {"PATH": search_path()},
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    done = _completed([*within, str(find_binary()), verb], json.dumps(plan))
     lines = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
     return done.returncode, lines[-1].removeprefix(f"{NAME}: ")
 
@@ -142,15 +156,23 @@ def _parsed(text: str) -> Any:
 
 
 def _run(name: str, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    path = program(name)
-    if path is None:
-        raise MachineError(f"{name} is not installed; to fix it: install it")
-    return subprocess.run(
-        [path, *arguments],
-        input=given,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    return _completed([require_program(name), *arguments], given)
+
+
+def _completed(command: Sequence[str], given: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=os.environ | {"PATH": search_path()},
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise MachineError(
+            f"{' '.join(command)}: has not ended after {_TIMEOUT_S:g} s; to fix it: try again when "
+            "the machine is less busy"
+        ) from None

@@ -12,14 +12,14 @@ _VERSIONS: Final = (4, 6)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PathProblem:
+class NetworkProblem:
     """What is wrong, as a sentence, and the remedy."""
 
     found: str
     fix: str
 
 
-def path_problem(lan: Sequence[str], link: Sequence[str]) -> PathProblem | None:
+def path_problem(lan: Sequence[str], link: Sequence[str]) -> NetworkProblem | None:
     """Return the first problem of the routes, or None.
 
     A PEP must see both directions of a connection. Packets that leave or return on an interface of
@@ -39,7 +39,7 @@ def path_problem(lan: Sequence[str], link: Sequence[str]) -> PathProblem | None:
     }
     for name in [*lan, *link]:
         if name not in used:
-            return PathProblem(
+            return NetworkProblem(
                 found=f"No route uses {name}, so no packet leaves on it.",
                 fix=f"give {name} an address and the routes to what is behind it (ip route add)",
             )
@@ -56,9 +56,9 @@ def path_summary(link: Sequence[str]) -> str:
     )
 
 
-def _elsewhere(what: str, others: Sequence[str], link: Sequence[str]) -> PathProblem:
+def _elsewhere(what: str, others: Sequence[str], link: Sequence[str]) -> NetworkProblem:
     names = " and ".join(others)
-    return PathProblem(
+    return NetworkProblem(
         found=f"{what} uses {names}, on neither side of the gateway: the PEP would see one "
         "direction of a connection only.",
         fix=f"add {names} to the interfaces of lan or link, or route over {' or '.join(link)}",

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NotRequired, TypedDict
+from typing import Any, Final, TypedDict
 
 from bentpipe.errors import Problem, ScenarioError
+from bentpipe.gateway.machine import kernel_congestion_control
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.profiles import PROFILES
 from bentpipe.scenario.tcp import Tcp
 from bentpipe.text import shown
-from bentpipe.units import NS_PER_S, value_of
+from bentpipe.units import value_of
 
 # Marks and tables up to 255 are common in hand-written rules, and docker, cilium, tailscale and
 # wg-quick use others than these. The mark is a multiple of 128, for up to 64 workers.
@@ -28,7 +29,11 @@ NOBODY: Final = 65_534
 # setsockopt(2) takes an int, and the kernel doubles it (socket(7), SO_SNDBUF).
 _SOCKET_BUFFER_BYTES_MAX: Final = (2**31 - 1) // 2
 _U32_MAX: Final = 2**32 - 1
-_KERNEL_NAMES: Final = {"newreno": "reno"}
+# The open files of a worker, as `descriptors` of daemon/plan.rs: for each connection a socket on
+# either side, for each thread two, and besides them pipes and sockets of its own.
+_FILES_PER_CONNECTION: Final = 2
+_FILES_PER_THREAD: Final = 2
+_OTHER_FILES: Final = 1_024
 # What a socket has of its own. Sizes of the receive buffer are one setting of a socket.
 _OF_THE_SOCKET: Final = frozenset(
     {"congestion_control", "send_buffer", "receive_buffer", "receive_buffer_counts"}
@@ -62,24 +67,24 @@ class SidePlan(TypedDict):
 
 
 class GatePlan(TypedDict):
-    """What the daemon reads: `daemon/plan.rs` describes each field, and has the other defaults."""
+    """What the daemon reads, complete: `daemon/plan.rs` describes each field."""
 
     name: str
     state_file: str
-    files: NotRequired[list[str]]
+    files: list[str]
     user: int
     group: int
     mark: int
     route_table: int
-    workers: NotRequired[int]
+    workers: int
     threads: int
     connections: int
     buffer_bytes: int
-    early_accept: NotRequired[bool]
+    early_accept: bool
     connect_limit_ns: int
     idle_limit_ns: int | None
-    keep_alive_ns: NotRequired[int | None]
-    metrics_listen: NotRequired[str | None]
+    keep_alive_ns: int | None
+    metrics_listen: str | None
     lan: SidePlan
     link: SidePlan
 
@@ -97,24 +102,34 @@ class Installation:
 
     name: str
     state_file: str
+    files: Sequence[str]
     lan: Sequence[str]
-    link: Sequence[str] = ()
-    files: Sequence[str] = ()
-    user: int = NOBODY
-    group: int = NOBODY
-    mark: int = MARK
-    route_table: int = ROUTE_TABLE
-    workers: int = 1
-    threads: int = 1
-    connect_limit_ns: int = 30 * NS_PER_S
-    idle_limit_ns: int | None = None
-    keep_alive_ns: int | None = 600 * NS_PER_S
-    metrics_listen: str | None = None
+    link: Sequence[str]
+    user: int
+    group: int
+    mark: int
+    route_table: int
+    workers: int
+    threads: int
+    connect_limit_ns: int
+    idle_limit_ns: int | None
+    keep_alive_ns: int | None
+    metrics_listen: str | None
 
 
 def mark_count(workers: int) -> int:
     """Return how many marks a daemon uses; the first one is a multiple of this power of two."""
     return 2 << (workers - 1).bit_length()
+
+
+def open_files(connections: int, *, threads: int) -> int:
+    """Return the largest number of open files of a worker with so many connections."""
+    return _FILES_PER_CONNECTION * connections + _FILES_PER_THREAD * threads + _OTHER_FILES
+
+
+def connections_within(files: int, *, threads: int) -> int:
+    """Return the largest number of connections with which a worker has no more open files."""
+    return max(files - open_files(0, threads=threads), 0) // _FILES_PER_CONNECTION
 
 
 def gate_plan(pep: Pep, installation: Installation) -> GatePlan:
@@ -201,7 +216,7 @@ def _same(read: Any, kernels: Any) -> bool:
 def _leg(pep: Pep, tcp: Tcp) -> LegPlan:
     lowat, name = pep.notsent_lowat, tcp.congestion_control
     return {
-        "congestion_control": None if name is None else _KERNEL_NAMES.get(name, name),
+        "congestion_control": None if name is None else kernel_congestion_control(name),
         # The kernel doubles the size for its own overhead, as the model expects.
         "send_buffer_bytes": None if tcp.send_buffer is None else value_of(tcp.send_buffer),
         "receive_buffer_bytes": _receive_buffer_bytes(tcp),

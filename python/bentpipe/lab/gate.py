@@ -7,36 +7,39 @@ import resource
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+# By way of the package: a lab without a PEP starts without the classes of scenarios.
 from bentpipe import gateway
 from bentpipe.lab.tcp_settings import congestion_control
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from bentpipe.gateway.plan import SidePlan
+    from bentpipe.gateway.plan import GatePlan, SidePlan
 
-# Sockets and pipes of a connection, and those beside them, with a margin.
-_FILES_PER_CONNECTION: Final = 10
+_THREADS: Final = 1
 # A client gives up after six retransmissions of its SYN (tcp_syn_retries of tcp(7)), as in the
 # simulator.
 _CONNECT_LIMIT_NS: Final = 127 * NS_PER_S
 
 
 def most_connections(pep: Mapping[str, Any]) -> int:
-    """Return how many connections the daemon splits at a time, within the limit of open files."""
+    """Return how many connections the daemon splits at a time, within the limit of open files.
+
+    It is at least 1: within a limit for less the daemon does not start, and says why.
+    """
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted: int = pep["connections"]
-    is_unlimited = most_files == resource.RLIM_INFINITY
-    return wanted if is_unlimited else min(wanted, most_files // _FILES_PER_CONNECTION)
+    if most_files == resource.RLIM_INFINITY:
+        return wanted
+    return max(min(wanted, gateway.connections_within(most_files, threads=_THREADS)), 1)
 
 
-def lab_gate_plan(pep: Mapping[str, Any], state_file: str) -> dict[str, Any]:
+def lab_gate_plan(pep: Mapping[str, Any], state_file: str) -> GatePlan:
     """Return the daemon's plan of a PEP of a plan.
 
     The gateway has a kernel's network of its own, so buffers are its sysctls, as those of hosts:
     the kernel tunes them up to the maximum. Nobody else uses its marks and tables. In the user
     namespace of an ordinary user the worker is that user, the only one there.
     """
-    # By way of the package: a lab without a PEP starts without the classes of scenarios.
     is_root = os.geteuid() == 0
 
     def side(interface: str, tcp: Mapping[str, Any]) -> SidePlan:
@@ -53,11 +56,13 @@ def lab_gate_plan(pep: Mapping[str, Any], state_file: str) -> dict[str, Any]:
     return {
         "name": "bentpipe",
         "state_file": state_file,
+        "files": [],
         "user": gateway.NOBODY if is_root else os.getuid(),
         "group": gateway.NOBODY if is_root else os.getgid(),
         "mark": gateway.MARK,
         "route_table": gateway.ROUTE_TABLE,
-        "threads": 1,
+        "workers": 1,
+        "threads": _THREADS,
         "connections": most_connections(pep),
         "buffer_bytes": pep["buffer_bytes"],
         "early_accept": pep["early_accept"],
@@ -65,6 +70,7 @@ def lab_gate_plan(pep: Mapping[str, Any], state_file: str) -> dict[str, Any]:
         "idle_limit_ns": None,
         # As hosts of a lab, it probes no idle connection.
         "keep_alive_ns": None,
+        "metrics_listen": None,
         "lan": side("hosts", pep["lan_tcp"]),
         "link": side("link", pep["link_tcp"]),
     }

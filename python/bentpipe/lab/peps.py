@@ -20,17 +20,19 @@ from bentpipe.errors import MachineError, Problem, ScenarioError
 from bentpipe.gateway import machine
 from bentpipe.gateway.binary import find_binary
 from bentpipe.lab.gate import lab_gate_plan, most_connections
-from bentpipe.lab.routes import change_route, link_route
+from bentpipe.lab.routes import DEFAULT_WINDOW_SEGMENTS, change_route, link_route
 from bentpipe.lab.tcp_settings import require_congestion_controls, tcp_settings
 
 if TYPE_CHECKING:
     from bentpipe import _core
 
 _SIDES: Final = ("lan_tcp", "link_tcp")
-_DEFAULT_WINDOW_SEGMENTS: Final = 10
-_PROGRAMS: Final = {"nft": "nftables", "ip": "iproute2"}
 # A daemon is ready within 0.1 s on an idle machine. Its first report is its sign.
 _START_TIMEOUT_S: Final = 10.0
+_NOT_READY: Final = (
+    f"it is not ready after {_START_TIMEOUT_S:.0f} s; to fix it: try again when the machine is "
+    "less busy"
+)
 _POLL_S: Final = 0.01
 # A folder that the gateway has of its own: `PRIVATE_FOLDER` of bentpipe-sys.
 _STATE: Final = "/dev/shm/bentpipe-gate.json"
@@ -99,12 +101,8 @@ def refuse_peps(plans: Sequence[Mapping[str, Any]], mtu_bytes: int = 1_500) -> N
         problems = (Problem(source="emulate", field=each, message=found[each]) for each in found)
         raise ScenarioError(*problems)
     find_binary()
-    for program, package in _PROGRAMS.items():
-        if machine.program(program) is None:
-            raise MachineError(
-                f"a PEP in real time needs {program}, which is not installed; to fix it: "
-                f"apt install {package}"
-            )
+    for program in machine.PACKAGES:
+        machine.require_program(program)
     require_congestion_controls(pep.plan[side] for pep in peps for side in _SIDES)
 
 
@@ -211,7 +209,7 @@ class RunningPeps:
             while not daemon.counted:
                 daemon.poll()
                 if daemon.ended is not None or time.monotonic() > deadline:
-                    reason = daemon.ended or f"it is not ready after {_START_TIMEOUT_S:.0f} s"
+                    reason = daemon.ended or _NOT_READY
                     raise MachineError(f"the PEP of {daemon.pep.host} does not start: {reason}")
                 time.sleep(_POLL_S)
             daemon.mark_ready()
@@ -277,7 +275,7 @@ def _set_initial_windows(
     to_link = [link_route(core, pep.host)]
     for side, routes in zip(_SIDES, (to_hosts, to_link), strict=True):
         window = pep.plan[side]["initial_window_segments"]
-        if window != _DEFAULT_WINDOW_SEGMENTS:
+        if window != DEFAULT_WINDOW_SEGMENTS:
             for route in routes:
                 change_route(core, pep.host, [*route, "initcwnd", str(window)])
 

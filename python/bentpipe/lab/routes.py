@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bentpipe.errors import MachineError
 from bentpipe.gateway import machine
 
 if TYPE_CHECKING:
     from bentpipe import _core
+
+
+# The initial window of routes without another (RFC 6928).
+DEFAULT_WINDOW_SEGMENTS: Final = 10
 
 
 def link_route(core: _core.Lab, host: str) -> list[str]:
@@ -26,13 +30,11 @@ def change_route(core: _core.Lab, host: str, route: Sequence[str]) -> None:
     Raises:
         MachineError: ip(8) is not installed, or fails.
     """
-    program = machine.program("ip")
-    if program is None:
-        raise MachineError(
-            "an initial window other than 10 is a property of routes, and ip(8), which sets it, is "
-            "not installed; install iproute2"
-        )
-    process = core.spawn(host, [program, "route", "change", *route])
+    command = [machine.require_program("ip"), "route", "change", *route]
+    process = core.spawn(host, command)
     _, status = os.waitpid(process, 0)
     if os.waitstatus_to_exitcode(status) != 0:
-        raise MachineError(f"ip route change {' '.join(route)} failed; leave the window at 10")
+        raise MachineError(
+            f"ip route change {' '.join(route)} failed; to fix it: leave the initial "
+            f"window at {DEFAULT_WINDOW_SEGMENTS} segments"
+        )

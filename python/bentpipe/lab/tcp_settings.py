@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.errors import MachineError
+from bentpipe.gateway.machine import kernel_congestion_control
 from bentpipe.units import format_duration, format_size
 
-_KERNEL_NAMES: Final = {"newreno": "reno"}
 # tcp(7): half of a buffer is overhead, so the advertised window is half of it (tcp_adv_win_scale 1,
 # and initially since Linux 6.6); socket(7) doubles the requested size. A receive buffer that counts
 # memory is the kernel's own size.
@@ -77,8 +77,7 @@ def setting_text(field: str, value: Any) -> str:
 
 def congestion_control(tcp: Mapping[str, Any]) -> str:
     """Return the kernel's name of a congestion control of the plan."""
-    name: str = tcp["congestion_control"]
-    return _KERNEL_NAMES.get(name, name)
+    return kernel_congestion_control(tcp["congestion_control"])
 
 
 def available_congestion_controls() -> list[str]:

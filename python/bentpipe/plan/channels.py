@@ -8,7 +8,7 @@ from typing import Final
 
 from bentpipe.errors import UnitError
 from bentpipe.plan.errors import PlanningError
-from bentpipe.plan.series_files import NUMBER, SeriesError, line_error, text_lines
+from bentpipe.plan.series_files import LONGEST_NUMBER, NUMBER, SeriesError, line_error, text_lines
 from bentpipe.plan.tcp import tcp_plan
 from bentpipe.plan.types import DownloadChannelPlan, WorkloadPlan
 from bentpipe.scenario.channels import MAX_SIZES, SizeFile, Sizes
@@ -18,7 +18,6 @@ from bentpipe.units import parse_size, value_of
 
 _HEADER: Final = ("size", "weight")
 _LONGEST_INTEGER: Final = 20
-_LONGEST_NUMBER: Final = 64
 # What a plan may hold (crates/sim/src/plan).
 _LARGEST_BYTES: Final = 2**50
 _LARGEST_WEIGHT: Final = Decimal(10) ** 12
@@ -124,7 +123,7 @@ def _size(path: str, line: int, text: str) -> int:
 
 
 def _weight(path: str, line: int, text: str) -> Decimal:
-    if not NUMBER.fullmatch(text) or len(text) > _LONGEST_NUMBER:
+    if not NUMBER.fullmatch(text) or len(text) > LONGEST_NUMBER:
         raise line_error(path, line, text, "a weight is a plain number", "weight")
     weight = Decimal(text)
     if not 0 < weight <= _LARGEST_WEIGHT:

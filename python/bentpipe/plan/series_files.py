@@ -30,7 +30,7 @@ _LONGEST_NS: Final = 100 * 86_400 * NS_PER_S
 _HIGHEST_BPS: Final = 10**14
 _LONGEST_SHOWN: Final = 40
 NUMBER: Final = re.compile(r"(?P<sign>[+-]?)(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?", re.ASCII)
-_LONGESTNUMBER: Final = 64
+LONGEST_NUMBER: Final = 64
 _TIMESTAMP: Final = re.compile(r"\d{1,20}", re.ASCII)
 
 V = TypeVar("V", int, float)
@@ -278,7 +278,7 @@ def _cell(
             raise SeriesError(f"{message} (for plain numbers, name the column {units})") from None
     else:
         found = NUMBER.fullmatch(text)
-        if found is None or len(text) > _LONGESTNUMBER:
+        if found is None or len(text) > LONGEST_NUMBER:
             raise line_error(path, line, text, f"{quantity.noun} is a plain number", column)
         if found["sign"] == "-" and Fraction(text) < 0:
             raise line_error(path, line, text, "must not be negative", column)

@@ -9,22 +9,13 @@ from bentpipe.plan.types import TcpPlan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.profiles import PROFILES
 from bentpipe.scenario.tcp import MAX_MSS_BYTES, ProfileName, Tcp
-from bentpipe.scenario.traffic import (
-    Bulk,
-    Channels,
-    Fetch,
-    RequestResponse,
-    Video,
-    WebPage,
-)
+from bentpipe.scenario.traffic import TcpEnds
 from bentpipe.units import value_of
 
 V = TypeVar("V")
 
 
-def tcp_plan(
-    flow: Bulk | RequestResponse | Fetch | Video | WebPage | Channels, path: FieldPath
-) -> TcpPlan:
+def tcp_plan(flow: TcpEnds, path: FieldPath) -> TcpPlan:
     """Return the plan of a flow's TCP at either end.
 
     Raises:

@@ -35,6 +35,7 @@ from bentpipe.scenario.traffic import (
     Fetch,
     Flow,
     RequestResponse,
+    TcpEnds,
     Video,
     Voice,
     WebPage,
@@ -87,7 +88,7 @@ def flow_plans(
         errors.call(_check_terminals, flow, terminals, path)
         starts = errors.call(_starts, flow, copies, stop_ns, path)
         servers = hosts.servers(i) if isinstance(flow, Channels) else []
-        workload = errors.call(_workload, flow, (conferences, servers), path)
+        workload = errors.call(_workload, flow, conferences, servers, path)
         errors.call(hosts.check, "world", _world_host(flow), path)
         errors.call(hosts.check, "island", flow.island_host, path)
         if starts is None or workload is None or len(errors.found) > found:
@@ -119,7 +120,7 @@ def _world_host(flow: Flow) -> str | None:
 
 def _is_splittable(flow: Flow) -> bool:
     """Return whether a PEP can split the flow; it passes datagrams unchanged anyway."""
-    return True if isinstance(flow, ConstantRate | Voice | Conference) else flow.splittable
+    return flow.splittable if isinstance(flow, TcpEnds) else True
 
 
 def _priority(flow: Flow, of_terminal: int | None) -> int:
@@ -222,9 +223,8 @@ def _start_jitter_ns(flow: Flow, copies: list[_Copy]) -> int:
 _Workload = Callable[[int], WorkloadPlan]
 
 
-def _workload(flow: Flow, numbers: tuple[int, list[int]], path: FieldPath) -> _Workload:
-    """Return a workload; ``numbers``: that of a conference, and those of a channel's servers."""
-    conferences, servers = numbers
+def _workload(flow: Flow, conference: int, servers: list[int], path: FieldPath) -> _Workload:
+    """Return a workload: ``conference`` is the number of one, ``servers`` are a channel's hosts."""
     match flow:
         case Bulk():
             found = _bulk(flow, path)
@@ -243,7 +243,7 @@ def _workload(flow: Flow, numbers: tuple[int, list[int]], path: FieldPath) -> _W
         case Channels():
             found = channel(flow, servers, path)
         case Conference():
-            found = _conference(flow, conferences, path)
+            found = _conference(flow, conference, path)
     return found
 
 

@@ -126,9 +126,8 @@ def pep_table(result: Result, most: int) -> TextTable:
         _Column("relay held at most", "application bytes", _size, ["max_buffered_bytes"]),
     ]
     functions = [row for row in result.functions if "split_connections" in row]
-    # The daemon of a lab does not count these.
-    unknown = {"max_open_connections": None, "max_buffered_bytes": None}
-    rows = [{**unknown, **row, "pep": row["function"]} for row in functions]
+    # The daemon of a lab does not count what its relay holds.
+    rows = [{"max_buffered_bytes": None, **row, "pep": row["function"]} for row in functions]
     return _table("PEPs (they split TCP connections)", "pep", columns, rows, most)
 
 

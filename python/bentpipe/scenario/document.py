@@ -26,6 +26,7 @@ LARGEST_FILE_BYTES: Final = 256 * 1024
 MAX_VALUES: Final = 100_000
 
 STDIN: Final = "<stdin>"
+_CONTENT: Final = "a scenario (YAML)"
 
 _CORE: Final = "tag:yaml.org,2002:"
 # ruamel tells dates from text; here they are text.
@@ -85,17 +86,7 @@ def read_file(path: Path) -> Document:
     Raises:
         ScenarioError: the file cannot be read, is not text, is not YAML, or is not a mapping.
     """
-    source = str(path)
-    try:
-        if path.is_dir():
-            raise _refusal(source, "is a directory; name a scenario file")
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE_BYTES + 1)
-    except FileNotFoundError:
-        raise _refusal(source, "no such file") from None
-    except OSError as error:
-        raise _refusal(source, f"cannot be read: {error.strerror or error}") from None
-    return _read_content(content, source)
+    return read_text(file_text(path, _CONTENT), str(path))
 
 
 def read_stdin() -> Document:
@@ -104,19 +95,40 @@ def read_stdin() -> Document:
     Raises:
         ScenarioError: the input is not text, is not YAML, or is not a mapping.
     """
-    return _read_content(sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1), STDIN)
+    content = sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
+    return read_text(_decoded(content, STDIN, _CONTENT), STDIN)
 
 
-def _read_content(content: bytes, source: str) -> Document:
-    if len(content) > LARGEST_FILE_BYTES:
-        raise _refusal(source, f"is larger than {LARGEST_FILE_BYTES} bytes; is it a scenario?")
+def file_text(path: Path, content: str) -> str:
+    """Return the text of a file; ``content`` says in errors what it should have.
+
+    Raises:
+        ScenarioError: the file cannot be read, is over `LARGEST_FILE_BYTES`, or is not text.
+    """
+    source = str(path)
     try:
-        text = content.decode("utf-8")
+        if path.is_dir():
+            raise file_error(source, "is a directory; name a file")
+        with path.open("rb") as file:
+            read = file.read(LARGEST_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise file_error(source, "no such file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise file_error(source, f"cannot be read: {reason}") from None
+    return _decoded(read, source, content)
+
+
+def _decoded(read: bytes, source: str, content: str) -> str:
+    if len(read) > LARGEST_FILE_BYTES:
+        raise file_error(source, f"is larger than {LARGEST_FILE_BYTES} bytes; expected {content}")
+    try:
+        text = read.decode("utf-8")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise _refusal(source, "is not a text file; a scenario is YAML in UTF-8")
-    return read_text(text, source)
+        raise file_error(source, f"is not a text file; expected {content} in UTF-8")
+    return text
 
 
 def read_text(text: str, source: str) -> Document:
@@ -127,10 +139,12 @@ def read_text(text: str, source: str) -> Document:
     """
     data, locations = _build(text, source)
     if data is None:
-        raise _refusal(source, "is empty; a scenario has at least link, traffic and duration")
+        raise file_error(source, "is empty; a scenario has at least link, traffic and duration")
     if not isinstance(data, dict):
         kind = "a list" if isinstance(data, list) else f'"{data}"'
-        raise _refusal(source, f"read {kind} at the top; a scenario is a mapping (name: value)", 1)
+        raise file_error(
+            source, f"read {kind} at the top; a scenario is a mapping (name: value)", 1
+        )
     return Document(data=data, source=source, locations=locations)
 
 
@@ -149,7 +163,7 @@ def _build(text: str, source: str) -> tuple[Any, dict[FieldPath, SourceLocation]
     try:
         return builder.build(_compose(text, source), ()), builder.locations
     except RecursionError:
-        raise _refusal(source, "is nested too deeply, or contains itself") from None
+        raise file_error(source, "is nested too deeply, or contains itself") from None
 
 
 def _compose(text: str, source: str) -> Node | None:
@@ -159,9 +173,9 @@ def _compose(text: str, source: str) -> Node | None:
         mark = error.problem_mark or error.context_mark
         reason = " ".join(part for part in (error.context, error.problem) if part)
         line = None if mark is None else mark.line + 1
-        raise _refusal(source, f"YAML syntax: {reason}", line) from None
+        raise file_error(source, f"YAML syntax: {reason}", line) from None
     except YAMLError as error:
-        raise _refusal(source, f"YAML syntax: {str(error).splitlines()[0]}") from None
+        raise file_error(source, f"YAML syntax: {str(error).splitlines()[0]}") from None
 
 
 class _Builder:
@@ -179,7 +193,7 @@ class _Builder:
         # An alias is built at each use, so that its expansion is counted.
         self._values += 1
         if self._values > MAX_VALUES:
-            raise _refusal(self.source, f"has more than {MAX_VALUES} values (aliases expanded)")
+            raise file_error(self.source, f"has more than {MAX_VALUES} values (aliases expanded)")
         # A mapping below its key has the line of the key, which is set already.
         self.locations.setdefault(path, SourceLocation(self.source, line))
         tag = str(node.tag)
@@ -249,5 +263,6 @@ def _float(text: str) -> float:
     return -named if plain.startswith("-") else named
 
 
-def _refusal(source: str, message: str, line: int | None = None) -> ScenarioError:
+def file_error(source: str, message: str, line: int | None = None) -> ScenarioError:
+    """Return the error of a whole file, or of a line of it."""
     return ScenarioError(Problem(source=source, field="", message=message, line=line))

@@ -105,8 +105,8 @@ class _Flow(_Entry):
     the seed) or ``round-robin``. By default a host without delay at the hub's gateway."""
 
 
-class _TcpFlow(_Flow):
-    """The fields of all flows over TCP."""
+class TcpEnds(Record):
+    """The TCP of both ends of a flow."""
 
     profile: ProfileName = "linux"
     """The host profile of both ends: ``bsd-1997`` or ``linux``."""
@@ -115,6 +115,10 @@ class _TcpFlow(_Flow):
     splittable: bool = True
     """Whether a PEP can split its connections. ``false`` stands for QUIC, or TCP inside a VPN,
     which pass a PEP unchanged; the congestion control is the same."""
+
+
+class _TcpFlow(TcpEnds, _Flow):
+    """The fields of all flows over TCP between the hub and one terminal."""
 
 
 class Bulk(_TcpFlow):
@@ -269,7 +273,7 @@ class WebPage(_TcpFlow):
     """Whether each page begins with a DNS lookup, by UDP to a resolver beyond the link."""
 
 
-class Channels(_Entry):
+class Channels(TcpEnds, _Entry):
     """Clients that open one TCP connection after another, each to a server drawn at random.
 
     The server sends a download as soon as it has accepted the connection, without a request, and
@@ -300,13 +304,6 @@ class Channels(_Entry):
     server_jitter: Duration = units.duration("6 ms")
     """The longest time from the acceptance of a connection to the first byte that the server
     writes, drawn uniformly from zero."""
-    profile: ProfileName = "linux"
-    """The host profile of both ends: ``bsd-1997`` or ``linux``."""
-    tcp: Tcp = Field(default_factory=Tcp)
-    """Settings that override the profile, at both ends."""
-    splittable: bool = True
-    """Whether a PEP can split its connections. ``false`` stands for QUIC, or TCP inside a VPN,
-    which pass a PEP unchanged; the congestion control is the same."""
 
     direction: ClassVar[DirectionName] = "forward"
     world_host: ClassVar[None] = None

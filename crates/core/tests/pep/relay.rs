@@ -172,56 +172,37 @@ fn a_closed_window_passes_through() {
     assert!(network.server().endpoint().readiness().fin);
 }
 
-/// Given a limit of one connection, expect that a second one passes unchanged: its handshake takes the
-/// sum of the RTTs at both hosts, and its data arrive.
+/// Given a limit of one connection, expect the second of two to pass unchanged and to be counted; given a
+/// flow that cannot be split, the first one, uncounted. Its client measures the sum of the RTTs of both
+/// hosts, that of the other the RTT of the near host. The data of both arrive.
 #[test]
-fn connections_beyond_the_limit_pass_unsplit() {
-    let config = PepConfig { connections_max: 1, ..pep() };
-    let pipes = [20, 100].map(PipeConfig::of_rtt);
-    let mut network = Network::new(&[[tcp(); 2], [tcp(); 2]], &pipes, [config]);
-    let calls = [(0, Call::Open), (0, Call::Write(30_000)), (0, Call::Close)];
-    for (client, server) in network.clients.clone().into_iter().zip(network.servers.clone()) {
-        network.calls(client, &calls);
-        network.calls(server, &[(500, Call::Close)]);
+fn a_connection_that_is_not_split_passes() {
+    let limited = PepConfig { connections_max: 1, ..pep() };
+    let unsplittable = PepConfig { unsplittable: Arc::new([FlowId(0)].into()), ..pep() };
+    for (config, unsplit, counted, rtts_ms) in
+        [(limited, 1, 1, [20, 120]), (unsplittable, 0, 0, [120, 20])]
+    {
+        let pipes = [20, 100].map(PipeConfig::of_rtt);
+        let mut network = Network::new(&[[tcp(); 2], [tcp(); 2]], &pipes, [config]);
+        let calls = [(0, Call::Open), (0, Call::Write(30_000)), (0, Call::Close)];
+        for (client, server) in network.clients.clone().into_iter().zip(network.servers.clone()) {
+            network.calls(client, &calls);
+            network.calls(server, &[(500, Call::Close)]);
+        }
+        network.run(3_000);
+        assert_eq!(network.statistic("split_connections"), 1);
+        assert_eq!(network.statistic("unsplit_connections"), counted);
+        for (number, rtt_ms) in rtts_ms.into_iter().enumerate() {
+            let server = network.host(network.servers[number]);
+            assert_eq!(server.read_bytes, 30_000);
+            assert!(server.endpoint().is_closed());
+            let client = network.host(network.clients[number]).endpoint();
+            let rtt = client.sender().rtt().min().map(|rtt| rtt.as_nanos());
+            assert_eq!(rtt, Some(rtt_ms * 1_000_000));
+        }
+        assert!(network.pep(0).legs(FlowId(unsplit), MS(3_000)).is_none());
+        assert!(network.pep(0).legs(FlowId(1 - unsplit), MS(3_000)).is_some());
     }
-    network.run(3_000);
-    assert_eq!(network.statistic("split_connections"), 1);
-    assert_eq!(network.statistic("unsplit_connections"), 1);
-    for number in 0..2 {
-        let server = network.servers[number];
-        assert_eq!(network.host(server).read_bytes, 30_000);
-        assert!(network.host(server).endpoint().is_closed());
-    }
-    let second = network.clients[1];
-    assert_eq!(
-        network.host(second).endpoint().sender().rtt().min().map(|rtt| rtt.as_nanos()),
-        Some(120_000_000)
-    );
-    assert!(network.pep(0).legs(FlowId(1), MS(3_000)).is_none());
-}
-
-/// Given a flow that it cannot split, expect its connection to pass, uncounted, and the one after it to
-/// be split.
-#[test]
-fn connections_of_flows_that_cannot_be_split_pass() {
-    let config = PepConfig { unsplittable: Arc::new([FlowId(0)].into()), ..pep() };
-    let pipes = [20, 100].map(PipeConfig::of_rtt);
-    let mut network = Network::new(&[[tcp(); 2], [tcp(); 2]], &pipes, [config]);
-    let calls = [(0, Call::Open), (0, Call::Write(30_000)), (0, Call::Close)];
-    for (client, server) in network.clients.clone().into_iter().zip(network.servers.clone()) {
-        network.calls(client, &calls);
-        network.calls(server, &[(500, Call::Close)]);
-    }
-    network.run(3_000);
-    assert_eq!(network.statistic("split_connections"), 1);
-    assert_eq!(network.statistic("unsplit_connections"), 0);
-    let rtts_ms = [0, 1].map(|number| {
-        assert_eq!(network.host(network.servers[number]).read_bytes, 30_000);
-        let client = network.host(network.clients[number]).endpoint();
-        client.sender().rtt().min().map(|rtt| rtt.as_nanos() / 1_000_000)
-    });
-    assert_eq!(rtts_ms, [Some(120), Some(20)]);
-    assert!(network.pep(0).legs(FlowId(0), MS(3_000)).is_none());
 }
 
 /// Expect datagrams, frames and segments of connections that it did not see begin to pass unchanged.

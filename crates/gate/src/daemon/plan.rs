@@ -1,4 +1,5 @@
-//! What a daemon is told: complete, in integers.
+//! What a daemon is told: complete, in integers. Every field is required. One that may be `null` names its function for
+//! serde, which otherwise takes `null` for a missing one.
 
 use core::time::Duration;
 use std::io;
@@ -20,7 +21,6 @@ pub struct Plan {
     /// Where the state is written once a second.
     pub state_file: String,
     /// Files, all in one folder, that are removed with the folder when a signal has ended the daemon.
-    #[serde(default)]
     pub files: Vec<String>,
     /// The user and the group of the worker.
     pub user: u32,
@@ -32,7 +32,6 @@ pub struct Plan {
     /// The number of the routing table.
     pub route_table: u32,
     /// Processes that relay. Each may have as many open files as one process may.
-    #[serde(default = "one")]
     pub workers: usize,
     /// Threads of the relay in each of them.
     pub threads: usize,
@@ -42,17 +41,17 @@ pub struct Plan {
     /// The most data that the relay holds for each direction of a connection, beside the buffers of the sockets.
     pub buffer_bytes: usize,
     /// Whether clients are accepted before their servers have answered.
-    #[serde(default)]
     pub early_accept: bool,
     /// How long a server may take to answer.
     pub connect_limit_ns: u64,
     /// The longest time without data; `null` for no limit.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub idle_limit_ns: Option<u64>,
     /// The time without data after which a peer is probed; `null` for never.
-    #[serde(default = "ten_minutes")]
+    #[serde(deserialize_with = "Option::deserialize")]
     pub keep_alive_ns: Option<u64>,
     /// An address of the loopback interface with a port, on which metrics are served; `null` for none.
-    #[serde(default)]
+    #[serde(deserialize_with = "Option::deserialize")]
     pub metrics_listen: Option<String>,
     /// The side of the hosts behind the gateway.
     pub lan: SidePlan,
@@ -98,23 +97,17 @@ pub struct SidePlan {
 #[serde(deny_unknown_fields)]
 pub struct Leg {
     /// The congestion control.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub congestion_control: Option<String>,
     /// The send buffer.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub send_buffer_bytes: Option<usize>,
     /// The receive buffer.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub receive_buffer_bytes: Option<usize>,
     /// The most bytes that wait unsent in a socket.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub not_sent_bytes: Option<u32>,
-}
-
-fn one() -> usize {
-    1
-}
-
-/// A peer that is gone without a word costs two sockets; a probe in ten minutes costs next to nothing, also on a
-/// satellite link.
-fn ten_minutes() -> Option<u64> {
-    Some(600_000_000_000)
 }
 
 impl Leg {
@@ -293,3 +286,85 @@ fn is_interface(name: &str) -> bool {
 
 /// How often a worker reports: the rule, which is renewed then, is in force for more than twice as long.
 pub(super) const REPORT: Limit = Limit::from_millis(750);
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value};
+
+    use super::*;
+
+    fn complete() -> Value {
+        let side = SidePlan { interfaces: vec!["lan0".to_owned()], tcp: Leg::default() };
+        let plan = Plan {
+            name: "bentpipe".to_owned(),
+            state_file: "/none/state.json".to_owned(),
+            files: Vec::new(),
+            user: 65_534,
+            group: 65_534,
+            mark: 2,
+            route_table: 300,
+            workers: 1,
+            threads: 1,
+            connections: 1,
+            buffer_bytes: 65_536,
+            early_accept: false,
+            connect_limit_ns: 1,
+            idle_limit_ns: None,
+            keep_alive_ns: None,
+            metrics_listen: None,
+            lan: side.clone(),
+            link: side,
+        };
+        serde_json::to_value(plan).expect("a plan is JSON")
+    }
+
+    /// The objects of a plan by JSON Pointer (RFC 6901).
+    const OBJECTS: [&str; 3] = ["", "/lan", "/lan/tcp"];
+
+    fn object<'a>(plan: &'a mut Value, pointer: &str) -> &'a mut Map<String, Value> {
+        plan.pointer_mut(pointer).and_then(Value::as_object_mut).expect("an object")
+    }
+
+    fn message(plan: &Value) -> String {
+        Plan::parse(&plan.to_string()).expect_err("it is refused").to_string()
+    }
+
+    /// Given a plan without one of its fields, which may be one that is `null`, expect the field in the message.
+    #[test]
+    fn a_plan_without_one_of_its_fields_is_refused() {
+        let mut plan = complete();
+        assert!(Plan::parse(&plan.to_string()).is_ok());
+        for pointer in OBJECTS {
+            let fields: Vec<String> = object(&mut plan, pointer).keys().cloned().collect();
+            for field in fields {
+                let mut without = plan.clone();
+                object(&mut without, pointer).remove(&field);
+                let message = message(&without);
+                assert!(message.contains(&format!("missing field `{field}`")), "{message}");
+            }
+        }
+    }
+
+    /// Given 5,000 connections and 4 threads, expect 2 files for each, and 1,024: as `open_files` of the Python package,
+    /// by which a lab limits its connections and a unit its files.
+    #[test]
+    fn each_connection_has_two_files() {
+        let plan = Plan::parse(&complete().to_string()).expect("a plan");
+        let plan = Plan { threads: 4, connections: 5_000, ..plan };
+        assert_eq!(plan.descriptors(), 10_000 + 8 + 1_024);
+        assert_eq!(plan.connections_within(11_031), 4_999);
+        // Each of three workers has its share.
+        assert_eq!(Plan { workers: 3, ..plan }.descriptors(), 2 * 1_667 + 8 + 1_024);
+    }
+
+    /// Given one field more, in any part, expect it in the message.
+    #[test]
+    fn a_plan_with_an_unknown_field_is_refused() {
+        for pointer in OBJECTS {
+            let mut plan = complete();
+            object(&mut plan, pointer).insert("speed".to_owned(), Value::from(3));
+            let message = message(&plan);
+            assert!(message.contains("unknown field `speed`"), "{message}");
+        }
+    }
+}

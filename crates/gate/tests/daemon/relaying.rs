@@ -130,19 +130,23 @@ fn new_connections_pass_without_a_gateway_that_died() {
 /// Given a plan that is not valid, expect one message with what is wrong, and exit code 2.
 #[test]
 fn a_plan_that_is_not_valid_is_refused() {
-    let names = r#"{"name": "a b", "state_file": "/nonexistent/state", "user": 1, "group": 1, "mark": 6, "route_table": 7,
-        "threads": 1, "connections": 1, "buffer_bytes": 65536, "connect_limit_ns": 1, "idle_limit_ns": null,
-        "lan": {"interfaces": ["lan0"], "tcp": {}}, "link": {"interfaces": [], "tcp": {}}}"#;
+    let leg = r#"{"congestion_control": null, "send_buffer_bytes": null, "receive_buffer_bytes": null,
+        "not_sent_bytes": null}"#;
+    let names = r#"{"name": "a b", "state_file": "/nonexistent/state", "files": [], "user": 1, "group": 1, "mark": 6,
+        "route_table": 7, "workers": 1, "threads": 1, "connections": 1, "buffer_bytes": 65536, "early_accept": false,
+        "connect_limit_ns": 1, "idle_limit_ns": null, "keep_alive_ns": null, "metrics_listen": null,
+        "lan": {"interfaces": ["lan0"], "tcp": LEG}, "link": {"interfaces": [], "tcp": LEG}}"#
+        .replace("LEG", leg);
     let cases = [
         ("{", "EOF"),
         (r#"{"speed": 3}"#, "unknown field `speed`"),
-        (names, "letters, digits, _ and -"),
+        (&names, "letters, digits, _ and -"),
         (&names.replace("a b", "ab").replace("lan0", "lan0\\\""), "no name of an interface"),
         (&names.replace("a b", "ab").replace("\"mark\": 6", "\"mark\": 7"), "no multiple of 2"),
         (
             &names
                 .replace("a b", "ab")
-                .replace("\"mark\": 6", "\"metrics_listen\": \"0.0.0.0:9100\", \"mark\": 6"),
+                .replace("\"metrics_listen\": null", "\"metrics_listen\": \"0.0.0.0:9100\""),
             "no address of the loopback interface",
         ),
     ];

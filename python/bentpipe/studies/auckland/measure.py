@@ -20,7 +20,7 @@ BACKGROUND_BUSY = "background_busy_percent"
 QUEUE_IDLE, QUEUE_FULL = "queue_idle_percent", "queue_full_percent"
 PING_MEAN, PING_P95 = "ping_mean_ms", "ping_p95_ms"
 # Edges of the sizes of downloads for their times, in bytes.
-SIZE_EDGES: Final = (1, 10**3, 10**4, 10**5, 10**6, 10**7, 2**62)
+_SIZE_EDGES: Final = (1, 10**3, 10**4, 10**5, 10**6, 10**7, 2**62)
 SIZE_CLASSES: Final = ("< 1 kB", "1-10 kB", "10-100 kB", "0.1-1 MB", "1-10 MB", ">= 10 MB")
 
 # Samples of the link without the transfer: after all channels have started, and after the
@@ -45,10 +45,6 @@ class Measurement:
         """Return the values of a figure; a run without a value has none."""
         found = (run.get(figure, np.nan) for run in self.runs.values())
         return Samples.of((each for each in found if not np.isnan(each)), exact=False)
-
-    def figures(self) -> tuple[str, ...]:
-        """Return the names of all figures."""
-        return tuple(dict.fromkeys(name for run in self.runs.values() for name in run))
 
     def first(self, runs: int) -> Measurement:
         """Return the measurement with its first runs alone."""
@@ -138,7 +134,7 @@ def _download_times(outcome: Outcome) -> dict[str, float]:
     times_s = (outcome.column("exchanges", "finished_ns").astype(np.float64) - started) / NS_PER_S
     return {
         download_time(name): float(np.median(times))
-        for name, (low, high) in zip(SIZE_CLASSES, pairwise(SIZE_EDGES), strict=True)
+        for name, (low, high) in zip(SIZE_CLASSES, pairwise(_SIZE_EDGES), strict=True)
         if (times := _finite(times_s[(sizes >= low) & (sizes < high)])).size
     }
 

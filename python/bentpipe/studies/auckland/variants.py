@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -89,22 +89,18 @@ def _late_accept(data: Data) -> None:
         data["gateways"]["hub"]["pep"]["early_accept"] = False
 
 
-def _variant(name: str, change: Callable[[Data], None]) -> Variant:
-    return Variant(name, change)
-
-
-LATE_ACCEPT: Final = _variant("a PEP that accepts when the server has", _late_accept)
+LATE_ACCEPT: Final = Variant("a PEP that accepts when the server has", _late_accept)
 
 VARIANTS: Final = (
-    _variant("a lighter tail of sizes (shape 1.3)", _Tail(1.3)),
-    _variant("a heavier tail of sizes (shape 0.9)", _Tail(0.9)),
-    _variant("one server, 206 ms of round trip away", _OneServer(_MEAN_DELAY)),
-    _variant("one server, at the hub", _OneServer("0 ms")),
-    _variant("the transfer from the hub", _TransferFrom("0 ms")),
-    _variant("the transfer from 390 ms of round trip away", _TransferFrom(_LONGEST_DELAY)),
-    _variant("NewReno", _Tcp({"congestion_control": "newreno"})),
-    _variant("BBR", _Tcp({"congestion_control": "bbr"})),
-    _variant("initial window of 3 segments", _Tcp({"initial_window": 3})),
-    _variant("PEPs at both ends", _pep_at_both_ends),
+    Variant("a lighter tail of sizes (shape 1.3)", _Tail(1.3)),
+    Variant("a heavier tail of sizes (shape 0.9)", _Tail(0.9)),
+    Variant("one server, 206 ms of round trip away", _OneServer(_MEAN_DELAY)),
+    Variant("one server, at the hub", _OneServer("0 ms")),
+    Variant("the transfer from the hub", _TransferFrom("0 ms")),
+    Variant("the transfer from 390 ms of round trip away", _TransferFrom(_LONGEST_DELAY)),
+    Variant("NewReno", _Tcp({"congestion_control": "newreno"})),
+    Variant("BBR", _Tcp({"congestion_control": "bbr"})),
+    Variant("initial window of 3 segments", _Tcp({"initial_window": 3})),
+    Variant("PEPs at both ends", _pep_at_both_ends),
     LATE_ACCEPT,
 )
