@@ -3,7 +3,8 @@
 //!
 //! It is transparent: both connections keep the addresses and ports of the original one. A
 //! connection is split when its SYN passes. The leg to the destination is opened first, and the leg
-//! to the origin is accepted when that succeeded, so a closed port is refused end to end.
+//! to the origin is accepted when that succeeded, so a closed port is refused end to end. With early
+//! accept it is the other way round, and a closed port resets an established connection.
 //!
 //! Data wait in four places of bounded size: the receive buffer of one leg, the relay, and the send
 //! buffer of the other leg, which counts unsent and unacknowledged data. If the last is full, the
@@ -49,7 +50,8 @@ pub struct PepConfig {
     pub buffer_bytes: u64,
     /// The most connections that are split at the same time.
     pub connections_max: usize,
-    /// Whether the leg to the origin is accepted before the other leg is open.
+    /// Whether the leg to the origin is accepted at once, and the other one opened when that is
+    /// established (as PEPsal, whose `accept(2)` returns then).
     pub early_accept: bool,
     /// Flows that only look like TCP here: QUIC, or TCP inside a VPN. They pass unchanged.
     pub unsplittable: Arc<BTreeSet<FlowId>>,
