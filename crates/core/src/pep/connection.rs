@@ -6,7 +6,7 @@ use crate::packet::seq::SeqNumber;
 use crate::packet::{Class, Packet, Port};
 use crate::rng::Rng;
 use crate::tcp::Endpoint;
-use crate::time::{Duration, Instant};
+use crate::time::{Duration, Instant, earlier};
 
 /// How long a host may be silent during the handshake: until Linux gives up a SYN that it retransmitted
 /// six times, after 1, 2, 4, 8, 16, 32 and 64 s (`tcp_syn_retries`).
@@ -220,8 +220,8 @@ impl Connection {
     }
 
     pub(super) fn next_wake(&self) -> Option<Instant> {
-        let legs = [self.near.endpoint.next_wake(), self.far.endpoint.next_wake()];
-        legs.into_iter().chain([self.handshake_until]).flatten().min()
+        let legs = earlier(self.near.endpoint.next_wake(), self.far.endpoint.next_wake());
+        earlier(legs, self.handshake_until)
     }
 
     /// Passes on what the legs received: the end of the handshake, data, FIN and reset.

@@ -16,6 +16,7 @@
 
 mod connection;
 mod finished;
+mod index;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::trace::NodeId;
 use crate::wake_queue::{Deadline, WakeQueue};
 use connection::{Connection, End};
 use finished::Finished;
+use index::Index;
 
 /// The settings of one leg.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +104,7 @@ pub struct Pep {
     config: PepConfig,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    index: BTreeMap<Key, u32>,
+    index: Index,
     wakes: WakeQueue,
     finished: Finished,
     /// The closed connections of each flow.
@@ -133,7 +135,7 @@ impl Pep {
             config,
             slots: Vec::new(),
             free: Vec::new(),
-            index: BTreeMap::new(),
+            index: Index::default(),
             wakes: WakeQueue::default(),
             finished: Finished::default(),
             closed: BTreeMap::new(),
@@ -159,7 +161,7 @@ impl Pep {
     #[must_use]
     pub fn legs(&self, flow: FlowId, now: Instant) -> Option<FlowLegs> {
         let mut legs = self.closed.get(&flow).copied().unwrap_or_default();
-        for &slot in self.index.range((flow, 0)..=(flow, u16::MAX)).map(|(_, slot)| slot) {
+        for slot in self.index.of_flow(flow) {
             if let Some(connection) = &self.slots[slot as usize].connection {
                 connection.add_to(&mut legs, now);
             }
@@ -235,7 +237,7 @@ impl Pep {
         }
         let key = connection.key();
         self.free.push(slot);
-        self.index.remove(&key);
+        self.index.remove(key);
         // The last limit of a sender began before and has no end.
         connection.add_to(self.closed.entry(key.0).or_default(), Instant::START);
         self.closed_sent = self.closed_sent.plus(connection.sent());
@@ -295,7 +297,7 @@ impl Engine for Pep {
             return;
         };
         let key = (packet.flow, segment.connection);
-        let Some(&slot) = self.index.get(&key) else {
+        let Some(slot) = self.index.get(key) else {
             let is_first = segment.flags.syn() && segment.ack.is_none() && !segment.flags.rst();
             if is_first {
                 self.on_syn(cx, port, packet, key);
