@@ -55,7 +55,7 @@ pub trait Engine {
 /// The environment of an engine during a call: the time, the outbox and the trace.
 pub struct Cx<'a> {
     now: Instant,
-    /// A port of the engine that is being called.
+    /// The engine that is being called, and the port that stands for its port 0 (see [`Cx::through`]).
     engine_port: EnginePort,
     /// Held by value and not by reference, since each packet passes through it.
     outbox: Outbox,
@@ -131,13 +131,6 @@ impl Outbox {
         }
     }
 
-    /// Sets the port of all packets but the first `before`.
-    fn set_port(&mut self, before: u64, port: EnginePort) {
-        let Self { first, second, rest, .. } = self;
-        let sent = first.iter_mut().chain(second).chain(rest);
-        sent.skip(before as usize).for_each(|sent| sent.0 = port);
-    }
-
     /// Moves a packet to the heap, into a freed allocation if there is one.
     pub(crate) fn boxed(&mut self, packet: Packet) -> Box<Packet> {
         match self.free.pop() {
@@ -194,13 +187,13 @@ impl<'a> Cx<'a> {
     #[inline]
     pub(crate) fn switch_to(&mut self, now: Instant, engine_port: EnginePort) {
         self.now = now;
-        self.engine_port = engine_port;
+        self.switch_engine(engine_port);
     }
 
     /// Sets the engine that is called next, at the same instant.
     #[inline]
     pub(crate) fn switch_engine(&mut self, engine_port: EnginePort) {
-        self.engine_port = engine_port;
+        self.engine_port = engine_port.first();
     }
 
     /// The engine that is being called.
@@ -242,17 +235,16 @@ impl<'a> Cx<'a> {
 
     /// Sends a packet that this engine received, out of `port`, now.
     pub fn forward(&mut self, port: Port, packet: Box<Packet>) {
-        self.outbox.push(self.engine_port.with(port), packet);
+        self.outbox.push(self.engine_port.shifted(port), packet);
     }
 
-    /// Calls `body`, and sends all packets that it sends by `port`: an engine inside another one sends by
-    /// a port of that one.
+    /// Calls `body`, in which port 0 stands for `port`: an engine with one port, inside another one, sends
+    /// by a port of that one.
     pub fn through<R>(&mut self, port: Port, body: impl FnOnce(&mut Self) -> R) -> R {
-        let before = self.pending();
+        let outer = self.engine_port;
+        self.engine_port = outer.shifted(port);
         let result = body(self);
-        if self.pending() > before {
-            self.outbox.set_port(before, self.engine_port.with(port));
-        }
+        self.engine_port = outer;
         result
     }
 

@@ -51,6 +51,14 @@ impl Instant {
     }
 }
 
+/// The earlier of two deadlines that may be unset. Zero, which stands for `None`, becomes the latest by
+/// subtracting one; this has no branches, which would depend on unpredictable timers.
+#[inline]
+pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    let rank = |at: Option<Instant>| at.map_or(0, |at| at.0.get()).wrapping_sub(1);
+    NonZeroU64::new(rank(a).min(rank(b)).wrapping_add(1)).map(Instant)
+}
+
 impl Duration {
     /// The empty duration.
     pub const ZERO: Self = Self(0);
@@ -200,6 +208,20 @@ mod tests {
         assert_eq!(size_of::<Option<Instant>>(), size_of::<u64>());
         assert_eq!((Instant::START.as_nanos(), Instant::default()), (0, Instant::START));
         assert_eq!(format!("{:?}", Instant::from_nanos(7)), "Instant(7)");
+    }
+
+    #[test]
+    fn the_earlier_of_two_deadlines_is_one_that_is_set() {
+        let [start, later, end] = [0, 5, u64::MAX].map(|at| Some(Instant::from_nanos(at)));
+        for (a, b, expected) in [
+            (None, None, None),
+            (start, None, start),
+            (end, None, end),
+            (start, later, start),
+            (end, later, later),
+        ] {
+            assert_eq!((earlier(a, b), earlier(b, a)), (expected, expected));
+        }
     }
 
     #[test]

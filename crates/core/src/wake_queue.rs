@@ -173,23 +173,29 @@ impl WakeQueue {
         let key = self.new_key(index, nanos);
         // The node that stores the key. On the path to the root the first loser that came by the same
         // path is the old key, the next one is the key that won against it, and so on.
-        let mut kept: Option<(usize, usize)> = None;
-        for (index, contest, child) in path_to_root(index) {
-            let loser = self.losers[index][contest];
-            let is_on_path = match contest {
-                SUBTREES => is_within(loser.index(), child),
-                _ => (loser.index() == index) == (child == 0),
-            };
-            if !is_on_path {
-                continue;
-            }
-            if let Some((kept_at, kept_contest)) = kept {
-                if !key.is_before(loser) {
-                    break;
+        let is_kept_here = self.losers[index][OWN].index() == index;
+        let mut kept = is_kept_here.then_some((index, OWN));
+        let mut child = index;
+        'path: while child > 1 {
+            let node = child / 2;
+            for contest in [SUBTREES, OWN] {
+                let loser = self.losers[node][contest];
+                let is_on_path = match contest {
+                    SUBTREES => is_within(loser.index(), child),
+                    _ => loser.index() != node,
+                };
+                if !is_on_path {
+                    continue;
                 }
-                self.losers[kept_at][kept_contest] = loser;
+                if let Some((kept_at, kept_contest)) = kept {
+                    if !key.is_before(loser) {
+                        break 'path;
+                    }
+                    self.losers[kept_at][kept_contest] = loser;
+                }
+                kept = Some((node, contest));
             }
-            kept = Some((index, contest));
+            child = node;
         }
         let mut loser = key;
         if key.is_before(self.first) {
@@ -200,14 +206,6 @@ impl WakeQueue {
             self.losers[index][contest] = loser;
         }
     }
-}
-
-/// The matches from an engine to the root, each with the child that the path comes from, if any.
-fn path_to_root(index: usize) -> impl Iterator<Item = (usize, usize, usize)> {
-    let nodes = std::iter::successors(Some(index), |index| Some(index / 2));
-    let above = nodes.take_while(|&child| child > 1);
-    let above = above.flat_map(|child| [(child / 2, SUBTREES, child), (child / 2, OWN, child)]);
-    std::iter::once((index, OWN, 0)).chain(above)
 }
 
 /// Whether a heap index is in the subtree of another.

@@ -21,11 +21,18 @@ impl EnginePort {
         Self(node.0 << PORT_BITS)
     }
 
-    /// The given port of the same engine.
+    /// Port 0 of the same engine.
     #[inline]
-    pub(crate) fn with(self, port: Port) -> Self {
+    pub(crate) fn first(self) -> Self {
+        Self(self.0 & !(PORTS_MAX as u32 - 1))
+    }
+
+    /// The given port, counted from this one; one of the two is port 0.
+    #[inline]
+    pub(crate) fn shifted(self, port: Port) -> Self {
         assert!(usize::from(port.0) < PORTS_MAX, "ports are numbered below {PORTS_MAX}");
-        Self(self.0 & !(PORTS_MAX as u32 - 1) | u32::from(port.0))
+        debug_assert!(self.port().0 == 0 || port.0 == 0, "an engine with more than one port");
+        Self(self.0 | u32::from(port.0))
     }
 
     #[inline]
@@ -41,7 +48,7 @@ impl EnginePort {
 
 impl From<(NodeId, Port)> for EnginePort {
     fn from((node, port): (NodeId, Port)) -> Self {
-        Self::of(node).with(port)
+        Self::of(node).shifted(port)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::packet::seq::SeqNumber;
 use crate::packet::{Class, Packet, Port};
 use crate::rng::Rng;
 use crate::tcp::Endpoint;
-use crate::time::{Duration, Instant};
+use crate::time::{Duration, Instant, earlier};
 
 /// How long a host may be silent during the handshake: until Linux gives up a SYN that it retransmitted
 /// six times, after 1, 2, 4, 8, 16, 32 and 64 s (`tcp_syn_retries`).
@@ -84,6 +84,8 @@ pub(super) struct Connection {
     near: Leg,
     /// The leg to its destination.
     far: Leg,
+    /// Whether the far leg was opened; with early accept, it is when the near one is established.
+    dialed: bool,
     /// The SYN that is answered when the far leg is open.
     syn: Option<Box<Packet>>,
     /// When the handshake ends, unless both legs are open or the near host sends another packet.
@@ -93,8 +95,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Opens the far leg of the connection that `syn` requests. The SYN arrived on `port`. The packets
-    /// of both legs have serials from `serial` on.
+    /// The connection that `syn` requests, which arrived on `port`: opens the far leg, or with early
+    /// accept answers the SYN. The packets of both legs have serials from `serial` on.
     pub(super) fn open(
         cx: &mut Cx<'_>,
         config: &mut PepConfig,
@@ -126,14 +128,16 @@ impl Connection {
             key: (flow, connection),
             near,
             far,
+            dialed: false,
             syn: Some(syn),
             handshake_until: Some(cx.now() + HANDSHAKE_MAX),
             buffer_bytes: config.buffer_bytes,
             max_held: 0,
         };
-        connection.far.call(cx, Endpoint::open);
         if config.early_accept {
             connection.accept(cx);
+        } else {
+            connection.dial(cx);
         }
         connection
     }
@@ -145,6 +149,13 @@ impl Connection {
     /// Takes the SYN that was not answered.
     pub(super) fn take_syn(&mut self) -> Option<Box<Packet>> {
         self.syn.take()
+    }
+
+    /// Opens the far leg.
+    #[cold]
+    fn dial(&mut self, cx: &mut Cx<'_>) {
+        self.dialed = true;
+        self.far.call(cx, Endpoint::open);
     }
 
     /// Answers the SYN.
@@ -159,6 +170,10 @@ impl Connection {
     /// Handles a packet that arrived on `port`.
     pub(super) fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) -> Option<End> {
         if port == self.far.port {
+            if !self.dialed {
+                // Not an answer; an endpoint in LISTEN would accept a SYN.
+                return None;
+            }
             self.far.call(cx, |endpoint, cx| endpoint.on_packet(cx, packet));
             return self.progress(cx);
         }
@@ -205,8 +220,8 @@ impl Connection {
     }
 
     pub(super) fn next_wake(&self) -> Option<Instant> {
-        let legs = [self.near.endpoint.next_wake(), self.far.endpoint.next_wake()];
-        legs.into_iter().chain([self.handshake_until]).flatten().min()
+        let legs = earlier(self.near.endpoint.next_wake(), self.far.endpoint.next_wake());
+        earlier(legs, self.handshake_until)
     }
 
     /// Passes on what the legs received: the end of the handshake, data, FIN and reset.
@@ -242,8 +257,12 @@ impl Connection {
                 self.accept(cx);
             }
         }
-        if self.near.endpoint.is_established() && self.far.endpoint.is_established() {
-            self.handshake_until = None;
+        if self.near.endpoint.is_established() {
+            if !self.dialed {
+                self.dial(cx);
+            } else if self.far.endpoint.is_established() {
+                self.handshake_until = None;
+            }
         }
         None
     }

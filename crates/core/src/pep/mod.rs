@@ -3,7 +3,8 @@
 //!
 //! It is transparent: both connections keep the addresses and ports of the original one. A
 //! connection is split when its SYN passes. The leg to the destination is opened first, and the leg
-//! to the origin is accepted when that succeeded, so a closed port is refused end to end.
+//! to the origin is accepted when that succeeded, so a closed port is refused end to end. With early
+//! accept it is the other way round, and a closed port resets an established connection.
 //!
 //! Data wait in four places of bounded size: the receive buffer of one leg, the relay, and the send
 //! buffer of the other leg, which counts unsent and unacknowledged data. If the last is full, the
@@ -15,6 +16,7 @@
 
 mod connection;
 mod finished;
+mod index;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use crate::trace::NodeId;
 use crate::wake_queue::{Deadline, WakeQueue};
 use connection::{Connection, End};
 use finished::Finished;
+use index::Index;
 
 /// The settings of one leg.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +52,8 @@ pub struct PepConfig {
     pub buffer_bytes: u64,
     /// The most connections that are split at the same time.
     pub connections_max: usize,
-    /// Whether the leg to the origin is accepted before the other leg is open.
+    /// Whether the leg to the origin is accepted at once, and the other one opened when that is
+    /// established (as PEPsal, whose `accept(2)` returns then).
     pub early_accept: bool,
     /// Flows that only look like TCP here: QUIC, or TCP inside a VPN. They pass unchanged.
     pub unsplittable: Arc<BTreeSet<FlowId>>,
@@ -100,7 +104,7 @@ pub struct Pep {
     config: PepConfig,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    index: BTreeMap<Key, u32>,
+    index: Index,
     wakes: WakeQueue,
     finished: Finished,
     /// The closed connections of each flow.
@@ -131,7 +135,7 @@ impl Pep {
             config,
             slots: Vec::new(),
             free: Vec::new(),
-            index: BTreeMap::new(),
+            index: Index::default(),
             wakes: WakeQueue::default(),
             finished: Finished::default(),
             closed: BTreeMap::new(),
@@ -157,7 +161,7 @@ impl Pep {
     #[must_use]
     pub fn legs(&self, flow: FlowId, now: Instant) -> Option<FlowLegs> {
         let mut legs = self.closed.get(&flow).copied().unwrap_or_default();
-        for &slot in self.index.range((flow, 0)..=(flow, u16::MAX)).map(|(_, slot)| slot) {
+        for slot in self.index.of_flow(flow) {
             if let Some(connection) = &self.slots[slot as usize].connection {
                 connection.add_to(&mut legs, now);
             }
@@ -233,7 +237,7 @@ impl Pep {
         }
         let key = connection.key();
         self.free.push(slot);
-        self.index.remove(&key);
+        self.index.remove(key);
         // The last limit of a sender began before and has no end.
         connection.add_to(self.closed.entry(key.0).or_default(), Instant::START);
         self.closed_sent = self.closed_sent.plus(connection.sent());
@@ -293,7 +297,7 @@ impl Engine for Pep {
             return;
         };
         let key = (packet.flow, segment.connection);
-        let Some(&slot) = self.index.get(&key) else {
+        let Some(slot) = self.index.get(key) else {
             let is_first = segment.flags.syn() && segment.ack.is_none() && !segment.flags.rst();
             if is_first {
                 self.on_syn(cx, port, packet, key);

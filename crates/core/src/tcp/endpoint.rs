@@ -21,7 +21,7 @@ use crate::packet::segment::Flags;
 use crate::packet::seq::SeqNumber;
 use crate::packet::{Address, Class, Ecn, FlowId, Origin, Packet, PacketId, Port};
 use crate::rng::Rng;
-use crate::time::{Duration, Instant};
+use crate::time::{Duration, Instant, earlier};
 
 /// Statistics of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -276,13 +276,6 @@ impl Engine for Endpoint {
         let received = Count { packets: self.packets_received, bytes: self.bytes_received };
         let sent = Count { packets: self.packets_sent(), bytes: self.bytes_sent };
         Ledger { received, consumed: received, created: sent, sent, ..Ledger::default() }
-    }
-}
-
-fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }
 

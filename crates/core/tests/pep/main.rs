@@ -1,5 +1,6 @@
 //! The PEP between two hosts.
 
+mod early;
 mod network;
 mod properties;
 mod relay;

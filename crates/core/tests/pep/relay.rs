@@ -32,17 +32,6 @@ fn the_near_handshake_waits_for_the_far_one() {
     assert_eq!(network.pep(0).open_connections(), 1);
 }
 
-/// Expect the handshake after 20 ms, and data that the client sent before the server was reached.
-#[test]
-fn early_accept_answers_at_once() {
-    let mut network = Network::split([20, 100], PepConfig { early_accept: true, ..pep() });
-    network.script(&[(0, Call::Open), (0, Call::Write(5_000))], &[]);
-    network.run(1_000);
-    assert_eq!(established(network.client()), Some(MS(20)));
-    assert_eq!(established(network.server()), Some(MS(160)));
-    assert_eq!(network.server().read_bytes, 5_000);
-}
-
 /// Given PEPs at both ends of a link, expect the handshakes of three legs, one inside the other.
 #[test]
 fn two_peps_make_three_legs() {
@@ -74,18 +63,6 @@ fn a_closed_port_is_refused_end_to_end() {
         (network.pep(0).open_connections(), network.statistic("refused_connections")),
         (0, 1)
     );
-}
-
-/// Given a closed port and early accept, expect that the connection is reset.
-#[test]
-fn a_closed_port_resets_an_accepted_connection() {
-    let mut network = Network::split([20, 100], PepConfig { early_accept: true, ..pep() });
-    network.server().refuses = true;
-    network.script(&[(0, Call::Open), (0, Call::Write(5_000))], &[]);
-    network.run(1_000);
-    assert_eq!(established(network.client()), Some(MS(20)));
-    assert!(network.client().endpoint().is_reset());
-    assert_eq!(network.pep(0).open_connections(), 0);
 }
 
 /// Given a dead server, expect that the client hears nothing, and that the PEP gives up 127 s after the

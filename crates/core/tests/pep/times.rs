@@ -5,6 +5,7 @@
 //! half an RTT later. On two legs the handshake takes r1 + r2 as well. Then the rounds of both legs
 //! overlap, so that only the longer RTT counts K - 1 times, and each packet travels r1 / 2 + r2 / 2.
 
+use bentpipe_core::pep::PepConfig;
 use bentpipe_core::time::{Duration, Instant};
 use proptest::prelude::*;
 
@@ -13,9 +14,12 @@ use crate::network::{Call, Network, PipeConfig, pep, tcp};
 
 const SEGMENT: u64 = 1_000;
 
-/// When the last of `segments` arrives, in milliseconds, with or without a PEP.
+/// When the last of `segments` arrives, with or without a PEP.
 fn transfer(rtts_ms: [u64; 2], segments: u64, split: bool) -> Instant {
-    let config = if split { pep() } else { unsplit() };
+    transfer_by(if split { pep() } else { unsplit() }, rtts_ms, segments)
+}
+
+fn transfer_by(config: PepConfig, rtts_ms: [u64; 2], segments: u64) -> Instant {
     let mut network = Network::split(rtts_ms, config);
     let calls = [(0, Call::Open), (0, Call::Write(segments * SEGMENT)), (0, Call::Close)];
     network.script(&calls, &[]);
@@ -24,8 +28,8 @@ fn transfer(rtts_ms: [u64; 2], segments: u64, split: bool) -> Instant {
     network.server().last_read
 }
 
-fn unsplit() -> bentpipe_core::pep::PepConfig {
-    bentpipe_core::pep::PepConfig { connections_max: 0, ..pep() }
+fn unsplit() -> PepConfig {
+    PepConfig { connections_max: 0, ..pep() }
 }
 
 fn rounds(segments: u64) -> u64 {
@@ -65,6 +69,21 @@ proptest! {
 fn a_pep_saves_the_shorter_rtt_in_each_round_but_the_first() {
     let saved = transfer([80, 500], 1_000, false) - transfer([80, 500], 1_000, true);
     assert_eq!(saved, Duration::from_millis(6 * 80));
+}
+
+/// Given a PEP that accepts early, expect rounds of the near leg that begin after its own RTT, and a far
+/// leg that is open after both: the first data are at the server as without early accept. If the near
+/// leg has the longer RTT, its last round is an RTT of the far leg earlier; if the far leg has it, nothing is.
+#[test]
+fn early_accept_saves_the_far_rtt_behind_a_longer_near_leg() {
+    let early = PepConfig { early_accept: true, ..pep() };
+    for (rtts_ms, segments, saved_ms) in
+        [([500, 80], 10, 0), ([500, 80], 1_000, 80), ([80, 500], 10, 0), ([80, 500], 1_000, 0)]
+    {
+        let accepted_early = transfer_by(early.clone(), rtts_ms, segments);
+        let saved = transfer(rtts_ms, segments, true) - accepted_early;
+        assert_eq!(saved, Duration::from_millis(saved_ms), "{rtts_ms:?}, {segments} segments");
+    }
 }
 
 /// Given 10 Mbit/s and no losses, expect the same time for each further megabyte, with and without a

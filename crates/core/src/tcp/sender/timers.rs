@@ -2,7 +2,7 @@
 
 use super::{Expiry, Recovery, Sender};
 use crate::tcp::congestion::LossState;
-use crate::time::Instant;
+use crate::time::{Instant, earlier};
 
 impl Sender {
     /// RFC 6298, 5.1: starts the timer unless it is running.
@@ -130,12 +130,5 @@ impl Sender {
                 Recovery::Cumulative(cumulative) => cumulative.is_recovering(),
                 Recovery::Selective(selective) => selective.is_recovering(),
             }
-    }
-}
-
-fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }
