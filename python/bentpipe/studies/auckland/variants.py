@@ -93,8 +93,6 @@ def _variant(name: str, change: Callable[[Data], None]) -> Variant:
     return Variant(name, change)
 
 
-LATE_ACCEPT: Final = _variant("a PEP that accepts when the server has", _late_accept)
-
 VARIANTS: Final = (
     _variant("a lighter tail of sizes (shape 1.3)", _Tail(1.3)),
     _variant("a heavier tail of sizes (shape 0.9)", _Tail(0.9)),
@@ -106,5 +104,5 @@ VARIANTS: Final = (
     _variant("BBR", _Tcp({"congestion_control": "bbr"})),
     _variant("initial window of 3 segments", _Tcp({"initial_window": 3})),
     _variant("PEPs at both ends", _pep_at_both_ends),
-    LATE_ACCEPT,
+    _variant("a PEP that accepts when the server has", _late_accept),
 )
