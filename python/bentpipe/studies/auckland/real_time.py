@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from bentpipe.studies.auckland.cells import (
     scenario_of,
 )
 from bentpipe.studies.auckland.study import CELLS, inputs, listed_row
-from bentpipe.studies.auckland.variants import LATE_ACCEPT
+from bentpipe.studies.auckland.variants import BASE
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Row
 from bentpipe.studies.base.provenance import Input, Provenance
@@ -49,11 +49,6 @@ _OVERHEAD_S: Final = 4.0
 _LOAD: Final = 2.0
 _SERVER_RATE: Final = "100 Mbit/s"
 _SHORTER: Final = {"duration", "traffic.1.start", "traffic.1.duration"}
-_PEP: Final = "none, or a PEP at the hub that accepts when the server has"
-_WHY_PEP: Final = (
-    "The study's PEP accepts early. The daemon then opens the connection to the server once the "
-    "client's handshake is over, the simulator with the SYN, a round trip of the link earlier"
-)
 
 
 @dataclass(frozen=True)
@@ -195,7 +190,7 @@ def _is_channel(name: str) -> bool:
 
 
 def _job(cell: Cell, base: Data, seed: int, duration_s: int) -> EmulationJob:
-    scenario = scenario_of(cell, base, LATE_ACCEPT).to_dict()
+    scenario = scenario_of(cell, base, BASE).to_dict()
     expected_s = duration_s + _OVERHEAD_S
     return EmulationJob(scenario, seed, max_s=duration_s, expected_s=expected_s, load=_LOAD)
 
@@ -204,7 +199,7 @@ def _simulated(table: tuple[Cell, ...], base: Data, seed: int) -> Mapping[Cell, 
     """Return the simulated run of each cell: the same plan and seed."""
     started = utc_now()
     work = Work(executor=None, progress=None, total=0)
-    jobs = {cell: jobs_of(cell, base, LATE_ACCEPT, range(seed, seed + 1)) for cell in table}
+    jobs = {cell: jobs_of(cell, base, BASE, range(seed, seed + 1)) for cell in table}
     return {
         cell: outcome.result(started=started)
         for cell, outcomes in work.run(jobs).items()
@@ -228,10 +223,12 @@ def _row(figure: _Figure, cell: Cell, run: EmulatedRun | None, simulated: Result
 def _inputs(base: Data, table: tuple[Cell, ...]) -> tuple[Input, ...]:
     """Return the inputs of these cells; what is shorter here is not that of the source."""
     source = "A cell takes as long as its experiment: shorter than the 600 s of the source"
-    shorter_here = {"provenance": Provenance.ASSUMED, "source": source}
-    other: dict[str, dict[str, Any]] = dict.fromkeys(_SHORTER, shorter_here)
-    other["gateways"] = {"value": _PEP, "source": _WHY_PEP}
-    return tuple(replace(each, **other.get(each.name, {})) for each in inputs(base, table))
+    return tuple(
+        replace(each, provenance=Provenance.ASSUMED, source=source)
+        if each.name in _SHORTER
+        else each
+        for each in inputs(base, table)
+    )
 
 
 def _notes(duration_s: int) -> tuple[str, ...]:
@@ -242,9 +239,6 @@ def _notes(duration_s: int) -> tuple[str, ...]:
         f"The server of the transfer has a line of {_SERVER_RATE} in both engines.",
         "Emulated: channels are kernel sockets, iperf3 sends the transfer, and the PEP is the "
         "daemon bentpipe-gate.",
-        "In both engines the PEP accepts a connection when the server has. That of the simulated "
-        "study accepts early; the daemon then opens the leg to the server later than the simulator "
-        "does, by a round trip of the link.",
         "iperf3 sends its first data when its server has read a cookie, so the emulated transfer "
         "begins some 0.35 s later than the simulated one.",
         "Both engines have the same downloads in the same order, but not the same losses; over so "

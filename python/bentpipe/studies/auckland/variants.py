@@ -89,8 +89,6 @@ def _late_accept(data: Data) -> None:
         data["gateways"]["hub"]["pep"]["early_accept"] = False
 
 
-LATE_ACCEPT: Final = Variant("a PEP that accepts when the server has", _late_accept)
-
 VARIANTS: Final = (
     Variant("a lighter tail of sizes (shape 1.3)", _Tail(1.3)),
     Variant("a heavier tail of sizes (shape 0.9)", _Tail(0.9)),
@@ -102,5 +100,5 @@ VARIANTS: Final = (
     Variant("BBR", _Tcp({"congestion_control": "bbr"})),
     Variant("initial window of 3 segments", _Tcp({"initial_window": 3})),
     Variant("PEPs at both ends", _pep_at_both_ends),
-    LATE_ACCEPT,
+    Variant("a PEP that accepts when the server has", _late_accept),
 )
