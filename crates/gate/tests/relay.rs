@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 struct To(SocketAddr);
 
 impl Dial for To {
-    fn dial(&self, _client: BorrowedFd<'_>, _side: Side) -> io::Result<Dialed> {
+    fn dial(&self, _client: BorrowedFd<'_>, _from: SocketAddr, _side: Side) -> io::Result<Dialed> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let server = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
         reset_on_close(&server)?;

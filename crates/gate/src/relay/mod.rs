@@ -19,6 +19,7 @@ pub use legs::{LegReport, RTT_LIMITS_US};
 pub use slots::{Slot, Slots};
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -34,11 +35,12 @@ use thread::Thread;
 /// Opens the leg to the server.
 pub trait Dial: Send + Sync {
     /// Returns a socket that does not block and is connected, or is connecting, to the server of a connection
-    /// that was accepted from a client on this side.
+    /// that was accepted from a client on this side. The client may have reset it since: then the kernel no longer
+    /// tells its address, which is `from`.
     ///
     /// # Errors
     /// The kernel's error. The client's connection is reset.
-    fn dial(&self, client: BorrowedFd<'_>, side: Side) -> io::Result<Dialed>;
+    fn dial(&self, client: BorrowedFd<'_>, from: SocketAddr, side: Side) -> io::Result<Dialed>;
 }
 
 /// A leg to a server.
