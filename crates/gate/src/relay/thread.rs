@@ -17,7 +17,7 @@ use slab::Slab;
 use super::connection::{Connection, Leg};
 use super::counters::{Counters, End};
 use super::pipes::Pipes;
-use super::{Config, Dial};
+use super::{Config, Dial, EVENTS_OF_LEGS};
 use crate::side::Side;
 
 /// The tokens of listeners are above those of connections.
@@ -161,7 +161,7 @@ impl Thread {
             // finds again.
             let Ok((client, from)) = acceptfrom_with(listener, flags) else { return };
             self.counters.accept();
-            if self.open(client, side, now).is_err() {
+            if self.open(client, from, side, now).is_err() {
                 self.counters.end(End::Reset);
             }
         }
@@ -180,8 +180,8 @@ impl Thread {
         let entry = self.connections.vacant_entry();
         for leg in [Leg::Client, Leg::Server] {
             let token = (entry.key() as u64) << 1 | u64::from(leg == Leg::Server);
-            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-            epoll::add(&self.epoll, connection.socket(leg), EventData::new_u64(token), flags)?;
+            let token = EventData::new_u64(token);
+            epoll::add(&self.epoll, connection.socket(leg), token, EVENTS_OF_LEGS)?;
         }
         entry.insert(connection);
         Ok(())
