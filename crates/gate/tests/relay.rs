@@ -11,10 +11,10 @@ use std::{array, io};
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration as Limit, Instant};
 use bentpipe_gate::Side;
-use bentpipe_gate::relay::{Config, Counters, Dial, Dialed, Relay, reset_on_close};
+use bentpipe_gate::relay::{Config, Counters, Dial, Dialed, Relay, prepare_leg};
 use bentpipe_sys::clock::Clock;
 use rustix::net::sockopt::set_socket_linger;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, send, socket_with};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -22,10 +22,10 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 struct To(SocketAddr);
 
 impl Dial for To {
-    fn dial(&self, _client: BorrowedFd<'_>, _side: Side) -> io::Result<Dialed> {
+    fn dial(&self, _client: BorrowedFd<'_>, _from: SocketAddr, _side: Side) -> io::Result<Dialed> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let server = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-        reset_on_close(&server)?;
+        prepare_leg(&server)?;
         match connect(&server, &self.0) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Dialed { server, slot: None }),
             Err(error) => Err(error.into()),
@@ -207,6 +207,24 @@ fn a_reset_stays_a_reset() {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
     setup.until(Counters::reset, 2);
+}
+
+/// Given urgent data between others, expect them all in their order, as data (RFC 6093, section 6).
+#[test]
+fn urgent_data_are_data() {
+    let setup = Setup::new(config());
+    let ends: [TcpStream; 2] = setup.connect().into();
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (mut near, mut far) = (&ends[from], &ends[to]);
+        near.write_all(b"before").expect("it can be written");
+        far.read_exact(&mut [0; 6]).expect("the data arrive");
+        near.write_all(b"and ").expect("it can be written");
+        assert_eq!(send(near, b"!", SendFlags::OOB), Ok(1));
+        near.write_all(b" after").expect("it can be written");
+        let mut found = [0; 11];
+        far.read_exact(&mut found).expect("the data arrive");
+        assert_eq!(&found, b"and ! after");
+    }
 }
 
 /// Given a relay that ends in the middle, expect resets at both ends, never a FIN.

@@ -43,7 +43,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_exit_group,
     libc::SYS_fcntl,
     libc::SYS_futex,
-    libc::SYS_getpeername,
     libc::SYS_getpid,
     libc::SYS_getrandom,
     libc::SYS_getsockname,

@@ -92,8 +92,8 @@ impl Connection {
             Leg::Client => (&mut self.to_server, &mut self.to_client),
             Leg::Server => (&mut self.to_client, &mut self.to_server),
         };
-        from.readable |= events.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP);
-        to.writable |= events.contains(EventFlags::OUT);
+        from.source_ready(events);
+        to.destination_ready(events);
         None
     }
 
@@ -107,8 +107,8 @@ impl Connection {
             _ => return Some(End::Expired),
         }
         self.is_connected = true;
-        self.to_server.writable = true;
-        self.to_client.readable = true;
+        self.to_server.destination_ready(EventFlags::OUT);
+        self.to_client.source_ready(events | EventFlags::IN);
         None
     }
 

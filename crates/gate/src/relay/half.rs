@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::pipe::{SpliceFlags, splice};
@@ -14,14 +15,28 @@ const TURN_BYTES: u64 = 1 << 20;
 
 /// The direction from one socket to the other. Data are read only while the other socket takes them, so
 /// that a reader that is slow closes the window of the sender.
-#[derive(Default)]
+///
+/// Events are edge-triggered (epoll(7)), so a turn must not end while it could go on. After each turn that is not
+/// unfinished, one of these holds, and each names what makes the next progress:
+///
+/// - The FIN was passed on: nothing is left to do.
+/// - The destination is not writable: its last operation failed with `EAGAIN`, which arms the kernel's next event
+///   (`SOCK_NOSPACE`), when a peer's ACK makes space.
+/// - The source is not readable, and nothing is held: its last operation failed with `EAGAIN`. As the pipe was empty
+///   and there is no urgent data, that says that the source has nothing; the next data or FIN are an event.
+///
+/// splice(2) stops with `EAGAIN` in front of urgent data, too, for ever. From then on data are copied instead, and urgent data are
+/// passed on as data.
+#[derive(Debug, Default)]
 pub(super) struct Half {
     /// Present while it holds data.
     pipe: Option<Pipe>,
     /// Whether the source may have data.
-    pub(super) readable: bool,
+    readable: bool,
     /// Whether the destination may take data.
-    pub(super) writable: bool,
+    writable: bool,
+    /// Whether the source has had urgent data.
+    had_urgent: bool,
     fin_read: bool,
     fin_sent: bool,
 }
@@ -40,6 +55,18 @@ impl Half {
         self.fin_sent
     }
 
+    /// Notes what the source is ready for.
+    pub(super) fn source_ready(&mut self, events: EventFlags) {
+        let readable = EventFlags::IN | EventFlags::PRI | EventFlags::RDHUP | EventFlags::HUP;
+        self.readable |= events.intersects(readable);
+        self.had_urgent |= events.contains(EventFlags::PRI);
+    }
+
+    /// Notes what the destination is ready for.
+    pub(super) fn destination_ready(&mut self, events: EventFlags) {
+        self.writable |= events.contains(EventFlags::OUT);
+    }
+
     /// Moves what is there, up to the bytes of a turn.
     pub(super) fn turn(
         &mut self,
@@ -56,7 +83,8 @@ impl Half {
                 if !self.readable {
                     break;
                 }
-                match self.pipe.take().or_else(|| pipes.take()) {
+                let pipe = if self.had_urgent { None } else { pipes.take() };
+                match pipe {
                     Some(pipe) => self.read(from, pipe, pipes)?,
                     None => bytes += self.copy(from, to, pipes)?,
                 }
@@ -178,3 +206,6 @@ impl Half {
 fn flags() -> SpliceFlags {
     SpliceFlags::NONBLOCK | SpliceFlags::MOVE
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,43 +19,55 @@ pub use legs::{LegReport, RTT_LIMITS_US};
 pub use slots::{Slot, Slots};
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bentpipe_core::time::Duration;
 use bentpipe_sys::clock::Clock;
+use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt;
 
 use crate::side::Side;
 use thread::Thread;
 
+/// What is asked of the kernel about both legs of a connection.
+const EVENTS_OF_LEGS: EventFlags = EventFlags::IN
+    .union(EventFlags::PRI)
+    .union(EventFlags::OUT)
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::ET);
+
 /// Opens the leg to the server.
 pub trait Dial: Send + Sync {
     /// Returns a socket that does not block and is connected, or is connecting, to the server of a connection
-    /// that was accepted from a client on this side.
+    /// that was accepted from a client on this side. The client may have reset it since: then the kernel no longer
+    /// tells its address, which is `from`.
     ///
     /// # Errors
     /// The kernel's error. The client's connection is reset.
-    fn dial(&self, client: BorrowedFd<'_>, side: Side) -> io::Result<Dialed>;
+    fn dial(&self, client: BorrowedFd<'_>, from: SocketAddr, side: Side) -> io::Result<Dialed>;
 }
 
 /// A leg to a server.
 #[derive(Debug)]
 pub struct Dialed {
-    /// Its socket, which [`reset_on_close`] was called with.
+    /// Its socket, which [`prepare_leg`] was called with.
     pub server: OwnedFd,
     /// What counts the connection, if anything does.
     pub slot: Option<Slot>,
 }
 
-/// Makes the kernel reset a connection when its socket is closed, by this process or at its death.
+/// Makes the kernel reset a connection when its socket is closed, by this process or at its death, and leave urgent data
+/// among the others (RFC 6093, section 6). What a listening socket accepts inherits both.
 ///
 /// # Errors
 /// The kernel's error.
-pub fn reset_on_close(socket: impl AsFd) -> io::Result<()> {
-    Ok(sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO))?)
+pub fn prepare_leg(socket: impl AsFd) -> io::Result<()> {
+    sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO))?;
+    Ok(sockopt::set_socket_oobinline(socket, true)?)
 }
 
 /// The bounds of a relay.
@@ -110,8 +122,7 @@ impl Relay {
         dial: Arc<dyn Dial>,
         config: Config,
     ) -> io::Result<Self> {
-        // What they accept inherits it.
-        listeners.iter().try_for_each(|(_, listener)| reset_on_close(listener))?;
+        listeners.iter().try_for_each(|(_, listener)| prepare_leg(listener))?;
         let listeners = Arc::new(listeners);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let counters = Arc::new(Counters::default());

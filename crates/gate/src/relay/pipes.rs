@@ -11,6 +11,7 @@ const SPARE_MAX: usize = 64;
 const COPY_BYTES: usize = 64 * 1024;
 
 /// A pipe, and the number of bytes in it.
+#[derive(Debug)]
 pub(super) struct Pipe {
     pub(super) output: OwnedFd,
     pub(super) input: OwnedFd,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use bentpipe_core::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use bentpipe_sys::clock::Clock;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 use slab::Slab;
 
 use super::connection::{Connection, Leg};
 use super::counters::{Counters, End};
 use super::pipes::Pipes;
-use super::{Config, Dial};
+use super::{Config, Dial, EVENTS_OF_LEGS};
 use crate::side::Side;
 
 /// The tokens of listeners are above those of connections.
@@ -159,22 +159,29 @@ impl Thread {
             let side = *side;
             // An error is that of one connection, which is gone, or lack of descriptors, which the next round
             // finds again.
-            let Ok(client) = accept_with(listener, flags) else { return };
+            let Ok((client, from)) = acceptfrom_with(listener, flags) else { return };
             self.counters.accept();
-            if self.open(client, side, now).is_err() {
+            if self.open(client, from, side, now).is_err() {
                 self.counters.end(End::Reset);
             }
         }
     }
 
-    fn open(&mut self, client: OwnedFd, side: Side, now: Instant) -> io::Result<()> {
-        let dialed = self.dial.dial(rustix::fd::AsFd::as_fd(&client), side)?;
+    fn open(
+        &mut self,
+        client: OwnedFd,
+        from: Option<SocketAddrAny>,
+        side: Side,
+        now: Instant,
+    ) -> io::Result<()> {
+        let from = from.ok_or(Errno::NOTCONN)?.try_into()?;
+        let dialed = self.dial.dial(client.as_fd(), from, side)?;
         let connection = Connection::new(client, side, dialed, now);
         let entry = self.connections.vacant_entry();
         for leg in [Leg::Client, Leg::Server] {
             let token = (entry.key() as u64) << 1 | u64::from(leg == Leg::Server);
-            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-            epoll::add(&self.epoll, connection.socket(leg), EventData::new_u64(token), flags)?;
+            let token = EventData::new_u64(token);
+            epoll::add(&self.epoll, connection.socket(leg), token, EVENTS_OF_LEGS)?;
         }
         entry.insert(connection);
         Ok(())

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sys::tcp_sockets::Version;
 use rustix::io::Errno;
-use rustix::net::{bind, connect, getpeername, getsockname};
+use rustix::net::{bind, connect, getsockname};
 
 use super::sockets::Sockets;
 use super::syn::Ends;
@@ -66,11 +67,8 @@ impl Ready {
 }
 
 impl Dial for Ready {
-    fn dial(&self, client: BorrowedFd<'_>, side: Side) -> io::Result<Dialed> {
-        let ends = Ends {
-            client: getpeername(client)?.ok_or(Errno::NOTCONN)?.try_into()?,
-            server: getsockname(client)?.try_into()?,
-        };
+    fn dial(&self, client: BorrowedFd<'_>, from: SocketAddr, side: Side) -> io::Result<Dialed> {
+        let ends = Ends { client: from, server: getsockname(client)?.try_into()? };
         let found = self.waiting().remove(&ends);
         let Waiting { server, slot, .. } = found.ok_or(Errno::NOTCONN)?;
         let server = server.map_or_else(|| self.open(ends, side), Ok)?;
@@ -78,6 +76,42 @@ impl Dial for Ready {
     }
 }
 
-pub(super) fn version(address: std::net::SocketAddr) -> Version {
+pub(super) fn version(address: SocketAddr) -> Version {
     if address.is_ipv4() { Version::V4 } else { Version::V6 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use rustix::net::sockopt::set_socket_linger;
+    use rustix::net::{SocketFlags, acceptfrom_with};
+
+    use super::*;
+    use crate::relay::Slots;
+    use crate::transparent::Direct;
+
+    /// Given a client that resets its connection before it is accepted, expect the leg to its server to be found, so that
+    /// the server is told at once and not when the limit for the client is over.
+    #[test]
+    fn a_client_that_is_gone_has_its_server() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let ends = Ends {
+            client: client.local_addr().expect("connected"),
+            server: listener.local_addr().expect("bound"),
+        };
+        let ready = Ready::new(Arc::new(Direct::default()));
+        let slot = Slots::new(1).take().expect("a slot");
+        let server = Some(listener.as_fd().try_clone_to_owned().expect("a descriptor"));
+        ready.insert(ends, Waiting { server, slot, since: Instant::START });
+        set_socket_linger(&client, Some(std::time::Duration::ZERO)).expect("a socket");
+        drop(client);
+        let (accepted, from) =
+            acceptfrom_with(&listener, SocketFlags::CLOEXEC).expect("it was connected");
+        let from = from.expect("an address").try_into().expect("of the internet");
+        ready.dial(accepted.as_fd(), from, Side::Lan).expect("the leg to the server");
+        assert!(!ready.contains(&ends));
+    }
 }

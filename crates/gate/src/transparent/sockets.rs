@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use crate::relay::reset_on_close;
+use crate::relay::prepare_leg;
 use crate::side::Side;
 use bentpipe_sys::tcp_sockets::{
     Version, set_mark, set_not_sent_low_water, set_transparent, set_v6_only,
@@ -75,7 +75,7 @@ impl Sockets for Direct {
     fn take(&self, side: Side, version: Version) -> io::Result<OwnedFd> {
         let socket = transparent(version)?;
         self.0[side as usize].apply(&socket)?;
-        reset_on_close(&socket)?;
+        prepare_leg(&socket)?;
         Ok(socket)
     }
 }

@@ -14,7 +14,7 @@ use bentpipe_core::rng::Rng;
 use bentpipe_gate::daemon::Report;
 use rustix::net::sockopt::set_socket_linger;
 
-use crate::router::{Host, SERVERS};
+use crate::router::{Host, SERVERS, TIMEOUT};
 use crate::setup::{Setup, is_possible};
 
 /// Connections at a time.
@@ -98,16 +98,26 @@ impl Script {
         Ok(())
     }
 
-    /// Reads to the end. Every byte must be that of the other end's stream.
-    fn receive(&self, mut stream: &TcpStream, other: &Self) -> io::Result<usize> {
+    /// Reads to the end. Every byte must be that of the other end's stream. `progress` counts the reads of both ends: an
+    /// end that sends only when it has read everything has nothing for the other one until then.
+    fn receive(
+        &self,
+        mut stream: &TcpStream,
+        other: &Self,
+        progress: &AtomicU64,
+    ) -> io::Result<usize> {
         let (mut data, mut found, mut piece) = (Data::new(other.seed), 0, vec![0; 30_000]);
+        let reads = || progress.load(Ordering::Relaxed);
         loop {
+            let before = reads();
             let read = match stream.read(&mut piece) {
                 Ok(0) => return Ok(found),
                 Ok(read) => read,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock && reads() > before => continue,
                 Err(error) => return Err(error),
             };
+            progress.fetch_add(1, Ordering::Relaxed);
             assert!(
                 piece[..read] == data.take(read)[..],
                 "after {found} bytes: {self:?} {other:?}"
@@ -121,19 +131,19 @@ impl Script {
     }
 
     /// Plays one end of a connection.
-    fn play(self, stream: TcpStream, other: &Self) {
+    fn play(self, stream: TcpStream, other: &Self, progress: &AtomicU64) {
         if self.resets {
             let _ = self.send(&stream);
             set_socket_linger(&stream, Some(Duration::ZERO)).expect("a socket");
             return;
         }
         let (sent, received) = if self.reads_first {
-            let received = self.receive(&stream, other);
+            let received = self.receive(&stream, other, progress);
             (self.send(&stream), received)
         } else {
             thread::scope(|scope| {
                 let sender = scope.spawn(|| self.send(&stream));
-                let received = self.receive(&stream, other);
+                let received = self.receive(&stream, other, progress);
                 (sender.join().expect("no panic"), received)
             })
         };
@@ -211,9 +221,12 @@ fn run(setup: &Setup, listener: &TcpListener, [client, server]: [Script; 2], num
     let near = setup.connect(&address.ip().to_string(), address.port());
     let near = near.unwrap_or_else(|error| panic!("{number}: {error}"));
     let (far, _) = listener.accept().expect("the client connects");
+    far.set_read_timeout(Some(TIMEOUT)).expect("not zero");
+    far.set_write_timeout(Some(TIMEOUT)).expect("not zero");
+    let progress = AtomicU64::new(0);
     thread::scope(|scope| {
-        scope.spawn(|| client.play(near, &server));
-        scope.spawn(|| server.play(far, &client));
+        scope.spawn(|| client.play(near, &server, &progress));
+        scope.spawn(|| server.play(far, &client, &progress));
     });
 }
 
@@ -231,7 +244,7 @@ fn kill_a_client(setup: &Setup, listener: &TcpListener, seed: u64) {
     };
     let mut process = setup.router.on(Host::Client, start);
     let (mut server, _) = listener.accept().expect("the client connects");
-    server.set_read_timeout(Some(crate::router::TIMEOUT)).expect("not zero");
+    server.set_read_timeout(Some(TIMEOUT)).expect("not zero");
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_micros(seed % 30_000));
