@@ -27,7 +27,9 @@ impl Dial for To {
         let server = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
         prepare_leg(&server)?;
         match connect(&server, &self.0) {
-            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Dialed { server, slot: None }),
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {
+                Ok(Dialed { server, is_connected: false, slot: None })
+            }
             Err(error) => Err(error.into()),
         }
     }

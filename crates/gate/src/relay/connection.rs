@@ -55,9 +55,9 @@ pub(super) struct Turn {
 }
 
 impl Connection {
-    /// Creates a connection of which the leg to the server is not connected yet.
+    /// Creates a connection. Events tell what its sockets are ready for.
     pub(super) fn new(client: OwnedFd, side: Side, dialed: Dialed, now: Instant) -> Self {
-        let Dialed { server, slot } = dialed;
+        let Dialed { server, is_connected, slot } = dialed;
         let (to_server, to_client) = (Half::default(), Half::default());
         Self {
             client,
@@ -67,7 +67,7 @@ impl Connection {
             sampled: <[Sampled; 2]>::default(),
             _slot: slot,
             side,
-            is_connected: false,
+            is_connected,
             is_listed: false,
             active: now,
         }

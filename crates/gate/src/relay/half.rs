@@ -25,8 +25,8 @@ const TURN_BYTES: u64 = 1 << 20;
 /// - The source is not readable, and nothing is held: its last operation failed with `EAGAIN`. As the pipe was empty
 ///   and there is no urgent data, that says that the source has nothing; the next data or FIN are an event.
 ///
-/// splice(2) stops with `EAGAIN` in front of urgent data, too, for ever. From then on data are copied instead, and urgent data are
-/// passed on as data.
+/// splice(2) fails with `EAGAIN` in front of urgent data, too, however often it is called. Once there were any, the
+/// direction is copied instead, and they are passed on as data.
 #[derive(Debug, Default)]
 pub(super) struct Half {
     /// Present while it holds data.

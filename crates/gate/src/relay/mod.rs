@@ -56,6 +56,8 @@ pub trait Dial: Send + Sync {
 pub struct Dialed {
     /// Its socket, which [`prepare_leg`] was called with.
     pub server: OwnedFd,
+    /// Whether the server has answered.
+    pub is_connected: bool,
     /// What counts the connection, if anything does.
     pub slot: Option<Slot>,
 }

@@ -71,8 +71,9 @@ impl Dial for Ready {
         let ends = Ends { client: from, server: getsockname(client)?.try_into()? };
         let found = self.waiting().remove(&ends);
         let Waiting { server, slot, .. } = found.ok_or(Errno::NOTCONN)?;
+        let is_connected = server.is_some();
         let server = server.map_or_else(|| self.open(ends, side), Ok)?;
-        Ok(Dialed { server, slot: Some(slot) })
+        Ok(Dialed { server, is_connected, slot: Some(slot) })
     }
 }
 
