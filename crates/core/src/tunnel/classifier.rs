@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(classify(60, 1), Treatment::Coded);
         assert_eq!(classify(120, 1), Treatment::Young, "idle since 60 s");
         classify(121, 1);
-        [2, 3, 4].map(|flow| classify(122, flow));
+        assert_eq!([2, 3, 4].map(|flow| classify(122, flow)), [Treatment::Young; 3]);
         assert_eq!(classify(123, 1), Treatment::Young, "evicted");
         assert_eq!(classifier.flows(), 3);
     }

@@ -102,14 +102,15 @@ impl Feedback {
             if !is_missing(next.plus(offset)) {
                 continue;
             }
-            match ranges.last_mut() {
-                Some(last) if last.end() == offset => last.length += 1,
-                _ if ranges.len() == RANGES_MAX => return (ranges, true),
-                _ => {
-                    let offset = u16::try_from(offset).expect("below the span");
-                    ranges.push(MissingRange { offset, length: 1 });
-                }
+            if let Some(last) = ranges.last_mut().filter(|last| last.end() == offset) {
+                last.length += 1;
+                continue;
             }
+            if ranges.len() == RANGES_MAX {
+                return (ranges, true);
+            }
+            let offset = u16::try_from(offset).expect("below the span");
+            ranges.push(MissingRange { offset, length: 1 });
         }
         (ranges, false)
     }
@@ -183,8 +184,7 @@ impl Feedback {
         };
         let are_apart =
             self.missing.windows(2).all(|pair| u32::from(pair[1].offset) > pair[0].end());
-        let are_inside =
-            self.missing.iter().all(|range| range.length > 0 && range.end() <= span);
+        let are_inside = self.missing.iter().all(|range| range.length > 0 && range.end() <= span);
         let is_full = self.missing.len() == RANGES_MAX;
         if begins_at_next && are_apart && are_inside && (is_full || !self.is_truncated) {
             return Ok(());
@@ -201,7 +201,8 @@ impl Feedback {
         let Ok(last) = u32::try_from(last.ahead_of(self.next)) else { return false };
         let first = u32::try_from(first.ahead_of(self.next)).unwrap_or(0);
         let told = self.missing.last().map_or(0, |range| range.end());
-        let overlaps = |range: &MissingRange| u32::from(range.offset) <= last && first < range.end();
+        let overlaps =
+            |range: &MissingRange| u32::from(range.offset) <= last && first < range.end();
         (self.is_truncated && last >= told) || self.missing.iter().any(overlaps)
     }
 }
@@ -245,7 +246,8 @@ mod tests {
     #[test]
     fn a_message_by_hand() {
         let bytes = encoded(&feedback(&[101, 102, 105]));
-        let words: Vec<_> = bytes.chunks(4).map(|word| [word[0], word[1], word[2], word[3]]).collect();
+        let words: Vec<_> =
+            bytes.chunks(4).map(|word| [word[0], word[1], word[2], word[3]]).collect();
         assert_eq!(words[0], [1, 2, 0, 1], "version, two ranges, deficit");
         let ids = [7u32, 109, 101, 95, 3, 2].map(u32::to_be_bytes);
         assert_eq!(words[1..7], ids);

@@ -361,7 +361,9 @@ mod tests {
 
         fn play(&mut self, now: Instant, event: Event) {
             match event {
-                Event::Original(bytes) => drop(self.queue.push(now, bytes)),
+                Event::Original(bytes) => {
+                    self.queue.push(now, bytes);
+                }
                 Event::Repair(bytes) => {
                     self.titrator.offer(now, bytes, self.repairs);
                     self.repairs += 1;
