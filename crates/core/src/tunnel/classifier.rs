@@ -98,6 +98,12 @@ impl Classifier {
         Self { config, flows, counts: Default::default() }
     }
 
+    /// Changes the settings; the ages of flows are kept.
+    pub fn reconfigure(&mut self, config: ClassifierConfig) {
+        self.flows.resize(config.flows_max, config.idle_timeout);
+        self.config = config;
+    }
+
     /// Classifies a packet that arrives now and counts it. All packets of a flow count for its age.
     pub fn classify(
         &mut self,
@@ -203,6 +209,24 @@ mod tests {
         assert_eq!([2, 3, 4].map(|flow| classify(122, flow)), [Treatment::Young; 3]);
         assert_eq!(classify(123, 1), Treatment::Young, "evicted");
         assert_eq!(classifier.flows(), 3);
+    }
+
+    /// Given three old flows and a new limit of two, expect the two with the latest packets to stay old.
+    #[test]
+    fn the_ages_of_flows_outlast_new_settings() {
+        let mut classifier = Classifier::new(CONFIG);
+        for number in 0..9 {
+            classifier.classify(secs(number), number % 3, 0, 1_500);
+        }
+        classifier.reconfigure(ClassifierConfig {
+            flows_max: 2,
+            packet_bytes_min: 2_000,
+            ..CONFIG
+        });
+        assert_eq!(classifier.flows(), 2);
+        assert_eq!(classifier.classify(secs(9), 2, 0, 1_500), Treatment::Small);
+        let treatments = [2, 1, 0].map(|flow| classifier.classify(secs(9), flow, 0, 2_000));
+        assert_eq!(treatments, [Treatment::Coded, Treatment::Coded, Treatment::Young]);
     }
 
     proptest! {

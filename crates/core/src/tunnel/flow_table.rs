@@ -44,6 +44,16 @@ impl<V: Default> FlowTable<V> {
         }
     }
 
+    /// Changes the limits and forgets the flows that no longer fit, the longest without packets first.
+    pub(super) fn resize(&mut self, flows_max: usize, idle_timeout: Duration) {
+        (self.flows_max, self.idle_timeout) = (flows_max.max(1), idle_timeout);
+        while self.len() > self.flows_max
+            && let Some(slot) = self.oldest
+        {
+            self.remove(slot);
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }

@@ -1,6 +1,6 @@
 //! The loss probability and burst length that the redundancy is made for: quick up, slow down.
 
-use super::law::{BILLION, SINGLE};
+use super::control_law::{BILLION, SINGLE};
 use crate::time::Duration;
 use crate::tunnel::tracker::LossReport;
 

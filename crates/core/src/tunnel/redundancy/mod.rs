@@ -2,7 +2,7 @@
 //!
 //! Two rules make repair:
 //!
-//! - *Forward*: after each source symbol a share of a repair symbol falls due, by the [law](law) for the
+//! - *Forward*: after each source symbol a share of a repair symbol falls due, by the control law for the
 //!   loss and the bursts that reports have told of. The shares are added as integers.
 //! - *On demand*: if the decoder lacks more equations than the repair on its way can give, the rest is
 //!   made at once, with the longest window. It arrives a round trip after the loss: too late for TCP's
@@ -11,7 +11,7 @@
 //! Both draw on one allowance, which fills by the cap with each source symbol, so that no prefix of the
 //! session has more repair than the cap.
 
-mod law;
+mod control_law;
 mod loss_estimate;
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use super::symbol_id::SymbolId;
 use super::tracker::LossReport;
 use crate::time::{Duration, Instant};
-use law::{BILLION, MILLION};
+use control_law::{BILLION, MILLION};
 use loss_estimate::LossEstimate;
 
 /// The most groups of repair on their way that are known. Older ones count as lost, and the cap bounds
@@ -117,6 +117,17 @@ impl RedundancyController {
         controller
     }
 
+    /// Changes the settings. What was measured is kept, unless it was not measured.
+    pub fn reconfigure(&mut self, config: RedundancyConfig) {
+        let fresh = Self::new(config);
+        if matches!(self.config, RedundancyConfig::Fixed { .. }) {
+            self.estimate = fresh.estimate;
+        }
+        self.config = config;
+        self.allowance = self.allowance.min(self.cap().1);
+        self.apply_law();
+    }
+
     /// Repair symbols for each source symbol now, in millionths.
     #[must_use]
     pub fn redundancy_ppm(&self) -> u64 {
@@ -176,8 +187,8 @@ impl RedundancyController {
             RedundancyConfig::Fixed { redundancy_ppm, window } => (redundancy_ppm.into(), window),
             RedundancyConfig::Adaptive(config) => {
                 let (loss, burst) = (self.estimate.loss_ppb(), self.estimate.burst_milli());
-                let window = law::window(burst, config.window_min, config.window_max);
-                let redundancy = law::redundancy_ppm(loss, burst, window, config.margin);
+                let window = control_law::window(burst, config.window_min, config.window_max);
+                let redundancy = control_law::redundancy_ppm(loss, burst, window, config.margin);
                 (redundancy.min(config.cap_ppm.into()), window)
             }
         };
