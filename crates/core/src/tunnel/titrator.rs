@@ -300,6 +300,57 @@ mod tests {
         assert_eq!(titrator.counts().refused, count(1, 1_000));
     }
 
+    /// Sends 200 packets of 1,500 bytes at once into a queue of 120 kB at 16 Mbit/s, with repair after each
+    /// tenth. Returns the originals and the repair that fit, and when the last repair was sent.
+    fn burst(titration: Titration) -> (u32, u32, Instant) {
+        let (rate, framing) = (BitRate(16_000_000), Framing::overhead(18));
+        let mut queue =
+            ShadowQueue::new(ShadowQueueConfig { rate, framing, capacity_bytes: 120_000 });
+        let (hold_bytes_max, hold_packets_max) = (1 << 20, 1_000);
+        let mut titrator =
+            Titrator::new(TitratorConfig { titration, hold_bytes_max, hold_packets_max });
+        let (mut originals, mut repairs, mut now) = (0, 0, ms(0));
+        let mut release = |titrator: &mut Titrator<()>, queue: &mut ShadowQueue, now| {
+            while titrator.release(now, queue.occupancy_bytes(now)).is_some() {
+                repairs += u32::from(queue.push(now, 1_500));
+            }
+        };
+        for number in 1..=200 {
+            originals += u32::from(queue.push(now, 1_500));
+            if number % 10 == 0 {
+                titrator.offer(now, 1_500, ());
+                release(&mut titrator, &mut queue, now);
+            }
+        }
+        while let Some(wake) = titrator.next_wake(|threshold| queue.below_at(now, threshold)) {
+            now = wake;
+            release(&mut titrator, &mut queue, now);
+        }
+        (originals, repairs, now)
+    }
+
+    /// A packet has 1,518 bytes on the link, so 79 fit. Sent at once, repair is each eleventh of them: 7 of
+    /// 20 fit, in the place of as many originals. Titrated with a threshold of 12 kB, all 20 follow when the
+    /// queue has drained to 11,999 bytes at 2 bytes per microsecond, the last one 19 packets later:
+    /// (119,922 - 11,999 + 19 * 1,518) / 2 us.
+    #[test]
+    fn titrated_repair_survives_the_overflow_that_it_is_for() {
+        let (originals, repairs, _) = burst(Titration::Immediate);
+        assert_eq!((originals, repairs), (72, 7));
+        let hold_time = Duration::from_millis(500);
+        let titrated = burst(Titration::Titrated { threshold_bytes: 12_000, hold_time });
+        assert_eq!(titrated, (79, 20, Instant::from_nanos(68_382_500)));
+        let (originals, repairs, _) = burst(Titration::Titrated {
+            threshold_bytes: 12_000,
+            hold_time: Duration::from_millis(54),
+        });
+        assert_eq!(
+            (originals, repairs),
+            (79, 1),
+            "the first goes after 53.96 ms; the others expire"
+        );
+    }
+
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Original(u32),
