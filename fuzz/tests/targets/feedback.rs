@@ -47,7 +47,7 @@ fn track(decoder: &mut Decoder<'_>) {
         now += Duration::from_millis(decoder.u8().into());
         let highest = first.plus(decoder.below(1 << 12) as u32);
         let next = highest.plus(1).minus(decoder.u8().into());
-        let is_missing = |id: SymbolId| id == next || id.0 % 3 == 0;
+        let is_missing = |id: SymbolId| id == next || id.0.is_multiple_of(3);
         let (missing, is_truncated) = Feedback::missing_ranges(next, highest, is_missing);
         let feedback = Feedback {
             serial: decoder.u8().into(),
