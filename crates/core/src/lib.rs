@@ -24,6 +24,7 @@ pub mod rng;
 pub mod tcp;
 pub mod time;
 pub mod trace;
+pub mod tunnel;
 pub mod units;
 mod wake_queue;
 pub mod wire;

@@ -7,6 +7,7 @@
 mod decoder;
 mod endpoint;
 mod engines;
+mod feedback;
 mod frames;
 mod gateway;
 mod headers;
@@ -33,6 +34,7 @@ fn every_target_has_a_corpus() {
     let targets = [
         "endpoint__any_events",
         "engines__any_packets",
+        "feedback__any_messages",
         "frames__any_payload",
         "gateway__any_gateway_plan",
         "gateway__any_message",
