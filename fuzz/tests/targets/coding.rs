@@ -3,7 +3,7 @@
 
 use bentpipe_core::coding::framing::{Packer, Unpacker};
 use bentpipe_core::coding::{
-    Arrival, ByteRows, Decoder, Limits, RepairId, SizeRows, SymbolId, SymbolRows,
+    Arrival, ByteRows, Code, Decoder, Limits, RepairId, SizeRows, SymbolId, SymbolRows,
 };
 
 use crate::ITERATIONS;
@@ -33,8 +33,9 @@ fn any_packets() {
             symbol_bytes: bytes.below(200) as usize,
         };
         let first = SymbolId(bytes.u32());
-        let mut real = Decoder::<ByteRows>::new(first, limits);
-        let mut simulated = Decoder::<SizeRows>::new(first, limits);
+        let code = if first.0 % 4 == 2 { Code::ReedSolomon } else { Code::Random };
+        let mut real = Decoder::<ByteRows>::new(code, first, limits);
+        let mut simulated = Decoder::<SizeRows>::new(code, first, limits);
         while !bytes.is_empty() {
             let is_repair = bytes.flag();
             let mut header = [0; RepairId::BYTES];

@@ -12,7 +12,7 @@ mod tests;
 
 use bentpipe_gf::{Kernel, Row};
 
-use super::coefficients::coefficients;
+use super::code::Code;
 use super::id::{RepairId, SymbolId};
 use super::rows::{SymbolRows, Term};
 use equation::{Equation, add_row, weight};
@@ -23,7 +23,7 @@ pub struct Limits {
     /// The number of consecutive source symbols that are kept, known or missing: at least the sender's window, and
     /// as many more as packets may overtake each other. It is rounded up to a power of two.
     pub span: usize,
-    /// The number of equations that are kept.
+    /// The number of equations that are kept. If there is one more, the one for the oldest symbol is dropped.
     pub equations: usize,
     /// The largest symbol.
     pub symbol_bytes: usize,
@@ -38,14 +38,14 @@ pub enum Arrival {
     Redundant,
     /// A source symbol that is no longer kept, or a repair symbol of one.
     Stale,
-    /// Larger than the limits allow, or one equation too many.
+    /// Larger than the limits allow, or not of the code.
     Refused,
 }
 
 /// Keeps the newest source symbols of a sender, known or missing, and recovers missing ones.
 ///
 /// The span begins at the first id of the sender, and moves on with the newest id that a packet names. A symbol that leaves the
-/// span is given up. All memory is allocated on creation: `span + equations` symbols, and `equations + 1` rows of `span`
+/// span is given up. All memory is allocated on creation: `span + equations + 1` symbols, and `equations + 1` rows of `span`
 /// coefficients.
 ///
 /// The work for a packet is bounded. A repair symbol takes one multiplication of a symbol for each known symbol of its window
@@ -53,6 +53,7 @@ pub enum Arrival {
 /// symbol of the span.
 #[derive(Clone, Debug)]
 pub struct Decoder<R> {
+    code: Code,
     limits: Limits,
     kernel: Kernel,
     /// Known symbols and the sums of equations.
@@ -79,12 +80,13 @@ impl<R: SymbolRows> Decoder<R> {
     /// # Panics
     /// If `span` or `equations` is zero.
     #[must_use]
-    pub fn new(first: SymbolId, mut limits: Limits) -> Self {
+    pub fn new(code: Code, first: SymbolId, mut limits: Limits) -> Self {
         assert!(limits.span > 0 && limits.equations > 0, "space for a symbol and an equation");
         // Ids wrap at a multiple of the span, so the lowest bits of an id are its column.
         limits.span = limits.span.next_power_of_two();
-        let rows = limits.span + limits.equations;
+        let rows = limits.span + limits.equations + 1;
         Self {
+            code,
             limits,
             kernel: Kernel::fastest(),
             rows: R::new(rows, limits.symbol_bytes),
@@ -92,7 +94,7 @@ impl<R: SymbolRows> Decoder<R> {
             base: first,
             count: 0,
             known: vec![None; limits.span],
-            equations: Vec::with_capacity(limits.equations),
+            equations: Vec::with_capacity(limits.equations + 1),
             spare: vec![Row::zeros(limits.span); limits.equations + 1],
             recovered: Vec::with_capacity(limits.span),
             lost: 0,
@@ -153,12 +155,7 @@ impl<R: SymbolRows> Decoder<R> {
         }
         let mut row = self.spare.pop().expect("more rows of coefficients than equations");
         row.bytes_mut().fill(0);
-        let arrival = match self.substitute_known(id, &mut row) {
-            Arrival::Innovative if self.equations.len() == self.limits.equations => {
-                Arrival::Refused
-            }
-            arrival => arrival,
-        };
+        let arrival = self.substitute_known(id, &mut row);
         if arrival != Arrival::Innovative {
             self.spare.push(row);
             return arrival;
@@ -169,6 +166,9 @@ impl<R: SymbolRows> Decoder<R> {
         let weight = weight(&row);
         self.insert(Equation { coefficients: row, weight, sum, pivot: 0 });
         self.collect();
+        if self.equations.len() > self.limits.equations {
+            self.drop_oldest();
+        }
         Arrival::Innovative
     }
 
@@ -176,7 +176,9 @@ impl<R: SymbolRows> Decoder<R> {
     /// be added to the repair symbol is then in `terms`.
     fn substitute_known(&mut self, id: RepairId, row: &mut Row) -> Arrival {
         let drawn = &mut self.drawn[..usize::from(id.count)];
-        coefficients(id.key, id.density, drawn);
+        if !self.code.coefficients(id, drawn) {
+            return Arrival::Refused;
+        }
         self.terms.clear();
         for (index, &factor) in drawn.iter().enumerate().filter(|&(_, &factor)| factor != 0) {
             let symbol = id.first.plus(index as u32);
@@ -204,8 +206,7 @@ impl<R: SymbolRows> Decoder<R> {
     fn insert(&mut self, mut new: Equation) {
         let base = self.column(self.base);
         let Some(factor) = new.normalize(self.kernel, base) else {
-            self.free_rows.push(new.sum);
-            self.spare.push(new.coefficients);
+            self.recycle(new);
             return;
         };
         self.rows.scale(new.sum, factor);
@@ -261,14 +262,27 @@ impl<R: SymbolRows> Decoder<R> {
         while let Some(equation) = self.equations.get(index) {
             if equation.pivot.wrapping_sub(base) & mask < given_up {
                 let equation = self.equations.swap_remove(index);
-                self.free_rows.push(equation.sum);
-                self.spare.push(equation.coefficients);
+                self.recycle(equation);
             } else {
                 index += 1;
             }
         }
         self.base = self.base.plus(given_up as u32);
         self.count -= kept;
+    }
+
+    /// Drops the equation for the oldest symbol, which is the next one to be given up. The other equations stay true.
+    fn drop_oldest(&mut self) {
+        let by_age = |&index: &usize| self.offset(self.equations[index].pivot);
+        if let Some(oldest) = (0..self.equations.len()).min_by_key(by_age) {
+            let equation = self.equations.swap_remove(oldest);
+            self.recycle(equation);
+        }
+    }
+
+    fn recycle(&mut self, equation: Equation) {
+        self.free_rows.push(equation.sum);
+        self.spare.push(equation.coefficients);
     }
 
     fn take_row(&mut self) -> usize {
@@ -285,8 +299,8 @@ impl<R: SymbolRows> Decoder<R> {
     }
 
     fn missing_count(&self) -> usize {
-        let known = self.limits.span + self.limits.equations - self.free_rows.len();
-        self.count + self.equations.len() - known
+        let used = self.limits.span + self.limits.equations + 1 - self.free_rows.len();
+        self.count + self.equations.len() - used
     }
 
     /// The symbols that the last packet made known, in order, without the symbol of that packet itself.

@@ -1,7 +1,8 @@
 //! The window of a sender, and repair symbols of it.
 
-use super::coefficients::{Density, coefficients};
-use super::id::{RepairId, SymbolId, WINDOW_MAX};
+use super::code::Code;
+use super::coefficients::Density;
+use super::id::{RepairId, SymbolId};
 use super::rows::{SymbolRows, Term};
 
 /// Keeps the source symbols of the window, at most a fixed number, and makes repair symbols of them.
@@ -10,6 +11,7 @@ use super::rows::{SymbolRows, Term};
 /// after creation.
 #[derive(Clone, Debug)]
 pub struct Encoder<R> {
+    code: Code,
     /// A ring of source symbols, and the last repair symbol behind them.
     rows: R,
     window_max: usize,
@@ -27,12 +29,13 @@ impl<R: SymbolRows> Encoder<R> {
     /// most `symbol_bytes` bytes.
     ///
     /// # Panics
-    /// If `window_max` is zero or above [`WINDOW_MAX`].
+    /// If `window_max` is zero or above [`Code::window_max`].
     #[must_use]
-    pub fn new(first: SymbolId, window_max: u16, symbol_bytes: usize) -> Self {
-        assert!((1..=WINDOW_MAX).contains(&window_max), "a window that the header can express");
+    pub fn new(code: Code, first: SymbolId, window_max: u16, symbol_bytes: usize) -> Self {
+        assert!((1..=code.window_max()).contains(&window_max), "a window that the code has");
         let window_max = usize::from(window_max);
         Self {
+            code,
             rows: R::new(window_max + 1, symbol_bytes),
             window_max,
             symbol_bytes,
@@ -86,14 +89,17 @@ impl<R: SymbolRows> Encoder<R> {
         (self.first, self.count)
     }
 
-    /// The repair symbol of the window with this key; `None` if the window is empty. It is as long as the longest symbol that
+    /// The repair symbol of the window with this key; `None` if the window is empty, or the code has no such symbol. It is as long as the longest symbol that
     /// it contains. Symbols with the same key and the same window are equal.
     pub fn repair(&mut self, key: u16, density: Density) -> Option<(RepairId, &R::Symbol)> {
         if self.count == 0 {
             return None;
         }
+        let id = RepairId { key, density, count: self.count as u16, first: self.first };
         let drawn = &mut self.coefficients[..self.count];
-        coefficients(key, density, drawn);
+        if !self.code.coefficients(id, drawn) {
+            return None;
+        }
         self.terms.clear();
         for (index, &factor) in drawn.iter().enumerate() {
             if factor != 0 {
@@ -104,7 +110,6 @@ impl<R: SymbolRows> Encoder<R> {
         let repair = self.window_max;
         self.rows.clear(repair);
         self.rows.add_to_one(repair, &self.terms);
-        let id = RepairId { key, density, count: self.count as u16, first: self.first };
         Some((id, self.rows.get(repair)))
     }
 }
@@ -122,7 +127,7 @@ mod tests {
     /// 144, 219, 0; for key 300 38, 127, 230. The first byte for key 9: 144 * 'a' + 219 * 'b' = 153.
     #[test]
     fn repair_symbols_of_three_words() {
-        let mut encoder = Encoder::<ByteRows>::new(SymbolId(u32::MAX), 8, 100);
+        let mut encoder = Encoder::<ByteRows>::new(Code::Random, SymbolId(u32::MAX), 8, 100);
         assert_eq!(encoder.push(b"alpha"), SymbolId(u32::MAX));
         assert_eq!(encoder.push(b"be"), SymbolId(0));
         assert_eq!(encoder.push(b"gamma-ray"), SymbolId(1));
@@ -138,7 +143,7 @@ mod tests {
     /// Given a window of two, at the third symbol, expect the first one to leave, and sizes of the others to count.
     #[test]
     fn the_oldest_symbol_leaves_a_full_window() {
-        let mut encoder = Encoder::<SizeRows>::new(SymbolId(5), 2, 100);
+        let mut encoder = Encoder::<SizeRows>::new(Code::Random, SymbolId(5), 2, 100);
         assert!(encoder.repair(1, Density::FULL).is_none());
         for size in [100, 20, 30] {
             encoder.push(&size);
@@ -150,7 +155,7 @@ mod tests {
 
     #[test]
     fn acknowledged_symbols_leave_the_window() {
-        let mut encoder = Encoder::<SizeRows>::new(SymbolId(u32::MAX), 3, 100);
+        let mut encoder = Encoder::<SizeRows>::new(Code::Random, SymbolId(u32::MAX), 3, 100);
         for size in [10, 20, 30] {
             encoder.push(&size);
         }

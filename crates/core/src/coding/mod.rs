@@ -6,10 +6,12 @@
 //! 8682.
 //!
 //! - [`Encoder`] keeps the window and makes repair symbols. [`Decoder`] recovers lost source symbols.
+//! - [`Code`] has the coefficients: of this code, or of Reed-Solomon blocks for comparison.
 //! - [`SymbolRows`] is what symbols consist of: bytes in real time ([`ByteRows`]), only their sizes in a simulation
 //!   ([`SizeRows`]). Coefficients, ranks and sizes are the same in both.
 //! - [`framing`] puts packets into symbols: several small ones into one, a large one into several.
 
+mod code;
 mod coefficients;
 mod decoder;
 mod encoder;
@@ -18,6 +20,7 @@ mod id;
 mod rows;
 mod tinymt32;
 
+pub use code::Code;
 pub use coefficients::{Density, coefficients};
 pub use decoder::{Arrival, Decoder, Limits};
 pub use encoder::Encoder;

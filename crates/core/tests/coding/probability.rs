@@ -11,7 +11,7 @@
 //! instead of 3.9e-3), and for n = 2 it is 0.4 % too small at d = 1.
 
 use bentpipe_core::coding::{
-    Arrival, Decoder, Density, Encoder, Limits, RepairId, SizeRows, SymbolId,
+    Arrival, Code, Decoder, Density, Encoder, Limits, RepairId, SizeRows, SymbolId,
 };
 use bentpipe_core::rng::Rng;
 
@@ -34,7 +34,7 @@ fn choose(rng: &mut Rng, bound: u64, count: usize) -> Vec<u64> {
 
 /// Whether ten random symbols of the window are recovered from `10 + extra` repair symbols with random keys.
 fn is_recovered(rng: &mut Rng, extra: usize) -> bool {
-    let mut decoder = Decoder::<SizeRows>::new(SymbolId(0), LIMITS);
+    let mut decoder = Decoder::<SizeRows>::new(Code::Random, SymbolId(0), LIMITS);
     let lost = choose(rng, u64::from(WINDOW), LOST);
     for id in (0..u32::from(WINDOW)).filter(|&id| !lost.contains(&u64::from(id))) {
         decoder.on_source(SymbolId(id), &1);
@@ -82,7 +82,7 @@ fn the_generator_does_not_limit_the_rank() {
     for (lost, trials) in [(65, 40), (128, 20), (256, 5)] {
         for _ in 0..trials {
             let limits = Limits { span: 256, equations: 256, symbol_bytes: 1 };
-            let mut decoder = Decoder::<SizeRows>::new(SymbolId(0), limits);
+            let mut decoder = Decoder::<SizeRows>::new(Code::Random, SymbolId(0), limits);
             let mut innovative = 0;
             for key in choose(&mut rng, 1 << 16, usize::from(lost) + 3) {
                 let (key, density) = (key as u16, Density::FULL);
@@ -101,8 +101,8 @@ fn the_generator_does_not_limit_the_rank() {
 fn random_loss_with_ten_percent_of_repair_symbols() {
     let mut rng = Rng::stream(17, "loss");
     let limits = Limits { span: 128, equations: 64, symbol_bytes: 1 };
-    let mut encoder = Encoder::<SizeRows>::new(SymbolId(0), 64, 1);
-    let mut decoder = Decoder::<SizeRows>::new(SymbolId(0), limits);
+    let mut encoder = Encoder::<SizeRows>::new(Code::Random, SymbolId(0), 64, 1);
+    let mut decoder = Decoder::<SizeRows>::new(Code::Random, SymbolId(0), limits);
     let sent = 200_000u32;
     for number in 0..sent {
         let id = encoder.push(&1);

@@ -1,7 +1,7 @@
 //! Any loss, order and duplicates: what is delivered is what was sent, and all that could be computed is delivered.
 
 use bentpipe_core::coding::{
-    ByteRows, Decoder, Density, Encoder, Limits, RepairId, SizeRows, SymbolId, coefficients,
+    ByteRows, Code, Decoder, Density, Encoder, Limits, RepairId, SizeRows, SymbolId, coefficients,
 };
 use bentpipe_gf::field::{inverse, multiply};
 use proptest::prelude::*;
@@ -57,7 +57,8 @@ enum Sent {
 
 /// The source symbols of a script, and the packets in the order in which they arrive.
 fn send(script: &Script) -> (Vec<Vec<u8>>, Vec<Sent>) {
-    let mut encoder = Encoder::<ByteRows>::new(SymbolId(script.first), script.window, SYMBOL_BYTES);
+    let mut encoder =
+        Encoder::<ByteRows>::new(Code::Random, SymbolId(script.first), script.window, SYMBOL_BYTES);
     let (mut symbols, mut arriving) = (Vec::new(), Vec::new());
     for (number, step) in script.steps.iter().enumerate() {
         encoder.release_before(encoder.window().0.plus(step.acknowledged));
@@ -130,8 +131,8 @@ fn is_same(found: &[u8], sent: &[u8]) -> bool {
 /// Gives packets to decoders with and without bytes, which must agree. Returns the former, and which symbols it delivered.
 fn receive(script: &Script, symbols: &[Vec<u8>], packets: &[Sent], limits: Limits) -> Vec<bool> {
     let first = SymbolId(script.first);
-    let mut real = Decoder::<ByteRows>::new(first, limits);
-    let mut simulated = Decoder::<SizeRows>::new(first, limits);
+    let mut real = Decoder::<ByteRows>::new(Code::Random, first, limits);
+    let mut simulated = Decoder::<SizeRows>::new(Code::Random, first, limits);
     let mut delivered = vec![false; symbols.len()];
     for packet in packets {
         let (arrival, other) = match packet {

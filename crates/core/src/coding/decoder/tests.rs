@@ -1,6 +1,6 @@
 use super::super::encoder::Encoder;
 use super::super::rows::{ByteRows, SizeRows};
-use super::super::{Density, WINDOW_MAX};
+use super::super::{Code, Density, WINDOW_MAX};
 use super::*;
 
 const LIMITS: Limits = Limits { span: 8, equations: 4, symbol_bytes: 100 };
@@ -18,7 +18,10 @@ struct Pair {
 impl Pair {
     fn new(first: u32) -> Self {
         let first = SymbolId(first);
-        Self { encoder: Encoder::new(first, 8, 100), decoder: Decoder::new(first, LIMITS) }
+        Self {
+            encoder: Encoder::new(Code::Random, first, 8, 100),
+            decoder: Decoder::new(Code::Random, first, LIMITS),
+        }
     }
 
     fn send(&mut self, symbol: &[u8]) -> Arrival {
@@ -105,7 +108,7 @@ fn an_equation_that_loses_its_pivot_gets_another_one() {
 /// Given a span of 8, at id 9, expect ids 0 and 1 to be given up: 0 is lost, 1 was known.
 #[test]
 fn old_symbols_are_given_up() {
-    let mut decoder = Decoder::<SizeRows>::new(SymbolId(0), LIMITS);
+    let mut decoder = Decoder::<SizeRows>::new(Code::Random, SymbolId(0), LIMITS);
     decoder.on_source(SymbolId(1), &10);
     assert_eq!(decoder.on_source(SymbolId(9), &10), Arrival::Innovative);
     assert_eq!(decoder.span(), SymbolId(2)..SymbolId(10));
@@ -122,7 +125,7 @@ fn old_symbols_are_given_up() {
 /// Given an equation for ids 0 and 1, when 0 is given up, expect the equation to go, and another one to serve 1.
 #[test]
 fn an_equation_goes_with_its_oldest_symbol() {
-    let mut decoder = Decoder::<SizeRows>::new(SymbolId(0), LIMITS);
+    let mut decoder = Decoder::<SizeRows>::new(Code::Random, SymbolId(0), LIMITS);
     let repair = |key, first, count| RepairId { key, density: Density::FULL, count, first };
     decoder.on_repair(repair(1, SymbolId(0), 2), &10);
     decoder.on_repair(repair(2, SymbolId(1), 2), &10);
@@ -136,7 +139,7 @@ fn an_equation_goes_with_its_oldest_symbol() {
 /// Given an id 2^30 ahead, expect all before it to be given up in one step.
 #[test]
 fn a_jump_empties_the_span() {
-    let mut decoder = Decoder::<SizeRows>::new(SymbolId(0), LIMITS);
+    let mut decoder = Decoder::<SizeRows>::new(Code::Random, SymbolId(0), LIMITS);
     let repair = RepairId { key: 1, density: Density::FULL, count: 3, first: SymbolId(0) };
     decoder.on_repair(repair, &10);
     decoder.on_source(SymbolId(5), &10);
@@ -147,7 +150,7 @@ fn a_jump_empties_the_span() {
 
 #[test]
 fn what_exceeds_the_limits_is_refused() {
-    let mut decoder = Decoder::<SizeRows>::new(SymbolId(0), LIMITS);
+    let mut decoder = Decoder::<SizeRows>::new(Code::Random, SymbolId(0), LIMITS);
     let repair = |key, count| RepairId { key, density: Density::FULL, count, first: SymbolId(0) };
     assert_eq!(decoder.on_source(SymbolId(0), &101), Arrival::Refused);
     assert_eq!(decoder.on_repair(repair(1, 1), &101), Arrival::Refused);
@@ -156,8 +159,22 @@ fn what_exceeds_the_limits_is_refused() {
     for key in 1..=4 {
         assert_eq!(decoder.on_repair(repair(key, 8), &1), Arrival::Innovative);
     }
-    assert_eq!(decoder.on_repair(repair(5, 8), &1), Arrival::Refused, "a fifth equation");
-    assert_eq!(decoder.on_repair(repair(4, 8), &1), Arrival::Redundant);
+    assert_eq!(decoder.deficit(), 4);
+}
+
+/// Given four equations for eight missing symbols, which is the limit: at a fifth one, expect the deficit to stay, and at one
+/// for the first symbol alone, expect that symbol.
+#[test]
+fn one_equation_too_many_drops_the_oldest_unless_it_recovers_a_symbol() {
+    let mut decoder = Decoder::<SizeRows>::new(Code::Random, SymbolId(0), LIMITS);
+    let repair = |key, count| RepairId { key, density: Density::FULL, count, first: SymbolId(0) };
+    for key in 1..=5 {
+        assert_eq!(decoder.on_repair(repair(key, 8), &1), Arrival::Innovative);
+    }
+    assert_eq!(decoder.deficit(), 4);
+    assert_eq!(decoder.on_repair(repair(6, 1), &1), Arrival::Innovative);
+    assert_eq!(decoder.recovered(), [SymbolId(0)]);
+    assert_eq!(decoder.deficit(), 3);
 }
 
 /// Given the largest window across the wrap of ids, with its first, a middle and its last symbol lost, expect all to be
@@ -166,8 +183,8 @@ fn what_exceeds_the_limits_is_refused() {
 fn the_largest_window_across_the_wrap() {
     let first = 0u32.wrapping_sub(2_000);
     let limits = Limits { span: 4_096, equations: 8, symbol_bytes: 4 };
-    let mut encoder = Encoder::<ByteRows>::new(SymbolId(first), WINDOW_MAX, 4);
-    let mut decoder = Decoder::<ByteRows>::new(SymbolId(first), limits);
+    let mut encoder = Encoder::<ByteRows>::new(Code::Random, SymbolId(first), WINDOW_MAX, 4);
+    let mut decoder = Decoder::<ByteRows>::new(Code::Random, SymbolId(first), limits);
     let all = ids(first, u32::from(WINDOW_MAX));
     let lost = [all[0], all[2_000], all[4_094]];
     for &id in &all {
