@@ -3,7 +3,7 @@
 //!
 //! Usage: `bentpipe-bench-gf OUT.json`. A block has 64 sources of 1,400 bytes, which fit the level-2 cache. Rates are
 //! in GB/s of source bytes: sources times rows times bytes, divided by the time. Each is the best of several
-//! batches, because other programs can only slow a batch down. ISA-L encodes the same block in a C program that
+//! batches, because other programs can only slow a batch down. The time of the sliding-window code follows. ISA-L encodes the same block in a C program that
 //! `cc` compiles; its result must be the same.
 
 use std::hint::black_box;
@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use bentpipe_core::coding::{ByteRows, Code, Decoder, Density, Encoder, Limits, SymbolId};
 use bentpipe_core::rng::fnv1a;
 use bentpipe_core::time::Duration;
 use bentpipe_gf::{Kernel, Row, Sum};
@@ -26,6 +27,9 @@ const BATCHES: u32 = 400;
 const BATCH: Duration = Duration::from_millis(1);
 /// Calls between two readings of the clock.
 const CALLS: u32 = 20;
+/// Percent of source symbols that are lost, and source symbols of a batch.
+const CODEC_LOST: [u32; 3] = [0, 1, 5];
+const CODEC_SYMBOLS: u32 = 1_000;
 const ISAL: &str = include_str!("isal.c");
 
 fn main() -> ExitCode {
@@ -75,7 +79,16 @@ fn measure() -> io::Result<Value> {
     } else {
         writeln!(terminal, "ISA-L is not installed (libisal-dev), or there is no C compiler")?;
     }
-    Ok(json!({ "sources": SOURCES, "bytes": BYTES, "rows": ROWS, "gigabytes_per_second": table }))
+    let codec = CODEC_LOST.map(|lost| (lost, codec_nanos(lost)));
+    for (lost, [sender, receiver]) in codec {
+        writeln!(
+            terminal,
+            "window {SOURCES}, 10 % of repair symbols, {lost} % lost: {sender:.0} ns for a source symbol at the sender, {receiver:.0} ns at the receiver"
+        )?;
+    }
+    Ok(
+        json!({ "codec_nanos": codec, "sources": SOURCES, "bytes": BYTES, "rows": ROWS, "gigabytes_per_second": table }),
+    )
 }
 
 fn print(
@@ -128,6 +141,44 @@ fn copy_rate(sources: &[Row]) -> f64 {
             copy.bytes_mut()[..BYTES].copy_from_slice(&source.bytes()[..BYTES]);
         }
     })
+}
+
+/// The mean time that sender and receiver take for a source symbol, with one repair symbol for ten of them, if `lost` percent
+/// of source symbols are lost. The best of several runs.
+fn codec_nanos(lost: u32) -> [f64; 2] {
+    let (first, symbol) = (SymbolId(0), [7; BYTES]);
+    let limits = Limits { span: 2 * SOURCES, equations: SOURCES, symbol_bytes: BYTES };
+    let mut encoder = Encoder::<ByteRows>::new(Code::Random, first, SOURCES as u16, BYTES);
+    let mut decoder = Decoder::<ByteRows>::new(Code::Random, first, limits);
+    let clock = Clock::start();
+    let mut best = [f64::INFINITY; 2];
+    for _ in 0..BATCHES {
+        let (mut ids, begin) = (Vec::new(), clock.now());
+        let mut repairs = Vec::with_capacity(CODEC_SYMBOLS as usize / 10);
+        for number in 0..CODEC_SYMBOLS {
+            ids.push(encoder.push(black_box(&symbol)));
+            if number % 10 == 9 {
+                let repair = encoder.repair(number as u16, Density::FULL);
+                repairs.extend(repair.map(|(id, symbol)| (id, symbol.to_vec())));
+            }
+        }
+        let middle = clock.now();
+        for (number, &id) in (0..CODEC_SYMBOLS).zip(&ids) {
+            // 37 is prime to 100, so losses are spread.
+            if number * 37 % 100 >= lost {
+                decoder.on_source(id, black_box(&symbol));
+            }
+            if let (9, Some((id, symbol))) = (number % 10, repairs.get(number as usize / 10)) {
+                decoder.on_repair(*id, black_box(symbol));
+            }
+        }
+        let times = [middle.saturating_since(begin), clock.now().saturating_since(middle)];
+        for (best, time) in best.iter_mut().zip(times) {
+            *best = best.min(time.as_secs_f64() * 1e9 / f64::from(CODEC_SYMBOLS));
+        }
+    }
+    assert_eq!(decoder.lost(), 0, "losses below the share of repair symbols, evenly spread");
+    best
 }
 
 /// The best rate of several batches, for a call that reads this many bytes.
