@@ -25,5 +25,5 @@ pub use coefficients::{Density, coefficients};
 pub use decoder::{Arrival, Decoder, Limits};
 pub use encoder::Encoder;
 pub use id::{RepairId, SymbolId, WINDOW_MAX};
-pub use rows::{ByteRows, SizeRows, SymbolRows};
+pub use rows::{ByteRows, SizeRows, SymbolRows, Term};
 pub use tinymt32::TinyMt32;
