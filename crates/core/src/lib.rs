@@ -9,6 +9,7 @@
 
 pub mod aggregation;
 mod call_counter;
+pub mod coding;
 pub mod conformance;
 pub mod delays;
 pub mod drop_counts;

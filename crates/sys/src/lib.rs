@@ -2,7 +2,7 @@
 //! timestamps, offloads.
 //!
 //! This crate contains all system calls without a safe wrapper, and all unsafe code of bentpipe
-//! outside SIMD kernels. It does not depend on plans, links or labs.
+//! outside the SIMD kernels of `bentpipe-gf`. It does not depend on plans, links or labs.
 
 pub mod clock;
 mod dependent;

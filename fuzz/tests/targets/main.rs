@@ -4,6 +4,7 @@
 //! Every target takes bytes and decodes them itself, so that a corpus stays valid with other versions
 //! of the fuzzer. The corpus of a target is in `__fuzz__/<module>__<function>/corpus`.
 
+mod coding;
 mod decoder;
 mod endpoint;
 mod engines;
@@ -32,6 +33,8 @@ fn every_target_has_a_corpus() {
         .collect();
     found.sort();
     let targets = [
+        "coding__any_packets",
+        "coding__any_symbols",
         "endpoint__any_events",
         "engines__any_packets",
         "feedback__any_messages",

@@ -1,0 +1,4 @@
+//! The sliding-window code: encoder and decoder together.
+
+mod probability;
+mod properties;
