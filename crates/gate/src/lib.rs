@@ -7,5 +7,6 @@ pub mod daemon;
 pub mod relay;
 mod side;
 pub mod transparent;
+pub mod tunnel;
 
 pub use side::Side;
