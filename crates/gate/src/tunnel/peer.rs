@@ -73,7 +73,10 @@ pub(super) struct Peer {
     id: PeerId,
     key: PublicKey,
     mac_keys: ReceiverKeys,
+    /// Where the peer is, as far as its last packet shows, and where it should be. First messages go to both: a packet that
+    /// somebody took and sent on from another address moves the endpoint, but not for long.
     endpoint: Option<SocketAddr>,
+    configured: Option<SocketAddr>,
     keepalive: Option<Duration>,
     /// Where both ends start a handshake at once, whether the peer's one counts: the one of the greater public key.
     yields: bool,
@@ -113,6 +116,7 @@ impl Peer {
             key,
             mac_keys: ReceiverKeys::new(&key),
             endpoint: settings.endpoint,
+            configured: settings.endpoint,
             keepalive: settings.keepalive,
             yields: *own < key,
             current: None,
@@ -210,7 +214,13 @@ impl Peer {
 /// Handshakes.
 impl Peer {
     /// Writes a first message.
-    fn attempt(&mut self, to: SocketAddr, shared: &mut Shared, now: Instant) -> Datagram {
+    fn attempt(
+        &mut self,
+        to: SocketAddr,
+        shared: &mut Shared,
+        now: Instant,
+        out: &mut Vec<Datagram>,
+    ) {
         let clock = shared.unix_nanos_at_start.saturating_add(now.as_nanos());
         self.sent_timestamp = clock.max(self.sent_timestamp.saturating_add(1));
         let local = shared.indexes.claim(self.id, &mut *shared.random);
@@ -236,7 +246,9 @@ impl Peer {
         let has_cookie = cookie.is_some();
         self.attempts.push_back(Attempt { local, state, message, to, failures: 0, has_cookie });
         self.sent_at = now;
-        Datagram::new(to, &message)
+        out.push(Datagram::new(to, &message));
+        let other = self.configured.filter(|&configured| configured != to);
+        out.extend(other.map(|other| Datagram::new(other, &message)));
     }
 
     /// Answers an authenticated first message that is newer than all before.
@@ -302,6 +314,8 @@ impl Peer {
         &mut self,
         local: Index,
         reply: &[u8],
+        from: SocketAddr,
+        random: &mut dyn Random,
         now: Instant,
     ) -> Option<Datagram> {
         let mut attempts = self.attempts.iter_mut();
@@ -310,7 +324,11 @@ impl Peer {
         self.cookie = Some((cookie, now));
         attempt.has_cookie = true;
         add_cookie(&mut attempt.message, &cookie);
-        Some(Datagram::new(attempt.to, &attempt.message))
+        if let Some(trying) = &mut self.trying {
+            trying.next_at = retry_at(random, now);
+        }
+        let to = if self.configured == Some(from) { from } else { attempt.to };
+        Some(Datagram::new(to, &attempt.message))
     }
 }
 
@@ -379,9 +397,9 @@ impl Peer {
             self.stop_trying(&mut shared.indexes);
             self.unanswered_since = None;
         }
-        if is_due(self.silent_at()) || is_due(self.renewal_at(&shared.limits)) {
-            self.unanswered_since = None;
-            self.begin(now);
+        if is_due(self.answer_at()) {
+            self.owes_since = None;
+            out.extend(self.send_keepalive(NO_ANSWER, &shared.limits, now));
         }
         if is_due(self.keepalive_at()) {
             if self.has_session(&shared.limits, now) {
@@ -390,16 +408,17 @@ impl Peer {
                 self.begin(now);
             }
         }
+        // After the packets above, which may be those that make a renewal due.
+        if is_due(self.silent_at()) || is_due(self.renewal_at(&shared.limits)) {
+            self.unanswered_since = None;
+            self.begin(now);
+        }
         if let (Some(trying), Some(to)) = (self.trying, self.endpoint)
             && trying.next_at <= now
         {
             let next_at = retry_at(&mut *shared.random, now);
             self.trying = Some(Trying { next_at, ..trying });
-            out.push(self.attempt(to, shared, now));
-        }
-        if is_due(self.answer_at()) {
-            self.owes_since = None;
-            out.extend(self.send_keepalive(NO_ANSWER, &shared.limits, now));
+            self.attempt(to, shared, now, out);
         }
     }
 

@@ -183,7 +183,9 @@ impl Tunnel {
             Some(Header::Handshake2(receiver)) => {
                 self.on_handshake_2(receiver, datagram, from, now)
             }
-            Some(Header::CookieReply(receiver)) => self.on_cookie_reply(receiver, datagram, now),
+            Some(Header::CookieReply(receiver)) => {
+                self.on_cookie_reply(receiver, datagram, from, now)
+            }
             None => None,
         };
         output.unwrap_or_else(|| {
@@ -342,9 +344,13 @@ impl Tunnel {
         &mut self,
         receiver: u32,
         reply: &[u8],
+        from: SocketAddr,
         now: Instant,
     ) -> Option<Output<'static>> {
         let peer = self.shared.indexes.peer(receiver)?;
-        self.peers[peer.0].take_cookie(receiver, reply, now).map(Output::Send)
+        let random = &mut *self.shared.random;
+        let repeated = self.peers[peer.0].take_cookie(receiver, reply, from, random, now)?;
+        self.note_deadline(peer);
+        Some(Output::Send(repeated))
     }
 }
