@@ -8,3 +8,4 @@ mod properties;
 mod renewal;
 mod restart;
 mod roaming;
+mod speed;
