@@ -134,10 +134,7 @@ impl Run {
                     self.send(end);
                 }
             }
-            4 => {
-                let count = decoder.below(256);
-                self.restart(end, count == 0);
-            }
+            4 if decoder.below(4) == 0 => self.restart(end),
             5 => self.deliver_changed(decoder),
             // The last datagrams are delivered more often than old ones.
             _ => {
@@ -174,12 +171,10 @@ impl Run {
         }
     }
 
-    /// A new process with the same key; now and then all time is kept, so that the clock is the same, too.
-    fn restart(&mut self, end: usize, restarts: bool) {
-        if restarts {
-            self.starts += 1;
-            self.ends[end] = gateway(end, self.starts);
-        }
+    /// A new process with the same key, and a later clock.
+    fn restart(&mut self, end: usize) {
+        self.starts += 1;
+        self.ends[end] = gateway(end, self.starts);
     }
 
     fn deliver_changed(&mut self, decoder: &mut Decoder<'_>) {
