@@ -143,7 +143,8 @@ impl CookieJar {
     /// A number that a stranger cannot predict, for the addresses that one sender can have: one IPv4 address, or 2^64 IPv6
     /// addresses (RFC 4291, section 2.5.1).
     pub(super) fn hash(&self, from: SocketAddr) -> usize {
-        let digest = match from.ip() {
+        // A socket for both families gives IPv4 addresses as IPv6 ones, which all have the same first half.
+        let digest = match from.ip().to_canonical() {
             IpAddr::V4(address) => hmac::sign(&self.secret, &address.octets()),
             IpAddr::V6(address) => hmac::sign(&self.secret, &address.octets()[..8]),
         };
@@ -237,6 +238,7 @@ mod tests {
         let hash = |text| jar.hash(address(text));
         assert_eq!(hash("192.0.2.1:1"), hash("192.0.2.1:2"));
         assert_eq!(hash("[2001:db8::1]:1"), hash("[2001:db8::ffff:1]:2"));
+        assert_eq!(hash("192.0.2.1:1"), hash("[::ffff:192.0.2.1]:1"));
         let distinct: std::collections::BTreeSet<_> =
             (0..200).map(|host| jar.hash(SocketAddr::from(([192, 0, 2, host], 1)))).collect();
         // 200 draws of 256 give 139 distinct ones on average, with a standard deviation of 4.
