@@ -159,3 +159,60 @@ fn nonce(counter: u64) -> Nonce {
     bytes[NONCE_LEN - 8..].copy_from_slice(&counter.to_be_bytes());
     Nonce::assume_unique_for_key(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use zeroize::Zeroizing;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits { end_packets: 10, ..Limits::DEFAULT };
+
+    /// Both ends of a session that began at 0 s.
+    fn ends() -> [Session; 2] {
+        let keys = SessionKeys {
+            of_initiator: Zeroizing::new([1; 32]),
+            of_responder: Zeroizing::new([2; 32]),
+        };
+        [true, false].map(|is_initiator| Session::new((1, 2), &keys, is_initiator, Instant::START))
+    }
+
+    fn seal(session: &mut Session) -> [u8; OVERHEAD_BYTES + 4] {
+        let mut packet = [9; OVERHEAD_BYTES + 4];
+        session.seal(Kind::Data, &mut packet);
+        packet
+    }
+
+    /// Given a session of 10 packets, then the packets with the counters 0 to 9 are opened, and one with the counter 10, from
+    /// a peer that does not end, is not.
+    #[test]
+    fn counters_after_the_last_one_are_refused() {
+        let [mut initiator, mut responder] = ends();
+        for counter in 0..11 {
+            assert_eq!(initiator.can_seal(&LIMITS, Instant::START), counter < 10);
+            let mut packet = seal(&mut initiator);
+            let opened = responder.open(counter, &mut packet, &LIMITS, Instant::START);
+            assert_eq!(opened.is_some(), counter < 10, "{counter}");
+        }
+    }
+
+    /// Given a session of 0 s, then it is used before 180 s and not from then on.
+    #[test]
+    fn a_session_that_is_over_opens_nothing() {
+        let [mut initiator, mut responder] = ends();
+        let (mut first, mut second) = (seal(&mut initiator), seal(&mut initiator));
+        let end = Instant::from_millis(180_000);
+        let before = Instant::from_nanos(end.as_nanos() - 1);
+        assert!(initiator.can_seal(&LIMITS, before) && !initiator.can_seal(&LIMITS, end));
+        assert!(responder.open(1, &mut second, &LIMITS, end).is_none());
+        assert!(responder.open(0, &mut first, &LIMITS, before).is_some());
+    }
+
+    /// An end does not open what it has sealed itself: each direction has its key.
+    #[test]
+    fn a_reflected_packet_is_refused() {
+        let [mut initiator, _] = ends();
+        let mut packet = seal(&mut initiator);
+        assert!(initiator.open(0, &mut packet, &LIMITS, Instant::START).is_none());
+    }
+}

@@ -354,3 +354,53 @@ impl Tunnel {
         Some(Output::Send(repeated))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::HANDSHAKE_2_BYTES;
+    use super::super::random::OsRandom;
+    use super::*;
+
+    fn gateway(own: u8, peer: u8, endpoint: Option<SocketAddr>) -> Tunnel {
+        let public_key = PrivateKey::from_bytes([peer; 32]).public();
+        let settings = Settings {
+            private_key: PrivateKey::from_bytes([own; 32]),
+            peers: vec![PeerSettings { public_key, endpoint, keepalive: None }],
+            limits: Limits::DEFAULT,
+            unix_nanos_at_start: 0,
+        };
+        Tunnel::new(settings, Box::new(OsRandom::new())).expect("distinct keys")
+    }
+
+    /// Given forged second messages, when they have no right MAC, then any number does no harm; when 64 have one, then the
+    /// handshake is given up, and not before.
+    #[test]
+    fn forged_second_messages_are_limited() {
+        let from = SocketAddr::from(([192, 0, 2, 1], 1));
+        for (forgeries, is_signed, expected) in
+            [(1_000, false, true), (63, true, true), (64, true, false)]
+        {
+            let mut initiator = gateway(1, 2, Some(from));
+            let mut responder = gateway(2, 1, None);
+            let mut out = Vec::new();
+            initiator.wake(Instant::START, &mut out);
+            let mut message = out[0].bytes().to_vec();
+            let Output::Send(answer) = responder.input(&mut message, from, Instant::START) else {
+                panic!("an answer");
+            };
+            let answer: [u8; HANDSHAKE_2_BYTES] = answer.bytes().try_into().expect("89 bytes");
+            let keys = ReceiverKeys::new(&PrivateKey::from_bytes([1; 32]).public());
+            for number in 0..forgeries {
+                let mut forged = answer;
+                forged[5 + number % 52] ^= 1;
+                if is_signed {
+                    keys.sign(&mut forged, RESPONSE_MAC_AT);
+                }
+                let output = initiator.input(&mut forged, from, Instant::START);
+                assert_eq!(output, Output::Nothing);
+            }
+            initiator.input(&mut answer.clone(), from, Instant::START);
+            assert_eq!(initiator.has_session(PeerId(0), Instant::START), expected, "{forgeries}");
+        }
+    }
+}

@@ -123,3 +123,32 @@ fn a_cookie_is_limited_and_of_one_address() {
     network.run_until(network.now + Duration::from_millis(1_500));
     assert!(network.ends[terminal].tunnel.has_session(PEER, network.now));
 }
+
+/// Given a hub under load, when a first message that it has answered is repeated, then it gets no cookie either.
+#[test]
+fn a_repeated_message_gets_no_cookie() {
+    let mut network = crate::network::connected_pair();
+    let first = network.sent[0].clone();
+    assert_eq!((first.bytes[0], first.from), (1, terminal_address()));
+    let flood = strangers(60);
+    let answers = flood.iter().filter_map(|message| network.arrive(1, first.from, message)).count();
+    assert_eq!(answers, 10);
+    assert_eq!(network.arrive(1, first.from, &first.bytes), None);
+}
+
+/// Given a cookie, when the message that is repeated with it is lost, then the next one has it from the start.
+#[test]
+fn a_cookie_is_kept_for_the_next_message() {
+    let (mut network, hub) = loaded_hub();
+    network.set_fate(|_| vec![]);
+    let terminal = network.add(terminal_address(), terminal());
+    network.run_until(ms(0));
+    let first = network.sent.last().expect("a first message").clone();
+    network.arrive(hub, first.from, &first.bytes);
+    let reply = network.sent.last().expect("a cookie").clone();
+    network.arrive(terminal, hub_address(), &reply.bytes);
+    network.run_until(ms(1_300));
+    let next = network.sent.last().expect("a first message");
+    assert!(next.at >= ms(1_000) && next.bytes[0] == 1);
+    assert!(first.bytes[141..] == [0; 32] && next.bytes[141..] != [0; 32]);
+}

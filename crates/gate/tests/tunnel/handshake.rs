@@ -235,3 +235,38 @@ fn equal_keys_are_refused() {
     assert_eq!(new(repeated), Some(PeerError::Repeated(PeerId(1))));
     assert_eq!(new(settings("a", &[("b", None), ("c", None)])), None);
 }
+
+/// Given payloads each 10 s until 300 s for a peer that does not exist, then first messages end 60 s after the last one.
+#[test]
+fn payloads_prolong_the_search() {
+    let mut network = Network::new();
+    let terminal = network.add(terminal_address(), terminal());
+    for tens in 0..=30 {
+        network.run_until(ms(tens * 10_000));
+        assert!(!network.send(terminal, PEER, b"payload"));
+    }
+    network.run_until(ms(1_200_000));
+    let last = network.sent.last().expect("messages").at;
+    assert!(last >= ms(358_000) && last < ms(360_000), "{last:?}");
+}
+
+/// Given a session of 0.6 s, when the peer is gone and the last payload is sent 5 s after the first one, then first messages
+/// begin 1.5 s after the first one and end 60 s after the last one. They come again when the renewal is due, at 120.6 s, for
+/// another 60 s; then all is silent.
+#[test]
+fn the_search_for_a_lost_peer_ends() {
+    let mut network = connected_pair();
+    network.set_fate(|_| vec![]);
+    assert!(network.send(0, PEER, b"first, at 2 s"));
+    network.run_until(ms(7_000));
+    assert!(network.send(0, PEER, b"last"));
+    network.run_until(ms(1_200_000));
+    let searches: Vec<_> = network.sent.iter().filter(|sent| sent.bytes[0] == 1).collect();
+    assert_eq!(searches[1].at, ms(3_500));
+    let at = searches.iter().map(|sent| sent.at);
+    let before = at.clone().filter(|&at| at < ms(100_000)).max().expect("messages");
+    assert!(before > ms(65_000) && before <= ms(67_000), "{before:?}");
+    assert_eq!(at.clone().find(|&at| at > before), Some(ms(120_600)));
+    assert!(at.max().expect("messages") <= ms(180_600));
+    assert!(network.sent.last().expect("messages").at <= ms(180_600));
+}
