@@ -152,7 +152,7 @@ impl Run {
 
     /// Time passes, by some units of 1,024 ns.
     fn wake(&mut self, units: u64) {
-        self.now = self.now + Duration::from_nanos(units << 10);
+        self.now += Duration::from_nanos(units << 10);
         for end in 0..2 {
             let mut out = Vec::new();
             self.ends[end].wake(self.now, &mut out);
