@@ -16,6 +16,7 @@ mod packets;
 mod pcapng;
 mod pep;
 mod plans;
+mod tunnel;
 
 use std::fs;
 use std::path::Path;
@@ -49,6 +50,9 @@ fn every_target_has_a_corpus() {
         "pcapng__any_capture",
         "pep__any_events",
         "plans__any_text",
+        "tunnel__any_events",
+        "tunnel__any_header",
+        "tunnel__any_key",
     ];
     assert_eq!(found, targets);
     for target in targets {

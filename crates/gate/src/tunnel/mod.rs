@@ -1,0 +1,29 @@
+//! The encryption of the coded tunnel: sessions with peers over UDP, without sockets and without a clock.
+//!
+//! [`Tunnel`] is a state machine like the engines of `bentpipe-core`: datagrams and time are arguments, and what is to be
+//! sent is returned. The caller owns the sockets, the clock and the buffers; payloads are sealed and opened in them,
+//! without an allocation. What a payload means is the caller's business.
+//!
+//! `docs/model/tunnel-sessions.md` describes formats, timers and what an attacker can do.
+
+mod format;
+mod indexes;
+mod keys;
+mod limiter;
+mod macs;
+mod noise;
+mod peer;
+mod random;
+mod replay;
+mod session;
+mod state;
+
+pub use format::{
+    COOKIE_REPLY_BYTES, Datagram, HANDSHAKE_1_BYTES, HANDSHAKE_2_BYTES, HEADER_BYTES, Header,
+    KEEPALIVE_BYTES, Kind, OVERHEAD_BYTES, TAG_BYTES,
+};
+pub use keys::{KEY_BYTES, KeyError, PrivateKey, PublicKey, keygen};
+pub use random::{OsRandom, Random};
+pub use replay::{ReplayWindow, WINDOW};
+pub use session::Limits;
+pub use state::{NoSession, Output, PeerError, PeerId, PeerSettings, Settings, Statistics, Tunnel};
