@@ -23,6 +23,7 @@ from chromium import DRAWN, TIMEOUT_MS, Proxy, box_of, drawn, wait_for_charts
 from conftest import ROOT, SMALL, default_signals, needs_lab, not_installed
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from test_dashboard_server import Server, serving
+from test_lab import wait_until
 
 from bentpipe import Result, simulate
 
@@ -438,9 +439,9 @@ def test_dark_mode_changes_page_and_charts(page: Page) -> None:
     assert BLUE in drawn(page, "queue")
     page.emulate_media(color_scheme="dark")
     assert page.evaluate(background) == "rgb(20, 24, 29)"
-    colours = drawn(page, "queue")
-    assert PALE_BLUE in colours
-    assert BLUE not in colours
+    # The page redraws its charts some time after its style has changed.
+    wait_until(lambda: PALE_BLUE in drawn(page, "queue"), "the chart has the colours of before")
+    assert BLUE not in drawn(page, "queue")
 
 
 def test_no_request_leaves_the_machine_even_if_a_page_tries(
