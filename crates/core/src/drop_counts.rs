@@ -17,6 +17,8 @@ pub struct FlowDrops {
     packets: [ByCause; 2],
     /// TCP payload of the sender's packets that were dropped after the link had sent them.
     transmitted_payload_bytes: u64,
+    /// TCP payload of the sender's packets that were lost, and that a decoder recovered.
+    recovered_payload_bytes: u64,
 }
 
 impl DropCounts {
@@ -36,6 +38,22 @@ impl DropCounts {
     #[must_use]
     pub fn transmitted_payload_bytes(&self, flow: FlowId) -> u64 {
         self.0.get(flow.0 as usize).map_or(0, |drops| drops.transmitted_payload_bytes)
+    }
+
+    /// TCP payload of a flow that a decoder recovered.
+    #[must_use]
+    pub fn recovered_payload_bytes(&self, flow: FlowId) -> u64 {
+        self.0.get(flow.0 as usize).map_or(0, |drops| drops.recovered_payload_bytes)
+    }
+
+    /// Counts a packet that a decoder recovered, and those nested in it.
+    pub(crate) fn recover(&mut self, packet: &Packet) {
+        if let Some(drops) = self.0.get_mut(packet.flow.0 as usize)
+            && packet.id.origin() == Origin::Sender
+        {
+            drops.recovered_payload_bytes += u64::from(packet.tcp_payload());
+        }
+        packet.nested().iter().for_each(|inner| self.recover(inner));
     }
 
     /// Counts a dropped packet, and those nested in it.
@@ -106,6 +124,10 @@ mod tests {
             counts.add(DropCause::BitError, packet);
         }
         assert_eq!(counts.transmitted_payload_bytes(FlowId(0)), 2_000);
+        for packet in [&after, &ack, &frame] {
+            counts.recover(packet);
+        }
+        assert_eq!(counts.recovered_payload_bytes(FlowId(0)), 2_000);
         assert_eq!(counts.packets(FlowId(0), Origin::Sender)[DropCause::BitError as usize], 3);
     }
 }

@@ -86,7 +86,7 @@ pub struct Outbox {
     free: Vec<Box<Packet>>,
     /// The number of allocated packets, whether in use or on the free list.
     allocated: u64,
-    /// Packets dropped, by flow.
+    /// Packets dropped, and those of them that were recovered, by flow.
     drops: DropCounts,
 }
 
@@ -265,6 +265,11 @@ impl<'a> Cx<'a> {
         self.trace(self.now, EventKind::Dropped(cause), packet);
     }
 
+    /// Counts a packet that was dropped, for its flow, as recovered by a decoder.
+    pub(crate) fn record_recovery(&mut self, packet: &Packet) {
+        self.outbox.drops.recover(packet);
+    }
+
     /// The number of packets sent but not yet delivered.
     pub(crate) fn pending(&self) -> u64 {
         let Outbox { first, second, rest, .. } = &self.outbox;
@@ -318,6 +323,17 @@ impl Count {
         self.bytes += u64::from(bytes);
     }
 
+    /// Subtracts the packets nested in `packet`, at every depth.
+    ///
+    /// # Panics
+    /// If they were never counted.
+    pub fn remove_nested(&mut self, packet: &Packet) {
+        for inner in packet.nested() {
+            self.remove(inner.bytes);
+            self.remove_nested(inner);
+        }
+    }
+
     /// Adds the packets nested in `packet`, at every depth.
     pub fn add_nested(&mut self, packet: &Packet) {
         for inner in packet.nested() {
@@ -363,12 +379,14 @@ pub struct Ledger {
 }
 
 /// The accounting of packets nested in other packets. Over all engines of a graph,
-/// `packed = unpacked + lost + held`.
+/// `packed + recovered = unpacked + lost + held`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nested {
     /// Packed into other packets here.
     pub packed: Count,
-    /// Unpacked from other packets here.
+    /// Lost on their way and recovered here, by a decoder.
+    pub recovered: Count,
+    /// Unpacked from other packets here, and recovered ones.
     pub unpacked: Count,
     /// Dropped here with the packet that carried them.
     pub lost: Count,
@@ -382,6 +400,7 @@ impl Nested {
     pub fn plus(self, other: Self) -> Self {
         Self {
             packed: self.packed.plus(other.packed),
+            recovered: self.recovered.plus(other.recovered),
             unpacked: self.unpacked.plus(other.unpacked),
             lost: self.lost.plus(other.lost),
             held: self.held.plus(other.held),
@@ -393,11 +412,13 @@ impl Nested {
     /// # Errors
     /// Describes both sides of the balance if they differ.
     pub fn check(&self) -> Result<(), String> {
-        let Self { packed, unpacked, lost, held } = *self;
-        if packed == unpacked.plus(lost).plus(held) {
+        let Self { packed, recovered, unpacked, lost, held } = *self;
+        if packed.plus(recovered) == unpacked.plus(lost).plus(held) {
             return Ok(());
         }
-        Err(format!("packed {packed:?}, but unpacked {unpacked:?}, lost {lost:?}, held {held:?}"))
+        Err(format!(
+            "packed {packed:?}, recovered {recovered:?}, but unpacked {unpacked:?}, lost {lost:?}, held {held:?}"
+        ))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Feedback of a decoder: no bytes make the parser panic, what it reads is written back unchanged, and
 //! the encoder's state stays consistent with any series of messages.
 
+use bentpipe_core::coding::SymbolId;
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_core::tunnel::{Feedback, FeedbackTracker, RANGES_MAX, SPAN_MAX, SymbolId};
+use bentpipe_core::tunnel::{Feedback, FeedbackTracker, RANGES_MAX, SPAN_MAX};
 
 use crate::ITERATIONS;
 use crate::decoder::Decoder;

@@ -2,7 +2,7 @@
 //! parts. Any bytes are refused, or are what they say when they are written again.
 
 use bentpipe_core::wire::Headers;
-use bentpipe_gate::daemon::{MetricsRequest, Plan, Report, SocketRequest, Start};
+use bentpipe_gate::daemon::{MetricsRequest, Plan, SocketRequest, Start, State};
 use bentpipe_gate::transparent::Syn;
 
 use crate::ITERATIONS;
@@ -84,7 +84,10 @@ fn any_message() {
                 assert_eq!(Start::parse(&written).expect("it was accepted"), start);
             }
             1 => {
-                let Ok(report) = Report::parse(message) else { return };
+                let Ok(state) = State::parse(message) else { return };
+                let written = serde_json::to_vec(&state).expect("text");
+                assert_eq!(State::parse(&written).expect("it was accepted"), state);
+                let Some(report) = state.pep else { return };
                 let mut sum = report;
                 sum.add(&report);
                 let expected = report.split_connections.saturating_mul(2);

@@ -17,6 +17,7 @@ mod pcapng;
 mod pep;
 mod plans;
 mod tunnel;
+mod tunnel_path;
 
 use std::fs;
 use std::path::Path;
@@ -53,6 +54,8 @@ fn every_target_has_a_corpus() {
         "tunnel__any_events",
         "tunnel__any_header",
         "tunnel__any_key",
+        "tunnel_path__any_datagram",
+        "tunnel_path__any_messages_and_packets",
     ];
     assert_eq!(found, targets);
     for target in targets {

@@ -21,7 +21,7 @@ use equation::{Equation, add_row, weight};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The number of consecutive source symbols that are kept, known or missing: at least the sender's window, and
-    /// as many more as packets may overtake each other. It is rounded up to a power of two.
+    /// as many more as packets may overtake each other.
     pub span: usize,
     /// The number of equations that are kept. If there is one more, the one for the oldest symbol is dropped.
     pub equations: usize,
@@ -45,8 +45,8 @@ pub enum Arrival {
 /// Keeps the newest source symbols of a sender, known or missing, and recovers missing ones.
 ///
 /// The span begins at the first id of the sender, and moves on with the newest id that a packet names. A symbol that leaves the
-/// span is given up. All memory is allocated on creation: `span + equations + 1` symbols, and `equations + 1` rows of `span`
-/// coefficients.
+/// span is given up. All memory is allocated on creation: `span + equations + 1` symbols, and `equations + 1` rows of
+/// coefficients, as many as the power of two from `span` on.
 ///
 /// The work for a packet is bounded. A repair symbol takes one multiplication of a symbol for each known symbol of its window
 /// and two for each equation; a source symbol takes two for each equation. An id far ahead takes one step for each
@@ -55,6 +55,9 @@ pub enum Arrival {
 pub struct Decoder<R> {
     code: Code,
     limits: Limits,
+    /// The columns of coefficients, a power of two: ids wrap at a multiple of it, so the lowest bits of an id are its
+    /// column.
+    columns: usize,
     kernel: Kernel,
     /// Known symbols and the sums of equations.
     rows: R,
@@ -80,22 +83,22 @@ impl<R: SymbolRows> Decoder<R> {
     /// # Panics
     /// If `span` or `equations` is zero.
     #[must_use]
-    pub fn new(code: Code, first: SymbolId, mut limits: Limits) -> Self {
+    pub fn new(code: Code, first: SymbolId, limits: Limits) -> Self {
         assert!(limits.span > 0 && limits.equations > 0, "space for a symbol and an equation");
-        // Ids wrap at a multiple of the span, so the lowest bits of an id are its column.
-        limits.span = limits.span.next_power_of_two();
+        let columns = limits.span.next_power_of_two();
         let rows = limits.span + limits.equations + 1;
         Self {
             code,
             limits,
+            columns,
             kernel: Kernel::fastest(),
             rows: R::new(rows, limits.symbol_bytes),
             free_rows: (0..rows).collect(),
             base: first,
             count: 0,
-            known: vec![None; limits.span],
+            known: vec![None; columns],
             equations: Vec::with_capacity(limits.equations + 1),
-            spare: vec![Row::zeros(limits.span); limits.equations + 1],
+            spare: vec![Row::zeros(columns); limits.equations + 1],
             recovered: Vec::with_capacity(limits.span),
             lost: 0,
             drawn: vec![0; limits.span],
@@ -185,7 +188,7 @@ impl<R: SymbolRows> Decoder<R> {
             if symbol.since(self.base).is_none() {
                 return Arrival::Stale;
             }
-            let column = symbol.0 as usize & (self.limits.span - 1);
+            let column = symbol.0 as usize & (self.columns - 1);
             match self.known[column] {
                 Some(row) => self.terms.push(Term { row, factor }),
                 None => row.bytes_mut()[column] = factor,
@@ -249,7 +252,7 @@ impl<R: SymbolRows> Decoder<R> {
 
     /// Moves the base on. An equation with an older symbol than the new base has an older pivot, too.
     fn give_up(&mut self, given_up: usize) {
-        let (mask, base) = (self.limits.span - 1, self.column(self.base));
+        let (mask, base) = (self.columns - 1, self.column(self.base));
         let kept = given_up.min(self.count);
         for offset in 0..kept {
             match self.known[(base + offset) & mask].take() {
@@ -290,12 +293,12 @@ impl<R: SymbolRows> Decoder<R> {
     }
 
     fn column(&self, id: SymbolId) -> usize {
-        id.0 as usize & (self.limits.span - 1)
+        id.0 as usize & (self.columns - 1)
     }
 
     /// How far the symbol of a column is from the base.
     fn offset(&self, column: usize) -> usize {
-        column.wrapping_sub(self.column(self.base)) & (self.limits.span - 1)
+        column.wrapping_sub(self.column(self.base)) & (self.columns - 1)
     }
 
     fn missing_count(&self) -> usize {
@@ -327,6 +330,14 @@ impl<R: SymbolRows> Decoder<R> {
     pub fn missing(&self) -> impl Iterator<Item = SymbolId> {
         let ids = (0..self.count).map(|offset| self.base.plus(offset as u32));
         ids.filter(|&id| self.known[self.column(id)].is_none())
+    }
+
+    /// Whether a symbol is among [`Self::missing`].
+    #[must_use]
+    #[inline]
+    pub fn is_missing(&self, id: SymbolId) -> bool {
+        let is_kept = id.since(self.base).is_some_and(|offset| (offset as usize) < self.count);
+        is_kept && self.known[self.column(id)].is_none()
     }
 
     /// How many more equations could make all missing symbols known.

@@ -62,7 +62,6 @@ impl<R: SymbolRows> Encoder<R> {
         self.first.plus(self.count as u32 - 1)
     }
 
-    /// Removes the symbols before `id` from the window: the receiver has them, or does not want them any more. Ids outside
     /// Removes the symbols before `id` from the window: the receiver has them, or no longer wants them. The id of a symbol
     /// that was not sent yet changes nothing.
     pub fn release_before(&mut self, id: SymbolId) {
@@ -89,24 +88,34 @@ impl<R: SymbolRows> Encoder<R> {
         (self.first, self.count)
     }
 
-    /// The repair symbol of the window with this key; `None` if the window is empty, or the code has no such symbol. It is as long as the longest symbol that
-    /// it contains. Symbols with the same key and the same window are equal.
+    /// The repair symbol of the window with this key; `None` if the window is empty, or the code has no such symbol. It is as
+    /// long as the longest symbol that it contains. Symbols with the same key and the same window are equal.
     pub fn repair(&mut self, key: u16, density: Density) -> Option<(RepairId, &R::Symbol)> {
-        if self.count == 0 {
-            return None;
-        }
-        let id = RepairId { key, density, count: self.count as u16, first: self.first };
-        let drawn = &mut self.coefficients[..self.count];
+        self.repair_of(self.first, self.first.plus(self.count as u32), key, density)
+    }
+
+    /// The repair symbol of a part of the window: its symbols from `first` on, before `end`.
+    pub fn repair_of(
+        &mut self,
+        first: SymbolId,
+        end: SymbolId,
+        key: u16,
+        density: Density,
+    ) -> Option<(RepairId, &R::Symbol)> {
+        let from = first.since(self.first).unwrap_or(0) as usize;
+        let to = (end.since(self.first)? as usize).min(self.count);
+        let count = to.checked_sub(from).filter(|&count| count > 0)?;
+        let first = self.first.plus(from as u32);
+        let id = RepairId { key, density, count: count as u16, first };
+        let drawn = &mut self.coefficients[..count];
         if !self.code.coefficients(id, drawn) {
             return None;
         }
         self.terms.clear();
-        for (index, &factor) in drawn.iter().enumerate() {
-            if factor != 0 {
-                let row = (self.first_row + index) % self.window_max;
-                self.terms.push(Term { row, factor });
-            }
-        }
+        let first_row = (self.first_row + from) % self.window_max;
+        let rows = (first_row..self.window_max).chain(0..first_row);
+        let terms = rows.zip(drawn.iter()).filter(|&(_, &factor)| factor != 0);
+        self.terms.extend(terms.map(|(row, &factor)| Term { row, factor }));
         let repair = self.window_max;
         self.rows.clear(repair);
         self.rows.add_to_one(repair, &self.terms);
@@ -151,6 +160,32 @@ mod tests {
         assert_eq!(encoder.window(), (SymbolId(6), 2));
         let (id, &size) = encoder.repair(1, Density::FULL).expect("a window");
         assert_eq!((id.first, id.count, size), (SymbolId(6), 2, 30));
+    }
+
+    /// Given symbols 0 to 2 of 10, 20 and 30 bytes, expect a repair of the first two to be that of an encoder without the
+    /// third, and none of symbols that have left the window.
+    #[test]
+    fn a_part_of_the_window() {
+        let (mut whole, mut part) =
+            (Encoder::<SizeRows>::new(Code::Random, SymbolId(0), 3, 100), None);
+        for size in [10, 20, 30] {
+            whole.push(&size);
+            part = part.or_else(|| (size == 20).then(|| whole.clone()));
+        }
+        let of = |encoder: &mut Encoder<SizeRows>, first, end| {
+            let repair = encoder.repair_of(SymbolId(first), SymbolId(end), 7, Density::FULL);
+            repair.map(|(id, &size)| (id, size))
+        };
+        let mut part = part.expect("two symbols");
+        assert_eq!(of(&mut whole, 0, 2), of(&mut part, 0, 3));
+        assert_eq!(of(&mut whole, u32::MAX, 2), of(&mut part, 0, 2), "clipped to the window");
+        assert_eq!(of(&mut whole, 2, 2), None);
+        whole.release_before(SymbolId(2));
+        assert_eq!(of(&mut whole, 0, 2), None);
+        assert_eq!(
+            of(&mut whole, 0, 3).map(|(id, size)| (id.first, id.count, size)),
+            Some((SymbolId(2), 1, 30))
+        );
     }
 
     #[test]

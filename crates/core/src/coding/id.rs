@@ -7,7 +7,7 @@ pub const WINDOW_MAX: u16 = 4_095;
 
 /// The number of a source symbol. Numbers wrap after 2^32 - 1, and are compared by serial number arithmetic (RFC
 /// 1982): of two ids, the one that is less than 2^31 behind is the earlier one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SymbolId(pub u32);
 
 impl SymbolId {
@@ -15,6 +15,19 @@ impl SymbolId {
     #[must_use]
     pub const fn plus(self, count: u32) -> Self {
         Self(self.0.wrapping_add(count))
+    }
+
+    /// The id `count` symbols earlier.
+    #[must_use]
+    pub const fn minus(self, count: u32) -> Self {
+        Self(self.0.wrapping_sub(count))
+    }
+
+    /// The signed distance from `other` to this id.
+    #[must_use]
+    #[expect(clippy::cast_possible_wrap, reason = "two's complement distance")]
+    pub const fn ahead_of(self, other: Self) -> i32 {
+        self.0.wrapping_sub(other.0) as i32
     }
 
     /// The number of symbols from `earlier` to this id; `None` if this one is before it.
@@ -84,6 +97,8 @@ mod tests {
         assert_eq!(SymbolId(2).since(last), Some(3));
         assert_eq!(last.since(SymbolId(2)), None);
         assert_eq!(last.since(last), Some(0));
+        assert_eq!(SymbolId(2).minus(3), last);
+        assert_eq!((SymbolId(2).ahead_of(last), last.ahead_of(SymbolId(2))), (3, -3));
         assert_eq!(SymbolId(0).since(SymbolId(1 << 31)), None);
     }
 }

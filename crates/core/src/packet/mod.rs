@@ -3,7 +3,10 @@
 pub mod segment;
 pub mod seq;
 
+use std::sync::Arc;
+
 use crate::time::Instant;
+use crate::tunnel::message::{RepairHeader, SourceHeader};
 use segment::Segment;
 
 /// The flow of a packet, for statistics: an index into the flows of the run.
@@ -238,6 +241,8 @@ impl Packet {
             *limited_by = limit;
         } else if let Payload::Nested(packets) = &mut self.payload {
             packets.iter_mut().for_each(|inner| inner.delayed_by(limit));
+        } else if let Payload::Source(symbol) = &mut self.payload {
+            Arc::make_mut(symbol).packet.delayed_by(limit);
         }
     }
 
@@ -280,9 +285,10 @@ impl Packet {
     pub fn nested(&self) -> &[Packet] {
         match &self.payload {
             Payload::Nested(packets) => packets,
+            Payload::Source(symbol) => std::slice::from_ref(&symbol.packet),
             Payload::Tcp(_)
             | Payload::Datagram { .. }
-            | Payload::Coded(_)
+            | Payload::Repair(_)
             | Payload::Control(_) => &[],
         }
     }
@@ -303,21 +309,36 @@ pub enum Payload {
     /// Whole packets: a frame of an aggregator, or a packet in a tunnel. The size of the outer packet
     /// includes them and the headers between them.
     Nested(Vec<Packet>),
+    /// A packet as a source symbol, which the sender keeps for repair. The size of the outer packet includes it and all
+    /// headers.
+    Source(Arc<SourceSymbol>),
     /// A linear combination of source symbols.
-    Coded(Box<CodedSymbol>),
+    Repair(Box<RepairSymbol>),
     /// A message from one gateway function to its peer at the other end of the link.
     Control(Box<[u8]>),
 }
 
-/// A linear combination of the source symbols of a window, over GF(2^8).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CodedSymbol {
-    /// The number of the first source symbol of the window.
-    pub first_symbol: u32,
-    /// The coefficient of each symbol of the window.
-    pub coefficients: Vec<u8>,
-    /// The combination of their bytes; empty in a simulation, which models only rank and lengths.
-    pub bytes: Vec<u8>,
+/// A packet as a source symbol of a coded tunnel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceSymbol {
+    /// The symbol.
+    pub header: SourceHeader,
+    /// The number of the packet among the coded ones of its flow.
+    pub sequence: u32,
+    /// The packet.
+    pub packet: Packet,
+}
+
+/// A repair symbol of a coded tunnel. Contents are not modelled: a decoder computes from coefficients and sizes which
+/// symbols it can recover, and takes only those from here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepairSymbol {
+    /// Window and coefficients.
+    pub header: RepairHeader,
+    /// The size of the symbol.
+    pub symbol_bytes: u32,
+    /// Consecutive source symbols, oldest first, in groups: those of the window, and perhaps some before it.
+    pub sources: Vec<Arc<[Arc<SourceSymbol>]>>,
 }
 
 impl Default for Payload {

@@ -1,7 +1,7 @@
 //! What a decoder counts before decoding, and when it reports.
 
 use super::feedback::Feedback;
-use super::symbol_id::SymbolId;
+use crate::coding::SymbolId;
 use crate::time::{Duration, Instant};
 
 /// What only the decoder knows of its symbols, for a message.

@@ -80,6 +80,8 @@ impl Treatment {
 struct FlowAge {
     packets: u64,
     bytes: u64,
+    /// Coded packets, modulo 2^32.
+    coded: u32,
 }
 
 /// See the module's description.
@@ -132,6 +134,15 @@ impl Classifier {
         };
         self.counts[treatment as usize].add(packet_bytes);
         treatment
+    }
+
+    /// The number of a packet of this flow that was just classified as coded, among the coded ones of its flow: 0, 1, and
+    /// so on. It begins anew for a flow that was forgotten.
+    pub fn sequence(&mut self, flow: FlowKey) -> u32 {
+        let Some(age) = self.flows.get_mut(flow) else { return 0 };
+        let sequence = age.coded;
+        age.coded = sequence.wrapping_add(1);
+        sequence
     }
 
     /// Packets classified so.

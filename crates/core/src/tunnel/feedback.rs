@@ -19,7 +19,7 @@
 //!
 //! Numbers are big-endian. A message has at most 160 bytes.
 
-use super::symbol_id::SymbolId;
+use crate::coding::SymbolId;
 
 const VERSION: u8 = 1;
 const TRUNCATED: u8 = 1 << 7;

@@ -127,6 +127,13 @@ impl<T> Titrator<T> {
         });
     }
 
+    /// The held repair of which `is_meant` holds.
+    #[must_use]
+    pub fn count(&self, is_meant: impl Fn(&T) -> bool) -> u32 {
+        let count = self.held.iter().filter(|held| is_meant(&held.item)).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
     /// Drops the repair whose deadline has come.
     pub fn expire(&mut self, now: Instant) {
         while let Some(deadline) = self.deadline()

@@ -1,7 +1,7 @@
 //! What the encoder concludes from the messages of its decoder.
 
-use super::feedback::Feedback;
-use super::symbol_id::SymbolId;
+use super::feedback::{Feedback, MissingRange};
+use crate::coding::SymbolId;
 use crate::time::{Duration, Instant};
 
 /// What happened between two messages: the input of the redundancy controller.
@@ -112,6 +112,15 @@ impl FeedbackTracker {
         let unresolved = u32::try_from(sent.ahead_of(self.next)).ok()?.saturating_add(1);
         let length = unresolved.min(length_max);
         (length > 0).then(|| (sent.minus(length - 1), sent))
+    }
+
+    /// The missing symbols of the last message from `first` on, as far as it lists them.
+    #[must_use]
+    pub fn missing_from(&self, first: SymbolId) -> u32 {
+        let Some(feedback) = &self.last else { return 0 };
+        let from = u32::try_from(first.ahead_of(feedback.next)).unwrap_or(0);
+        let of = |range: &MissingRange| range.end().saturating_sub(from.max(range.offset.into()));
+        feedback.missing.iter().map(of).sum()
     }
 
     /// Whether repair that covers the symbols from `first` to `last` may still help.

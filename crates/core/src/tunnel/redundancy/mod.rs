@@ -16,8 +16,8 @@ mod loss_estimate;
 
 use std::collections::VecDeque;
 
-use super::symbol_id::SymbolId;
 use super::tracker::LossReport;
+use crate::coding::SymbolId;
 use crate::time::{Duration, Instant};
 use control_law::{BILLION, MILLION};
 use loss_estimate::LossEstimate;
