@@ -236,8 +236,12 @@ impl Emulator {
                 _ => {}
             }
         }
+        let chain = Chain::new(plans, seed, FlowId(FLOWS_MAX), options.gateways)?;
+        if chain.network.hosts.iter().any(|host| host.is_gateway) {
+            ports.follow_through_gateways();
+        }
         Ok(Self {
-            chain: Chain::new(plans, seed, FlowId(FLOWS_MAX), options.gateways)?,
+            chain,
             store: Store::new(options.packet_bytes_max, options.store_bytes_max),
             flows: Flows::default(),
             ports,

@@ -10,7 +10,7 @@ use bentpipe_core::link::Counters;
 use bentpipe_core::packet::Address;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sim::plan::Plan;
-use bentpipe_sim::{Host, Side, without_peps};
+use bentpipe_sim::{Host, Side, without_programs};
 use rustix::io::Errno;
 
 use crate::addresses::{self, ipv4};
@@ -71,7 +71,7 @@ pub struct Config {
     /// Whether segmentation is offloaded to the lab: kernels exchange super-packets with it.
     pub super_packets: bool,
     /// Whether all gateways are hosts themselves, between their hosts and the link, for programs
-    /// that run there. Those with a PEP are in any case.
+    /// that run there. Those with a PEP or a tunnel are in any case.
     pub gateways: bool,
 }
 
@@ -186,7 +186,7 @@ impl Lab {
         let network = emulator.network().clone();
         let made = hosts_up(&network.hosts, &config)?;
         if let Some(file) = config.capture {
-            let plans = without_peps(&config.plans);
+            let plans = without_programs(&config.plans);
             emulator.capture(Recorder::start(CaptureFile::new(file), &plans)?);
         }
         let stop = Stop::new()?;
@@ -520,7 +520,7 @@ fn host_up(
         let device = up(INTERFACE, addresses::PREFIX)?;
         let mut kernel = vec![open_counters(INTERFACE)?];
         let mut inner = None;
-        if host.has_pep {
+        if host.has_programs {
             netns::mount_private_folder().map_err(|error| {
                 let doing = format!("mounting {} on {}", netns::PRIVATE_FOLDER, host.name);
                 LabError::machine(&doing, error, "make that folder")

@@ -7,6 +7,7 @@
 //! `bentpipe-sys` wraps the system calls.
 
 pub mod addresses;
+mod arrival_times;
 mod backlog;
 pub mod capture;
 mod capture_file;

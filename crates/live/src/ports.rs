@@ -12,6 +12,8 @@ use bentpipe_core::trace::DropCause;
 use bentpipe_core::wire::{FiveTuple, Headers, TCP, UDP};
 use bentpipe_sim::Side;
 
+use crate::arrival_times::ArrivalTimes;
+
 /// iperf3 opens a UDP stream with a datagram of this size in each direction, which is not counted.
 const CONNECT_BYTES: usize = 4;
 
@@ -20,6 +22,8 @@ const CONNECT_BYTES: usize = 4;
 pub struct Ports {
     first: u16,
     flows: Vec<PortFlows>,
+    /// Of packets that programs at gateways forward; `None` without such gateways.
+    arrival_times: Option<ArrivalTimes>,
 }
 
 /// The traffic of one server port, without the control connection.
@@ -125,6 +129,8 @@ impl Tally {
 struct Match {
     tuple: FiveTuple,
     index: usize,
+    /// Where its transport header begins, within the packet.
+    transport_offset: usize,
     payload_bytes: usize,
 }
 
@@ -142,7 +148,7 @@ impl Ports {
     #[must_use]
     pub fn new(first: u16, last: u16) -> Self {
         let count = usize::from(last.saturating_sub(first)) + 1;
-        Self { first, flows: vec![PortFlows::default(); count] }
+        Self { first, flows: vec![PortFlows::default(); count], arrival_times: None }
     }
 
     /// Sets the length of the jitter buffers of the flow with this index, in both directions.
@@ -157,6 +163,11 @@ impl Ports {
         if let Some(flows) = self.flows.get_mut(index) {
             flows.is_without_control = true;
         }
+    }
+
+    /// Programs at gateways forward packets as new ones: delays begin with the arrival of the packet that they got.
+    pub fn follow_through_gateways(&mut self) {
+        self.arrival_times = Some(ArrivalTimes::default());
     }
 
     /// Whether there are no ports.
@@ -183,6 +194,9 @@ impl Ports {
         }
         if !is_connect_datagram(&found) {
             flows.traffic[side as usize].offered.add(at, found.payload_bytes);
+            if let Some(times) = &mut self.arrival_times {
+                times.insert(&packet[found.transport_offset..], at);
+            }
         }
         false
     }
@@ -193,6 +207,9 @@ impl Ports {
         else {
             return;
         };
+        let arrived = self.arrival_times.as_mut();
+        let arrived = arrived.and_then(|times| times.take(&packet[found.transport_offset..]));
+        let created_at = arrived.unwrap_or(created_at);
         let traffic = &mut self.flows[found.index].traffic[side as usize];
         traffic.delivered.add(due, found.payload_bytes);
         if found.payload_bytes > 0 {
@@ -238,7 +255,9 @@ impl Ports {
         };
         let payload_bytes =
             headers.total_bytes.saturating_sub(headers.transport_offset + header_bytes);
-        Some(Match { tuple, index, payload_bytes })
+        packet.get(headers.transport_offset..)?;
+        let transport_offset = headers.transport_offset;
+        Some(Match { tuple, index, transport_offset, payload_bytes })
     }
 }
 

@@ -354,6 +354,12 @@ fn traffic_through_a_pep_is_counted_at_the_hosts() {
         packet[22..24].copy_from_slice(&ports[1].to_be_bytes());
         packet
     };
+    // A PEP has its own sequence numbers.
+    let of_pep = |from, to, ports| {
+        let mut packet = tcp(from, to, ports);
+        packet[24] = 1;
+        packet
+    };
     let (world, island, hub) = (link.host("world"), link.host("island"), link.host("hub"));
     let inside = InterfaceId(link.0.network().hosts.len() as u32);
     let places = |link: &mut Link, until| -> Vec<_> {
@@ -364,9 +370,9 @@ fn traffic_through_a_pep_is_counted_at_the_hosts() {
     for number in 1..=2 {
         let client = 40_000 + number;
         link.send_packet(millis(10), world, &tcp(1, 2, [client, 5_201]));
-        link.send_packet(millis(10), hub, &tcp(1, 2, [client, 5_201]));
+        link.send_packet(millis(10), hub, &of_pep(1, 2, [client, 5_201]));
         link.send_packet(millis(10), island, &tcp(2, 1, [5_201, client]));
-        link.send_packet(millis(150), inside, &tcp(2, 1, [5_201, client]));
+        link.send_packet(millis(150), inside, &of_pep(2, 1, [5_201, client]));
     }
     assert_eq!(places(&mut link, millis(900)).len(), 8);
     let (_, flows) = link.0.ports().iter().next().expect("a port");

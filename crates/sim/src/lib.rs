@@ -16,7 +16,7 @@ pub mod record;
 pub mod run;
 pub mod workload;
 
-pub use build::{Chain, Host, InterfaceId, Network, NextHop, Side, without_peps};
+pub use build::{Chain, Host, InterfaceId, Network, NextHop, Side, without_programs};
 pub use memory::MemoryEstimate;
 pub use plan::{Plan, PlanError};
 pub use run::{Outcome, RunError, Simulation};

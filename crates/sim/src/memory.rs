@@ -10,6 +10,7 @@ use bentpipe_core::drop_counts::FlowDrops;
 use bentpipe_core::link::{Access, Direction as DirectionEngine, FlowUse, Processor, TerminalPath};
 use bentpipe_core::packet::{FlowId, Packet};
 use bentpipe_core::pep::Pep as PepEngine;
+use bentpipe_core::tunnel::Tunnel;
 
 use crate::plan::{
     Amount, Direction, DownloadChannel, Draw, Flow, Function, Gateway, HUB, Heading, Limit, Media,
@@ -152,7 +153,7 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
     });
     let hosts = plan.hosts.len() * size_of::<Access>()
         + plan.branches().count() * size_of::<TerminalPath>();
-    directions.sum::<u64>() + flows.sum::<u64>() + hosts as u64
+    directions.sum::<u64>() + flows.sum::<u64>() + hosts as u64 + tunnels_bytes(plan)
 }
 
 /// The PEPs on the path of a flow.
@@ -161,8 +162,19 @@ fn peps<'a>(plan: &'a Plan, flow: &Flow) -> impl Iterator<Item = &'a Pep> {
     let functions = gateways.into_iter().flat_map(|gateway| &plan.gateways[gateway].functions);
     functions.filter_map(|function| match function {
         Function::Pep(pep) => Some(&**pep),
-        Function::Aggregator(_) | Function::Processor(_) => None,
+        Function::Aggregator(_) | Function::Processor(_) | Function::Tunnel(_) => None,
     })
+}
+
+/// The memory of tunnels: at each of their ends, that of the code with the peer.
+fn tunnels_bytes(plan: &Plan) -> u64 {
+    let functions = plan.gateways.iter().flat_map(|gateway| &gateway.functions);
+    let of_pair = |function: &Function| match function {
+        Function::Tunnel(settings) => Tunnel::peer_bytes(settings),
+        Function::Aggregator(_) | Function::Pep(_) | Function::Processor(_) => 0,
+    };
+    // The hub has a peer for each terminal, which is one of the gateways.
+    2 * functions.map(of_pair).sum::<u64>()
 }
 
 /// The memory of a connection at a PEP; a flow of datagrams has none.

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use bentpipe_core::aggregation::{Aggregator, AggregatorConfig};
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::link::{Access, Direction, Processor, ProcessorConfig, TerminalPath};
-use bentpipe_core::packet::{Class, FlowId, Origin, Packet, PacketId, Port};
+use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Port};
 use bentpipe_core::pep::{LegConfig, Pep, PepConfig};
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::tunnel::{Tunnel, TunnelConfig, TunnelPeer, TunnelSettings};
 
 use crate::build::address;
 use crate::plan::{self, Function, HUB, Tcp};
@@ -54,6 +55,8 @@ engines! {
     Pep,
     /// The processor of a gateway.
     Processor,
+    /// The coded tunnel of a gateway.
+    Tunnel,
     /// The path between a shared direction and one of its terminals.
     TerminalPath,
     /// The access line between a gateway and a host.
@@ -98,6 +101,9 @@ pub(crate) struct GatewayContext<'a> {
     /// The flow of tunnel packets between the hub and the first terminal; those of the other
     /// terminals follow in order.
     pub(crate) first_tunnel: FlowId,
+    /// A host of the hub, and one of the terminal, of a flow that passes each terminal, the first of them first; of a
+    /// terminal without flows any hosts.
+    pub(crate) ends: &'a [[Address; 2]],
     /// The flows that a PEP cannot split.
     pub(crate) unsplittable: &'a Arc<BTreeSet<FlowId>>,
 }
@@ -118,6 +124,25 @@ impl GatewayContext<'_> {
         }
         (self.terminals.iter().copied().map(of_terminal).collect(), Origin::Sender)
     }
+}
+
+fn tunnel(settings: &TunnelSettings, at: &GatewayContext<'_>) -> Tunnel {
+    let flow = |terminal: usize| FlowId(at.first_tunnel.0 + terminal as u32);
+    let (peers, peer_of, origin) = if at.gateway == HUB {
+        let of_terminal = |(terminal, ends): (usize, &[Address; 2])| TunnelPeer {
+            flow: flow(terminal),
+            address: ends[1],
+        };
+        let peers = at.ends.iter().enumerate().map(of_terminal).collect();
+        (peers, at.terminals.iter().map(|gateway| gateway - 1).collect(), Origin::Sender)
+    } else {
+        let terminal = at.gateway as usize - 1;
+        let hub = TunnelPeer { flow: flow(terminal), address: at.ends[terminal][0] };
+        (vec![hub], Arc::default(), Origin::Receiver)
+    };
+    let (settings, first_serial) = (settings.clone(), PacketId::HOST_SERIALS);
+    Tunnel::new(TunnelConfig { settings, peers, peer_of, origin, first_serial })
+        .expect("a plan has a terminal")
 }
 
 /// Serial numbers of packets that no host and no other PEP on the path uses: the upper half, of which
@@ -161,6 +186,7 @@ impl Node {
                 .into()
             }
             Function::Pep(plan) => pep(plan, at).into(),
+            Function::Tunnel(settings) => tunnel(settings, at).into(),
             Function::Processor(plan) => Processor::new(ProcessorConfig {
                 packets_per_second: plan.packets_per_second,
                 per_byte: Duration::from_nanos(plan.per_byte_ns),

@@ -5,6 +5,7 @@
 //! outside the SIMD kernels of `bentpipe-gf`. It does not depend on plans, links or labs.
 
 pub mod clock;
+pub mod datagrams;
 mod dependent;
 pub mod diag;
 pub mod error;

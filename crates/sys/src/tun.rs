@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use tun_rs::{DeviceBuilder, SyncDevice};
@@ -48,15 +48,7 @@ impl Tun {
     pub fn create(config: Config<'_>) -> Result<Self, SystemError> {
         // tun-rs would create a missing device node on the machine, permanently.
         check_device_node()?;
-        Self::make(config).map_err(|error| {
-            let fix = match error.raw_os_error() {
-                Some(libc::EPERM) => {
-                    "give it CAP_NET_ADMIN, or run it where user namespaces are allowed"
-                }
-                _ => "see dmesg",
-            };
-            SystemError::machine("making a TUN device", error, fix)
-        })
+        Self::make(config).map_err(not_made)
     }
 
     fn make(config: Config<'_>) -> io::Result<Self> {
@@ -112,6 +104,45 @@ impl Tun {
     pub fn send_parts(&self, parts: &[IoSlice<'_>]) -> bool {
         rustix::io::writev(&self.device, parts).is_ok()
     }
+}
+
+/// Creates a device without an address, which is down, in the calling thread's network namespace. It is removed when
+/// the last descriptor of it is closed, also by a kill: with its addresses and routes.
+///
+/// # Errors
+/// As [`Tun::create`], or an interface of that name exists.
+pub fn create_transient(name: &str, super_packets: bool) -> Result<OwnedFd, SystemError> {
+    check_device_node()?;
+    // A persistent TUN device of this name would be taken over.
+    if name_exists(name) {
+        let error = io::Error::from_raw_os_error(libc::EEXIST);
+        let fix = "choose another name, or remove the interface (ip link del)";
+        return Err(SystemError::machine(&format!("making the TUN device {name}"), error, fix));
+    }
+    let make = || {
+        let device = DeviceBuilder::new()
+            .name(name)
+            .offload(super_packets)
+            .packet_information(false)
+            .enable(false)
+            .build_sync()?;
+        device.set_nonblocking(true)?;
+        device.as_fd().try_clone_to_owned()
+    };
+    make().map_err(not_made)
+}
+
+fn name_exists(name: &str) -> bool {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+    socket.is_ok_and(|socket| rustix::net::netdevice::name_to_index(socket, name).is_ok())
+}
+
+fn not_made(error: io::Error) -> SystemError {
+    let fix = match error.raw_os_error() {
+        Some(libc::EPERM) => "give it CAP_NET_ADMIN, or run it where user namespaces are allowed",
+        _ => "see dmesg",
+    };
+    SystemError::machine("making a TUN device", error, fix)
 }
 
 /// Checks that the kernel's TUN driver is present and this process may use it.

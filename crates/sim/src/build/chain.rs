@@ -8,7 +8,7 @@
 //! Distant hosts of the world are behind the hub of the first hop, those of the island behind the
 //! terminals of the last hop. Only the last hop may have several terminals. At a gateway that is a
 //! host, packets leave the graph and enter it again, so that programs can process them. A gateway
-//! with a PEP is one: the PEP is a program there, and no engine.
+//! with a PEP or a tunnel is one: these are programs there, and no engines.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -74,8 +74,8 @@ pub struct Host {
     pub gateway: u32,
     /// Whether the host is this gateway.
     pub is_gateway: bool,
-    /// Whether it is a gateway with a PEP.
-    pub has_pep: bool,
+    /// Whether it is a gateway with functions that are programs.
+    pub has_programs: bool,
     /// Its access line, if it is distant.
     access: Option<u32>,
 }
@@ -159,11 +159,11 @@ impl Chain {
 
     /// Builds the hops of valid plans, the first one at the world. The traffic of the plans is
     /// ignored. The first hop has the random streams of a simulation with the same seed. Frames
-    /// between gateways belong to the flows from `first_tunnel` on. Gateways with a PEP are hosts,
-    /// the others if `with_gateways`.
+    /// between gateways belong to the flows from `first_tunnel` on. Gateways with a PEP or a
+    /// tunnel are hosts, the others if `with_gateways`.
     ///
     /// # Errors
-    /// If there is no plan, if there are hosts, PEPs or several terminals between two hops, or too
+    /// If there is no plan, if there are hosts, PEPs, tunnels or several terminals between two hops, or too
     /// many hosts or classes.
     pub fn new(
         plans: &[Plan],
@@ -173,7 +173,8 @@ impl Chain {
     ) -> Result<Self, PlanError> {
         check(plans)?;
         let hosts = hosts(plans, with_gateways)?;
-        let plans = &*without_peps(plans);
+        let classes = classes(plans)?;
+        let plans = &*without_programs(plans);
         let mut graph = Graph::default();
         let (mut names, mut layouts) = (Vec::new(), Vec::new());
         for (hop, plan) in plans.iter().enumerate() {
@@ -197,7 +198,6 @@ impl Chain {
         let egress = hops.egress(names.len());
         let of_hop = |layout: Layout| (layout.directions, layout.functions);
         let (directions, functions) = layouts.into_iter().map(of_hop).unzip();
-        let classes = classes(plans)?;
         let min_local_delay = if !inner.is_empty() {
             Duration::ZERO
         } else {
@@ -390,16 +390,16 @@ fn local(wiring: &Wiring<'_, Node>, gateway: u32) -> Routes {
     wiring.stations.iter().map(next).map(Some).collect()
 }
 
-/// The plans without PEPs: those of the engines of a [`Chain`].
+/// The plans without the functions that are programs: those of the engines of a [`Chain`].
 #[must_use]
-pub fn without_peps(plans: &[Plan]) -> Cow<'_, [Plan]> {
-    let has_pep = |plan: &Plan| plan.gateways.iter().any(Gateway::has_pep);
-    if !plans.iter().any(has_pep) {
+pub fn without_programs(plans: &[Plan]) -> Cow<'_, [Plan]> {
+    let has_programs = |plan: &Plan| plan.gateways.iter().any(Gateway::has_programs);
+    if !plans.iter().any(has_programs) {
         return Cow::Borrowed(plans);
     }
     let mut plans = plans.to_vec();
     for gateway in plans.iter_mut().flat_map(|plan| &mut plan.gateways) {
-        gateway.functions.retain(|function| !function.is_pep());
+        gateway.functions.retain(|function| !function.is_program());
     }
     Cow::Owned(plans)
 }
@@ -414,8 +414,8 @@ fn inner_of(hosts: &[Host], inner: &[Address]) -> Vec<Option<u32>> {
     found
 }
 
-/// All hosts: first the hosts at gateways, last the gateways that are hosts: those with a PEP, and
-/// the others if `with_gateways`.
+/// All hosts: first the hosts at gateways, last the gateways that are hosts: those with programs,
+/// and the others if `with_gateways`.
 fn hosts(plans: &[Plan], with_gateways: bool) -> Result<Vec<Host>, PlanError> {
     let (Some(first), Some(last)) = (plans.first(), plans.last()) else {
         return Err(problem("link", "must have at least one hop"));
@@ -425,7 +425,7 @@ fn hosts(plans: &[Plan], with_gateways: bool) -> Result<Vec<Host>, PlanError> {
         side,
         gateway,
         is_gateway: false,
-        has_pep: false,
+        has_programs: false,
         access: None,
     };
     let mut hosts = vec![near(Side::World.name().to_owned(), Side::World, HUB)];
@@ -447,10 +447,10 @@ fn hosts(plans: &[Plan], with_gateways: bool) -> Result<Vec<Host>, PlanError> {
     let terminals = last.gateways.iter().zip(0..).skip(1);
     let terminals = terminals.map(|(terminal, number)| (terminal, Side::Island, number));
     let gateways = hub.into_iter().chain(terminals);
-    let gateways = gateways.filter(|(gateway, ..)| with_gateways || gateway.has_pep());
+    let gateways = gateways.filter(|(gateway, ..)| with_gateways || gateway.has_programs());
     hosts.extend(gateways.map(|(gateway, side, number)| Host {
         is_gateway: true,
-        has_pep: gateway.has_pep(),
+        has_programs: gateway.has_programs(),
         ..near(gateway.name.clone(), side, number)
     }));
     if hosts.len() > Chain::HOSTS_MAX {
@@ -501,12 +501,14 @@ fn check(plans: &[Plan]) -> Result<(), PlanError> {
             return Err(problem("terminals", "must be 1 where another link follows"));
         }
         let is_between = |gateway: u32| if gateway == HUB { !is_first } else { !is_last };
-        for (number, _) in (0..).zip(&plan.gateways).filter(|(_, gateway)| gateway.has_pep()) {
-            if is_between(number) {
+        for (number, gateway) in (0..).zip(&plan.gateways) {
+            if gateway.has_programs() && is_between(number) {
                 let end = if number == HUB { "hub" } else { "terminal" };
-                let text = "must not be between two links: in real time, split connections at the \
-                            first hub and at the last terminal";
-                return Err(problem(&format!("gateways.{end}.pep"), text));
+                let text = "must not be between two links: in real time, a pep is at the first hub or \
+                            the last terminal, and a tunnel over a single link";
+                let programs = gateway.functions.iter().filter(|function| function.is_program());
+                let name = programs.map(Function::name).next().unwrap_or_default();
+                return Err(problem(&format!("gateways.{end}.{name}"), text));
             }
         }
         if plan.hosts.iter().any(|host| is_between(host.gateway)) {

@@ -17,14 +17,14 @@ use std::sync::Arc;
 use bentpipe_core::engine::Engine;
 use bentpipe_core::graph::Graph;
 use bentpipe_core::link::{Access, Direction, TerminalPath};
-use bentpipe_core::packet::{FlowId, Port};
+use bentpipe_core::packet::{Address, FlowId, Origin, Port};
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::NodeId;
 
 use crate::node::{GatewayContext, INNER, Node, OUTER};
-use crate::plan::{self, HUB, Plan};
+use crate::plan::{self, HUB, Heading, Plan};
 pub(crate) use chain::hop_prefix;
-pub use chain::{Chain, Host, InterfaceId, Network, NextHop, Side, without_peps};
+pub use chain::{Chain, Host, InterfaceId, Network, NextHop, Side, without_programs};
 use hosts::Hosts;
 pub(crate) use hosts::address;
 pub use link::new_queue;
@@ -132,9 +132,12 @@ fn add_network(
     let flows = plan.flows.iter().zip(0..);
     let unsplittable = flows.filter(|(flow, _)| !flow.splittable).map(|(_, id)| FlowId(id));
     let unsplittable = &Arc::new(unsplittable.collect::<BTreeSet<_>>());
+    let ends = ends_of_terminals(plan);
     let functions = (0..).zip(&plan.gateways).map(|(gateway, of_plan)| {
         let name = &of_plan.name;
-        let place = GatewayContext { gateway, name, seed, terminals, first_tunnel, unsplittable };
+        let ends = &ends;
+        let place =
+            GatewayContext { gateway, name, seed, terminals, first_tunnel, ends, unsplittable };
         of_plan.functions.iter().map(|function| add(Node::function(function, &place))).collect()
     });
     let functions = functions.collect();
@@ -143,6 +146,21 @@ fn add_network(
         .collect();
     let accesses = plan.hosts.iter().map(|host| add(link::access(host, seed).into())).collect();
     Layout { directions, functions, branches, accesses, flows: Vec::new() }
+}
+
+/// See [`GatewayContext::ends`].
+fn ends_of_terminals(plan: &Plan) -> Vec<[Address; 2]> {
+    let mut ends = vec![[Address(0), Address(1)]; plan.terminals()];
+    for (id, flow) in plan.flows.iter().enumerate().rev() {
+        let id = id as u32;
+        let [sender, receiver] =
+            [Origin::Sender, Origin::Receiver].map(|end| address(FlowId(id), end));
+        ends[flow.terminal as usize] = match flow.direction {
+            Heading::Forward => [sender, receiver],
+            Heading::Return => [receiver, sender],
+        };
+    }
+    ends
 }
 
 /// The next port, by destination.

@@ -1,6 +1,7 @@
 //! Gateways and distant hosts in a plan.
 
 use bentpipe_core::aggregation::FRAME_HEADER_BYTES;
+use bentpipe_core::tunnel::TunnelSettings;
 use serde::{Deserialize, Serialize};
 
 use super::{Check, RATE_BPS_MAX, TIME_NS_MAX, Tcp};
@@ -25,6 +26,8 @@ pub enum Function {
     Pep(Box<Pep>),
     /// Processes the packets of both directions on one CPU, one at a time.
     Processor(Processor),
+    /// Codes packets over the link, and recovers lost ones.
+    Tunnel(Box<TunnelSettings>),
 }
 
 impl Function {
@@ -35,6 +38,7 @@ impl Function {
             Self::Aggregator(_) => "aggregator",
             Self::Pep(_) => "pep",
             Self::Processor(_) => "processor",
+            Self::Tunnel(_) => "tunnel",
         }
     }
 
@@ -42,14 +46,18 @@ impl Function {
     #[must_use]
     pub const fn needs_peer(&self) -> bool {
         match self {
-            Self::Aggregator(_) => true,
+            Self::Aggregator(_) | Self::Tunnel(_) => true,
             Self::Pep(_) | Self::Processor(_) => false,
         }
     }
 
-    /// Whether it is a PEP, which labs run as a program on the gateway.
+    /// Whether labs run it as a program on the gateway.
     #[must_use]
-    pub const fn is_pep(&self) -> bool {
+    pub const fn is_program(&self) -> bool {
+        matches!(self, Self::Pep(_) | Self::Tunnel(_))
+    }
+
+    const fn is_pep(&self) -> bool {
         matches!(self, Self::Pep(_))
     }
 
@@ -57,7 +65,7 @@ impl Function {
     #[must_use]
     pub const fn is_traced(&self) -> bool {
         match self {
-            Self::Aggregator(_) | Self::Pep(_) => false,
+            Self::Aggregator(_) | Self::Pep(_) | Self::Tunnel(_) => false,
             Self::Processor(_) => true,
         }
     }
@@ -69,6 +77,10 @@ impl Function {
             Self::Aggregator(aggregator) => {
                 aggregator.classes.iter().flatten().max().map(|last| last.saturating_add(1))
             }
+            Self::Tunnel(tunnel) => {
+                let classes = tunnel.classifier.classes.iter().flatten();
+                classes.max().map(|last| last.saturating_add(1))
+            }
             Self::Pep(_) | Self::Processor(_) => None,
         }
     }
@@ -78,6 +90,11 @@ impl Function {
             Self::Aggregator(aggregator) => aggregator.check(check, at),
             Self::Pep(pep) => pep.check(check, at),
             Self::Processor(processor) => processor.check(check, at),
+            Self::Tunnel(tunnel) => {
+                if let Err((field, problem)) = tunnel.check() {
+                    check.that(false, || at(field), &problem);
+                }
+            }
         }
     }
 }
@@ -155,10 +172,10 @@ const FRAME_BYTES_MAX: u64 = 65_535;
 const FRAME_BYTES_MIN: u64 = FRAME_HEADER_BYTES as u64 + (2 + 20) + (1 + 20);
 
 impl Gateway {
-    /// Whether it splits TCP connections.
+    /// Whether it has a function that labs run as a program on it.
     #[must_use]
-    pub fn has_pep(&self) -> bool {
-        self.functions.iter().any(Function::is_pep)
+    pub fn has_programs(&self) -> bool {
+        self.functions.iter().any(Function::is_program)
     }
 
     /// The functions that need a peer, in order.
@@ -176,12 +193,12 @@ impl Gateway {
                 || at("kind"),
                 "must be different from the gateway's other functions",
             );
-            // It would see only the segments that are not in frames.
+            // It would see only the segments that are in no other packet.
             let is_behind_frames = before.iter().any(Function::needs_peer);
             check.that(
                 !is_behind_frames || !function.is_pep(),
                 || at("kind"),
-                "must be before the aggregator: a pep splits single packets, not frames",
+                "must be before the aggregator and the tunnel: a pep splits single packets, not frames",
             );
         }
     }

@@ -63,6 +63,7 @@ fn row(
 ) -> Option<Vec<Cell>> {
     let TcpFlow { sender, receiver, finished } = TcpFlow::of(graph, ends, end)?;
     let dropped_bytes = graph.drops().transmitted_payload_bytes(flow);
+    let recovered_bytes = graph.drops().recovered_payload_bytes(flow);
     let direction = match graph.engine_mut(layout.directions[ends.direction as usize]) {
         Node::Direction(direction) => direction,
         _ => unreachable!("all nodes in the list are directions"),
@@ -85,7 +86,8 @@ fn row(
         last_delay.as_nanos().into(),
     ];
     cells.extend(idle.map(|time| Cell::from(time.as_nanos())));
-    let counts = [sent_bits, payload_bytes, dropped_bytes, receiver.discarded_bytes];
+    let discarded_bytes = receiver.discarded_bytes;
+    let counts = [sent_bits, payload_bytes, dropped_bytes, recovered_bytes, discarded_bytes];
     cells.extend(counts.map(Cell::from));
     Some(cells)
 }
@@ -127,6 +129,11 @@ pub(super) fn capacity_schema() -> TableSchema {
         Column::u64("sent_bits", "link bits", "Sent for the flow, framing included."),
         Column::u64("payload_bytes", app, "Sent for the flow, retransmissions included."),
         Column::u64("dropped_bytes", app, "Dropped after the link had sent them."),
+        Column::u64(
+            "recovered_bytes",
+            app,
+            "Dropped anywhere, and recovered by the decoder of a tunnel.",
+        ),
         Column::u64(
             "discarded_bytes",
             app,

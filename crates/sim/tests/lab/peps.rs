@@ -187,6 +187,45 @@ fn a_gateway_with_a_pep_is_a_host_of_a_lab() {
     }
 }
 
+/// Given both ends of a tunnel, expect both gateways to be hosts of a lab, and an aggregator behind
+/// the tunnel to remain the only engine; expect a tunnel over one of two links to be refused.
+#[test]
+fn the_ends_of_a_tunnel_are_hosts_of_a_lab() {
+    let functions = json!([
+        {
+            "kind": "tunnel",
+            "classifier": {"packet_size_bytes": 100, "classes": null, "young_bytes": 0},
+            "redundancy": {"kind": "fixed", "redundancy_ppm": 100_000, "window_symbols": 64},
+            "titration": {"kind": "immediate"},
+            "hold_bytes": 64_000,
+            "queue": {"rate_bps": 10_000_000, "capacity_bytes": 60_000, "packet_overhead_bytes": 0},
+            "memory_symbols": 1_024,
+            "symbol_size_bytes": 1_432,
+            "density": 15,
+            "feedback_interval_ns": 100_000_000,
+            "delivery": {"kind": "unordered"},
+            "congestion_signal": {"kind": "hidden"},
+        },
+        {
+            "kind": "aggregator", "frame_size_bytes": 1_500, "packet_size_bytes": 700,
+            "hold_time_ns": 5_000_000, "classes": null,
+        },
+    ]);
+    let mut plan = transfer(1_000, functions.clone(), functions, geo());
+    plan["hosts"] = json!([]);
+    plan["flows"][0]["world_host"] = Value::Null;
+    let plan = Plan::parse(&plan.to_string()).expect("a valid plan");
+    let chain = |plans: &[Plan]| Chain::new(plans, 1, FlowId(0), false);
+    let lab = chain(std::slice::from_ref(&plan)).expect("it runs in real time");
+    let hosts: Vec<_> =
+        lab.network.hosts.iter().map(|host| (&*host.name, host.has_programs)).collect();
+    assert_eq!(hosts, [("world", false), ("island", false), ("hub", true), ("terminal-1", true)]);
+    assert!(!lab.names.iter().any(|name| name.contains("tunnel")), "{:?}", lab.names);
+    assert!(lab.names.iter().any(|name| name.contains("aggregator")), "{:?}", lab.names);
+    let error = chain(&[plan.clone(), plan]).err().expect("refused");
+    assert_eq!(error.field, "gateways.terminal.tunnel");
+}
+
 /// Expect a PEP behind an aggregator to be refused: it would see frames.
 #[test]
 fn a_pep_must_be_before_the_aggregator() {

@@ -134,6 +134,17 @@ impl Layout {
     }
 }
 
+/// Whether a packet is TCP and its checksum is valid: only then it may become part of a super-packet.
+#[must_use]
+pub fn has_valid_tcp_checksum(packet: &[u8]) -> bool {
+    Layout::of(packet).filter(|layout| layout.headers.tuple.protocol == TCP).is_some_and(|layout| {
+        let transport = &packet[layout.transport..];
+        let mut sum = layout.pseudo_header(transport.len());
+        sum.add(transport);
+        sum.finish() == 0
+    })
+}
+
 /// A 16-bit field in network byte order.
 fn half(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])

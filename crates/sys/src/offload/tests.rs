@@ -231,6 +231,32 @@ fn only_consecutive_plain_segments_are_coalesced() {
     assert!(!coalescer.push(&after.bytes()), "a short packet is the last");
 }
 
+/// Given a TCP packet, expect its checksum to be valid, and invalid with any bit of the segment changed; no other protocol
+/// has one.
+#[test]
+fn a_changed_bit_makes_a_tcp_checksum_invalid() {
+    for is_v4 in [true, false] {
+        let packet = TestPacket {
+            is_v4,
+            protocol: TCP,
+            flags: 0x10,
+            sequence: 7,
+            identification: 1,
+            options: 4,
+            payload: vec![9; 33],
+        };
+        let bytes = packet.bytes();
+        assert!(has_valid_tcp_checksum(&bytes));
+        for at in if is_v4 { 20 } else { 40 }..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 4;
+            assert!(!has_valid_tcp_checksum(&changed), "{at}");
+        }
+        let udp = TestPacket { protocol: UDP, ..packet };
+        assert!(!has_valid_tcp_checksum(&udp.bytes()));
+    }
+}
+
 proptest! {
     /// Given a super-packet, expect packets no longer than the segment size with valid checksums,
     /// which coalesce into the super-packet again.
