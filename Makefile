@@ -53,7 +53,8 @@ test: $(VENV)/.installed
 # As root only: labs of the user nobody.
 test-unprivileged: $(VENV)/.installed
 	$(BIN)/python tests/as_nobody.py -m pytest -q -p no:cacheprovider -n 2 -m lab \
-		$(PYTEST_OPTIONS) tests/test_live.py tests/test_lab_api.py tests/test_lab_failures.py tests/test_lab_peps.py
+		$(PYTEST_OPTIONS) tests/test_live.py tests/test_lab_api.py tests/test_lab_failures.py tests/test_lab_peps.py \
+		tests/test_lab_tunnels.py
 
 # What `make test` needs: with -j, beside other targets.
 build-tests:
@@ -82,6 +83,7 @@ bench: $(BENCH_$(PROFILED)) $(BENCH_no)
 	$< target/bench.json $$($(BIN)/python benches/plans.py target/bench)
 	PATH="$(CURDIR)/$(BIN):$$PATH" target/release/bentpipe-bench-live target/bench-live.json
 	target/release/bentpipe-bench-gf target/bench-gf.json
+	target/release/bentpipe-bench-codes target/bench-codes.json
 
 $(BENCH_no): $(RUST) | $(VENV)/.installed
 	env -u CARGO_PROFILE_RELEASE_OPT_LEVEL cargo build --release --quiet -p bentpipe-bench

@@ -63,7 +63,7 @@ fn measure(program: &str, pepsal: Option<&str>, time: Duration) -> io::Result<Va
         let proxy = match (name, pepsal) {
             ("gateway", _) => {
                 let mut plan = router.plan(&folder, 2_000);
-                plan.threads = 2;
+                plan.pep.as_mut().expect("it has one").threads = 2;
                 let daemon = router.start(program, &plan);
                 Some(Proxy { relay: worker(&daemon), process: daemon })
             }

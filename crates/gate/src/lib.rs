@@ -3,9 +3,10 @@
 //! The split-TCP PEP (RFC 3135) ends the TCP connection of a client, opens another one to the server,
 //! and relays the data between the two. Each of the two connections is a leg.
 //!
-//! The tunnel carries sealed packets between gateways; so far its sessions, without the data path.
+//! The tunnel carries coded and sealed packets between gateways: its sessions, its data path, and the thread that forwards.
 
 pub mod daemon;
+mod programs;
 pub mod relay;
 mod side;
 pub mod transparent;

@@ -1,10 +1,12 @@
 //! `bentpipe-gate`: the daemon of a gateway. Its plan is written by `bentpipe gateway up`.
 
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::ExitCode;
 
 use bentpipe_gate::daemon::{Ended, Plan, check, remove, up, work};
+use bentpipe_gate::tunnel::{OsRandom, keygen};
 
 /// Bad input, and a machine that lacks something.
 const BAD_INPUT: u8 = 2;
@@ -18,10 +20,12 @@ fn main() -> ExitCode {
         [] => with_plan(daemon),
         ["check"] => with_plan(check),
         ["remove"] => with_plan(remove),
+        ["keygen", path] => write_key(path),
         _ => {
             eprintln!(
                 "usage: bentpipe-gate [check | remove], with a plan as JSON on its standard input; `check` opens what \
-                 a daemon opens and ends, `remove` removes the rules of a daemon that did not end by itself"
+                 a daemon opens and ends, `remove` removes the rules of a daemon that did not end by itself; or \
+                 bentpipe-gate keygen FILE, which writes a private key and prints its public key"
             );
             return ExitCode::from(BAD_INPUT);
         }
@@ -40,6 +44,20 @@ fn with_plan(act: impl FnOnce(&Plan) -> io::Result<()>) -> io::Result<()> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
     act(&Plan::parse(&text)?)
+}
+
+/// Writes a private key, and prints its public key.
+fn write_key(path: &str) -> io::Result<()> {
+    let public = keygen(Path::new(path), &mut OsRandom::new()).map_err(|error| {
+        let (why, fix) = match error.kind() {
+            ErrorKind::AlreadyExists => {
+                ("it exists, and is never overwritten".to_owned(), "another name, or remove it")
+            }
+            _ => (error.to_string(), "a file in a folder that exists and can be written"),
+        };
+        io::Error::new(ErrorKind::InvalidInput, format!("{path}: {why}; to fix it: {fix}"))
+    })?;
+    writeln!(io::stdout(), "{public}")
 }
 
 fn daemon(plan: &Plan) -> io::Result<()> {

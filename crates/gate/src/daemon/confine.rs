@@ -28,7 +28,7 @@ pub(super) fn drop_privileges(user: u32, group: u32) -> io::Result<()> {
 
 /// The system calls of a relay that has started, its allocator and its threads. Others fail with EPERM: a
 /// library that asks for something new then reports it, instead of ending the gateway.
-const ALLOWED: &[libc::c_long] = &[
+pub(super) const RELAY_CALLS: &[libc::c_long] = &[
     libc::SYS_accept4,
     libc::SYS_bind,
     libc::SYS_brk,
@@ -82,10 +82,53 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_poll,
 ];
 
-/// Allows only the system calls that a relay makes (seccomp(2)), for all threads.
-pub(super) fn filter_system_calls() -> io::Result<()> {
+/// The system calls of a tunnel that has started: those that `tunnel/forwarder/mod.rs` names, of its allocator and its
+/// threads, those of a report, and those of the server of metrics.
+pub(super) const TUNNEL_CALLS: &[libc::c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_madvise,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_ppoll,
+    libc::SYS_pread64,
+    libc::SYS_read,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_yield,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_set_robust_list,
+    libc::SYS_shutdown,
+    libc::SYS_sigaltstack,
+    libc::SYS_tgkill,
+    libc::SYS_write,
+    libc::SYS_writev,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+];
+
+/// Allows only these system calls (seccomp(2)), for all threads.
+pub(super) fn filter_system_calls(allowed_calls: &[libc::c_long]) -> io::Result<()> {
     let rules: BTreeMap<_, _> =
-        ALLOWED.iter().map(|&call| (i64::from(call as i32), Vec::new())).collect();
+        allowed_calls.iter().map(|&call| (i64::from(call as i32), Vec::new())).collect();
     let (otherwise, allowed) =
         (SeccompAction::Errno(libc::EPERM.cast_unsigned()), SeccompAction::Allow);
     let machine = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;

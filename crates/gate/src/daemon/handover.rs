@@ -27,6 +27,12 @@ pub(super) fn send(
     message: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
+    if message.len() > BYTES_MAX {
+        return Err(io::Error::other(format!(
+            "a message of {} B is too long; at most {BYTES_MAX} B",
+            message.len()
+        )));
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::Plan;
+use super::PepPlan;
 use crate::relay::Relay;
 use crate::side::Side;
 use crate::transparent::{Intake, LegSettings};
@@ -24,11 +24,11 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn of(plan: &Plan) -> Self {
+    pub(super) fn of(plan: &PepPlan) -> Self {
         let (workers, connections) = (plan.workers as u64, plan.connections as u64);
         // Each thread keeps what its largest number of connections took.
         let relayed = (Relay::CONNECTION_BYTES as u64).saturating_mul(plan.threads as u64);
-        let held = Intake::HELD_BYTES as u64 * plan.of_worker(0).intake().held as u64;
+        let held = Intake::HELD_BYTES as u64 * plan.of_worker().intake().held as u64;
         let processes =
             (workers * (PROCESS_BYTES + held)).saturating_add(connections.saturating_mul(relayed));
         let [lan, link] = Side::ALL.map(|side| buffers(&plan.leg(side)));

@@ -2,23 +2,35 @@
 
 use std::fmt::{Display, Write};
 
-use super::Report;
 use super::memory::Memory;
+use super::tunnel_metrics::of_tunnel;
+use super::{Report, State};
 use crate::relay::{LegReport, RTT_LIMITS_US};
 
 /// The type of the text.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What does not change while the daemon runs.
+/// What does not change while a PEP runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) connections: u64,
     pub(super) memory: Memory,
 }
 
-/// Writes all metrics.
-pub(super) fn text(report: &Report, bounds: &Bounds) -> String {
-    let mut out = Text(String::new());
+/// Writes the metrics of all functions; `bounds` are those of a PEP.
+pub(super) fn text(state: &State, bounds: Option<&Bounds>) -> String {
+    let mut text = String::new();
+    if let (Some(report), Some(bounds)) = (&state.pep, bounds) {
+        text.push_str(&of_pep(report, bounds));
+    }
+    if let Some(report) = &state.tunnel {
+        text.push_str(&of_tunnel(report));
+    }
+    text
+}
+
+fn of_pep(report: &Report, bounds: &Bounds) -> String {
+    let mut out = Text::new("bentpipe_pep");
     out.connections(report, bounds);
     let help = "Bytes that the sockets of the receiving side have taken.";
     let relayed = [("to_server", report.to_server_bytes), ("to_client", report.to_client_bytes)];
@@ -34,12 +46,20 @@ pub(super) fn text(report: &Report, bounds: &Bounds) -> String {
     out.labelled("leg_retransmitted_segments_total", help, "counter", "leg", segments);
     out.rtt(legs);
     out.processes(report, bounds);
-    out.0
+    out.text
 }
 
-struct Text(String);
+/// Metrics whose names have a common beginning.
+pub(super) struct Text {
+    prefix: &'static str,
+    pub(super) text: String,
+}
 
 impl Text {
+    pub(super) fn new(prefix: &'static str) -> Self {
+        Self { prefix, text: String::new() }
+    }
+
     fn connections(&mut self, report: &Report, bounds: &Bounds) {
         for (name, value, help) in [
             ("open_connections", report.open_connections, "Connections that are split now."),
@@ -110,7 +130,7 @@ impl Text {
         }
     }
 
-    fn one(&mut self, name: &str, help: &str, kind: &str, value: impl Display) {
+    pub(super) fn one(&mut self, name: &str, help: &str, kind: &str, value: impl Display) {
         self.head(name, help, kind);
         self.line(name, "", value);
     }
@@ -129,15 +149,13 @@ impl Text {
         }
     }
 
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        let _ = writeln!(
-            self.0,
-            "# HELP bentpipe_pep_{name} {help}\n# TYPE bentpipe_pep_{name} {kind}"
-        );
+    pub(super) fn head(&mut self, name: &str, help: &str, kind: &str) {
+        let prefix = self.prefix;
+        let _ = writeln!(self.text, "# HELP {prefix}_{name} {help}\n# TYPE {prefix}_{name} {kind}");
     }
 
-    fn line(&mut self, name: &str, labels: &str, value: impl Display) {
-        let _ = writeln!(self.0, "bentpipe_pep_{name}{labels} {value}");
+    pub(super) fn line(&mut self, name: &str, labels: &str, value: impl Display) {
+        let _ = writeln!(self.text, "{}_{name}{labels} {value}", self.prefix);
     }
 }
 
@@ -156,7 +174,8 @@ mod tests {
         report.link.rtt_counts[..2].copy_from_slice(&[2, 3]);
         report.link.rtt_sum_us = 700;
         let bounds = Bounds { connections: 9, memory: Memory { processes: 1, kernel: 2 } };
-        let text = text(&report, &bounds);
+        let state = State { pep: Some(report), tunnel: None };
+        let text = text(&state, Some(&bounds));
         for line in [
             "# TYPE bentpipe_pep_split_connections_total counter",
             "bentpipe_pep_split_connections_total 7",

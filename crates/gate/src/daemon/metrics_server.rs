@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, send, shutdown};
 
-use super::Report;
+use super::State;
 use super::metrics::{Bounds, CONTENT_TYPE, text};
 
 /// Clients at a time; others wait in the queue of the listener.
@@ -75,14 +75,32 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
     })
 }
 
-/// The latest report, of all workers.
-pub(super) type Latest = Arc<Mutex<Report>>;
+/// The latest reports of all workers.
+#[derive(Clone, Default)]
+pub(super) struct Latest(Arc<Mutex<State>>);
+
+impl Latest {
+    pub(super) fn set(&self, state: State) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    fn get(&self) -> State {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Starts a thread that serves the metrics; `bounds` are those of a PEP.
+pub(super) fn serve(listener: OwnedFd, latest: &Latest, bounds: Option<Bounds>) -> io::Result<()> {
+    let server = Server { listener, latest: latest.clone(), bounds };
+    std::thread::Builder::new().name("metrics".to_owned()).spawn(move || server.run())?;
+    Ok(())
+}
 
 /// See the module documentation.
-pub(super) struct Server {
-    pub(super) listener: OwnedFd,
-    pub(super) latest: Latest,
-    pub(super) bounds: Bounds,
+struct Server {
+    listener: OwnedFd,
+    latest: Latest,
+    bounds: Option<Bounds>,
 }
 
 struct Client {
@@ -95,7 +113,7 @@ struct Client {
 
 impl Server {
     /// Serves until the process ends.
-    pub(super) fn run(&self) -> io::Result<()> {
+    fn run(&self) -> io::Result<()> {
         let clock = Clock::start();
         let mut clients: Vec<Client> = Vec::new();
         loop {
@@ -131,8 +149,7 @@ impl Server {
     }
 
     fn reply(&self) -> Vec<u8> {
-        let report = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let body = text(&report, &self.bounds);
+        let body = text(&self.latest.get(), self.bounds.as_ref());
         let mut reply = Vec::new();
         let _ = write!(
             reply,

@@ -1,25 +1,38 @@
-//! The daemon: a privileged part that opens sockets and owns the rules, and a worker without privileges
-//! that carries the traffic.
+//! The daemon: a privileged part that opens sockets and owns the rules, and workers without privileges
+//! that carry the traffic.
 //!
-//! There is one worker, or several, each with some of the connections. They report once a second. Only when all have
-//! reported does the privileged part renew the rule that holds new connections, so that they pass without the gateway
-//! when a worker hangs or any part dies. It answers with the sum of the reports, from which a worker knows that the
-//! rule holds connections: a SYN that passed must not be answered, too.
+//! The PEP has one worker, or several, each with some of the connections; the tunnel has one. They report once a
+//! second. Only when all have reported does the privileged part renew the rule that holds new connections, so that they
+//! pass without the gateway when a worker hangs or any part dies. It answers with the sum of the reports, from which a
+//! worker knows that the rule holds connections: a SYN that passed must not be answered, too.
 
 mod confine;
+mod control;
 mod handover;
 mod memory;
 mod metrics;
 mod metrics_server;
+mod pep_plan;
+mod pep_worker;
 mod plan;
 mod privileged;
 mod report;
 mod supply;
+mod tunnel_device;
+mod tunnel_metrics;
+mod tunnel_plan;
+mod tunnel_report;
+mod tunnel_worker;
+mod usage;
 mod worker;
 
+pub use control::Reply;
 pub use metrics_server::Request as MetricsRequest;
-pub use plan::{Leg, Plan, SidePlan, Start};
+pub use pep_plan::{Leg, PepPlan, SidePlan};
+pub use plan::{Part, Plan, Start};
 pub use privileged::{Ended, check, remove, up};
-pub use report::Report;
+pub use report::{Report, State};
 pub use supply::Request as SocketRequest;
+pub use tunnel_plan::{Network, TunnelPeerPlan, TunnelPlan};
+pub use tunnel_report::{TunnelPeerReport, TunnelReport};
 pub use worker::work;

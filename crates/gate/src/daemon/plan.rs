@@ -1,18 +1,16 @@
 //! What a daemon is told: complete, in integers. Every field is required. One that may be `null` names its function for
 //! serde, which otherwise takes `null` for a missing one.
 
-use core::time::Duration;
 use std::io;
 use std::net::SocketAddr;
 
-use bentpipe_core::time::Duration as Limit;
+use bentpipe_core::time::Duration;
 use serde::{Deserialize, Serialize};
 
-use crate::relay::Config;
-use crate::side::Side;
-use crate::transparent::{IntakeConfig, LegSettings, Rules, SideRules, marks};
+use super::pep_plan::PepPlan;
+use super::tunnel_plan::TunnelPlan;
 
-/// The settings of a gateway with a PEP.
+/// The settings of a gateway: one function at least.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -22,41 +20,19 @@ pub struct Plan {
     pub state_file: String,
     /// Files, all in one folder, that are removed with the folder when a signal has ended the daemon.
     pub files: Vec<String>,
-    /// The user and the group of the worker.
+    /// The user and the group of the workers.
     pub user: u32,
     /// See `user`.
     pub group: u32,
-    /// The mark of packets for the relay: with one worker an even number, with 2 a multiple of 4, with 4 of 8 and so
-    /// on. The numbers up to the next multiple are used, too.
-    pub mark: u32,
-    /// The number of the routing table.
-    pub route_table: u32,
-    /// Processes that relay. Each may have as many open files as one process may.
-    pub workers: usize,
-    /// Threads of the relay in each of them.
-    pub threads: usize,
-    /// The most connections at a time, of all workers. Those beyond it pass without the relay. Each worker has its share
-    /// of them, and each connection its worker: so near the maximum some pass while another worker has room.
-    pub connections: usize,
-    /// The most data that the relay holds for each direction of a connection, beside the buffers of the sockets.
-    pub buffer_bytes: usize,
-    /// Whether clients are accepted before their servers have answered.
-    pub early_accept: bool,
-    /// How long a server may take to answer.
-    pub connect_limit_ns: u64,
-    /// The longest time without data; `null` for no limit.
-    #[serde(deserialize_with = "Option::deserialize")]
-    pub idle_limit_ns: Option<u64>,
-    /// The time without data after which a peer is probed; `null` for never.
-    #[serde(deserialize_with = "Option::deserialize")]
-    pub keep_alive_ns: Option<u64>,
     /// An address of the loopback interface with a port, on which metrics are served; `null` for none.
     #[serde(deserialize_with = "Option::deserialize")]
     pub metrics_listen: Option<String>,
-    /// The side of the hosts behind the gateway.
-    pub lan: SidePlan,
-    /// The side of the link.
-    pub link: SidePlan,
+    /// The PEP; `null` for none.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub pep: Option<PepPlan>,
+    /// The tunnel; `null` for none.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub tunnel: Option<TunnelPlan>,
 }
 
 /// What a worker is told.
@@ -65,8 +41,28 @@ pub struct Plan {
 pub struct Start {
     /// The plan of the daemon.
     pub plan: Plan,
-    /// The number of the worker, from 0 on.
-    pub worker: usize,
+    /// What this worker does.
+    pub part: Part,
+}
+
+/// What a worker does.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Part {
+    /// It relays a share of the connections of the PEP.
+    Pep {
+        /// The number of the worker, from 0 on.
+        worker: usize,
+    },
+    /// It carries the packets of the tunnel.
+    Tunnel {
+        /// The addresses of the peers, in the order of the plan; `null` for one that roams.
+        endpoints: Vec<Option<SocketAddr>>,
+        /// The MTU of the device, in bytes.
+        mtu: u16,
+        /// The largest symbol that the path to the peers carries.
+        symbol_bytes_max: u32,
+    },
 }
 
 impl Start {
@@ -81,58 +77,6 @@ impl Start {
         Ok(start)
     }
 }
-
-/// One side of the gateway.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct SidePlan {
-    /// The interfaces on which connections are opened that are relayed.
-    pub interfaces: Vec<String>,
-    /// The TCP of the legs on this side.
-    pub tcp: Leg,
-}
-
-/// The TCP of one leg; what is `null` is the machine's.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Leg {
-    /// The congestion control.
-    #[serde(deserialize_with = "Option::deserialize")]
-    pub congestion_control: Option<String>,
-    /// The send buffer.
-    #[serde(deserialize_with = "Option::deserialize")]
-    pub send_buffer_bytes: Option<usize>,
-    /// The receive buffer.
-    #[serde(deserialize_with = "Option::deserialize")]
-    pub receive_buffer_bytes: Option<usize>,
-    /// The most bytes that wait unsent in a socket.
-    #[serde(deserialize_with = "Option::deserialize")]
-    pub not_sent_bytes: Option<u32>,
-}
-
-impl Leg {
-    pub(super) fn settings(&self, keep_alive: Option<Duration>) -> LegSettings {
-        LegSettings {
-            congestion_control: self.congestion_control.clone(),
-            send_buffer_bytes: self.send_buffer_bytes,
-            receive_buffer_bytes: self.receive_buffer_bytes,
-            not_sent_bytes: self.not_sent_bytes,
-            keep_alive,
-        }
-    }
-}
-
-/// Descriptors beside those of connections: taps, raw sockets, listeners, channels, supplies.
-const OTHER_DESCRIPTORS: usize = 512;
-/// The most pipes of a worker: with 256 KiB each, 64 MiB, which is `fs.pipe-user-pages-soft` (pipe(7)).
-const PIPES: usize = 256;
-/// The most SYNs that a worker holds: those of 27,000 connections a second with an RTT of 600 ms.
-const HELD: usize = 16_384;
-const WORKERS_MAX: usize = 64;
-/// More than any machine has processors, ports of a client, and bytes in a pipe.
-const THREADS_MAX: usize = 1_024;
-const CONNECTIONS_MAX: usize = 10_000_000;
-const BUFFER_BYTES_MAX: usize = 1 << 30;
 
 impl Plan {
     /// Reads a plan.
@@ -155,37 +99,12 @@ impl Plan {
                 self.name
             )));
         }
-        let interfaces = || Side::ALL.into_iter().flat_map(|side| &self.side(side).interfaces);
-        if let Some(name) = interfaces().find(|name| !is_interface(name)) {
-            return Err(refused(&format!("interfaces: {name:?} is no name of an interface")));
-        }
-        if !(1..=WORKERS_MAX).contains(&self.workers) {
-            return Err(refused(&format!(
-                "workers: {} is not from 1 to {WORKERS_MAX}",
-                self.workers
-            )));
-        }
-        let multiple = marks(self.workers);
-        if self.mark == 0 || !self.mark.is_multiple_of(multiple) {
-            return Err(refused(&format!(
-                "mark: {} is no multiple of {multiple}, of which {} workers need the numbers up to the next one",
-                self.mark, self.workers
-            )));
+        if self.pep.is_none() && self.tunnel.is_none() {
+            return Err(refused("pep, tunnel: a gateway has one function at least"));
         }
         self.metrics_address()?;
-        if self.connections < self.workers {
-            return Err(refused("connections: at least 1 for each worker"));
-        }
-        for (name, value, max) in [
-            ("threads", self.threads, THREADS_MAX),
-            ("connections", self.connections, CONNECTIONS_MAX),
-            ("buffer_bytes", self.buffer_bytes, BUFFER_BYTES_MAX),
-        ] {
-            if !(1..=max).contains(&value) {
-                return Err(refused(&format!("{name}: {value} is not from 1 to {max}")));
-            }
-        }
-        Ok(())
+        self.pep.as_ref().map_or(Ok(()), PepPlan::check)?;
+        self.tunnel.as_ref().map_or(Ok(()), TunnelPlan::check)
     }
 
     /// Where metrics are served.
@@ -199,108 +118,32 @@ impl Plan {
             ))
         })
     }
-
-    /// What one of the workers is told.
-    pub(super) fn of_worker(&self, worker: usize) -> Self {
-        let metrics_listen = self.metrics_listen.clone().filter(|_| worker == 0);
-        Self {
-            connections: self.connections.div_ceil(self.workers),
-            metrics_listen,
-            ..self.clone()
-        }
-    }
-
-    /// The rules, without ports until there are listeners.
-    pub(super) fn rules(&self) -> Rules {
-        Rules {
-            table: self.name.clone(),
-            mark: self.mark,
-            processes: self.workers,
-            route_table: self.route_table,
-            sides: Side::ALL.map(|side| SideRules {
-                interfaces: self.side(side).interfaces.clone(),
-                ..SideRules::default()
-            }),
-        }
-    }
-
-    /// One of its sides.
-    pub(super) fn side(&self, side: Side) -> &SidePlan {
-        match side {
-            Side::Lan => &self.lan,
-            Side::Link => &self.link,
-        }
-    }
-
-    /// The TCP of the legs on a side.
-    pub(super) fn leg(&self, side: Side) -> LegSettings {
-        self.side(side).tcp.settings(self.keep_alive_ns.map(Duration::from_nanos))
-    }
-
-    pub(super) fn relay(&self) -> Config {
-        Config {
-            threads: self.threads,
-            buffer_bytes: self.buffer_bytes,
-            pipes: PIPES,
-            connect_limit: Limit::from_nanos(self.connect_limit_ns),
-            idle_limit: self.idle_limit_ns.map(Limit::from_nanos),
-        }
-    }
-
-    pub(super) fn intake(&self) -> IntakeConfig {
-        IntakeConfig {
-            held: self.connections.min(HELD),
-            connect_limit: Limit::from_nanos(self.connect_limit_ns),
-            early_accept: self.early_accept,
-        }
-    }
-
-    /// The descriptors that a worker with so many connections may open. Those of a connection that waits for its
-    /// server are fewer.
-    fn descriptors_with(&self, connections: usize) -> u64 {
-        (self.relay().descriptors(connections) + OTHER_DESCRIPTORS) as u64
-    }
-
-    /// The descriptors that a worker may open.
-    pub(super) fn descriptors(&self) -> u64 {
-        self.descriptors_with(self.connections.div_ceil(self.workers))
-    }
-
-    /// The most connections of a worker with which it may open no more than these.
-    pub(super) fn connections_within(&self, descriptors: u64) -> u64 {
-        let fixed = self.descriptors_with(0);
-        let each = self.descriptors_with(1) - fixed;
-        descriptors.saturating_sub(fixed) / each
-    }
 }
 
-fn refused(message: &str) -> io::Error {
+pub(super) fn refused(message: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("the plan is not valid: {message}"))
 }
 
 /// As the kernel allows it (`dev_valid_name`); a quote would end the name in the rules.
-fn is_interface(name: &str) -> bool {
+pub(super) fn is_interface(name: &str) -> bool {
     let is_bad = |byte: u8| byte <= b' ' || b"/:\"\\\x7f".contains(&byte);
     (1..16).contains(&name.len()) && ![".", ".."].contains(&name) && !name.bytes().any(is_bad)
 }
 
 /// How often a worker reports: the rule, which is renewed then, is in force for more than twice as long.
-pub(super) const REPORT: Limit = Limit::from_millis(750);
+pub(super) const REPORT: Duration = Duration::from_millis(750);
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Map, Value};
 
+    use super::super::pep_plan::{Leg, SidePlan};
+    use super::super::tunnel_plan;
     use super::*;
 
     fn complete() -> Value {
         let side = SidePlan { interfaces: vec!["lan0".to_owned()], tcp: Leg::default() };
-        let plan = Plan {
-            name: "bentpipe".to_owned(),
-            state_file: "/none/state.json".to_owned(),
-            files: Vec::new(),
-            user: 65_534,
-            group: 65_534,
+        let pep = PepPlan {
             mark: 2,
             route_table: 300,
             workers: 1,
@@ -311,15 +154,33 @@ mod tests {
             connect_limit_ns: 1,
             idle_limit_ns: None,
             keep_alive_ns: None,
-            metrics_listen: None,
             lan: side.clone(),
             link: side,
+        };
+        let plan = Plan {
+            name: "bentpipe".to_owned(),
+            state_file: "/none/state.json".to_owned(),
+            files: Vec::new(),
+            user: 65_534,
+            group: 65_534,
+            metrics_listen: None,
+            pep: Some(pep),
+            tunnel: Some(tunnel_plan::tests::complete()),
         };
         serde_json::to_value(plan).expect("a plan is JSON")
     }
 
     /// The objects of a plan by JSON Pointer (RFC 6901).
-    const OBJECTS: [&str; 3] = ["", "/lan", "/lan/tcp"];
+    const OBJECTS: [&str; 8] = [
+        "",
+        "/pep",
+        "/pep/lan",
+        "/pep/lan/tcp",
+        "/tunnel",
+        "/tunnel/peers/0",
+        "/tunnel/settings",
+        "/tunnel/settings/queue",
+    ];
 
     fn object<'a>(plan: &'a mut Value, pointer: &str) -> &'a mut Map<String, Value> {
         plan.pointer_mut(pointer).and_then(Value::as_object_mut).expect("an object")
@@ -350,11 +211,12 @@ mod tests {
     #[test]
     fn each_connection_has_two_files() {
         let plan = Plan::parse(&complete().to_string()).expect("a plan");
-        let plan = Plan { threads: 4, connections: 5_000, ..plan };
-        assert_eq!(plan.descriptors(), 10_000 + 8 + 1_024);
-        assert_eq!(plan.connections_within(11_031), 4_999);
+        let pep = plan.pep.expect("it has one");
+        let pep = PepPlan { threads: 4, connections: 5_000, ..pep };
+        assert_eq!(pep.descriptors(), 10_000 + 8 + 1_024);
+        assert_eq!(pep.connections_within(11_031), 4_999);
         // Each of three workers has its share.
-        assert_eq!(Plan { workers: 3, ..plan }.descriptors(), 2 * 1_667 + 8 + 1_024);
+        assert_eq!(PepPlan { workers: 3, ..pep }.descriptors(), 2 * 1_667 + 8 + 1_024);
     }
 
     /// Given one field more, in any part, expect it in the message.
@@ -366,5 +228,15 @@ mod tests {
             let message = message(&plan);
             assert!(message.contains("unknown field `speed`"), "{message}");
         }
+    }
+
+    /// Given a plan without any function, expect a message.
+    #[test]
+    fn a_gateway_without_a_function_is_refused() {
+        let mut plan = complete();
+        object(&mut plan, "").insert("pep".to_owned(), Value::Null);
+        assert!(Plan::parse(&plan.to_string()).is_ok());
+        object(&mut plan, "").insert("tunnel".to_owned(), Value::Null);
+        assert!(message(&plan).contains("one function"), "{}", message(&plan));
     }
 }

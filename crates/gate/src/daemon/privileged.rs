@@ -14,11 +14,14 @@ use bentpipe_sys::tcp_sockets::Version;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::control::{Control, Reply, changed_settings};
 use super::handover::{DESCRIPTORS_MAX, pair, receive, send};
 use super::memory::Memory;
 use super::metrics_server::listen;
+use super::report::{ToWorker, WorkerReport};
 use super::supply::supply;
-use super::{Plan, Report, Start};
+use super::tunnel_device::OpenTunnel;
+use super::{Part, PepPlan, Plan, Start, State};
 use crate::side::Side;
 use crate::transparent::{Direct, Rules, listener, raw};
 
@@ -42,12 +45,21 @@ pub enum Ended {
 /// What could not be set up; nothing of it remains.
 pub fn up(plan: &Plan) -> io::Result<Ended> {
     let signals = EndSignals::block()?;
-    allow_descriptors(plan)?;
-    let mut rules = plan.rules();
-    let handed = open(plan, &mut rules)?;
-    say_bounds(plan);
-    let outcome = rules.add().and_then(|()| run(plan, &rules, handed, &signals));
-    let removed = rules.remove();
+    let mut opened = Opened::default();
+    if let Some(tunnel) = &plan.tunnel {
+        opened.tunnel = Some(OpenTunnel::open(tunnel)?);
+        opened.control = Some(Control::open(&tunnel.control_file)?);
+        // The PEP may split the connections on this device.
+        opened.tunnel.iter().try_for_each(|opened| opened.configure(tunnel))?;
+    }
+    if let Some(pep) = &plan.pep {
+        allow_descriptors(pep)?;
+        opened.pep = Some(OpenPep::open(pep, &plan.name)?);
+        say_bounds(pep);
+    }
+    let metrics = plan.metrics_address()?.map(listen).transpose()?;
+    let outcome = opened.run(plan, metrics, &signals);
+    let removed = plan.pep.as_ref().map_or(Ok(()), |pep| pep.rules(&plan.name).remove());
     let _ = fs::remove_file(&plan.state_file);
     let outcome = outcome?;
     removed?;
@@ -57,18 +69,27 @@ pub fn up(plan: &Plan) -> io::Result<Ended> {
     Ok(outcome)
 }
 
-/// Opens what a daemon opens, prints its bounds, and changes nothing.
+/// Opens what a daemon opens, prints its bounds, and changes nothing: the device of a tunnel exists for a moment, without
+/// addresses and routes.
 ///
 /// # Errors
 /// As [`up`].
 pub fn check(plan: &Plan) -> io::Result<()> {
-    allow_descriptors(plan)?;
-    open(plan, &mut plan.rules())?;
-    say_bounds(plan);
+    // Until the end: the PEP may name its device.
+    let opened = plan.tunnel.as_ref().map(OpenTunnel::open).transpose()?;
+    if let Some(tunnel) = &opened {
+        eprintln!("bentpipe-gate: packets of the tunnel have at most {} B", tunnel.sizes.mtu);
+    }
+    if let Some(pep) = &plan.pep {
+        allow_descriptors(pep)?;
+        OpenPep::open(pep, &plan.name)?;
+        say_bounds(pep);
+    }
+    plan.metrics_address()?.map(listen).transpose()?;
     Ok(())
 }
 
-fn say_bounds(plan: &Plan) {
+fn say_bounds(plan: &PepPlan) {
     let memory = Memory::of(plan);
     let processes = match plan.workers {
         1 => "a process".to_owned(),
@@ -98,7 +119,12 @@ fn remove_files(plan: &Plan) {
 /// # Errors
 /// As [`Rules::remove`], or the file's.
 pub fn remove(plan: &Plan) -> io::Result<()> {
-    plan.rules().remove()?;
+    if let Some(pep) = &plan.pep {
+        pep.rules(&plan.name).remove()?;
+    }
+    if let Some(tunnel) = &plan.tunnel {
+        let _ = fs::remove_file(&tunnel.control_file);
+    }
     match fs::remove_file(&plan.state_file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(named(&format!("removing {}", plan.state_file), &error))
@@ -107,51 +133,77 @@ pub fn remove(plan: &Plan) -> io::Result<()> {
     }
 }
 
-/// Opens all sockets that are handed over, by worker, and notes the ports of the listeners in the rules.
-fn open(plan: &Plan, rules: &mut Rules) -> io::Result<Vec<Vec<OwnedFd>>> {
-    let mut handed: Vec<Vec<OwnedFd>> = Vec::new();
-    for worker in 0..plan.workers {
-        let mut sockets = Vec::new();
-        for side in Side::ALL {
-            let settings = plan.leg(side);
-            let mut ports = [0; 2];
-            for (version, port) in VERSIONS.into_iter().zip(&mut ports) {
-                let opened = listener(version, &settings);
-                let (socket, bound) =
-                    opened.map_err(|error| named("opening a transparent listener", &error))?;
-                *port = bound;
-                sockets.push(socket);
+/// What was opened.
+#[derive(Default)]
+struct Opened {
+    pep: Option<OpenPep>,
+    tunnel: Option<OpenTunnel>,
+    control: Option<Control>,
+}
+
+/// The sockets of a PEP.
+struct OpenPep {
+    /// Those that are handed over, by worker.
+    handed: Vec<Handed>,
+    rules: Rules,
+}
+
+/// The sockets of one worker of a PEP; between them comes the listener for metrics.
+#[derive(Default)]
+struct Handed {
+    sockets: Vec<OwnedFd>,
+    taps: Vec<OwnedFd>,
+}
+
+impl OpenPep {
+    /// Opens all sockets, and notes the ports of the listeners in the rules.
+    fn open(plan: &PepPlan, name: &str) -> io::Result<Self> {
+        let mut rules = plan.rules(name);
+        let mut handed: Vec<Handed> = Vec::new();
+        for worker in 0..plan.workers {
+            let mut sockets = Vec::new();
+            for side in Side::ALL {
+                let settings = plan.leg(side);
+                let mut ports = [0; 2];
+                for (version, port) in VERSIONS.into_iter().zip(&mut ports) {
+                    let opened = listener(version, &settings);
+                    let (socket, bound) =
+                        opened.map_err(|error| named("opening a transparent listener", &error))?;
+                    *port = bound;
+                    sockets.push(socket);
+                }
+                rules.sides[side as usize].listeners.push(ports);
             }
-            rules.sides[side as usize].listeners.push(ports);
+            let marks = Side::ALL.map(|side| Some(rules.mark_of(worker, side)));
+            for mark in marks.into_iter().chain([None]) {
+                for version in VERSIONS {
+                    let opened = raw(version, mark);
+                    sockets.push(opened.map_err(|error| named("opening a raw socket", &error))?);
+                }
+            }
+            handed.push(Handed { sockets, taps: Vec::new() });
         }
-        let marks = Side::ALL.map(|side| Some(rules.mark_of(worker, side)));
-        for mark in marks.into_iter().chain([None]) {
+        for interface in Side::ALL.iter().flat_map(|&side| &plan.side(side).interfaces) {
             for version in VERSIONS {
-                let socket =
-                    raw(version, mark).map_err(|error| named("opening a raw socket", &error))?;
-                sockets.push(socket);
+                let taps =
+                    SynSocket::open_group(interface, version, plan.workers).map_err(|error| {
+                        named(&format!("listening on interface {interface}"), &error)
+                    })?;
+                for (handed, tap) in handed.iter_mut().zip(taps) {
+                    handed.taps.push(tap.into());
+                }
             }
         }
-        handed.push(sockets);
-    }
-    handed[0].extend(plan.metrics_address()?.map(listen).transpose()?);
-    for interface in Side::ALL.iter().flat_map(|&side| &plan.side(side).interfaces) {
-        for version in VERSIONS {
-            let taps = SynSocket::open_group(interface, version, plan.workers)
-                .map_err(|error| named(&format!("listening on interface {interface}"), &error))?;
-            for (sockets, tap) in handed.iter_mut().zip(taps) {
-                sockets.push(tap.into());
-            }
+        // One more for metrics.
+        match 1 + handed[0].sockets.len() + handed[0].taps.len() {
+            ..=DESCRIPTORS_MAX => Ok(Self { handed, rules }),
+            _ => Err(io::Error::other("too many interfaces; at most 26 on both sides together")),
         }
-    }
-    match handed[0].len() {
-        ..=DESCRIPTORS_MAX => Ok(handed),
-        _ => Err(io::Error::other("too many interfaces; at most 26 on both sides together")),
     }
 }
 
 /// Raises the limit of open files to what the connections may need.
-fn allow_descriptors(plan: &Plan) -> io::Result<()> {
+fn allow_descriptors(plan: &PepPlan) -> io::Result<()> {
     let needed = plan.descriptors();
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if maximum.is_none_or(|maximum| maximum >= needed) {
@@ -170,64 +222,113 @@ fn allow_descriptors(plan: &Plan) -> io::Result<()> {
     })
 }
 
-fn run(
-    plan: &Plan,
-    rules: &Rules,
-    handed: Vec<Vec<OwnedFd>>,
-    signals: &EndSignals,
-) -> io::Result<Ended> {
-    let started: io::Result<Vec<_>> = handed
-        .into_iter()
-        .enumerate()
-        // The sockets that remain open are those of the worker.
-        .map(|(number, sockets)| Worker::start(plan, number, &sockets))
-        .collect();
-    let mut workers = started?;
-    let clock = Clock::start();
-    let mut renewed = clock.now();
-    loop {
-        let mut polled: Vec<_> = workers
-            .iter()
-            .map(|worker| PollFd::new(&worker.control, PollFlags::IN))
-            .chain([PollFd::new(signals, PollFlags::IN)])
-            .collect();
-        if poll(&mut polled, Some(&SILENCE_TIMEOUT))? == 0 {
-            return Ok(Ended::WithoutWorker);
-        }
-        let ready: Vec<_> = polled.iter().map(|each| !each.revents().is_empty()).collect();
-        if ready[workers.len()] {
-            return Ok(Ended::BySignal);
-        }
-        for (worker, _) in workers.iter_mut().zip(ready).filter(|(_, is_ready)| *is_ready) {
-            let (message, _) = receive(&worker.control)?;
-            if message.is_empty() {
+impl Opened {
+    /// Starts the workers, and waits until a signal arrives or one of them is gone.
+    fn run(self, plan: &Plan, metrics: Option<OwnedFd>, signals: &EndSignals) -> io::Result<Ended> {
+        let Self { pep, tunnel, control } = self;
+        let rules = pep.as_ref().map(|pep| pep.rules.clone());
+        rules.as_ref().map_or(Ok(()), Rules::add)?;
+        let mut workers = start(plan, pep, tunnel, metrics)?;
+        let clock = Clock::start();
+        let mut renewed = clock.now();
+        loop {
+            let mut polled: Vec<_> = workers
+                .iter()
+                .map(|worker| PollFd::new(&worker.control, PollFlags::IN))
+                .chain([PollFd::new(signals, PollFlags::IN)])
+                .chain(control.iter().map(|control| PollFd::new(control, PollFlags::IN)))
+                .collect();
+            if poll(&mut polled, Some(&SILENCE_TIMEOUT))? == 0 {
                 return Ok(Ended::WithoutWorker);
             }
-            worker.reported = Some(Report::parse(&message)?);
-        }
-        if workers.iter().all(|worker| worker.reported.is_some()) {
-            on_reports(plan, rules, &mut workers)?;
-            renewed = clock.now();
-        } else if clock.now().saturating_since(renewed) >= SILENCE {
-            return Ok(Ended::WithoutWorker);
+            let ready: Vec<_> = polled.iter().map(|each| !each.revents().is_empty()).collect();
+            if ready[workers.len()] {
+                return Ok(Ended::BySignal);
+            }
+            if let Some(control) = control.iter().find(|_| ready[workers.len() + 1]) {
+                control.answer(|new| reload(plan, new, &workers));
+            }
+            for (worker, _) in workers.iter_mut().zip(ready).filter(|(_, is_ready)| *is_ready) {
+                let (message, _) = receive(&worker.control)?;
+                if message.is_empty() {
+                    return Ok(Ended::WithoutWorker);
+                }
+                worker.reported = Some(serde_json::from_slice(&message)?);
+            }
+            if workers.iter().all(|worker| worker.reported.is_some()) {
+                on_reports(plan, rules.as_ref(), &mut workers)?;
+                renewed = clock.now();
+            } else if clock.now().saturating_since(renewed) >= SILENCE {
+                return Ok(Ended::WithoutWorker);
+            }
         }
     }
 }
 
-/// All workers have reported.
-fn on_reports(plan: &Plan, rules: &Rules, workers: &mut [Worker]) -> io::Result<()> {
-    rules.renew()?;
-    let mut sum = Report::default();
-    for worker in &mut *workers {
-        sum.add(&worker.reported.take().unwrap_or_default());
+/// Starts all workers. The sockets that remain open are theirs.
+fn start(
+    plan: &Plan,
+    pep: Option<OpenPep>,
+    tunnel: Option<OpenTunnel>,
+    mut metrics: Option<OwnedFd>,
+) -> io::Result<Vec<Worker>> {
+    let mut workers = Vec::new();
+    // One worker serves the metrics of all.
+    let told = |part: Part, has_metrics: bool| {
+        let metrics_listen = plan.metrics_listen.clone().filter(|_| has_metrics);
+        Start { plan: Plan { metrics_listen, ..plan.clone() }, part }
+    };
+    for (number, Handed { mut sockets, taps }) in
+        pep.into_iter().flat_map(|pep| pep.handed).enumerate()
+    {
+        let start = told(Part::Pep { worker: number }, metrics.is_some());
+        sockets.extend(metrics.take());
+        sockets.extend(taps);
+        workers.push(Worker::start(&start, &sockets)?);
     }
-    let sum = serde_json::to_vec(&sum)?;
+    if let Some(OpenTunnel { handed, endpoints, sizes }) = tunnel {
+        let start = told(
+            Part::Tunnel { endpoints, mtu: sizes.mtu, symbol_bytes_max: sizes.symbol_bytes },
+            metrics.is_some(),
+        );
+        let sockets: Vec<_> = handed.into_iter().chain(metrics).collect();
+        workers.push(Worker::start(&start, &sockets)?);
+    }
+    Ok(workers)
+}
+
+/// Passes the new settings of the tunnel to its worker.
+fn reload(plan: &Plan, new: &Plan, workers: &[Worker]) -> Reply {
+    let settings = match changed_settings(plan, new) {
+        Ok(settings) => settings,
+        Err(differing) => return Reply::Differs(differing),
+    };
+    let message = serde_json::to_vec(&ToWorker::Settings(settings)).unwrap_or_default();
+    match workers
+        .iter()
+        .find(|worker| worker.is_tunnel)
+        .map(|worker| send(&worker.control, &message, &[]))
+    {
+        Some(Ok(())) => Reply::Changed,
+        _ => Reply::Refused("the worker of the tunnel is gone".to_owned()),
+    }
+}
+
+/// All workers have reported.
+fn on_reports(plan: &Plan, rules: Option<&Rules>, workers: &mut [Worker]) -> io::Result<()> {
+    rules.map_or(Ok(()), Rules::renew)?;
+    let mut state = State::default();
+    for worker in &mut *workers {
+        worker.reported.take().into_iter().for_each(|report| state.add(report));
+    }
+    let text = serde_json::to_vec(&state)?;
+    let message = serde_json::to_vec(&ToWorker::State(Box::new(state)))?;
     for worker in workers {
         // One that is gone is noticed by the next report.
-        let _ = send(&worker.control, &sum, &[]);
+        let _ = send(&worker.control, &message, &[]);
     }
     // A disk that is full must not end connections.
-    let _ = write_state(plan, &sum);
+    let _ = write_state(plan, &text);
     Ok(())
 }
 
@@ -242,12 +343,13 @@ fn write_state(plan: &Plan, report: &[u8]) -> io::Result<()> {
 struct Worker {
     process: Child,
     control: OwnedFd,
+    is_tunnel: bool,
     /// Its report since the last renewal of the rule.
-    reported: Option<Report>,
+    reported: Option<WorkerReport>,
 }
 
 impl Worker {
-    fn start(plan: &Plan, number: usize, sockets: &[OwnedFd]) -> io::Result<Self> {
+    fn start(start: &Start, sockets: &[OwnedFd]) -> io::Result<Self> {
         let (control, of_worker) = pair()?;
         let (supplies, supply_of_worker) = pair()?;
         let process = Command::new("/proc/self/exe")
@@ -256,14 +358,16 @@ impl Worker {
             .stdout(supply_of_worker)
             .spawn()
             .map_err(|error| named("starting the worker", &error))?;
-        let worker = Self { process, control, reported: None };
+        let is_tunnel = matches!(start.part, Part::Tunnel { .. });
+        let worker = Self { process, control, is_tunnel, reported: None };
         let borrowed: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
-        let start = Start { plan: plan.clone(), worker: number };
-        send(&worker.control, &serde_json::to_vec(&start)?, &borrowed)?;
-        let sockets = Direct(Side::ALL.map(|side| plan.leg(side)));
-        std::thread::Builder::new()
-            .name("supply".to_owned())
-            .spawn(move || supply(&supplies, &sockets))?;
+        send(&worker.control, &serde_json::to_vec(start)?, &borrowed)?;
+        if let (Part::Pep { .. }, Some(pep)) = (&start.part, &start.plan.pep) {
+            let sockets = Direct(Side::ALL.map(|side| pep.leg(side)));
+            std::thread::Builder::new()
+                .name("supply".to_owned())
+                .spawn(move || supply(&supplies, &sockets))?;
+        }
         Ok(worker)
     }
 }

@@ -2,11 +2,61 @@
 
 use std::io;
 
+use bentpipe_core::tunnel::TunnelSettings;
 use serde::{Deserialize, Serialize};
 
+use super::tunnel_report::TunnelReport;
 use crate::relay::LegReport;
 
-/// Counts since the start, with the words of the simulated PEP. The file of the state has those of all workers.
+/// The counts of all workers, by function: the file of the state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// Those of the PEP; `null` without one.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub pep: Option<Report>,
+    /// Those of the tunnel; `null` without one.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub tunnel: Option<TunnelReport>,
+}
+
+impl State {
+    /// Reads a state.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn parse(bytes: &[u8]) -> io::Result<Self> {
+        Ok(serde_json::from_slice(bytes)?)
+    }
+
+    /// Adds the report of a worker.
+    pub(super) fn add(&mut self, report: WorkerReport) {
+        match report {
+            WorkerReport::Pep(report) => self.pep.get_or_insert_default().add(&report),
+            WorkerReport::Tunnel(report) => self.tunnel = Some(report),
+        }
+    }
+}
+
+/// What a worker reports.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WorkerReport {
+    Pep(Box<Report>),
+    Tunnel(TunnelReport),
+}
+
+/// What a worker is told after its start.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ToWorker {
+    /// All workers have reported, and the rule was renewed.
+    State(Box<State>),
+    /// The settings of the tunnel have changed.
+    Settings(TunnelSettings),
+}
+
+/// Counts of a PEP since the start, with the words of the simulated one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {

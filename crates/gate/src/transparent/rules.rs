@@ -6,12 +6,10 @@
 
 use std::fmt::Write;
 use std::io;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
 
 use bentpipe_core::time::Duration;
-use bentpipe_sys::end_with_parent;
 
+use crate::programs::run;
 use crate::side::Side;
 
 /// The time after which new connections pass without a relay that has died. Linux repeats a SYN that is lost after 1 s
@@ -107,7 +105,7 @@ impl Rules {
     pub fn add(&self) -> io::Result<()> {
         self.remove_routes();
         self.routes("add")?;
-        run("nft", &["-f", "-"], &self.nft())
+        run("nft", &["-f", "-"], &self.nft()).map(|_| ())
     }
 
     /// Holds new connections for the relay during the next [`ALIVE`].
@@ -121,7 +119,7 @@ impl Rules {
         for verb in ["add", "delete", "add"] {
             let _ = writeln!(text, "{verb} element inet {table} alive {{ tcp }}");
         }
-        run("nft", &["-f", "-"], &text)
+        run("nft", &["-f", "-"], &text).map(|_| ())
     }
 
     /// Removes all rules. Those that are not there are no error.
@@ -131,7 +129,8 @@ impl Rules {
     pub fn remove(&self) -> io::Result<()> {
         self.remove_routes();
         let table = &self.table;
-        run("nft", &["-f", "-"], &format!("table inet {table}\ndelete table inet {table}\n"))
+        let text = format!("table inet {table}\ndelete table inet {table}\n");
+        run("nft", &["-f", "-"], &text).map(|_| ())
     }
 
     fn remove_routes(&self) {
@@ -148,29 +147,11 @@ impl Rules {
         for version in ["-4", "-6"] {
             for command in [&rule[..], &route[..]] {
                 let ran = run("ip", &[&[version], command].concat(), "");
-                done = done.and(ran);
+                done = done.and(ran.map(|_| ()));
             }
         }
         done
     }
-}
-
-/// Runs a program with this standard input.
-fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<()> {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{program}: {error}"));
-    // A renewal must not come after the death of the process that asked for it.
-    let mut child = end_with_parent(&mut command).spawn().map_err(named)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(input.as_bytes()).map_err(named)?;
-    }
-    let output = child.wait_with_output().map_err(named)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let message = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("{program} {}: {}", arguments.join(" "), message.trim())))
 }
 
 #[cfg(test)]

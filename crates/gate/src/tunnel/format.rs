@@ -183,6 +183,8 @@ mod tests {
     fn the_lengths_are_those_of_the_page() {
         assert_eq!([HANDSHAKE_1_BYTES, HANDSHAKE_2_BYTES, COOKIE_REPLY_BYTES], [173, 89, 69]);
         assert_eq!([OVERHEAD_BYTES, KEEPALIVE_BYTES], [29, 30]);
+        let simulated = bentpipe_core::tunnel::SESSION_BYTES as usize;
+        assert_eq!(OVERHEAD_BYTES, simulated, "a simulation counts the same");
         // An answer to a stranger is shorter than what it answers: nothing is amplified.
         assert_eq!(HANDSHAKE_1_BYTES.min(HANDSHAKE_2_BYTES), HANDSHAKE_2_BYTES);
         assert_eq!(HANDSHAKE_1_BYTES.min(COOKIE_REPLY_BYTES), COOKIE_REPLY_BYTES);

@@ -2,16 +2,19 @@
 //!
 //! [`Tunnel`] is a state machine like the engines of `bentpipe-core`: datagrams and time are arguments, and what is to be
 //! sent is returned. The caller owns the sockets, the clock and the buffers; payloads are sealed and opened in them,
-//! without an allocation. What a payload means is the caller's business.
+//! without an allocation. What a payload means is the caller's business: [`path`] is the data path, and [`forwarder`] the
+//! thread around it.
 //!
 //! `docs/model/tunnel-sessions.md` describes formats, timers and what an attacker can do.
 
 mod format;
+pub mod forwarder;
 mod indexes;
 mod keys;
 mod limiter;
 mod macs;
 mod noise;
+pub mod path;
 mod peer;
 mod random;
 mod replay;

@@ -143,6 +143,12 @@ impl Peer {
             && self.current.as_ref().is_some_and(|current| current.can_seal(limits, now))
     }
 
+    /// The time since the handshake of the session with which payloads are sealed.
+    pub(super) fn session_age(&self, limits: &Limits, now: Instant) -> Option<Duration> {
+        let current = self.current.as_ref().filter(|_| self.has_session(limits, now));
+        current.map(|current| current.age(now))
+    }
+
     /// Seals a payload in place; `None`, and a handshake begins, if there is no session.
     pub(super) fn output(
         &mut self,

@@ -94,6 +94,11 @@ impl Session {
         now < self.ends_at(limits) && self.next_counter < limits.end_packets
     }
 
+    /// The time since its handshake.
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        now.saturating_since(self.began)
+    }
+
     pub(super) fn ends_at(&self, limits: &Limits) -> Instant {
         self.began + limits.end_after
     }

@@ -244,6 +244,12 @@ impl Tunnel {
         self.peers[peer.0].has_session(&self.shared.limits, now)
     }
 
+    /// The age of the session with which payloads for this peer are sealed, if there is one.
+    #[must_use]
+    pub fn session_age(&self, peer: PeerId, now: Instant) -> Option<Duration> {
+        self.peers[peer.0].session_age(&self.shared.limits, now)
+    }
+
     /// What happened so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {

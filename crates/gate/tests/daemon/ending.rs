@@ -6,7 +6,7 @@ use bentpipe_gate::daemon::Plan;
 use rustix::process::Signal;
 
 use crate::router::Host;
-use crate::setup::{Setup, is_possible, run};
+use crate::setup::{Setup, is_possible, pep, run};
 
 /// Given Ctrl-C, which the terminal sends to both parts, expect code 0, and neither rules nor files nor their folder.
 #[test]
@@ -47,7 +47,7 @@ fn a_check_opens_what_a_daemon_opens_and_changes_nothing() {
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success() && said.contains("at most 200 connections, with"), "{said}");
     let mut plan = setup.plan.clone();
-    plan.lan.interfaces = vec!["none0".to_owned()];
+    pep(&mut plan).lan.interfaces = vec!["none0".to_owned()];
     let done = check(&plan);
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(3));

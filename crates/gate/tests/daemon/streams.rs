@@ -15,7 +15,7 @@ use bentpipe_gate::daemon::Report;
 use rustix::net::sockopt::set_socket_linger;
 
 use crate::router::{Host, SERVERS, TIMEOUT};
-use crate::setup::{Setup, is_possible};
+use crate::setup::{Setup, is_possible, pep};
 
 /// Connections at a time.
 const CONCURRENT: usize = 8;
@@ -179,7 +179,7 @@ fn random_streams_arrive() {
         return;
     }
     let (count, seed) = stress(60);
-    let setup = Setup::with("streams", |plan| plan.link.tcp.not_sent_bytes = None);
+    let setup = Setup::with("streams", |plan| pep(plan).link.tcp.not_sent_bytes = None);
     let next = AtomicU64::new(0);
     thread::scope(|scope| {
         for thread in 0..CONCURRENT {

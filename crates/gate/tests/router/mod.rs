@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use bentpipe_gate::daemon::{Plan, SidePlan};
+use bentpipe_gate::daemon::{PepPlan, Plan, SidePlan};
 use bentpipe_sys::SystemError;
 use bentpipe_sys::netns::Namespace;
 
@@ -110,19 +110,22 @@ impl Router {
             files: Vec::new(),
             user: 65_534,
             group: 65_534,
-            mark: 25_112,
-            route_table: 25_113,
-            workers: 1,
-            threads: 1,
-            connections,
-            buffer_bytes: 256 * 1024,
-            early_accept: false,
-            connect_limit_ns: 3_000_000_000,
-            idle_limit_ns: None,
-            keep_alive_ns: None,
             metrics_listen: None,
-            lan: SidePlan { interfaces: vec!["lan0".to_owned()], ..SidePlan::default() },
-            link: SidePlan::default(),
+            pep: Some(PepPlan {
+                mark: 25_112,
+                route_table: 25_113,
+                workers: 1,
+                threads: 1,
+                connections,
+                buffer_bytes: 256 * 1024,
+                early_accept: false,
+                connect_limit_ns: 3_000_000_000,
+                idle_limit_ns: None,
+                keep_alive_ns: None,
+                lan: SidePlan { interfaces: vec!["lan0".to_owned()], ..SidePlan::default() },
+                link: SidePlan::default(),
+            }),
+            tunnel: None,
         }
     }
 

@@ -1,0 +1,92 @@
+//! A worker of the PEP.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bentpipe_sys::packet_socket::SynSocket;
+
+use super::confine::{RELAY_CALLS, drop_privileges, filter_system_calls};
+use super::memory::Memory;
+use super::metrics::Bounds;
+use super::metrics_server::{Latest, serve};
+use super::report::{ToWorker, WorkerReport};
+use super::supply::Supplied;
+use super::usage::{Usage, cpu_ns};
+use super::worker::report_until_gone;
+use super::{PepPlan, Plan, Report};
+use crate::relay::{Relay, Slots};
+use crate::side::Side;
+use crate::transparent::{ALIVE, Alive, Intake, Taps};
+
+/// Relays connections until the privileged part is gone.
+///
+/// Its descriptors come in this order: the listeners, by side and version, the raw sockets to them, those to
+/// anywhere, the listener for metrics, if there is one, then the taps of each side, of both versions for each interface.
+pub(super) fn relay(
+    plan: &Plan,
+    whole: &PepPlan,
+    descriptors: Vec<OwnedFd>,
+    [control, supply]: [OwnedFd; 2],
+) -> io::Result<()> {
+    let pep = whole.of_worker();
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or_else(|| io::Error::other("a descriptor is missing"));
+    let mut listeners = Vec::new();
+    for side in Side::ALL {
+        listeners.extend([(side, next()?), (side, next()?)]);
+    }
+    let mut pair = || Ok::<_, io::Error>([next()?, next()?]);
+    let to_relay = [pair()?, pair()?];
+    let outside = pair()?;
+    let metrics = plan.metrics_address()?.map(|_| next()).transpose()?;
+    let of_side = |side| std::iter::repeat_n(side, 2 * pep.side(side).interfaces.len());
+    let syns = Side::ALL.into_iter().flat_map(of_side).zip(descriptors.map(SynSocket::from_fd));
+    let taps = Taps { to_relay, outside, syns: syns.collect() };
+    drop_privileges(plan.user, plan.group)?;
+    let usage = Usage::open()?;
+    let (alive, slots) = (Arc::new(Alive::start()?), Slots::new(pep.connections as u64));
+    let supplied = Arc::new(Supplied::new(supply));
+    let limits = (Arc::clone(&slots), Arc::clone(&alive));
+    let intake = Intake::start(taps, supplied, limits, pep.intake())?;
+    let relay = Relay::start(listeners, intake.dial(), pep.relay())?;
+    let latest = Latest::default();
+    if let Some(listener) = metrics {
+        let bounds = Bounds { connections: whole.connections as u64, memory: Memory::of(whole) };
+        serve(listener, &latest, Some(bounds))?;
+    }
+    filter_system_calls(RELAY_CALLS)?;
+    let now = || alive.now();
+    let report = || Ok(WorkerReport::Pep(Box::new(report(&relay, &intake, &slots, &usage))));
+    report_until_gone(&control, now, report, |message, reported| {
+        if let ToWorker::State(state) = message {
+            latest.set(*state);
+            // The rule was renewed after the report.
+            alive.renew(reported + ALIVE);
+        }
+    })
+}
+
+fn report(relay: &Relay, intake: &Intake, slots: &Slots, usage: &Usage) -> Report {
+    let (relay, intake) = (relay.counters(), intake.counters());
+    let [split, unsplit, refused, expired] =
+        [&intake.split, &intake.unsplit, &intake.refused, &intake.expired]
+            .map(|counter| counter.load(Ordering::Relaxed));
+    Report {
+        open_connections: slots.open(),
+        max_open_connections: slots.max_open(),
+        split_connections: split,
+        unsplit_connections: unsplit,
+        refused_connections: refused + relay.refused(),
+        reset_connections: relay.reset(),
+        expired_connections: expired + relay.expired(),
+        timed_out_connections: relay.idle(),
+        to_server_bytes: relay.to_server_bytes(),
+        to_client_bytes: relay.to_client_bytes(),
+        memory_bytes: usage.resident_bytes(),
+        cpu_ns: cpu_ns(),
+        lan: relay.legs(Side::Lan),
+        link: relay.legs(Side::Link),
+    }
+}

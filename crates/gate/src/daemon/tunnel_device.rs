@@ -1,0 +1,182 @@
+//! What the privileged part opens for a tunnel: its device with addresses and routes, and its socket.
+//!
+//! The device is removed with its last descriptor, which the worker has, and with it its addresses and routes: nothing of
+//! a tunnel is left after any kill.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use bentpipe_sys::tun::create_transient;
+use rustix::net::sockopt::{
+    ip_mtu, ipv6_mtu, set_ipv6_v6only, set_socket_recv_buffer_size,
+    set_socket_recv_buffer_size_force,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+
+use super::tunnel_plan::{Network, TunnelPeerPlan, TunnelPlan};
+use crate::programs::run;
+use crate::tunnel::PrivateKey;
+use crate::tunnel::path::{MTU_MIN, Sizes};
+
+/// The MTU of a path of which nothing is known.
+const ETHERNET_MTU: u16 = 1_500;
+/// 32 ms at 1 Gbit/s.
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// RFC 8200.
+const IPV6_MTU_MIN: u16 = 1_280;
+
+/// What was opened.
+pub(super) struct OpenTunnel {
+    /// The device, then the socket.
+    pub(super) handed: [OwnedFd; 2],
+    /// The addresses of the peers.
+    pub(super) endpoints: Vec<Option<SocketAddr>>,
+    /// The MTU of the device, and the largest symbol.
+    pub(super) sizes: Sizes,
+}
+
+impl OpenTunnel {
+    /// Opens the device, which is down and has no address, and the socket.
+    ///
+    /// # Errors
+    /// What is wrong, and the fix.
+    pub(super) fn open(plan: &TunnelPlan) -> io::Result<Self> {
+        // The worker reads it again before it gives up its privileges.
+        PrivateKey::read(Path::new(&plan.private_key))
+            .map_err(|error| named("private_key", &error.to_string()))?;
+        let endpoints = resolve(plan)?;
+        let found = endpoints.iter().flatten().next();
+        let any = if found.is_some_and(SocketAddr::is_ipv6) {
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+        } else {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+        };
+        let address = SocketAddr::new(plan.listen_address.unwrap_or(any), plan.listen_port);
+        let socket = listen(address).map_err(|error| {
+            let fix = "to fix it: another port, or an address of this host";
+            named("listen", &format!("listening on {address} (UDP): {error}; {fix}"))
+        })?;
+        let device = create_transient(&plan.device, true)
+            .map_err(|error| named("device", &error.to_string()))?;
+        let sizes = sizes_of(plan, address, &endpoints)?;
+        Ok(Self { handed: [device, socket], endpoints, sizes })
+    }
+
+    /// Brings the device up, with its addresses and the routes to the networks of the peers.
+    ///
+    /// # Errors
+    /// What `ip` printed, or that an endpoint would be reached through the tunnel itself.
+    pub(super) fn configure(&self, plan: &TunnelPlan) -> io::Result<()> {
+        let device = plan.device.as_str();
+        // The kernel would send router solicitations, which have no peer. Without IPv6 there is no such setting.
+        let _ = run("ip", &["link", "set", "dev", device, "addrgenmode", "none"], "");
+        let mtu = self.sizes.mtu.to_string();
+        run("ip", &["link", "set", "dev", device, "mtu", &mtu, "up"], "")?;
+        for address in &plan.addresses {
+            let version = version_of(address);
+            run("ip", &[version, "address", "add", &address.to_string(), "dev", device], "")?;
+        }
+        for network in plan.networks() {
+            let text = network.to_string();
+            run("ip", &[version_of(&network), "route", "add", &text, "dev", device], "").map_err(
+                |error| {
+                    let fix = "to fix it: remove the other route to it, or name other networks";
+                    named("networks", &format!("{text}: {error}; {fix}"))
+                },
+            )?;
+        }
+        for (peer, endpoint) in plan.peers.iter().zip(&self.endpoints) {
+            let Some(endpoint) = endpoint else { continue };
+            // Without a route there is no loop.
+            let route = run("ip", &["route", "get", &endpoint.ip().to_string()], "");
+            let words = route.unwrap_or_default();
+            let words: Vec<_> = words.split_whitespace().collect();
+            if words.windows(2).any(|pair| pair == ["dev", device]) {
+                let ip = endpoint.ip();
+                return Err(named(
+                    &format!("peers: {}: endpoint", peer.name),
+                    &format!(
+                        "{ip} is in the networks behind the tunnel, so its own packets would go into it; to fix it: a \
+                         route to it over the link (ip route add {ip} via GATEWAY)"
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn version_of(network: &Network) -> &'static str {
+    if network.address.is_ipv6() { "-6" } else { "-4" }
+}
+
+/// The addresses of the peers: all of one version of IP, that of the address to listen on or that of the first endpoint.
+fn resolve(plan: &TunnelPlan) -> io::Result<Vec<Option<SocketAddr>>> {
+    let mut is_ipv6 = plan.listen_address.map(|address| address.is_ipv6());
+    let mut resolved = |peer: &TunnelPeerPlan| {
+        let Some(text) = &peer.endpoint else { return Ok(None) };
+        let field = format!("peers: {}: endpoint", peer.name);
+        let mut found = text.to_socket_addrs().map_err(|error| {
+            let fix = "to fix it: a name that this host can look up, or an address, with a port";
+            named(&field, &format!("{text:?}: {error}; {fix}"))
+        })?;
+        let endpoint = found.find(|each| is_ipv6.is_none_or(|is_ipv6| each.is_ipv6() == is_ipv6));
+        let Some(endpoint) = endpoint else {
+            let version = if is_ipv6 == Some(true) { "IPv6" } else { "IPv4" };
+            let fix = "to fix it: endpoints of one version, that of `listen`";
+            return Err(named(&field, &format!("{text:?} has no {version} address; {fix}")));
+        };
+        is_ipv6 = Some(endpoint.is_ipv6());
+        Ok(Some(endpoint))
+    };
+    plan.peers.iter().map(&mut resolved).collect()
+}
+
+/// A socket of one version of IP: addresses of IPv4 in IPv6 would be others than those that peers know.
+fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
+    if address.is_ipv6() {
+        set_ipv6_v6only(&socket, true)?;
+    }
+    // Bursts wait here while the worker waits for a processor. In the user namespace of an ordinary user the limit of the
+    // machine holds (`net.core.rmem_max`).
+    set_socket_recv_buffer_size_force(&socket, SOCKET_BUFFER_BYTES)
+        .or_else(|_| set_socket_recv_buffer_size(&socket, SOCKET_BUFFER_BYTES))?;
+    bind(&socket, &address)?;
+    Ok(socket)
+}
+
+/// The largest sizes with which no datagram to any peer is fragmented.
+fn sizes_of(
+    plan: &TunnelPlan,
+    address: SocketAddr,
+    endpoints: &[Option<SocketAddr>],
+) -> io::Result<Sizes> {
+    let routes = endpoints.iter().flatten().filter_map(|&endpoint| route_mtu(address, endpoint));
+    let outer = plan.outer_mtu_bytes.or_else(|| routes.min()).unwrap_or(ETHERNET_MTU);
+    let (min, version) =
+        if plan.has_ipv6() { (IPV6_MTU_MIN, "IPv6") } else { (MTU_MIN, "a tunnel") };
+    let sizes = Sizes::of(outer, address.is_ipv6()).filter(|sizes| sizes.mtu >= min);
+    sizes.ok_or_else(|| {
+        let why =
+            format!("{outer} B leave less than the {min} B for a packet that {version} needs");
+        named("outer_mtu", &format!("{why}; to fix it: a path with a larger MTU"))
+    })
+}
+
+/// The MTU of the route to an endpoint; `None` without one.
+fn route_mtu(address: SocketAddr, endpoint: SocketAddr) -> Option<u16> {
+    let socket = UdpSocket::bind(SocketAddr::new(address.ip(), 0)).ok()?;
+    socket.connect(endpoint).ok()?;
+    let mtu = if address.is_ipv6() { ipv6_mtu(&socket) } else { ip_mtu(&socket) };
+    // That of the loopback device is 65,536.
+    mtu.ok().map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX))
+}
+
+fn named(field: &str, why: &str) -> io::Error {
+    io::Error::other(format!("tunnel.{field}: {why}"))
+}

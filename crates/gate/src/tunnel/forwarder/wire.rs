@@ -1,0 +1,181 @@
+//! Datagrams to the socket, in runs of equal size.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use bentpipe_sys::datagrams::{RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Run, send_runs};
+
+use super::IoCounters;
+use super::worker::is_of_the_network;
+use crate::tunnel::path::Datagrams;
+
+/// How long the thread waits for room in the socket's buffer. Meanwhile the device's queue fills, which is where packets
+/// belong that the link does not take.
+const ROOM_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+pub(super) struct Sender {
+    socket_is_v6: bool,
+    /// Whether the kernel splits runs; not all devices can.
+    has_gso: bool,
+    runs: Vec<Run>,
+}
+
+impl Sender {
+    pub(super) fn new(socket_is_v6: bool) -> Self {
+        Self { socket_is_v6, has_gso: true, runs: Vec::new() }
+    }
+
+    /// Sends all datagrams; counts those that the kernel does not take.
+    pub(super) fn send(
+        &mut self,
+        socket: &UdpSocket,
+        datagrams: &Datagrams,
+        io: &mut IoCounters,
+    ) -> io::Result<()> {
+        self.runs.clear();
+        let limit = if self.has_gso { RUN_DATAGRAMS_MAX } else { 1 };
+        join(datagrams, limit, &mut self.runs);
+        let mut next = 0;
+        while next < self.runs.len() {
+            io.send_calls += 1;
+            match send_runs(socket, self.socket_is_v6, datagrams.bytes(), &self.runs[next..]) {
+                Ok(sent) => next += sent.max(1),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !has_room(socket) {
+                        io.unsent_datagrams += self.runs[next].datagrams() as u64;
+                        next += 1;
+                    }
+                }
+                Err(error) if self.runs[next].datagrams() > 1 && is_of_gso(&error) => {
+                    self.has_gso &= error.raw_os_error() != Some(libc::EIO);
+                    self.split(next);
+                }
+                Err(error) if is_of_the_network(&error) || is_of_the_datagram(&error) => {
+                    io.unsent_datagrams += self.runs[next].datagrams() as u64;
+                    next += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a run of each datagram of a run.
+    fn split(&mut self, place: usize) {
+        let run = self.runs[place].clone();
+        let starts = run.bytes.clone().step_by(run.datagram_bytes);
+        let parts = starts.map(|start| {
+            let end = run.bytes.end.min(start + run.datagram_bytes);
+            Run { to: run.to, bytes: start..end, datagram_bytes: end - start }
+        });
+        self.runs.splice(place..=place, parts.collect::<Vec<_>>());
+    }
+}
+
+/// Joins consecutive datagrams of equal size to one address, of which the last may be shorter.
+fn join(datagrams: &Datagrams, limit: usize, runs: &mut Vec<Run>) {
+    let mut start = 0;
+    let mut is_closed = true;
+    for &(to, end) in datagrams.ends() {
+        let bytes = end - start;
+        let last = runs.last_mut().filter(|run| {
+            let fits = bytes <= run.datagram_bytes && run.bytes.len() + bytes <= RUN_BYTES_MAX;
+            !is_closed && run.to == to && fits && run.datagrams() < limit
+        });
+        match last {
+            Some(run) => {
+                run.bytes.end = end;
+                is_closed = bytes < run.datagram_bytes;
+            }
+            None => {
+                runs.push(Run { to, bytes: start..end, datagram_bytes: bytes });
+                is_closed = false;
+            }
+        }
+        start = end;
+    }
+}
+
+/// Whether there is room in the socket's buffer, after a while at the latest.
+fn has_room(socket: &UdpSocket) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT)];
+    poll(&mut fds, Some(&ROOM_TIMEOUT)).is_ok_and(|ready| ready > 0)
+}
+
+/// Whether the kernel refuses one datagram, and may take the next.
+fn is_of_the_datagram(error: &io::Error) -> bool {
+    let of_the_datagram = [
+        libc::EACCES,
+        libc::EADDRNOTAVAIL,
+        libc::EAFNOSUPPORT,
+        libc::EINVAL,
+        libc::EIO,
+        libc::ENOBUFS,
+        libc::ENOMEM,
+        libc::EPERM,
+    ];
+    error.raw_os_error().is_some_and(|number| of_the_datagram.contains(&number))
+}
+
+fn is_of_gso(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    fn joined(datagrams: &[(u16, usize)], limit: usize) -> Vec<(u16, usize, usize)> {
+        let mut all = Datagrams::default();
+        for &(port, bytes) in datagrams {
+            all.push(address(port), &vec![0; bytes]);
+        }
+        let mut runs = Vec::new();
+        join(&all, limit, &mut runs);
+        assert_eq!(runs.first().map_or(0, |run| run.bytes.start), 0);
+        assert!(runs.windows(2).all(|pair| pair[0].bytes.end == pair[1].bytes.start));
+        runs.iter().map(|run| (run.to.port(), run.bytes.len(), run.datagrams())).collect()
+    }
+
+    #[test]
+    fn a_shorter_datagram_ends_a_run() {
+        let datagrams = [(1, 100), (1, 100), (1, 50), (1, 50), (1, 60), (2, 60), (2, 60)];
+        assert_eq!(joined(&datagrams, 64), [(1, 250, 3), (1, 50, 1), (1, 60, 1), (2, 120, 2)]);
+        assert_eq!(joined(&datagrams, 1).len(), datagrams.len());
+        assert_eq!(joined(&[], 64), []);
+    }
+
+    #[test]
+    fn a_run_is_bounded() {
+        assert_eq!(joined(&[(1, 10); 130], 64), [(1, 640, 64), (1, 640, 64), (1, 20, 2)]);
+        let large = joined(&[(1, 1_500); 50], 64);
+        assert_eq!(large, [(1, 43 * 1_500, 43), (1, 7 * 1_500, 7)]);
+    }
+
+    /// Given a run that the kernel cannot send, expect each datagram that fits to be sent alone.
+    #[test]
+    fn a_run_that_cannot_be_split_by_the_kernel_is_sent_by_the_datagram() {
+        let [sender, receiver] = [0, 1].map(|_| UdpSocket::bind(address(0)).expect("a port"));
+        let to = receiver.local_addr().expect("it is bound");
+        let mut wire = Sender::new(false);
+        let mut datagrams = Datagrams::default();
+        // Loopback has an MTU of 65,536, so a segment of 40,000 bytes is one that fits.
+        (0..5).for_each(|number| datagrams.push(to, &[number; 100]));
+        let mut io = IoCounters::default();
+        wire.send(&sender, &datagrams, &mut io).expect("a socket");
+        assert_eq!((io.send_calls, io.unsent_datagrams), (1, 0));
+        wire.runs = vec![Run { to, bytes: 0..250, datagram_bytes: 100 }];
+        wire.split(0);
+        let sizes: Vec<_> = wire.runs.iter().map(|run| run.bytes.clone()).collect();
+        assert_eq!(sizes, [0..100, 100..200, 200..250]);
+    }
+}

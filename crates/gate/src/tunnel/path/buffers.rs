@@ -1,0 +1,137 @@
+//! Buffers that are used again, so that a packet allocates nothing.
+
+use std::net::SocketAddr;
+
+use crate::tunnel::{HEADER_BYTES, NoSession, PeerId, TAG_BYTES, Tunnel};
+use bentpipe_core::time::Instant;
+
+/// A buffer of a [`Pool`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot(u32);
+
+/// Buffers of packets that wait.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pool {
+    buffers: Vec<Vec<u8>>,
+    free: Vec<Slot>,
+}
+
+impl Pool {
+    /// Copies bytes into a buffer.
+    pub(super) fn store(&mut self, bytes: &[u8]) -> Slot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.buffers.push(Vec::new());
+            Slot((self.buffers.len() - 1) as u32)
+        });
+        let buffer = &mut self.buffers[slot.0 as usize];
+        buffer.clear();
+        buffer.extend_from_slice(bytes);
+        slot
+    }
+
+    pub(super) fn bytes(&self, slot: Slot) -> &[u8] {
+        &self.buffers[slot.0 as usize]
+    }
+
+    pub(super) fn bytes_mut(&mut self, slot: Slot) -> &mut [u8] {
+        &mut self.buffers[slot.0 as usize]
+    }
+
+    /// Takes the buffer out; [`Self::put_back`] frees the slot.
+    pub(super) fn take(&mut self, slot: Slot) -> Vec<u8> {
+        std::mem::take(&mut self.buffers[slot.0 as usize])
+    }
+
+    pub(super) fn put_back(&mut self, slot: Slot, buffer: Vec<u8>) {
+        self.buffers[slot.0 as usize] = buffer;
+        self.free(slot);
+    }
+
+    pub(super) fn free(&mut self, slot: Slot) {
+        self.free.push(slot);
+    }
+
+    /// The buffers in use.
+    pub(super) fn used(&self) -> usize {
+        self.buffers.len() - self.free.len()
+    }
+}
+
+/// Datagrams to be sent, one behind the other in one buffer: a run of equal sizes to one address is one call with UDP
+/// segmentation offload.
+#[derive(Clone, Debug, Default)]
+pub struct Datagrams {
+    bytes: Vec<u8>,
+    /// Where each goes, and where it ends.
+    ends: Vec<(SocketAddr, usize)>,
+}
+
+impl Datagrams {
+    /// Each datagram and where to send it, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|&(_, end)| end));
+        starts.zip(&self.ends).map(|(start, &(to, end))| (to, &self.bytes[start..end]))
+    }
+
+    /// The number of datagrams.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Their bytes, one behind the other.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Where each goes, and where in [`Self::bytes`] it ends.
+    #[must_use]
+    pub fn ends(&self) -> &[(SocketAddr, usize)] {
+        &self.ends
+    }
+
+    /// Removes all.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// Adds a datagram as it is.
+    pub(in crate::tunnel) fn push(&mut self, to: SocketAddr, datagram: &[u8]) {
+        self.bytes.extend_from_slice(datagram);
+        self.ends.push((to, self.bytes.len()));
+    }
+
+    /// Seals a message in two parts for a peer. Returns the size of the datagram and where it goes.
+    pub(super) fn seal(
+        &mut self,
+        now: Instant,
+        tunnel: &mut Tunnel,
+        peer: PeerId,
+        [header, body]: [&[u8]; 2],
+    ) -> Result<(usize, SocketAddr), NoSession> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; HEADER_BYTES]);
+        self.bytes.extend_from_slice(header);
+        self.bytes.extend_from_slice(body);
+        self.bytes.extend_from_slice(&[0; TAG_BYTES]);
+        match tunnel.output(peer, &mut self.bytes[start..], now) {
+            Ok(to) => {
+                let end = self.bytes.len();
+                self.ends.push((to, end));
+                Ok((end - start, to))
+            }
+            Err(error) => {
+                self.bytes.truncate(start);
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! From hosts to peers.
+
+use std::collections::VecDeque;
+
+use bentpipe_core::coding::ByteRows;
+use bentpipe_core::coding::framing::Packer;
+use bentpipe_core::time::Instant;
+use bentpipe_core::tunnel::message::uncoded_header;
+use bentpipe_core::tunnel::{Endpoint, FlowKey};
+use bentpipe_core::wire::Headers;
+
+use super::buffers::{Datagrams, Slot};
+use super::counters::PeerTraffic;
+use super::{HEADROOM, Path, Peer, inner, sizes};
+use crate::tunnel::{OVERHEAD_BYTES, PeerId, Tunnel};
+
+/// The most packets that wait for a session with a peer: some initial windows, but less than a second of a fast link.
+const WAITING_PACKETS_MAX: usize = 128;
+
+/// The way to one peer.
+pub(super) struct Sender {
+    packer: Packer,
+    /// The flows of the symbol that is begun.
+    begun_flows: Vec<FlowKey>,
+    /// Packets behind [`HEADROOM`] bytes that wait for a session.
+    waiting: VecDeque<Slot>,
+}
+
+impl Sender {
+    pub(super) fn new(packer: Packer) -> Self {
+        Self { packer, begun_flows: Vec::new(), waiting: VecDeque::new() }
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn waiting_packets(&self) -> u64 {
+        self.waiting.len() as u64
+    }
+}
+
+/// What was made for all peers.
+#[derive(Default)]
+pub(super) struct Outbound {
+    pub(super) datagrams: Datagrams,
+    /// Peers with a symbol that is begun.
+    begun: Vec<usize>,
+    /// Peers with packets that wait for a session.
+    waiting: Vec<usize>,
+}
+
+impl Outbound {
+    /// Seals a message in two parts. Returns the size of the IP packet, if there is a session.
+    pub(super) fn seal(
+        &mut self,
+        now: Instant,
+        tunnel: &mut Tunnel,
+        (number, traffic): (usize, &mut PeerTraffic),
+        parts: [&[u8]; 2],
+    ) -> Option<u32> {
+        match self.datagrams.seal(now, tunnel, PeerId(number), parts) {
+            Ok((bytes, to)) => {
+                let ip_bytes = sizes::ip_bytes(to, bytes);
+                traffic.datagrams_sent.add(ip_bytes as usize);
+                Some(ip_bytes)
+            }
+            Err(_) => {
+                traffic.unsealed_datagrams += 1;
+                None
+            }
+        }
+    }
+
+    fn send_symbol(
+        &mut self,
+        now: Instant,
+        (tunnel, endpoint): (&mut Tunnel, &mut Endpoint<ByteRows>),
+        (number, traffic): (usize, &mut PeerTraffic),
+        symbol: &[u8],
+    ) {
+        let header = endpoint.on_source_sent(now, number, symbol).to_bytes();
+        if let Some(ip_bytes) = self.seal(now, tunnel, (number, traffic), [&header, symbol]) {
+            endpoint.on_sent(now, ip_bytes);
+        }
+    }
+}
+
+impl Path {
+    /// Sends a packet to a peer with a session, or begins a symbol with it.
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        number: usize,
+        buffer: &mut [u8],
+        headers: &Headers,
+    ) {
+        let (sequence_bytes, packet) = buffer.split_at_mut(HEADROOM);
+        let flow = self.hasher.key(number as u64, &headers.tuple);
+        let dscp = inner::dscp(packet);
+        match self.endpoint.classify(now, flow, dscp, packet.len() as u32) {
+            Some(sequence) => {
+                sequence_bytes.copy_from_slice(&sequence.to_be_bytes());
+                self.peers[number].traffic.coded.add(packet.len());
+                self.send_coded(now, number, flow, buffer);
+            }
+            None => {
+                if self.peers[number].sender.begun_flows.contains(&flow) {
+                    // Else it would overtake an earlier packet of its flow.
+                    self.flush_symbol(now, number);
+                }
+                let traffic = &mut self.peers[number].traffic;
+                traffic.uncoded.add(packet.len());
+                let parts = [&uncoded_header()[..], packet];
+                let tunnel = &mut self.tunnel;
+                if let Some(ip_bytes) = self.outbound.seal(now, tunnel, (number, traffic), parts) {
+                    self.endpoint.on_sent(now, ip_bytes);
+                }
+            }
+        }
+        self.send_repair(now);
+    }
+
+    fn send_coded(&mut self, now: Instant, number: usize, flow: FlowKey, numbered: &[u8]) {
+        let Peer { sender, traffic, .. } = &mut self.peers[number];
+        let (tunnel, endpoint) = (&mut self.tunnel, &mut self.endpoint);
+        let outbound = &mut self.outbound;
+        if sender.begun_flows.is_empty() {
+            outbound.begun.push(number);
+        }
+        let mut was_sent = false;
+        sender.packer.push(numbered, |symbol| {
+            was_sent = true;
+            outbound.send_symbol(now, (tunnel, endpoint), (number, traffic), symbol);
+        });
+        if was_sent {
+            // What is begun now is this packet.
+            sender.begun_flows.clear();
+        }
+        if !sender.begun_flows.contains(&flow) {
+            sender.begun_flows.push(flow);
+        }
+    }
+
+    /// Sends the symbol of a peer that is begun, if any.
+    fn flush_symbol(&mut self, now: Instant, number: usize) {
+        let Peer { sender, traffic, .. } = &mut self.peers[number];
+        let (tunnel, endpoint) = (&mut self.tunnel, &mut self.endpoint);
+        let outbound = &mut self.outbound;
+        sender.packer.flush(|symbol| {
+            outbound.send_symbol(now, (tunnel, endpoint), (number, traffic), symbol);
+        });
+        sender.begun_flows.clear();
+    }
+
+    /// Sends all symbols that are begun.
+    pub(super) fn flush_symbols(&mut self, now: Instant) {
+        while let Some(number) = self.outbound.begun.pop() {
+            self.flush_symbol(now, number);
+            self.send_repair(now);
+        }
+    }
+
+    /// Sends the repair that is due.
+    pub(super) fn send_repair(&mut self, now: Instant) {
+        while let Some((number, header, symbol)) = self.endpoint.next_repair(now) {
+            let traffic = &mut self.peers[number].traffic;
+            let parts = [&header.to_bytes()[..], symbol];
+            let sealed = self.outbound.seal(now, &mut self.tunnel, (number, traffic), parts);
+            if let Some(ip_bytes) = sealed {
+                self.endpoint.on_sent(now, ip_bytes);
+            }
+        }
+    }
+
+    /// Keeps a packet until there is a session; the oldest one makes room.
+    pub(super) fn hold(&mut self, now: Instant, number: usize, buffer: &[u8]) {
+        // A handshake begins, if none is under way.
+        let _ = self.tunnel.output(PeerId(number), &mut [0; OVERHEAD_BYTES], now);
+        let Peer { sender, traffic, .. } = &mut self.peers[number];
+        if sender.waiting.is_empty() {
+            self.outbound.waiting.push(number);
+        }
+        if sender.waiting.len() == WAITING_PACKETS_MAX
+            && let Some(oldest) = sender.waiting.pop_front()
+        {
+            traffic.dropped_no_session += 1;
+            self.pool.free(oldest);
+        }
+        sender.waiting.push_back(self.pool.store(buffer));
+    }
+
+    /// Sends what waited for a session that now exists.
+    pub(super) fn send_waiting(&mut self, now: Instant) {
+        let mut place = 0;
+        while let Some(&number) = self.outbound.waiting.get(place) {
+            if !self.tunnel.has_session(PeerId(number), now) {
+                place += 1;
+                continue;
+            }
+            self.outbound.waiting.swap_remove(place);
+            while let Some(slot) = self.peers[number].sender.waiting.pop_front() {
+                let mut buffer = self.pool.take(slot);
+                if let Some(headers) = inner::headers(&buffer[HEADROOM..]) {
+                    self.send(now, number, &mut buffer, &headers);
+                }
+                self.pool.put_back(slot, buffer);
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The answer to packets that are larger than the MTU of the tunnel: "fragmentation needed" of ICMP (RFC 1191) and
+//! "packet too big" of ICMPv6 (RFC 4443, section 3.2).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::wire::checksum::Checksum;
+use bentpipe_core::wire::{Headers, ipv4, ipv6};
+
+const ICMP: u8 = 1;
+const ICMP_V6: u8 = 58;
+/// The largest messages: RFC 1812, section 4.3.2.3, and RFC 4443, section 2.4 (c).
+const V4_BYTES_MAX: usize = 576;
+const V6_BYTES_MAX: usize = 1_280;
+const HEADER_BYTES: usize = 8;
+const HOP_LIMIT: u8 = 64;
+/// Errors of ICMPv6 have types below.
+const V6_INFORMATIONAL: u8 = 128;
+
+/// Writes the answer to a packet that exceeds `mtu`. False if it gets none: RFC 1122, section 3.2.2, and RFC 4443,
+/// section 2.4 (e).
+///
+/// The source of the answer is the destination of the packet. The tunnel has no address of its own that hosts need to
+/// have a route to, and a reverse path filter accepts this one.
+pub(super) fn answer(packet: &[u8], headers: &Headers, mtu: u16, out: &mut Vec<u8>) -> bool {
+    let first = packet.get(headers.transport_offset).copied().unwrap_or(0);
+    if headers.is_later_fragment {
+        return false;
+    }
+    out.clear();
+    match (headers.tuple.source, headers.tuple.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let dont_fragment =
+                ipv4::Header::parse(packet).is_some_and(|(header, _)| header.dont_fragment);
+            let is_error = headers.tuple.protocol == ICMP && !matches!(first, 0 | 8..=10 | 13..=18);
+            if !dont_fragment || is_error || !is_host_v4(source) || !is_host_v4(destination) {
+                return false;
+            }
+            answer_v4(packet, (destination, source), mtu, out);
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let is_error = headers.tuple.protocol == ICMP_V6 && first < V6_INFORMATIONAL;
+            if is_error || !is_host_v6(source) || !is_host_v6(destination) {
+                return false;
+            }
+            answer_v6(packet, (destination, source), mtu, out);
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn is_host_v4(address: Ipv4Addr) -> bool {
+    let is_group = address.is_multicast() || address.is_broadcast();
+    !(is_group || address.is_unspecified() || address.is_loopback())
+}
+
+fn is_host_v6(address: Ipv6Addr) -> bool {
+    !(address.is_multicast() || address.is_unspecified() || address.is_loopback())
+}
+
+fn answer_v4(packet: &[u8], (from, to): (Ipv4Addr, Ipv4Addr), mtu: u16, out: &mut Vec<u8>) {
+    let quoted = &packet[..packet.len().min(V4_BYTES_MAX - ipv4::HEADER_BYTES - HEADER_BYTES)];
+    ipv4::Header {
+        source: from,
+        destination: to,
+        protocol: ICMP,
+        // Internetwork control, RFC 1812, section 4.3.2.5.
+        traffic_class: 0xc0,
+        identification: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        time_to_live: HOP_LIMIT,
+        total_bytes: (ipv4::HEADER_BYTES + HEADER_BYTES + quoted.len()) as u16,
+    }
+    .emit(out);
+    let start = out.len();
+    let [high, low] = mtu.to_be_bytes();
+    out.extend([3, 4, 0, 0, 0, 0, high, low]);
+    out.extend_from_slice(quoted);
+    finish(out, start, Checksum::default());
+}
+
+fn answer_v6(packet: &[u8], (from, to): (Ipv6Addr, Ipv6Addr), mtu: u16, out: &mut Vec<u8>) {
+    let quoted = &packet[..packet.len().min(V6_BYTES_MAX - ipv6::HEADER_BYTES - HEADER_BYTES)];
+    let payload_bytes = HEADER_BYTES + quoted.len();
+    ipv6::Header {
+        source: from,
+        destination: to,
+        next_header: ICMP_V6,
+        traffic_class: 0,
+        flow_label: 0,
+        hop_limit: HOP_LIMIT,
+        payload_bytes: payload_bytes as u16,
+    }
+    .emit(out);
+    let start = out.len();
+    out.extend([2, 0, 0, 0]);
+    out.extend(u32::from(mtu).to_be_bytes());
+    out.extend_from_slice(quoted);
+    let bytes = payload_bytes as u32;
+    finish(out, start, Checksum::of_pseudo_header(from.into(), to.into(), ICMP_V6, bytes));
+}
+
+fn finish(out: &mut [u8], start: usize, mut sum: Checksum) {
+    sum.add(&out[start..]);
+    out[start + 2..start + 4].copy_from_slice(&sum.finish().to_be_bytes());
+}
+
+/// Limits the answers: a token for each, like Linux's `icmp_msgs_per_sec` and `icmp_msgs_burst`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AnswerLimit {
+    tokens: u64,
+    filled_at: Instant,
+}
+
+const TOKENS_MAX: u64 = 50;
+const TOKEN_PERIOD: Duration = Duration::from_millis(1);
+
+impl AnswerLimit {
+    pub(super) const fn new() -> Self {
+        Self { tokens: TOKENS_MAX, filled_at: Instant::START }
+    }
+
+    /// Takes a token, if there is one.
+    pub(super) fn admit(&mut self, now: Instant) -> bool {
+        let new = now.saturating_since(self.filled_at).as_nanos() / TOKEN_PERIOD.as_nanos();
+        if new > 0 {
+            self.tokens = (self.tokens + new).min(TOKENS_MAX);
+            self.filled_at = now;
+        }
+        let admitted = self.tokens > 0;
+        self.tokens -= u64::from(admitted);
+        admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_core::wire::UDP;
+
+    fn v4(dont_fragment: bool, protocol: u8, bytes: u16) -> Vec<u8> {
+        let mut packet = Vec::new();
+        ipv4::Header {
+            source: [10, 0, 0, 1].into(),
+            destination: [10, 1, 0, 1].into(),
+            protocol,
+            traffic_class: 0,
+            identification: 7,
+            dont_fragment,
+            more_fragments: false,
+            fragment_offset: 0,
+            time_to_live: 9,
+            total_bytes: bytes,
+        }
+        .emit(&mut packet);
+        packet.resize(bytes.into(), 3);
+        packet
+    }
+
+    fn answer_to(packet: &[u8]) -> Option<Vec<u8>> {
+        let mut out = vec![1, 2, 3];
+        let headers = Headers::of(packet).expect("a packet");
+        answer(packet, &headers, 1_400, &mut out).then_some(out)
+    }
+
+    #[test]
+    fn fragmentation_needed_names_the_mtu_and_quotes_the_packet() {
+        let packet = v4(true, UDP, 1_401);
+        let out = answer_to(&packet).expect("an answer");
+        let (header, at) = ipv4::Header::parse(&out).expect("an IPv4 header");
+        assert_eq!((header.source, header.destination).0, Ipv4Addr::new(10, 1, 0, 1));
+        assert_eq!((header.destination, out.len()), (Ipv4Addr::new(10, 0, 0, 1), V4_BYTES_MAX));
+        assert_eq!(out[at..at + 2], [3, 4]);
+        assert_eq!(out[at + 6..at + 8], 1_400_u16.to_be_bytes());
+        assert_eq!(out[at + 8..], packet[..out.len() - at - 8]);
+        let mut sum = Checksum::default();
+        sum.add(&out[at..]);
+        assert_eq!(sum.finish(), 0);
+    }
+
+    #[test]
+    fn packet_too_big_has_the_checksum_of_icmp_v6() {
+        let mut packet = vec![0x60, 0, 0, 0, 6, 0, UDP, 9];
+        packet.extend([0xfd; 32]);
+        packet.resize(40 + 0x600, 3);
+        let out = answer_to(&packet).expect("an answer");
+        assert_eq!(out.len(), V6_BYTES_MAX);
+        assert_eq!((out[40], &out[44..48]), (2, &1_400_u32.to_be_bytes()[..]));
+        let tuple = Headers::of(&out).expect("a packet").tuple;
+        let bytes = (out.len() - 40) as u32;
+        let mut sum = Checksum::of_pseudo_header(tuple.source, tuple.destination, ICMP_V6, bytes);
+        sum.add(&out[40..]);
+        assert_eq!(sum.finish(), 0);
+    }
+
+    #[test]
+    fn errors_and_packets_that_may_be_fragmented_get_no_answer() {
+        assert_eq!(answer_to(&v4(false, UDP, 1_401)), None);
+        // The type is 3: destination unreachable.
+        assert_eq!(answer_to(&v4(true, ICMP, 1_401)), None);
+        let mut group = v4(true, UDP, 1_401);
+        group[16] = 224;
+        assert_eq!(answer_to(&group), None);
+    }
+
+    /// Given 60 packets at once, expect 50 answers, and one more after each millisecond.
+    #[test]
+    fn answers_are_limited() {
+        let mut limit = AnswerLimit::new();
+        let admitted = |limit: &mut AnswerLimit, at| {
+            (0..60).filter(|_| limit.admit(Instant::from_millis(at))).count()
+        };
+        assert_eq!([0, 0, 1, 3].map(|at| admitted(&mut limit, at)), [50, 0, 1, 2]);
+    }
+}
