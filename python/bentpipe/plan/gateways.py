@@ -2,54 +2,77 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from bentpipe.plan.tcp import host_plan
-from bentpipe.plan.types import FunctionPlan, GatewayPlan, PepPlan
-from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.gateways import (
-    PROCESSOR_PPS,
-    Aggregator,
-    Gateway,
-    GatewayFunction,
-    Pep,
-    Processor,
+from bentpipe.plan.tunnels import (
+    EndName,
+    Uplink,
+    largest_symbol_packet_bytes,
+    tunnel_plan,
+    uplink_of,
 )
+from bentpipe.plan.types import DirectionPlan, FunctionPlan, GatewayPlan, PepPlan
+from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.function import GatewayFunction
+from bentpipe.scenario.gateways import PROCESSOR_PPS, Aggregator, Gateway, Pep, Processor
 from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.units import value_of
 
 
-def gateway_plans(scenario: Scenario) -> list[GatewayPlan]:
+class _Ends(NamedTuple):
+    """A function's counterpart at the other end of the link, if any, and the link in between."""
+
+    peer: GatewayFunction | None
+    uplink: Uplink | None
+
+
+def gateway_plans(scenario: Scenario, directions: Sequence[DirectionPlan]) -> list[GatewayPlan]:
     """Return the plans of all gateways: the hub's, then each terminal's.
 
+    Without ``directions``, which have errors then, tunnels are left out.
+
     Raises:
-        PlanningError: the MSS of a PEP is larger than a packet.
+        PlanningError: the MSS of a PEP is larger than a packet, or the ends of a tunnel do not fit
+            together.
     """
-    hub, terminal = _functions(scenario, "hub"), _functions(scenario, "terminal")
+    hub = _functions(scenario, "hub", directions)
+    terminal = _functions(scenario, "terminal", directions)
     names = (f"terminal-{number + 1}" for number in range(scenario.link.terminals))
     plans: list[GatewayPlan] = [{"name": name, "functions": terminal} for name in names]
     return [{"name": "hub", "functions": hub}, *plans]
 
 
-def _functions(scenario: Scenario, end: Literal["hub", "terminal"]) -> list[FunctionPlan]:
-    gateway: Gateway = getattr(scenario.gateways, end)
-    named = gateway.in_order()
-    return [_plan(function, ("gateways", end, name)) for name, function in named]
+def _functions(
+    scenario: Scenario, end: EndName, directions: Sequence[DirectionPlan]
+) -> list[FunctionPlan]:
+    gateways = scenario.gateways
+    here, there = gateways.hub, gateways.terminal
+    if end == "terminal":
+        here, there = there, here
+    peers = dict(there.in_order())
+    uplink = uplink_of(directions, end) if directions else None
+    plans = (
+        _plan(function, _Ends(peers.get(name), uplink), ("gateways", end, name))
+        for name, function in here.in_order()
+    )
+    return [plan for plan in plans if plan is not None]
 
 
 def largest_packet_bytes(gateway: Gateway) -> int:
     """Return the size of the largest packet that the gateway itself makes; 0 if none."""
-    return max(
-        (
-            value_of(function.frame_size)
-            for _, function in gateway.in_order()
-            if isinstance(function, Aggregator)
-        ),
-        default=0,
-    )
+    largest = 0
+    for _, function in gateway.in_order():
+        if isinstance(function, Aggregator):
+            largest = max(largest, value_of(function.frame_size))
+        elif isinstance(function, Tunnel):
+            largest = max(largest, largest_symbol_packet_bytes(function))
+    return largest
 
 
-def _plan(function: GatewayFunction, path: FieldPath) -> FunctionPlan:
+def _plan(function: GatewayFunction, ends: _Ends, path: FieldPath) -> FunctionPlan | None:
     match function:
         case Aggregator():
             frame_bytes = value_of(function.frame_size)
@@ -70,6 +93,11 @@ def _plan(function: GatewayFunction, path: FieldPath) -> FunctionPlan:
                 "per_byte_ns": value_of(function.per_byte),
                 "buffer_packets": value_of(function.buffer),
             }
+        case Tunnel():
+            assert isinstance(ends.peer, Tunnel), "a scenario without one is refused"
+            if ends.uplink is None:
+                return None
+            return tunnel_plan(function, ends.peer, ends.uplink, path)
     raise AssertionError(f"{type(function).__name__} has no plan")
 
 

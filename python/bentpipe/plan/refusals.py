@@ -11,8 +11,10 @@ from typing import Any, Final, Literal
 from bentpipe import _core
 from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.traffic import flows_of_entry
+from bentpipe.plan.tunnels import scenario_path
 from bentpipe.plan.types import Plan
 from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.gateways import FunctionName
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.tcp import Tcp
 from bentpipe.scenario.traffic import Flow
@@ -132,8 +134,9 @@ def _gateway_path(parts: Sequence[str], scenario: Scenario) -> Iterator[str]:
     yield name
     match parts[1:]:
         case ["functions", number, *rest]:
-            yield getattr(scenario.gateways, name).in_order()[int(number)][0]
-            for part in rest:
+            function: FunctionName = getattr(scenario.gateways, name).in_order()[int(number)][0]
+            yield function
+            for part in scenario_path(rest) if function == "tunnel" else rest:
                 yield part if part in Tcp.model_fields else scenario_name(part)
 
 

@@ -129,13 +129,14 @@ def _plan(scenario: Scenario, errors: PlanningErrors) -> Plan:
     stop_ns = value_of(scenario.duration)
     hosts = HostPlans(scenario, errors)
     flows = flow_plans(scenario, hosts, stop_ns, errors)
+    directions = directions_plan(scenario, flows, errors)
     plan: Plan = {
         "format_version": PLAN_FORMAT_VERSION,
         "stop_ns": stop_ns,
         "sample_interval_ns": errors.call(_sample_interval, scenario, stop_ns, len(flows)),
         "packet_events": scenario.packet_events,
-        "gateways": errors.call(gateway_plans, scenario) or [],
-        "directions": directions_plan(scenario, flows, errors),
+        "gateways": errors.call(gateway_plans, scenario, directions) or [],
+        "directions": directions,
         "hosts": hosts.plans,
         "flows": flows,
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, TypedDict
 
 from bentpipe.plan.queue_types import QueuePlan
+from bentpipe.plan.tunnel_types import TunnelPlan
 from bentpipe.scenario.framings import FramingPlan
 
 DirectionName: TypeAlias = Literal["forward", "return"]
@@ -135,7 +136,7 @@ class PepPlan(TypedDict):
     early_accept: bool
 
 
-FunctionPlan: TypeAlias = AggregatorPlan | PepPlan | ProcessorPlan
+FunctionPlan: TypeAlias = AggregatorPlan | PepPlan | ProcessorPlan | TunnelPlan
 
 
 class GatewayPlan(TypedDict):

@@ -1,7 +1,7 @@
 """Warnings about scenarios that are valid, but may not mean what was intended.
 
-They are about flows that cannot end, rates that the link cannot carry, starts and priorities
-without effect, and queue limits that a setting changed.
+They are about flows that cannot end, rates that the link cannot carry, starts, priorities and
+settings of tunnels without effect, and queue limits that a setting changed.
 Every bound is on the safe side: a flow without a warning may still not end.
 """
 
@@ -15,7 +15,16 @@ from bentpipe.errors import ScenarioWarning
 from bentpipe.plan.link import complete_directions
 from bentpipe.plan.queue_types import QueuePlan
 from bentpipe.plan.traffic import flows_of_entry
-from bentpipe.plan.types import DirectionPlan, DrawPlan, FlowPlan, Plan, Series, WebPagePlan
+from bentpipe.plan.tunnel_warnings import about_tunnels
+from bentpipe.plan.types import (
+    DirectionPlan,
+    DrawPlan,
+    FlowPlan,
+    FunctionPlan,
+    Plan,
+    Series,
+    WebPagePlan,
+)
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName, Link
@@ -38,7 +47,7 @@ class _Entry(NamedTuple):
 
 
 def warnings_of(scenario: Scenario, plan: Plan) -> list[ScenarioWarning]:
-    """Return the warnings about a scenario, in the order of its traffic."""
+    """Return the warnings about a scenario: those of its traffic in order, then of its tunnels."""
     found: list[tuple[FieldPath, str]] = []
     first = 0
     for number, written in enumerate(scenario.traffic):
@@ -50,6 +59,7 @@ def warnings_of(scenario: Scenario, plan: Plan) -> list[ScenarioWarning]:
         found += _about_priority(entry, plan)
         found += _about_connections(entry)
         first = last
+    found += about_tunnels(scenario, plan)
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
 
 
@@ -269,9 +279,15 @@ def _about_priority(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]
     queues: list[QueuePlan] = [direction["queue"] for direction in plan["directions"]]
     functions = [each for gateway in plan["gateways"] for each in gateway["functions"]]
     sorts = any(queue["discipline"] == "strict_priority" for queue in queues)
-    if not sorts and not any(each.get("classes") is not None for each in functions):
+    if not sorts and not any(map(_selects_classes, functions)):
         message = "no effect, since no queue of the link is a strict_priority queue"
         yield (*entry.path, "priority"), f"read {entry.written.priority}; {message}"
+
+
+def _selects_classes(function: FunctionPlan) -> bool:
+    if function["kind"] == "tunnel":
+        return function["classifier"]["classes"] is not None
+    return function["kind"] == "aggregator" and function["classes"] is not None
 
 
 # --- queues that settings change ----------------------------------------------------------------

@@ -70,10 +70,12 @@ def part_times(row: Mapping[str, int]) -> dict[str, Fraction]:
     ``row`` is a row of the table ``capacity`` with ``delivered_bytes`` of the flow.
     """
     wasted_bytes = row["dropped_bytes"] + row["discarded_bytes"]
+    # Recovered data came as repair, the airtime of which is that of other traffic.
+    direct_bytes = row["delivered_bytes"] - row["recovered_bytes"]
     airtime_ns = Fraction(row["sending_ns"])
     per_byte_ns = airtime_ns * _BITS_PER_BYTE / max(row["sent_bits"], 1)
     return {
-        "goodput": row["delivered_bytes"] * per_byte_ns,
+        "goodput": direct_bytes * per_byte_ns,
         "headers": airtime_ns - row["payload_bytes"] * per_byte_ns,
         "handshake": Fraction(row["idle_handshake_ns"]),
         "slow_start": Fraction(row["idle_slow_start_ns"]),
@@ -85,6 +87,6 @@ def part_times(row: Mapping[str, int]) -> dict[str, Fraction]:
         "packet_processor": Fraction(row["idle_gateway_ns"]),
         "access_line": Fraction(row["idle_access_line_ns"]),
         "outage": Fraction(row["outage_ns"]),
-        "in_flight": (row["payload_bytes"] - row["delivered_bytes"] - wasted_bytes) * per_byte_ns,
+        "in_flight": (row["payload_bytes"] - direct_bytes - wasted_bytes) * per_byte_ns,
         "last_delay": Fraction(row["last_delay_ns"]),
     }

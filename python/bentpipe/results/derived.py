@@ -16,6 +16,7 @@ from bentpipe.results.calls import call_columns
 from bentpipe.results.entries import TCP_KINDS, names_of_entries
 from bentpipe.results.metrics import exchange_quantiles_of_rows, goodput_of_rows
 from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES, SENDER_TIMES
+from bentpipe.results.tunnel_figures import add_figures, is_tunnel
 from bentpipe.scenario.metrics import PAGE_COLUMNS
 
 _EXCHANGE_SHARES: Final = {"0": "exchange_time_median_ns", "1": "exchange_time_p95_ns"}
@@ -190,8 +191,11 @@ def leg_rows(table: pl.DataFrame, plan: Mapping[str, Any]) -> pl.DataFrame:
     return table.select(*front, *ends, others)
 
 
-def by_function(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the statistics of each gateway function from rows of ``function_statistics``."""
+def by_function(rows: list[dict[str, Any]], offered_bytes: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the statistics of each gateway function from rows of ``function_statistics``.
+
+    ``offered_bytes`` are the IP bytes that each direction received.
+    """
     functions: dict[str, dict[str, Any]] = {}
     for row in rows:
         function = functions.setdefault(row["place"], {"function": row["place"]})
@@ -201,6 +205,8 @@ def by_function(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             waited = function["packed_packets"] + function["single_packets"]
             mean_ns = function["hold_time_sum_ns"] / waited if waited else None
             function["hold_time_mean_ns"] = mean_ns
+        if is_tunnel(function):
+            add_figures(function, offered_bytes)
     return list(functions.values())
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from bentpipe.results.entries import ENTRY_PERCENTILES
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.results.text_table import TextTable, count, duration, duration_pair, percent
+from bentpipe.results.tunnel_figures import is_tunnel
 from bentpipe.units import format_size
 
 if TYPE_CHECKING:
@@ -41,7 +42,14 @@ def link_tables(result: Result, most: int) -> list[TextTable]:
 
     In a table of more than ``most`` rows the terminals are one group of rows.
     """
-    tables = [direction_table, processor_table, aggregator_table, pep_table, leg_table]
+    tables = [
+        direction_table,
+        processor_table,
+        aggregator_table,
+        tunnel_table,
+        pep_table,
+        leg_table,
+    ]
     found = [table(result, most) for table in tables]
     return [table for table in found if table.rows]
 
@@ -113,6 +121,30 @@ def aggregator_table(result: Result, most: int) -> TextTable:
     functions = [row for row in result.functions if "sent_frames" in row]
     rows = [{**row, "aggregator": row["function"]} for row in functions]
     return _table(title, "aggregator", columns, rows, most)
+
+
+def tunnel_table(result: Result, most: int) -> TextTable:
+    """Return the ends of tunnels; of more than ``most``, those of terminals together."""
+    columns = [
+        _Column("sent: coded", "packets", count, ["sources_sent_packets"]),
+        _Column("sent: uncoded", "packets", count, ["uncoded_packets"]),
+        _Column("sent: repair", "packets", count, ["repairs_sent_packets"]),
+        _Column("sent: repair", "of IP bytes", percent, ["repair_share_percent"]),
+        _Column("received: loss", "of coded packets", percent, ["loss_before_percent"]),
+        _Column("after decoding", "of coded packets", percent, ["loss_after_percent"]),
+        _Column("recovered", "packets", count, ["recovered_packets"]),
+        _Column(
+            "order wait mean / max",
+            "of packets that waited",
+            duration_pair,
+            ["order_wait_mean_ns", "order_wait_max_ns"],
+        ),
+    ]
+    rows = [{**row, "tunnel": row["function"]} for row in result.functions if is_tunnel(row)]
+    title = (
+        "Coded tunnels (they send repair over the link, from which the other end recovers losses)"
+    )
+    return _table(title, "tunnel", columns, rows, most)
 
 
 def pep_table(result: Result, most: int) -> TextTable:

@@ -218,9 +218,11 @@ class Result:
     def functions(self) -> list[dict[str, Any]]:
         """Return the statistics of each gateway function that has some, by name.
 
-        ``hold_time_mean_ns`` is the mean of all packets that waited, None if none did.
+        ``hold_time_mean_ns`` is the mean of all packets that waited, None if none did. Tunnels have
+        the figures of `results.tunnel_figures.add_figures`, too.
         """
-        return by_function(self.function_statistics.to_dicts())
+        offered = self.tables["directions"]["received_bytes"].to_list()
+        return by_function(self.function_statistics.to_dicts(), offered)
 
     @property
     def exchanges(self) -> pl.DataFrame:

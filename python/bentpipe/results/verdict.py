@@ -12,6 +12,7 @@ from typing import Any, Final
 Record = Mapping[str, Any]
 
 PEP_FAULT: Final = "pep"
+TUNNEL_FAULT: Final = "tunnel"
 _NS_PER_S: Final = 1_000_000_000
 _FIX: Final = "; to fix it: "
 _RANGES_MAX: Final = 3
@@ -83,8 +84,9 @@ def _explaining(record: Record) -> list[Record]:
 
     Empty if something else makes the run invalid.
     """
-    # A PEP that has ended is not of one window: from then on another path was measured.
-    is_of_windows = record.get("failure") is None and record.get("fault") != PEP_FAULT
+    # A program that has ended is not of one window: from then on another path was measured.
+    has_ended = record.get("fault") in (PEP_FAULT, TUNNEL_FAULT)
+    is_of_windows = record.get("failure") is None and not has_ended
     if record["invalid"] is None or not is_of_windows:
         return []
     windows = _invalid(record) or [{**record, "max_ns": 0}]

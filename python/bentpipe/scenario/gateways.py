@@ -7,17 +7,18 @@ makes its part of the plan.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from bentpipe import units
+from bentpipe.scenario.function import GatewayFunction, QueueClass
 from bentpipe.scenario.record import Duration, Packets, PositiveSize, Record, refusal
 from bentpipe.scenario.tcp import ProfileName, Tcp
+from bentpipe.scenario.tunnel import Tunnel
 
 ProcessorMode = Literal["bridge", "pass-thru", "route"]
-QueueClass = Annotated[int, Field(ge=0, le=255)]
-FunctionName = Literal["aggregator", "pep", "processor"]
+FunctionName = Literal["aggregator", "pep", "processor", "tunnel"]
 
 # SnIP technical note: routing manages about 6,000 packets a second, both directions together;
 # bridging and pass-thru 5,400.
@@ -28,13 +29,6 @@ PROCESSOR_PPS: Final[Mapping[ProcessorMode, int]] = {
 }
 # Two addresses and the EtherType (IEEE 802.3); the frame check sequence ends at the bridge.
 BRIDGED_HEADER_BYTES: Final = 14
-
-
-class GatewayFunction(Record):
-    """The fields of every function of a gateway."""
-
-    needs_peer: ClassVar[bool] = False
-    """Whether the other end needs the same function, to reverse this one."""
 
 
 class Aggregator(GatewayFunction):
@@ -97,9 +91,12 @@ class Processor(GatewayFunction):
 # Each function with its settings, in the default order from the hosts to the link.
 FUNCTIONS: Final[Mapping[FunctionName, type[GatewayFunction]]] = {
     "pep": Pep,
+    "tunnel": Tunnel,
     "aggregator": Aggregator,
     "processor": Processor,
 }
+# What two functions of a kind send each other, instead of packets.
+_WHAT_PEERS_EXCHANGE: Final[Mapping[str, str]] = {"aggregator": "frames", "tunnel": "symbols"}
 
 
 class Gateway(Record):
@@ -111,9 +108,12 @@ class Gateway(Record):
     aggregator: Aggregator | None = None
     """Its packet aggregator; both ends of the link need one."""
     pep: Pep | None = None
-    """Its PEP, which splits TCP connections; in ``functions`` before ``aggregator``."""
+    """Its PEP, which splits TCP connections; in ``functions`` before ``aggregator`` and
+    ``tunnel``."""
     processor: Processor | None = None
     """Its packet processor; without one, processing takes no time and drops no packet."""
+    tunnel: Tunnel | None = None
+    """Its end of a coded tunnel; both ends of the link need one."""
 
     @model_validator(mode="after")
     def _check_functions(self) -> Self:
@@ -124,10 +124,12 @@ class Gateway(Record):
                 raise refusal(f"read {name} twice in functions; each is allowed once")
             if getattr(self, name) is not None and name not in self.functions:
                 raise refusal(f"read settings of {name}, which is not in functions")
-        order = [name for name in self.functions if name in {"aggregator", "pep"}]
-        if order == ["aggregator", "pep"]:
-            read = "read aggregator before pep in functions"
-            raise refusal(f"{read}; a pep splits single packets, not frames: put pep first")
+        before = self.functions[: self.functions.index("pep")] if "pep" in self.functions else ()
+        for name in before:
+            if name in _WHAT_PEERS_EXCHANGE:
+                read = f"read {name} before pep in functions"
+                packets = _WHAT_PEERS_EXCHANGE[name]
+                raise refusal(f"{read}; a pep splits single packets, not {packets}: put pep first")
         return self
 
     def in_order(self) -> list[tuple[FunctionName, GatewayFunction]]:

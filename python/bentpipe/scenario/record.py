@@ -47,6 +47,18 @@ def _quantity(read: Callable[[object], Quantity[Any]], *, above_zero: bool = Fal
     return PlainValidator(check)
 
 
+def _read_duration_or_none(text: object) -> Quantity[Any] | str:
+    if text == "none":
+        return "none"
+    try:
+        quantity = units.duration(text)
+    except UnitError as error:
+        raise refusal(f'{error}, or "none"') from None
+    if quantity.value == 0:
+        raise refusal(f'read "{text}"; must be above zero, or "none"')
+    return quantity
+
+
 def _text(pattern: str, example: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
 
@@ -64,6 +76,12 @@ Rate = Annotated[str, _quantity(units.rate, above_zero=True), _rate_text]
 RateOrOutage = Annotated[str, _quantity(units.rate), _rate_text]
 Duration = Annotated[str, _quantity(units.duration), _duration_text]
 PositiveDuration = Annotated[str, _quantity(units.duration, above_zero=True), _duration_text]
+DurationOrNone = Annotated[
+    str,
+    PlainValidator(_read_duration_or_none),
+    _text(f"{units.DURATION_PATTERN}|^none$", "100 ms"),
+]
+Size = Annotated[str, _quantity(units.size), _size_text]
 PositiveSize = Annotated[str, _quantity(units.size, above_zero=True), _size_text]
 Limit = Annotated[str, _quantity(units.queue_limit), _limit_text]
 Threshold = Annotated[str, _quantity(units.threshold), _threshold_text]
