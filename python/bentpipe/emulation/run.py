@@ -28,8 +28,8 @@ from bentpipe.emulation.tables import result_of
 from bentpipe.emulation.tcp_info import note_unsent, watch
 from bentpipe.emulation.verdict import verdict
 from bentpipe.errors import MachineError, ScenarioWarning
+from bentpipe.lab.gateways import gateway_hosts
 from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
-from bentpipe.lab.peps import peps_of
 from bentpipe.plan.entries import traffic_entries
 from bentpipe.plan.resolver import resolve
 from bentpipe.plan.warnings import warnings_of
@@ -315,7 +315,7 @@ def _set_initial_window(lab: LocalLab, segments: int) -> None:
     Raises:
         MachineError: ip(8) is not installed, or fails.
     """
-    gateways = {pep.host for pep in peps_of(lab.plans)}
+    gateways = {gateway.host for gateway in gateway_hosts(lab.plans)}
     for host in set(lab.hosts()) - gateways:
         lab.change_route_to_link(host, ["initcwnd", str(segments)])
 

@@ -8,6 +8,8 @@ from typing import Any, Final
 # Several times the set-up time of a lab, and of the programs of a flow.
 _LAB_NS: Final = 1_500_000_000
 _FLOW_NS: Final = 250_000_000
+# The longest wait for the sessions of a tunnel.
+_TUNNEL_NS: Final = 7_000_000_000
 _BROWSER_NS: Final = 6_000_000_000
 _SERIES: Final = ("rate_bps", "delay_ns")
 
@@ -22,9 +24,15 @@ def lead_time_ns(plan: Mapping[str, Any]) -> int:
         series["kind"] == "constant" for series in _series(plan)
     ):
         return 0
-    return _LAB_NS + sum(
-        _BROWSER_NS if flow["workload"]["kind"] == "web_page" else _FLOW_NS
-        for flow in plan["flows"]
+    functions = (function for gateway in plan["gateways"] for function in gateway["functions"])
+    has_tunnel = any(function["kind"] == "tunnel" for function in functions)
+    return (
+        _LAB_NS
+        + _TUNNEL_NS * has_tunnel
+        + sum(
+            _BROWSER_NS if flow["workload"]["kind"] == "web_page" else _FLOW_NS
+            for flow in plan["flows"]
+        )
     )
 
 

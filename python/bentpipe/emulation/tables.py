@@ -16,6 +16,7 @@ from bentpipe.emulation.iperf3 import Flow
 from bentpipe.emulation.record import Report, RunRecord, flow_start_ns
 from bentpipe.emulation.tcp_info import Watched, acked_bytes, moment_of, up_to
 from bentpipe.emulation.videos import exchanges_of, playback
+from bentpipe.lab.gateways import gateway_hosts
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result, State
 from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES, TABLES
@@ -56,7 +57,7 @@ def result_of(
         "engine_calls": None,
     }
     rows: dict[str, Iterable[Mapping[str, Any]]] = {
-        "flows": [flow_row(flow, record) for flow in flows],
+        "flows": [_known(flow_row(flow, record), about["plan"]) for flow in flows],
         "directions": [_direction(number, directions[name]) for number, name in enumerate(names)],
         "flow_samples": [
             row for flow in flows if record.samples for row in flow_sample_rows(flow, record)
@@ -86,6 +87,13 @@ def result_of(
     }
     tables = {name: _table(name, rows[name]) for name in TABLES if name in rows}
     return Result(manifest, tables, execution)
+
+
+def _known(row: dict[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a flow without the losses that the encryption of a tunnel hides."""
+    if all(each.function("tunnel") is None for each in gateway_hosts([plan])):
+        return row
+    return {name: value for name, value in row.items() if not name.startswith("lost_")}
 
 
 def _by_start(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from bentpipe.gateway.binary import find_binary
 from bentpipe.gateway.config import GatewayConfig
 from bentpipe.gateway.conflicts import numbers_in_use
 from bentpipe.gateway.paths import path_problem, path_summary
-from bentpipe.gateway.plan import GatePlan
+from bentpipe.gateway.plan import GatePlan, PepPlan
 from bentpipe.text import counted, nearest
 
 FIX: Final = "; to fix it: "
@@ -46,18 +46,29 @@ def examine(
     ``has_own`` is whether rules of this gateway may exist, which are in nobody's way; ``is_up``
     whether it runs.
     """
-    checks = [_program(), _privileges(), *(_tool(name) for name in machine.PACKAGES)]
+    # Only a PEP has rules.
+    tools = [name for name in machine.PACKAGES if name != "nft" or plan["pep"] is not None]
+    checks = [_program(), _privileges(), *map(_tool, tools)]
     if not all(check.ok for check in checks):
         return checks
-    listed = [*config.lan.interfaces, *config.link.interfaces]
-    interfaces = [_interface(name) for name in listed]
-    checks += [_kernel(), _ipv6(), *interfaces, _forwarding()]
-    if all(check.ok for check in interfaces):
-        checks += [_source_marks(listed), _paths(config)]
-    checks += [*_congestion_controls(plan), _buffer(plan), _numbers(plan, has_own=has_own)]
+    checks.append(_forwarding())
+    if plan["pep"] is not None:
+        checks += _of_pep(config, plan["pep"], plan["name"], has_own=has_own)
     if all(check.ok for check in checks):
-        checks.append(_sockets(plan, is_up=is_up))
+        checks += _sockets(plan, is_up=is_up)
     return checks
+
+
+def _of_pep(config: GatewayConfig, plan: PepPlan, name: str, *, has_own: bool) -> Iterator[Check]:
+    tunnel = config.tunnel
+    # The device of the tunnel is made by the daemon.
+    listed = [each for each in config.interfaces if tunnel is None or each != tunnel.device]
+    interfaces = [_interface(each) for each in listed]
+    yield from (_kernel(), _ipv6(), *interfaces)
+    if all(check.ok for check in interfaces):
+        yield from (_source_marks(listed), _paths(config))
+    yield from _congestion_controls(plan)
+    yield from (_buffer(plan), _numbers(name, plan, has_own=has_own))
 
 
 def require(checks: list[Check]) -> None:
@@ -172,13 +183,21 @@ def _source_marks(listed: list[str]) -> Check:
 
 
 def _paths(config: GatewayConfig) -> Check:
-    problem = path_problem(config.lan.interfaces, config.link.interfaces)
+    lan, link = ([] if side is None else side.interfaces for side in (config.lan, config.link))
+    tunnel = config.tunnel
+    added = [
+        {"dst": network, "dev": tunnel.device}
+        for peer in (() if tunnel is None else tunnel.peers)
+        for network in peer.networks
+        if tunnel is not None
+    ]
+    problem = path_problem(lan, link, added)
     if problem is not None:
         return Check(name="path", ok=False, found=problem.found, fix=problem.fix)
-    return Check(name="path", ok=True, found=path_summary(config.link.interfaces))
+    return Check(name="path", ok=True, found=path_summary(link))
 
 
-def _congestion_controls(plan: GatePlan) -> Iterator[Check]:
+def _congestion_controls(plan: PepPlan) -> Iterator[Check]:
     legs = (plan["lan"]["tcp"], plan["link"]["tcp"])
     for name in sorted({each for leg in legs if (each := leg["congestion_control"])}):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
@@ -195,7 +214,7 @@ def _congestion_controls(plan: GatePlan) -> Iterator[Check]:
                 yield Check(name=title, ok=True, found="The kernel has it.")
 
 
-def _buffer(plan: GatePlan) -> Check:
+def _buffer(plan: PepPlan) -> Check:
     asked = plan["buffer_bytes"]
     limit = int(machine.sysctl("fs.pipe-max-size") or 1 << 20)
     if asked > limit:
@@ -205,27 +224,30 @@ def _buffer(plan: GatePlan) -> Check:
     return Check(name="buffer", ok=True, found=f"A pipe may hold {asked} B.")
 
 
-def _numbers(plan: GatePlan, *, has_own: bool) -> Check:
-    problems = list(numbers_in_use(plan, has_own=has_own))
+def _numbers(name: str, plan: PepPlan, *, has_own: bool) -> Check:
+    problems = list(numbers_in_use(name, plan, has_own=has_own))
     if problems:
         found = " ".join(problem.found for problem in problems)
         fixes = dict.fromkeys(problem.fix for problem in problems)
         return Check(name="rules", ok=False, found=found, fix="; ".join(fixes))
     mark, table = plan["mark"], plan["route_table"]
-    found = f"Mark {mark}, routing table {table} and table {plan['name']} are free."
+    found = f"Mark {mark}, routing table {table} and table {name} are free."
     return Check(name="rules", ok=True, found=found)
 
 
-def _sockets(plan: GatePlan, *, is_up: bool) -> Check:
+def _sockets(plan: GatePlan, *, is_up: bool) -> Iterator[Check]:
     """Let the program open what a daemon opens; it prints the bounds of its memory."""
-    # The port of the metrics is in use by the gateway itself.
-    tried = {**plan, "metrics_listen": None} if is_up else plan
+    # The gateway itself uses the port of the metrics, that of its tunnel and its device.
+    tried = {**plan, "metrics_listen": None, "tunnel": None} if is_up else {**plan}
+    if tried["pep"] is None and tried["tunnel"] is None:
+        return
     code, said = machine.run_daemon("check", tried)
     if code != 0:
         found, _, fix = said.partition(FIX)
         fix = fix or "report it with the configuration"
-        return Check(name="sockets", ok=False, found=f"The daemon: {found}.", fix=fix)
-    return Check(name="sockets", ok=True, found=f"The daemon can open its sockets: {said}.")
+        yield Check(name="sockets", ok=False, found=f"The daemon: {found}.", fix=fix)
+        return
+    yield Check(name="sockets", ok=True, found=f"The daemon can open its sockets: {said}.")
 
 
 def summary(checks: list[Check]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pwd
 import re
 import tomllib
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -13,58 +12,23 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from bentpipe import units
 from bentpipe.errors import ScenarioError
+from bentpipe.gateway.fields import Interface, Loopback, checked_name
 from bentpipe.gateway.plan import MARK, ROUTE_TABLE, mark_count
+from bentpipe.gateway.tunnel_config import DaemonTunnel
 from bentpipe.scenario.document import Document, file_error, file_text
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.problems import all_problems
 from bentpipe.scenario.record import Duration, PositiveDuration, Record, refusal
 from bentpipe.text import counted, shown
 
-# It becomes part of the name of a table of nftables, and of a folder.
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
-# IFNAMSIZ is 16 with the final zero. Linux allows more characters, quotes among them.
-_INTERFACE: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,14}", re.ASCII)
 # The daemon hands over its sockets in one message.
 _INTERFACES_MAX: Final = 26
 _TOML_LINE: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
-_PORTS: Final = 1 << 16
 _WORKERS_MAX: Final = 64
 
-FunctionName = Literal["pep"]
-
-
-def checked_name(name: object) -> object:
-    """Return the name if it is a valid one of a gateway, or raise the error of its field."""
-    if isinstance(name, str) and _NAME.fullmatch(name) is None:
-        raise refusal(
-            f'read {shown(name)}; allowed are up to 32 letters, digits, "-" and "_", the first a '
-            "letter or a digit"
-        )
-    return name
-
-
-def _interface(name: object) -> object:
-    if isinstance(name, str) and (_INTERFACE.fullmatch(name) is None or name in {".", ".."}):
-        raise refusal(f"read {shown(name)}; expected the name of an interface, such as eth0")
-    return name
-
-
-def _loopback(text: object) -> object:
-    if isinstance(text, str):
-        address, _, port = text.rpartition(":")
-        try:
-            is_loopback = ip_address(address.removeprefix("[").removesuffix("]")).is_loopback
-        except ValueError:
-            is_loopback = False
-        bracketed = address.startswith("[") == (":" in address)
-        is_port = port.isascii() and port.isdigit() and 0 < int(port) < _PORTS
-        if not (is_loopback and bracketed and is_port):
-            raise refusal(
-                f"read {shown(text)}; expected an address of this host with a port, such as "
-                '"127.0.0.1:9464" or "[::1]:9464": a proxy can pass it on to others'
-            )
-    return text
+FunctionName = Literal["pep", "tunnel"]
+_FUNCTIONS: Final[tuple[FunctionName, ...]] = ("pep", "tunnel")
 
 
 def _user(name: object) -> object:
@@ -76,9 +40,6 @@ def _user(name: object) -> object:
         if number == 0:
             raise refusal(f"read {shown(name)}; must be a user without privileges")
     return name
-
-
-Interface = Annotated[str, BeforeValidator(_interface)]
 
 
 class Side(Record):
@@ -108,7 +69,7 @@ class DaemonPep(Pep):
 class Metrics(Record):
     """The server of metrics, for Prometheus."""
 
-    listen: Annotated[str, BeforeValidator(_loopback)]
+    listen: Loopback
     """The address and the port, on the loopback interface, such as ``127.0.0.1:9464``."""
 
 
@@ -118,17 +79,20 @@ class GatewayConfig(Record):
     name: Annotated[str, BeforeValidator(checked_name)]
     """The name of the gateway."""
     functions: Annotated[tuple[FunctionName, ...], Field(strict=False, min_length=1)] = ("pep",)
-    """Its functions, in order from the hosts to the link; ``pep`` is the only one yet."""
-    lan: Side
-    """The side of the hosts behind the gateway."""
-    link: Side
-    """The side of the link."""
+    """Its functions: ``pep`` and ``tunnel``, in any order. What a packet passes first is decided by
+    the routes and the interfaces."""
+    lan: Side | None = None
+    """The side of the hosts behind the gateway, for the PEP."""
+    link: Side | None = None
+    """The side of the link, for the PEP; it may be the device of the tunnel."""
     pep: DaemonPep = Field(default_factory=DaemonPep)
     """The PEP."""
+    tunnel: DaemonTunnel | None = None
+    """The tunnel."""
     metrics: Metrics | None = None
     """Its server of metrics; none by default."""
     user: Annotated[str, BeforeValidator(_user)] = "nobody"
-    """The user as whom the connections are relayed."""
+    """The user as whom traffic is carried."""
     mark: Annotated[int, Field(ge=2, le=2**32 - 2)] = MARK
     """The first mark of packets for the relay: an even number, with 2 workers a multiple of 4, with
     4 of 8 and so on. The numbers up to the next multiple are used, too."""
@@ -137,14 +101,28 @@ class GatewayConfig(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        listed = [*self.lan.interfaces, *self.link.interfaces]
+        for function in _FUNCTIONS:
+            if self.functions.count(function) > 1:
+                raise refusal(f"read {function} twice in functions; each is allowed once")
+            if function in self.model_fields_set and function not in self.functions:
+                raise refusal(f"read settings of {function}, which is not in functions")
+        if self.has_tunnel != (self.tunnel is not None):
+            raise refusal("read tunnel in functions and no [tunnel]; it has no defaults")
+        for side in ("lan", "link"):
+            if self.has_pep and getattr(self, side) is None:
+                raise refusal(f"read pep in functions and no [{side}]; name its interfaces")
+            if not self.has_pep and getattr(self, side) is not None:
+                raise refusal(f"read [{side}] without pep in functions; only a PEP has sides")
+        self._check_pep()
+        return self
+
+    def _check_pep(self) -> None:
+        listed = self.interfaces
         for name in listed:
             if listed.count(name) > 1:
                 raise refusal(f'read the interface "{name}" twice; each is on one side')
         if len(listed) > _INTERFACES_MAX:
             raise refusal(f"read {len(listed)} interfaces; at most {_INTERFACES_MAX} are allowed")
-        if self.functions.count("pep") > 1:
-            raise refusal("read pep twice in functions; each is allowed once")
         multiple = mark_count(self.pep.workers)
         if self.mark % multiple:
             workers = counted(self.pep.workers, "worker")
@@ -152,7 +130,22 @@ class GatewayConfig(Record):
                 f"read mark {self.mark}; must be a multiple of {multiple} for {workers}, which "
                 "use the marks up to the next one"
             )
-        return self
+
+    @property
+    def has_pep(self) -> bool:
+        """Whether it splits TCP connections."""
+        return "pep" in self.functions
+
+    @property
+    def has_tunnel(self) -> bool:
+        """Whether it has a tunnel."""
+        return "tunnel" in self.functions
+
+    @property
+    def interfaces(self) -> list[str]:
+        """The interfaces of the PEP, on both sides."""
+        sides = (self.lan, self.link)
+        return [name for side in sides if side is not None for name in side.interfaces]
 
     def user_and_group(self) -> tuple[int, int]:
         """Return the numbers of the user, and of its group."""
@@ -194,10 +187,11 @@ def _document(path: Path) -> Document:
 
 def described(config: GatewayConfig) -> dict[str, Any]:
     """Return what messages and the status say of a configuration."""
-    return {
-        "name": config.name,
-        "functions": list(config.functions),
-        "lan": list(config.lan.interfaces),
-        "link": list(config.link.interfaces),
-        "connections": config.pep.connections,
-    }
+    found: dict[str, Any] = {"name": config.name, "functions": list(config.functions)}
+    if config.lan is not None and config.link is not None:
+        found["lan"], found["link"] = list(config.lan.interfaces), list(config.link.interfaces)
+        found["connections"] = config.pep.connections
+    if config.tunnel is not None:
+        found["device"] = config.tunnel.device
+        found["peers"] = [peer.name for peer in config.tunnel.peers]
+    return found

@@ -7,15 +7,18 @@ from typing import Any, Final
 
 from bentpipe.gateway import machine
 from bentpipe.gateway.paths import NetworkProblem
-from bentpipe.gateway.plan import GatePlan, mark_count
+from bentpipe.gateway.plan import PepPlan, mark_count
 
 _ALL_BITS: Final = 2**32 - 1
 # The marks of the largest number of workers.
 _STEP: Final = 128
 
 
-def numbers_in_use(plan: GatePlan, *, has_own: bool) -> Iterator[NetworkProblem]:
-    """Yield what is in use; ``has_own``: rules of this gateway itself are no problem."""
+def numbers_in_use(name: str, plan: PepPlan, *, has_own: bool) -> Iterator[NetworkProblem]:
+    """Yield what is in use of a PEP's marks and tables, and of the table ``name`` of nftables.
+
+    ``has_own``: rules of this gateway itself are no problem.
+    """
     first, table = plan["mark"], plan["route_table"]
     marks = range(first, first + mark_count(plan["workers"]))
     other_mark = f"write mark = {first + _STEP} in the configuration, or another free one"
@@ -35,13 +38,13 @@ def numbers_in_use(plan: GatePlan, *, has_own: bool) -> Iterator[NetworkProblem]
         if routes and not has_own:
             found = f"Routing table {table} has routes (ip -{version} route show table {table})."
             yield NetworkProblem(found=found, fix=other_table)
-    yield from _in_nftables(plan, marks, other_mark, has_own=has_own)
+    yield from _in_nftables(name, marks, other_mark, has_own=has_own)
 
 
 def _in_nftables(
-    plan: GatePlan, marks: range, other_mark: str, *, has_own: bool
+    name: str, marks: range, other_mark: str, *, has_own: bool
 ) -> Iterator[NetworkProblem]:
-    name, seen = plan["name"], set[str]()
+    seen = set[str]()
     for each in machine.nft_ruleset():
         table = each.get("table", {})
         if (table.get("family"), table.get("name")) == ("inet", name) and not has_own:

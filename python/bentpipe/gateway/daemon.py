@@ -16,8 +16,9 @@ from bentpipe.gateway import machine
 from bentpipe.gateway.binary import NAME, find_binary
 from bentpipe.gateway.checks import examine, require
 from bentpipe.gateway.config import GatewayConfig, described
-from bentpipe.gateway.plan import GatePlan, Installation, gate_plan
+from bentpipe.gateway.plan import GatePlan, Installation, PepPlan, pep_plan
 from bentpipe.gateway.state import GatewayFolder, Record, held, network_namespace
+from bentpipe.gateway.tunnel_plan import daemon_tunnel_plan
 from bentpipe.units import value_of
 
 # A daemon is ready within 0.1 s on an idle machine.
@@ -29,23 +30,37 @@ _THREADS_MAX: Final = 4
 _KILL_TIMEOUT_S: Final = 5.0
 
 
-def plan_of(config: GatewayConfig) -> GatePlan:
-    """Return the plan of the daemon.
+def plan_of(config: GatewayConfig, path: Path) -> GatePlan:
+    """Return the plan of the daemon; ``path`` is the file of the configuration.
 
     Raises:
         ScenarioError: the PEP has settings that the kernel does not have.
+        PlanningError: settings of the tunnel do not fit together.
     """
     user, group = config.user_and_group()
-    threads = config.pep.threads or min(len(os.sched_getaffinity(0)), _THREADS_MAX)
     folder = GatewayFolder(config.name)
+    tunnel = config.tunnel
+    return {
+        "name": f"bentpipe-{config.name}",
+        "state_file": str(folder.state_file),
+        "files": [str(file) for file in (folder.log_file, folder.record_file)],
+        "user": user,
+        "group": group,
+        "metrics_listen": None if config.metrics is None else config.metrics.listen,
+        "pep": _pep_plan_of(config),
+        "tunnel": (
+            None if tunnel is None else daemon_tunnel_plan(tunnel, path.parent, folder.control_file)
+        ),
+    }
+
+
+def _pep_plan_of(config: GatewayConfig) -> PepPlan | None:
+    if config.lan is None or config.link is None:
+        return None
+    threads = config.pep.threads or min(len(os.sched_getaffinity(0)), _THREADS_MAX)
     installation = Installation(
-        name=f"bentpipe-{config.name}",
-        state_file=str(folder.state_file),
-        files=[str(file) for file in (folder.log_file, folder.record_file)],
         lan=config.lan.interfaces,
         link=config.link.interfaces,
-        user=user,
-        group=group,
         mark=config.mark,
         route_table=config.route_table,
         workers=config.pep.workers,
@@ -53,13 +68,12 @@ def plan_of(config: GatewayConfig) -> GatePlan:
         connect_limit_ns=value_of(config.pep.connect_limit),
         idle_limit_ns=value_of(config.pep.idle_limit) or None,
         keep_alive_ns=value_of(config.pep.keep_alive) or None,
-        metrics_listen=None if config.metrics is None else config.metrics.listen,
     )
-    return gate_plan(config.pep, installation)
+    return pep_plan(config.pep, installation)
 
 
 def start(config: GatewayConfig, plan: GatePlan, path: Path) -> int:
-    """Start a daemon in the background; return its process id once it splits connections.
+    """Start a daemon in the background; return its process id once it carries traffic.
 
     It has no terminal and a session of its own, so that Ctrl-C and the end of the terminal do not
     reach it. ``path`` is the file of the configuration.

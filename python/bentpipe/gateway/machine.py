@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.errors import MachineError
+from bentpipe.errors import MachineError, UsageError
 from bentpipe.gateway.binary import NAME, find_binary
 
 _SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -138,6 +138,20 @@ def run_daemon(verb: str, plan: Mapping[str, Any], *within: str) -> tuple[int, s
     done = _completed([*within, str(find_binary()), verb], json.dumps(plan))
     lines = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
     return done.returncode, lines[-1].removeprefix(f"{NAME}: ")
+
+
+def make_key(path: Path) -> str:
+    """Write a new private key to a file that does not exist; return its public key.
+
+    Raises:
+        UsageError: the file exists or cannot be written.
+        MachineError: this installation has no daemon.
+    """
+    done = _completed([str(find_binary()), "keygen", str(path)], "")
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"{path}: code {done.returncode}"]
+        raise UsageError(lines[-1].removeprefix(f"{NAME}: "))
+    return done.stdout.strip()
 
 
 def _json(*command: str) -> Any:

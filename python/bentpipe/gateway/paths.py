@@ -19,14 +19,16 @@ class NetworkProblem:
     fix: str
 
 
-def path_problem(lan: Sequence[str], link: Sequence[str]) -> NetworkProblem | None:
-    """Return the first problem of the routes, or None.
+def path_problem(
+    lan: Sequence[str], link: Sequence[str], added: Sequence[Mapping[str, Any]] = ()
+) -> NetworkProblem | None:
+    """Return the first problem of the routes, or None. The daemon adds those of ``added``.
 
     A PEP must see both directions of a connection. Packets that leave or return on an interface of
     neither side pass it by, and the connection is reset.
     """
     listed = {*lan, *link}
-    known = {version: machine.routes(version) for version in _VERSIONS}
+    known = {version: [*machine.routes(version), *added] for version in _VERSIONS}
     for version, routes in known.items():
         for destination, found in _best(routes).items():
             others = sorted(found - listed)

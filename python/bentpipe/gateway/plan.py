@@ -13,6 +13,7 @@ from typing import Any, Final, TypedDict
 
 from bentpipe.errors import Problem, ScenarioError
 from bentpipe.gateway.machine import kernel_congestion_control
+from bentpipe.gateway.tunnel_plan import DaemonTunnelPlan
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.profiles import PROFILES
@@ -66,14 +67,9 @@ class SidePlan(TypedDict):
     tcp: LegPlan
 
 
-class GatePlan(TypedDict):
-    """What the daemon reads, complete: `daemon/plan.rs` describes each field."""
+class PepPlan(TypedDict):
+    """What the daemon reads of a PEP: `daemon/pep_plan.rs` describes each field."""
 
-    name: str
-    state_file: str
-    files: list[str]
-    user: int
-    group: int
     mark: int
     route_table: int
     workers: int
@@ -84,29 +80,34 @@ class GatePlan(TypedDict):
     connect_limit_ns: int
     idle_limit_ns: int | None
     keep_alive_ns: int | None
-    metrics_listen: str | None
     lan: SidePlan
     link: SidePlan
 
 
-@dataclass(frozen=True, kw_only=True)
-class Installation:
-    """Where a daemon runs: what a simulated gateway does not need.
-
-    ``name`` is that of its table of nftables. It splits connections that are opened on the
-    interfaces of ``lan`` and of ``link``. ``files`` are removed when a signal has ended it. See
-    `mark_count` for the marks from ``mark`` on. Times are in nanoseconds; an ``idle_limit_ns`` of
-    None is no limit, a ``keep_alive_ns`` of None sends no probes. ``metrics_listen`` is an address
-    of the loopback interface with a port.
-    """
+class GatePlan(TypedDict):
+    """What the daemon reads, complete: `daemon/plan.rs` describes each field."""
 
     name: str
     state_file: str
-    files: Sequence[str]
-    lan: Sequence[str]
-    link: Sequence[str]
+    files: list[str]
     user: int
     group: int
+    metrics_listen: str | None
+    pep: PepPlan | None
+    tunnel: DaemonTunnelPlan | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """Where a PEP runs: what a simulated one does not need.
+
+    It splits connections that are opened on the interfaces of ``lan`` and of ``link``. See
+    `mark_count` for the marks from ``mark`` on. Times are in nanoseconds; an ``idle_limit_ns`` of
+    None is no limit, a ``keep_alive_ns`` of None sends no probes.
+    """
+
+    lan: Sequence[str]
+    link: Sequence[str]
     mark: int
     route_table: int
     workers: int
@@ -114,7 +115,6 @@ class Installation:
     connect_limit_ns: int
     idle_limit_ns: int | None
     keep_alive_ns: int | None
-    metrics_listen: str | None
 
 
 def mark_count(workers: int) -> int:
@@ -132,8 +132,8 @@ def connections_within(files: int, *, threads: int) -> int:
     return max(files - open_files(0, threads=threads), 0) // _FILES_PER_CONNECTION
 
 
-def gate_plan(pep: Pep, installation: Installation) -> GatePlan:
-    """Return the plan of a daemon.
+def pep_plan(pep: Pep, installation: Installation) -> PepPlan:
+    """Return the daemon's plan of a PEP.
 
     Raises:
         ScenarioError: the PEP has settings that the kernel does not have.
@@ -144,11 +144,6 @@ def gate_plan(pep: Pep, installation: Installation) -> GatePlan:
             *(Problem(source="pep", field=dotted(path), message=text) for path, text in refused)
         )
     return {
-        "name": installation.name,
-        "state_file": installation.state_file,
-        "files": list(installation.files),
-        "user": installation.user,
-        "group": installation.group,
         "mark": installation.mark,
         "route_table": installation.route_table,
         "workers": installation.workers,
@@ -159,7 +154,6 @@ def gate_plan(pep: Pep, installation: Installation) -> GatePlan:
         "connect_limit_ns": installation.connect_limit_ns,
         "idle_limit_ns": installation.idle_limit_ns,
         "keep_alive_ns": installation.keep_alive_ns,
-        "metrics_listen": installation.metrics_listen,
         "lan": {"interfaces": list(installation.lan), "tcp": _leg(pep, pep.lan_tcp)},
         "link": {"interfaces": list(installation.link), "tcp": _leg(pep, pep.link_tcp)},
     }

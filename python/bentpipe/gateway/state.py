@@ -6,6 +6,7 @@ The folder of a gateway has
   the daemon inherit the lock: while one of them runs, the gateway is up.
 - ``state.json``: its counters, which the daemon writes once a second.
 - ``log``: what the daemon has printed, if it runs in the background.
+- ``control``: a socket of a daemon with a tunnel, for `reload`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ RUN: Final = Path("/run")
 _RECORD: Final = "gateway.json"
 _STATE: Final = "state.json"
 _LOG: Final = "log"
+_CONTROL: Final = "control"
 _LOG_BYTES_MAX: Final = 64 * 1024
 # Others take the lock for a moment to see whether the gateway is up.
 _LOCK_TIMEOUT_S: Final = 0.2
@@ -96,6 +98,11 @@ class GatewayFolder:
     def log_file(self) -> Path:
         """What the daemon has printed."""
         return self.path / _LOG
+
+    @property
+    def control_file(self) -> Path:
+        """The socket on which the settings of a running tunnel are changed."""
+        return self.path / _CONTROL
 
     def lock(self) -> int:
         """Make the folder and lock it; return the descriptor that holds the lock.
@@ -178,7 +185,8 @@ class GatewayFolder:
 
     def remove(self) -> None:
         """Remove the files, and folders that are empty then."""
-        for file in (self.state_file, Path(f"{self.state_file}.part"), self.log_file):
+        part = Path(f"{self.state_file}.part")
+        for file in (self.state_file, part, self.log_file, self.control_file):
             with suppress(OSError):
                 file.unlink()
         # Last: a gateway without its record does not exist.

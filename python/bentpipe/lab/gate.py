@@ -13,7 +13,8 @@ from bentpipe.lab.tcp_settings import congestion_control
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from bentpipe.gateway.plan import GatePlan, SidePlan
+    from bentpipe.gateway.plan import GatePlan, PepPlan, SidePlan
+    from bentpipe.gateway.tunnel_plan import DaemonTunnelPlan
 
 _THREADS: Final = 1
 # A client gives up after six retransmissions of its SYN (tcp_syn_retries of tcp(7)), as in the
@@ -33,14 +34,32 @@ def most_connections(pep: Mapping[str, Any]) -> int:
     return max(min(wanted, gateway.connections_within(most_files, threads=_THREADS)), 1)
 
 
-def lab_gate_plan(pep: Mapping[str, Any], state_file: str) -> GatePlan:
-    """Return the daemon's plan of a PEP of a plan.
+def lab_gate_plan(
+    pep: Mapping[str, Any] | None, tunnel: DaemonTunnelPlan | None, state_file: str
+) -> GatePlan:
+    """Return the daemon's plan of the PEP of a plan, and of a tunnel, whose connections it splits.
 
-    The gateway has a kernel's network of its own, so buffers are its sysctls, as those of hosts:
-    the kernel tunes them up to the maximum. Nobody else uses its marks and tables. In the user
-    namespace of an ordinary user the worker is that user, the only one there.
+    In the user namespace of an ordinary user the worker is that user, the only one there.
     """
     is_root = os.geteuid() == 0
+    return {
+        "name": "bentpipe",
+        "state_file": state_file,
+        "files": [],
+        "user": gateway.NOBODY if is_root else os.getuid(),
+        "group": gateway.NOBODY if is_root else os.getgid(),
+        "metrics_listen": None,
+        "pep": None if pep is None else _pep_plan(pep, tunnel["device"] if tunnel else "link"),
+        "tunnel": tunnel,
+    }
+
+
+def _pep_plan(pep: Mapping[str, Any], link_interface: str) -> PepPlan:
+    """Return the daemon's plan of a PEP.
+
+    The gateway has a kernel's network of its own, so buffers are its sysctls, as those of hosts:
+    the kernel tunes them up to the maximum. Nobody else uses its marks and tables.
+    """
 
     def side(interface: str, tcp: Mapping[str, Any]) -> SidePlan:
         return {
@@ -54,11 +73,6 @@ def lab_gate_plan(pep: Mapping[str, Any], state_file: str) -> GatePlan:
         }
 
     return {
-        "name": "bentpipe",
-        "state_file": state_file,
-        "files": [],
-        "user": gateway.NOBODY if is_root else os.getuid(),
-        "group": gateway.NOBODY if is_root else os.getgid(),
         "mark": gateway.MARK,
         "route_table": gateway.ROUTE_TABLE,
         "workers": 1,
@@ -70,7 +84,6 @@ def lab_gate_plan(pep: Mapping[str, Any], state_file: str) -> GatePlan:
         "idle_limit_ns": None,
         # As hosts of a lab, it probes no idle connection.
         "keep_alive_ns": None,
-        "metrics_listen": None,
         "lan": side("hosts", pep["lan_tcp"]),
-        "link": side("link", pep["link_tcp"]),
+        "link": side(link_interface, pep["link_tcp"]),
     }

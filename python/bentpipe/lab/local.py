@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
-from bentpipe.lab.peps import RunningPeps, pep_settings, refuse_peps
+from bentpipe.lab.daemons import RunningDaemons
+from bentpipe.lab.gateways import gateway_hosts
+from bentpipe.lab.peps import pep_settings, refuse_peps
 from bentpipe.lab.programs import start_error
 from bentpipe.lab.routes import change_route, link_route
+from bentpipe.lab.tunnels import refuse_tunnels
 from bentpipe.lab.uplink import Uplink, open_uplink
-from bentpipe.results.verdict import PEP_FAULT, late_windows, verdict
+from bentpipe.results.verdict import late_windows, verdict
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ class LocalLab:
     - ``super_packets``: the kernels of both sides pass segments of up to 64 KiB, which are split
       before the link and coalesced behind it (TSO and GRO).
     - ``gateways``: gateways are hosts of their own between their hosts and the link; those with a
-      PEP are in any case, and `bentpipe.lab.peps` runs it there.
+      PEP or a tunnel are in any case, and `bentpipe.lab.daemons` runs these there.
     - ``internet``: the world has an uplink to the Internet, which the island reaches over the link.
     """
 
@@ -67,7 +70,7 @@ class LocalLab:
     _thread: threading.Thread = field(init=False)
     _failure: list[BaseException] = field(init=False, default_factory=list)
     _uplink: Uplink | None = field(init=False, default=None)
-    _peps: RunningPeps | None = field(init=False, default=None)
+    _daemons: RunningDaemons | None = field(init=False, default=None)
 
     def __enter__(self) -> Self:
         """Set the lab up and start the link.
@@ -75,9 +78,10 @@ class LocalLab:
         Raises:
             MachineError: the machine lacks something, or does not allow it.
             UsageError: the link cannot be run in real time.
-            ScenarioError: a PEP cannot be run in real time.
+            ScenarioError: a PEP or a tunnel cannot be run in real time.
             OSError: the capture cannot be written.
         """
+        refuse_tunnels(self.plans)
         refuse_peps(self.plans, self.mtu_bytes)
         of_peps = pep_settings(self.plans).items()
         world, island = (list(side.items()) for side in self.settings)
@@ -93,8 +97,8 @@ class LocalLab:
                 gateways=self.gateways,
                 host_settings={host: list(of_host.items()) for host, of_host in of_peps},
             )
-            if of_peps:
-                self._peps = RunningPeps.start(self._core, self.plans)
+            if gateway_hosts(self.plans):
+                self._daemons = RunningDaemons.start(self._core, self.plans)
             if self.internet:
                 self._uplink = self._open_uplink()
         except _core.MachineError as error:
@@ -103,6 +107,8 @@ class LocalLab:
             raise UsageError(str(error)) from None
         self._thread = threading.Thread(target=self._run, name="bentpipe-link", daemon=True)
         self._thread.start()
+        if self._daemons is not None:
+            self._daemons.wait_for_sessions(self._thread.is_alive)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -110,8 +116,8 @@ class LocalLab:
         self.stop()
         if self._uplink is not None:
             self._uplink.close()
-        if self._peps is not None:
-            self._peps.close()
+        if self._daemons is not None:
+            self._daemons.close()
 
     def _open_uplink(self) -> Uplink:
         network_fd = self._core.enable_internet()
@@ -124,8 +130,8 @@ class LocalLab:
         """Stop the link. No packet moves after this, and the report is the final one."""
         self._core.stop()
         self._thread.join()
-        if self._peps is not None:
-            self._peps.finish()
+        if self._daemons is not None:
+            self._daemons.finish()
 
     def now_ns(self) -> int:
         """Return the time since the lab was set up, in ns; `report` has the same clock."""
@@ -282,7 +288,8 @@ class LocalLab:
         - ``capture``: None, or ``packets`` in the file, ``missing_packets``, and the
           ``error_number`` of the error that ended the capture.
         - ``failure``: why the link has failed, or None; ``invalid``: why the run is invalid;
-          ``fault``: by what, such as ``late``, or ``pep`` for a PEP that has ended.
+          ``fault``: by what, such as ``late``, or ``pep`` or ``tunnel`` for one that has
+          ended.
         - ``verdict`` and ``late_windows``: see `bentpipe.results.verdict`.
 
         Raises:
@@ -294,11 +301,12 @@ class LocalLab:
     def last_report(self) -> dict[str, Any]:
         """Return the report also of a link that has failed, with the cause as ``invalid``."""
         report = self._core.report()
-        if self._peps is not None:
-            self._peps.poll()
-            report["functions"] |= self._peps.functions()
-            if (reason := self._peps.fault) is not None:
-                report |= {"fault": PEP_FAULT, "invalid": reason}
+        if self._daemons is not None:
+            self._daemons.poll()
+            report["functions"] |= self._daemons.functions()
+            if (found := self._daemons.fault) is not None:
+                fault, reason = found
+                report |= {"fault": fault, "invalid": reason}
         report["failure"] = failure = self.failure
         if failure is not None:
             report["invalid"] = failure
