@@ -1,6 +1,7 @@
 from .answer import Answer as Answer, Chart as Chart, Estimate as Estimate
 from .buffer import buffer as buffer
 from .cases import Experiment as Experiment
+from .coding import coding as coding
 from .complaint import complaint as complaint
 from .page import page as page, write_page as write_page
 from .pep import pep as pep

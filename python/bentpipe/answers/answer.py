@@ -10,6 +10,8 @@ from bentpipe.errors import InternalError
 
 # An answer is read at once: longer ones belong in the table of the report.
 MAX_LINES: Final = 9
+# Of a summary: what a row is of.
+_TEXT_COLUMNS: Final = (0, 1)
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,10 @@ class Check:
 class Answer:
     """The answer to a question, for a person (`text`) and for programs (`to_json`).
 
-    ``lines`` are the answer itself. ``effects`` are how its main figure depends on assumptions,
-    the largest first. ``commands`` are what to try next. ``figures`` are its numbers: names end in
-    their unit.
+    ``lines`` are the answer itself, and ``summary`` is a table for below them, at most 78 columns
+    wide. ``effects`` are how its main figure depends on assumptions, the largest first.
+    ``commands`` are what to try next. ``figures`` are its numbers: names end in their unit.
+    ``interrupted``: Ctrl-C ended the runs, and the answer is that of the complete ones.
     """
 
     question: str
@@ -116,6 +119,8 @@ class Answer:
     charts: Sequence[Chart] = ()
     sources: Sequence[str] = ()
     check: Check | None = None
+    summary: DataTable | None = None
+    interrupted: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -140,6 +145,7 @@ class Answer:
             self.question,
             *(f"  {line}" for line in self.lines),
             "",
+            *([*_aligned(self.summary), ""] if self.summary else []),
             f"Why: {self.reason}",
             f"How sure: {self.uncertainty}",
             f"What matters most: {self.matters_most}",
@@ -160,7 +166,23 @@ class Answer:
             "parameters": dict(self.parameters),
             "figures": plain(self.figures),
             "sources": list(self.sources),
+            **({"interrupted": True} if self.interrupted else {}),
         }
+
+
+def _aligned(table: DataTable) -> list[str]:
+    """Return a table as lines: the first two columns of text, the others aligned to the right."""
+    names, units = zip(*table.columns, strict=True)
+    rows = [names, units, *table.rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(names))]
+    return [f"  {table.title}:"] + [
+        "  "
+        + " ".join(
+            cell.ljust(width) if i in _TEXT_COLUMNS else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def plain(value: Any) -> Any:

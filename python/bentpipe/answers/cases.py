@@ -88,6 +88,43 @@ class Experiment:
             }
         return found
 
+    def run_by_seed(
+        self, cases: Mapping[Name, Loaded], read: Callable[[Result], Mapping[str, float]]
+    ) -> tuple[dict[Name, Figures], bool]:
+        """Run cases as `run` does, but all of them with one seed after another.
+
+        Ctrl-C keeps the seeds that are complete. Returns the figures, and whether it was pressed.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C before the first seed was complete.
+            MemoryLimitError: a run reached its part of the memory limit.
+        """
+        jobs = {name: self._jobs(case) for name, case in cases.items()}
+        rows: list[list[Mapping[str, float]]] = []
+        interrupted = False
+        for i in range(len(self.seeds)):
+            try:
+                results = run_many(
+                    [of_case[i] for of_case in jobs.values()],
+                    threads=self._threads,
+                    progress=self._count,
+                )
+                rows.append([read(result) for result in results])
+            except KeyboardInterrupt:
+                if not rows:
+                    raise
+                interrupted = True
+                break
+            self._done += len(results)
+        found: dict[Name, Figures] = {
+            name: {
+                figure: np.array([row[j][figure] for row in rows], dtype=np.float64)
+                for figure in rows[0][j]
+            }
+            for j, name in enumerate(jobs)
+        }
+        return found, interrupted
+
     def result(self, case: Loaded) -> Result:
         """Run a case with the first seed; return its whole result."""
         return run_many(self._jobs(case)[:1])[0]

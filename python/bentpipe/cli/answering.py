@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import typer
+
 from bentpipe import answers, emulation
+from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import note, print_json
 from bentpipe.cli.progress import Progress
 from bentpipe.errors import UnitError, UsageError
@@ -32,6 +35,21 @@ def duration(text: str, option: str) -> int:
         raise UsageError(f"{option}: {error}") from None
 
 
+def integers(text: str, option: str) -> list[int]:
+    """Return the numbers of an option such as ``0,20,60``.
+
+    Raises:
+        UsageError: one of them is no number.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not (part.isascii() and part.isdecimal()):
+            raise UsageError(
+                f'{option}: read "{part}"; expected integers separated by commas, such as "0,20,60"'
+            )
+    return [int(part) for part in parts]
+
+
 def show_answer(
     ask: Callable[[Experiment], Answer],
     *,
@@ -52,10 +70,13 @@ def show_answer(
         note(f"wrote {report}")
     if as_json:
         print_json(answer.to_json() | ({"real_time": measured} if measured else {}))
-        return
-    print(_wrapped(answer.text()))
-    if measured:
-        print(_wrapped(f"In real time: {measured['sentence']}"))
+    else:
+        print(_wrapped(answer.text()))
+        if measured:
+            print(_wrapped(f"In real time: {measured['sentence']}"))
+    if answer.interrupted:
+        note("interrupted; the answer is that of the seeds that were complete by then")
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def _in_real_time(answer: Answer) -> dict[str, Any]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import typer
 
 from bentpipe import answers
-from bentpipe.cli.answering import duration, show_answer
+from bentpipe.cli.answering import duration, integers, show_answer
+from bentpipe.cli.ask_options import LinkName, Report, Seeds, Set
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.options import AsJson, complete_links, fraction
-from bentpipe.plan.presets import preset_names
+from bentpipe.cli.options import AsJson, fraction
 
 _EXAMPLES: Final = (
     "bentpipe ask tcp --link geo",
@@ -26,50 +25,12 @@ ask_app = typer.Typer(
     callback=lambda: None,
 )
 
-_LinkOption = Annotated[
-    str,
-    typer.Option(
-        "--link",
-        metavar="|".join([*preset_names(), "FILE"]),
-        help="A preset, or a scenario file, of which the link is taken.",
-        autocompletion=complete_links,
-    ),
-]
-_Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Override a value of the link or the traffic, such as link.forward.rate=4Mbit/s; "
-        "repeatable.",
-        show_default=False,
-    ),
-]
 _Direction = Annotated[
     Literal["forward", "return"], typer.Option(help="The direction of the data.")
 ]
 _CongestionControl = Annotated[
     Literal["cubic", "bbr", "reno", "newreno", "hybla", "vegas", "westwood"],
     typer.Option(help="The congestion control of the senders."),
-]
-_Seeds = Annotated[
-    int | None,
-    typer.Option(
-        "--seeds",
-        metavar="N",
-        min=1,
-        help="Runs of each case; by default up to 10, as the time allows.",
-        show_default=False,
-    ),
-]
-_Report = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        metavar="FILE",
-        help="Write the answer as a page (HTML) with charts and tables.",
-        show_default=False,
-    ),
 ]
 _Emulate = Annotated[
     bool,
@@ -88,12 +49,12 @@ _Emulate = Annotated[
     ),
 )
 def tcp(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
-    link: _LinkOption = "geo",
-    settings: _Set = None,
+    link: LinkName = "geo",
+    settings: Set = None,
     direction: _Direction = "forward",
     congestion_control: _CongestionControl = "cubic",
-    seeds: _Seeds = None,
-    report: _Report = None,
+    seeds: Seeds = None,
+    report: Report = None,
     emulate: _Emulate = False,
     as_json: AsJson = False,
 ) -> None:
@@ -122,15 +83,15 @@ def tcp(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     ),
 )
 def buffer(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
-    link: _LinkOption = "geo",
-    settings: _Set = None,
+    link: LinkName = "geo",
+    settings: Set = None,
     direction: _Direction = "forward",
     flows: Annotated[
         int, typer.Option(metavar="N", min=1, max=500, help="TCP transfers at the same time.")
     ] = 4,
     congestion_control: _CongestionControl = "cubic",
-    seeds: _Seeds = None,
-    report: _Report = None,
+    seeds: Seeds = None,
+    report: Report = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer how large the queue of a direction should be, in bytes, milliseconds and BDP.
@@ -162,13 +123,13 @@ def buffer(  # noqa: PLR0913, PLR0917 - a command line's options are its argumen
     ),
 )
 def complaint(
-    link: _LinkOption = "geo",
-    settings: _Set = None,
+    link: LinkName = "geo",
+    settings: Set = None,
     average: Annotated[
         str, typer.Option(metavar="PERCENT", help="The average of 5 minutes, of the link rate.")
     ] = "60%",
-    seeds: _Seeds = None,
-    report: _Report = None,
+    seeds: Seeds = None,
+    report: Report = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer why a link is felt as full: windows of 100 ms beside the average of 5 minutes."""
@@ -191,8 +152,8 @@ def complaint(
     ),
 )
 def users(
-    link: _LinkOption = "geo",
-    settings: _Set = None,
+    link: LinkName = "geo",
+    settings: Set = None,
     page_time: Annotated[
         str | None,
         typer.Option(
@@ -200,8 +161,8 @@ def users(
             help="What 95 % of pages may take. [default: 10s, or twice as long as for one user]",
         ),
     ] = None,
-    seeds: _Seeds = None,
-    report: _Report = None,
+    seeds: Seeds = None,
+    report: Report = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer how many users fit, in all and per Mbit/s, if 95 % of pages load in time."""
@@ -225,8 +186,8 @@ def users(
     ),
 )
 def small_packets(
-    link: _LinkOption = "leo",
-    settings: _Set = None,
+    link: LinkName = "leo",
+    settings: Set = None,
     pps: Annotated[
         int,
         typer.Option(
@@ -236,8 +197,8 @@ def small_packets(
     codec: Annotated[
         Literal["g711", "g729", "opus"], typer.Option(help="The codec of the calls.")
     ] = "g711",
-    seeds: _Seeds = None,
-    report: _Report = None,
+    seeds: Seeds = None,
+    report: Report = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer how many calls a packets-per-second limit carries, with and without aggregation."""
@@ -264,8 +225,8 @@ def small_packets(
     ),
 )
 def usable(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
-    link: _LinkOption = "geo",
-    settings: _Set = None,
+    link: LinkName = "geo",
+    settings: Set = None,
     video: Annotated[
         str, typer.Option(metavar="RATE", help="The rate of the lecture's media.")
     ] = "1Mbit/s",
@@ -273,8 +234,8 @@ def usable(  # noqa: PLR0913, PLR0917 - a command line's options are its argumen
     downloads: Annotated[
         int, typer.Option(metavar="N", min=0, max=500, help="TCP downloads at the same time.")
     ] = 1,
-    seeds: _Seeds = None,
-    report: _Report = None,
+    seeds: Seeds = None,
+    report: Report = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer whether a call, a lecture and remote images are usable on a link."""
@@ -302,8 +263,8 @@ def usable(  # noqa: PLR0913, PLR0917 - a command line's options are its argumen
     ),
 )
 def pep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
-    link: _LinkOption = "geo",
-    settings: _Set = None,
+    link: LinkName = "geo",
+    settings: Set = None,
     load: Annotated[
         str,
         typer.Option(
@@ -323,8 +284,8 @@ def pep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
         str,
         typer.Option(metavar="TIME", help="The round trip between the hub and the servers."),
     ] = "80ms",
-    seeds: _Seeds = None,
-    report: _Report = None,
+    seeds: Seeds = None,
+    report: Report = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer what a split-TCP PEP at the hub gains for the total, for large and for short flows."""
@@ -346,6 +307,54 @@ def pep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
 
 
 @ask_app.command(
+    "coding",
+    short_help="Whether network coding pays, and what it costs.",
+    epilog=examples_text(
+        "bentpipe ask coding --link geo --queue 120kB",
+        "bentpipe ask coding --link geo --load 20 --set link.forward.loss=2%",
+    ),
+)
+def coding(
+    link: LinkName = "geo",
+    settings: Set = None,
+    load: Annotated[
+        str,
+        typer.Option(
+            metavar="N[,N...]",
+            help="How many channels, each one download after another, share the link: one to four "
+            "numbers.",
+        ),
+    ] = "0,20,60",
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIMIT",
+            help="The limit of the forward queue, such as 120kB or 1bdp; by default the link's.",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Seeds = None,
+    report: Report = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer what network coding and titration give, over a plain link and over a PEP.
+
+    A coded tunnel between the gateways sends repair: 10 % at once, 10 % while the queue has room
+    (titrated), or titrated and as much as the loss takes (adaptive). The answer has gains and
+    losses with 95 % intervals, costs in link bytes and delay, and the reason.
+    """
+    loads = integers(load, "--load")
+    show_answer(
+        lambda experiment: answers.coding(
+            link, settings=settings or (), loads=loads, queue=queue, experiment=experiment
+        ),
+        seeds=seeds,
+        report=report,
+        as_json=as_json,
+    )
+
+
+@ask_app.command(
     "preset",
     short_help="What delay, jitter and loss to use for an orbit.",
     epilog=examples_text("bentpipe ask preset geo", "bentpipe ask preset leo --json"),
@@ -354,7 +363,7 @@ def preset(
     orbit: Annotated[
         Literal["geo", "meo", "leo"], typer.Argument(metavar="geo|meo|leo", help="The orbit.")
     ] = "geo",
-    report: _Report = None,
+    report: Report = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer what delay, jitter and loss to use for an orbit, with source, range and year."""

@@ -1,4 +1,4 @@
-"""Verbs of gateways on a real router: ``gateway check``, ``up``, ``status``, ``down``, ``unit``."""
+"""Verbs of gateways on a real router: ``gateway up``, ``status``, ``down`` and others."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bentpipe import gateway
-from bentpipe.cli.gateway_status import status_lines, totals_line, watch_gateway
+from bentpipe.cli.gateway_status import action_text, status_lines, totals_lines, watch_gateway
 from bentpipe.cli.gateway_unit import unit_text
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import AsJson, complete_files, note, print_json
 from bentpipe.errors import MachineError, ScenarioError, UsageError
+from bentpipe.plan.errors import PlanningError
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
@@ -109,9 +110,7 @@ def up(
     It refuses to start where it would break connections, and says what to change.
     """
     found, plan = _read(config)
-    name = found.name
-    lan, link = ", ".join(found.lan.interfaces), ", ".join(found.link.interfaces)
-    text = f"splits at most {plan['connections']:,} TCP connections between {lan} and {link}"
+    name, text = found.name, action_text(gateway.described(found))
     if foreground:
         note(f"gateway {name} {text}; press Ctrl-C to end it")
         gateway.become(found, plan, config)
@@ -127,12 +126,14 @@ def up(
 def down(name: Name = None) -> None:
     """End a gateway and remove its rules, also those that a killed one has left.
 
-    Connections that it has split are reset. New ones pass without it.
+    Connections that a PEP has split are reset; new ones pass without it. The device of a tunnel is
+    removed.
     """
     chosen = _chosen(name)
     counters = gateway.stop(chosen)
     if counters is not None:
-        note(totals_line(counters))
+        for line in totals_lines(counters):
+            note(line)
     note(f"gateway {chosen} has ended; nothing of it is left")
 
 
@@ -146,7 +147,7 @@ def status(
         bool, typer.Option("--watch", help="Update the status until the gateway ends, or Ctrl-C.")
     ] = False,
 ) -> None:
-    """Print the status of a gateway: connections, bytes, refusals, resets."""
+    """Print the status of a gateway: connections of a PEP, peers of a tunnel."""
     chosen = _chosen(name)
     if watch:
         if as_json:
@@ -169,13 +170,57 @@ def unit(config: Config) -> None:
     print(unit_text(found, plan, config), end="")
 
 
+@gateway_app.command(epilog=examples_text("bentpipe gateway keygen /etc/bentpipe/key"))
+def keygen(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="The file for the private key; it must not exist.",
+            show_default=False,
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Write a private key for a tunnel to a new file, and print its public key.
+
+    Only the owner of the file may read it. The public key is for the peers.
+    """
+    public = gateway.make_key(file)
+    if as_json:
+        print_json({"private_key": str(file), "public_key": public})
+    else:
+        print(public)
+
+
+@gateway_app.command(epilog=examples_text("bentpipe gateway reload", "bentpipe gateway reload sat"))
+def reload(name: Name = None) -> None:
+    """Read the configuration of a gateway again, and change its running tunnel.
+
+    Redundancy, titration and the choice of packets change without a lost packet. Other changes are
+    refused.
+    """
+    chosen = _chosen(name)
+    record = gateway.GatewayFolder(chosen).record()
+    if record is None:
+        raise MachineError(_end_text(chosen))
+    found, plan = _read(Path(record.config))
+    if found.name != chosen:
+        raise UsageError(f"{record.config}: name: read {found.name}; the gateway is {chosen}")
+    gateway.reload_gateway(found, plan)
+    note(f"gateway {chosen} has the settings of {record.config}")
+
+
 def _read(path: Path) -> tuple[GatewayConfig, GatePlan]:
     """Return a configuration and its plan; an error of the plan names the file, too."""
     config, document = gateway.read_config(path)
     refused = list(gateway.refused_settings(config.pep))
     if refused:
         raise ScenarioError(*(document.problem(("pep", *field), text) for field, text in refused))
-    return config, gateway.plan_of(config)
+    try:
+        return config, gateway.plan_of(config, path)
+    except PlanningError as error:
+        raise ScenarioError(document.problem(error.path, error.message)) from None
 
 
 def _chosen(name: str | None) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from bentpipe.cli.gateway_peers import tunnel_lines
 from bentpipe.cli.lab_watch import watch_lines
 from bentpipe.cli.options import note
 from bentpipe.errors import MachineError, UsageError
@@ -28,15 +29,37 @@ _UNCHANGED_S: Final = 2.0
 _LEGS: Final = {"lan": "legs to the hosts", "link": "legs over the link"}
 
 
-def status_lines(found: Status, rates: str | None = None) -> list[str]:
-    """Return the status of a gateway; ``rates`` are the present rates."""
+def action_text(found: Mapping[str, Any]) -> str:
+    """Return what a gateway does, as the predicate of a sentence."""
+    parts = []
+    if "lan" in found:
+        lan, link = ", ".join(found["lan"]), ", ".join(found["link"])
+        most = f"{found['connections']:,} TCP connections"
+        parts.append(f"splits at most {most} between {lan} and {link}")
+    if "device" in found:
+        parts.append(f"carries packets of {found['device']} to {', '.join(found['peers'])}")
+    return " and ".join(parts)
+
+
+def status_lines(found: Status, rates: Sequence[str] = ()) -> list[str]:
+    """Return the status of a gateway; ``rates`` are lines with the present rates."""
     counters, minutes = found["counters"], max(time.time() - found["started_unix_s"], 0) / 60
-    interfaces = f"{', '.join(found['lan'])} to {', '.join(found['link'])}"
-    open_now = counters.get("open_connections", 0)
-    lines = [
-        f"{found['name']}: {', '.join(found['functions'])}, {interfaces}, up for {minutes:.0f} min",
-        f"{'open connections':28}{open_now:,} of {found['connections']:,}",
-    ]
+    ends = []
+    if "lan" in found:
+        ends.append(f"{', '.join(found['lan'])} to {', '.join(found['link'])}")
+    if "device" in found:
+        ends.append(f"{found['device']} to {counted(len(found['peers']), 'peer')}")
+    functions = ", ".join(found["functions"])
+    lines = [f"{found['name']}: {functions}, {', '.join(ends)}, up for {minutes:.0f} min"]
+    if "lan" in found:
+        lines += _pep_lines(counters.get("pep") or {}, found["connections"])
+    if "device" in found:
+        lines += tunnel_lines(counters.get("tunnel") or {})
+    return [*lines, *rates]
+
+
+def _pep_lines(counters: Mapping[str, Any], most: int) -> list[str]:
+    lines = [f"{'open connections':28}{counters.get('open_connections', 0):,} of {most:,}"]
     for name, text in _COUNTERS.items():
         if name in counters:
             lines.append(f"{text:28}{counters[name]:,}")
@@ -45,8 +68,6 @@ def status_lines(found: Status, rates: str | None = None) -> list[str]:
     lines += [
         f"{text:28}{_leg_text(counters[leg])}" for leg, text in _LEGS.items() if leg in counters
     ]
-    if rates is not None:
-        lines.append(rates)
     return lines
 
 
@@ -56,11 +77,21 @@ def _leg_text(leg: Mapping[str, Any]) -> str:
     return f"mean RTT {rtt}, {counted(leg['retransmitted_segments'], 'segment')} retransmitted"
 
 
-def totals_line(counters: Mapping[str, Any]) -> str:
-    """Return what a gateway has carried, in one line."""
-    bytes_ = [format_size(counters.get(f"to_{end}_bytes", 0)) for end in ("server", "client")]
-    connections = counted(counters.get("split_connections", 0), "connection")
-    return f"{connections}, {bytes_[0]} to servers, {bytes_[1]} to clients"
+def totals_lines(counters: Mapping[str, Any]) -> list[str]:
+    """Return what a gateway has carried, in one line for each function."""
+    lines = []
+    pep, tunnel = counters.get("pep"), counters.get("tunnel")
+    if pep:
+        bytes_ = [format_size(pep.get(f"to_{end}_bytes", 0)) for end in ("server", "client")]
+        connections = counted(pep.get("split_connections", 0), "connection")
+        lines.append(f"{connections}, {bytes_[0]} to servers, {bytes_[1]} to clients")
+    if tunnel:
+        sent, received = (
+            format_size(sum(peer[f"{name}_bytes"] for peer in tunnel["peers"]))
+            for name in ("sent", "received")
+        )
+        lines.append(f"{sent} to peers, {received} from peers")
+    return lines
 
 
 def watch_gateway(name: str, ask: Callable[[], Status]) -> None:
@@ -72,11 +103,11 @@ def watch_gateway(name: str, ask: Callable[[], Status]) -> None:
             found = ask()
         except (MachineError, UsageError):
             return None
-        return status_lines(found, rates.line(found["counters"]))
+        return status_lines(found, rates.lines(found["counters"]))
 
     # An error of the first status is one of the command.
     found = ask()
-    watch_lines(status_lines(found, rates.line(found["counters"])), lines)
+    watch_lines(status_lines(found, rates.lines(found["counters"])), lines)
     note(f"gateway {name} has ended")
 
 
@@ -86,20 +117,37 @@ class _Rates:
     def __init__(self) -> None:
         self._counters: Mapping[str, Any] = {}
         self._at_s = 0.0
-        self._line: str | None = None
+        self._lines: list[str] = []
 
-    def line(self, counters: Mapping[str, Any]) -> str | None:
+    def lines(self, counters: Mapping[str, Any]) -> list[str]:
         """Return the rates since the last time that the counters have changed."""
         now_s = time.monotonic()
         if counters == self._counters and now_s - self._at_s < _UNCHANGED_S:
-            return self._line
-        before, elapsed_s = self._counters, now_s - self._at_s
+            return self._lines
+        before, elapsed_s = _totals(self._counters), now_s - self._at_s
         self._counters, self._at_s = counters, now_s
-        if before:
-            bits = [
-                8 * (counters.get(name, 0) - before.get(name, 0)) / elapsed_s
-                for name in ("to_server_bytes", "to_client_bytes")
-            ]
-            shown = [format_rate(max(each, 0)) for each in bits]
-            self._line = f"{'now':28}{shown[0]} to servers, {shown[1]} to clients"
-        return self._line
+        self._lines = [
+            f"{label:28}"
+            + ", ".join(
+                f"{format_rate(max(8 * (bytes_ - was) / elapsed_s, 0))} {word}"
+                for (word, bytes_), was in zip(now.items(), before[label].values(), strict=True)
+            )
+            for label, now in _totals(counters).items()
+            if label in before
+        ]
+        return self._lines
+
+
+def _totals(counters: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Return the bytes that were carried by direction, by the label of their line."""
+    found = {}
+    pep = counters.get("pep")
+    if pep:
+        found["now"] = {
+            "to servers": pep.get("to_server_bytes", 0),
+            "to clients": pep.get("to_client_bytes", 0),
+        }
+    for peer in (counters.get("tunnel") or {}).get("peers", []):
+        label = f"now, {peer['name']}"
+        found[label] = {"sent": peer["sent_bytes"], "received": peer["received_bytes"]}
+    return found

@@ -28,14 +28,14 @@ _UNIT: Final = """\
 # Made by bentpipe gateway unit {config}
 [Unit]
 Description=bentpipe gateway {name} ({functions})
-After=network-online.target nftables.service
-Wants=network-online.target
+After=network-online.target nftables.service{after}
+Wants=network-online.target{wants}
 StartLimitIntervalSec=0
 
 [Service]
 Type=exec
 ExecStart={program} gateway up --foreground {config}
-# After it was killed, so that no rule is left. Otherwise nothing is left, and this fails.
+{reload}# After it was killed, so that no rule is left. Otherwise nothing is left, and this fails.
 ExecStopPost=-{program} gateway down {config}
 Restart=on-failure
 RestartSec=3
@@ -43,8 +43,7 @@ RestartSec=3
 KillMode=mixed
 RuntimeDirectory=bentpipe/{name}
 RuntimeDirectoryMode=0700
-LimitNOFILE={files}
-# A restart when memory is short would reset all connections.
+{limits}# A restart when memory is short would reset all connections.
 OOMScoreAdjust=-500
 
 CapabilityBoundingSet={capabilities}
@@ -57,8 +56,7 @@ ProtectHostname=yes
 ProtectKernelLogs=yes
 ProtectKernelModules=yes
 ProtectKernelTunables=yes
-PrivateDevices=yes
-PrivateTmp=yes
+{devices}PrivateTmp=yes
 LockPersonality=yes
 MemoryDenyWriteExecute=yes
 RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_PACKET AF_UNIX
@@ -73,20 +71,31 @@ WantedBy=multi-user.target
 """
 
 
+# PrivateDevices= would hide it.
+_TUN_DEVICE: Final = "DevicePolicy=closed\nDeviceAllow=/dev/net/tun rw\n"
+_TUN_MODULE: Final = " modprobe@tun.service"
+
+
 def unit_text(config: GatewayConfig, plan: GatePlan, path: Path) -> str:
     """Return the unit of a gateway; ``path`` is the file of its configuration.
 
     Raises:
         UsageError: a path cannot be written into a unit.
     """
-    program = Path(sys.executable).with_name("bentpipe")
+    program = _quoted(Path(sys.executable).with_name("bentpipe"))
+    pep, has_tunnel, quoted = plan["pep"], config.has_tunnel, _quoted(path.absolute())
+    # The limit of each process: enough for one worker with all connections.
+    files = 0 if pep is None else gateway.open_files(pep["connections"], threads=pep["threads"])
     return _UNIT.format(
         name=config.name,
         functions=", ".join(config.functions),
-        program=_quoted(program),
-        config=_quoted(path.absolute()),
-        # The limit of each process: enough for one worker with all connections.
-        files=gateway.open_files(plan["connections"], threads=plan["threads"]),
+        program=program,
+        config=quoted,
+        after=_TUN_MODULE if has_tunnel else "",
+        wants=_TUN_MODULE if has_tunnel else "",
+        reload=f"ExecReload={program} gateway reload {quoted}\n" if has_tunnel else "",
+        limits=f"LimitNOFILE={files}\n" if files else "",
+        devices=_TUN_DEVICE if has_tunnel else "PrivateDevices=yes\n",
         capabilities=" ".join(_CAPABILITIES),
     )
 
