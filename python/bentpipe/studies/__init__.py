@@ -190,7 +190,7 @@ _ALL: Final = (
     ),
     _study(
         "auckland",
-        "Many TCP downloads and one transfer over GEO, without and with a PEP",
+        "Many TCP downloads and one transfer over GEO: plain, with a PEP, and coded",
         "Auckland satellite simulator, baselines page",
         default_runs=20,
         example_cells="5,20:1000:PEP",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,17 +13,12 @@ from bentpipe.plan.resolver import from_dict, load, resolve
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job
 
-CHANNELS: Final = (0, 2, 5, 10, 20, 40, 60, 80, 100, 200)
 SMALL_KB, LARGE_KB = QUEUES_KB = (120, 1000)
 # 16 Mbit/s x 500 ms: a limit in bdp counts Ethernet bytes.
 _BDP_KB: Final = 1000
 
 # Of entries of `traffic`.
 BACKGROUND, TRANSFER, PING = "channels", "iperf3", "ping"
-
-# A variant shows a direction: few runs, and few of the numbers of channels.
-MAX_VARIANT_RUNS: Final = 3
-VARIANT_CHANNELS: Final = (0, 5, 100)
 
 Data = dict[str, Any]
 
@@ -31,48 +27,115 @@ def _unchanged(_data: Data) -> None:
     pass
 
 
+class LinkPath(StrEnum):
+    """What the gateways do: the name of a curve."""
+
+    PLAIN = "plain"
+    PEP = "PEP"
+    CODED_10 = "coded 10 %"
+    CODED_20 = "coded 20 %"
+    TITRATED_10 = "titrated 10 %"
+    TITRATED_20 = "titrated 20 %"
+
+    @property
+    def tunnel(self) -> Data | None:
+        """The settings of the tunnel at both ends; None without one."""
+        found = TUNNELS.get(self)
+        return None if found is None else dict(found)
+
+
+# The source gives no settings of its code. Redundancy: fixed, because titration is compared at
+# equal redundancy; 20 % is the most that a tunnel adds by default, and half of it shows the
+# direction. Window: 512 full packets are 0.4 s of the link, less than its round trip, and with a
+# redundancy of 10 % they cover a burst of 51 lost packets. What is not set has the default of the
+# scenario.
+_WINDOW: Final = 512
+TUNNELS: Final[Mapping[LinkPath, Data]] = {
+    path: {"redundancy": redundancy, "window": _WINDOW, "titration": titration}
+    for path, redundancy, titration in (
+        (LinkPath.CODED_10, "10 %", "immediate"),
+        (LinkPath.CODED_20, "20 %", "immediate"),
+        (LinkPath.TITRATED_10, "10 %", "titrated"),
+        (LinkPath.TITRATED_20, "20 %", "titrated"),
+    )
+}
+UNCODED: Final = (LinkPath.PLAIN, LinkPath.PEP)
+IMMEDIATE: Final = (LinkPath.CODED_10, LinkPath.CODED_20)
+TITRATED: Final = (LinkPath.TITRATED_10, LinkPath.TITRATED_20)
+CODED: Final = (*IMMEDIATE, *TITRATED)
+# The coded curves of variants.
+ONE_CODED: Final = (LinkPath.CODED_10, LinkPath.TITRATED_10)
+
+
 @dataclass(frozen=True)
 class Cell:
-    """One cell: how many channels, which queue, and whether the hub has a PEP."""
+    """One cell: how many channels, which queue, and what the gateways do."""
 
     channels: int
     queue_kb: int
-    pep: bool
-
-    @property
-    def path(self) -> str:
-        """The name of its curve."""
-        return "PEP" if self.pep else "plain"
+    path: LinkPath
 
     @property
     def labels(self) -> dict[str, str | int]:
         """What tells the cell from the others."""
-        return {"queue_kB": self.queue_kb, "path": self.path, "channels": self.channels}
+        return {"queue_kB": self.queue_kb, "path": self.path.value, "channels": self.channels}
 
     @property
     def title(self) -> str:
         """The cell in words."""
-        return f"{self.queue_kb:,} kB, {self.path}, {self.channels} channels"
+        return f"{self.queue_kb:,} kB, {self.path.value}, {self.channels} channels"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loads:
+    """The numbers of channels: of the main cells, and of those that are run less."""
+
+    every: tuple[int, ...] = (0, 2, 5, 10, 20, 40, 60, 80, 100, 200)
+    coded: tuple[int, ...] = (0, 20, 60, 80, 200)
+    """A coded run takes five times as long as a plain one, so its curves have fewer points."""
+    variants: tuple[int, ...] = (0, 5, 100)
+    """A variant shows a direction: few of the numbers, and `MAX_VARIANT_RUNS`."""
+    sweep: tuple[int, ...] = (80, 200)
+    """Those of variants of the code, whose claims are about load."""
+    mixed: int = 80
+    """That of the cells in which half of the channels are not coded."""
+
+
+LOADS: Final = Loads()
+MAX_VARIANT_RUNS: Final = 3
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Another value for something that the source does not give, in all cells alike.
+    """Another value for something that the source does not give.
 
-    ``change`` gets the scenario of a cell, with its PEP, and changes it in place.
+    ``change`` gets the scenario of a cell, with its gateways, and changes it in place. ``paths``
+    are the curves that are run with it. ``of_code``: it changes the tunnel alone, so that the other
+    curves are as described.
     """
 
     name: str
     change: Callable[[Data], None] = _unchanged
+    paths: tuple[LinkPath, ...] = UNCODED
+    of_code: bool = False
 
 
-def cells(channels: Sequence[int] = CHANNELS) -> tuple[Cell, ...]:
-    """Return the cells with these numbers of channels."""
+def cells(channels: Sequence[int], paths: Sequence[LinkPath]) -> tuple[Cell, ...]:
+    """Return the cells with these numbers of channels and paths, for both queues."""
     return tuple(
-        Cell(number, queue_kb, pep)
+        Cell(number, queue_kb, path)
         for number in channels
         for queue_kb in QUEUES_KB
-        for pep in (False, True)
+        for path in paths
+    )
+
+
+def main_cells(loads: Loads = LOADS) -> tuple[Cell, ...]:
+    """Return the cells of the figures."""
+    return tuple(
+        cell
+        for number in loads.every
+        for cell in cells((number,), (*UNCODED, *(CODED if number in loads.coded else ())))
     )
 
 
@@ -86,14 +149,23 @@ def entry(data: Mapping[str, Any], name: str) -> Data | None:
     return next((each for each in data["traffic"] if each["name"] == name), None)
 
 
+def queue_kb_of(data: Data, direction: str) -> float:
+    """Return the limit of a direction's queue, in kB of Ethernet bytes."""
+    limit: str = data["link"][direction]["queue"]["limit"]
+    return float(limit.removesuffix(" bdp")) * _BDP_KB
+
+
 def scenario_of(cell: Cell, base: Data, variant: Variant) -> Scenario:
     """Return the complete scenario of a cell; its runs differ in the seed only."""
     data = copy.deepcopy(base)
     data["name"] = f"Auckland: {cell.title}"
     for direction in ("forward", "return"):
         data["link"][direction]["queue"]["limit"] = f"{cell.queue_kb / _BDP_KB:g} bdp"
-    if cell.pep:
+    if cell.path is LinkPath.PEP:
         data["gateways"] = {"hub": {"pep": {"early_accept": True}}}
+    elif cell.path.tunnel is not None:
+        # The order of delivery is a setting of the receiving end: both ends have the same.
+        data["gateways"] = {end: {"tunnel": cell.path.tunnel} for end in ("hub", "terminal")}
     background = entry(data, BACKGROUND)
     assert background is not None
     background["channels"] = max(cell.channels, 1)

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from bentpipe import _core
+from bentpipe.results.derived import by_function
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.simulation.many import Outcome
 from bentpipe.studies.auckland.cells import PING, TRANSFER, Cell
@@ -18,7 +20,9 @@ from bentpipe.units import NS_PER_S
 TOTAL, TRANSFER_GOODPUT = "total_goodput_mbps", "iperf3_goodput_mbps"
 BACKGROUND_BUSY = "background_busy_percent"
 QUEUE_IDLE, QUEUE_FULL = "queue_idle_percent", "queue_full_percent"
-PING_MEAN, PING_P95 = "ping_mean_ms", "ping_p95_ms"
+PING_MEAN, PING_P95, PING_MAX = "ping_mean_ms", "ping_p95_ms", "ping_max_ms"
+LOSS_BEFORE, LOSS_AFTER = "loss_before_percent", "loss_after_percent"
+REPAIR_SHARE, ORDER_WAIT = "repair_share_percent", "order_wait_mean_ms"
 # Edges of the sizes of downloads for their times, in bytes.
 _SIZE_EDGES: Final = (1, 10**3, 10**4, 10**5, 10**6, 10**7, 2**62)
 SIZE_CLASSES: Final = ("< 1 kB", "1-10 kB", "10-100 kB", "0.1-1 MB", "1-10 MB", ">= 10 MB")
@@ -27,6 +31,8 @@ SIZE_CLASSES: Final = ("< 1 kB", "1-10 kB", "10-100 kB", "0.1-1 MB", "1-10 MB", 
 # transfer's last packets. They are multiples of the sample interval.
 _ALONE_S: Final = ((30, 150), (480, 600))
 _TCP_IP_HEADER_BYTES: Final = 40
+# The ends of the tunnel in results.
+_HUB, _TERMINAL = "hub-tunnel", "terminal-1-tunnel"
 
 
 def download_time(size_class: str) -> str:
@@ -69,6 +75,7 @@ def figures(outcome: Outcome) -> dict[str, float]:
         QUEUE_IDLE: 100 * empty_ns / outcome.raw["end_ns"],
         QUEUE_FULL: 100 * full_ns / outcome.raw["end_ns"],
         **_ping(outcome, names),
+        **_tunnel(outcome),
         **_download_times(outcome),
     }
 
@@ -116,15 +123,46 @@ def _ping(outcome: Outcome, names: list[str]) -> dict[str, float]:
     """Return the RTT of the datagrams: the delays of both directions added.
 
     The return direction carries acknowledgements alone, so that its mean stands for its delay in
-    the percentile, too.
+    the percentile and in the maximum, too.
     """
     there, back = (names.index(f"{PING}-{way}") for way in ("forward", "return"))
     mean_ns = outcome.column("flows", "one_way_delay_mean_ns")
     p95_ns = outcome.column("flows", "one_way_delay_p95_ns")
+    max_ns = outcome.column("flows", "one_way_delay_max_ns")
     return {
         PING_MEAN: float(mean_ns[there] + mean_ns[back]) / 1e6,
         PING_P95: float(p95_ns[there] + mean_ns[back]) / 1e6,
+        PING_MAX: float(max_ns[there] + mean_ns[back]) / 1e6,
     }
+
+
+def _tunnel(outcome: Outcome) -> dict[str, float]:
+    """Return the losses and the repair of the forward direction; nothing without a tunnel."""
+    names = {**_core.names(), **outcome.raw["names"]}
+    columns = (
+        outcome.column("function_statistics", each) for each in ("place", "statistic", "value")
+    )
+    rows = [
+        {
+            "place": names["places"][int(place)],
+            "statistic": names["statistics"][int(statistic)],
+            "value": int(value),
+        }
+        for place, statistic, value in zip(*columns, strict=True)
+    ]
+    offered_bytes = outcome.column("directions", "received_bytes").tolist()
+    found = {each["function"]: each for each in by_function(rows, offered_bytes)}
+    if _HUB not in found:
+        return {}
+    hub, terminal = found[_HUB], found[_TERMINAL]
+    wait_ns = terminal["order_wait_mean_ns"]
+    values = {
+        LOSS_BEFORE: terminal["loss_before_percent"],
+        LOSS_AFTER: terminal["loss_after_percent"],
+        REPAIR_SHARE: hub["repair_share_percent"],
+        ORDER_WAIT: None if wait_ns is None else wait_ns / 1e6,
+    }
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def _download_times(outcome: Outcome) -> dict[str, float]:

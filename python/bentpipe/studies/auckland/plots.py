@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
+import matplotlib as mpl
 import numpy as np
 
-from bentpipe.report.style import INK, PALETTE, add_legend, from_zero, log_axis, new_figure
-from bentpipe.studies.auckland.cells import LARGE_KB, QUEUES_KB, SMALL_KB, Cell
-from bentpipe.studies.auckland.claims import Measured
+from bentpipe.report.style import INK, PALETTE, STYLE, add_legend, from_zero, log_axis, new_figure
+from bentpipe.studies.auckland.cells import (
+    CODED,
+    LARGE_KB,
+    QUEUES_KB,
+    SMALL_KB,
+    UNCODED,
+    Cell,
+    LinkPath,
+)
+from bentpipe.studies.auckland.effects import Measured
 from bentpipe.studies.auckland.measure import (
+    LOSS_AFTER,
+    LOSS_BEFORE,
+    PING_MAX,
     PING_MEAN,
     PING_P95,
     QUEUE_FULL,
     QUEUE_IDLE,
+    REPAIR_SHARE,
     SIZE_CLASSES,
     TOTAL,
     TRANSFER_GOODPUT,
@@ -27,77 +40,131 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS: Final = {False: PALETTE[0], True: PALETTE[1]}
+_BLUE, _ORANGE, _GREEN, _RED = PALETTE[:4]
+# A colour is what the gateways do; a dashed line has twice the redundancy.
+_STYLES: Final = {
+    LinkPath.PLAIN: (_BLUE, "solid", "o"),
+    LinkPath.PEP: (_ORANGE, "solid", "s"),
+    LinkPath.CODED_10: (_GREEN, "solid", "^"),
+    LinkPath.CODED_20: (_GREEN, "dashed", "^"),
+    LinkPath.TITRATED_10: (_RED, "solid", "v"),
+    LinkPath.TITRATED_20: (_RED, "dashed", "v"),
+}
 _PUBLISHED: Final = (
     (1, SMALL_KB, TOTAL, "Total goodput [Mbit/s]"),
     (2, SMALL_KB, TRANSFER_GOODPUT, "Goodput of the transfer [Mbit/s]"),
     (3, LARGE_KB, TOTAL, "Total goodput [Mbit/s]"),
     (4, LARGE_KB, TRANSFER_GOODPUT, "Goodput of the transfer [Mbit/s]"),
 )
-_LINES: Final = ("solid", "dashed", "dotted")
+# Of direct labels, in parts of the height of the axes: the least distance between two.
+_LABEL_STEP: Final = 0.075
+# The part of the width that labels take on the right.
+_LABEL_ROOM: Final = 0.34
 
 
 def published_figures(measured: Measured) -> Figure:
     """Draw figures 1 to 4 of the source: goodput over channels."""
-    figure, panels = new_figure(2, 2, height_in=5.6)
+    figure, panels = new_figure(2, 2, height_in=6.4)
     for axes, (number, queue_kb, name, label) in zip(panels, _PUBLISHED, strict=True):
-        _curves(axes, measured, queue_kb, name)
+        _curves(axes, measured, queue_kb, name, LinkPath)
         _title(axes, f"Figure {number}: queue of {queue_kb:,} kB")
         axes.set_ylabel(label)
         from_zero(axes)
-    _finish(panels, columns=2)
+    last = max(1, *(cell.channels for cell in measured))
+    left = -0.03 * last
+    ticks = [each for each in panels[0].get_xticks() if 0 <= each <= last]
+    panels[0].set_xticks(ticks)
+    panels[0].set_xlim(left, last + (last - left) * _LABEL_ROOM / (1 - _LABEL_ROOM))
+    for axes in panels:
+        _label_directly(axes)
+    _name_x(panels, columns=2)
     return figure
 
 
-def queue_figure(measured: Measured) -> Figure:
-    """Draw for how long the queue was empty and full."""
-    figure, panels = new_figure(2, 1, height_in=5.2)
-    shown = (
-        (QUEUE_IDLE, "Queue empty [% of the time]"),
-        (QUEUE_FULL, "Queue full [% of the time]"),
-    )
-    for axes, (name, label) in zip(panels, shown, strict=True):
-        for queue_kb, line in zip(QUEUES_KB, _LINES, strict=False):
-            _curves(axes, measured, queue_kb, name, line=line, suffix=f", {queue_kb:,} kB")
+def idle_figure(measured: Measured) -> Figure:
+    """Draw for how long the queue was empty."""
+    return _by_queue(measured, QUEUE_IDLE, "Queue empty [% of the time]")
+
+
+def full_figure(measured: Measured) -> Figure:
+    """Draw for how long the queue was full."""
+    return _by_queue(measured, QUEUE_FULL, "Queue full [% of the time]")
+
+
+def _by_queue(measured: Measured, name: str, label: str) -> Figure:
+    figure, panels = new_figure(1, 2, height_in=3.0)
+    for axes, queue_kb in zip(panels, QUEUES_KB, strict=True):
+        _curves(axes, measured, queue_kb, name, LinkPath)
+        _title(axes, f"queue of {queue_kb:,} kB")
         axes.set_ylabel(label)
+        axes.label_outer()
         from_zero(axes)
-    _finish(panels, columns=1)
+    _add_legend(figure, panels[0])
+    _name_x(panels, columns=2)
     return figure
 
 
 def ping_figure(measured: Measured) -> Figure:
-    """Draw mean and 95th percentile of the ping's RTT."""
-    figure, panels = new_figure(1, 2, height_in=2.9)
-    for axes, queue_kb in zip(panels, QUEUES_KB, strict=True):
-        _curves(axes, measured, queue_kb, PING_MEAN, suffix=", mean")
-        _curves(axes, measured, queue_kb, PING_P95, line="dashed", suffix=", 95 %")
+    """Draw mean, 95th percentile and maximum of the ping's RTT."""
+    figure, panels = new_figure(3, 2, height_in=6.6)
+    shown = ((PING_MEAN, "mean"), (PING_P95, "95 %"), (PING_MAX, "maximum"))
+    places = [(name, label, queue_kb) for name, label in shown for queue_kb in QUEUES_KB]
+    for axes, (name, label, queue_kb) in zip(panels, places, strict=True):
+        _curves(axes, measured, queue_kb, name, LinkPath)
         _title(axes, f"queue of {queue_kb:,} kB")
-        axes.set_ylabel("RTT of the ping [ms]")
-    _finish(panels, columns=2)
+        axes.set_ylabel(f"RTT, {label} [ms]")
+        axes.label_outer()
+    _add_legend(figure, panels[0])
+    _name_x(panels, columns=2)
+    return figure
+
+
+def loss_figure(measured: Measured) -> Figure | None:
+    """Draw what tunnels lost, before and after decoding, and their repair; None without tunnels."""
+    if not any(cell.path in CODED for cell in measured):
+        return None
+    figure, panels = new_figure(3, 2, height_in=6.6)
+    shown = (
+        (LOSS_BEFORE, "Loss [%]"),
+        (LOSS_AFTER, "Loss after decoding [%]"),
+        (REPAIR_SHARE, "Repair [% of bytes]"),
+    )
+    places = [(name, label, queue_kb) for name, label in shown for queue_kb in QUEUES_KB]
+    for axes, (name, label, queue_kb) in zip(panels, places, strict=True):
+        _curves(axes, measured, queue_kb, name, CODED)
+        _title(axes, f"queue of {queue_kb:,} kB")
+        axes.set_ylabel(label)
+        axes.label_outer()
+        from_zero(axes)
+    _add_legend(figure, panels[0])
+    _name_x(panels, columns=2)
     return figure
 
 
 def download_figure(measured: Measured) -> Figure:
-    """Draw the median time of downloads over their size, for a few numbers of channels."""
-    every = sorted({cell.channels for cell in measured} - {0})
-    chosen = [every[i] for i in sorted({0, len(every) // 2, len(every) - 1})] if every else []
-    figure, panels = new_figure(2, 1, height_in=6.0)
+    """Draw the median time of downloads over their size, for two numbers of channels."""
+    coded = {cell.channels for cell in measured if cell.path in CODED}
+    every = sorted((coded or {cell.channels for cell in measured}) - {0})
+    chosen = [every[len(every) // 2], every[-1]] if every else [0, 0]
+    figure, panels = new_figure(2, 2, height_in=6.0)
     x = list(range(len(SIZE_CLASSES)))
-    for axes, queue_kb in zip(panels, QUEUES_KB, strict=True):
-        for channels, line in zip(chosen, _LINES, strict=False):
-            for pep, colour in _COLOURS.items():
-                cell = Cell(channels, queue_kb, pep)
-                samples = [measured[cell][download_time(name)] for name in SIZE_CLASSES]
-                label = f"{cell.path}, {channels} channels"
-                style = {"linestyle": line, "marker": "o", "markersize": 3}
-                plot_samples(axes, x, samples, color=colour, label=label, **style)
-        # Without a download there is nothing that a logarithmic scale could begin at.
-        if any(np.isfinite(np.asarray(line.get_ydata(), dtype=float)).any() for line in axes.lines):
-            log_axis(axes.yaxis)
-        axes.set_ylabel(f"Median time [s], {queue_kb:,} kB")
-    panels[-1].set_xticks(x, SIZE_CLASSES)
-    panels[-1].set_xlabel("Size of the download")
-    add_legend(panels[0])
+    places = [(queue_kb, channels) for queue_kb in QUEUES_KB for channels in chosen]
+    for axes, (queue_kb, channels) in zip(panels, places, strict=True):
+        for path in LinkPath:
+            found = measured.get(Cell(channels, queue_kb, path))
+            if found is not None:
+                samples = [found[download_time(name)] for name in SIZE_CLASSES]
+                plot_samples(axes, x, samples, label=path.value, **_style(path))
+        _title(axes, f"queue of {queue_kb:,} kB, {channels} channels")
+        axes.set_ylabel("Median time [s]")
+        axes.label_outer()
+    # Without a download there is nothing that a logarithmic scale could begin at.
+    if any(_has_points(axes) for axes in panels):
+        log_axis(panels[0].yaxis)
+    for axes in panels[-2:]:
+        axes.set_xticks(x, ["\n".join(name.rsplit(" ", 1)) for name in SIZE_CLASSES])
+        axes.set_xlabel("Size of the download")
+    _add_legend(figure, panels[0])
     return figure
 
 
@@ -109,12 +176,14 @@ def trace_figure(traces: Mapping[Cell, Trace]) -> Figure | None:
     figure, panels = new_figure(len(numbers), 2, height_in=0.8 + 1.7 * len(numbers))
     places = [(channels, queue_kb) for channels in numbers for queue_kb in QUEUES_KB]
     for axes, (channels, queue_kb) in zip(panels, places, strict=True):
-        for pep, colour in _COLOURS.items():
-            found = traces.get(Cell(channels, queue_kb, pep))
+        for path in UNCODED:
+            found = traces.get(Cell(channels, queue_kb, path))
             if found is not None:
                 share = 100 * found.queue_kb / queue_kb
-                name = Cell(channels, queue_kb, pep).path
-                axes.plot(found.time_s, share, color=colour, linewidth=0.7, alpha=0.8, label=name)
+                colour = _style(path)["color"]
+                axes.plot(
+                    found.time_s, share, color=colour, linewidth=0.7, alpha=0.8, label=path.value
+                )
         _title(axes, f"{queue_kb:,} kB, {channels} channels")
         axes.set_ylabel("Queue [% of its limit]")
         axes.set_ylim(0, 105)
@@ -126,28 +195,71 @@ def trace_figure(traces: Mapping[Cell, Trace]) -> Figure | None:
 
 
 def _curves(
-    axes: Axes,
-    measured: Measured,
-    queue_kb: int,
-    figure: str,
-    *,
-    line: str = "solid",
-    suffix: str = "",
+    axes: Axes, measured: Measured, queue_kb: int, figure: str, paths: Iterable[LinkPath]
 ) -> None:
-    channels = sorted({cell.channels for cell in measured})
-    for pep, colour in _COLOURS.items():
-        found = [measured[Cell(number, queue_kb, pep)] for number in channels]
-        label = found[0].cell.path + suffix
-        samples = [each[figure] for each in found]
-        style = {"linestyle": line, "marker": "o", "markersize": 3}
-        plot_samples(axes, channels, samples, color=colour, label=label, **style)
+    every = sorted({cell.channels for cell in measured})
+    for path in paths:
+        channels = [n for n in every if Cell(n, queue_kb, path) in measured]
+        samples = [measured[Cell(n, queue_kb, path)][figure] for n in channels]
+        if channels:
+            plot_samples(axes, channels, samples, label=path.value, **_style(path))
+
+
+def _style(path: LinkPath) -> dict[str, Any]:
+    colour, line, marker = _STYLES[path]
+    return {"color": colour, "linestyle": line, "marker": marker, "markersize": 3.5}
+
+
+def _has_points(axes: Axes) -> bool:
+    return any(np.isfinite(np.asarray(line.get_ydata(), dtype=float)).any() for line in axes.lines)
+
+
+def _label_directly(axes: Axes) -> None:
+    """Write the name of each curve at its right end, apart from the others."""
+    ends = []
+    low, high = axes.get_ylim()
+    for line in axes.lines:
+        x, y = (np.asarray(each, dtype=float) for each in (line.get_xdata(), line.get_ydata()))
+        shown = np.flatnonzero(np.isfinite(y))
+        if shown.size:
+            ends.append(((y[shown[-1]] - low) / (high - low), x[shown[-1]], line))
+    if not ends:
+        return
+    ends.sort(key=lambda end: end[0])
+    # From below each label keeps its distance, then all go down if the highest is too high.
+    places: list[float] = []
+    for wanted, _, _ in ends:
+        places.append(max(wanted, places[-1] + _LABEL_STEP) if places else wanted)
+    top = 1.0
+    for number in reversed(range(len(places))):
+        places[number] = min(places[number], top)
+        top = places[number] - _LABEL_STEP
+    for place, (wanted, x, line) in zip(places, ends, strict=True):
+        axes.annotate(
+            str(line.get_label()),
+            xy=(x, wanted),
+            xytext=(1 - _LABEL_ROOM + 0.05, place),
+            xycoords=("data", "axes fraction"),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=7.5,
+            color=line.get_color(),
+            arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.5},
+        )
+
+
+def _add_legend(figure: Figure, axes: Axes) -> None:
+    """Add a legend of all curves above the panels, each of which has the same."""
+    with mpl.rc_context(STYLE):
+        figure.legend(
+            *axes.get_legend_handles_labels(), loc="outside upper left", ncols=6, labelcolor=INK
+        )
 
 
 def _title(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="right", fontsize=9, color=INK)
 
 
-def _finish(panels: list[Axes], *, columns: int) -> None:
+def _name_x(panels: list[Axes], *, columns: int) -> None:
     for axes in panels[-columns:]:
         axes.set_xlabel("Channels")
-    add_legend(panels[0])

@@ -14,12 +14,13 @@ from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.results.execution import utc_now
 from bentpipe.studies.auckland.cells import (
     BACKGROUND,
-    CHANNELS,
+    LOADS,
     QUEUES_KB,
-    SMALL_KB,
     TRANSFER,
+    UNCODED,
     Cell,
     Data,
+    LinkPath,
     base_scenario,
     cells,
     entry,
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 
 # A cell takes as long as its experiment, so that is shorter than the 600 s of the source.
 DURATION_S: Final = 60
-CHOSEN: Final = tuple(Cell(n, SMALL_KB, pep) for n in (20, 100) for pep in (False, True))
+# A point of each figure: both queues, and each kind of path.
+_PATHS: Final = (*UNCODED, LinkPath.CODED_10, LinkPath.TITRATED_10)
+CHOSEN: Final = tuple(Cell(20, queue_kb, path) for queue_kb in QUEUES_KB for path in _PATHS)
 # Besides its duration: the lab, its gateways and the programs start, and the last packets arrive.
 _OVERHEAD_S: Final = 4.0
 # A lab with a hundred channels takes a quarter of a processor, but in bursts that make labs beside
@@ -120,10 +123,12 @@ def cells_named(chosen: str) -> tuple[Cell, ...]:
     Raises:
         UsageError: there is no such cell.
     """
-    numbers, queues = (", ".join(map(str, each)) for each in (CHANNELS, QUEUES_KB))
-    names = {cell: f"{cell.channels}:{cell.queue_kb}:{cell.path}" for cell in cells()}
+    numbers, queues = (", ".join(map(str, each)) for each in (LOADS.every, QUEUES_KB))
+    table = cells(LOADS.every, tuple(LinkPath))
+    names = {cell: f"{cell.channels}:{cell.queue_kb}:{cell.path.value}" for cell in table}
     how = f"Write a number of channels ({numbers}), optionally a queue in kB ({queues}) and a path "
-    return cells_by_name(chosen, names, f"{how}(plain, PEP), as in 100:120:PEP")
+    paths = f"({', '.join(LinkPath)}), as in 100:120:PEP"
+    return cells_by_name(chosen, names, f"{how}{paths}")
 
 
 def shorter(base: Data, duration_s: int) -> Data:
@@ -237,8 +242,8 @@ def _notes(duration_s: int) -> tuple[str, ...]:
         f"instead of 600 s, with the transfer from {duration_s / 4:g} s to {duration_s * 3 / 4:g} "
         "s. The claims of the source are not decided here.",
         f"The server of the transfer has a line of {_SERVER_RATE} in both engines.",
-        "Emulated: channels are kernel sockets, iperf3 sends the transfer, and the PEP is the "
-        "daemon bentpipe-gate.",
+        "Emulated: channels are kernel sockets, iperf3 sends the transfer, and PEP and tunnel are "
+        "the daemon bentpipe-gate.",
         "iperf3 sends its first data when its server has read a cookie, so the emulated transfer "
         "begins some 0.35 s later than the simulated one.",
         "Both engines have the same downloads in the same order, but not the same losses; over so "

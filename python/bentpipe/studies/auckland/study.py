@@ -1,4 +1,4 @@
-"""The study: channels from none to beyond saturation, two queues, without and with a PEP.
+"""The study: channels from none to beyond saturation, two queues, six curves.
 
 The cells stand here in code and what the source says is read after the last run, so that no run can
 depend on it.
@@ -14,30 +14,30 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from bentpipe import _core
 from bentpipe.plan.resolver import resolve
 from bentpipe.scenario.channels import DEFAULT_SERVERS, DEFAULT_SIZES
-from bentpipe.studies.auckland import plots, tables
+from bentpipe.studies.auckland import mixed, plots, tables
 from bentpipe.studies.auckland.cells import (
-    CHANNELS,
+    LOADS,
     MAX_VARIANT_RUNS,
     QUEUES_KB,
-    VARIANT_CHANNELS,
+    TUNNELS,
+    UNCODED,
     Cell,
     Data,
+    Loads,
     Variant,
     base_scenario,
     cells,
-    jobs_of,
+    main_cells,
     scenario_of,
     trace_jobs,
 )
-from bentpipe.studies.auckland.claims import (
+from bentpipe.studies.auckland.claims import Decided, decide, read_claims
+from bentpipe.studies.auckland.effects import (
     LOADED_PERCENT,
+    SATURATED_PERCENT,
     VERY_LOW_PERCENT,
-    Claim,
     Context,
-    Decided,
     Measured,
-    decide,
-    read_claims,
 )
 from bentpipe.studies.auckland.measure import (
     TOTAL,
@@ -46,6 +46,14 @@ from bentpipe.studies.auckland.measure import (
     figures,
     payload_rate_mbps,
     trace,
+)
+from bentpipe.studies.auckland.runs import (
+    Batch,
+    batches,
+    by_load,
+    coded_contexts,
+    contexts,
+    measure,
 )
 from bentpipe.studies.auckland.variants import BASE, VARIANTS
 from bentpipe.studies.base.comparison import Comparison, Row, Tolerance
@@ -71,9 +79,10 @@ class AucklandOutcome(StudyOutcome):
 
     folder: ClassVar[Path] = _HERE
 
+    loads: Loads
     measured: Measured
     decided: tuple[Decided, ...]
-    about_coding: tuple[Claim, ...]
+    mixed: Sequence[mixed.Share]
     context_of_claims: Context
     traces: Mapping[Cell, Trace]
 
@@ -84,14 +93,17 @@ class AucklandOutcome(StudyOutcome):
         return f"{super().facts}; first seed {first}; {runs} runs of each cell"
 
     def extras(self) -> dict[str, Any]:
-        """Return the claims with their verdicts, and those that the study does not have."""
+        """Return the claims with their verdicts, and the loads that they name."""
         context = self.context_of_claims
         return {
             "claims": [each.to_json() for each in self.decided],
-            "claims_about_coding": [each.to_json() for each in self.about_coding],
+            "half_uncoded": [each.to_json() for each in self.mixed],
             "largest_goodput_mbps": context.payload_rate_mbps,
             "channels_under_load": {
                 str(queue_kb): list(context.loaded(queue_kb)) for queue_kb in QUEUES_KB
+            },
+            "channels_that_saturate": {
+                str(queue_kb): list(context.saturated(queue_kb)) for queue_kb in QUEUES_KB
             },
             "channels_at_very_low_load": {
                 str(queue_kb): list(context.very_low(queue_kb)) for queue_kb in QUEUES_KB
@@ -104,8 +116,8 @@ class AucklandOutcome(StudyOutcome):
 
     def terminal(self) -> Iterator[RenderableType]:
         """Yield goodputs over channels and, below them, the claims."""
-        for queue_kb in QUEUES_KB:
-            yield tables.curves_table(self.measured, queue_kb)
+        for number in (1, 2, 3, 4):
+            yield tables.curves_table(self.measured, number)
             yield ""
         for each in self.decided:
             yield tables.claim_text(each)
@@ -117,21 +129,41 @@ class AucklandOutcome(StudyOutcome):
         """Return figures and tables of the report."""
         return {
             "figures": plots.published_figures(self.measured),
-            "queue_figure": plots.queue_figure(self.measured),
+            "idle_figure": plots.idle_figure(self.measured),
+            "full_figure": plots.full_figure(self.measured),
             "ping_figure": plots.ping_figure(self.measured),
+            "loss_figure": plots.loss_figure(self.measured),
             "download_figure": plots.download_figure(self.measured),
             "trace_figure": plots.trace_figure(self.traces),
             "claims_table": tables.claims_rows(self.decided),
-            "channels_table": tables.channels_rows(self.decided),
-            "variants_table": tables.variants_rows(self.decided),
+            "by_claims": [
+                (
+                    heading,
+                    tables.channels_rows(chosen),
+                    tables.variants_rows(chosen),
+                )
+                for heading, chosen in self._by_kind()
+            ],
+            "mixed_table": tables.mixed_rows(self.mixed),
             "columns": tables.columns(),
             "loads": {each: self.context_of_claims.loaded(each) for each in QUEUES_KB},
             "very_low": {each: self.context_of_claims.very_low(each) for each in QUEUES_KB},
+            "saturated": {each: self.context_of_claims.saturated(each) for each in QUEUES_KB},
             "LOADED_PERCENT": LOADED_PERCENT,
+            "SATURATED_PERCENT": SATURATED_PERCENT,
             "VERY_LOW_PERCENT": VERY_LOW_PERCENT,
+            "loads_of_sweep": ", ".join(map(str, self.loads.sweep)),
             "runs": self.configuration["runs_of_a_cell"],
             "few": self.configuration["runs_of_a_cell_in_a_variant"],
         }
+
+    def _by_kind(self) -> list[tuple[str, list[Decided]]]:
+        """Return the claims about the plain link and the PEP, and those about coding."""
+        kinds = (("the plain link and the PEP", False), ("coding", True))
+        return [
+            (heading, [each for each in self.decided if each.claim.is_about_coding is about])
+            for heading, about in kinds
+        ]
 
 
 def run(
@@ -140,84 +172,69 @@ def run(
     seed: int = 1,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
-    channels: Sequence[int] | None = None,
+    loads: Loads | None = None,
     variants: Sequence[Variant] | None = None,
     change: Callable[[Data], None] | None = None,
 ) -> AucklandOutcome:
     """Simulate all cells and the variants, then read the claims and decide them.
 
     ``runs`` (default 20) is the number of runs of each cell, with the seeds ``seed``, ``seed`` + 1,
-    ...; a variant has at most 3. ``channels`` are the numbers of channels (None: those of the
-    study); a variant has those of them that are in `VARIANT_CHANNELS`. ``change`` changes the
-    configuration of all cells.
+    ...; a variant has at most 3. ``loads`` are the numbers of channels (None: those of the study).
+    ``change`` changes the configuration of all cells.
     """
-    channels = CHANNELS if channels is None else channels
+    loads = LOADS if loads is None else loads
     variants = VARIANTS if variants is None else variants
     count = DEFAULT_RUNS if runs is None else runs
     few = min(count, MAX_VARIANT_RUNS)
     base = base_scenario()
     if change is not None:
         change(base)
-    varied = tuple(each for each in channels if each in VARIANT_CHANNELS)
-    keys = [(BASE, number, count) for number in channels]
-    keys += [(variant, number, few) for variant in variants for number in varied]
-    traced = [each for each in cells(varied) if each.channels > 0]
-    total = len(traced) + sum(repeats * len(cells((0,))) for _, _, repeats in keys)
+    main = [Batch(BASE, cells_of, count) for cells_of in by_load(main_cells(loads))]
+    varied = [each for variant in variants for each in batches(variant, loads, few)]
+    halved_cells = cells((loads.mixed,) if loads.mixed else (), mixed.PATHS)
+    halved = Batch(mixed.HALVED, halved_cells, min(count, mixed.MAX_MIXED_RUNS))
+    traced = cells([each for each in loads.variants if each], UNCODED)
+    total = len(traced) + sum(each.total for each in (*main, *varied, halved))
     work = Work(executor=executor, progress=progress, total=total)
-    measured = _measured(work, base, keys, seed)
+    by_cell = measure(work, base, main, seed, figures)[BASE.name]
+    measured = measure(work, base, varied, seed, figures)
+    halves = measure(work, base, [halved], seed, mixed.halves)[mixed.HALVED.name]
     traces = work.run({cell: trace_jobs(cell, base, seed) for cell in traced})
     # Every run is over: the source's claims may be read.
     claims = read_claims()
-    plan = resolve(scenario_of(cells(channels)[0], base, BASE))
-    largest_mbps = payload_rate_mbps(plan)
-    by_cell = measured.pop(BASE.name)
-    described = {cell: by_cell[cell].first(few) for cell in cells(varied)}
-    contexts = {
-        name: Context(found, largest_mbps)
-        for name, found in {BASE.name: described, **measured}.items()
-        if found and measured
-    }
+    largest_mbps = payload_rate_mbps(resolve(scenario_of(next(iter(by_cell)), base, BASE)))
     context = Context(by_cell, largest_mbps)
     return AucklandOutcome(
         study="auckland",
-        title="Auckland satellite simulator: baselines without and with a PEP",
-        inputs=inputs(base),
+        title="Auckland satellite simulator: plain, with a PEP, and coded",
+        inputs=inputs(base, main_cells(loads)),
         comparisons={CELLS: Comparison(tuple(_row(each) for each in by_cell.values()))},
         configuration={
             "bentpipe_version": _core.version(),
             "first_seed": seed,
             "runs_of_a_cell": count,
             "runs_of_a_cell_in_a_variant": few,
+            "tunnels": {path.value: settings for path, settings in TUNNELS.items()},
             "scenario": base,
         },
         interrupted=work.interrupted,
+        loads=loads,
         measured=by_cell,
-        decided=decide(claims, context, contexts),
-        about_coding=tuple(each for each in claims if each.is_about_coding),
+        decided=decide(
+            claims,
+            context,
+            contexts(context, variants, measured, loads, few),
+            coded_contexts(context, variants, measured, loads, few),
+        ),
+        mixed=mixed.shares(halves),
         context_of_claims=context,
         traces={cell: trace(outcomes[0]) for cell, outcomes in traces.items() if outcomes},
     )
 
 
-def _measured(
-    work: Work, base: Data, keys: Sequence[tuple[Variant, int, int]], seed: int
-) -> dict[str, dict[Cell, Measurement]]:
-    """Run variants at numbers of channels, each with a number of runs; return cells by variant."""
-    measured: dict[str, dict[Cell, Measurement]] = {}
-    for variant, number, repeats in keys:
-        # The outcomes of all cells at once would take gigabytes.
-        seeds = range(seed, seed + repeats)
-        jobs = {cell: jobs_of(cell, base, variant, seeds) for cell in cells((number,))}
-        of_variant = measured.setdefault(variant.name, {})
-        for cell, outcomes in work.run(jobs).items():
-            runs_of_cell = {outcome.job.seed: figures(outcome) for outcome in outcomes}
-            of_variant[cell] = Measurement(cell, runs_of_cell)
-    return measured
-
-
 def inputs(base: Data, of: Sequence[Cell] | None = None) -> tuple[Input, ...]:
     """Return the inputs of cells with their provenance; by default those of the study."""
-    table = cells() if of is None else of
+    table = main_cells() if of is None else of
     channels, queues_kb = (
         sorted({each.channels for each in table}),
         sorted({each.queue_kb for each in table}),
@@ -228,9 +245,19 @@ def inputs(base: Data, of: Sequence[Cell] | None = None) -> tuple[Input, ...]:
         "sizes": f"{len(DEFAULT_SIZES)} from {DEFAULT_SIZES[0].size} to {DEFAULT_SIZES[-1].size}, "
         f"mean {_mean_bytes() / 1e3:.1f} kB",
         "link.*.queue.limit": ", ".join(f"{each:,} kB" for each in queues_kb),
-        "gateways": "none, or a PEP at the hub that accepts early",
+        "gateways": "none, a PEP at the hub that accepts early, or a tunnel",
+        **_tunnel_inputs(),
     }
     return read_inputs(_HERE / "inputs.csv", base, values)
+
+
+def _tunnel_inputs() -> dict[str, str]:
+    """Return the settings of the tunnels, each with its values over the curves."""
+    found: dict[str, dict[str, None]] = {}
+    for settings in TUNNELS.values():
+        for name, value in settings.items():
+            found.setdefault(f"tunnel.{name}", {})[str(value)] = None
+    return {name: ", ".join(values) for name, values in found.items()}
 
 
 def _delays_text() -> str:
