@@ -201,9 +201,10 @@ def wait_until(condition: Callable[[], object], timeout_s: float = 15.0) -> None
         time.sleep(0.05)
 
 
-def counters(name: str) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(Path(f"/run/bentpipe/{name}/state.json").read_text())
-    return read
+def counters(name: str, function: str = "pep") -> dict[str, Any]:
+    read = json.loads(Path(f"/run/bentpipe/{name}/state.json").read_text())
+    counted: dict[str, Any] = read[function]
+    return counted
 
 
 def _set_network(descriptor: int) -> None:

@@ -180,7 +180,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 def test_source_files_named_in_the_docs_exist() -> None:
     """Given `driver.rs` or `crates/core/src/graph.rs` on a page, expect such a file in the tree."""
-    folders = ("crates", "python", "tests", "benches", "docs")
+    folders = ("crates", "python", "tests", "benches", "docs", "fuzz")
     files = [
         f"/{path.relative_to(ROOT)}" for each in folders for path in (ROOT / each).rglob("*.*")
     ]

@@ -98,7 +98,7 @@ def test_it_splits_connections_until_down_and_nothing_of_it_is_left(gateway: Gat
     status = gateway.call("status", "--json")
     assert status.returncode == 0, status.stderr
     found = json.loads(status.stdout)
-    assert found["counters"]["to_client_bytes"] == 600_000
+    assert found["counters"]["pep"]["to_client_bytes"] == 600_000
     assert found["processes"] == daemons_of(gateway.name)
     assert len(found["processes"]) == 2
     assert gateway.routers.snapshot("a") != before

@@ -59,7 +59,7 @@ def config(**settings: Any) -> GatewayConfig:
 def failures(found: GatewayConfig | None = None, **options: bool) -> list[str]:
     """Return the lines of the error of `up`."""
     chosen = found or config()
-    checks = examine(chosen, plan_of(chosen), **options)
+    checks = examine(chosen, plan_of(chosen, Path("/none/sat.toml")), **options)
     if all(check.ok for check in checks):
         require(checks)
         return []
@@ -71,7 +71,7 @@ def failures(found: GatewayConfig | None = None, **options: bool) -> list[str]:
 
 def test_on_a_healthy_router_all_checks_are_passed(healthy: pytest.MonkeyPatch) -> None:
     assert healthy is not None
-    checks = examine(config(), plan_of(config()))
+    checks = examine(config(), plan_of(config(), Path("/none/sat.toml")))
     assert [each.name for each in checks if not each.ok] == []
     assert summary(checks) == "14 checks passed, 0 failed"
     assert checks[-1].found == (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import Program
 
-from bentpipe.cli.gateway_status import status_lines, totals_line
+from bentpipe.cli.gateway_status import status_lines, totals_lines
 from bentpipe.gateway import plan_of, read_config
 from bentpipe.gateway.state import GatewayFolder
 
@@ -55,8 +55,9 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
-    config, _ = read_config(written(tmp_path, ALL))
-    plan = plan_of(config)
+    path = written(tmp_path, ALL)
+    config, _ = read_config(path)
+    plan = plan_of(config, path)
     folder = GatewayFolder("sat")
     leg: dict[str, Any] = {
         "congestion_control": None,
@@ -72,28 +73,34 @@ def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
         "files": [str(folder.path / "log"), str(folder.path / "gateway.json")],
         "user": user,
         "group": group,
-        "mark": 1_024,
-        "route_table": 300,
-        "workers": 2,
-        "threads": 2,
-        "connections": 2_000,
-        "buffer_bytes": 131_072,
-        "early_accept": True,
-        "connect_limit_ns": 10_000_000_000,
-        "idle_limit_ns": None,
-        "keep_alive_ns": None,
         "metrics_listen": "[::1]:9464",
-        "lan": {"interfaces": ["lan0", "lan1.7"], "tcp": leg},
-        "link": {"interfaces": ["sat0"], "tcp": link},
+        "pep": {
+            "mark": 1_024,
+            "route_table": 300,
+            "workers": 2,
+            "threads": 2,
+            "connections": 2_000,
+            "buffer_bytes": 131_072,
+            "early_accept": True,
+            "connect_limit_ns": 10_000_000_000,
+            "idle_limit_ns": None,
+            "keep_alive_ns": None,
+            "lan": {"interfaces": ["lan0", "lan1.7"], "tcp": leg},
+            "link": {"interfaces": ["sat0"], "tcp": link},
+        },
+        "tunnel": None,
     }
 
 
 def test_the_defaults_are_those_of_the_page(tmp_path: Path) -> None:
-    config, _ = read_config(written(tmp_path, SMALLEST))
-    plan = plan_of(config)
-    limits = (plan["connect_limit_ns"], plan["idle_limit_ns"], plan["keep_alive_ns"])
+    path = written(tmp_path, SMALLEST)
+    config, _ = read_config(path)
+    plan = plan_of(config, path)
+    pep = plan["pep"]
+    assert pep is not None
+    limits = (pep["connect_limit_ns"], pep["idle_limit_ns"], pep["keep_alive_ns"])
     assert limits == (30 * 10**9, 124 * 60 * 10**9, 600 * 10**9)
-    assert (plan["mark"], plan["route_table"], plan["workers"]) == (25_088, 25_113, 1)
+    assert (pep["mark"], pep["route_table"], pep["workers"]) == (25_088, 25_113, 1)
     assert (config.user, plan["metrics_listen"], config.functions) == ("nobody", None, ("pep",))
 
 
@@ -118,7 +125,7 @@ ERRORS = [
     (SMALLEST.replace("lan0", "sat0"), 'read the interface "sat0" twice; each is on one side'),
     (
         SMALLEST + 'functions = ["pepp"]',
-        'functions.0: read "pepp"; allowed: pep; did you mean "pep',
+        'functions.0: read "pepp"; allowed: pep, tunnel; did you mean "pep',
     ),
     (SMALLEST + "functions = []", "functions: is empty; expected at least one entry"),
     (SMALLEST + 'functions = ["pep", "pep"]', "read pep twice in functions"),
@@ -289,13 +296,14 @@ def test_the_status_fits_80_columns() -> None:
         "link": ["sat0"],
         "connections": 10_000,
         "started_unix_s": 0.0,
-        "counters": COUNTED,
+        "counters": {"pep": COUNTED, "tunnel": None},
     }
     lines = status_lines(
-        found, "now                         1 Gbit/s to servers, 2 Gbit/s to clients"
+        found, ["now                         1 Gbit/s to servers, 2 Gbit/s to clients"]
     )
     assert max(map(len, lines)) <= 80
     assert "open connections            1,234 of 10,000" in lines
     assert "legs to the hosts           mean RTT 1.5 ms, 1 segment retransmitted" in lines
     assert "legs over the link          mean RTT not measured, 0 segments retransmitted" in lines
-    assert totals_line(COUNTED) == "5,678,901 connections, 123.5 GB to servers, 9877 GB to clients"
+    (line,) = totals_lines({"pep": COUNTED, "tunnel": None})
+    assert line == "5,678,901 connections, 123.5 GB to servers, 9877 GB to clients"

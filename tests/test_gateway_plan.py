@@ -17,8 +17,8 @@ from bentpipe.gateway import (
     Installation,
     connections_within,
     find_binary,
-    gate_plan,
     open_files,
+    pep_plan,
     refused_settings,
 )
 from bentpipe.gateway.machine import search_path
@@ -27,13 +27,8 @@ from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.tcp import Tcp
 
 HERE = Installation(
-    name="test",
-    state_file="/none/state.json",
-    files=[],
     lan=["lan0"],
     link=["sat0"],
-    user=NOBODY,
-    group=NOBODY,
     mark=MARK,
     route_table=ROUTE_TABLE,
     workers=1,
@@ -41,7 +36,6 @@ HERE = Installation(
     connect_limit_ns=30 * 10**9,
     idle_limit_ns=None,
     keep_alive_ns=600 * 10**9,
-    metrics_listen=None,
 )
 
 
@@ -53,12 +47,7 @@ def test_a_pep_without_settings_has_the_tcp_of_the_machine() -> None:
     leg = dict.fromkeys(
         ("congestion_control", "send_buffer_bytes", "receive_buffer_bytes", "not_sent_bytes")
     )
-    assert gate_plan(Pep(), HERE) == {
-        "name": "test",
-        "state_file": "/none/state.json",
-        "files": [],
-        "user": 65_534,
-        "group": 65_534,
+    assert pep_plan(Pep(), HERE) == {
         "mark": 25_088,
         "route_table": 25_113,
         "workers": 1,
@@ -69,7 +58,6 @@ def test_a_pep_without_settings_has_the_tcp_of_the_machine() -> None:
         "connect_limit_ns": 30_000_000_000,
         "idle_limit_ns": None,
         "keep_alive_ns": 600_000_000_000,
-        "metrics_listen": None,
         "lan": {"interfaces": ["lan0"], "tcp": leg},
         "link": {"interfaces": ["sat0"], "tcp": leg},
     }
@@ -93,7 +81,7 @@ def test_settings_of_a_leg_are_those_of_its_sockets() -> None:
             receive_buffer_counts="window",
         ),
     )
-    plan = gate_plan(pep, HERE)
+    plan = pep_plan(pep, HERE)
     assert (plan["connections"], plan["buffer_bytes"]) == (50, 100_000)
     assert plan["lan"]["tcp"] == {
         "congestion_control": "reno",
@@ -173,7 +161,7 @@ def test_what_the_kernel_does_not_have_is_refused(
 ) -> None:
     assert refusals(**settings) == {field: text}
     with pytest.raises(ScenarioError) as raised:
-        gate_plan(Pep(**settings), HERE)
+        pep_plan(Pep(**settings), HERE)
     assert str(raised.value) == f"pep: {field}: {text}"
 
 
@@ -200,14 +188,14 @@ def test_every_setting_of_a_leg_is_either_one_of_the_socket_or_refused() -> None
         "stack": "rfc",
         "ecn": True,
     }
-    without = gate_plan(Pep(), HERE)["link"]
+    without = pep_plan(Pep(), HERE)["link"]
     for field in type(Pep().link_tcp).model_fields:
         settings: Any = {"link_tcp": {field: other.get(field, False)}}
         refused = refusals(**settings)
         if refused:
             assert list(refused) == [f"link_tcp.{field}"]
         else:
-            assert gate_plan(Pep(**settings), HERE)["link"] != without, field
+            assert pep_plan(Pep(**settings), HERE)["link"] != without, field
 
 
 def test_what_the_kernel_does_anyway_may_be_written() -> None:
@@ -246,7 +234,16 @@ def test_the_program_reads_the_plan() -> None:
     if reason is not None:
         pytest.skip(reason)
     command = ["unshare", "--net", str(find_binary()), "remove"]
-    plan = gate_plan(Pep(notsent_lowat="16 KiB"), HERE)
+    plan = {
+        "name": "test",
+        "state_file": "/none/state.json",
+        "files": [],
+        "user": NOBODY,
+        "group": NOBODY,
+        "metrics_listen": None,
+        "pep": pep_plan(Pep(notsent_lowat="16 KiB"), HERE),
+        "tunnel": None,
+    }
     # As `bentpipe gateway` starts it.
     options: Any = {"text": True, "env": os.environ | {"PATH": search_path()}}
     for added, code, said in (({}, 0, ""), ({"colour": 1}, 2, "unknown field `colour`")):

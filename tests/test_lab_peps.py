@@ -27,8 +27,9 @@ import bentpipe
 from bentpipe import InvalidRunError, MachineError, Result, ScenarioError, simulate
 from bentpipe.emulation.checks import check_scenario
 from bentpipe.gateway.machine import program
-from bentpipe.lab import peps
+from bentpipe.lab import daemons, peps
 from bentpipe.lab.gate import most_connections
+from bentpipe.lab.gateways import gateway_hosts
 from bentpipe.lab.local import LocalLab
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.metrics import exchange_times_ns
@@ -311,8 +312,10 @@ def test_the_settings_of_legs_are_those_of_the_gateway() -> None:
     plan = resolve(from_dict(scenario(gateways)))
     (settings,) = peps.pep_settings([plan]).values()
     assert re.split(r"\s", settings["net.ipv4.tcp_wmem"])[-1] == str(2 << 20)
-    assert [pep.function for pep in peps.peps_of([plan])] == ["terminal-1-pep"]
-    assert [pep.function for pep in peps.peps_of([plan, plan])] == ["2.terminal-1-pep"]
+    (terminal,) = gateway_hosts([plan])
+    assert terminal.place("pep") == "terminal-1-pep"
+    (terminal,) = gateway_hosts([plan, plan])
+    assert terminal.place("pep") == "2.terminal-1-pep"
 
 
 @pytest.mark.parametrize(
@@ -332,7 +335,7 @@ def test_the_connections_are_within_the_limit_of_open_files(
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a lab of a process with threads")
 def test_a_daemon_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a daemon that prints a line and ends, expect that line, and no lab."""
-    monkeypatch.setattr(peps, "lab_gate_plan", lambda *_: {})
+    monkeypatch.setattr(daemons, "lab_gate_plan", lambda *_: {})
     plan = resolve(from_dict(scenario({"hub": {"pep": {}}})))
     expected = "the PEP of hub does not start: .*missing field"
     with pytest.raises(MachineError, match=expected), LocalLab(plans=[plan]):

@@ -144,6 +144,7 @@ def test_the_documented_examples_exist() -> None:
         "calls-60",
         "channels-50",
         "channels",
+        "coded-tunnel",
         "conference",
         "fq-codel",
         "geo-bulk",

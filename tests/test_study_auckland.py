@@ -1,37 +1,37 @@
-"""The study of the Auckland baselines: rules and effects by hand, and a small study of a slow link.
+"""The study of the Auckland baselines: its cells, and a small study of a slow link.
 
-The whole study takes minutes. The small one has 2 Mbit/s instead of 16, which 40 channels fill.
+The whole study takes long. The small one has 2 Mbit/s instead of 16, which 40 channels fill.
 """
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Program
+from rich.console import Console
 from test_plots_report import assert_self_contained
 
 from bentpipe.plan.resolver import load, resolve
-from bentpipe.studies.auckland import cells, claims, measure, study
-from bentpipe.studies.auckland.cells import Cell
-from bentpipe.studies.auckland.claims import TESTS, Claim, Context
-from bentpipe.studies.auckland.measure import Measurement
+from bentpipe.studies.auckland import cells, claims, coding, measure, mixed, study, tables
+from bentpipe.studies.auckland.cells import CODED, IMMEDIATE, TITRATED, Cell, LinkPath, Loads
+from bentpipe.studies.auckland.claims import Claim
 from bentpipe.studies.auckland.study import AucklandOutcome
 from bentpipe.studies.auckland.variants import BASE, VARIANTS
-from bentpipe.studies.auckland.verdicts import Decision, Effect, Rule, Verdict, area
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.auckland.verdicts import Verdict
 from bentpipe.sweeps import Threads
 
 SMALL, LARGE = cells.QUEUES_KB
-NO_GAIN = "PEPsal gives no overall gain over the plain link under load"
-BADLY = "the transfer fares badly on the plain link and on the PEP link under load"
-MARKEDLY = "the PEP gains markedly over the plain link at very low background load"
-QUEUE = "no overall gain for the plain link from the larger queue"
 EDGE = "the PEP has a clear edge over the plain link"
+TITRATION = "titration adds about 1 Mbit/s more where traffic saturates the link"
+PLAIN, PEP = LinkPath.PLAIN, LinkPath.PEP
 RATE_MBPS = 2.0
+FEW = Loads(every=(0, 5, 40), coded=(40,), variants=(0, 5, 40), sweep=(40,), mixed=5)
+NOTHING_VARIED = Loads(every=(0, 5), coded=(), variants=(), sweep=(), mixed=0)
 
 
 def slow(data: cells.Data) -> None:
@@ -41,148 +41,16 @@ def slow(data: cells.Data) -> None:
 
 @pytest.fixture(scope="module")
 def small() -> AucklandOutcome:
-    """Three runs of three numbers of channels on a slow link, with one variant."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study, "VARIANT_CHANNELS", (0, 5, 40))
-        return study.run(
-            runs=3,
-            seed=5,
-            executor=Threads(1),
-            channels=(0, 5, 40),
-            variants=[each for each in VARIANTS if each.name == "one server, at the hub"],
-            change=slow,
-        )
-
-
-# --- rules ----------------------------------------------------------------------------------------
-
-
-def rule(bound: Any, percent: float) -> Rule:
-    return Rule(bound=bound, percent=percent, effect="gain", reason="for the test")
-
-
-@pytest.mark.parametrize(
-    ("values", "below", "at_least"),
-    [
-        # Half of the interval of two values is 12.706 times half of their difference.
-        ((3.9, 4.1), Verdict.NOT_DECIDED, Verdict.NOT_DECIDED),
-        ((3.99, 4.01), Verdict.HOLDS, Verdict.DOES_NOT_HOLD),
-        ((6.99, 7.01), Verdict.DOES_NOT_HOLD, Verdict.HOLDS),
-        ((5.0, 5.0), Verdict.DOES_NOT_HOLD, Verdict.HOLDS),
-        ((9.0,), Verdict.NOT_DECIDED, Verdict.NOT_DECIDED),
-        ((), Verdict.NOT_DECIDED, Verdict.NOT_DECIDED),
-    ],
-)
-def test_the_whole_interval_decides(
-    values: tuple[float, ...], below: Verdict, at_least: Verdict
-) -> None:
-    """Given a bound of 5 %, expect a verdict only if the interval is on one side of it."""
-    assert rule("below", 5.0).verdict(Samples(values)) is below
-    assert rule("at_least", 5.0).verdict(Samples(values)) is at_least
-
-
-def test_each_effect_must_keep_the_bound() -> None:
-    low, wide, high = (
-        Effect(name, Samples(values), (1,))
-        for name, values in (("low", (1.0, 1.0)), ("wide", (0.0, 9.0)), ("high", (9.0, 9.0)))
+    """Two runs of three numbers of channels on a slow link, with two variants."""
+    chosen = ("one server, at the hub", "window of 128 symbols")
+    return study.run(
+        runs=2,
+        seed=5,
+        executor=Threads(1),
+        loads=FEW,
+        variants=[each for each in VARIANTS if each.name in chosen],
+        change=slow,
     )
-    for effects, verdict, decisive in (
-        ((low, low), Verdict.HOLDS, "low"),
-        ((low, wide), Verdict.NOT_DECIDED, "wide"),
-        ((low, wide, high), Verdict.DOES_NOT_HOLD, "high"),
-    ):
-        decision = Decision(rule("below", 5.0), effects)
-        assert (decision.verdict, decision.decisive.of) == (verdict, decisive)
-    assert Decision(rule("at_least", 5.0), (low, high)).decisive.of == "low"
-
-
-def test_the_area_is_that_of_trapezoids() -> None:
-    """0 at 0, 10 at 10, 20 at 40: (50 + 450) / 40 for the first seed; the second is constant."""
-    assert area((0, 10, 40), [[0, 7], [10, 7], [20, 7]]) == pytest.approx([12.5, 7])
-    assert area((5,), [[3.0, 4.0]]) == [3.0, 4.0]
-
-
-# --- claims, on cells made by hand ----------------------------------------------------------------
-
-
-def made(
-    totals: Mapping[tuple[int, bool], Sequence[float]],
-    transfers: Mapping[tuple[int, bool], Sequence[float]],
-    busy: Mapping[int, float],
-) -> Context:
-    """Return cells of both paths at 1 and 9 channels; figures by queue and whether with a PEP."""
-    measured = {}
-    for channels, of_channels in busy.items():
-        for queue_kb in (SMALL, LARGE):
-            for pep in (False, True):
-                total, transfer = totals[queue_kb, pep], transfers[queue_kb, pep]
-                cell = Cell(channels, queue_kb, pep)
-                runs = {
-                    seed: {
-                        measure.TOTAL: total[seed],
-                        measure.TRANSFER_GOODPUT: transfer[seed],
-                        measure.BACKGROUND_BUSY: of_channels,
-                    }
-                    for seed in range(len(total))
-                }
-                measured[cell] = Measurement(cell, runs)
-    return Context(measured, payload_rate_mbps=10.0)
-
-
-def test_a_world_like_the_source_s_keeps_its_claims() -> None:
-    """Given a PEP that gains 1 % in total, 50 % for the transfer, and 0.1 of 10 Mbit/s under load.
-
-    The larger queue gains 1 %.
-    """
-    totals = {
-        (SMALL, False): (8.0, 10.0),
-        (SMALL, True): (8.1, 10.09),
-        (LARGE, False): (8.1, 10.09),
-        (LARGE, True): (8.1, 10.09),
-    }
-    transfers = {
-        (SMALL, False): (0.1, 0.1),
-        (SMALL, True): (0.15, 0.15),
-        (LARGE, False): (0.1, 0.1),
-        (LARGE, True): (0.15, 0.15),
-    }
-    context = made(totals, transfers, {1: 3.0, 9: 60.0})
-    assert (context.very_low(SMALL), context.loaded(SMALL)) == ((1,), (9,))
-    verdicts = {text: test.decide(context).verdict for text, test in TESTS.items()}
-    assert set(verdicts.values()) == {Verdict.HOLDS}
-    gain = TESTS[NO_GAIN].decide(context).decisive
-    # Pairs of equal seeds, in percent of the plain mean of 9.
-    assert gain.percent.values == pytest.approx((100 * 0.1 / 9, 100 * 0.09 / 9))
-    assert gain.channels == (9,)
-
-
-def test_a_world_unlike_the_source_s_breaks_its_claims() -> None:
-    totals = {
-        (SMALL, False): (5.0, 5.01),
-        (SMALL, True): (6.0, 6.01),
-        (LARGE, False): (6.0, 6.01),
-        (LARGE, True): (6.0, 6.01),
-    }
-    transfers = dict.fromkeys(totals, (4.0, 4.01))
-    context = made(totals, transfers, {1: 3.0, 9: 60.0})
-    verdicts = {text: test.decide(context).verdict for text, test in TESTS.items()}
-    assert set(verdicts.values()) == {Verdict.DOES_NOT_HOLD}
-
-
-def test_a_claim_about_load_is_not_decided_on_an_idle_link() -> None:
-    totals = dict.fromkeys(((SMALL, False), (SMALL, True), (LARGE, False), (LARGE, True)), (5.0, 5))
-    context = made(totals, totals, {1: 3.0, 9: 20.0})
-    assert TESTS[NO_GAIN].decide(context).verdict is Verdict.NOT_DECIDED
-    assert TESTS[BADLY].decide(context).verdict is Verdict.NOT_DECIDED
-    assert TESTS[EDGE].decide(context).verdict is Verdict.DOES_NOT_HOLD
-
-
-def test_every_claim_has_a_rule_or_is_about_coding() -> None:
-    found = claims.read_claims()
-    assert len(found) == 10
-    mine = [each.text for each in found if not each.is_about_coding]
-    assert mine == [NO_GAIN, BADLY, MARKEDLY, QUEUE, EDGE]
-    assert set(mine) == set(TESTS)
 
 
 # --- cells ----------------------------------------------------------------------------------------
@@ -194,12 +62,13 @@ def plan_of(cell: Cell, variant: cells.Variant = BASE) -> Any:
 
 def test_the_cells_are_those_of_the_source() -> None:
     """Two queues in Ethernet bytes, 500 ms of round trip, 16 Mbit/s, without and with a PEP."""
-    assert cells.CHANNELS[0] == 0
-    assert 100 in cells.CHANNELS
-    assert max(cells.CHANNELS) > 100
+    assert 100 in cells.LOADS.every
+    for numbers in (cells.LOADS.every, cells.LOADS.coded):
+        assert numbers[0] == 0
+        assert max(numbers) > 100
     for queue_kb in (120, 1000):
-        for pep in (False, True):
-            plan = plan_of(Cell(60, queue_kb, pep))
+        for path in (PLAIN, PEP):
+            plan = plan_of(Cell(60, queue_kb, path))
             forward, back = plan["directions"]
             limit = {"unit": "link_bytes", "value": queue_kb * 1000}
             assert forward["queue"] == {"discipline": "drop_tail", "limit": limit}
@@ -207,39 +76,66 @@ def test_the_cells_are_those_of_the_source() -> None:
             assert forward["rate_bps"]["value"] == 16_000_000
             assert forward["delay_ns"]["value"] + back["delay_ns"]["value"] == 500_000_000
             functions = [each["kind"] for each in plan["gateways"][0]["functions"]]
-            assert functions == (["pep"] if pep else [])
+            assert functions == (["pep"] if path is PEP else [])
             names = [flow["name"] for flow in plan["flows"]]
             assert sum(name.startswith("channels") for name in names) == 60
             (transfer,) = (flow for flow in plan["flows"] if flow["name"] == "iperf3")
             assert transfer["workload"]["amount"] == {"unit": "duration_ns", "value": 300 * 10**9}
             assert plan["stop_ns"] == 600 * 10**9
-    assert [flow["name"] for flow in plan_of(Cell(0, 120, pep=False))["flows"]] == [
+    assert [flow["name"] for flow in plan_of(Cell(0, 120, PLAIN))["flows"]] == [
         "iperf3",
         "ping-forward",
         "ping-return",
     ]
 
 
+@pytest.mark.parametrize("path", CODED)
+def test_both_ends_of_a_coded_link_have_the_same_tunnel(path: LinkPath) -> None:
+    plan = plan_of(Cell(60, SMALL, path))
+    hub, terminal = (gateway["functions"] for gateway in plan["gateways"])
+    (tunnel,) = hub
+    assert tunnel["kind"] == "tunnel"
+    assert tunnel["redundancy"] == {
+        "kind": "fixed",
+        "redundancy_ppm": 100_000 if "10 %" in path else 200_000,
+        "window_symbols": 512,
+    }
+    assert tunnel["titration"]["kind"] == ("titrated" if path in TITRATED else "immediate")
+    assert tunnel["delivery"] == terminal[0]["delivery"]
+
+
+def test_half_of_the_channels_can_go_uncoded() -> None:
+    """Given 5 channels, expect 3 of the coded class and 2 of the other, all with downloads."""
+    plan = plan_of(Cell(5, SMALL, LinkPath.CODED_10), mixed.HALVED)
+    names = [flow["name"] for flow in plan["flows"]]
+    assert sum(name.startswith("channels") for name in names) == 3
+    assert sum(name.startswith("others") for name in names) == 2
+    for gateway in plan["gateways"]:
+        assert gateway["functions"][0]["classifier"]["classes"] == [0]
+
+
 def test_the_scenario_file_is_a_cell() -> None:
     written = resolve(load(Path(study.__file__).parent / "scenario.yaml"))
-    assert written == plan_of(Cell(20, 120, pep=False))
+    assert written == plan_of(Cell(20, 120, PLAIN))
 
 
 def test_full_segments_are_1448_of_1518_bytes() -> None:
-    found = measure.payload_rate_mbps(plan_of(Cell(0, 120, pep=False)))
+    found = measure.payload_rate_mbps(plan_of(Cell(0, 120, PLAIN)))
     assert found == pytest.approx(16 * 1448 / 1518)
 
 
 def test_each_variant_changes_one_thing() -> None:
-    cell = Cell(5, 120, pep=True)
-    plans = [json.dumps(plan_of(cell, each)) for each in (BASE, *VARIANTS)]
-    assert len(set(plans)) == 1 + len(VARIANTS)
+    for path in (PEP, LinkPath.TITRATED_10):
+        cell = Cell(5, 120, path)
+        chosen = [each for each in VARIANTS if path in each.paths]
+        plans = [json.dumps(plan_of(cell, each)) for each in (BASE, *chosen)]
+        assert len(set(plans)) == 1 + len(chosen)
 
 
 @pytest.mark.parametrize(("number", "shape"), [(0, 1.3), (1, 0.9)])
 def test_the_tail_of_a_variant_has_its_shape(number: int, shape: float) -> None:
     """P(X >= 100 kB) is 0.5 x 10^-shape, and half of the downloads are small."""
-    workload = plan_of(Cell(1, 120, pep=False), VARIANTS[number])["flows"][0]["workload"]
+    workload = plan_of(Cell(1, 120, PLAIN), VARIANTS[number])["flows"][0]["workload"]
     total = sum(weight for _, weight in workload["sizes"])
     tail = sum(weight for size, weight in workload["sizes"] if size >= 10_000)
     large = sum(weight for size, weight in workload["sizes"] if size >= 100_000)
@@ -276,7 +172,7 @@ def test_figures_keep_to_the_link(small: AucklandOutcome) -> None:
 
 def test_forty_channels_fill_two_mbit_s_and_starve_the_transfer(small: AucklandOutcome) -> None:
     for queue_kb in cells.QUEUES_KB:
-        alone, loaded = (Cell(channels, queue_kb, pep=False) for channels in (0, 40))
+        alone, loaded = (Cell(channels, queue_kb, PLAIN) for channels in (0, 40))
         assert mean(small, alone, measure.BACKGROUND_BUSY) < 1
         # The small queue, ten packets, leaves some of the link to no one.
         assert mean(small, loaded, measure.BACKGROUND_BUSY) > (75 if queue_kb == SMALL else 90)
@@ -296,27 +192,76 @@ def test_larger_downloads_take_longer(small: AucklandOutcome) -> None:
 
 def test_json_has_each_claim_with_verdict_seeds_and_effect(small: AucklandOutcome) -> None:
     result = json.loads(json.dumps(small.to_json(), allow_nan=False))
-    assert [each["claim"] for each in result["claims"]] == [NO_GAIN, BADLY, MARKEDLY, QUEUE, EDGE]
+    assert [each["claim"] for each in result["claims"]] == list_of_claims()
     for each in result["claims"]:
+        about_coding = each["claim"] in coding.TESTS
         assert each["verdict"] in set(Verdict)
-        assert each["seeds"] == 3
-        assert each["effect_percent_low"] <= each["effect_percent"] <= each["effect_percent_high"]
-        assert [found["channels"] for found in each["by_channels"]] == [0, 5, 40]
-        assert [found["variant"] for found in each["variants"]] == [
-            "as described",
-            "one server, at the hub",
-        ]
-        assert each["variants"][0]["effect_percent"] == pytest.approx(each["effect_percent"])
-    assert len(result["claims_about_coding"]) == 5
+        assert [found["channels"] for found in each["by_channels"]] == (
+            [40] if about_coding else [0, 5, 40]
+        )
+        assert [found["variant"] for found in each["variants"]] == (
+            ["as described", "window of 128 symbols", "redundancy of 20 %"]
+            if about_coding
+            else ["as described", "one server, at the hub"]
+        )
+        if each["claim"] != TITRATION:
+            assert each["seeds"] == 2
+            assert each["effect_low"] <= each["effect"] <= each["effect_high"]
+            (decisive,) = (
+                found
+                for found in each["effects"]
+                if found["decides"] and found["effect"] == each["effect"]
+            )
+            assert decisive["of"] == each["effect_of"]
+    # At 90 % a queue of ten packets is not saturated.
+    assert result["channels_that_saturate"]["120"] == []
     assert result["channels_at_very_low_load"]["120"] == [0]
     assert result["channels_under_load"]["120"][-1] == 40
-    assert len(result["cells"]) == 3 * 4
-    assert all(cell["simulated_runs"] == 3 for cell in result["cells"])
+    assert len(result["cells"]) == 3 * 4 + 8
+    assert all(cell["simulated_runs"] == 2 for cell in result["cells"])
+    assert [each["path"] for each in result["half_uncoded"]] == ["plain", *CODED] * 2
+
+
+def list_of_claims() -> list[str]:
+    return [each.text for each in claims.read_claims()]
+
+
+def test_a_tunnel_recovers_some_of_what_the_queue_drops(small: AucklandOutcome) -> None:
+    """Expect fewer losses after decoding, and at most the repair of the redundancy.
+
+    Of the bytes that reach the queue that is 10 of 110, or 20 of 120, and as much if it is sent at
+    once.
+    """
+    for cell in small.measured:
+        if cell.path in CODED:
+            before, after, share = (
+                mean(small, cell, figure)
+                for figure in (measure.LOSS_BEFORE, measure.LOSS_AFTER, measure.REPAIR_SHARE)
+            )
+            assert 0 <= after < before
+            largest = 100 / 11 if "10 %" in cell.path else 100 / 6
+            assert 0 < share < 1.05 * largest
+            if cell.path in IMMEDIATE:
+                assert share > 0.95 * largest
+
+
+def test_terminal_tables_fit_80_columns(small: AucklandOutcome) -> None:
+    console = Console(width=80, record=True, file=io.StringIO())
+    for number in tables.PUBLISHED:
+        console.print(tables.curves_table(small.measured, number))
+    text = console.export_text()
+    assert "\u2026" not in text
+    assert text.count("\u00b1") == 4 * (3 * 2 + 4)
 
 
 def test_the_model_reads_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     """With other claims in the source the measured figures are the same."""
-    options: dict[str, Any] = {"runs": 1, "channels": (5,), "variants": (), "change": slow}
+    options: dict[str, Any] = {
+        "runs": 1,
+        "loads": replace(NOTHING_VARIED, every=(5,)),
+        "variants": (),
+        "change": slow,
+    }
     honest = study.run(**options)
     bent = Claim(9, 120, "total goodput", EDGE)
     monkeypatch.setattr(study, "read_claims", lambda: (bent,))
@@ -326,7 +271,9 @@ def test_the_model_reads_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threads_do_not_change_the_figures(small: AucklandOutcome) -> None:
-    both = study.run(runs=1, seed=5, executor=Threads(2), channels=(0, 5), variants=(), change=slow)
+    both = study.run(
+        runs=1, seed=5, executor=Threads(2), loads=NOTHING_VARIED, variants=(), change=slow
+    )
     for cell, found in both.measured.items():
         assert found.runs[5] == small.measured[cell].runs[5]
 
@@ -340,7 +287,7 @@ def test_ctrl_c_leaves_the_cells_that_were_done() -> None:
         runs=1,
         executor=Threads(1),
         progress=interrupt,
-        channels=(0, 5),
+        loads=NOTHING_VARIED,
         variants=(),
         change=slow,
     )
@@ -359,14 +306,15 @@ def test_the_report_is_self_contained_and_has_the_verdicts(
     assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == small.to_json()
     text = (folder / "report.html").read_text(encoding="utf-8")
     page = assert_self_contained(text)
-    assert page.tags.count("svg") == 5
+    assert page.tags.count("svg") == 7
     for each in small.decided:
         assert each.claim.text in text
         assert each.decision.verdict.value in text
     for words in (
         "quick look",
         "Not stated in the source",
-        "coded links",
+        "Losses and repair",
+        "Coded beside uncoded flows",
         "one server, at the hub",
     ):
         assert words in text
@@ -375,11 +323,11 @@ def test_the_report_is_self_contained_and_has_the_verdicts(
 def test_the_command_prints_json_and_verdicts(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study, "CHANNELS", (0,))
+    monkeypatch.setattr(study, "LOADS", replace(NOTHING_VARIED, every=(0,)))
     monkeypatch.setattr(study, "VARIANTS", ())
     called = bentpipe("study", "auckland", "--runs", "2", "--json")
     assert called.code == 0
-    assert len(json.loads(called.out)["claims"]) == 5
+    assert len(json.loads(called.out)["claims"]) == 10
     called = bentpipe("study", "auckland", "--runs", "1")
     assert called.code == 0
     assert "NOT DECIDED" in called.out

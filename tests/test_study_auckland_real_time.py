@@ -18,7 +18,7 @@ from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.execution import utc_now
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies.auckland import cells as auckland, real_time
-from bentpipe.studies.auckland.cells import Cell
+from bentpipe.studies.auckland.cells import Cell, LinkPath
 from bentpipe.studies.auckland.measure import TOTAL, TRANSFER_GOODPUT, figures
 from bentpipe.studies.auckland.variants import BASE
 from bentpipe.studies.base import work
@@ -55,12 +55,13 @@ def outcome_of(job: Job) -> Outcome:
 
 
 def test_cells_are_named_from_the_left() -> None:
-    assert real_time.cells_named("20:120") == (Cell(20, 120, pep=False), Cell(20, 120, pep=True))
+    assert real_time.cells_named("20:120") == tuple(Cell(20, 120, path) for path in LinkPath)
+    assert real_time.cells_named("20:120:titrated 10 %") == (Cell(20, 120, LinkPath.TITRATED_10),)
     assert real_time.cells_named("5:1000:pep, 5:1000:plain") == (
-        Cell(5, 1000, pep=True),
-        Cell(5, 1000, pep=False),
+        Cell(5, 1000, LinkPath.PEP),
+        Cell(5, 1000, LinkPath.PLAIN),
     )
-    assert len(real_time.cells_named("100")) == 4
+    assert len(real_time.cells_named("100")) == 12
 
 
 @pytest.mark.parametrize("name", ["", "21", "20:121", "20:120:tunnel", "20:120:pep:1"])
@@ -72,7 +73,7 @@ def test_cells_that_are_not_there_are_refused(name: str) -> None:
 def test_the_transfer_is_in_the_middle_half() -> None:
     """Given 40 s, expect the transfer from 10 to 30 s, samples each second, and the study's PEP."""
     base = real_time.shorter(auckland.base_scenario(), 40)
-    plan: Any = resolve(auckland.scenario_of(Cell(5, 120, pep=True), base, BASE))
+    plan: Any = resolve(auckland.scenario_of(Cell(5, 120, LinkPath.PEP), base, BASE))
     (transfer,) = (flow for flow in plan["flows"] if flow["name"] == auckland.TRANSFER)
     assert plan["stop_ns"] == 40 * S
     assert transfer["start_ns"] == 10 * S
@@ -83,7 +84,7 @@ def test_the_transfer_is_in_the_middle_half() -> None:
     assert pep["early_accept"]
 
 
-@pytest.mark.parametrize("cell", auckland.cells(), ids=str)
+@pytest.mark.parametrize("cell", auckland.cells(auckland.LOADS.every, tuple(LinkPath)), ids=str)
 def test_every_cell_is_one_that_the_kernel_can_run(cell: Cell) -> None:
     base = real_time.shorter(auckland.base_scenario(), 60)
     scenario = auckland.scenario_of(cell, base, BASE)
@@ -104,7 +105,9 @@ def test_runs_share_processors_by_their_load() -> None:
 
 def test_figures_are_those_of_the_simulated_study() -> None:
     """Given a simulated cell of 600 s, expect the goodputs that the study reads from it."""
-    (job,) = auckland.jobs_of(Cell(5, 120, pep=True), auckland.base_scenario(), BASE, range(3, 4))
+    (job,) = auckland.jobs_of(
+        Cell(5, 120, LinkPath.PEP), auckland.base_scenario(), BASE, range(3, 4)
+    )
     outcome = outcome_of(job)
     expected, result = figures(outcome), outcome.result(started=utc_now())
     assert real_time.total_mbps(result) == pytest.approx(expected[TOTAL])
@@ -177,7 +180,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_compare_the_same_plan_in_both_engines() -> None:
     """Given equal runs, expect no difference, and none at all of the run that was late."""
     notes: list[str] = []
-    outcome = run("2:120", 20, notes)
+    outcome = run("2:120:plain, 2:120:PEP", 20, notes)
     assert notes == ["2 runs in real time: about 48 s"]
     result = json.loads(json.dumps(outcome.to_json(), allow_nan=False))
     rows = result["cells"]
@@ -229,7 +232,7 @@ def test_two_channels_without_and_with_the_daemon() -> None:
     the threads of clients and servers. The transfer of 6 s is in slow start for most of its time,
     and 0.35 s later than the simulated one: it must have delivered something.
     """
-    result = run("2:120", 12).to_json()
+    result = run("2:120:plain, 2:120:PEP", 12).to_json()
     rows = {(row["figure"], row["path"]): row for row in result["cells"]}
     late = {row["path"]: row["invalid"] for row in result["cells"] if row["invalid"] is not None}
     for path in {"plain", "PEP"} - set(late):

@@ -1,0 +1,349 @@
+"""The answer of ``bentpipe ask coding``: its verdict by numbers made for it, and one real run."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Program
+from hypothesis import given, strategies as st
+
+from bentpipe import RunsInterrupted, UsageError, answers
+from bentpipe.answers import Answer, Experiment
+from bentpipe.answers.answer import MAX_LINES
+from bentpipe.answers.cases import Figures
+from bentpipe.answers.coding_reason import reason
+from bentpipe.answers.coding_runs import (
+    ADAPTIVE,
+    AT_ONCE,
+    CODED,
+    PEP,
+    PEP_ADAPTIVE,
+    PLAIN,
+    TITRATED,
+    VARIANTS,
+    Case,
+)
+from bentpipe.answers.coding_verdict import MEASURES, compare, decisive, headline, verdicts
+from bentpipe.simulation.run import run_many
+
+# What runs differ by, in percent; its mean is 0.
+NOISE = np.array([-1.0, 0.5, 0.0, 1.5, -1.0])
+
+
+def runs(
+    total: float = 0.0, p50: float = 0.0, p95: float = 0.0, *, noise: float = 1.0, seeds: int = 5
+) -> Figures:
+    """Return figures of runs whose means differ from 100 by so many percent."""
+    means = {"total_bps": total, "transfer_bps": 0.0, "small_p50_ns": p50, "small_p95_ns": p95}
+    return {name: 100 + mean + noise * NOISE[:seeds] for name, mean in means.items()}
+
+
+# The plain link has a noise of its own, so that differences vary.
+PLAIN_RUNS = runs(noise=-1.0)
+
+
+def judged(load: int = 20, **coded: Figures) -> list[Any]:
+    """Return the verdicts at a load: variants that are not given are those of the plain link."""
+    found = {Case(load, PLAIN): PLAIN_RUNS}
+    return verdicts(
+        found | {Case(load, each): coded.get(each, PLAIN_RUNS) for each in CODED}, [load]
+    )
+
+
+# --- verdict --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        (runs(total=20), "pays"),
+        (runs(total=-20), "loses"),
+        # Less time is a gain.
+        (runs(p50=-20), "pays"),
+        (runs(p95=20), "loses"),
+        (runs(total=20, p95=20), "mixed"),
+        # A lost total is not made up for by small downloads.
+        (runs(total=-20, p95=-30), "loses"),
+        # Shown, but too small to matter.
+        (runs(total=4), "unclear"),
+        # Large, but its interval contains zero.
+        (runs(total=20, noise=30), "unclear"),
+        (PLAIN_RUNS, "unclear"),
+        # One run has no interval.
+        (runs(total=20, seeds=1), "unclear"),
+    ],
+)
+def test_intervals_decide(figures: Figures, expected: str) -> None:
+    before = {name: values[: figures[name].size] for name, values in PLAIN_RUNS.items()}
+    assert compare(before, figures, Case(20, ADAPTIVE)).kind == expected
+
+
+def test_the_change_is_that_of_pairs() -> None:
+    """Given totals 20 % higher and differences of 2 x the noise, expect Student's t of five.
+
+    The noise has the variance 4.5 / 4, and t for four degrees of freedom is 2.776.
+    """
+    change = compare(PLAIN_RUNS, runs(total=20), Case(20, ADAPTIVE)).changes[0]
+    assert change.percent.mean == pytest.approx(20)
+    assert change.percent.half_width == pytest.approx(2.776 * 2 * math.sqrt(4.5 / 4 / 5), rel=1e-3)
+
+
+@given(st.floats(-90, 900), st.floats(-90, 900), st.floats(-90, 900))
+def test_swapped_gains_and_losses_swap_the_verdict(total: float, p50: float, p95: float) -> None:
+    """Given any changes, expect gains and losses to be disjoint, and to be intervals beside 0."""
+    found = compare(PLAIN_RUNS, runs(total, p50, p95), Case(20, ADAPTIVE))
+    assert not {each.measure for each in found.gains} & {each.measure for each in found.losses}
+    assert all(each.gain.low > 0 for each in found.gains)
+    assert all(each.gain.high < 0 for each in found.losses)
+    assert (found.kind == "pays") == (bool(found.gains) and not found.losses)
+
+
+# --- headline -------------------------------------------------------------------------------------
+
+
+def test_the_variant_with_the_best_total_of_those_that_pay_is_named() -> None:
+    found = judged(titrated=runs(total=10), adaptive=runs(total=20), at_once=runs(total=-30))
+    assert decisive(found).case == Case(20, ADAPTIVE)
+    assert headline(found) == (
+        "Coding pays at 20 channels; most gains adaptive coding at 20 channels: "
+        "total goodput +20.0 % (+17.4 to +22.6)"
+    )
+
+
+def test_loads_at_which_nothing_gains_are_named() -> None:
+    losing = {each: runs(total=-30) for each in CODED}
+    found = judged(20, adaptive=runs(total=20)) + judged(0, **losing)
+    assert headline(found).endswith(". At 0 channels it gains nothing, and loses")
+
+
+def test_a_loss_of_all_variants_is_said_first() -> None:
+    found = judged(60, **{each: runs(total=-30) for each in CODED} | {TITRATED: runs(total=-10)})
+    assert headline(found).startswith("Coding loses at 60 channels; least titrated coding, total ")
+
+
+def test_no_difference_is_said_so() -> None:
+    """Given intervals that contain zero, expect no difference; given +4 %, none of 5 % or more."""
+    unsure = judged(20, adaptive=runs(total=20, noise=30))
+    assert headline(unsure).startswith("No difference that these runs show between coding")
+    small = judged(20, adaptive=runs(total=4))
+    assert headline(small).startswith("No gain or loss of 5 % or more that these runs show")
+
+
+def test_a_loss_beside_no_difference_is_said() -> None:
+    found = judged(20, at_once=runs(total=-30))
+    assert headline(found).startswith("Coding shows no gain: its best is ")
+    assert "most loses coding sent at once, total goodput -30.0 %" in headline(found)
+
+
+def test_a_gain_with_a_loss_names_both() -> None:
+    found = judged(20, **{each: runs(total=-30) for each in CODED} | {ADAPTIVE: runs(20, p50=9)})
+    assert headline(found).startswith("Coding gains and loses: adaptive coding has total goodput +")
+    assert "but median time of small downloads +9.0 %" in headline(found)
+
+
+def test_one_run_decides_nothing() -> None:
+    single = {name: values[:1] for name, values in PLAIN_RUNS.items()}
+    found = verdicts({Case(0, each): single for each in (PLAIN, *CODED)}, [0])
+    assert headline(found).startswith("One run has no interval, so nothing is decided")
+    assert str(found[0]) == "at once 10 % has total goodput +0.0 %"
+
+
+def test_of_gains_with_losses_the_largest_difference_counts() -> None:
+    """Given totals of +60 and +50 % with times of +40 and +10 %, expect the second one."""
+    worse = {each: runs(total=-30) for each in CODED}
+    found = judged(20, **worse | {AT_ONCE: runs(60, p50=40), ADAPTIVE: runs(50, p50=10)})
+    assert decisive(found).case == Case(20, ADAPTIVE)
+
+
+# --- reason ---------------------------------------------------------------------------------------
+
+
+def facts(**changed: float) -> Figures:
+    figures = {
+        "queue_drops": 100.0,
+        "error_losses": 0.0,
+        "link_loss_percent": 2.0,
+        "queue_empty_percent": 40.0,
+        "repairs_received_percent": 90.0,
+        "repairs_unsent_percent": 0.0,
+        "loss_before_percent": 2.0,
+        "loss_after_percent": 1.5,
+        "link_bytes_per_byte": 1.05,
+    }
+    return {name: np.array([value]) for name, value in (figures | changed).items()}
+
+
+def text(plain: Figures, coded: Figures) -> str:
+    return reason(plain, coded, decisive(judged(20, adaptive=runs(total=20))))
+
+
+def test_the_cause_of_losses_is_that_of_nine_tenths() -> None:
+    assert "100 % of them dropped by its queue" in text(facts(), facts())
+    errors = facts(queue_drops=5, error_losses=95)
+    assert "95 % of them by errors of the channel" in text(errors, facts())
+    both = text(facts(queue_drops=50, error_losses=50), facts())
+    assert "50 % of them dropped by its queue and 50 % lost by errors" in both
+    assert "nothing to recover" in text(facts(queue_drops=0), facts())
+
+
+def test_repair_that_recovers_little_met_bursts() -> None:
+    """Given 2 % before and 1.5 % after, expect a quarter; given 0.5 % after, three quarters."""
+    assert "It recovers 25 % of the losses: the others come in bursts" in text(facts(), facts())
+    assert "It recovers 75 % of the losses." in text(facts(), facts(loss_after_percent=0.5))
+
+
+def test_repair_that_was_not_sent_recovers_nothing() -> None:
+    assert "as most repair was not sent" in text(facts(), facts(repairs_unsent_percent=94))
+
+
+def test_more_losses_than_without_are_said() -> None:
+    grown = text(facts(), facts(loss_before_percent=4))
+    assert "There are more of them: 4.00 % of the packets instead of 2.00 %" in grown
+
+
+def test_overhead_is_of_the_bytes_of_the_link() -> None:
+    """Given 1.40 instead of 1.05 bytes a byte, expect a quarter of what the link sends."""
+    assert "take 25 % of what the link sends" in text(facts(), facts(link_bytes_per_byte=1.4))
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lossy() -> Answer:
+    """GEO with 2 % of the packets lost at random, and no channels."""
+    return answers.coding(
+        "geo", settings=["link.forward.loss=2%"], loads=[0], experiment=Experiment(seeds=2)
+    )
+
+
+def case(answer: Answer, variant: str) -> dict[str, Any]:
+    found: dict[str, Any] = answer.figures["loads"][0]["cases"][variant]
+    return found
+
+
+def test_repair_recovers_random_losses(lossy: Answer) -> None:
+    """Given 2 % of random loss, expect adaptive coding to recover most and TCP to gain much.
+
+    CUBIC over 542 ms is far below the link rate at 2 %. 10 % of repair is five times the loss.
+    """
+    assert case(lossy, PLAIN)["link_loss_percent"].mean == pytest.approx(2, abs=0.6)
+    for variant in CODED:
+        found = case(lossy, variant)
+        assert found["loss_after_percent"].mean < found["loss_before_percent"].mean
+        assert found["total_bps"].mean > 2 * case(lossy, PLAIN)["total_bps"].mean
+    assert "by errors of the channel" in lossy.reason
+
+
+def test_fixed_repair_is_a_tenth_of_the_symbols(lossy: Answer) -> None:
+    """Given 10 % redundancy and few packets uncoded, expect 1 in 11 bytes to be repair."""
+    assert case(lossy, AT_ONCE)["repair_share_percent"].mean == pytest.approx(100 / 11, abs=0.5)
+    for variant in (PLAIN, PEP):
+        assert "repair_share_percent" not in case(lossy, variant)
+    assert case(lossy, PEP_ADAPTIVE)["repair_share_percent"].mean > 0
+
+
+def test_packets_wait_for_their_order_unless_they_need_not(lossy: Answer) -> None:
+    assert case(lossy, ADAPTIVE)["order_wait_mean_ns"].mean > 0
+    assert case(lossy, "unordered")["order_wait_mean_ns"].mean == 0
+
+
+def test_settings_of_a_tunnel_are_for_tunnels(lossy: Answer) -> None:
+    """Given a cap of 5 %, expect less repair of adaptive coding, and the same plain link."""
+    changed = answers.coding(
+        "geo",
+        settings=["link.forward.loss=2%", "gateways.hub.tunnel.redundancy_max=5%"],
+        loads=[0],
+        experiment=Experiment(seeds=2),
+    )
+    assert case(changed, PLAIN) == case(lossy, PLAIN)
+    name = "repair_share_percent"
+    assert case(changed, ADAPTIVE)[name].mean < case(lossy, ADAPTIVE)[name].mean
+
+
+def interrupt_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Press Ctrl-C in the runs after so many seeds."""
+    done = iter(range(batches))
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        if next(done, None) is None:
+            raise RunsInterrupted("interrupted")
+        return run_many(*arguments, **options)
+
+    monkeypatch.setattr("bentpipe.answers.cases.run_many", interrupted)
+
+
+def test_ctrl_c_keeps_the_seeds_that_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given Ctrl-C in the third seed, expect the answer of two; in the first one, none."""
+    interrupt_after(2, monkeypatch)
+    kept = answers.coding("geo", loads=[0], experiment=Experiment(seeds=4))
+    assert kept.interrupted
+    assert kept.to_json()["interrupted"]
+    assert case(kept, PLAIN)["total_bps"].runs == 2
+    with pytest.raises(RunsInterrupted):
+        answers.coding("geo", loads=[0], experiment=Experiment(seeds=4))
+
+
+def test_an_interrupted_command_answers_and_exits_with_130(
+    bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_after(1, monkeypatch)
+    shown = bentpipe("ask", "coding", "--load", "0", "--seeds", "3")
+    assert shown.code == 130
+    assert "One run has no interval" in " ".join(shown.out.split())
+    assert "interrupted; the answer is that of the seeds that were complete" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"loads": [5000]}, "load: read 5000; expected 0 to 2,000 channels"),
+        ({"loads": [1, 2, 3, 4, 5]}, "load: read 5 numbers; expected 1 to 4"),
+        ({"link": "mars"}, "mars"),
+    ],
+)
+def test_a_question_that_cannot_be_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        answers.coding(**arguments)
+
+
+# --- command --------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_answer_json_and_page(bentpipe: Program, tmp_path: Path) -> None:
+    page = tmp_path / "coding.html"
+    options = ("--load", "0", "--queue", "120kB", "--seeds", "2", "--report", str(page))
+    shown = bentpipe("ask", "coding", *options)
+    assert shown.code == 0
+    for line in shown.out.splitlines():
+        assert len(line) <= 80 or line.startswith("Next: bentpipe ")
+    for found in VARIANTS.values():
+        assert f" {found.title} " in shown.out
+    answer = json.loads(bentpipe("ask", "coding", *options[:-2], "--json").out)
+    assert 1 <= len(answer["answer"]) <= MAX_LINES
+    assert answer["parameters"]["loads"] == [0]
+    changes = answer["figures"]["loads"][0]["changes_percent"][AT_ONCE]
+    assert {*MEASURES} < {*changes}
+    assert changes["total_bps"]["runs"] == 2
+    assert "<script" not in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--load", "many"), '--load: read "many"; expected integers separated by commas'),
+        (("--load", "0,-3"), '--load: read "-3"'),
+        (("--queue", "wide"), "link.forward.queue.limit"),
+    ],
+)
+def test_bad_options_are_one_message_and_exit_code_2(
+    options: tuple[str, ...], message: str, bentpipe: Program
+) -> None:
+    shown = bentpipe("ask", "coding", *options)
+    assert (shown.code, shown.out) == (2, "")
+    assert message in shown.err
