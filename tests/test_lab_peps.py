@@ -187,6 +187,14 @@ def why_invalid(result: Result) -> str | None:
     return result.invalid
 
 
+def why_disturbed(result: Result) -> str | None:
+    """Say what a machine did to a transfer that no link disturbs: it fits into the queues."""
+    if result.invalid is not None:
+        return result.invalid
+    again = sum(result.flows["retransmitted_segments"])
+    return f"{again} segments were sent again" if again else None
+
+
 def download(*, pep: bool) -> dict[str, Any]:
     """10 MB over geo at 20 Mbit/s from a server with a terrestrial RTT of 80 ms."""
     given = bentpipe.load(EXAMPLE).to_dict()
@@ -201,13 +209,17 @@ def download(*, pep: bool) -> dict[str, Any]:
 @measures
 @needs_programs()
 def test_a_pep_saves_what_the_simulator_predicts() -> None:
-    """Expect the download to finish sooner by what the simulator predicts, within 10 %."""
+    """Expect the download to finish sooner by what the simulator predicts, within 10 %.
+
+    The file fits into the queues: no link loses a segment. On a busy machine some runs send 18
+    segments again and take a round trip longer; they are repeated.
+    """
     kernel_ms: list[float] = []
     model_ms: list[float] = []
     for pep in (False, True):
         run, given = partial(emulated, download(pep=pep)), download(pep=pep)
         for times_ms, result in (
-            (kernel_ms, until_on_time(run, why_invalid)),
+            (kernel_ms, until_on_time(run, why_disturbed)),
             (model_ms, simulate(given)),
         ):
             (time_ns,) = exchange_times_ns(result)

@@ -84,7 +84,7 @@ mod tests {
         assert_eq!([Shown::Hidden, Shown::Marked].map(|shown| signal.count(shown)), [1, 1]);
     }
 
-    /// Given a share of 40 %, expect 40 of 100 decoded packets not to be delivered, and no two in a row.
+    /// Given a share of 40 %, expect 40 of 100 decoded packets not to be delivered, and never two consecutive ones.
     #[test]
     fn a_share_of_losses_stays_visible() {
         let mut signal = LossSignal::new(CongestionSignal::Visible { share_ppm: 400_000 });
