@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from conftest import not_installed
 
 from bentpipe.gateway.binary import find_binary
@@ -212,3 +213,17 @@ def _set_network(descriptor: int) -> None:
     library = ctypes.CDLL(None, use_errno=True)
     if library.setns(descriptor, _CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "setns")
+
+
+@contextmanager
+def new_routers() -> Iterator[Routers]:
+    """Set up routers for a test, or skip it where they are impossible."""
+    reason = why_no_routers()
+    if reason is not None:
+        pytest.skip(reason)
+    made = Routers()
+    try:
+        made.set_up()
+        yield made
+    finally:
+        made.remove()

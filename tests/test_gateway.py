@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from routers import SERVERS, Routers, counters, daemons_of, wait_until, why_no_routers
+from routers import SERVERS, Routers, counters, daemons_of, new_routers, wait_until
 
 CONFIG = """\
 name = "{name}"
@@ -35,15 +35,8 @@ BENTPIPE = f"{sys.executable} -m bentpipe"
 
 @pytest.fixture
 def routers() -> Iterator[Routers]:
-    reason = why_no_routers()
-    if reason is not None:
-        pytest.skip(reason)
-    made = Routers()
-    try:
-        made.set_up()
+    with new_routers() as made:
         yield made
-    finally:
-        made.remove()
 
 
 class Gateway:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from routers import SERVERS, Routers, counters, daemons_of, wait_until, why_no_routers
+from routers import SERVERS, Routers, counters, daemons_of, new_routers, wait_until
 
 # The hosts with a gateway: the address on the link, that in the tunnel, and the networks behind.
 ENDS = {
@@ -31,18 +31,11 @@ LOSS = (
 
 @pytest.fixture
 def routers() -> Iterator[Routers]:
-    reason = why_no_routers()
-    if reason is not None:
-        pytest.skip(reason)
-    made = Routers()
-    try:
-        made.set_up()
+    with new_routers() as made:
         # The tunnel has the routes to the client.
         made.on("b", "ip", "route", "del", "10.0.1.0/24")
         made.on("b", "ip", "-6", "route", "del", "fd01::/64")
         yield made
-    finally:
-        made.remove()
 
 
 class Tunnels:
