@@ -6,6 +6,8 @@
 
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
+#[path = "../../../crates/gate/tests/requirements/mod.rs"]
+mod requirements;
 #[path = "../../../crates/gate/tests/router/mod.rs"]
 mod router;
 
@@ -21,7 +23,7 @@ use bentpipe_sys::clock::Clock;
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::{Value, json};
 
-use router::{Host, Router, SERVERS, missing, worker};
+use router::{Host, PROGRAMS, Router, SERVERS, worker};
 
 const PORT: u16 = 80;
 /// Clients that open connections at the same time.
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
         eprintln!("usage: bentpipe-bench-gate PROGRAM OUT.json [SECONDS [PEPSAL]]");
         return ExitCode::from(2);
     };
-    if let Some(reason) = missing() {
+    if let Some(reason) = requirements::missing(&PROGRAMS) {
         eprintln!("bentpipe-bench-gate: {reason}");
         return ExitCode::from(3);
     }

@@ -6,6 +6,8 @@ mod kills;
 mod limits;
 mod metrics;
 mod relaying;
+#[path = "../requirements/mod.rs"]
+mod requirements;
 #[path = "../router/mod.rs"]
 mod router;
 mod setup;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use bentpipe_gate::daemon::{Leg, PepPlan, Plan, Report, State};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::router::{Host, Router, TIMEOUT, missing, until};
+use crate::requirements;
+use crate::router::{Host, PROGRAMS, Router, TIMEOUT, until};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe-gate");
 
@@ -22,13 +23,9 @@ pub(crate) struct Setup {
     pub(crate) daemon: Child,
 }
 
-/// Returns whether this machine can run the tests; a failure where they must run.
+/// Whether this machine can run the tests; a failure where they must run.
 pub(crate) fn is_possible() -> bool {
-    let Some(reason) = missing() else { return true };
-    let is_root = rustix::process::getuid().is_root();
-    assert!(!is_root || std::env::var_os("BENTPIPE_REQUIRE_LABS").is_none(), "{reason}");
-    eprintln!("skipped: {reason}");
-    false
+    requirements::is_possible(&PROGRAMS)
 }
 
 /// The PEP of a plan.

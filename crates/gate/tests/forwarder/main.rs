@@ -1,10 +1,13 @@
-//! Two forwarders in network namespaces with a veth pair between them, and real hosts. Needs root, ip and iperf3.
+//! Two forwarders in network namespaces with a veth pair between them, and real hosts. Needs root and `ip`;
+//! `throughput` needs iperf3, too.
 //!
 //! `throughput` is run by hand: `cargo test --release -p bentpipe-gate --test forwarder -- --ignored --nocapture`. The
 //! time is `BENTPIPE_SECONDS`, 5 s by default; `BENTPIPE_REDUNDANCY_PPM` is the repair, 10 % by default, and
 //! `BENTPIPE_CODED=0` codes no packet.
 
 mod hosts;
+#[path = "../requirements/mod.rs"]
+mod requirements;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -15,7 +18,8 @@ use std::time::Duration;
 use bentpipe_core::tunnel::RedundancySettings;
 use bentpipe_sys::clock::Clock;
 
-use crate::hosts::{Hosts, TIMEOUT, missing, settings};
+use crate::hosts::{Hosts, PROGRAMS, TIMEOUT, settings};
+use crate::requirements::is_possible;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
@@ -25,8 +29,7 @@ fn number(name: &str, default: u64) -> u64 {
 /// both directions, with IPv4 and with IPv6, losses to be decoded, and super-packets to be written.
 #[test]
 fn a_connection_passes_intact_over_a_lossy_link() {
-    if let Some(reason) = missing() {
-        eprintln!("skipped: {reason}");
+    if !is_possible(&PROGRAMS) {
         return;
     }
     let hosts = Hosts::new("lossy", &settings(), Some(10));
@@ -72,8 +75,7 @@ fn a_connection_passes_intact_over_a_lossy_link() {
 /// Given datagrams of all sizes up to the MTU of the device, expect each to arrive as it was sent.
 #[test]
 fn datagrams_of_all_sizes_pass() {
-    if let Some(reason) = missing() {
-        eprintln!("skipped: {reason}");
+    if !is_possible(&PROGRAMS) {
         return;
     }
     let hosts = Hosts::new("sizes", &settings(), None);
@@ -93,8 +95,7 @@ fn datagrams_of_all_sizes_pass() {
 /// Given a forwarder, when it is dropped, then its thread ends at once.
 #[test]
 fn a_forwarder_ends() {
-    if let Some(reason) = missing() {
-        eprintln!("skipped: {reason}");
+    if !is_possible(&PROGRAMS) {
         return;
     }
     let hosts = Hosts::new("ends", &settings(), None);
@@ -107,8 +108,7 @@ fn a_forwarder_ends() {
 #[test]
 #[ignore = "measures for some seconds, and prints"]
 fn throughput() {
-    if let Some(reason) = missing() {
-        eprintln!("skipped: {reason}");
+    if !is_possible(&["ip", "iperf3"]) {
         return;
     }
     let seconds = number("BENTPIPE_SECONDS", 5);

@@ -15,6 +15,8 @@ use bentpipe_sys::netns::Namespace;
 /// The longest time without progress. A SYN that is lost three times takes 1 + 2 + 4 s (RFC 6298), the limit of the
 /// plan for servers 3 s; the rest is for a machine that stands still meanwhile.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
+/// What a router with a daemon needs, beside root.
+pub(crate) const PROGRAMS: [&str; 2] = ["nft", "ip"];
 /// The addresses of the server, by version of IP.
 pub(crate) const SERVERS: [&str; 2] = ["10.2.0.2", "fd02::2"];
 
@@ -29,15 +31,6 @@ pub(crate) enum Host {
 /// See the module documentation.
 pub(crate) struct Router {
     names: [String; 3],
-}
-
-/// What is missing on this machine, if anything.
-pub(crate) fn missing() -> Option<&'static str> {
-    let has = |program: &str| Command::new(program).arg("-V").output().is_ok();
-    if !rustix::process::getuid().is_root() {
-        return Some("needs root, for network namespaces and their rules");
-    }
-    (!has("nft") || !has("ip")).then_some("needs nft and ip: apt install nftables iproute2")
 }
 
 fn ip(arguments: &str) -> Output {
