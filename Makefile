@@ -26,7 +26,7 @@ help:
 	@echo "make test-unprivileged  as root: test labs as the user nobody"
 	@echo "make check     check formatting, lints and types"
 	@echo "make docs      build the documentation site in target/site; a broken link fails it"
-	@echo "make bench     measure simulations, labs and kernels of GF(2^8) (target/bench*.json)"
+	@echo "make bench     measure simulations, labs, tunnels and kernels of GF(2^8) (target/bench*.json)"
 	@echo "make wheel     build a profile-guided manylinux wheel in target/wheels"
 	@echo "make wheel-check  install that wheel into an empty environment, and run the demo there"
 	@echo "make instructions  compare instructions per packet-hop with benches/instructions.json (valgrind)"
@@ -84,6 +84,7 @@ bench: $(BENCH_$(PROFILED)) $(BENCH_no)
 	PATH="$(CURDIR)/$(BIN):$$PATH" target/release/bentpipe-bench-live target/bench-live.json
 	target/release/bentpipe-bench-gf target/bench-gf.json
 	target/release/bentpipe-bench-codes target/bench-codes.json
+	target/release/bentpipe-bench-tunnel target/bench-tunnel.json 5 $$(command -v wireguard-go)
 
 $(BENCH_no): $(RUST) | $(VENV)/.installed
 	env -u CARGO_PROFILE_RELEASE_OPT_LEVEL cargo build --release --quiet -p bentpipe-bench

@@ -6,6 +6,8 @@
 
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
+#[path = "../tunnel/cpu.rs"]
+mod cpu;
 #[path = "../../../crates/gate/tests/requirements/mod.rs"]
 mod requirements;
 #[path = "../../../crates/gate/tests/router/mod.rs"]
@@ -135,7 +137,7 @@ struct Row {
 
 fn row(router: &Router, worker: Option<u32>, time: Duration) -> io::Result<Row> {
     let server: SocketAddr = format!("{}:{PORT}", SERVERS[0]).parse().map_err(io::Error::other)?;
-    let used = || worker.map_or(0.0, cpu_seconds);
+    let used = || worker.map_or(0.0, cpu::seconds);
     let before = used();
     let bits_per_second = one_flow(router, server, time)?;
     let cores = (used() - before) / time.as_secs_f64();
@@ -242,14 +244,6 @@ fn idle_connections(router: &Router, server: SocketAddr, worker: u32) -> io::Res
 
 fn spawn(act: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().spawn(act)
-}
-
-/// User and system time of a process (proc(5), fields 14 and 15 of stat, in ticks of 10 ms).
-fn cpu_seconds(pid: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let ticks: f64 = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
-    ticks / 100.0
 }
 
 /// VmRSS of a process.

@@ -1,11 +1,11 @@
-//! Two hosts, each with a TUN device and a forwarder.
+//! Two hosts in network namespaces, each with a TUN device and a forwarder; for tests and benchmarks of the tunnel.
 
 use std::fs::File;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,12 +23,10 @@ use bentpipe_sys::tun;
 
 const PORT: u16 = 7_777;
 const RELAY_PORT: u16 = 8_888;
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
-
 /// What the hosts need, beside root.
 pub(crate) const PROGRAMS: [&str; 1] = ["ip"];
 
-/// Repair of 10 % over 64 symbols; all packets are coded.
+/// Repair of 10 % over 64 symbols; packets from 200 bytes are coded.
 pub(crate) fn settings() -> TunnelSettings {
     TunnelSettings {
         classifier: ClassifierSettings { packet_size_bytes: 200, classes: None, young_bytes: 0 },
@@ -53,16 +51,14 @@ fn private_key(end: usize) -> PrivateKey {
     PrivateKey::from_bytes([end as u8 + 1; 32])
 }
 
-fn ip(arguments: &str) -> Output {
+fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split(' ')).output().expect("ip runs");
     assert!(output.status.success(), "ip {arguments}: {output:?}");
-    output
 }
 
 /// The hosts have 192.0.2.1 and .2 on the link, and 10.99.0.1 and .2, fd99::1 and ::2 in the tunnel.
 pub(crate) struct Hosts {
     names: [String; 2],
-    children: Mutex<Vec<Child>>,
     relay: Option<Relay>,
     pub(crate) forwarders: Vec<Forwarder>,
 }
@@ -71,8 +67,7 @@ impl Hosts {
     /// With a loss in thousandths, the datagrams pass a relay that loses so many.
     pub(crate) fn new(name: &str, settings: &TunnelSettings, loss: Option<u64>) -> Self {
         let names = ["a", "b"].map(|host| format!("bp-{}-{name}-{host}", std::process::id()));
-        let children = Mutex::default();
-        let mut hosts = Self { names, children, relay: None, forwarders: Vec::new() };
+        let mut hosts = Self { names, relay: None, forwarders: Vec::new() };
         for name in &hosts.names {
             ip(&format!("netns add {name}"));
             ip(&format!("-n {name} link set lo up"));
@@ -98,26 +93,6 @@ impl Hosts {
         let net = open(format!("/run/netns/{}", self.names[end]));
         let namespace = Namespace::from_fds([net, open("/proc/self/ns/mnt".to_owned())]);
         namespace.run(|| Ok::<_, SystemError>(act())).expect("the namespace is entered")
-    }
-
-    /// Runs a program on a host to its end.
-    pub(crate) fn run(&self, end: usize, command: &mut Command) -> Output {
-        self.on(end, || command.output().expect("the program runs"))
-    }
-
-    /// Starts a program on a host; it is killed with the hosts.
-    pub(crate) fn spawn(&self, end: usize, command: &mut Command) {
-        let child = self.on(end, || command.stdout(Stdio::null()).spawn().expect("it starts"));
-        self.children.lock().expect("no panic").push(child);
-    }
-
-    /// The CPU time of this process so far: both forwarders, and little else.
-    pub(crate) fn cpu_seconds(&self) -> f64 {
-        let stat = std::fs::read_to_string("/proc/self/stat").expect("proc");
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-        let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
-        // utime and stime, in ticks of 10 ms: proc(5).
-        (ticks(11) + ticks(12)) / 100.0
     }
 }
 
@@ -197,10 +172,6 @@ fn forwarder(end: usize, settings: &TunnelSettings, has_relay: bool) -> Forwarde
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        for child in self.children.lock().expect("no panic").iter_mut() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
         self.forwarders.clear();
         self.relay = None;
         for name in &self.names {

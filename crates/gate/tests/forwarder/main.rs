@@ -1,9 +1,5 @@
-//! Two forwarders in network namespaces with a veth pair between them, and real hosts. Needs root and `ip`;
-//! `throughput` needs iperf3, too.
-//!
-//! `throughput` is run by hand: `cargo test --release -p bentpipe-gate --test forwarder -- --ignored --nocapture`. The
-//! time is `BENTPIPE_SECONDS`, 5 s by default; `BENTPIPE_REDUNDANCY_PPM` is the repair, 10 % by default, and
-//! `BENTPIPE_CODED=0` codes no packet.
+//! Two forwarders in network namespaces with a veth pair between them, and real hosts. They take root, and the program
+//! `ip`.
 
 mod hosts;
 #[path = "../requirements/mod.rs"]
@@ -11,19 +7,15 @@ mod requirements;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use bentpipe_core::tunnel::RedundancySettings;
 use bentpipe_sys::clock::Clock;
 
-use crate::hosts::{Hosts, PROGRAMS, TIMEOUT, settings};
+use crate::hosts::{Hosts, PROGRAMS, settings};
 use crate::requirements::is_possible;
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-}
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Given a TCP connection through the tunnel over a link that loses 1 % in each direction, expect 20 MB to arrive intact in
 /// both directions, with IPv4 and with IPv6, losses to be decoded, and super-packets to be written.
@@ -102,54 +94,4 @@ fn a_forwarder_ends() {
     let clock = Clock::start();
     drop(hosts);
     assert!(clock.now().as_nanos() < TIMEOUT.as_nanos() as u64);
-}
-
-/// Prints the throughput of TCP through the tunnel and, for comparison, without it.
-#[test]
-#[ignore = "measures for some seconds, and prints"]
-fn throughput() {
-    if !is_possible(&["ip", "iperf3"]) {
-        return;
-    }
-    let seconds = number("BENTPIPE_SECONDS", 5);
-    let mut settings = settings();
-    let redundancy_ppm = number("BENTPIPE_REDUNDANCY_PPM", 100_000) as u32;
-    settings.redundancy = RedundancySettings::Fixed { redundancy_ppm, window_symbols: 64 };
-    if number("BENTPIPE_CODED", 1) == 0 {
-        settings.classifier.packet_size_bytes = 65_535;
-    }
-    let hosts = Hosts::new("speed", &settings, None);
-    hosts.spawn(1, Command::new("iperf3").arg("-s"));
-    for (name, address, direction) in [
-        ("without a tunnel", "192.0.2.2", None),
-        ("tunnel", "10.99.0.2", None),
-        ("tunnel, back", "10.99.0.2", Some("-R")),
-        ("tunnel, two directions", "10.99.0.2", Some("--bidir")),
-    ] {
-        let mut iperf = Command::new("iperf3");
-        iperf.args(["-J", "-c", address, "-t", &seconds.to_string()]).args(direction);
-        // The server ends a test after its client.
-        thread::sleep(Duration::from_millis(500));
-        let cpu_before = hosts.cpu_seconds();
-        let output = hosts.run(0, &mut iperf);
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        if let Some(error) = report["error"].as_str() {
-            eprintln!("{name}: {error}");
-            continue;
-        }
-        let bps = |field: &str| report["end"][field]["bits_per_second"].as_f64().unwrap_or(0.0);
-        let sum = bps("sum_received") + bps("sum_received_bidir_reverse");
-        let cpu = hosts.cpu_seconds() - cpu_before;
-        let retransmits = &report["end"]["sum_sent"]["retransmits"];
-        eprintln!(
-            "{name}: {:.2} Gbit/s, {retransmits} retransmits, {cpu:.1} CPU seconds of both ends",
-            sum / 1e9
-        );
-    }
-    for forwarder in &hosts.forwarders {
-        let counters = serde_json::to_value(forwarder.counters()).expect("counters");
-        for part in ["traffic", "code", "order", "repair", "io"] {
-            eprintln!("{part}: {}", counters[part]);
-        }
-    }
 }

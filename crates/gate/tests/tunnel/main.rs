@@ -8,4 +8,3 @@ mod properties;
 mod renewal;
 mod restart;
 mod roaming;
-mod speed;
