@@ -16,9 +16,9 @@ use super::report::{ToWorker, WorkerReport};
 use super::usage::{Usage, cpu_ns};
 use super::worker::report_until_gone;
 use super::{Plan, TunnelPeerReport, TunnelPlan, TunnelReport};
-use crate::tunnel::forwarder::{Forwarder, ForwarderConfig};
-use crate::tunnel::path::{PathCounters, PeerPlan, PeerReport};
-use crate::tunnel::{OsRandom, PeerSettings, PrivateKey, PublicKey};
+use crate::tunnel::forwarder::Forwarder;
+use crate::tunnel::path::{PathCounters, PathPlan, PeerPlan, PeerReport};
+use crate::tunnel::{Limits, OsRandom, PeerSettings, PrivateKey, PublicKey};
 
 /// Forwards packets until the privileged part is gone.
 ///
@@ -34,18 +34,18 @@ pub(super) fn forward(
     let mut next = || descriptors.next().ok_or_else(|| io::Error::other("a descriptor is missing"));
     let (device, socket) = (next()?, UdpSocket::from(next()?));
     let metrics = plan.metrics_address()?.map(|_| next()).transpose()?;
-    let config = ForwarderConfig {
+    let path = PathPlan {
         // Only the privileged part, and this one until the next line, may read it.
         private_key: PrivateKey::read(Path::new(&tunnel.private_key))?,
         peers: peers(tunnel, &endpoints)?,
         settings: tunnel.settings.clone(),
         mtu,
+        limits: Limits::DEFAULT,
         unix_nanos_at_start: unix_nanos(),
-        random: Box::new(OsRandom::new()),
     };
     drop_privileges(plan.user, plan.group)?;
     let usage = Usage::open()?;
-    let forwarder = Forwarder::start(device, socket, config)?;
+    let forwarder = Forwarder::start(device, socket, path, Box::new(OsRandom::new()))?;
     let latest = Latest::default();
     if let Some(listener) = metrics {
         serve(listener, &latest, None)?;

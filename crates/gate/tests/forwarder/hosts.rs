@@ -2,27 +2,29 @@
 
 use std::fs::File;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::SystemTime;
 
 use bentpipe_core::rng::Rng;
 use bentpipe_core::tunnel::{
     ClassifierSettings, DeliverySettings, QueueSettings, RedundancySettings, SignalSettings,
     TitrationSettings, TunnelSettings,
 };
-use bentpipe_gate::tunnel::forwarder::{Forwarder, ForwarderConfig};
-use bentpipe_gate::tunnel::path::{PeerPlan, Sizes};
-use bentpipe_gate::tunnel::{OsRandom, PeerSettings, PrivateKey};
+use bentpipe_gate::tunnel::forwarder::{Forwarder, TunnelCounters};
+use bentpipe_gate::tunnel::path::{PathPlan, PeerPlan, Sizes};
+use bentpipe_gate::tunnel::{Limits, OsRandom, PeerSettings, PrivateKey};
 use bentpipe_sys::SystemError;
 use bentpipe_sys::netns::Namespace;
 use bentpipe_sys::tun;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const PORT: u16 = 7_777;
-const RELAY_PORT: u16 = 8_888;
+/// Where the relay takes datagrams of each host.
+const RELAY_PORTS: [u16; 2] = [8_888, 8_889];
 /// What the hosts need, beside root.
 pub(crate) const PROGRAMS: [&str; 1] = ["ip"];
 
@@ -60,14 +62,27 @@ fn ip(arguments: &str) {
 pub(crate) struct Hosts {
     names: [String; 2],
     relay: Option<Relay>,
-    pub(crate) forwarders: Vec<Forwarder>,
+    ends: Vec<End>,
+}
+
+/// What is left of an end when its forwarder restarts, and that forwarder.
+struct End {
+    tun: OwnedFd,
+    settings: TunnelSettings,
+    limits: Limits,
+    forwarder: Mutex<Option<Forwarder>>,
 }
 
 impl Hosts {
     /// With a loss in thousandths, the datagrams pass a relay that loses so many.
-    pub(crate) fn new(name: &str, settings: &TunnelSettings, loss: Option<u64>) -> Self {
+    pub(crate) fn new(
+        name: &str,
+        settings: &TunnelSettings,
+        limits: Limits,
+        loss: Option<u64>,
+    ) -> Self {
         let names = ["a", "b"].map(|host| format!("bp-{}-{name}-{host}", std::process::id()));
-        let mut hosts = Self { names, relay: None, forwarders: Vec::new() };
+        let mut hosts = Self { names, relay: None, ends: Vec::new() };
         for name in &hosts.names {
             ip(&format!("netns add {name}"));
             ip(&format!("-n {name} link set lo up"));
@@ -79,12 +94,55 @@ impl Hosts {
             ip(&format!("-n {name} link set link0 up"));
         }
         hosts.relay = loss.map(|loss| hosts.on(1, || Relay::start(loss)));
-        let start = |end| hosts.on(end, || forwarder(end, settings, loss.is_some()));
-        hosts.forwarders = (0..2).map(start).collect();
         for (end, name) in hosts.names.iter().enumerate() {
+            let tun = hosts.on(end, || device(end));
             ip(&format!("-n {name} addr add fd99::{}/64 dev tun0 nodad", end + 1));
+            let (settings, forwarder) = (settings.clone(), Mutex::default());
+            hosts.ends.push(End { tun, settings, limits, forwarder });
         }
+        (0..2).for_each(|end| hosts.start(end));
         hosts
+    }
+
+    /// Starts the forwarder of an end. It knows the other by its first address.
+    fn start(&self, end: usize) {
+        let End { tun, settings, limits, forwarder } = &self.ends[end];
+        let peer = if self.relay.is_some() {
+            address(1, RELAY_PORTS[end])
+        } else {
+            address(1 - end, PORT)
+        };
+        let plan = plan(end, peer, settings, *limits);
+        let started = self.on(end, || {
+            let socket = UdpSocket::bind(address(end, PORT)).expect("a port");
+            let tun = tun.try_clone().expect("a descriptor");
+            Forwarder::start(tun, socket, plan, Box::new(OsRandom::new())).expect("a forwarder")
+        });
+        *forwarder.lock().expect("no panic") = Some(started);
+    }
+
+    /// The counters of an end. Panics if its forwarder has failed.
+    pub(crate) fn counters(&self, end: usize) -> TunnelCounters {
+        let forwarder = self.ends[end].forwarder.lock().expect("no panic");
+        let forwarder = forwarder.as_ref().expect("it runs");
+        assert!(forwarder.failure().is_none(), "{end}: {:?}", forwarder.failure());
+        forwarder.counters()
+    }
+
+    /// Ends the forwarder of an end and starts another; returns the counters of the first.
+    #[allow(dead_code, reason = "the benchmarks use this module, too")]
+    pub(crate) fn restart(&self, end: usize) -> TunnelCounters {
+        let counters = self.counters(end);
+        *self.ends[end].forwarder.lock().expect("no panic") = None;
+        self.start(end);
+        counters
+    }
+
+    /// Gives the first host another address on the link, as the second sees it. Only with a relay.
+    #[allow(dead_code, reason = "the benchmarks use this module, too")]
+    pub(crate) fn roam(&self) {
+        let relay = self.relay.as_ref().expect("a relay");
+        relay.is_roaming.store(true, Ordering::Relaxed);
     }
 
     /// Runs a closure in the namespace of a host.
@@ -103,29 +161,49 @@ fn address(end: usize, port: u16) -> SocketAddr {
 /// Sends on datagrams of each host to the other, but for some.
 struct Relay {
     is_stopping: Arc<AtomicBool>,
+    is_roaming: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Relay {
     /// Starts on the second host.
     fn start(loss: u64) -> Self {
-        let socket = UdpSocket::bind(address(1, RELAY_PORT)).expect("a port");
-        socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket");
-        let is_stopping = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&is_stopping);
+        let [stop, roam] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let (is_stopping, is_roaming) = (Arc::clone(&stop), Arc::clone(&roam));
+        let mut sockets = RELAY_PORTS.map(relay_socket);
         let thread = std::thread::spawn(move || {
             let mut random = Rng::stream(1, "relay");
             let mut buffer = [0; 2_000];
             while !stop.load(Ordering::Relaxed) {
-                let Ok((bytes, from)) = socket.recv_from(&mut buffer) else { continue };
-                let to = address(usize::from(from == address(0, PORT)), PORT);
-                if random.below(1_000) >= loss {
-                    let _ = socket.send_to(&buffer[..bytes], to);
+                if roam.swap(false, Ordering::Relaxed) {
+                    sockets[1] = relay_socket(0);
+                }
+                wait(&sockets);
+                for from in 0..2 {
+                    while let Ok(bytes) = sockets[from].recv(&mut buffer) {
+                        if random.below(1_000) >= loss {
+                            let to = address(1 - from, PORT);
+                            let _ = sockets[1 - from].send_to(&buffer[..bytes], to);
+                        }
+                    }
                 }
             }
         });
-        Self { is_stopping, thread: Some(thread) }
+        Self { is_stopping, is_roaming, thread: Some(thread) }
     }
+}
+
+fn relay_socket(port: u16) -> UdpSocket {
+    let socket = UdpSocket::bind(address(1, port)).expect("a port");
+    socket.set_nonblocking(true).expect("a socket");
+    socket
+}
+
+/// Waits for a datagram, for a short time.
+fn wait(sockets: &[UdpSocket; 2]) {
+    let mut sockets = sockets.each_ref().map(|socket| PollFd::new(socket, PollFlags::IN));
+    let timeout = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let _ = poll(&mut sockets, Some(&timeout));
 }
 
 impl Drop for Relay {
@@ -135,7 +213,7 @@ impl Drop for Relay {
     }
 }
 
-fn forwarder(end: usize, settings: &TunnelSettings, has_relay: bool) -> Forwarder {
+fn device(end: usize) -> OwnedFd {
     let tun = tun::Tun::create(tun::Config {
         name: "tun0",
         address: [10, 99, 0, end as u8 + 1].into(),
@@ -144,14 +222,16 @@ fn forwarder(end: usize, settings: &TunnelSettings, has_relay: bool) -> Forwarde
         super_packets: true,
         queue_packets: 1_000,
     });
-    let tun = tun.expect("a TUN device").as_fd().try_clone_to_owned().expect("a descriptor");
-    let socket = UdpSocket::bind(address(end, PORT)).expect("a port");
+    tun.expect("a TUN device").as_fd().try_clone_to_owned().expect("a descriptor")
+}
+
+fn plan(end: usize, peer: SocketAddr, settings: &TunnelSettings, limits: Limits) -> PathPlan {
     let other = 1 - end;
     let peer = PeerPlan {
         name: "peer".to_owned(),
         settings: PeerSettings {
             public_key: private_key(other).public(),
-            endpoint: Some(if has_relay { address(1, RELAY_PORT) } else { address(other, PORT) }),
+            endpoint: Some(peer),
             keepalive: None,
         },
         networks: vec![
@@ -159,20 +239,20 @@ fn forwarder(end: usize, settings: &TunnelSettings, has_relay: bool) -> Forwarde
             ([0xfd99, 0, 0, 0, 0, 0, 0, other as u16 + 1].into(), 128),
         ],
     };
-    let config = ForwarderConfig {
+    let since_1970 = SystemTime::UNIX_EPOCH.elapsed().expect("a clock after 1970");
+    PathPlan {
         private_key: private_key(end),
         peers: vec![peer],
         settings: settings.clone(),
         mtu: Sizes::of(1_500, false).expect("1,500 is enough").mtu,
-        unix_nanos_at_start: 1,
-        random: Box::new(OsRandom::new()),
-    };
-    Forwarder::start(tun, socket, config).expect("a forwarder")
+        limits,
+        unix_nanos_at_start: u64::try_from(since_1970.as_nanos()).expect("before 2554"),
+    }
 }
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        self.forwarders.clear();
+        self.ends.clear();
         self.relay = None;
         for name in &self.names {
             let _ = Command::new("ip").args(["netns", "del", name]).output();

@@ -23,25 +23,9 @@ use serde::Serialize;
 use bentpipe_core::tunnel::TunnelSettings;
 use bentpipe_sys::clock::Clock;
 
-use super::path::{Path, PathCounters, PathPlan, PeerPlan};
-use super::{Limits, PrivateKey, Random};
+use super::Random;
+use super::path::{Path, PathCounters, PathPlan};
 use worker::Worker;
-
-/// What a [`Forwarder`] is made of.
-pub struct ForwarderConfig {
-    /// The static key of this end.
-    pub private_key: PrivateKey,
-    /// All that this end talks to.
-    pub peers: Vec<PeerPlan>,
-    /// The code and its policies.
-    pub settings: TunnelSettings,
-    /// The MTU of the TUN device: see [`super::path::Sizes`].
-    pub mtu: u16,
-    /// Nanoseconds since 1970 now. A peer refuses handshakes with a lower time than those it knows.
-    pub unix_nanos_at_start: u64,
-    /// In operation [`super::OsRandom`].
-    pub random: Box<dyn Random>,
-}
 
 /// What the thread counts itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -116,15 +100,17 @@ impl Shared {
 
 impl Forwarder {
     /// Starts to forward. `tun` is a TUN device with a virtio header of 10 bytes (`IFF_VNET_HDR`) and without packet
-    /// information; it should offload checksums and segmentation. `socket` is bound.
+    /// information; it should offload checksums and segmentation. `socket` is bound. `random` is in operation
+    /// [`super::OsRandom`].
     ///
     /// # Errors
-    /// If the configuration contradicts itself (`InvalidInput`), or the kernel gives no file descriptor or thread.
-    pub fn start(tun: OwnedFd, socket: UdpSocket, config: ForwarderConfig) -> io::Result<Self> {
-        let ForwarderConfig { private_key, peers, settings, mtu, unix_nanos_at_start, random } =
-            config;
-        let limits = Limits::DEFAULT;
-        let plan = PathPlan { private_key, peers, settings, mtu, limits, unix_nanos_at_start };
+    /// If the plan contradicts itself (`InvalidInput`), or the kernel gives no file descriptor or thread.
+    pub fn start(
+        tun: OwnedFd,
+        socket: UdpSocket,
+        plan: PathPlan,
+        random: Box<dyn Random>,
+    ) -> io::Result<Self> {
         let path = Path::new(plan, random)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let io = IoCounters::default();
