@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -415,6 +417,22 @@ def test_a_study_is_a_verb_of_its_own(bentpipe: Program, tmp_path: Path) -> None
         "executor": "Threads",
     }
     assert (out / "report.html").is_file()
+
+
+@pytest.mark.usefixtures("moon")
+def test_a_study_that_cannot_be_written_is_printed(
+    bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a full disk after the runs, expect their figures, and an error."""
+
+    def full(_: FakeOutcome, out: OutputFolder) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out.path))
+
+    monkeypatch.setattr(FakeOutcome, "write", full)
+    called = bentpipe("study", "moon", "--out", tmp_path / "moon", "--json")
+    assert called.code != 0
+    assert json.loads(called.out)["study"] == "moon"
+    assert os.strerror(errno.ENOSPC) in called.err
 
 
 @pytest.mark.usefixtures("moon")

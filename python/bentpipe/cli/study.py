@@ -188,13 +188,16 @@ def _finish(
         with Progress(f"study {study.name}") as progress:
             outcome = run(progress)
         with delaying_interrupts():
-            if output is not None:
-                outcome.write(output)
-                note_written(output)
-            if as_json:
-                print_json(outcome.to_json())
-            else:
-                report.show(outcome.table())
+            try:
+                if output is not None:
+                    outcome.write(output)
+                    note_written(output)
+            finally:
+                # Also if the folder cannot be written: the runs may have taken hours.
+                if as_json:
+                    print_json(outcome.to_json())
+                else:
+                    report.show(outcome.table())
     if outcome.interrupted:
         note("interrupted; the figures are those of the finished runs")
         raise typer.Exit(EXIT_INTERRUPTED)
