@@ -338,7 +338,7 @@ def test_the_command_prints_answer_json_and_page(bentpipe: Program, tmp_path: Pa
     [
         (("--load", "many"), '--load: read "many"; expected integers separated by commas'),
         (("--load", "0,-3"), '--load: read "-3"'),
-        (("--queue", "wide"), "link.forward.queue.limit"),
+        (("--queue", "wide"), 'queue: read "wide"'),
     ],
 )
 def test_bad_options_are_one_message_and_exit_code_2(

@@ -36,9 +36,9 @@ from bentpipe.answers.coding_verdict import (
     verdicts,
 )
 from bentpipe.answers.wording import Link, rate_text, runs_text, settings_text, time_text
-from bentpipe.errors import UsageError
+from bentpipe.errors import UnitError, UsageError
 from bentpipe.text import counted
-from bentpipe.units import NS_PER_S, format_duration, format_size
+from bentpipe.units import NS_PER_S, format_duration, format_size, parse_queue_limit
 
 DEFAULT_LOADS: Final = (0, 20, 60)
 _MAX_LOADS: Final = 4
@@ -78,7 +78,7 @@ def coding(
 
     Raises:
         ScenarioError: the link or a setting is wrong.
-        UsageError: there is no such link, or a load is out of range.
+        UsageError: there is no such link, a load is out of range, or ``queue`` is no limit.
         KeyboardInterrupt: Ctrl-C before the first seed was complete; later, the answer is that of
             the complete ones.
     """
@@ -88,6 +88,11 @@ def coding(
     for load in found_loads:
         if not 0 <= load <= MAX_CHANNELS:
             raise UsageError(f"load: read {load}; expected 0 to {MAX_CHANNELS:,} channels")
+    if queue is not None:
+        try:
+            parse_queue_limit(queue)
+        except UnitError as error:
+            raise UsageError(f"queue: {error}") from None
     all_settings = [*settings, *([f"{_QUEUE}={queue}"] if queue is not None else [])]
     asked = Asked(Link(link, all_settings), found_loads)
     runs = run(asked, experiment or Experiment())
