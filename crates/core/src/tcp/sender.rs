@@ -522,6 +522,11 @@ impl Sender {
                         self.timed_out = false;
                     }
                 }
+                if outcome.undone.is_some() {
+                    // Recovery has replaced a pending probe by the retransmission timer. Progress or
+                    // new data schedules another (`tcp_schedule_loss_probe`).
+                    self.tlp_at = None;
+                }
                 if outcome.tlp_ended && acked == 0 {
                     self.tlp_at = (self.una < self.max).then(|| self.tlp_expiry(now));
                 }

@@ -239,6 +239,20 @@ fn a_d_sack_undoes_an_ongoing_fast_recovery() {
     spurious(&host, 0, 1);
 }
 
+/// Given a D-SACK during fast recovery, after the time of the tail loss probe that recovery has replaced, expect undo, and
+/// the retransmission timer as the next deadline.
+#[test]
+fn an_undo_does_not_bring_back_a_tail_loss_probe() {
+    let mut host = last_ten_outstanding(Config { rack_tlp: true, ..linux() });
+    host.receives(200, "1:1 ack 1 sack 1001-4001");
+    host.receives(210, "1:1 ack 4001");
+    // Two round trips of 100 ms after the last progress are over.
+    host.receives(450, "1:1 ack 4001 sack 1-1001");
+    spurious(&host, 0, 1);
+    let (at, sent) = time_out(&mut host);
+    assert!(at > 450, "{at} {sent}");
+}
+
 /// `tcp_dsack_seen`: given one retransmission and a D-SACK of two segments, expect no undo.
 #[test]
 fn an_implausible_d_sack_undoes_nothing() {
