@@ -55,6 +55,12 @@ impl RepairId {
     /// Bytes of the header.
     pub const BYTES: usize = 8;
 
+    /// The newest source symbol in the window.
+    #[must_use]
+    pub const fn last(self) -> SymbolId {
+        self.first.plus(self.count as u32).minus(1)
+    }
+
     /// The Repair FEC Payload ID (RFC 8681, section 4.1.3): key, density (4 bits) and window size (12 bits), first id.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
@@ -85,7 +91,7 @@ mod tests {
         let density = Density::new(10).expect("a threshold");
         let id = RepairId { key: 0x1234, density, count: 0x678, first: SymbolId(0x9ABC_DEF0) };
         let bytes = [0x12, 0x34, 0xA6, 0x78, 0x9A, 0xBC, 0xDE, 0xF0];
-        assert_eq!(id.to_bytes(), bytes);
+        assert_eq!((id.to_bytes(), id.last()), (bytes, SymbolId(0x9ABC_E567)));
         assert_eq!(RepairId::from_bytes(bytes), Some(id));
         assert_eq!(RepairId::from_bytes([1, 2, 0xF0, 0, 1, 2, 3, 4]), None);
     }

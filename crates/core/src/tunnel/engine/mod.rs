@@ -211,7 +211,8 @@ impl Tunnel {
         let now = cx.now();
         while let Some((peer, header, &symbol_bytes)) = self.endpoint.next_repair(now) {
             let sources = self.contents[peer].from(header.id.first);
-            let newest = sources.last().and_then(|group| group.last());
+            let mut symbols = sources.iter().rev().flat_map(|group| group.iter().rev());
+            let newest = symbols.find(|symbol| symbol.header.id == header.id.last());
             let newest = newest.map(|symbol| &symbol.packet);
             let class = newest.map_or(Class::default(), |packet| packet.class);
             let address = newest.map_or(self.config.peers[peer].address, |inner| inner.destination);

@@ -306,6 +306,34 @@ fn titrated_repair_waits_for_the_queue() {
     assert_eq!(first_repair(titrated), Some(Instant::from_nanos(52_960_500)));
 }
 
+/// Given two packets of different classes, one of them marked, and a repair symbol for each, 50 ms later, expect each
+/// source symbol to have the class and ECN field of its packet, and each repair the class of the newest one that it covers.
+#[test]
+fn symbols_have_the_classes_of_their_packets() {
+    let settings = TunnelSettings {
+        redundancy: RedundancySettings::Fixed { redundancy_ppm: 1_000_000, window_symbols: 64 },
+        titration: TitrationSettings::Delayed { delay_ns: 50_000_000 },
+        ..settings()
+    };
+    let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let all = seen.clone();
+    let mut pair = Pair::new(&settings, move |packet| {
+        let is_feedback = matches!(packet.payload, Payload::Control(_));
+        all.borrow_mut().extend((!is_feedback).then_some((packet.class.0, packet.ecn)));
+        false
+    });
+    let packets = [(46, Ecn::Ce), (10, Ecn::Ect0)].into_iter().zip(0..);
+    let packets = packets.map(|((class, ecn), number)| Packet {
+        class: Class(class),
+        ecn,
+        ..packet(number, 1_000)
+    });
+    pair.send(packets, us(10_000));
+    let repairs = [(46, Ecn::NotEct), (10, Ecn::NotEct)];
+    assert_eq!(seen.borrow()[..2], [(46, Ecn::Ce), (10, Ecn::Ect0)]);
+    assert_eq!(seen.borrow()[2..], repairs);
+}
+
 /// Packets from the hosts, and from the far end: what that sent, some of it lost.
 fn script(seed: u64, settings: &TunnelSettings) -> Vec<(Instant, Port, Packet)> {
     let pattern = ArrivalPattern { bytes: 40..=1_500, ..ArrivalPattern::mixed(vec![Port(0)]) };
