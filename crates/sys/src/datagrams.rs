@@ -7,6 +7,8 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
+use crate::tcp_sockets::set;
+
 /// The most datagrams in a message: `UDP_MAX_SEGMENTS` of the kernels that have the fewest.
 pub const RUN_DATAGRAMS_MAX: usize = 64;
 /// The most bytes in a message: those of a UDP datagram over IPv4.
@@ -15,23 +17,28 @@ pub const RUN_BYTES_MAX: usize = 65_507;
 const MESSAGES_MAX: usize = 64;
 /// The buffer of a message that is received.
 const BUFFER_BYTES: usize = 65_536;
-/// In words: two control messages of an integer each fit.
-const CONTROL_WORDS: usize = 8;
+/// In words: three control messages of an integer each fit.
+const CONTROL_WORDS: usize = 9;
 
 /// Lets the kernel join datagrams that it receives (`UDP_GRO`).
 ///
 /// # Errors
 /// The kernel's error: it is older than Linux 5.0.
-#[allow(unsafe_code, reason = "the standard library has no name for this option")]
 pub fn enable_gro(socket: &UdpSocket) -> io::Result<()> {
-    let value: libc::c_int = 1;
-    // SAFETY: the kernel reads one int, which outlives the call.
-    let done = unsafe {
-        let bytes = size_of::<libc::c_int>() as libc::socklen_t;
-        let value = (&raw const value).cast();
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_GRO, value, bytes)
-    };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    set(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
+}
+
+/// Lets the kernel report the traffic class of what it receives: `IP_RECVTOS` (ip(7)), and `IPV6_RECVTCLASS` (ipv6(7)) for
+/// a socket of IPv6. Such a socket needs both, since it may have peers of IPv4.
+///
+/// # Errors
+/// The kernel's error.
+pub fn enable_traffic_class(socket: &UdpSocket) -> io::Result<()> {
+    set(socket, libc::SOL_IP, libc::IP_RECVTOS, 1)?;
+    if socket.local_addr()?.is_ipv6() {
+        set(socket, libc::SOL_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+    }
+    Ok(())
 }
 
 /// An address as the kernel has it: the larger of its two forms.
@@ -110,13 +117,68 @@ impl Address {
     }
 }
 
+/// Control messages of one message (cmsg(3)).
+#[derive(Clone, Copy, Default)]
+struct Control {
+    /// Aligned as their headers.
+    words: [u64; CONTROL_WORDS],
+    bytes: usize,
+}
+
+impl Control {
+    /// Appends a control message.
+    #[allow(unsafe_code, reason = "control messages are written with the macros of libc")]
+    fn push<const N: usize>(&mut self, level: libc::c_int, kind: libc::c_int, value: [u8; N]) {
+        // SAFETY: a message that ends within the words is written there. Each begins at a multiple of the alignment, which
+        // is what CMSG_SPACE rounds up to.
+        unsafe {
+            let end = self.bytes + libc::CMSG_SPACE(N as u32) as usize;
+            assert!(end <= size_of_val(&self.words), "the control messages fit");
+            let header = self.words.as_mut_ptr().byte_add(self.bytes).cast::<libc::cmsghdr>();
+            (*header).cmsg_level = level;
+            (*header).cmsg_type = kind;
+            (*header).cmsg_len = libc::CMSG_LEN(N as u32) as usize;
+            libc::CMSG_DATA(header).cast::<[u8; N]>().write(value);
+            self.bytes = end;
+        }
+    }
+
+    /// Those of a run: none for a single datagram of traffic class 0.
+    fn of(run: &Run, socket_is_v6: bool) -> io::Result<Self> {
+        let mut control = Self::default();
+        if run.datagrams() > 1 {
+            let bytes = u16::try_from(run.datagram_bytes)
+                .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, bytes.to_ne_bytes());
+        }
+        if run.traffic_class != 0 {
+            let class = libc::c_int::from(run.traffic_class).to_ne_bytes();
+            // By the address: a socket of IPv6 sends to a mapped one with the header of IPv4.
+            if socket_is_v6 && !run.to.ip().to_canonical().is_ipv4() {
+                control.push(libc::SOL_IPV6, libc::IPV6_TCLASS, class);
+            } else {
+                control.push(libc::SOL_IP, libc::IP_TOS, class);
+            }
+        }
+        Ok(control)
+    }
+}
+
 /// Memory for the datagrams of one call.
 pub struct ReceiveBatch {
     buffers: Vec<u8>,
     addresses: Vec<Address>,
     controls: Vec<[u64; CONTROL_WORDS]>,
-    /// The bytes of each message that was received, and the size of its datagrams.
-    received: Vec<(usize, usize)>,
+    /// The bytes of each message that was received, and what the kernel says of it.
+    received: Vec<(usize, Ancillary)>,
+}
+
+/// What the control messages of a message say.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ancillary {
+    /// The size of its datagrams, if the kernel has joined some.
+    datagram_bytes: Option<usize>,
+    traffic_class: u8,
 }
 
 /// A message: one datagram, or several of equal size, of which the last may be shorter.
@@ -125,6 +187,8 @@ pub struct Received<'a> {
     pub from: SocketAddr,
     /// The size of each datagram but the last.
     pub datagram_bytes: usize,
+    /// DSCP and ECN field of their IP headers; 0 without [`enable_traffic_class`]. The kernel joins none that differ in it.
+    pub traffic_class: u8,
     /// All datagrams.
     pub bytes: &'a mut [u8],
 }
@@ -182,9 +246,7 @@ impl ReceiveBatch {
             };
         }
         for header in &headers[..count as usize] {
-            let bytes = header.msg_len as usize;
-            let datagram_bytes = segment_bytes(&header.msg_hdr).unwrap_or(bytes);
-            self.received.push((bytes, datagram_bytes.max(1)));
+            self.received.push((header.msg_len as usize, Ancillary::of(&header.msg_hdr)));
         }
         Ok(count as usize)
     }
@@ -193,31 +255,42 @@ impl ReceiveBatch {
     pub fn messages(&mut self) -> impl Iterator<Item = Received<'_>> {
         let buffers = self.buffers.chunks_exact_mut(BUFFER_BYTES).zip(&self.addresses);
         self.received.iter().zip(buffers).filter_map(
-            |(&(bytes, datagram_bytes), (buffer, address))| {
-                Some(Received { from: address.get()?, datagram_bytes, bytes: &mut buffer[..bytes] })
+            |(&(bytes, Ancillary { datagram_bytes, traffic_class }), (buffer, address))| {
+                let datagram_bytes = datagram_bytes.unwrap_or(bytes).max(1);
+                let (from, bytes) = (address.get()?, &mut buffer[..bytes]);
+                Some(Received { from, datagram_bytes, traffic_class, bytes })
             },
         )
     }
 }
 
-/// The size of the datagrams in a message, if the kernel has joined some.
-#[allow(unsafe_code, reason = "control messages are read with the macros of libc")]
-fn segment_bytes(message: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel has written the control messages and their length; each is read only if it is an int by its type.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(message);
-        while !header.is_null() {
-            if (*header).cmsg_level == libc::SOL_UDP && (*header).cmsg_type == libc::UDP_GRO {
-                let value = libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned();
-                return usize::try_from(value).ok();
+impl Ancillary {
+    #[allow(unsafe_code, reason = "control messages are read with the macros of libc")]
+    fn of(message: &libc::msghdr) -> Self {
+        let mut result = Self::default();
+        // SAFETY: the kernel has written the control messages and their length. The type of each says what its value is: an
+        // int, but one byte for `IP_TOS`.
+        unsafe {
+            let mut header = libc::CMSG_FIRSTHDR(message);
+            while !header.is_null() {
+                let data = libc::CMSG_DATA(header);
+                let int = || data.cast::<libc::c_int>().read_unaligned();
+                match ((*header).cmsg_level, (*header).cmsg_type) {
+                    (libc::SOL_UDP, libc::UDP_GRO) => {
+                        result.datagram_bytes = usize::try_from(int()).ok();
+                    }
+                    (libc::SOL_IP, libc::IP_TOS) => result.traffic_class = *data,
+                    (libc::SOL_IPV6, libc::IPV6_TCLASS) => result.traffic_class = int() as u8,
+                    _ => {}
+                }
+                header = libc::CMSG_NXTHDR(message, header);
             }
-            header = libc::CMSG_NXTHDR(message, header);
         }
-        None
+        result
     }
 }
 
-/// Datagrams of equal size to one address, of which the last may be shorter.
+/// Datagrams of equal size and traffic class to one address, of which the last may be shorter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Where they go.
@@ -226,6 +299,8 @@ pub struct Run {
     pub bytes: Range<usize>,
     /// The size of each but the last.
     pub datagram_bytes: usize,
+    /// DSCP and ECN field of their IP headers.
+    pub traffic_class: u8,
 }
 
 impl Run {
@@ -250,7 +325,7 @@ pub fn send_runs(
 ) -> io::Result<usize> {
     let runs = &runs[..runs.len().min(MESSAGES_MAX)];
     let mut addresses = [Address::zeroed(); MESSAGES_MAX];
-    let mut controls = [[0_u64; CONTROL_WORDS]; MESSAGES_MAX];
+    let mut controls = [Control::default(); MESSAGES_MAX];
     // SAFETY: integers and null pointers.
     let mut parts: [libc::iovec; MESSAGES_MAX] = unsafe { std::mem::zeroed() };
     // SAFETY: likewise.
@@ -267,19 +342,10 @@ pub fn send_runs(
         message.msg_namelen = address_bytes;
         message.msg_iov = &raw mut parts[index];
         message.msg_iovlen = 1;
-        if run.datagrams() > 1 {
-            let value = u16::try_from(run.datagram_bytes)
-                .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-            message.msg_control = controls[index].as_mut_ptr().cast();
-            // SAFETY: the control message fits into its memory, which is aligned for it.
-            unsafe {
-                message.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as usize;
-                let header = libc::CMSG_FIRSTHDR(message);
-                (*header).cmsg_level = libc::SOL_UDP;
-                (*header).cmsg_type = libc::UDP_SEGMENT;
-                (*header).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as usize;
-                libc::CMSG_DATA(header).cast::<u16>().write_unaligned(value);
-            }
+        controls[index] = Control::of(run, socket_is_v6)?;
+        if controls[index].bytes > 0 {
+            message.msg_control = controls[index].words.as_mut_ptr().cast();
+            message.msg_controllen = controls[index].bytes;
         }
     }
     // SAFETY: each header refers to memory of the given length, which outlives the call.
@@ -320,7 +386,7 @@ mod tests {
             }
             let to = receiver.local_addr().expect("it is bound");
             let bytes: Vec<u8> = (0..=255).cycle().take(3_000).collect();
-            let run = |bytes, datagram_bytes| Run { to, bytes, datagram_bytes };
+            let run = |bytes, datagram_bytes| Run { to, bytes, datagram_bytes, traffic_class: 0 };
             let runs = [run(0..10, 10), run(10..310, 100), run(310..1_000, 400)];
             assert_eq!(runs.each_ref().map(Run::datagrams), [1, 3, 2]);
             assert_eq!(send_runs(&sender, false, &bytes, &runs).expect("it is sent"), 3);
@@ -343,7 +409,7 @@ mod tests {
         };
         let [peer, _] = pair("127.0.0.1");
         let to = peer.local_addr().expect("it is bound");
-        let run = Run { to, bytes: 0..3, datagram_bytes: 3 };
+        let run = Run { to, bytes: 0..3, datagram_bytes: 3, traffic_class: 0 };
         assert_eq!(send_runs(&both, true, b"abc", &[run]).expect("it is sent"), 1);
         let port = both.local_addr().expect("it is bound").port();
         peer.send_to(b"defg", ("127.0.0.1", port)).expect("it is sent");
@@ -351,6 +417,60 @@ mod tests {
         assert_eq!(receive(&mut batch, &both), [(to, b"defg".to_vec())]);
         let received = receive(&mut batch, &peer);
         assert_eq!(received, [(SocketAddr::from(([127, 0, 0, 1], port)), b"abc".to_vec())]);
+    }
+
+    /// Given runs of one and of three datagrams for each of four traffic classes, expect each datagram to have that of its
+    /// run: over IPv4, over IPv6, and between IPv4 and a socket of IPv6.
+    #[test]
+    fn traffic_classes_arrive() {
+        let cases = [
+            ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1"),
+            ("[::1]:0", "[::1]:0", "::1"),
+            ("[::]:0", "127.0.0.1:0", "127.0.0.1"),
+            ("127.0.0.1:0", "[::]:0", "127.0.0.1"),
+            ("[::]:0", "[::]:0", "::ffff:127.0.0.1"),
+        ];
+        for (sender, receiver, to) in cases {
+            let bind = |address: &str| UdpSocket::bind(address).ok();
+            let (Some(sender), Some(receiver)) = (bind(sender), bind(receiver)) else {
+                eprintln!("skipped: no IPv6");
+                continue;
+            };
+            enable_gro(&receiver).expect("Linux 5.0");
+            enable_traffic_class(&receiver).expect("a socket");
+            let port = receiver.local_addr().expect("it is bound").port();
+            let to = SocketAddr::new(to.parse().expect("an address"), port);
+            let runs = [0, 0xba, 0x03, 0xff].map(|traffic_class| {
+                [0..10, 10..40].map(|bytes| Run { to, bytes, datagram_bytes: 10, traffic_class })
+            });
+            let socket_is_v6 = sender.local_addr().expect("it is bound").is_ipv6();
+            assert_eq!(
+                send_runs(&sender, socket_is_v6, &[7; 40], runs.as_flattened()).ok(),
+                Some(8)
+            );
+            let mut batch = ReceiveBatch::new(16);
+            let mut classes = Vec::new();
+            while batch.receive(&receiver).expect("a socket") > 0 {
+                classes.extend(batch.messages().flat_map(|message| {
+                    let count = message.bytes.len() / 10;
+                    std::iter::repeat_n(message.traffic_class, count)
+                }));
+            }
+            let expected = [0, 0xba, 0x03, 0xff].map(|class| [class; 4]);
+            assert_eq!(classes, expected.as_flattened(), "{to} from {sender:?}");
+        }
+    }
+
+    #[test]
+    fn a_datagram_without_class_needs_no_control_message() {
+        let to = SocketAddr::from(([192, 0, 2, 1], 1));
+        let control = |bytes, traffic_class| {
+            Control::of(&Run { to, bytes, datagram_bytes: 10, traffic_class }, false)
+        };
+        let bytes = |bytes, class| control(bytes, class).map(|control| control.bytes).ok();
+        let sizes = [bytes(0..10, 0), bytes(0..20, 0), bytes(0..10, 1), bytes(0..20, 1)];
+        let [none, segment, class, both] = sizes.map(|bytes| bytes.expect("a size of a run"));
+        assert!(none == 0 && segment > 0 && class > 0 && both == segment + class);
     }
 
     #[test]
@@ -369,7 +489,8 @@ mod tests {
         let [sender, receiver] = pair("127.0.0.1");
         let to = receiver.local_addr().expect("it is bound");
         let bytes = vec![0; 70_000];
-        let run = |bytes: Range<usize>| Run { to, datagram_bytes: bytes.len(), bytes };
+        let run =
+            |bytes: Range<usize>| Run { to, datagram_bytes: bytes.len(), bytes, traffic_class: 0 };
         let too_long = [run(0..70_000), run(0..1)];
         let error = send_runs(&sender, false, &bytes, &too_long).expect_err("too long");
         assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use bentpipe_core::packet::Ecn;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::tunnel::{
@@ -91,7 +92,7 @@ fn path(decoder: &mut Decoder<'_>) -> Path {
 fn any_datagram() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
         let mut path = path(&mut Decoder::new(&[]));
-        path.on_datagram(Instant::START, &mut bytes.to_vec(), address(7));
+        path.on_datagram(Instant::START, &mut bytes.to_vec(), (address(7), Ecn::Ce));
         path.flush(Instant::START);
         assert!(path.datagrams().is_empty());
         assert_eq!(path.packets().count(), 0);
@@ -148,7 +149,9 @@ impl Run {
                 datagram.extend([0; TAG_BYTES]);
                 assert!(datagram.len() >= OVERHEAD_BYTES);
                 if self.terminal.output(PeerId(0), &mut datagram, self.now).is_ok() {
-                    self.path.on_datagram(self.now, &mut datagram, address(1));
+                    // Any field, without a byte of its own in the corpus.
+                    let ecn = Ecn::of_traffic_class(datagram.len() as u8);
+                    self.path.on_datagram(self.now, &mut datagram, (address(1), ecn));
                     self.path.flush(self.now);
                 }
             }
@@ -160,9 +163,10 @@ impl Run {
     fn wait(&mut self, nanos: u64) {
         self.now += Duration::from_nanos(nanos);
         let mut out = Vec::new();
+        let from = (address(1), Ecn::NotEct);
         self.terminal.wake(self.now, &mut out);
         for datagram in out {
-            self.path.on_datagram(self.now, &mut datagram.bytes().to_vec(), address(1));
+            self.path.on_datagram(self.now, &mut datagram.bytes().to_vec(), from);
         }
         self.path.wake(self.now);
         assert!(self.path.next_wake().is_none_or(|at| at > self.now), "no progress");
@@ -178,13 +182,14 @@ impl Run {
             assert!(source < 0x80 || is_answer, "{packet:?}");
         }
         let datagrams: Vec<_> =
-            self.path.datagrams().iter().map(|(_, bytes)| bytes.to_vec()).collect();
+            self.path.datagrams().iter().map(|(_, _, bytes)| bytes.to_vec()).collect();
         self.path.clear();
         assert!(self.path.is_consistent());
         for mut datagram in datagrams {
+            let from = (address(1), Ecn::NotEct);
             let output = self.terminal.input(&mut datagram, address(2), self.now);
             if let bentpipe_gate::tunnel::Output::Send(answer) = output {
-                self.path.on_datagram(self.now, &mut answer.bytes().to_vec(), address(1));
+                self.path.on_datagram(self.now, &mut answer.bytes().to_vec(), from);
             }
         }
         self.path.clear();

@@ -61,17 +61,15 @@ def _refused(end: GatewayHost) -> Iterator[tuple[str, str]]:
     for function in functions:
         given = function.get("classifier", function).get("classes")
         if given is not None:
-            text = f"read {given}; in real time packets of a tunnel have no priority: leave it out"
+            text = f"read {given}; classes are not supported in real time: leave it out"
             yield f"{path}.{function['kind']}.classes", text
     for direction in end.plan["directions"]:
         name, queue = direction["name"], direction["queue"]
         if (queue.get("classes") or 1) > 1:
-            text = (
-                f"read {queue['discipline']} with a tunnel; its daemon's packets have no priority"
-            )
+            text = f"read {queue['discipline']} with a tunnel; not supported in real time"
             yield f"link.{name}.queue.discipline", f"{text}: choose another discipline"
         if queue.get("ecn"):
-            text = "read true with a tunnel; its daemon's packets are not ECN-capable: leave it out"
+            text = "read true with a tunnel; not supported in real time: leave it out"
             yield f"link.{name}.queue.ecn", text
     terminals = len(end.plan["gateways"]) - 1
     if terminals > _PEERS_MAX:

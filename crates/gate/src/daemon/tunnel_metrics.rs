@@ -32,6 +32,12 @@ const PEER_METRICS: &[PeerMetric] = &[
     ("received_datagram_bytes_total", "counter", "Bytes received, with IP headers.", |peer| {
         Some(peer.received_datagram_bytes as f64)
     }),
+    ("ce_datagrams_total", "counter", "Datagrams received marked CE.", |peer| {
+        Some(peer.ce_datagrams as f64)
+    }),
+    ("unmarked_packets_total", "counter", "Packets in these that are not ECN-capable.", |peer| {
+        Some(peer.unmarked_packets as f64)
+    }),
     ("source_symbols_sent_total", "counter", "Source symbols sent.", |peer| {
         Some(peer.sources_sent as f64)
     }),
@@ -104,6 +110,7 @@ mod tests {
             session_age_ns: Some(1_500_000_000),
             sources_recovered: 7,
             loss_ppb: 20_000_000,
+            ce_datagrams: 9,
             ..TunnelPeerReport::default()
         };
         let without =
@@ -113,6 +120,7 @@ mod tests {
         for line in [
             "# TYPE bentpipe_tunnel_source_symbols_recovered_total counter",
             "bentpipe_tunnel_source_symbols_recovered_total{peer=\"hub\"} 7",
+            "bentpipe_tunnel_ce_datagrams_total{peer=\"hub\"} 9",
             "bentpipe_tunnel_session_age_seconds{peer=\"hub\"} 1.5",
             "bentpipe_tunnel_loss_ratio{peer=\"hub\"} 0.02",
             "bentpipe_tunnel_sent_bytes_total{peer=\"a \\\"b\\\"\\\\\"} 0",

@@ -56,6 +56,10 @@ pub struct TunnelPeerReport {
     pub sent_datagram_bytes: u64,
     /// Bytes of the datagrams received, with their IP headers.
     pub received_datagram_bytes: u64,
+    /// Datagrams received that the network marked CE.
+    pub ce_datagrams: u64,
+    /// Packets in them that are not ECN-capable, and were delivered unmarked.
+    pub unmarked_packets: u64,
     /// Packets of hosts that were dropped because there was no session.
     pub dropped_packets: u64,
     /// Packets of the peer that were refused: from a network that is not the peer's, or malformed.

@@ -159,6 +159,8 @@ fn of_peer(peer: &PeerReport) -> TunnelPeerReport {
         received_bytes: traffic.to_hosts.bytes,
         sent_datagram_bytes: traffic.datagrams_sent.bytes,
         received_datagram_bytes: traffic.datagrams_received.bytes,
+        ce_datagrams: traffic.ce_datagrams,
+        unmarked_packets: traffic.unmarked_packets,
         dropped_packets: traffic.dropped_no_session + traffic.unsealed_datagrams,
         refused_packets: traffic.refused_sources + traffic.refused_packets,
         sources_sent: code.sources_sent,

@@ -1,7 +1,8 @@
-//! Two forwarders in network namespaces with a veth pair between them, and real hosts. They take root, and the program
-//! `ip`.
+//! Two forwarders in network namespaces with a veth pair between them, and real hosts. They take root, and the
+//! programs `ip` and `nft`.
 
 mod hosts;
+mod marks;
 #[path = "../requirements/mod.rs"]
 mod requirements;
 mod transfers;

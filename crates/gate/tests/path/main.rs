@@ -5,6 +5,7 @@
 
 mod hostile;
 mod loss;
+mod marks;
 mod sizes;
 mod transfers;
 mod world;

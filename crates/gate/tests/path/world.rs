@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use bentpipe_core::packet::Ecn;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::tunnel::{
@@ -141,7 +142,8 @@ fn address(end: usize, port: u16) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, end as u8], port))
 }
 
-/// The terminal is end 0 with the hosts in 10.0.0.0/16. It knows where the hub is, end 1 with 10.1.0.0/16.
+/// The terminal is end 0 with the hosts in 10.0.0.0/16 and fd00::/32. It knows where the hub is, end 1 with 10.1.0.0/16 and
+/// fd00:1::/32.
 pub(crate) fn plan(end: usize, settings: &TunnelSettings, limits: Limits, at: Instant) -> PathPlan {
     let peer = PeerPlan {
         name: ["hub", "terminal"][end].to_owned(),
@@ -150,7 +152,10 @@ pub(crate) fn plan(end: usize, settings: &TunnelSettings, limits: Limits, at: In
             endpoint: (end == 0).then(|| address(1, 1)),
             keepalive: None,
         },
-        networks: vec![([10, 1 - end as u8, 0, 0].into(), 16)],
+        networks: vec![
+            ([10, 1 - end as u8, 0, 0].into(), 16),
+            ([0xfd00, 1 - end as u16, 0, 0, 0, 0, 0, 0].into(), 32),
+        ],
     };
     PathPlan {
         private_key: private_key(end),
@@ -289,14 +294,14 @@ impl World {
     /// A datagram arrives. Nothing is sent before the batch ends.
     pub(crate) fn arrive(&mut self, end: usize, from: SocketAddr, mut bytes: Vec<u8>) {
         let now = self.ends[end].local(self.now);
-        self.ends[end].path.on_datagram(now, &mut bytes, from);
+        self.ends[end].path.on_datagram(now, &mut bytes, (from, Ecn::NotEct));
     }
 
     /// Takes what an end sends and delivers.
     pub(crate) fn drain(&mut self, end: usize) {
         let from = &self.ends[end];
         let datagrams: Vec<_> =
-            from.path.datagrams().iter().map(|(to, bytes)| (to, bytes.to_vec())).collect();
+            from.path.datagrams().iter().map(|(to, _, bytes)| (to, bytes.to_vec())).collect();
         for (to, bytes) in datagrams {
             self.transmit(end, to, bytes);
         }

@@ -10,7 +10,7 @@ use bentpipe_sys::datagrams::{RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Run, send_runs};
 
 use super::IoCounters;
 use super::worker::is_of_the_network;
-use crate::tunnel::path::Datagrams;
+use crate::tunnel::path::{DatagramEnd, Datagrams};
 
 /// How long the thread waits for room in the socket's buffer. Meanwhile the device's queue fills, which is where packets
 /// belong that the link does not take.
@@ -70,21 +70,22 @@ impl Sender {
         let starts = run.bytes.clone().step_by(run.datagram_bytes);
         let parts = starts.map(|start| {
             let end = run.bytes.end.min(start + run.datagram_bytes);
-            Run { to: run.to, bytes: start..end, datagram_bytes: end - start }
+            Run { bytes: start..end, datagram_bytes: end - start, ..run }
         });
         self.runs.splice(place..=place, parts.collect::<Vec<_>>());
     }
 }
 
-/// Joins consecutive datagrams of equal size to one address, of which the last may be shorter.
+/// Joins consecutive datagrams of equal size and traffic class to one address, of which the last may be shorter.
 fn join(datagrams: &Datagrams, limit: usize, runs: &mut Vec<Run>) {
     let mut start = 0;
     let mut is_closed = true;
-    for &(to, end) in datagrams.ends() {
+    for &DatagramEnd { to, traffic_class, end } in datagrams.ends() {
         let bytes = end - start;
         let last = runs.last_mut().filter(|run| {
             let fits = bytes <= run.datagram_bytes && run.bytes.len() + bytes <= RUN_BYTES_MAX;
-            !is_closed && run.to == to && fits && run.datagrams() < limit
+            let is_alike = run.to == to && run.traffic_class == traffic_class;
+            !is_closed && is_alike && fits && run.datagrams() < limit
         });
         match last {
             Some(run) => {
@@ -92,7 +93,7 @@ fn join(datagrams: &Datagrams, limit: usize, runs: &mut Vec<Run>) {
                 is_closed = bytes < run.datagram_bytes;
             }
             None => {
-                runs.push(Run { to, bytes: start..end, datagram_bytes: bytes });
+                runs.push(Run { to, bytes: start..end, datagram_bytes: bytes, traffic_class });
                 is_closed = false;
             }
         }
@@ -137,7 +138,7 @@ mod tests {
     fn joined(datagrams: &[(u16, usize)], limit: usize) -> Vec<(u16, usize, usize)> {
         let mut all = Datagrams::default();
         for &(port, bytes) in datagrams {
-            all.push(address(port), &vec![0; bytes]);
+            all.push(address(port), 0, &vec![0; bytes]);
         }
         let mut runs = Vec::new();
         join(&all, limit, &mut runs);
@@ -152,6 +153,19 @@ mod tests {
         assert_eq!(joined(&datagrams, 64), [(1, 250, 3), (1, 50, 1), (1, 60, 1), (2, 120, 2)]);
         assert_eq!(joined(&datagrams, 1).len(), datagrams.len());
         assert_eq!(joined(&[], 64), []);
+    }
+
+    /// Given datagrams of equal size, expect those of each traffic class that follow each other to be a run.
+    #[test]
+    fn another_traffic_class_ends_a_run() {
+        let mut all = Datagrams::default();
+        for class in [2, 2, 0, 2, 2, 2, 0xb8, 0xba] {
+            all.push(address(1), class, &[0; 100]);
+        }
+        let mut runs = Vec::new();
+        join(&all, 64, &mut runs);
+        let runs: Vec<_> = runs.iter().map(|run| (run.traffic_class, run.datagrams())).collect();
+        assert_eq!(runs, [(2, 2), (0, 1), (2, 3), (0xb8, 1), (0xba, 1)]);
     }
 
     #[test]
@@ -169,13 +183,14 @@ mod tests {
         let mut wire = Sender::new(false);
         let mut datagrams = Datagrams::default();
         // Loopback has an MTU of 65,536, so a segment of 40,000 bytes is one that fits.
-        (0..5).for_each(|number| datagrams.push(to, &[number; 100]));
+        (0..5).for_each(|number| datagrams.push(to, 0, &[number; 100]));
         let mut io = IoCounters::default();
         wire.send(&sender, &datagrams, &mut io).expect("a socket");
         assert_eq!((io.send_calls, io.unsent_datagrams), (1, 0));
-        wire.runs = vec![Run { to, bytes: 0..250, datagram_bytes: 100 }];
+        wire.runs = vec![Run { to, bytes: 0..250, datagram_bytes: 100, traffic_class: 7 }];
         wire.split(0);
         let sizes: Vec<_> = wire.runs.iter().map(|run| run.bytes.clone()).collect();
         assert_eq!(sizes, [0..100, 100..200, 200..250]);
+        assert!(wire.runs.iter().all(|run| run.traffic_class == 7));
     }
 }

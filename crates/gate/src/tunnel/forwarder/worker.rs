@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use bentpipe_core::packet::Ecn;
 use bentpipe_core::time::Instant;
 use bentpipe_sys::clock::Clock;
-use bentpipe_sys::datagrams::{ReceiveBatch, enable_gro};
+use bentpipe_sys::datagrams::{ReceiveBatch, enable_gro, enable_traffic_class};
 use bentpipe_sys::offload::{self, Offload, Segmenter};
 
 use super::device::Device;
@@ -47,6 +48,8 @@ impl Worker {
     ) -> io::Result<Self> {
         // Without it every datagram is received alone.
         let _ = enable_gro(&socket);
+        // Packets are sent as ECN-capable, so no mark may be missed.
+        enable_traffic_class(&socket)?;
         let _ = bentpipe_sys::sockets::set_receive_buffer(&socket, SOCKET_BUFFER_BYTES);
         Ok(Self {
             device: Device::new(tun)?,
@@ -136,8 +139,9 @@ impl Worker {
         };
         let now = self.clock.now();
         for message in self.batch.messages() {
+            let ecn = Ecn::of_traffic_class(message.traffic_class);
             for datagram in message.bytes.chunks_mut(message.datagram_bytes) {
-                path.on_datagram(now, datagram, message.from);
+                path.on_datagram(now, datagram, (message.from, ecn));
             }
         }
         Ok(messages > 0)

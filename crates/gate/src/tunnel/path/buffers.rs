@@ -57,20 +57,32 @@ impl Pool {
     }
 }
 
-/// Datagrams to be sent, one behind the other in one buffer: a run of equal sizes to one address is one call with UDP
-/// segmentation offload.
+/// Datagrams to be sent, one behind the other in one buffer: a run of equal sizes and traffic classes to one address is one
+/// call with UDP segmentation offload.
 #[derive(Clone, Debug, Default)]
 pub struct Datagrams {
     bytes: Vec<u8>,
-    /// Where each goes, and where it ends.
-    ends: Vec<(SocketAddr, usize)>,
+    ends: Vec<DatagramEnd>,
+}
+
+/// One of [`Datagrams`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramEnd {
+    /// Where it goes.
+    pub to: SocketAddr,
+    /// DSCP and ECN field of its IP header.
+    pub traffic_class: u8,
+    /// Where in [`Datagrams::bytes`] it ends.
+    pub end: usize,
 }
 
 impl Datagrams {
-    /// Each datagram and where to send it, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
-        let starts = std::iter::once(0).chain(self.ends.iter().map(|&(_, end)| end));
-        starts.zip(&self.ends).map(|(start, &(to, end))| (to, &self.bytes[start..end]))
+    /// Each datagram in order, with where to send it and its traffic class.
+    pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, u8, &[u8])> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|last| last.end));
+        starts.zip(&self.ends).map(|(start, &DatagramEnd { to, traffic_class, end })| {
+            (to, traffic_class, &self.bytes[start..end])
+        })
     }
 
     /// The number of datagrams.
@@ -91,9 +103,9 @@ impl Datagrams {
         &self.bytes
     }
 
-    /// Where each goes, and where in [`Self::bytes`] it ends.
+    /// Where each goes, with which traffic class, and where it ends.
     #[must_use]
-    pub fn ends(&self) -> &[(SocketAddr, usize)] {
+    pub fn ends(&self) -> &[DatagramEnd] {
         &self.ends
     }
 
@@ -104,9 +116,9 @@ impl Datagrams {
     }
 
     /// Adds a datagram as it is.
-    pub(in crate::tunnel) fn push(&mut self, to: SocketAddr, datagram: &[u8]) {
+    pub(in crate::tunnel) fn push(&mut self, to: SocketAddr, traffic_class: u8, datagram: &[u8]) {
         self.bytes.extend_from_slice(datagram);
-        self.ends.push((to, self.bytes.len()));
+        self.ends.push(DatagramEnd { to, traffic_class, end: self.bytes.len() });
     }
 
     /// Seals a message in two parts for a peer. Returns the size of the datagram and where it goes.
@@ -115,6 +127,7 @@ impl Datagrams {
         now: Instant,
         tunnel: &mut Tunnel,
         peer: PeerId,
+        traffic_class: u8,
         [header, body]: [&[u8]; 2],
     ) -> Result<(usize, SocketAddr), NoSession> {
         let start = self.bytes.len();
@@ -125,7 +138,7 @@ impl Datagrams {
         match tunnel.output(peer, &mut self.bytes[start..], now) {
             Ok(to) => {
                 let end = self.bytes.len();
-                self.ends.push((to, end));
+                self.ends.push(DatagramEnd { to, traffic_class, end });
                 Ok((end - start, to))
             }
             Err(error) => {

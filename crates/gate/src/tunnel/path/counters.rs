@@ -68,6 +68,10 @@ counters! {
         datagrams_sent: Traffic,
         /// Payloads received from the peer, with the IP headers of their datagrams.
         datagrams_received: Traffic,
+        /// Those of them that arrived marked CE.
+        ce_datagrams: u64,
+        /// Packets in them that are not ECN-capable, and were delivered unmarked.
+        unmarked_packets: u64,
         /// Packets that a lost symbol contained and that were decoded.
         decoded_packets: u64,
         /// Decoded packets marked CE.

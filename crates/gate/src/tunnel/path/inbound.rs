@@ -2,6 +2,7 @@
 
 use bentpipe_core::coding::Arrival;
 use bentpipe_core::coding::framing::Unpacker;
+use bentpipe_core::packet::Ecn;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::tunnel::message::{Message, RepairHeader, SourceHeader, StreamId};
 use bentpipe_core::tunnel::{CongestionSignal, LossSignal, OrderCounts, OrderRestorer, Shown};
@@ -112,12 +113,21 @@ impl Inbound {
     }
 }
 
+/// Where a packet was.
+#[derive(Clone, Copy, Debug)]
+enum Outer {
+    /// In a datagram with this ECN field.
+    Datagram(Ecn),
+    /// In a symbol that was lost and decoded.
+    Decoded,
+}
+
 /// What the packets of one message share.
 struct Delivery<'a> {
     now: Instant,
     number: usize,
     stream: StreamId,
-    is_decoded: bool,
+    outer: Outer,
     mtu: u16,
     routes: &'a Routes,
     hasher: FlowHasher,
@@ -136,7 +146,7 @@ impl Delivery<'_> {
         };
         let Some((slot, context)) = self.store(packet) else { return };
         let mut item = Item { slot: Some(slot), peer: Some(self.number) };
-        if self.is_decoded {
+        if let Outer::Decoded = self.outer {
             self.traffic.decoded_packets += 1;
             match self.signal.next(ecn::of(packet)) {
                 Shown::Hidden => {}
@@ -163,7 +173,11 @@ impl Delivery<'_> {
         }
     }
 
-    /// Copies a packet that the peer may send. Returns it with the key of its flow.
+    /// Copies a packet that the peer may send, marked as its datagram was (RFC 6040, section 4.2). Returns it with the key
+    /// of its flow.
+    ///
+    /// A packet that is not ECN-capable is delivered unmarked, as in the simulator; RFC 6040 drops it. Its datagram was not
+    /// ECN-capable either, so the mark is no sign of a queue that would have dropped it.
     fn store(&mut self, packet: &[u8]) -> Option<(Slot, u64)> {
         let Some(headers) = inner::headers(packet) else {
             self.traffic.refused_packets += 1;
@@ -176,6 +190,10 @@ impl Delivery<'_> {
         let slot = self.pool.store(packet);
         self.inbound.held_buffers += 1;
         inner::clamp_mss(self.pool.bytes_mut(slot), &headers, self.mtu);
+        if let Outer::Datagram(Ecn::Ce) = self.outer {
+            self.traffic.unmarked_packets += u64::from(!ecn::of(packet).is_capable());
+            ecn::mark(self.pool.bytes_mut(slot));
+        }
         // The sequence numbers of another stream are others.
         let context = (self.number as u64) << 16 | u64::from(self.stream.0);
         Some((slot, self.hasher.key(context, &headers.tuple)))
@@ -183,17 +201,19 @@ impl Delivery<'_> {
 }
 
 impl Path {
-    /// Takes a payload of a peer.
-    pub(super) fn on_message(&mut self, now: Instant, number: usize, payload: &[u8]) {
+    /// Takes a payload of a peer, with the ECN field of its datagram.
+    pub(super) fn on_message(&mut self, now: Instant, number: usize, (payload, ecn): (&[u8], Ecn)) {
         match Message::parse(payload) {
             Err(_) => self.peers[number].traffic.refused_messages += 1,
             Ok(Message::Uncoded(packet)) => {
-                let stream = StreamId::default();
-                self.with_delivery((now, number, stream, false), |delivery, _| {
+                let outer = Outer::Datagram(ecn);
+                self.with_delivery((now, number, StreamId::default(), outer), |delivery, _| {
                     delivery.uncoded(packet);
                 });
             }
-            Ok(Message::Source(header, symbol)) => self.on_source(now, number, header, symbol),
+            Ok(Message::Source(header, symbol)) => {
+                self.on_source(now, number, header, (symbol, ecn));
+            }
             Ok(Message::Repair(header, symbol)) => self.on_repair(now, number, header, symbol),
             Ok(Message::Feedback(header, feedback)) => {
                 if self.endpoint.on_feedback(now, number, header, feedback).is_err() {
@@ -203,11 +223,18 @@ impl Path {
         }
     }
 
-    fn on_source(&mut self, now: Instant, number: usize, header: SourceHeader, symbol: &[u8]) {
+    fn on_source(
+        &mut self,
+        now: Instant,
+        number: usize,
+        header: SourceHeader,
+        (symbol, ecn): (&[u8], Ecn),
+    ) {
         let SourceHeader { stream, id, .. } = header;
+        let outer = Outer::Datagram(ecn);
         if self.peers[number].receiver.is_former(now, stream) {
             self.peers[number].traffic.outdated_symbols += 1;
-            self.with_delivery((now, number, stream, false), |delivery, _| {
+            self.with_delivery((now, number, stream, outer), |delivery, _| {
                 // Whole packets are delivered; the parts of others are lost.
                 let _ = Unpacker::new(1).on_symbol(id, symbol, |packet| delivery.coded(packet));
             });
@@ -215,7 +242,7 @@ impl Path {
         }
         match self.endpoint.on_source(now, number, header, symbol) {
             Arrival::Innovative | Arrival::Stale => {
-                self.with_delivery((now, number, stream, false), |delivery, unpacker| {
+                self.with_delivery((now, number, stream, outer), |delivery, unpacker| {
                     if unpacker.on_symbol(id, symbol, |packet| delivery.coded(packet)).is_err() {
                         delivery.traffic.refused_messages += 1;
                     }
@@ -245,7 +272,7 @@ impl Path {
             let mut copy = std::mem::take(&mut self.scratch);
             copy.clear();
             copy.extend_from_slice(self.endpoint.symbol(number, id).unwrap_or_default());
-            self.with_delivery((now, number, stream, true), |delivery, unpacker| {
+            self.with_delivery((now, number, stream, Outer::Decoded), |delivery, unpacker| {
                 if unpacker.on_symbol(id, &copy, |packet| delivery.coded(packet)).is_err() {
                     delivery.traffic.refused_messages += 1;
                 }
@@ -257,7 +284,7 @@ impl Path {
     /// Borrows what delivery needs.
     fn with_delivery(
         &mut self,
-        (now, number, stream, is_decoded): (Instant, usize, StreamId, bool),
+        (now, number, stream, outer): (Instant, usize, StreamId, Outer),
         act: impl FnOnce(&mut Delivery<'_>, &mut Unpacker),
     ) {
         let Peer { receiver: Receiver { unpacker, signal, .. }, traffic, .. } =
@@ -266,7 +293,7 @@ impl Path {
             now,
             number,
             stream,
-            is_decoded,
+            outer,
             mtu: self.mtu,
             routes: &self.routes,
             hasher: self.hasher,

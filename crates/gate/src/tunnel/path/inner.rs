@@ -1,5 +1,6 @@
 //! The packets inside the tunnel: their flows, and the largest segments of their TCP connections.
 
+use bentpipe_core::packet::Ecn;
 use bentpipe_core::tunnel::FlowKey;
 use bentpipe_core::wire::{FiveTuple, Headers, TCP, ipv4, ipv6, tcp};
 
@@ -8,6 +9,8 @@ use std::net::IpAddr;
 
 const SYN: u8 = 1 << 1;
 const CHECKSUM: usize = 16;
+/// The bits of the DSCP in a traffic class.
+pub(super) const DSCP_MASK: u8 = 0b1111_1100;
 const OPTION_END: u8 = 0;
 const OPTION_NONE: u8 = 1;
 const OPTION_MSS: u8 = 2;
@@ -17,13 +20,25 @@ pub(super) fn headers(packet: &[u8]) -> Option<Headers> {
     Headers::of(packet).filter(|headers| headers.total_bytes == packet.len())
 }
 
-/// The DSCP value (RFC 2474).
-pub(super) fn dscp(packet: &[u8]) -> u8 {
+/// The type of service of IPv4, or the traffic class of IPv6: DSCP (RFC 2474) and ECN field (RFC 3168).
+pub(super) fn traffic_class(packet: &[u8]) -> u8 {
     match packet {
-        [first, class, ..] if first >> 4 == 4 => class >> 2,
-        [first, second, ..] => (first << 4 | second >> 4) >> 2,
+        [first, class, ..] if first >> 4 == 4 => *class,
+        [first, second, ..] => first << 4 | second >> 4,
         _ => 0,
     }
+}
+
+/// The traffic class of a datagram with packets of class `first`, followed by one of class `next`: the DSCP of the first
+/// one; not ECN-capable unless all are; and CE only if all are. A mark of the datagram applies to all packets in it, and
+/// each keeps its own mark inside.
+pub(super) fn joint_class(first: u8, next: u8) -> u8 {
+    let ecn = match (Ecn::of_traffic_class(first), Ecn::of_traffic_class(next)) {
+        (Ecn::NotEct, _) | (_, Ecn::NotEct) => Ecn::NotEct,
+        (Ecn::Ce, next) => next,
+        (first, _) => first,
+    };
+    first & DSCP_MASK | ecn as u8
 }
 
 /// Lowers the maximum segment size that a SYN announces to what an MTU lets pass (RFC 4459, section 3.2), and updates
@@ -185,8 +200,28 @@ mod tests {
     }
 
     #[test]
-    fn the_dscp_is_in_six_bits() {
-        assert_eq!([dscp(&[0x45, 0xb8]), dscp(&[0x6b, 0x80]), dscp(&[])], [46, 46, 0]);
+    fn the_traffic_class_has_eight_bits() {
+        let classes = [&[0x45, 0xb9][..], &[0x6b, 0x9f], &[]].map(traffic_class);
+        assert_eq!(classes, [0xb9, 0xb9, 0]);
+    }
+
+    /// Given packets of DSCP EF, 46, and then of DSCP 1, in this order.
+    #[test]
+    fn packets_in_one_datagram_have_a_class_together() {
+        let [not_ect, ect_1, ect_0, ce] = [0, 1, 2, 3];
+        for (first, next, expected) in [
+            (ect_0, ect_0, ect_0),
+            (ect_0, ect_1, ect_0),
+            (ect_1, ect_0, ect_1),
+            (ect_0, not_ect, not_ect),
+            (not_ect, ce, not_ect),
+            (ce, not_ect, not_ect),
+            (ce, ect_1, ect_1),
+            (ect_0, ce, ect_0),
+            (ce, ce, ce),
+        ] {
+            assert_eq!(joint_class(0xb8 | first, 4 | next), 0xb8 | expected, "{first} {next}");
+        }
     }
 
     #[test]
@@ -223,7 +258,7 @@ mod tests {
         fn any_bytes_are_handled(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Some(headers) = Headers::of(&bytes) {
                 clamp_mss(&mut bytes, &headers, 600);
-                dscp(&bytes);
+                traffic_class(&bytes);
             }
         }
     }

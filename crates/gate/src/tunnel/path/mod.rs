@@ -24,7 +24,7 @@ mod too_big;
 use std::net::SocketAddr;
 
 use bentpipe_core::coding::ByteRows;
-use bentpipe_core::coding::framing::Packer;
+use bentpipe_core::packet::Ecn;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::tunnel::message::{ReceiverId, SEQUENCE_BYTES, StreamId};
 use bentpipe_core::tunnel::{Endpoint, OrderRestorer, TunnelSettings};
@@ -40,7 +40,7 @@ use outbound::{Outbound, Sender};
 use routes::Routes;
 use too_big::AnswerLimit;
 
-pub use buffers::Datagrams;
+pub use buffers::{DatagramEnd, Datagrams};
 pub use counters::{
     CodeCounters, HostCounters, OrderCounters, PathCounters, PeerReport, PeerTraffic,
     RepairCounters, SessionCounters, Traffic,
@@ -51,6 +51,9 @@ pub use sizes::{MTU_MIN, Sizes};
 
 /// Bytes in front of a packet of a host that [`Path::on_packet`] may overwrite.
 pub const HEADROOM: usize = SEQUENCE_BYTES;
+
+/// That of what the tunnel sends on its own account: CS0, not ECN-capable.
+const CONTROL_CLASS: u8 = 0;
 
 /// One peer.
 struct Peer {
@@ -94,13 +97,13 @@ impl Path {
         let hasher = FlowHasher::new(&mut *random);
         let mut number = || u16::from_le_bytes(random::array(&mut *random));
         let symbol_bytes = settings.symbol_size_bytes as usize;
-        let span = 2 * usize::from(settings.memory_symbols);
+        let memory = usize::from(settings.memory_symbols);
         let states = peers.iter().map(|peer| {
             endpoint.add_peer(&config, StreamId(number()), ReceiverId(number()));
             Peer {
                 name: peer.name.clone(),
-                sender: Sender::new(Packer::new(symbol_bytes)),
-                receiver: Receiver::new(span, settings.signal()),
+                sender: Sender::new(symbol_bytes, memory),
+                receiver: Receiver::new(2 * memory, settings.signal()),
                 traffic: PeerTraffic::default(),
             }
         });
@@ -150,16 +153,22 @@ impl Path {
         }
     }
 
-    /// Takes a datagram, which is opened in place.
-    pub fn on_datagram(&mut self, now: Instant, datagram: &mut [u8], from: SocketAddr) {
+    /// Takes a datagram, which is opened in place, with its sender and the ECN field of its IP header.
+    pub fn on_datagram(
+        &mut self,
+        now: Instant,
+        datagram: &mut [u8],
+        (from, ecn): (SocketAddr, Ecn),
+    ) {
         let bytes = datagram.len();
         match self.tunnel.input(datagram, from, now) {
             Output::Nothing => {}
             Output::Send(answer) => self.send_control(now, &answer),
             Output::Payload { peer, payload } => {
-                let received = &mut self.peers[peer.0].traffic.datagrams_received;
-                received.add(sizes::ip_bytes(from, bytes) as usize);
-                self.on_message(now, peer.0, payload);
+                let traffic = &mut self.peers[peer.0].traffic;
+                traffic.datagrams_received.add(sizes::ip_bytes(from, bytes) as usize);
+                traffic.ce_datagrams += u64::from(ecn == Ecn::Ce);
+                self.on_message(now, peer.0, (payload, ecn));
             }
         }
     }
@@ -173,9 +182,9 @@ impl Path {
             self.scratch.clear();
             header.encode(&feedback, &mut self.scratch);
             let traffic = &mut self.peers[number].traffic;
-            let sealed =
-                self.outbound.seal(now, &mut self.tunnel, (number, traffic), [&self.scratch, &[]]);
-            if let Some(ip_bytes) = sealed {
+            let to = (number, traffic, CONTROL_CLASS);
+            let parts = [&self.scratch[..], &[]];
+            if let Some(ip_bytes) = self.outbound.seal(now, &mut self.tunnel, to, parts) {
                 self.endpoint.on_sent(now, ip_bytes);
             }
         }
@@ -304,7 +313,7 @@ impl Path {
     }
 
     fn send_control(&mut self, now: Instant, datagram: &Datagram) {
-        self.outbound.datagrams.push(datagram.to(), datagram.bytes());
+        self.outbound.datagrams.push(datagram.to(), CONTROL_CLASS, datagram.bytes());
         let ip_bytes = sizes::ip_bytes(datagram.to(), datagram.bytes().len());
         self.endpoint.on_sent(now, ip_bytes);
     }

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use bentpipe_core::coding::ByteRows;
-use bentpipe_core::coding::framing::Packer;
+use bentpipe_core::coding::framing::{self, Packer};
+use bentpipe_core::coding::{ByteRows, RepairId, SymbolId};
 use bentpipe_core::time::Instant;
 use bentpipe_core::tunnel::message::uncoded_header;
 use bentpipe_core::tunnel::{Endpoint, FlowKey};
@@ -20,15 +20,26 @@ const WAITING_PACKETS_MAX: usize = 128;
 /// The way to one peer.
 pub(super) struct Sender {
     packer: Packer,
-    /// The flows of the symbol that is begun.
+    symbol_bytes: usize,
+    /// The flows of the symbol that is begun, and its traffic class.
     begun_flows: Vec<FlowKey>,
+    begun_class: u8,
+    sent: SentClasses,
     /// Packets behind [`HEADROOM`] bytes that wait for a session.
     waiting: VecDeque<Slot>,
 }
 
 impl Sender {
-    pub(super) fn new(packer: Packer) -> Self {
-        Self { packer, begun_flows: Vec::new(), waiting: VecDeque::new() }
+    /// For symbols of at most so many bytes, of which repair covers the last `memory` at most.
+    pub(super) fn new(symbol_bytes: usize, memory: usize) -> Self {
+        Self {
+            packer: Packer::new(symbol_bytes),
+            symbol_bytes,
+            begun_flows: Vec::new(),
+            begun_class: 0,
+            sent: SentClasses(vec![0; memory.next_power_of_two()]),
+            waiting: VecDeque::new(),
+        }
     }
 
     pub(super) fn has_waiting(&self) -> bool {
@@ -37,6 +48,21 @@ impl Sender {
 
     pub(super) fn waiting_packets(&self) -> u64 {
         self.waiting.len() as u64
+    }
+}
+
+/// The traffic classes of the last symbols sent, each at the place of its id.
+struct SentClasses(Vec<u8>);
+
+impl SentClasses {
+    fn place(&mut self, id: SymbolId) -> &mut u8 {
+        let place = id.0 as usize & (self.0.len() - 1);
+        &mut self.0[place]
+    }
+
+    /// The traffic class of a repair symbol: the DSCP of the newest symbol that it covers, not ECN-capable.
+    fn of_repair(&mut self, id: RepairId) -> u8 {
+        *self.place(id.last()) & inner::DSCP_MASK
     }
 }
 
@@ -51,15 +77,15 @@ pub(super) struct Outbound {
 }
 
 impl Outbound {
-    /// Seals a message in two parts. Returns the size of the IP packet, if there is a session.
+    /// Seals a message in two parts, with a traffic class. Returns the size of the IP packet, if there is a session.
     pub(super) fn seal(
         &mut self,
         now: Instant,
         tunnel: &mut Tunnel,
-        (number, traffic): (usize, &mut PeerTraffic),
+        (number, traffic, class): (usize, &mut PeerTraffic, u8),
         parts: [&[u8]; 2],
     ) -> Option<u32> {
-        match self.datagrams.seal(now, tunnel, PeerId(number), parts) {
+        match self.datagrams.seal(now, tunnel, PeerId(number), class, parts) {
             Ok((bytes, to)) => {
                 let ip_bytes = sizes::ip_bytes(to, bytes);
                 traffic.datagrams_sent.add(ip_bytes as usize);
@@ -76,11 +102,12 @@ impl Outbound {
         &mut self,
         now: Instant,
         (tunnel, endpoint): (&mut Tunnel, &mut Endpoint<ByteRows>),
-        (number, traffic): (usize, &mut PeerTraffic),
-        symbol: &[u8],
+        to: (usize, &mut PeerTraffic, u8),
+        (sent, symbol): (&mut SentClasses, &[u8]),
     ) {
-        let header = endpoint.on_source_sent(now, number, symbol).to_bytes();
-        if let Some(ip_bytes) = self.seal(now, tunnel, (number, traffic), [&header, symbol]) {
+        let header = endpoint.on_source_sent(now, to.0, symbol);
+        *sent.place(header.id) = to.2;
+        if let Some(ip_bytes) = self.seal(now, tunnel, to, [&header.to_bytes(), symbol]) {
             endpoint.on_sent(now, ip_bytes);
         }
     }
@@ -97,12 +124,12 @@ impl Path {
     ) {
         let (sequence_bytes, packet) = buffer.split_at_mut(HEADROOM);
         let flow = self.hasher.key(number as u64, &headers.tuple);
-        let dscp = inner::dscp(packet);
-        match self.endpoint.classify(now, flow, dscp, packet.len() as u32) {
+        let class = inner::traffic_class(packet);
+        match self.endpoint.classify(now, flow, class >> 2, packet.len() as u32) {
             Some(sequence) => {
                 sequence_bytes.copy_from_slice(&sequence.to_be_bytes());
                 self.peers[number].traffic.coded.add(packet.len());
-                self.send_coded(now, number, flow, buffer);
+                self.send_coded(now, number, (flow, class), buffer);
             }
             None => {
                 if self.peers[number].sender.begun_flows.contains(&flow) {
@@ -112,8 +139,8 @@ impl Path {
                 let traffic = &mut self.peers[number].traffic;
                 traffic.uncoded.add(packet.len());
                 let parts = [&uncoded_header()[..], packet];
-                let tunnel = &mut self.tunnel;
-                if let Some(ip_bytes) = self.outbound.seal(now, tunnel, (number, traffic), parts) {
+                let (tunnel, to) = (&mut self.tunnel, (number, traffic, class));
+                if let Some(ip_bytes) = self.outbound.seal(now, tunnel, to, parts) {
                     self.endpoint.on_sent(now, ip_bytes);
                 }
             }
@@ -121,22 +148,39 @@ impl Path {
         self.send_repair(now);
     }
 
-    fn send_coded(&mut self, now: Instant, number: usize, flow: FlowKey, numbered: &[u8]) {
+    fn send_coded(
+        &mut self,
+        now: Instant,
+        number: usize,
+        (flow, class): (FlowKey, u8),
+        numbered: &[u8],
+    ) {
         let Peer { sender, traffic, .. } = &mut self.peers[number];
         let (tunnel, endpoint) = (&mut self.tunnel, &mut self.endpoint);
         let outbound = &mut self.outbound;
+        let mut joint_class = class;
         if sender.begun_flows.is_empty() {
             outbound.begun.push(number);
+        } else {
+            joint_class = inner::joint_class(sender.begun_class, class);
         }
+        // A packet that is larger than a symbol may begin in the symbol that is sent first.
+        let is_split = framing::HEADER_BYTES + numbered.len() > sender.symbol_bytes;
+        let mut class_to_send = if is_split { joint_class } else { sender.begun_class };
         let mut was_sent = false;
-        sender.packer.push(numbered, |symbol| {
+        let Sender { packer, sent, .. } = sender;
+        packer.push(numbered, |symbol| {
             was_sent = true;
-            outbound.send_symbol(now, (tunnel, endpoint), (number, traffic), symbol);
+            let to = (number, &mut *traffic, class_to_send);
+            outbound.send_symbol(now, (tunnel, endpoint), to, (sent, symbol));
+            class_to_send = class;
         });
         if was_sent {
             // What is begun now is this packet.
             sender.begun_flows.clear();
+            joint_class = class;
         }
+        sender.begun_class = joint_class;
         if !sender.begun_flows.contains(&flow) {
             sender.begun_flows.push(flow);
         }
@@ -147,8 +191,10 @@ impl Path {
         let Peer { sender, traffic, .. } = &mut self.peers[number];
         let (tunnel, endpoint) = (&mut self.tunnel, &mut self.endpoint);
         let outbound = &mut self.outbound;
-        sender.packer.flush(|symbol| {
-            outbound.send_symbol(now, (tunnel, endpoint), (number, traffic), symbol);
+        let Sender { packer, sent, begun_class, .. } = sender;
+        packer.flush(|symbol| {
+            let to = (number, &mut *traffic, *begun_class);
+            outbound.send_symbol(now, (tunnel, endpoint), to, (sent, symbol));
         });
         sender.begun_flows.clear();
     }
@@ -164,10 +210,10 @@ impl Path {
     /// Sends the repair that is due.
     pub(super) fn send_repair(&mut self, now: Instant) {
         while let Some((number, header, symbol)) = self.endpoint.next_repair(now) {
-            let traffic = &mut self.peers[number].traffic;
+            let Peer { sender, traffic, .. } = &mut self.peers[number];
+            let to = (number, traffic, sender.sent.of_repair(header.id));
             let parts = [&header.to_bytes()[..], symbol];
-            let sealed = self.outbound.seal(now, &mut self.tunnel, (number, traffic), parts);
-            if let Some(ip_bytes) = sealed {
+            if let Some(ip_bytes) = self.outbound.seal(now, &mut self.tunnel, to, parts) {
                 self.endpoint.on_sent(now, ip_bytes);
             }
         }
