@@ -84,7 +84,8 @@ bench: $(BENCH_$(PROFILED)) $(BENCH_no)
 	PATH="$(CURDIR)/$(BIN):$$PATH" target/release/bentpipe-bench-live target/bench-live.json
 	target/release/bentpipe-bench-gf target/bench-gf.json
 	target/release/bentpipe-bench-codes target/bench-codes.json
-	target/release/bentpipe-bench-tunnel target/bench-tunnel.json 5 $$(command -v wireguard-go)
+	target/release/bentpipe-bench-tunnel target/bench-tunnel.json 5 \
+		$$(command -v wireguard-go) $$(command -v boringtun-cli)
 
 $(BENCH_no): $(RUST) | $(VENV)/.installed
 	env -u CARGO_PROFILE_RELEASE_OPT_LEVEL cargo build --release --quiet -p bentpipe-bench

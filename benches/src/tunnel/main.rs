@@ -1,10 +1,11 @@
 //! Measures TCP through the coded tunnel between two hosts in network namespaces, beside the same hosts without a tunnel
-//! and with wireguard-go; and the processor time of a packet and of a handshake. Prints tables and writes JSON.
+//! and with WireGuard in user space; and the processor time of a packet and of a handshake. Prints tables and writes JSON.
 //!
-//! Usage: `bentpipe-bench-tunnel OUT.json [SECONDS [WIREGUARD-GO]]`, as root. SECONDS is the duration of each transfer of
-//! iperf3; WIREGUARD-GO is the program `wireguard-go`, which needs `wg`. Hosts are connected by a veth pair of MTU 1,500;
-//! both ends of a tunnel are on this machine, and all packets are coded, with 10 % of repair over 64 symbols. Cores are
-//! those of the processes that carry the packets: this one for the tunnel, the two of wireguard-go. Time of the kernel
+//! Usage: `bentpipe-bench-tunnel OUT.json [SECONDS [WIREGUARD...]]`, as root. SECONDS is the duration of each transfer of
+//! iperf3; WIREGUARD is the program `wireguard-go` or `boringtun-cli`, which need `wg`. Hosts are connected by a veth pair
+//! of MTU 1,500; both ends of a tunnel are on this machine, and all packets are coded, with 10 % of repair over 64 symbols.
+//! A ratio is the rate of the tunnel over that of the WireGuard before it. Cores are those of the processes that carry
+//! the packets: this one for the tunnel, the two of each WireGuard. Time of the kernel
 //! on behalf of iperf3 is not in them. Cores divided by Gbit/s are the CPU nanoseconds of a bit.
 
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
@@ -36,20 +37,19 @@ const TURNS: usize = 3;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let seconds = arguments.get(1).map_or(Some(SECONDS), |text| text.parse().ok());
-    let (Some(out), Some(seconds @ 1..), ..=3) = (arguments.first(), seconds, arguments.len())
-    else {
-        eprintln!("usage: bentpipe-bench-tunnel OUT.json [SECONDS [WIREGUARD-GO]]");
+    let (Some(out), Some(seconds @ 1..)) = (arguments.first(), seconds) else {
+        eprintln!("usage: bentpipe-bench-tunnel OUT.json [SECONDS [WIREGUARD...]]");
         return ExitCode::from(2);
     };
-    let wireguard_go = arguments.get(2).map(String::as_str);
+    let wireguards = arguments.get(2..).unwrap_or_default();
     let mut programs = PROGRAMS.to_vec();
     programs.push("iperf3");
-    programs.extend(wireguard_go.map(|_| "wg"));
+    programs.extend((!wireguards.is_empty()).then_some("wg"));
     if let Some(reason) = requirements::missing(&programs) {
         eprintln!("bentpipe-bench-tunnel: {reason}");
         return ExitCode::from(3);
     }
-    let measured = measure(seconds, wireguard_go);
+    let measured = measure(seconds, wireguards);
     match measured.and_then(|found| std::fs::write(out, format!("{found:#}\n"))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -59,23 +59,27 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(seconds: u32, wireguard_go: Option<&str>) -> io::Result<Value> {
+fn measure(seconds: u32, wireguards: &[String]) -> io::Result<Value> {
     let mut report = json!({ "seconds": seconds, "payload_bytes": packet::PAYLOAD_BYTES });
     processor_time(&mut report)?;
     let mut settings = settings();
     settings.classifier.packet_size_bytes = 0;
     let hosts = Hosts::new("bench", &settings, Limits::DEFAULT, None);
-    let wireguard = wireguard_go.map(|program| WireGuard::start(&hosts, program)).transpose()?;
+    let wireguards = wireguards
+        .iter()
+        .zip(0..)
+        .map(|(program, number)| WireGuard::start(&hosts, program, number))
+        .collect::<io::Result<Vec<_>>>()?;
     let _server = Server::start(&hosts)?;
     let mut paths = vec![
-        Path { name: "no tunnel", server: "192.0.2.2", processes: Vec::new() },
-        Path { name: "tunnel", server: "10.99.0.2", processes: vec![std::process::id()] },
+        Path::new("no tunnel", "192.0.2.2", Vec::new()),
+        Path::new("tunnel", "10.99.0.2", vec![std::process::id()]),
     ];
-    paths.extend(wireguard.as_ref().map(|wireguard| Path {
-        name: "wireguard-go",
-        server: wireguard::SERVER,
-        processes: wireguard.processes(),
-    }));
+    paths.extend(
+        wireguards.iter().map(|wireguard| {
+            Path::new(wireguard.name(), &wireguard.server(), wireguard.processes())
+        }),
+    );
     report["transfers"] = transfers(&hosts, &paths, seconds)?;
     report["counters"] = (0..2).map(|end| json!(hosts.counters(end))).collect();
     Ok(report)
@@ -98,10 +102,12 @@ fn processor_time(report: &mut Value) -> io::Result<()> {
 /// Makes and prints all transfers.
 fn transfers(hosts: &Hosts, paths: &[Path], seconds: u32) -> io::Result<Value> {
     let mut terminal = io::stdout();
-    let names: String =
-        paths.iter().map(|path| format!(" {:>12} {:>6}", path.name, "cores")).collect();
-    let ratio = if paths.len() > 2 { "ratio" } else { "" };
-    writeln!(terminal, "{:>4} {:>8}{names} {ratio:>6}", "turn", "Gbit/s")?;
+    write!(terminal, "{:>4} {:>8}", "turn", "Gbit/s")?;
+    for (place, path) in paths.iter().enumerate() {
+        let ratio = if place < 2 { "" } else { " ratio" };
+        write!(terminal, " {:>12} cores{ratio}", path.name)?;
+    }
+    writeln!(terminal)?;
     let mut rows = Vec::new();
     let mut by_direction = [const { Vec::new() }; DIRECTIONS.len()];
     for turn in 1..=TURNS {
@@ -126,7 +132,7 @@ fn transfers(hosts: &Hosts, paths: &[Path], seconds: u32) -> io::Result<Value> {
     Ok(rows.into())
 }
 
-/// Prints a transfer over all paths, and the rate of the tunnel over that of wireguard-go.
+/// Prints a transfer over all paths, and the rate of the tunnel over that of each WireGuard.
 fn print(
     terminal: &mut impl Write,
     turn: &str,
@@ -134,13 +140,13 @@ fn print(
     found: &[Transfer],
 ) -> io::Result<()> {
     write!(terminal, "{turn:>4} {direction:>8}")?;
-    for transfer in found {
+    for (place, transfer) in found.iter().enumerate() {
         let cores = transfer.cores.map_or_else(|| "-".to_owned(), |cores| format!("{cores:.2}"));
-        write!(terminal, " {:>12.2} {cores:>6}", transfer.bits_per_second / 1e9)?;
-    }
-    if let [_, tunnel, wireguard] = found {
-        let ratio = tunnel.bits_per_second / wireguard.bits_per_second;
-        write!(terminal, " {ratio:>6.2}")?;
+        write!(terminal, " {:>12.2} {cores:>5}", transfer.bits_per_second / 1e9)?;
+        if place >= 2 {
+            let ratio = found[1].bits_per_second / transfer.bits_per_second;
+            write!(terminal, " {ratio:>5.2}")?;
+        }
     }
     writeln!(terminal)
 }

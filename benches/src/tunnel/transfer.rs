@@ -29,14 +29,18 @@ impl Drop for Server {
 
 /// A way from one host to the other.
 pub(crate) struct Path {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     /// The address of the server.
-    pub(crate) server: &'static str,
+    server: String,
     /// Those that carry the packets; none if the kernel alone does.
-    pub(crate) processes: Vec<u32>,
+    processes: Vec<u32>,
 }
 
 impl Path {
+    pub(crate) fn new(name: &str, server: &str, processes: Vec<u32>) -> Self {
+        Self { name: name.to_owned(), server: server.to_owned(), processes }
+    }
+
     fn cpu_seconds(&self) -> Option<f64> {
         let seconds = self.processes.iter().map(|&process| cpu::seconds(process));
         (!self.processes.is_empty()).then(|| seconds.sum())
@@ -81,7 +85,7 @@ impl Transfer {
         // The server ends a test after its client.
         thread::sleep(Duration::from_millis(500));
         let mut iperf3 = Command::new("iperf3");
-        iperf3.args(["-J", "-c", path.server, "-t", &seconds.to_string()]).args(direction.option);
+        iperf3.args(["-J", "-c", &path.server, "-t", &seconds.to_string()]).args(direction.option);
         let cpu_before = path.cpu_seconds();
         let output = hosts.on(0, || iperf3.output())?;
         let cpu = path.cpu_seconds().zip(cpu_before).map(|(after, before)| after - before);
@@ -90,7 +94,7 @@ impl Transfer {
         let rates = direction.received.iter().map(rate).sum::<Option<f64>>();
         let error = report["error"].as_str();
         let (Some(bits_per_second), None) = (rates, error) else {
-            let (path, direction) = (path.name, direction.name);
+            let (path, direction) = (&path.name, direction.name);
             let error = error.unwrap_or("no result");
             return Err(io::Error::other(format!("{path}, {direction}: iperf3: {error}")));
         };

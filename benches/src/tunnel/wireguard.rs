@@ -1,4 +1,4 @@
-//! Two processes of wireguard-go, a program of WireGuard in user space.
+//! Two processes of WireGuard in user space: wireguard-go or boringtun.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -8,16 +8,31 @@ use std::time::Duration;
 
 use crate::hosts::Hosts;
 
-/// The address of the second host in the tunnel.
-pub(crate) const SERVER: &str = "10.98.0.2";
-const PORT: u16 = 51_820;
 /// What fits an MTU of 1,500 over IPv6, too: the default of wg-quick(8).
 const MTU: u16 = 1_420;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A device on each host. They last as long as their processes.
 pub(crate) struct WireGuard {
+    program: String,
+    network: Network,
     devices: Vec<Device>,
+}
+
+/// The addresses of a tunnel: several exist at once.
+#[derive(Clone, Copy)]
+struct Network {
+    number: u8,
+}
+
+impl Network {
+    fn address(self, end: usize) -> String {
+        format!("10.98.{}.{}", self.number, end + 1)
+    }
+
+    fn port(self) -> u16 {
+        51_820 + u16::from(self.number)
+    }
 }
 
 struct Device {
@@ -26,22 +41,35 @@ struct Device {
 }
 
 impl WireGuard {
-    /// Starts the program on both hosts, and sets up a tunnel between them.
-    pub(crate) fn start(hosts: &Hosts, program: &str) -> io::Result<Self> {
+    /// Starts the program on both hosts, and sets up a tunnel between them, which no other has the `number` of.
+    pub(crate) fn start(hosts: &Hosts, program: &str, number: u8) -> io::Result<Self> {
+        let network = Network { number };
         // A program in another mount namespace starts in its root.
         let program = std::fs::canonicalize(program)
             .map_err(|error| io::Error::new(error.kind(), format!("{program}: {error}")))?;
-        let start = |end| hosts.on(end, || Device::start(end, &program));
-        let mut wireguard = Self { devices: (0..2).map(start).collect::<io::Result<_>>()? };
+        let start = |end| hosts.on(end, || Device::start(network, end, &program));
+        let devices = (0..2).map(start).collect::<io::Result<_>>()?;
+        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut wireguard = Self { program: name, network, devices };
         for device in &mut wireguard.devices {
             device.wait_for_socket()?;
         }
         let keys = [run("wg", "genkey", "")?, run("wg", "genkey", "")?];
         for (end, device) in wireguard.devices.iter().enumerate() {
             let peer = run("wg", "pubkey", &keys[1 - end])?;
-            hosts.on(end, || device.set_up(end, &keys[end], &peer))?;
+            hosts.on(end, || device.set_up(network, end, &keys[end], &peer))?;
         }
         Ok(wireguard)
+    }
+
+    /// The name of the program.
+    pub(crate) fn name(&self) -> &str {
+        &self.program
+    }
+
+    /// The address of the second host in the tunnel.
+    pub(crate) fn server(&self) -> String {
+        self.network.address(1)
     }
 
     /// The IDs of its processes.
@@ -51,11 +79,14 @@ impl WireGuard {
 }
 
 impl Device {
-    fn start(end: usize, program: &Path) -> io::Result<Self> {
+    fn start(network: Network, end: usize, program: &Path) -> io::Result<Self> {
         // The names of sockets are those of all namespaces.
-        let name = format!("wg{}-{end}", std::process::id());
+        let name = format!("wg{}-{}-{end}", std::process::id(), network.number);
         let mut command = Command::new(program);
-        // With it the program neither forks nor recommends the kernel's WireGuard.
+        if program.ends_with("boringtun-cli") {
+            command.args(["--foreground", "--disable-drop-privileges"]);
+        }
+        // With it wireguard-go neither forks nor recommends the kernel's WireGuard.
         command.arg(&name).env("WG_PROCESS_FOREGROUND", "1").stdout(Stdio::null());
         Ok(Self { name, process: command.spawn()? })
     }
@@ -72,23 +103,24 @@ impl Device {
                 return Ok(());
             }
             if let Some(status) = self.process.try_wait()? {
-                return Err(io::Error::other(format!("wireguard-go ended: {status}")));
+                return Err(io::Error::other(format!("WireGuard ended: {status}")));
             }
             thread::sleep(pause);
         }
-        Err(io::Error::other("wireguard-go has no control socket"))
+        Err(io::Error::other("WireGuard has no control socket"))
     }
 
     /// Runs in the namespace of the host.
-    fn set_up(&self, end: usize, key: &str, peer: &str) -> io::Result<()> {
-        let (name, own, other) = (&self.name, end + 1, 2 - end);
-        let peer = peer.trim_end();
+    fn set_up(&self, network: Network, end: usize, key: &str, peer: &str) -> io::Result<()> {
+        let (name, port, peer) = (&self.name, network.port(), peer.trim_end());
+        let (own, other) = (network.address(end), network.address(1 - end));
+        let host = 2 - end;
         let set = format!(
-            "set {name} listen-port {PORT} private-key /dev/stdin peer {peer} endpoint 192.0.2.{other}:{PORT} \
-             allowed-ips 10.98.0.{other}/32"
+            "set {name} listen-port {port} private-key /dev/stdin peer {peer} endpoint 192.0.2.{host}:{port} \
+             allowed-ips {other}/32"
         );
         run("wg", &set, key)?;
-        run("ip", &format!("addr add 10.98.0.{own}/24 dev {name}"), "")?;
+        run("ip", &format!("addr add {own}/24 dev {name}"), "")?;
         run("ip", &format!("link set {name} mtu {MTU} up"), "")?;
         Ok(())
     }
