@@ -104,13 +104,19 @@ def test_runs_share_processors_by_their_load() -> None:
 
 
 def test_figures_are_those_of_the_simulated_study() -> None:
-    """Given a simulated cell of 600 s, expect the goodputs that the study reads from it."""
+    """Given a simulated cell of 600 s, expect the goodputs that the study reads from it.
+
+    Its total has also what arrives after the transfer's 180 s, at most what the PEP holds: buffers
+    of 4 MiB to send and 6 MiB to receive, 0.14 Mbit/s of the run.
+    """
     (job,) = auckland.jobs_of(
         Cell(5, 120, LinkPath.PEP), auckland.base_scenario(), BASE, range(3, 4)
     )
     outcome = outcome_of(job)
     expected, result = figures(outcome), outcome.result(started=utc_now())
-    assert real_time.total_mbps(result) == pytest.approx(expected[TOTAL])
+    total_mbps = real_time.total_mbps(result)
+    assert total_mbps is not None
+    assert 0 < expected[TOTAL] - total_mbps < 0.14
     assert real_time.transfer_mbps(result) == pytest.approx(expected[TRANSFER_GOODPUT])
     median_s = real_time.median_download_s(result)
     # Its client has the first data after two round trips of link and server, also with this PEP.
@@ -144,15 +150,19 @@ def made(samples: Sequence[tuple[float, int | None]], times_ns: Sequence[int | N
 
 
 def test_a_transfer_that_starts_late_is_counted_until_its_own_end() -> None:
-    """4 MB at 6 s and 5 at 7 s are 4.5 at 6.5 s: 9 Mbit/s in 4 s. 8 MB in 8 s: 8 Mbit/s."""
+    """4 MB at 6 s and 5 at 7 s are 4.5 at 6.5 s: 9 Mbit/s in 4 s.
+
+    With the channel's 3 MB: 7.5 MB in 8 s, which are 7.5 Mbit/s.
+    """
     result = made([(3, None), (6, 4_000_000), (7, 5_000_000)], [S, None, 3 * S])
     assert real_time.transfer_mbps(result) == pytest.approx(9.0)
-    assert real_time.total_mbps(result) == pytest.approx(8.0)
+    assert real_time.total_mbps(result) == pytest.approx(7.5)
     assert real_time.median_download_s(result) == pytest.approx(2.0)
 
 
 def test_without_samples_or_downloads_there_is_no_figure() -> None:
     assert real_time.transfer_mbps(made([(3, None)], [])) is None
+    assert real_time.total_mbps(made([(3, None)], [])) is None
     assert real_time.median_download_s(made([], [None])) is None
 
 

@@ -146,32 +146,27 @@ def shorter(base: Data, duration_s: int) -> Data:
     return data | {"duration": f"{duration_s} s", "sample_interval": "1 s"}
 
 
-def total_mbps(result: Result) -> float:
-    """Return the goodput of channels and transfer over the whole run, in Mbit/s."""
-    plan = result.plan
-    is_tcp = [flow["name"] == TRANSFER or _is_channel(flow["name"]) for flow in plan["flows"]]
-    delivered = result.flows["delivered_bytes"].to_numpy()[np.array(is_tcp)]
-    return float(delivered.sum() * 8 * NS_PER_S / plan["stop_ns"] / 1e6)
+def total_mbps(result: Result) -> float | None:
+    """Return the goodput of the channels over the whole run and of the transfer, in Mbit/s.
+
+    The transfer counts until its duration is over: iperf3 leaves then, while a simulated receiver
+    waits for what a PEP still holds. None if there are no samples.
+    """
+    transfer_bytes = _transfer_bytes(result)
+    if transfer_bytes is None:
+        return None
+    is_channel = np.array([_is_channel(flow["name"]) for flow in result.plan["flows"]])
+    channel_bytes = result.flows["delivered_bytes"].to_numpy()[is_channel].sum()
+    stop_ns: int = result.plan["stop_ns"]
+    return float(channel_bytes + transfer_bytes) * 8 * NS_PER_S / stop_ns / 1e6
 
 
 def transfer_mbps(result: Result) -> float | None:
-    """Return the goodput of the transfer in its duration, in Mbit/s.
-
-    It counts what has arrived when the duration is over, interpolated between samples. In real time
-    the transfer starts a little late. None if there are no samples.
-    """
-    number = next(n for n, flow in enumerate(result.plan["flows"]) if flow["name"] == TRANSFER)
-    row = result.flows.row(number, named=True)
-    samples = result.tables["flow_samples"]
-    samples = samples.filter(
-        (samples["flow"] == number) & samples["delivered_bytes"].is_not_null()
-    ).sort("time_ns")
-    if samples.is_empty():
+    """Return the goodput of the transfer in its duration, in Mbit/s; None without samples."""
+    transfer_bytes = _transfer_bytes(result)
+    if transfer_bytes is None:
         return None
-    duration_ns = result.plan["flows"][number]["workload"]["amount"]["value"]
-    end_ns = row["start_ns"] + duration_ns
-    delivered = np.interp(end_ns, samples["time_ns"], samples["delivered_bytes"])
-    return float(delivered * 8 * NS_PER_S / duration_ns / 1e6)
+    return transfer_bytes * 8 * NS_PER_S / _duration_ns(result, _transfer(result)) / 1e6
 
 
 def median_download_s(result: Result) -> float | None:
@@ -188,6 +183,31 @@ FIGURES: Final = (
     _Figure("transfer goodput", "Mbit/s", transfer_mbps),
     _Figure("median download", "s", median_download_s),
 )
+
+
+def _transfer(result: Result) -> int:
+    return next(n for n, flow in enumerate(result.plan["flows"]) if flow["name"] == TRANSFER)
+
+
+def _duration_ns(result: Result, flow: int) -> int:
+    duration_ns: int = result.plan["flows"][flow]["workload"]["amount"]["value"]
+    return duration_ns
+
+
+def _transfer_bytes(result: Result) -> float | None:
+    """Return what the transfer has delivered when its duration is over, between samples.
+
+    In real time the transfer starts a little late.
+    """
+    flow = _transfer(result)
+    samples = result.tables["flow_samples"]
+    samples = samples.filter(
+        (samples["flow"] == flow) & samples["delivered_bytes"].is_not_null()
+    ).sort("time_ns")
+    if samples.is_empty():
+        return None
+    end_ns = result.flows.row(flow, named=True)["start_ns"] + _duration_ns(result, flow)
+    return float(np.interp(end_ns, samples["time_ns"], samples["delivered_bytes"]))
 
 
 def _is_channel(name: str) -> bool:
