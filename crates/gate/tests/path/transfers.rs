@@ -67,7 +67,7 @@ fn has_recovered(world: &mut World) -> bool {
 
 /// Given 5 % loss, reordering, duplicates, bit errors and renewals of the session, when the terminal roams or an end
 /// restarts in three of four transfers, then every packet that is delivered is intact, and traffic flows again, whenever
-/// repair is sent. Without such an event, and with repair at once, fewer than 1 % of the packets are lost.
+/// repair is sent. Without such an event, and with repair at once, fewer than 3 % of the packets are lost.
 #[test]
 fn what_is_delivered_is_intact() {
     let (count, seed) = (number("BENTPIPE_STRESS").unwrap_or(TRANSFERS), seed());
@@ -97,7 +97,9 @@ fn what_is_delivered_is_intact() {
         assert!(has_recovered(&mut world), "{transfer_seed} {event:?}");
     }
     eprintln!("{delivered} of {sent} packets, {late} of them late, {renewals} handshakes");
-    assert!((sent - delivered) * 100 < sent, "{delivered} of {sent} packets");
+    // Of 70 datagrams 3.9 are lost or damaged on average. Were they a block with 6 repair symbols, and their number that of
+    // Poisson, 0.26 % of the packets would be lost for good; 300 transfers had 0.23 %, and none of them more than 1.9 %.
+    assert!((sent - delivered) * 100 < 3 * sent, "{delivered} of {sent} packets");
     // A packet is late if it is decoded after those behind it have waited for the hold time.
     assert!(late * 10_000 <= delivered, "{late} of {delivered} packets are late");
     assert!(renewals > 4 * count, "sessions are renewed");
