@@ -17,8 +17,9 @@ from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.execution import utc_now
 from bentpipe.simulation.many import Job, Outcome
+from bentpipe.studies import STUDIES
 from bentpipe.studies.auckland import cells as auckland, real_time
-from bentpipe.studies.auckland.cells import Cell, LinkPath
+from bentpipe.studies.auckland.cells import QUEUES_KB, Cell, LinkPath
 from bentpipe.studies.auckland.measure import TOTAL, TRANSFER_GOODPUT, figures
 from bentpipe.studies.auckland.variants import BASE
 from bentpipe.studies.base import work
@@ -68,6 +69,18 @@ def test_cells_are_named_from_the_left() -> None:
 def test_cells_that_are_not_there_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=rf'cells: read "{name}".*as in 100:120:PEP'):
         real_time.cells_named(name)
+
+
+def test_the_help_names_the_cells_that_run_by_default() -> None:
+    channels = {cell.channels for cell in real_time.CHOSEN}
+    paths = {cell.path for cell in real_time.CHOSEN}
+    assert {cell.queue_kb for cell in real_time.CHOSEN} == set(QUEUES_KB)
+    assert len(real_time.CHOSEN) == len(paths) * len(QUEUES_KB)
+    assert STUDIES["auckland"].default_cells == (
+        f"{channels.pop()} channels with {len(paths)} paths and both queues, "
+        f"each for {real_time.DURATION_S} s instead of 600 s"
+    )
+    assert not channels
 
 
 def test_the_transfer_is_in_the_middle_half() -> None:

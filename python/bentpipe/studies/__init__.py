@@ -194,7 +194,7 @@ _ALL: Final = (
         "Auckland satellite simulator, baselines page",
         default_runs=20,
         example_cells="5,20:1000:PEP",
-        default_cells="20:120 and 100:120, each for 60 s instead of 600 s",
+        default_cells="20 channels with 4 paths and both queues, each for 60 s instead of 600 s",
     ),
 )
 
