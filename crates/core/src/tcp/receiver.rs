@@ -319,6 +319,17 @@ impl Receiver {
         self.schedule_ack(now, before, had_hole, segment);
     }
 
+    /// Discards a segment with data or FIN at `position` and acknowledges at once, with a D-SACK of
+    /// its part below RCV.NXT (Linux, `tcp_send_dupack`).
+    pub fn discard(&mut self, position: Position, segment: &Segment) {
+        if self.reports_dsack && position < self.next {
+            self.dsack = Some((position, (position + segment.sequence_length()).min(self.next)));
+            self.has_blocks = true;
+        }
+        self.excess_bytes = self.excess_bytes.wrapping_add(segment.payload.into());
+        self.acknowledge_now();
+    }
+
     /// Records which part of `start..end` is a duplicate: its part below RCV.NXT, or else the first
     /// duplicate part beyond a hole (Linux, `tcp_data_queue` and `tcp_data_queue_ofo`).
     fn note_dsack(&mut self, start: Position, end: Position) {

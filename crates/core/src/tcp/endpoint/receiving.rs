@@ -16,6 +16,8 @@ const MSS_WITHOUT_OPTION: u16 = 536;
 /// Lower limit for the peer's MSS option, as in Linux (TCP_MIN_MSS): options would leave no
 /// payload.
 const MSS_MIN: u16 = 88;
+/// How much older than TS.Recent a timestamp may be, as in Linux (TCP_PAWS_WINDOW).
+const PAWS_TICKS: u32 = 1;
 
 impl Endpoint {
     /// Processes a received packet. Header prediction (Jacobson 1990): the next in-order data at a
@@ -30,6 +32,10 @@ impl Endpoint {
         if segment.connection != self.connection {
             return;
         }
+        if self.is_outdated(segment) {
+            self.on_outdated(cx, packet, segment);
+            return;
+        }
         let is_plain = segment.flags == Flags::default() && packet.ecn != Ecn::Ce;
         if !is_plain || self.handshake != Handshake::Established || !self.may_take_fast_path() {
             self.on_segment(cx, packet, segment);
@@ -38,6 +44,43 @@ impl Endpoint {
         } else {
             self.on_ack(cx, packet, segment);
         }
+    }
+
+    /// RFC 7323, 5.3, R1 (PAWS): whether the timestamp is older than TS.Recent, by more than the
+    /// tick that Linux allows (`tcp_paws_check`). A SYN or RST is handled by other rules.
+    #[inline]
+    fn is_outdated(&self, segment: &Segment) -> bool {
+        let Some(timestamps) = segment.timestamps.filter(|_| self.negotiated.timestamps) else {
+            return false;
+        };
+        let age = self.ts_recent.wrapping_sub(timestamps.value);
+        age > PAWS_TICKS
+            && age <= u32::MAX / 2
+            && self.handshake == Handshake::Established
+            && !segment.flags.syn()
+            && !segment.flags.rst()
+    }
+
+    /// Discards an outdated segment, as Linux's `tcp_validate_incoming` does: data and FIN are
+    /// acknowledged at once. An ACK without data is discarded in silence, unless it may have a new
+    /// SACK block (`tcp_disordered_ack_check`).
+    #[cold]
+    #[inline(never)]
+    fn on_outdated(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
+        let (now, next, una) = (cx.now(), self.receiver.next(), self.sender.una());
+        let position = segment.seq.to_position(self.peer_initial, next);
+        let ack = segment.ack.map(|ack| ack.to_position(self.initial, una));
+        if segment.sequence_length() == 0 {
+            if position == next && ack == Some(una) {
+                self.on_segment(cx, packet, segment);
+            }
+            return;
+        }
+        self.receiver.discard(position, segment);
+        if segment.payload > 0 {
+            self.receiver.record_data(now, now.saturating_since(packet.created_at), false);
+        }
+        self.flush(cx);
     }
 
     /// A data segment on an established connection. It takes a fast path if its ACK field carries

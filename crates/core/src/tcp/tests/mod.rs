@@ -20,6 +20,7 @@ mod harness;
 mod idle;
 mod limits;
 mod network;
+mod paws;
 mod rack;
 mod reset;
 mod robustness;
