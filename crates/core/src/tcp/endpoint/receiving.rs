@@ -17,7 +17,7 @@ const MSS_WITHOUT_OPTION: u16 = 536;
 /// payload.
 const MSS_MIN: u16 = 88;
 /// How much older than TS.Recent a timestamp may be, as in Linux (TCP_PAWS_WINDOW).
-const PAWS_TICKS: u32 = 1;
+const PAWS_TICKS: i32 = 1;
 
 impl Endpoint {
     /// Processes a received packet. Header prediction (Jacobson 1990): the next in-order data at a
@@ -50,12 +50,9 @@ impl Endpoint {
     /// tick that Linux allows (`tcp_paws_check`). A SYN or RST is handled by other rules.
     #[inline]
     fn is_outdated(&self, segment: &Segment) -> bool {
-        let Some(timestamps) = segment.timestamps.filter(|_| self.negotiated.timestamps) else {
-            return false;
-        };
-        let age = self.ts_recent.wrapping_sub(timestamps.value);
-        age > PAWS_TICKS
-            && age <= u32::MAX / 2
+        let Some(timestamps) = segment.timestamps else { return false };
+        self.ts_recent.wrapping_sub(timestamps.value).cast_signed() > PAWS_TICKS
+            && self.negotiated.timestamps
             && self.handshake == Handshake::Established
             && !segment.flags.syn()
             && !segment.flags.rst()
