@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, needs
 from routers import SERVERS, Routers, counters, daemons_of, new_routers, wait_until
 
 # The hosts with a gateway: the address on the link, that in the tunnel, and the networks behind.
@@ -119,6 +119,7 @@ def pings(tunnels: Tunnels, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen([*command, "-s", "1000", SERVERS[0]], stdout=subprocess.PIPE, text=True)
 
 
+@needs("ping")
 def test_it_carries_packets_over_losses_and_nothing_of_it_is_left(tunnels: Tunnels) -> None:
     """Given a link that drops 3 %, expect whole downloads, and recovered losses.
 
@@ -211,6 +212,7 @@ def test_a_killed_gateway_leaves_no_device(tunnels: Tunnels, killed: str) -> Non
     routers.download(10_000)
 
 
+@needs("ping")
 def test_settings_are_reloaded_without_a_lost_packet(tunnels: Tunnels) -> None:
     """Given pings, expect each change of the redundancy in the status, and no ping lost."""
     tunnels.up()
@@ -359,6 +361,7 @@ def ended(routers: Routers) -> Iterator[None]:
         routers.bentpipe(host, "gateway", "down", f"{routers.prefix}{name}")
 
 
+@needs("ping")
 @pytest.mark.usefixtures("ended")
 def test_the_page_runs_a_tunnel_between_two_routers(routers: Routers, tmp_path: Path) -> None:
     """Given two routers, expect the commands of the page to print what it says, and no trace.

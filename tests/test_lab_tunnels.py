@@ -177,6 +177,7 @@ def refused(given: dict[str, Any]) -> str:
     return str(raised.value)
 
 
+@needs("iperf3")
 def test_what_the_daemon_cannot_do_is_refused() -> None:
     """Given settings that depend on the header of outer packets, expect each field."""
     queue = {"discipline": "codel", "ecn": True}
@@ -188,6 +189,7 @@ def test_what_the_daemon_cannot_do_is_refused() -> None:
     assert "gateways.hub.tunnel.classes: read [0]" in refused(given)
 
 
+@needs("iperf3")
 def test_a_tunnel_is_next_to_the_hosts() -> None:
     functions = {"functions": ["aggregator", "tunnel"]}
     message = refused(scenario(hub=functions, terminal=functions))
