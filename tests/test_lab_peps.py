@@ -192,8 +192,8 @@ def why_disturbed(result: Result) -> str | None:
     """Say what a machine did to a transfer that no link disturbs: it fits into the queues."""
     if result.invalid is not None:
         return result.invalid
-    again = sum(result.flows["retransmitted_segments"])
-    return f"{again} segments were sent again" if again else None
+    retransmitted = sum(result.flows["retransmitted_segments"])
+    return f"{retransmitted} segments were retransmitted" if retransmitted else None
 
 
 def time_ms(result: Result) -> float:
@@ -219,8 +219,8 @@ def test_a_pep_saves_what_the_simulator_predicts() -> None:
     """Expect the download to finish sooner by what the simulator predicts, within 10 %.
 
     The file fits into the queues: no link loses a segment. On a busy machine some runs take a round
-    trip longer, with or without 18 segments sent again. None is shorter for it, so the shortest of
-    three counts.
+    trip longer, with or without 18 retransmitted segments. None is shorter for it, so the shortest
+    of three counts.
     """
     given = [download(pep=pep) for pep in (False, True)]
     plain, split = (time_ms(simulate(each)) for each in given)

@@ -143,7 +143,7 @@ fn every_changed_bit_is_detected() {
     assert_eq!(network.ends[1].delivered.len(), delivered + 1);
 }
 
-/// Given everything that was ever sent, when it is sent again to both ends, in any sequence and many times, then nothing is
+/// Given everything that was ever sent, when it is replayed to both ends, in any sequence and many times, then nothing is
 /// answered or delivered. The same after a restart of the receiver, but for first messages: to them an end without a memory
 /// sends an answer that is of no use without the keys, and no payload.
 #[test]
