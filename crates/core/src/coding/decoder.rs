@@ -312,6 +312,11 @@ impl<R: SymbolRows> Decoder<R> {
         &self.recovered
     }
 
+    /// Empties [`Self::recovered`], after a symbol that this decoder did not get.
+    pub fn clear_recovered(&mut self) {
+        self.recovered.clear();
+    }
+
     /// A symbol that is known and kept. A recovered one may be longer than it was sent, by zeros.
     #[must_use]
     pub fn symbol(&self, id: SymbolId) -> Option<&R::Symbol> {

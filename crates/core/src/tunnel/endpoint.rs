@@ -167,7 +167,8 @@ impl<R: SymbolRows> Endpoint<R> {
         Some((number, header, symbol))
     }
 
-    /// Takes a source symbol that arrived. If it is of another stream than those before it, the decoder begins anew.
+    /// Takes a source symbol that arrived. If it is of another stream than those before it, the decoder begins anew, at most
+    /// once a second: until then it is refused. One of the former stream is stale for 10 s.
     pub fn on_source(
         &mut self,
         now: Instant,
@@ -193,6 +194,12 @@ impl<R: SymbolRows> Endpoint<R> {
         let arrival = self.peers[number].on_repair(now, header, symbol);
         self.note_wake(number);
         arrival
+    }
+
+    /// The stream that comes from a peer.
+    #[must_use]
+    pub fn their_stream(&self, number: usize) -> Option<StreamId> {
+        self.peers[number].their_stream()
     }
 
     /// The symbols of a peer that the last symbol from it made known, in order.

@@ -13,6 +13,11 @@ use crate::time::{Duration, Instant};
 
 /// The first symbol of a stream.
 const FIRST: SymbolId = SymbolId(0);
+/// The shortest time between two restarts of a stream, in each direction: a restart allocates the memory of a code, and a
+/// peer could cause one with each message.
+const RESTART_INTERVAL: Duration = Duration::from_secs(1);
+/// How long symbols of a former stream are taken for late ones: longer than any packet is in transit.
+const FORMER_STREAM_FOR: Duration = Duration::from_secs(10);
 
 /// The code between two ends, equal at both.
 #[derive(Clone, Copy, Debug)]
@@ -118,10 +123,13 @@ pub(super) struct Peer<R> {
     pause_check_at: Option<Instant>,
     /// The receiver whose feedback came last.
     their_receiver: Option<ReceiverId>,
+    stream_restarted_at: Option<Instant>,
 
     receiver: ReceiverId,
-    /// The stream that comes from the peer.
-    their_stream: Option<StreamId>,
+    /// The stream that comes from the peer, and when it began.
+    their_stream: Option<(StreamId, Instant)>,
+    /// The stream before it.
+    former_stream: Option<StreamId>,
     decoder: Decoder<R>,
     arrivals: Arrivals,
     /// What the decoders of former streams gave up.
@@ -151,8 +159,10 @@ impl<R: SymbolRows> Peer<R> {
             last_source_at: now,
             pause_check_at: None,
             their_receiver: None,
+            stream_restarted_at: None,
             receiver,
             their_stream: None,
+            former_stream: None,
             decoder: Decoder::new(config.code, FIRST, config.limits()),
             arrivals: arrivals(&config, FIRST),
             given_up_before: 0,
@@ -227,10 +237,13 @@ impl<R: SymbolRows> Peer<R> {
         feedback: Feedback,
         held: u32,
     ) -> Result<Due, FeedbackRejected> {
-        let known = self.their_receiver.replace(header.receiver);
-        if known.is_some_and(|known| known != header.receiver) {
+        if self.their_receiver.is_some_and(|known| known != header.receiver) {
+            if self.stream_restarted_at.is_some_and(|at| now < at + RESTART_INTERVAL) {
+                return Err(FeedbackRejected::Stale);
+            }
             self.restart_stream(now);
         }
+        self.their_receiver = Some(header.receiver);
         if header.stream != self.stream {
             return Err(FeedbackRejected::Stale);
         }
@@ -245,6 +258,7 @@ impl<R: SymbolRows> Peer<R> {
 
     /// The peer has restarted and knows nothing of this stream.
     fn restart_stream(&mut self, now: Instant) {
+        self.stream_restarted_at = Some(now);
         self.stream = StreamId(self.stream.0.wrapping_add(1));
         self.encoder = encoder(&self.config);
         self.controller = RedundancyController::new(self.redundancy);
@@ -272,7 +286,9 @@ impl<R: SymbolRows> Peer<R> {
         symbol: &R::Symbol,
     ) -> Arrival {
         let SourceHeader { stream, id, sent_us } = header;
-        self.begin_stream(stream, id);
+        if let Some(other) = self.begin_stream(now, stream, id) {
+            return other;
+        }
         let arrival = self.decoder.on_source(id, symbol);
         let counts = &mut self.counts;
         match arrival {
@@ -296,7 +312,9 @@ impl<R: SymbolRows> Peer<R> {
         symbol: &R::Symbol,
     ) -> Arrival {
         let RepairHeader { stream, id } = header;
-        self.begin_stream(stream, id.first);
+        if let Some(other) = self.begin_stream(now, stream, id.first) {
+            return other;
+        }
         let arrival = self.decoder.on_repair(id, symbol);
         self.counts.repairs_received += 1;
         self.counts.repairs_innovative += u64::from(arrival == Arrival::Innovative);
@@ -307,13 +325,24 @@ impl<R: SymbolRows> Peer<R> {
         arrival
     }
 
-    /// A symbol of a stream arrived. If it is not the present one, that ends.
-    fn begin_stream(&mut self, stream: StreamId, id: SymbolId) {
-        if self.their_stream == Some(stream) {
-            return;
+    /// A symbol of a stream arrived. If that is a new one, the present one ends. Returns what becomes of a symbol that the
+    /// decoder does not get: of the former stream, or of one that begins too soon.
+    fn begin_stream(&mut self, now: Instant, stream: StreamId, id: SymbolId) -> Option<Arrival> {
+        if let Some((present, began_at)) = self.their_stream {
+            if present == stream {
+                return None;
+            }
+            self.decoder.clear_recovered();
+            if self.former_stream == Some(stream) && now < began_at + FORMER_STREAM_FOR {
+                return Some(Arrival::Stale);
+            }
+            if now < began_at + RESTART_INTERVAL {
+                return Some(Arrival::Refused);
+            }
+            self.counts.restarts += 1;
+            self.former_stream = Some(present);
         }
-        self.counts.restarts += u64::from(self.their_stream.is_some());
-        self.their_stream = Some(stream);
+        self.their_stream = Some((stream, now));
         // A stream that is further was begun while this end did not run.
         let limits = self.config.limits();
         let is_from_its_start = id.since(FIRST).is_some_and(|count| (count as usize) < limits.span);
@@ -321,6 +350,11 @@ impl<R: SymbolRows> Peer<R> {
         self.given_up_before += self.decoder.lost();
         self.decoder = Decoder::new(self.config.code, first, limits);
         self.arrivals = arrivals(&self.config, first);
+        None
+    }
+
+    pub(super) fn their_stream(&self) -> Option<StreamId> {
+        self.their_stream.map(|(stream, _)| stream)
     }
 
     pub(super) fn recovered(&self) -> &[SymbolId] {
@@ -337,7 +371,7 @@ impl<R: SymbolRows> Peer<R> {
     }
 
     pub(super) fn feedback(&mut self, now: Instant) -> Option<(FeedbackHeader, Feedback)> {
-        let stream = self.their_stream?;
+        let stream = self.their_stream()?;
         self.config.feedback_interval?;
         let decoder = &self.decoder;
         let decoded = Decoded {

@@ -60,8 +60,6 @@ pub enum Part {
         endpoints: Vec<Option<SocketAddr>>,
         /// The MTU of the device, in bytes.
         mtu: u16,
-        /// The largest symbol that the path to the peers carries.
-        symbol_bytes_max: u32,
     },
 }
 

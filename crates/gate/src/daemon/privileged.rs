@@ -78,7 +78,7 @@ pub fn check(plan: &Plan) -> io::Result<()> {
     // Until the end: the PEP may name its device.
     let opened = plan.tunnel.as_ref().map(OpenTunnel::open).transpose()?;
     if let Some(tunnel) = &opened {
-        eprintln!("bentpipe-gate: packets of the tunnel have at most {} B", tunnel.sizes.mtu);
+        eprintln!("bentpipe-gate: packets of the tunnel have at most {} B", tunnel.mtu);
     }
     if let Some(pep) = &plan.pep {
         allow_descriptors(pep)?;
@@ -286,9 +286,9 @@ fn start(
         sockets.extend(taps);
         workers.push(Worker::start(&start, &sockets)?);
     }
-    if let Some(OpenTunnel { handed, endpoints, sizes }) = tunnel {
+    if let Some(OpenTunnel { handed, endpoints, mtu }) = tunnel {
         let start = told(
-            Part::Tunnel { endpoints, mtu: sizes.mtu, symbol_bytes_max: sizes.symbol_bytes },
+            Part::Tunnel { endpoints, mtu },
             metrics.is_some(),
         );
         let sockets: Vec<_> = handed.into_iter().chain(metrics).collect();

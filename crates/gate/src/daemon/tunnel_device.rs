@@ -8,22 +8,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket}
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use bentpipe_sys::sockets::set_receive_buffer;
 use bentpipe_sys::tun::create_transient;
-use rustix::net::sockopt::{
-    ip_mtu, ipv6_mtu, set_ipv6_v6only, set_socket_recv_buffer_size,
-    set_socket_recv_buffer_size_force,
-};
+use rustix::net::sockopt::{ip_mtu, ipv6_mtu, set_ipv6_v6only};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use super::tunnel_plan::{Network, TunnelPeerPlan, TunnelPlan};
 use crate::programs::run;
 use crate::tunnel::PrivateKey;
-use crate::tunnel::path::{MTU_MIN, Sizes};
+use crate::tunnel::path::{MTU_MIN, inner_mtu};
 
 /// The MTU of a path of which nothing is known.
 const ETHERNET_MTU: u16 = 1_500;
 /// 32 ms at 1 Gbit/s.
-const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
 /// RFC 8200.
 const IPV6_MTU_MIN: u16 = 1_280;
 
@@ -33,8 +31,8 @@ pub(super) struct OpenTunnel {
     pub(super) handed: [OwnedFd; 2],
     /// The addresses of the peers.
     pub(super) endpoints: Vec<Option<SocketAddr>>,
-    /// The MTU of the device, and the largest symbol.
-    pub(super) sizes: Sizes,
+    /// The MTU of the device.
+    pub(super) mtu: u16,
 }
 
 impl OpenTunnel {
@@ -60,8 +58,8 @@ impl OpenTunnel {
         })?;
         let device = create_transient(&plan.device, true)
             .map_err(|error| named("device", &error.to_string()))?;
-        let sizes = sizes_of(plan, address, &endpoints)?;
-        Ok(Self { handed: [device, socket], endpoints, sizes })
+        let mtu = inner_mtu_of(plan, address, &endpoints)?;
+        Ok(Self { handed: [device, socket], endpoints, mtu })
     }
 
     /// Brings the device up, with its addresses and the routes to the networks of the peers.
@@ -72,7 +70,7 @@ impl OpenTunnel {
         let device = plan.device.as_str();
         // The kernel would send router solicitations, which have no peer. Without IPv6 there is no such setting.
         let _ = run("ip", &["link", "set", "dev", device, "addrgenmode", "none"], "");
-        let mtu = self.sizes.mtu.to_string();
+        let mtu = self.mtu.to_string();
         run("ip", &["link", "set", "dev", device, "mtu", &mtu, "up"], "")?;
         for address in &plan.addresses {
             let version = version_of(address);
@@ -142,26 +140,25 @@ fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
     if address.is_ipv6() {
         set_ipv6_v6only(&socket, true)?;
     }
+    bind(&socket, &address)?;
+    let socket = UdpSocket::from(socket);
     // Bursts wait here while the worker waits for a processor. In the user namespace of an ordinary user the limit of the
     // machine holds (`net.core.rmem_max`).
-    set_socket_recv_buffer_size_force(&socket, SOCKET_BUFFER_BYTES)
-        .or_else(|_| set_socket_recv_buffer_size(&socket, SOCKET_BUFFER_BYTES))?;
-    bind(&socket, &address)?;
-    Ok(socket)
+    set_receive_buffer(&socket, SOCKET_BUFFER_BYTES)?;
+    Ok(socket.into())
 }
 
-/// The largest sizes with which no datagram to any peer is fragmented.
-fn sizes_of(
+/// The largest MTU with which no datagram to any peer is fragmented.
+fn inner_mtu_of(
     plan: &TunnelPlan,
     address: SocketAddr,
     endpoints: &[Option<SocketAddr>],
-) -> io::Result<Sizes> {
+) -> io::Result<u16> {
     let routes = endpoints.iter().flatten().filter_map(|&endpoint| route_mtu(address, endpoint));
     let outer = plan.outer_mtu_bytes.or_else(|| routes.min()).unwrap_or(ETHERNET_MTU);
     let (min, version) =
         if plan.has_ipv6() { (IPV6_MTU_MIN, "IPv6") } else { (MTU_MIN, "a tunnel") };
-    let sizes = Sizes::of(outer, address.is_ipv6()).filter(|sizes| sizes.mtu >= min);
-    sizes.ok_or_else(|| {
+    inner_mtu(outer, address.is_ipv6()).filter(|&mtu| mtu >= min).ok_or_else(|| {
         let why =
             format!("{outer} B leave less than the {min} B for a packet that {version} needs");
         named("outer_mtu", &format!("{why}; to fix it: a path with a larger MTU"))

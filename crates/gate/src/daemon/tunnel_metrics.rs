@@ -56,6 +56,9 @@ const PEER_METRICS: &[PeerMetric] = &[
     ("source_symbols_lost_total", "counter", "Lost source symbols not decoded.", |peer| {
         Some(peer.sources_lost as f64)
     }),
+    ("stream_restarts_total", "counter", "Streams of symbols begun anew.", |peer| {
+        Some(peer.restarts as f64)
+    }),
     ("redundancy_ratio", "gauge", "Repair symbols for each source symbol, now.", |peer| {
         Some(peer.redundancy_ppm as f64 / 1e6)
     }),
@@ -109,6 +112,7 @@ mod tests {
             name: "hub".to_owned(),
             session_age_ns: Some(1_500_000_000),
             sources_recovered: 7,
+            restarts: 3,
             loss_ppb: 20_000_000,
             ce_datagrams: 9,
             ..TunnelPeerReport::default()
@@ -120,6 +124,7 @@ mod tests {
         for line in [
             "# TYPE bentpipe_tunnel_source_symbols_recovered_total counter",
             "bentpipe_tunnel_source_symbols_recovered_total{peer=\"hub\"} 7",
+            "bentpipe_tunnel_stream_restarts_total{peer=\"hub\"} 3",
             "bentpipe_tunnel_ce_datagrams_total{peer=\"hub\"} 9",
             "bentpipe_tunnel_session_age_seconds{peer=\"hub\"} 1.5",
             "bentpipe_tunnel_loss_ratio{peer=\"hub\"} 0.02",

@@ -62,7 +62,8 @@ pub struct TunnelPeerReport {
     pub unmarked_packets: u64,
     /// Packets of hosts that were dropped because there was no session.
     pub dropped_packets: u64,
-    /// Packets of the peer that were refused: from a network that is not the peer's, or malformed.
+    /// Packets of the peer that were refused: from a network that is not the peer's, or malformed,
+    /// messages and symbols included.
     pub refused_packets: u64,
     /// Source symbols sent.
     pub sources_sent: u64,
@@ -76,6 +77,8 @@ pub struct TunnelPeerReport {
     pub sources_recovered: u64,
     /// Source symbols that were lost and not decoded.
     pub sources_lost: u64,
+    /// The times that a stream of symbols began anew, in either direction.
+    pub restarts: u64,
     /// The present repair symbols for each source symbol, in millionths.
     pub redundancy_ppm: u64,
     /// The loss before decoding on the way to the peer, as it reports it, in billionths.

@@ -29,11 +29,9 @@ pub fn work(control: OwnedFd, supply: OwnedFd) -> io::Result<()> {
             let pep = plan.pep.as_ref().ok_or_else(missing)?;
             pep_worker::relay(&plan, pep, descriptors, [control, supply])
         }
-        Part::Tunnel { endpoints, mtu, symbol_bytes_max } => {
-            let mut tunnel = plan.tunnel.clone().ok_or_else(missing)?;
-            let symbol_bytes = &mut tunnel.settings.symbol_size_bytes;
-            *symbol_bytes = symbol_bytes_max.min(*symbol_bytes);
-            tunnel_worker::forward(&plan, &tunnel, (endpoints, mtu), descriptors, &control)
+        Part::Tunnel { endpoints, mtu } => {
+            let tunnel = plan.tunnel.as_ref().ok_or_else(missing)?;
+            tunnel_worker::forward(&plan, tunnel, (endpoints, mtu), descriptors, &control)
         }
     }
 }

@@ -33,8 +33,8 @@ const ANSWER_AFTER: Duration = Duration::from_millis(250);
 /// A peer that has answered nothing for this long has restarted, perhaps: the time of a keepalive and a round trip of a
 /// GEO link (0.6 s), twice. With one more round trip for the handshake, traffic flows again within 3 s.
 const SILENT_AFTER: Duration = Duration::from_millis(1_500);
-/// Second messages that fail, for each handshake: each costs two multiplications on the curve, 0.1 ms. Only who saw the
-/// first message knows its index.
+/// Second messages that fail, for each handshake: each costs two multiplications on the curve, 0.1 ms. The index of the
+/// first message is known only to those who saw that message.
 const FAILURES_MAX: u32 = 64;
 
 /// The byte of a keepalive.
@@ -58,7 +58,8 @@ struct Attempt {
     message: [u8; HANDSHAKE_1_BYTES],
     to: SocketAddr,
     failures: u32,
-    has_cookie: bool,
+    /// Whether it was repeated with a cookie.
+    is_repeated: bool,
 }
 
 /// First messages are sent until a session exists.
@@ -66,6 +67,14 @@ struct Attempt {
 struct Trying {
     next_at: Instant,
     give_up_at: Instant,
+    /// Whether this end gave way to a handshake of the peer. It does so once: a first message may be a replay.
+    has_yielded: bool,
+}
+
+impl Trying {
+    fn new(now: Instant) -> Self {
+        Self { next_at: now, give_up_at: now + GIVE_UP_AFTER, has_yielded: false }
+    }
 }
 
 /// The state of one peer.
@@ -110,7 +119,6 @@ impl Peer {
     pub(super) fn new(id: PeerId, settings: &PeerSettings, own: &PublicKey) -> Self {
         let key = settings.public_key;
         // A gateway that knows where its peer is starts at once: so a restart interrupts no longer than a handshake.
-        let start = Trying { next_at: Instant::START, give_up_at: Instant::START + GIVE_UP_AFTER };
         Self {
             id,
             key,
@@ -123,7 +131,7 @@ impl Peer {
             previous: VecDeque::new(),
             unconfirmed: VecDeque::new(),
             attempts: VecDeque::new(),
-            trying: settings.endpoint.map(|_| start),
+            trying: settings.endpoint.map(|_| Trying::new(Instant::START)),
             received_timestamp: None,
             sent_timestamp: 0,
             cookie: None,
@@ -178,7 +186,7 @@ impl Peer {
     /// Begins a handshake, if none is under way.
     fn begin(&mut self, now: Instant) {
         if self.endpoint.is_some() && self.trying.is_none() {
-            self.trying = Some(Trying { next_at: now, give_up_at: now + GIVE_UP_AFTER });
+            self.trying = Some(Trying::new(now));
         }
     }
 
@@ -242,15 +250,14 @@ impl Peer {
         );
         self.mac_keys.sign(&mut message, MAC_1_AT);
         let is_fresh = |at: Instant| now.saturating_since(at) < COOKIE_PERIOD;
-        let cookie = self.cookie.filter(|&(_, received_at)| is_fresh(received_at));
-        if let Some((cookie, _)) = cookie {
+        if let Some((cookie, _)) = self.cookie.filter(|&(_, received_at)| is_fresh(received_at)) {
             add_cookie(&mut message, &cookie);
         }
         if self.attempts.len() == ATTEMPTS {
             self.attempts.pop_front().into_iter().for_each(|old| shared.indexes.release(old.local));
         }
-        let has_cookie = cookie.is_some();
-        self.attempts.push_back(Attempt { local, state, message, to, failures: 0, has_cookie });
+        let attempt = Attempt { local, state, message, to, failures: 0, is_repeated: false };
+        self.attempts.push_back(attempt);
         self.sent_at = now;
         out.push(Datagram::new(to, &message));
         let other = self.configured.filter(|&configured| configured != to);
@@ -280,11 +287,13 @@ impl Peer {
             oldest.into_iter().for_each(|old| shared.indexes.release(old.local));
         }
         self.unconfirmed.push_back(Box::new(Session::new((local, remote), &keys, false, now)));
-        if self.yields && self.trying.is_some() {
-            // The peer's handshake counts. It is not waited for in vain: if it does not end, the next attempt follows.
+        if self.yields
+            && let Some(trying) = self.trying.as_mut().filter(|trying| !trying.has_yielded)
+        {
+            // The peer's handshake counts. If it does not end, the next attempt follows.
+            trying.has_yielded = true;
+            trying.next_at = retry_at(&mut *shared.random, now);
             self.drop_attempts(&mut shared.indexes);
-            let next_at = retry_at(&mut *shared.random, now);
-            self.trying.iter_mut().for_each(|trying| trying.next_at = next_at);
         }
         Some(Datagram::new(from, &message))
     }
@@ -315,7 +324,8 @@ impl Peer {
         self.send_keepalive(ANSWER, &shared.limits, now)
     }
 
-    /// Reads a cookie and repeats the message that it answers with it, once.
+    /// Reads a cookie and repeats the message that it answers with it, once. The message may have had a cookie that is not
+    /// valid any more: that of another address of this end, or of a peer that has restarted since.
     pub(super) fn take_cookie(
         &mut self,
         local: Index,
@@ -325,10 +335,10 @@ impl Peer {
         now: Instant,
     ) -> Option<Datagram> {
         let mut attempts = self.attempts.iter_mut();
-        let attempt = attempts.find(|attempt| attempt.local == local && !attempt.has_cookie)?;
+        let attempt = attempts.find(|attempt| attempt.local == local && !attempt.is_repeated)?;
         let cookie = self.mac_keys.open_cookie(reply, mac_1(&attempt.message))?;
         self.cookie = Some((cookie, now));
-        attempt.has_cookie = true;
+        attempt.is_repeated = true;
         add_cookie(&mut attempt.message, &cookie);
         if let Some(trying) = &mut self.trying {
             trying.next_at = retry_at(random, now);

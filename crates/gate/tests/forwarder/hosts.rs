@@ -15,14 +15,17 @@ use bentpipe_core::tunnel::{
     TitrationSettings, TunnelSettings,
 };
 use bentpipe_gate::tunnel::forwarder::{Forwarder, TunnelCounters};
-use bentpipe_gate::tunnel::path::{PathPlan, PeerPlan, Sizes};
+use bentpipe_gate::tunnel::path::{PathPlan, PeerPlan, full_symbol_bytes, inner_mtu};
 use bentpipe_gate::tunnel::{Limits, OsRandom, PeerSettings, PrivateKey};
 use bentpipe_sys::SystemError;
 use bentpipe_sys::netns::Namespace;
+use bentpipe_sys::sockets::set_receive_buffer;
 use bentpipe_sys::tun;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const PORT: u16 = 7_777;
+/// As the daemon's.
+const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
 /// Where the relay takes datagrams of each host.
 const RELAY_PORTS: [u16; 2] = [8_888, 8_889];
 /// What the hosts need, beside root.
@@ -41,12 +44,17 @@ pub(crate) fn settings() -> TunnelSettings {
             packet_overhead_bytes: 0,
         },
         memory_symbols: 512,
-        symbol_size_bytes: Sizes::of(1_500, false).expect("1,500 is enough").symbol_bytes,
+        symbol_size_bytes: full_symbol_bytes(mtu()),
         density: 15,
         feedback_interval_ns: Some(10_000_000),
         delivery: DeliverySettings::Ordered { hold_time_ns: 100_000_000 },
         congestion_signal: SignalSettings::Hidden,
     }
+}
+
+/// That of tunnels over Ethernet.
+fn mtu() -> u16 {
+    inner_mtu(1_500, false).expect("1,500 is enough")
 }
 
 fn private_key(end: usize) -> PrivateKey {
@@ -115,6 +123,7 @@ impl Hosts {
         let plan = plan(end, peer, settings, *limits);
         let started = self.on(end, || {
             let socket = UdpSocket::bind(address(end, PORT)).expect("a port");
+            set_receive_buffer(&socket, SOCKET_BUFFER_BYTES).expect("a socket");
             let tun = tun.try_clone().expect("a descriptor");
             Forwarder::start(tun, socket, plan, Box::new(OsRandom::new())).expect("a forwarder")
         });
@@ -218,7 +227,7 @@ fn device(end: usize) -> OwnedFd {
         name: "tun0",
         address: [10, 99, 0, end as u8 + 1].into(),
         prefix: 24,
-        mtu: Sizes::of(1_500, false).expect("1,500 is enough").mtu,
+        mtu: mtu(),
         super_packets: true,
         queue_packets: 1_000,
     });
@@ -244,7 +253,7 @@ fn plan(end: usize, peer: SocketAddr, settings: &TunnelSettings, limits: Limits)
         private_key: private_key(end),
         peers: vec![peer],
         settings: settings.clone(),
-        mtu: Sizes::of(1_500, false).expect("1,500 is enough").mtu,
+        mtu: mtu(),
         limits,
         unix_nanos_at_start: u64::try_from(since_1970.as_nanos()).expect("before 2554"),
     }

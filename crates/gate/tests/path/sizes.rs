@@ -2,22 +2,22 @@
 
 use bentpipe_core::time::Duration;
 use bentpipe_gate::tunnel::Limits;
-use bentpipe_gate::tunnel::path::Sizes;
+use bentpipe_gate::tunnel::path::{full_symbol_bytes, inner_mtu};
 
 use crate::world::{World, settings};
 
-/// Given the sizes for an outer MTU of 1,500, expect the largest packet, coded or not, its repair and a repair of many
+/// Given the inner MTU for an outer MTU of 1,500, expect the largest packet, coded or not, its repair and a repair of many
 /// small packets to fit into 1,500 bytes with IPv4 and UDP, and the coded ones to fill them.
 #[test]
 fn the_largest_packet_fills_the_outer_mtu() {
-    let sizes = Sizes::of(1_500, false).expect("1,500 is enough");
+    let mtu = inner_mtu(1_500, false).expect("1,500 is enough");
     let mut settings = settings();
-    settings.symbol_size_bytes = sizes.symbol_bytes;
+    settings.symbol_size_bytes = full_symbol_bytes(mtu);
     for packet_size_bytes in [0, 65_535] {
         settings.classifier.packet_size_bytes = packet_size_bytes;
         let mut world = World::connected(1, settings.clone(), Limits::DEFAULT);
         for _ in 0..100 {
-            world.send(0, 0, &[sizes.mtu.into(), sizes.mtu.into()]);
+            world.send(0, 0, &[mtu.into(), mtu.into()]);
             world.send(0, 0, &[60; 40]);
         }
         world.run_for(Duration::from_secs(1));

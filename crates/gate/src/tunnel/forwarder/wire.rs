@@ -6,15 +6,17 @@ use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_sys::clock::Clock;
 use bentpipe_sys::datagrams::{RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Run, send_runs};
 
 use super::IoCounters;
-use super::worker::is_of_the_network;
+use super::worker::is_network_error;
 use crate::tunnel::path::{DatagramEnd, Datagrams};
 
-/// How long the thread waits for room in the socket's buffer. Meanwhile the device's queue fills, which is where packets
-/// belong that the link does not take.
-const ROOM_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// How long the thread waits for room in the socket's buffer, for all datagrams of a round together. Meanwhile the device's
+/// queue fills, which is where packets belong that the link does not take; and nothing is received.
+const ROOM_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(super) struct Sender {
     socket_is_v6: bool,
@@ -37,24 +39,25 @@ impl Sender {
     ) -> io::Result<()> {
         self.runs.clear();
         let limit = if self.has_gso { RUN_DATAGRAMS_MAX } else { 1 };
-        join(datagrams, limit, &mut self.runs);
+        coalesce(datagrams, limit, &mut self.runs);
         let mut next = 0;
+        let mut room = Room::default();
         while next < self.runs.len() {
             io.send_calls += 1;
             match send_runs(socket, self.socket_is_v6, datagrams.bytes(), &self.runs[next..]) {
                 Ok(sent) => next += sent.max(1),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !has_room(socket) {
+                    if !room.wait(socket) {
                         io.unsent_datagrams += self.runs[next].datagrams() as u64;
                         next += 1;
                     }
                 }
-                Err(error) if self.runs[next].datagrams() > 1 && is_of_gso(&error) => {
+                Err(error) if self.runs[next].datagrams() > 1 && is_gso_error(&error) => {
                     self.has_gso &= error.raw_os_error() != Some(libc::EIO);
                     self.split(next);
                 }
-                Err(error) if is_of_the_network(&error) || is_of_the_datagram(&error) => {
+                Err(error) if is_network_error(&error) || is_datagram_error(&error) => {
                     io.unsent_datagrams += self.runs[next].datagrams() as u64;
                     next += 1;
                 }
@@ -76,8 +79,8 @@ impl Sender {
     }
 }
 
-/// Joins consecutive datagrams of equal size and traffic class to one address, of which the last may be shorter.
-fn join(datagrams: &Datagrams, limit: usize, runs: &mut Vec<Run>) {
+/// Coalesces consecutive datagrams of equal size and traffic class to one address, of which the last may be shorter.
+fn coalesce(datagrams: &Datagrams, limit: usize, runs: &mut Vec<Run>) {
     let mut start = 0;
     let mut is_closed = true;
     for &DatagramEnd { to, traffic_class, end } in datagrams.ends() {
@@ -101,15 +104,27 @@ fn join(datagrams: &Datagrams, limit: usize, runs: &mut Vec<Run>) {
     }
 }
 
-/// Whether there is room in the socket's buffer, after a while at the latest.
-fn has_room(socket: &UdpSocket) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT)];
-    poll(&mut fds, Some(&ROOM_TIMEOUT)).is_ok_and(|ready| ready > 0)
+/// The time for which a round may wait for room in the socket's buffer.
+#[derive(Default)]
+struct Room {
+    /// Started by the first wait.
+    clock: Option<Clock>,
+}
+
+impl Room {
+    /// Whether there is room, before the time is over.
+    fn wait(&mut self, socket: &UdpSocket) -> bool {
+        let waited = self.clock.get_or_insert_with(Clock::start).now();
+        let rest_ns = (Instant::START + ROOM_TIMEOUT).saturating_since(waited).as_nanos();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: rest_ns.cast_signed() };
+        let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT)];
+        poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
+    }
 }
 
 /// Whether the kernel refuses one datagram, and may take the next.
-fn is_of_the_datagram(error: &io::Error) -> bool {
-    let of_the_datagram = [
+fn is_datagram_error(error: &io::Error) -> bool {
+    let errors = [
         libc::EACCES,
         libc::EADDRNOTAVAIL,
         libc::EAFNOSUPPORT,
@@ -119,10 +134,10 @@ fn is_of_the_datagram(error: &io::Error) -> bool {
         libc::ENOMEM,
         libc::EPERM,
     ];
-    error.raw_os_error().is_some_and(|number| of_the_datagram.contains(&number))
+    error.raw_os_error().is_some_and(|number| errors.contains(&number))
 }
 
-fn is_of_gso(error: &io::Error) -> bool {
+fn is_gso_error(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE))
 }
 
@@ -135,13 +150,13 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
-    fn joined(datagrams: &[(u16, usize)], limit: usize) -> Vec<(u16, usize, usize)> {
+    fn coalesced(datagrams: &[(u16, usize)], limit: usize) -> Vec<(u16, usize, usize)> {
         let mut all = Datagrams::default();
         for &(port, bytes) in datagrams {
             all.push(address(port), 0, &vec![0; bytes]);
         }
         let mut runs = Vec::new();
-        join(&all, limit, &mut runs);
+        coalesce(&all, limit, &mut runs);
         assert_eq!(runs.first().map_or(0, |run| run.bytes.start), 0);
         assert!(runs.windows(2).all(|pair| pair[0].bytes.end == pair[1].bytes.start));
         runs.iter().map(|run| (run.to.port(), run.bytes.len(), run.datagrams())).collect()
@@ -150,9 +165,9 @@ mod tests {
     #[test]
     fn a_shorter_datagram_ends_a_run() {
         let datagrams = [(1, 100), (1, 100), (1, 50), (1, 50), (1, 60), (2, 60), (2, 60)];
-        assert_eq!(joined(&datagrams, 64), [(1, 250, 3), (1, 50, 1), (1, 60, 1), (2, 120, 2)]);
-        assert_eq!(joined(&datagrams, 1).len(), datagrams.len());
-        assert_eq!(joined(&[], 64), []);
+        assert_eq!(coalesced(&datagrams, 64), [(1, 250, 3), (1, 50, 1), (1, 60, 1), (2, 120, 2)]);
+        assert_eq!(coalesced(&datagrams, 1).len(), datagrams.len());
+        assert_eq!(coalesced(&[], 64), []);
     }
 
     /// Given datagrams of equal size, expect those of each traffic class that follow each other to be a run.
@@ -163,15 +178,15 @@ mod tests {
             all.push(address(1), class, &[0; 100]);
         }
         let mut runs = Vec::new();
-        join(&all, 64, &mut runs);
+        coalesce(&all, 64, &mut runs);
         let runs: Vec<_> = runs.iter().map(|run| (run.traffic_class, run.datagrams())).collect();
         assert_eq!(runs, [(2, 2), (0, 1), (2, 3), (0xb8, 1), (0xba, 1)]);
     }
 
     #[test]
     fn a_run_is_bounded() {
-        assert_eq!(joined(&[(1, 10); 130], 64), [(1, 640, 64), (1, 640, 64), (1, 20, 2)]);
-        let large = joined(&[(1, 1_500); 50], 64);
+        assert_eq!(coalesced(&[(1, 10); 130], 64), [(1, 640, 64), (1, 640, 64), (1, 20, 2)]);
+        let large = coalesced(&[(1, 1_500); 50], 64);
         assert_eq!(large, [(1, 43 * 1_500, 43), (1, 7 * 1_500, 7)]);
     }
 

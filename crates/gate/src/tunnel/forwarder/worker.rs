@@ -23,8 +23,6 @@ const MESSAGES: usize = 8;
 /// A round reads no more of the device after so many bytes: a burst of a TCP connection, but not so much that datagrams
 /// have to wait for long.
 const ROUND_BYTES: usize = 256 * 1_024;
-/// In addition to what the link needs: bursts while the thread does not run.
-const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
 
 pub(super) struct Worker {
     device: Device,
@@ -50,7 +48,6 @@ impl Worker {
         let _ = enable_gro(&socket);
         // Packets are sent as ECN-capable, so no mark may be missed.
         enable_traffic_class(&socket)?;
-        let _ = bentpipe_sys::sockets::set_receive_buffer(&socket, SOCKET_BUFFER_BYTES);
         Ok(Self {
             device: Device::new(tun)?,
             sender: Sender::new(socket.local_addr()?.is_ipv6()),
@@ -134,7 +131,7 @@ impl Worker {
         let messages = match self.batch.receive(&self.socket) {
             Ok(messages) => messages,
             // An ICMP error for a datagram that was sent; the network may recover.
-            Err(error) if is_of_the_network(&error) => return Ok(true),
+            Err(error) if is_network_error(&error) => return Ok(true),
             Err(error) => return Err(error),
         };
         let now = self.clock.now();
@@ -173,8 +170,8 @@ impl Worker {
 }
 
 /// Whether an error tells of a datagram that was sent (ICMP), not of the socket. It is reported once.
-pub(super) fn is_of_the_network(error: &io::Error) -> bool {
-    let of_the_network = [
+pub(super) fn is_network_error(error: &io::Error) -> bool {
+    let errors = [
         libc::ECONNREFUSED,
         libc::EHOSTDOWN,
         libc::EHOSTUNREACH,
@@ -183,5 +180,5 @@ pub(super) fn is_of_the_network(error: &io::Error) -> bool {
         libc::ENETUNREACH,
         libc::EPROTO,
     ];
-    error.raw_os_error().is_some_and(|number| of_the_network.contains(&number))
+    error.raw_os_error().is_some_and(|number| errors.contains(&number))
 }

@@ -5,6 +5,10 @@ use std::net::SocketAddr;
 use crate::tunnel::{HEADER_BYTES, NoSession, PeerId, TAG_BYTES, Tunnel};
 use bentpipe_core::time::Instant;
 
+/// The largest buffer that is kept: a jumbo frame. Coded packets of a peer may have up to 64 KiB, and many buffers of that
+/// size would be more memory than the packets that wait.
+const KEPT_BYTES_MAX: usize = 10 * 1_024;
+
 /// A buffer of a [`Pool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot(u32);
@@ -48,6 +52,10 @@ impl Pool {
     }
 
     pub(super) fn free(&mut self, slot: Slot) {
+        let buffer = &mut self.buffers[slot.0 as usize];
+        if buffer.capacity() > KEPT_BYTES_MAX {
+            *buffer = Vec::new();
+        }
         self.free.push(slot);
     }
 

@@ -3,7 +3,7 @@
 use bentpipe_core::coding::Arrival;
 use bentpipe_core::coding::framing::Unpacker;
 use bentpipe_core::packet::Ecn;
-use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::time::Instant;
 use bentpipe_core::tunnel::message::{Message, RepairHeader, SourceHeader, StreamId};
 use bentpipe_core::tunnel::{CongestionSignal, LossSignal, OrderCounts, OrderRestorer, Shown};
 use bentpipe_core::wire::ecn;
@@ -14,17 +14,12 @@ use super::inner::{self, FlowHasher};
 use super::routes::Routes;
 use super::{Path, Peer};
 
-/// How long symbols of a former stream are taken for late ones: longer than any packet is in transit.
-const FORMER_STREAM_FOR: Duration = Duration::from_secs(10);
-
 /// The way from one peer.
 pub(super) struct Receiver {
     span: usize,
     unpacker: Unpacker,
-    /// The stream that comes from the peer.
+    /// The stream whose packets the unpacker joins.
     stream: Option<StreamId>,
-    /// The stream before it, and until when its symbols may arrive.
-    former: Option<(StreamId, Instant)>,
     signal: LossSignal,
 }
 
@@ -34,7 +29,6 @@ impl Receiver {
             span,
             unpacker: Unpacker::new(span),
             stream: None,
-            former: None,
             signal: LossSignal::new(signal),
         }
     }
@@ -43,19 +37,11 @@ impl Receiver {
         self.signal = LossSignal::new(signal);
     }
 
-    /// Whether a stream is the former one. If it is new, the present one ends.
-    fn is_former(&mut self, now: Instant, stream: StreamId) -> bool {
-        if self.stream == Some(stream) {
-            return false;
-        }
-        if self.former.is_some_and(|(former, until)| former == stream && now < until) {
-            return true;
-        }
-        self.former = self.stream.map(|former| (former, now + FORMER_STREAM_FOR));
-        if self.stream.replace(stream).is_some() {
+    /// The present stream of the peer. If it is new, packets that the former one left incomplete are lost.
+    fn follow(&mut self, present: Option<StreamId>) {
+        if self.stream != present && std::mem::replace(&mut self.stream, present).is_some() {
             self.unpacker = Unpacker::new(self.span);
         }
-        false
     }
 }
 
@@ -232,15 +218,16 @@ impl Path {
     ) {
         let SourceHeader { stream, id, .. } = header;
         let outer = Outer::Datagram(ecn);
-        if self.peers[number].receiver.is_former(now, stream) {
-            self.peers[number].traffic.outdated_symbols += 1;
-            self.with_delivery((now, number, stream, outer), |delivery, _| {
-                // Whole packets are delivered; the parts of others are lost.
-                let _ = Unpacker::new(1).on_symbol(id, symbol, |packet| delivery.coded(packet));
-            });
-            return;
-        }
-        match self.endpoint.on_source(now, number, header, symbol) {
+        let arrival = self.endpoint.on_source(now, number, header, symbol);
+        let is_present = self.is_present(number, stream);
+        match arrival {
+            Arrival::Stale if !is_present => {
+                self.peers[number].traffic.outdated_symbols += 1;
+                self.with_delivery((now, number, stream, outer), |delivery, _| {
+                    // Whole packets are delivered; the parts of others are lost.
+                    let _ = Unpacker::new(1).on_symbol(id, symbol, |packet| delivery.coded(packet));
+                });
+            }
             Arrival::Innovative | Arrival::Stale => {
                 self.with_delivery((now, number, stream, outer), |delivery, unpacker| {
                     if unpacker.on_symbol(id, symbol, |packet| delivery.coded(packet)).is_err() {
@@ -255,14 +242,22 @@ impl Path {
     }
 
     fn on_repair(&mut self, now: Instant, number: usize, header: RepairHeader, symbol: &[u8]) {
-        if self.peers[number].receiver.is_former(now, header.stream) {
-            self.peers[number].traffic.outdated_symbols += 1;
-            return;
-        }
-        if self.endpoint.on_repair(now, number, header, symbol) == Arrival::Refused {
-            self.peers[number].traffic.refused_messages += 1;
+        let arrival = self.endpoint.on_repair(now, number, header, symbol);
+        let is_present = self.is_present(number, header.stream);
+        let traffic = &mut self.peers[number].traffic;
+        match arrival {
+            Arrival::Refused => traffic.refused_messages += 1,
+            Arrival::Stale if !is_present => traffic.outdated_symbols += 1,
+            _ => {}
         }
         self.deliver_recovered(now, number, header.stream);
+    }
+
+    /// Whether a stream is the present one of a peer, after a symbol of it.
+    fn is_present(&mut self, number: usize, stream: StreamId) -> bool {
+        let present = self.endpoint.their_stream(number);
+        self.peers[number].receiver.follow(present);
+        present == Some(stream)
     }
 
     /// Delivers the packets of the symbols that the last one made known.

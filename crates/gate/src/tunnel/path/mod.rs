@@ -47,7 +47,7 @@ pub use counters::{
 };
 pub use plan::{PathPlan, PeerPlan, PlanError};
 pub use routes::NetworkError;
-pub use sizes::{MTU_MIN, Sizes};
+pub use sizes::{MTU_MIN, full_symbol_bytes, inner_mtu};
 
 /// Bytes in front of a packet of a host that [`Path::on_packet`] may overwrite.
 pub const HEADROOM: usize = SEQUENCE_BYTES;
@@ -96,7 +96,8 @@ impl Path {
         order.held_bytes_max = order.held_bytes_max.saturating_mul(peers.len().max(1) as u64);
         let hasher = FlowHasher::new(&mut *random);
         let mut number = || u16::from_le_bytes(random::array(&mut *random));
-        let symbol_bytes = settings.symbol_size_bytes as usize;
+        // Those of a peer may be larger: its path may carry larger datagrams.
+        let symbol_bytes = full_symbol_bytes(mtu).min(settings.symbol_size_bytes) as usize;
         let memory = usize::from(settings.memory_symbols);
         let states = peers.iter().map(|peer| {
             endpoint.add_peer(&config, StreamId(number()), ReceiverId(number()));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bentpipe_core::coding::framing::{self, Packer};
 use bentpipe_core::coding::{ByteRows, RepairId, SymbolId};
-use bentpipe_core::time::Instant;
+use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::tunnel::message::uncoded_header;
 use bentpipe_core::tunnel::{Endpoint, FlowKey};
 use bentpipe_core::wire::Headers;
@@ -17,6 +17,9 @@ use crate::tunnel::{OVERHEAD_BYTES, PeerId, Tunnel};
 /// The most packets that wait for a session with a peer: some initial windows, but less than a second of a fast link.
 const WAITING_PACKETS_MAX: usize = 128;
 
+/// How long they wait: a handshake over GEO with two lost messages. TCP and DNS have repeated older ones.
+const WAITING_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// The way to one peer.
 pub(super) struct Sender {
     packer: Packer,
@@ -25,8 +28,8 @@ pub(super) struct Sender {
     begun_flows: Vec<FlowKey>,
     begun_class: u8,
     sent: SentClasses,
-    /// Packets behind [`HEADROOM`] bytes that wait for a session.
-    waiting: VecDeque<Slot>,
+    /// Packets behind [`HEADROOM`] bytes that wait for a session, each with the time of its arrival.
+    waiting: VecDeque<(Instant, Slot)>,
 }
 
 impl Sender {
@@ -228,12 +231,12 @@ impl Path {
             self.outbound.waiting.push(number);
         }
         if sender.waiting.len() == WAITING_PACKETS_MAX
-            && let Some(oldest) = sender.waiting.pop_front()
+            && let Some((_, oldest)) = sender.waiting.pop_front()
         {
             traffic.dropped_no_session += 1;
             self.pool.free(oldest);
         }
-        sender.waiting.push_back(self.pool.store(buffer));
+        sender.waiting.push_back((now, self.pool.store(buffer)));
     }
 
     /// Sends what waited for a session that now exists.
@@ -245,7 +248,12 @@ impl Path {
                 continue;
             }
             self.outbound.waiting.swap_remove(place);
-            while let Some(slot) = self.peers[number].sender.waiting.pop_front() {
+            while let Some((arrived_at, slot)) = self.peers[number].sender.waiting.pop_front() {
+                if now.saturating_since(arrived_at) > WAITING_TIMEOUT {
+                    self.peers[number].traffic.dropped_no_session += 1;
+                    self.pool.free(slot);
+                    continue;
+                }
                 let mut buffer = self.pool.take(slot);
                 if let Some(headers) = inner::headers(&buffer[HEADROOM..]) {
                     self.send(now, number, &mut buffer, &headers);

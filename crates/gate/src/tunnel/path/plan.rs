@@ -29,7 +29,7 @@ pub struct PathPlan {
     pub peers: Vec<PeerPlan>,
     /// The code and its policies.
     pub settings: TunnelSettings,
-    /// The MTU inside the tunnel: see [`super::Sizes`].
+    /// The MTU inside the tunnel: see [`super::inner_mtu`].
     pub mtu: u16,
     /// [`Limits::DEFAULT`]; tests have shorter ones.
     pub limits: Limits,

@@ -10,25 +10,18 @@ use crate::tunnel::OVERHEAD_BYTES;
 /// The smallest MTU inside the tunnel: what every IPv4 host accepts (RFC 791). IPv6 needs 1,280.
 pub const MTU_MIN: u16 = 576;
 
-/// What follows from the MTU of the network between the gateways.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
-    /// The MTU inside the tunnel.
-    pub mtu: u16,
-    /// The size of a symbol: the largest packet fills one.
-    pub symbol_bytes: u32,
+/// The largest MTU inside a tunnel with which no datagram exceeds `outer_mtu`; `None` if it would be below [`MTU_MIN`].
+#[must_use]
+pub fn inner_mtu(outer_mtu: u16, outer_is_ipv6: bool) -> Option<u16> {
+    let outer = ip_header_bytes(outer_is_ipv6) + udp::HEADER_BYTES;
+    let added = outer + OVERHEAD_BYTES + SOURCE_BYTES + PACKET_BYTES;
+    outer_mtu.checked_sub(added as u16).filter(|&mtu| mtu >= MTU_MIN)
 }
 
-impl Sizes {
-    /// The largest sizes with which no datagram exceeds `outer_mtu`; `None` if the MTU inside would be below
-    /// [`MTU_MIN`].
-    #[must_use]
-    pub fn of(outer_mtu: u16, outer_is_ipv6: bool) -> Option<Self> {
-        let outer = ip_header_bytes(outer_is_ipv6) + udp::HEADER_BYTES;
-        let added = outer + OVERHEAD_BYTES + SOURCE_BYTES + PACKET_BYTES;
-        let mtu = outer_mtu.checked_sub(added as u16).filter(|&mtu| mtu >= MTU_MIN)?;
-        Some(Self { mtu, symbol_bytes: u32::from(mtu) + PACKET_BYTES as u32 })
-    }
+/// The size of a symbol that the largest packet fills.
+#[must_use]
+pub fn full_symbol_bytes(inner_mtu: u16) -> u32 {
+    u32::from(inner_mtu) + PACKET_BYTES as u32
 }
 
 /// The size of the IP packet around a datagram.
@@ -47,9 +40,9 @@ mod tests {
     /// By hand: 1,500 - 20 - 8 - 29 - 11 - 6, and with 40 instead of 20.
     #[test]
     fn the_largest_packet_fills_a_symbol_and_a_datagram() {
-        assert_eq!(Sizes::of(1_500, false), Some(Sizes { mtu: 1_426, symbol_bytes: 1_432 }));
-        assert_eq!(Sizes::of(1_500, true), Some(Sizes { mtu: 1_406, symbol_bytes: 1_412 }));
-        assert_eq!(Sizes::of(650, false), Some(Sizes { mtu: 576, symbol_bytes: 582 }));
-        assert_eq!([Sizes::of(649, false), Sizes::of(0, true)], [None, None]);
+        assert_eq!([inner_mtu(1_500, false), inner_mtu(1_500, true)], [Some(1_426), Some(1_406)]);
+        assert_eq!([inner_mtu(650, false), inner_mtu(649, false)], [Some(576), None]);
+        assert_eq!(inner_mtu(0, true), None);
+        assert_eq!(full_symbol_bytes(1_426), 1_432);
     }
 }
