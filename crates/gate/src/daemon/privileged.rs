@@ -287,10 +287,7 @@ fn start(
         workers.push(Worker::start(&start, &sockets)?);
     }
     if let Some(OpenTunnel { handed, endpoints, mtu }) = tunnel {
-        let start = told(
-            Part::Tunnel { endpoints, mtu },
-            metrics.is_some(),
-        );
+        let start = told(Part::Tunnel { endpoints, mtu }, metrics.is_some());
         let sockets: Vec<_> = handed.into_iter().chain(metrics).collect();
         workers.push(Worker::start(&start, &sockets)?);
     }

@@ -162,7 +162,9 @@ fn of_peer(peer: &PeerReport) -> TunnelPeerReport {
         ce_datagrams: traffic.ce_datagrams,
         unmarked_packets: traffic.unmarked_packets,
         dropped_packets: traffic.dropped_no_session + traffic.unsealed_datagrams,
-        refused_packets: traffic.refused_sources + traffic.refused_packets + traffic.refused_messages,
+        refused_packets: traffic.refused_sources
+            + traffic.refused_packets
+            + traffic.refused_messages,
         sources_sent: code.sources_sent,
         repairs_sent: code.repairs_sent,
         sources_received: code.sources_received,

@@ -127,6 +127,22 @@ fn packets_wait_for_a_session() {
     assert_eq!(counters.peers[0].waiting_packets, 0);
 }
 
+/// Given an outage of 6 s, and packets at its start and after 4 s, expect those of the start to be dropped and counted: TCP
+/// has retransmitted them.
+#[test]
+fn packets_wait_for_four_seconds() {
+    let mut world = World::new(1, settings(), Limits::DEFAULT);
+    world.channel = Channel { loss_ppm: 1_000_000, ..Channel::CLEAN };
+    for duration in [4, 2].map(Duration::from_secs) {
+        world.send(0, 0, &[100; 5]);
+        world.run_for(duration);
+    }
+    world.channel = Channel::CLEAN;
+    world.run_for(Duration::from_secs(3));
+    let counters = world.ends[0].counters(world.now);
+    assert_eq!((counters.traffic.dropped_no_session, world.ends[1].delivered), (5, 5));
+}
+
 #[test]
 fn a_plan_that_contradicts_itself_is_refused() {
     let refused = |change: &dyn Fn(&mut bentpipe_gate::tunnel::path::PathPlan)| {

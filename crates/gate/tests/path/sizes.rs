@@ -1,10 +1,10 @@
 //! What goes into a datagram.
 
-use bentpipe_core::time::Duration;
-use bentpipe_gate::tunnel::Limits;
-use bentpipe_gate::tunnel::path::{full_symbol_bytes, inner_mtu};
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_gate::tunnel::path::{Path, PathPlan, full_symbol_bytes, inner_mtu};
+use bentpipe_gate::tunnel::{Limits, OsRandom};
 
-use crate::world::{World, settings};
+use crate::world::{Channel, World, plan, settings};
 
 /// Given the inner MTU for an outer MTU of 1,500, expect the largest packet, coded or not, its repair and a repair of many
 /// small packets to fit into 1,500 bytes with IPv4 and UDP, and the coded ones to fill them.
@@ -56,4 +56,31 @@ fn uncoded_packets_stay_behind_coded_ones_of_their_flow() {
     assert_eq!((world.ends[1].delivered, world.ends[1].late), (300, 0));
     let traffic = world.ends[0].counters(world.now).traffic;
     assert_eq!((traffic.coded.packets, traffic.uncoded.packets), (150, 150));
+}
+
+/// Given a path that carries 1,492 bytes from the terminal and 1,500 from the hub, expect symbols with many packets and their
+/// repair to fit into 1,492, and the largest packets of the hub to arrive, recovered ones included.
+#[test]
+fn paths_of_unequal_mtu_carry_the_largest_packets_of_each() {
+    let mtu = inner_mtu(1_492, false).expect("1,492 is enough");
+    let mut world = World::new(1, settings(), Limits::DEFAULT);
+    let plan = PathPlan { mtu, ..plan(0, &settings(), Limits::DEFAULT, Instant::START) };
+    world.ends[0].path = Path::new(plan, Box::new(OsRandom::new())).expect("a plan");
+    world.run_for(Duration::from_secs(2));
+    for _ in 0..100 {
+        world.send(0, 0, &[60; 40]);
+        world.send(0, 0, &[mtu.into()]);
+        world.run_for(Duration::from_millis(1));
+    }
+    assert_eq!(world.largest_datagram() + 28, 1_492);
+    world.channel = Channel { loss_ppm: 20_000, ..Channel::CLEAN };
+    for _ in 0..500 {
+        world.send(1, 1, &[1_426]);
+        world.run_for(Duration::from_millis(1));
+    }
+    world.run_for(Duration::from_secs(3));
+    assert_eq!((world.ends[0].delivered, world.ends[1].delivered), (500, 4_100));
+    let counters = world.ends[0].counters(world.now);
+    assert_eq!(counters.traffic.refused_messages, 0);
+    assert!(counters.code.recovered > 0);
 }

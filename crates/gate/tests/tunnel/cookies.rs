@@ -152,3 +152,30 @@ fn a_cookie_is_kept_for_the_next_message() {
     assert!(next.at >= ms(1_000) && next.bytes[0] == 1);
     assert!(first.bytes[141..] == [0; 32] && next.bytes[141..] != [0; 32]);
 }
+
+/// Given a terminal with the cookie of a hub that has restarted under load, expect its next message to get a cookie that is
+/// valid, and to be answered when it is repeated with that.
+#[test]
+fn a_cookie_of_a_former_hub_is_replaced() {
+    let (mut network, hub_number) = loaded_hub();
+    network.set_fate(|_| vec![]);
+    let terminal = network.add(terminal_address(), terminal());
+    network.run_until(ms(0));
+    let first = network.sent.last().expect("a first message").clone();
+    let reply = network.arrive(hub_number, first.from, &first.bytes).expect("a cookie");
+    network.arrive(terminal, hub_address(), reply.bytes());
+    network.run_until(ms(500));
+    network.restart(hub_number, hub());
+    network.run_until(ms(1_300));
+    for message in strangers(60) {
+        network.arrive(hub_number, address("203.0.113.1:1"), &message);
+    }
+    let is_first = |sent: &&crate::network::Sent| sent.from == terminal_address();
+    let next = network.sent.iter().rfind(is_first).expect("a first message").clone();
+    assert!(next.at >= ms(1_000) && next.bytes[141..] != [0; 32], "it has the former cookie");
+    let reply = network.arrive(hub_number, next.from, &next.bytes).expect("a cookie");
+    assert_eq!(reply.bytes().len(), 69);
+    let repeated = network.arrive(terminal, hub_address(), reply.bytes()).expect("a message");
+    let answer = network.arrive(hub_number, next.from, repeated.bytes()).expect("an answer");
+    assert_eq!(answer.bytes().len(), 89);
+}

@@ -270,3 +270,35 @@ fn the_search_for_a_lost_peer_ends() {
     assert!(at.max().expect("messages") <= ms(180_600));
     assert!(network.sent.last().expect("messages").at <= ms(180_600));
 }
+
+/// Given an end that gives way and restarts, when first messages that its peer sent before are replayed to it each 600 ms,
+/// oldest first, then it gives way once, and its next handshake is answered: within 1.25 s and a round trip.
+#[test]
+fn replayed_first_messages_do_not_stop_a_handshake() {
+    let keys = ["terminal", "hub"].map(|name| private_key(name).public());
+    let (yielding, peer) = if keys[0] < keys[1] { (0, 1) } else { (1, 0) };
+    let addresses = [terminal_address(), hub_address()];
+    let mut network = both_know(false);
+    network.set_fate(
+        move |sent: &Sent| {
+            if sent.from == addresses[peer] { vec![] } else { vec![ONE_WAY] }
+        },
+    );
+    network.run_until(ms(20_000));
+    let recorded: Vec<_> = network.sent.iter().filter(|it| it.from == addresses[peer]).collect();
+    let recorded: Vec<_> =
+        recorded.iter().filter(|it| it.bytes[0] == 1).map(|it| it.bytes.clone()).collect();
+    assert!(recorded.len() > 10);
+    network.set_fate(move |sent: &Sent| {
+        let is_first_of_peer = sent.from == addresses[peer] && sent.bytes[0] == 1;
+        if is_first_of_peer { vec![] } else { vec![ONE_WAY] }
+    });
+    let name = ["terminal", "hub"][yielding];
+    let other = (["terminal", "hub"][peer], Some(addresses[peer]));
+    network.restart(yielding, settings(name, &[other]));
+    for (number, message) in recorded.iter().take(4).enumerate() {
+        network.arrive(yielding, addresses[peer], message);
+        network.run_until(ms(20_000 + 600 * (number as u64 + 1)));
+    }
+    assert!(network.ends[yielding].tunnel.statistics().sessions_as_initiator >= 1);
+}

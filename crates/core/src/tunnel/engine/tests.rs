@@ -1,12 +1,14 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::coding::SymbolId;
 use crate::conformance::{ArrivalPattern, Guarantees, check};
 use crate::engine::{Nested, Outbox};
 use crate::packet::segment::{Flags, Segment, SynOptions};
 use crate::rng::Rng;
 use crate::time::Duration;
 use crate::trace::NodeId;
+use crate::tunnel::message::{FeedbackHeader, SourceHeader};
 use crate::tunnel::{
     ClassifierSettings, DeliverySettings, QueueSettings, RedundancySettings, SignalSettings,
     TitrationSettings,
@@ -384,4 +386,41 @@ proptest! {
         let built = check(|| end(settings.clone(), Origin::Sender), &Guarantees::default(), &script);
         prop_assert_eq!(built.map_err(|violation| violation.to_string()), Ok(()));
     }
+}
+
+/// Given a peer that names another stream with each symbol, one each 100 ms, expect the decoder to begin anew once a
+/// second, and symbols of the stream before the present one to be late ones for 10 s.
+#[test]
+fn a_decoder_begins_anew_once_a_second_at_most() {
+    let mut endpoint = end(settings(), Origin::Sender).endpoint;
+    let mut arrive = |number: u64, stream: u16| {
+        let header = SourceHeader { stream: StreamId(stream), id: SymbolId(0), sent_us: 0 };
+        let now = Instant::START + Duration::from_millis(100 * number);
+        endpoint.on_source(now, 0, header, &100)
+    };
+    for number in 0..50 {
+        let expected = if number % 10 == 0 { Arrival::Innovative } else { Arrival::Refused };
+        assert_eq!(arrive(number, number as u16), expected, "{number}");
+    }
+    assert_eq!(arrive(50, 30), Arrival::Stale);
+    assert_eq!(arrive(139, 30), Arrival::Stale);
+    assert_eq!(arrive(140, 30), Arrival::Innovative);
+    assert_eq!(endpoint.peer(0).restarts, 5);
+}
+
+/// Given feedback that names another receiver each 100 ms, expect the encoder to begin anew once a second.
+#[test]
+fn an_encoder_begins_anew_once_a_second_at_most() {
+    let [mut sender, mut receiver] =
+        [Origin::Sender, Origin::Receiver].map(|origin| end(settings(), origin).endpoint);
+    let header = sender.on_source_sent(Instant::START, 0, &100);
+    receiver.on_source(Instant::START, 0, header, &100);
+    let (_, header, feedback) = receiver.next_feedback(Instant::START).expect("feedback");
+    for number in 0..25 {
+        let now = Instant::START + Duration::from_millis(100 * u64::from(number));
+        let header = FeedbackHeader { receiver: ReceiverId(number), ..header };
+        let _ = sender.on_feedback(now, 0, header, feedback.clone());
+    }
+    // At 100 ms, 1.1 s and 2.1 s.
+    assert_eq!(sender.peer(0).restarts, 3);
 }

@@ -25,12 +25,7 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(span: usize, signal: CongestionSignal) -> Self {
-        Self {
-            span,
-            unpacker: Unpacker::new(span),
-            stream: None,
-            signal: LossSignal::new(signal),
-        }
+        Self { span, unpacker: Unpacker::new(span), stream: None, signal: LossSignal::new(signal) }
     }
 
     pub(super) fn set_signal(&mut self, signal: CongestionSignal) {
