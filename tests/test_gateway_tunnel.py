@@ -297,9 +297,31 @@ def test_metrics_have_both_functions_and_the_peer(tunnels: Tunnels) -> None:
         tunnels.down()
 
 
+WRONG_KEYS = [
+    ("chmod 644 {folder}/a.key", "others than its owner may use this private key (mode 644)"),
+    ("chown 1234 {folder}/a.key", "user 1234 owns this private key, and could read and change it"),
+    ("rm {folder}/a.key", "a.key: No such file or directory"),
+    ("cp /dev/null {folder}/a.key", "a.key: "),
+]
+
+
+@pytest.mark.parametrize(("command", "said"), WRONG_KEYS, ids=[each[1] for each in WRONG_KEYS])
+def test_a_wrong_key_is_bad_input(tunnels: Tunnels, command: str, said: str) -> None:
+    """Given a file that holds no key of this user alone, expect one line that names it."""
+    tunnels.write("a", "")
+    subprocess.run(command.format(folder=tunnels.folder).split(), check=True)
+    for verb in ("up", "check"):
+        done = tunnels.call("a", verb)
+        assert done.returncode == 2, done.stderr
+        assert f"{tunnels.folder}/" in done.stderr
+        assert said in done.stderr
+        fix = done.stderr.partition("to fix it: ")[2]
+        assert fix.startswith(("chmod 600 ", "chown 0 ", "the name of", "bentpipe gateway keygen"))
+        assert len(done.stderr.splitlines()) == 1
+    assert not (BASE / tunnels.name("a")).exists()
+
+
 WRONG = [
-    ("chmod 644 {folder}/a.key", "", "others than its owner may use this private key (mode 644)"),
-    ("rm {folder}/a.key", "", "private_key: No such file or directory"),
     ("ip link add bp0 type veth", "", "making the TUN device bp0: File exists"),
     ("ip route add 10.0.3.0/24 via 10.0.2.2", "", "networks: 10.0.3.0/24: ip -4 route add"),
     (
@@ -326,6 +348,17 @@ def test_where_it_cannot_work_it_does_not_start(
     assert len(done.stderr.splitlines()) == 1
     assert tunnels.routers.snapshot("a") == before
     assert not (BASE / tunnels.name("a")).exists()
+
+
+def test_the_key_of_this_gateway_is_no_peer(tunnels: Tunnels) -> None:
+    """Given a peer with the key of the gateway itself, expect one line that names the peer."""
+    tunnels.write("a", "")
+    text = tunnels.config("a").read_text()
+    tunnels.config("a").write_text(text.replace(tunnels.keys["b"], tunnels.keys["a"]))
+    done = tunnels.call("a", "up")
+    assert done.returncode == 2, done.stderr
+    assert "tunnel.peers: b: public_key: it is the key of this gateway; to fix it: " in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_an_endpoint_behind_its_own_tunnel_is_refused(tunnels: Tunnels) -> None:

@@ -139,6 +139,14 @@ def private_key() -> str:
     return base64.b64encode(key + checksum).decode()
 
 
+def test_networks_and_addresses_may_lack_a_prefix(tmp_path: Path) -> None:
+    """Given texts that Python's ipaddress reads, expect those that the daemon reads, too."""
+    text = SMALLEST.replace('"10.3.0.0/24"', '"10.3.0.5", "10.4.0.0/255.255.0.0"')
+    made = plan(tmp_path, text.replace('"10.99.0.1/24"', '"10.99.0.1"'))["tunnel"]
+    assert made["peers"][0]["networks"] == ["10.3.0.5/32", "10.4.0.0/16"]
+    assert made["addresses"] == ["10.99.0.1/32"]
+
+
 ERRORS = [
     (changed('["tunnel"]', '["pep"]'), "read settings of tunnel, which is not in functions"),
     (changed('["tunnel"]', '["tunnel", "tunnel"]'), "read tunnel twice in functions"),
@@ -172,6 +180,14 @@ ERRORS = [
     (
         changed(KEY, KEY.replace("mS", "nS")),
         f'public_key: read "{KEY.replace("mS", "nS")}"; its checksum is wrong: a character differs',
+    ),
+    (
+        changed(PEER, PEER + 'keepalive = "1 us"\n'),
+        "tunnel.peers.0: read keepalive 1 us; at least 1 s, such as 25 s",
+    ),
+    (
+        changed(PEER, PEER + PEER.replace('"terminal"', '"other"').replace("10.3", "10.4")),
+        "tunnel: read the same public_key at terminal and other; each gateway has the key that",
     ),
     (changed(KEY, private_key()), "public_key: read a private key; expected the public key that"),
     (

@@ -233,7 +233,7 @@ def _chosen(name: str | None) -> str:
         UsageError: there is none, or none of that name, or several without a name.
     """
     names = tuple(gateway.gateway_names())
-    if name is not None and name.endswith(_SUFFIX):
+    if name is not None and (name.endswith(_SUFFIX) or "/" in name):
         name = gateway.read_config(Path(name))[0].name
     if not names:
         # Their folder is private.

@@ -39,6 +39,8 @@ ExecStart={program} gateway up --foreground {config}
 ExecStopPost=-{program} gateway down {config}
 Restart=on-failure
 RestartSec=3
+# Bad input stays bad.
+RestartPreventExitStatus=2
 # The privileged part ends the worker.
 KillMode=mixed
 RuntimeDirectory=bentpipe/{name}

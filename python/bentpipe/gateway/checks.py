@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from bentpipe.errors import MachineError
+from bentpipe.errors import MachineError, UsageError
 from bentpipe.gateway import machine
 from bentpipe.gateway.binary import find_binary
 from bentpipe.gateway.config import GatewayConfig
@@ -236,12 +236,18 @@ def _numbers(name: str, plan: PepPlan, *, has_own: bool) -> Check:
 
 
 def _sockets(plan: GatePlan, *, is_up: bool) -> Iterator[Check]:
-    """Let the program open what a daemon opens; it prints the bounds of its memory."""
+    """Let the program open what a daemon opens; it prints the bounds of its memory.
+
+    Raises:
+        UsageError: the configuration names something wrong, such as a key that others may read.
+    """
     # The gateway itself uses the port of the metrics, that of its tunnel and its device.
     tried = {**plan, "metrics_listen": None, "tunnel": None} if is_up else {**plan}
     if tried["pep"] is None and tried["tunnel"] is None:
         return
     code, said = machine.run_daemon("check", tried)
+    if code == UsageError.exit_code:
+        raise UsageError(said)
     if code != 0:
         found, _, fix = said.partition(FIX)
         fix = fix or "report it with the configuration"

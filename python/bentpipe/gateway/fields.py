@@ -122,7 +122,7 @@ def _checksum(kind: str, key: bytes) -> bytes:
 def _address(text: object) -> object:
     if isinstance(text, str):
         try:
-            ip_interface(text)
+            return str(ip_interface(text))
         except ValueError:
             raise refusal(
                 f"read {shown(text)}; expected an address with the length of its prefix, such as "
@@ -134,7 +134,7 @@ def _address(text: object) -> object:
 def _network(text: object) -> object:
     if isinstance(text, str):
         try:
-            ip_network(text)
+            return str(ip_network(text))
         except ValueError:
             try:
                 near = f'; did you mean "{ip_interface(text).network}"?'

@@ -41,8 +41,14 @@ class TunnelPeer(Record):
     """The networks behind it, which are routed into the tunnel. Packets from it with other sources
     are dropped."""
     keepalive: PositiveDuration | None = None
-    """The interval after which something is sent to it at the latest; by default an idle tunnel
-    sends nothing. For peers behind a NAT."""
+    """The interval after which something is sent to it at the latest, from 1 s; by default an idle
+    tunnel sends nothing. For peers behind a NAT."""
+
+    @model_validator(mode="after")
+    def _check_keepalive(self) -> Self:
+        if self.keepalive is not None and units.value_of(self.keepalive) < units.NS_PER_S:
+            raise refusal(f"read keepalive {self.keepalive}; at least 1 s, such as 25 s")
+        return self
 
 
 class DaemonTunnel(Tunnel):
@@ -84,6 +90,12 @@ class DaemonTunnel(Tunnel):
         for peer in self.peers:
             if sum(other.name == peer.name for other in self.peers) > 1:
                 raise refusal(f"read two peers named {peer.name}; each has a name of its own")
+            same = [other.name for other in self.peers if other.public_key == peer.public_key]
+            if len(same) > 1:
+                raise refusal(
+                    f"read the same public_key at {same[0]} and {same[1]}; each gateway has the key "
+                    "that bentpipe gateway keygen printed there"
+                )
             for network in peer.networks:
                 if network in seen:
                     raise refusal(

@@ -35,7 +35,7 @@ _NOT_READY: Final = (
     f"it is not ready after {_START_TIMEOUT_S:.0f} s; to fix it: try again when the machine is "
     "less busy"
 )
-# A handshake takes a round trip, and is repeated 5 s after one that was lost.
+# A handshake takes a round trip, and is repeated 1 to 1.25 s after one that was lost: five of them.
 _SESSION_TIMEOUT_S: Final = 7.0
 _POLL_S: Final = 0.01
 # A folder that the gateway has of its own: `PRIVATE_FOLDER` of bentpipe-sys.

@@ -17,6 +17,9 @@ const NAME_BYTES_MAX: usize = 64;
 /// The smallest MTU of a path of IPv4 (RFC 791), and more than any device has.
 const OUTER_MTU_MIN: u16 = 576;
 
+/// A shorter interval keeps a thread and the link busy.
+const KEEPALIVE_MIN_NS: u64 = 1_000_000_000;
+
 /// An address with the length of its prefix, or a network: as text `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
@@ -129,6 +132,12 @@ impl TunnelPlan {
             if before.iter().any(|other| other.name == peer.name) {
                 return at("peers", &format!("{:?} is the name of two peers", peer.name));
             }
+            if let Some(other) = before.iter().find(|other| other.public_key == peer.public_key) {
+                return at("peers", &format!("{} and {} have the same key", other.name, peer.name));
+            }
+            if peer.keepalive_ns.is_some_and(|interval| interval < KEEPALIVE_MIN_NS) {
+                return at("peers", &format!("{}: keepalive_ns is less than a second", peer.name));
+            }
             let is_taken = |network| before.iter().any(|other| other.networks.contains(network));
             if let Some(network) = peer.networks.iter().find(|network| is_taken(network)) {
                 return at("peers", &format!("{network} belongs to two peers"));
@@ -223,16 +232,23 @@ pub(super) mod tests {
             (message(|plan| plan.peers.clear()), "tunnel.peers: "),
             (message(|plan| plan.peers[0].name.clear()), "tunnel.peers: "),
             (message(|plan| plan.peers[0].public_key.clear()), "hub: public_key: "),
+            (message(|plan| plan.peers[0].keepalive_ns = Some(999_999_999)), "hub: keepalive_ns "),
             (message(|plan| plan.peers.push(plan.peers[0].clone())), "the name of two peers"),
             (message(|plan| plan.settings.density = 16), "tunnel.settings: density is 16"),
         ] {
             assert!(found.contains(field), "{field} in {found}");
         }
-        let repeated = message(|plan| {
+        let same_key = message(|plan| {
             let other = TunnelPeerPlan { name: "other".to_owned(), ..plan.peers[0].clone() };
             plan.peers.push(other);
         });
-        assert!(repeated.contains("10.3.0.0/24 belongs to two peers"), "{repeated}");
+        assert!(same_key.contains("hub and other have the same key"), "{same_key}");
+        let same_network = message(|plan| {
+            let mut other = TunnelPeerPlan { name: "other".to_owned(), ..plan.peers[0].clone() };
+            other.public_key = PrivateKey::from_bytes([2; 32]).public().to_string();
+            plan.peers.push(other);
+        });
+        assert!(same_network.contains("10.3.0.0/24 belongs to two peers"), "{same_network}");
     }
 
     /// Given texts of networks, expect those with an address and a prefix of its version to be read and written again.

@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use ring::digest::{Context, SHA256};
+use rustix::process::geteuid;
 use snow::params::DHChoice;
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
@@ -31,6 +32,8 @@ const SHARED: u32 = 0o077;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const PUBLIC_LABEL: &[u8] = b"bentpipe public key";
 const PRIVATE_LABEL: &[u8] = b"bentpipe private key";
+/// How to get a key.
+const KEYGEN: &str = "bentpipe gateway keygen writes one to a new file";
 
 /// The name of a gateway: what its peers know it by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,28 +143,36 @@ impl PrivateKey {
     /// Reads a key from its file.
     ///
     /// # Errors
-    /// If the file cannot be read, if its group or others may read, write or execute it, or if it holds no private key.
-    /// No message contains a part of the file.
+    /// `InvalidInput` with the file, what is wrong and the fix: it cannot be read, another user owns it, its group or
+    /// others may read, write or execute it, or it holds no private key. No message contains a part of the file.
     pub fn read(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        // Of the open file: the name may lead to another one by now.
-        let metadata = file.metadata()?;
-        let refused = |why: String| Err(io::Error::new(ErrorKind::InvalidData, why));
         let shown = path.display();
+        let refused = |why: &str, fix: &str| {
+            let message = format!("{shown}: {why}; to fix it: {fix}");
+            io::Error::new(ErrorKind::InvalidInput, message)
+        };
+        let unread = |error: io::Error| refused(&error.to_string(), "the name of a file with a key");
+        let file = File::open(path).map_err(unread)?;
+        // Of the open file: the name may lead to another one by now.
+        let metadata = file.metadata().map_err(unread)?;
         if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
-            return refused(format!("{shown}: expected a file with one private key"));
+            return Err(refused("it is no file with one private key", KEYGEN));
+        }
+        let (owner, user) = (metadata.uid(), geteuid().as_raw());
+        if owner != 0 && owner != user {
+            let why = format!("user {owner} owns this private key, and could read and change it");
+            return Err(refused(&why, &format!("chown {user} {shown}")));
         }
         if metadata.mode() & SHARED != 0 {
             let mode = metadata.mode() & 0o777;
-            return refused(format!(
-                "{shown}: others than its owner may use this private key (mode {mode:03o}): chmod 600 {shown}"
-            ));
+            let why = format!("others than its owner may use this private key (mode {mode:03o})");
+            return Err(refused(&why, &format!("chmod 600 {shown}")));
         }
         let mut content = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize));
-        file.take(FILE_BYTES_MAX).read_to_string(&mut content)?;
+        file.take(FILE_BYTES_MAX).read_to_string(&mut content).map_err(unread)?;
         match parse(&content, PRIVATE_LABEL, PUBLIC_LABEL) {
             Ok(bytes) => Ok(Self(*bytes)),
-            Err(error) => refused(format!("{shown}: {error}")),
+            Err(error) => Err(refused(&error.to_string(), KEYGEN)),
         }
     }
 
@@ -335,7 +346,7 @@ mod tests {
             fs::write(&path, content).expect("written");
             fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("permissions");
             let error = PrivateKey::read(&path).expect_err("no key");
-            assert_eq!(error.kind(), ErrorKind::InvalidData);
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(content.is_empty() || !error.to_string().contains(content));
         }
         assert!(PrivateKey::read(&folder).is_err());
