@@ -16,6 +16,7 @@ from bentpipe.gateway import described, plan_of, read_config
 from bentpipe.gateway.state import GatewayFolder
 
 KEY = "mS+Bmio9RMLzbfkF3rtv7VzqAjPAdPAqKVszVrImPVh1IngW"
+OTHER_KEY = "pI99PpQ3qmElyATo8854mEuxKpM03UhyudTlOhEfHlKe2bB+"
 PEER = f"""\
 [[tunnel.peers]]
 name = "terminal"
@@ -196,7 +197,7 @@ ERRORS = [
     ),
     (changed(PEER, PEER + PEER), "tunnel: read two peers named terminal"),
     (
-        changed(PEER, PEER + PEER.replace("terminal", "other")),
+        changed(PEER, PEER + PEER.replace("terminal", "other").replace(KEY, OTHER_KEY)),
         "tunnel: read the network 10.3.0.0/24 at terminal and other; it is behind one peer",
     ),
     (

@@ -42,8 +42,9 @@ impl OpenTunnel {
     /// What is wrong, and the fix.
     pub(super) fn open(plan: &TunnelPlan) -> io::Result<Self> {
         // The worker reads it again before it gives up its privileges.
-        let key = PrivateKey::read(Path::new(&plan.private_key))
-            .map_err(|error| io::Error::new(error.kind(), named("private_key", &error.to_string())))?;
+        let key = PrivateKey::read(Path::new(&plan.private_key)).map_err(|error| {
+            io::Error::new(error.kind(), named("private_key", &error.to_string()))
+        })?;
         let own = key.public().to_string();
         if let Some(peer) = plan.peers.iter().find(|peer| peer.public_key == own) {
             let why = "it is the key of this gateway; to fix it: the key that keygen printed there";

@@ -151,7 +151,8 @@ impl PrivateKey {
             let message = format!("{shown}: {why}; to fix it: {fix}");
             io::Error::new(ErrorKind::InvalidInput, message)
         };
-        let unread = |error: io::Error| refused(&error.to_string(), "the name of a file with a key");
+        let unread =
+            |error: io::Error| refused(&error.to_string(), "the name of a file with a key");
         let file = File::open(path).map_err(unread)?;
         // Of the open file: the name may lead to another one by now.
         let metadata = file.metadata().map_err(unread)?;

@@ -41,14 +41,14 @@ impl Sender {
         let limit = if self.has_gso { RUN_DATAGRAMS_MAX } else { 1 };
         coalesce(datagrams, limit, &mut self.runs);
         let mut next = 0;
-        let mut room = Room::default();
+        let mut wait = SendWait::default();
         while next < self.runs.len() {
             io.send_calls += 1;
             match send_runs(socket, self.socket_is_v6, datagrams.bytes(), &self.runs[next..]) {
                 Ok(sent) => next += sent.max(1),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !room.wait(socket) {
+                    if !wait.for_room(socket) {
                         io.unsent_datagrams += self.runs[next].datagrams() as u64;
                         next += 1;
                     }
@@ -106,14 +106,14 @@ fn coalesce(datagrams: &Datagrams, limit: usize, runs: &mut Vec<Run>) {
 
 /// The time for which a round may wait for room in the socket's buffer.
 #[derive(Default)]
-struct Room {
+struct SendWait {
     /// Started by the first wait.
     clock: Option<Clock>,
 }
 
-impl Room {
+impl SendWait {
     /// Whether there is room, before the time is over.
-    fn wait(&mut self, socket: &UdpSocket) -> bool {
+    fn for_room(&mut self, socket: &UdpSocket) -> bool {
         let waited = self.clock.get_or_insert_with(Clock::start).now();
         let rest_ns = (Instant::START + ROOM_TIMEOUT).saturating_since(waited).as_nanos();
         let timeout = Timespec { tv_sec: 0, tv_nsec: rest_ns.cast_signed() };
