@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,6 +176,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 # Why a test is skipped for what can be installed, allowed or repeated.
 _LACKING = re.compile(rf"no labs here: |{LATE}|\S+ is not installed")
 _REPEATER = pytest.StashKey[Repeater]()
+_REMOVAL_TIMEOUT_S = 10.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -232,7 +234,12 @@ def pytest_unconfigure() -> None:
 def nothing_is_left() -> Iterator[None]:
     """Fail if a test leaves a temporary file or a lab; end such a lab."""
     yield
-    left = [path.name for path in Path(os.environ["TMPDIR"]).iterdir()]
+    # Processes that a test interrupted may still end.
+    temporary, until_s = Path(os.environ["TMPDIR"]), time.monotonic() + _REMOVAL_TIMEOUT_S
+    while any(temporary.iterdir()) and time.monotonic() < until_s:
+        time.sleep(0.1)
+    # With what folders hold, which tells whose they are.
+    left = [str(path.relative_to(temporary)) for path in temporary.rglob("*")]
     for lab in sockets.names():
         subprocess.run([sys.executable, "-m", "bentpipe", "lab", "down", lab], check=False)
         left.append(f"the lab {lab}")

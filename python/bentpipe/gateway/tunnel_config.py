@@ -69,8 +69,8 @@ class DaemonTunnel(Tunnel):
     ]
     """The gateways at the other ends."""
     outer_mtu: Annotated[int, Field(ge=_MTU_MIN, le=_MTU_MAX)] | None = None
-    """The largest IP packet that the path to the peers carries, in bytes, equal at both ends; by
-    default the MTU of the routes to them. The MTU of the device is 74 B less, 94 B over IPv6."""
+    """The largest IP packet that the path to the peers carries, in bytes; by default the MTU of the
+    routes to them. The MTU of the device is 74 B less, 94 B over IPv6."""
     round_trip: PositiveDuration = units.duration("600 ms")
     """The round-trip time of the link, from which hold times are computed that are not written; by
     default that of a geostationary satellite."""
@@ -93,8 +93,8 @@ class DaemonTunnel(Tunnel):
             same = [other.name for other in self.peers if other.public_key == peer.public_key]
             if len(same) > 1:
                 raise refusal(
-                    f"read the same public_key at {same[0]} and {same[1]}; each gateway has the key "
-                    "that bentpipe gateway keygen printed there"
+                    f"read the same public_key at {same[0]} and {same[1]}; each gateway has the "
+                    "key that bentpipe gateway keygen printed there"
                 )
             for network in peer.networks:
                 if network in seen:
