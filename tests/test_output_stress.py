@@ -200,9 +200,14 @@ def test_a_killed_writer_leaves_a_whole_result(saved: Path, tmp_path: Path) -> N
             assert writer.stdout is not None
             assert writer.stdout.readline() == "ready\n"
             time.sleep(delays.uniform(0, 0.2))
-            # While results are replaced, and after the kill.
-            assert checked_seed(out, saved) in SEEDS
-            writer.send_signal(signal.SIGKILL)
+            # While results are replaced, which may take a reader too long, and after the kill.
+            try:
+                assert checked_seed(out, saved) in SEEDS
+            except UsageError as error:
+                if "is being replaced all the time" not in str(error):
+                    raise
+            finally:
+                writer.send_signal(signal.SIGKILL)
         seeds[checked_seed(out, saved)] += 1
         leftovers += (out / ".part").exists()
     Result.load(saved / "3").save(out)
