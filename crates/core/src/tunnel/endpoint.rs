@@ -167,8 +167,8 @@ impl<R: SymbolRows> Endpoint<R> {
         Some((number, header, symbol))
     }
 
-    /// Takes a source symbol that arrived. If it is of another stream than those before it, the decoder begins anew, at most
-    /// once a second: until then it is refused. One of the former stream is stale for 10 s.
+    /// Takes a source symbol that arrived. If it is of another stream than those before it, the decoder begins anew, but not
+    /// more often than once a second after a burst of four: then it is stale, and so is one of the former stream for 10 s.
     pub fn on_source(
         &mut self,
         now: Instant,

@@ -13,9 +13,12 @@ use crate::time::{Duration, Instant};
 
 /// The first symbol of a stream.
 const FIRST: SymbolId = SymbolId(0);
-/// The shortest time between two restarts of a stream, in each direction: a restart allocates the memory of a code, and a
-/// peer could cause one with each message.
+/// Restarts of a stream in each direction: one in this time, after a burst. A restart allocates the memory of a
+/// code, and a peer could cause one with each message. One that restarts itself causes two in a round trip: it hears the
+/// stream that was meant for its predecessor, and then the one that begins for itself.
 const RESTART_INTERVAL: Duration = Duration::from_secs(1);
+/// Four intervals: four restarts.
+const RESTART_BURST: Duration = Duration::from_secs(4);
 /// How long symbols of a former stream are taken for late ones: longer than any packet is in transit.
 const FORMER_STREAM_FOR: Duration = Duration::from_secs(10);
 
@@ -43,6 +46,24 @@ impl PeerConfig {
             equations: memory.div_ceil(2),
             symbol_bytes: self.symbol_bytes,
         }
+    }
+}
+
+/// See [`RESTART_INTERVAL`].
+#[derive(Clone, Copy, Debug, Default)]
+struct RestartLimit {
+    /// When all restarts that were admitted would have been paid for, at one in an interval.
+    paid_at: Instant,
+}
+
+impl RestartLimit {
+    fn admit(&mut self, now: Instant) -> bool {
+        let paid_at = self.paid_at.max(now) + RESTART_INTERVAL;
+        let is_admitted = paid_at <= now + RESTART_BURST;
+        if is_admitted {
+            self.paid_at = paid_at;
+        }
+        is_admitted
     }
 }
 
@@ -123,13 +144,14 @@ pub(super) struct Peer<R> {
     pause_check_at: Option<Instant>,
     /// The receiver whose feedback came last.
     their_receiver: Option<ReceiverId>,
-    stream_restarted_at: Option<Instant>,
+    sent_restarts: RestartLimit,
 
     receiver: ReceiverId,
     /// The stream that comes from the peer, and when it began.
     their_stream: Option<(StreamId, Instant)>,
     /// The stream before it.
     former_stream: Option<StreamId>,
+    received_restarts: RestartLimit,
     decoder: Decoder<R>,
     arrivals: Arrivals,
     /// What the decoders of former streams gave up.
@@ -159,10 +181,11 @@ impl<R: SymbolRows> Peer<R> {
             last_source_at: now,
             pause_check_at: None,
             their_receiver: None,
-            stream_restarted_at: None,
+            sent_restarts: RestartLimit::default(),
             receiver,
             their_stream: None,
             former_stream: None,
+            received_restarts: RestartLimit::default(),
             decoder: Decoder::new(config.code, FIRST, config.limits()),
             arrivals: arrivals(&config, FIRST),
             given_up_before: 0,
@@ -238,7 +261,7 @@ impl<R: SymbolRows> Peer<R> {
         held: u32,
     ) -> Result<Due, FeedbackRejected> {
         if self.their_receiver.is_some_and(|known| known != header.receiver) {
-            if self.stream_restarted_at.is_some_and(|at| now < at + RESTART_INTERVAL) {
+            if !self.sent_restarts.admit(now) {
                 return Err(FeedbackRejected::Stale);
             }
             self.restart_stream(now);
@@ -258,7 +281,6 @@ impl<R: SymbolRows> Peer<R> {
 
     /// The peer has restarted and knows nothing of this stream.
     fn restart_stream(&mut self, now: Instant) {
-        self.stream_restarted_at = Some(now);
         self.stream = StreamId(self.stream.0.wrapping_add(1));
         self.encoder = encoder(&self.config);
         self.controller = RedundancyController::new(self.redundancy);
@@ -286,8 +308,8 @@ impl<R: SymbolRows> Peer<R> {
         symbol: &R::Symbol,
     ) -> Arrival {
         let SourceHeader { stream, id, sent_us } = header;
-        if let Some(other) = self.begin_stream(now, stream, id) {
-            return other;
+        if !self.follow(now, stream, id) {
+            return Arrival::Stale;
         }
         let arrival = self.decoder.on_source(id, symbol);
         let counts = &mut self.counts;
@@ -312,8 +334,8 @@ impl<R: SymbolRows> Peer<R> {
         symbol: &R::Symbol,
     ) -> Arrival {
         let RepairHeader { stream, id } = header;
-        if let Some(other) = self.begin_stream(now, stream, id.first) {
-            return other;
+        if !self.follow(now, stream, id.first) {
+            return Arrival::Stale;
         }
         let arrival = self.decoder.on_repair(id, symbol);
         self.counts.repairs_received += 1;
@@ -325,19 +347,18 @@ impl<R: SymbolRows> Peer<R> {
         arrival
     }
 
-    /// A symbol of a stream arrived. If that is a new one, the present one ends. Returns what becomes of a symbol that the
-    /// decoder does not get: of the former stream, or of one that begins too soon.
-    fn begin_stream(&mut self, now: Instant, stream: StreamId, id: SymbolId) -> Option<Arrival> {
+    /// A symbol of a stream arrived. If that is a new one, the present one ends. Returns whether it is the present one then:
+    /// neither the former one, nor one too many.
+    fn follow(&mut self, now: Instant, stream: StreamId, id: SymbolId) -> bool {
         if let Some((present, began_at)) = self.their_stream {
             if present == stream {
-                return None;
+                return true;
             }
             self.decoder.clear_recovered();
-            if self.former_stream == Some(stream) && now < began_at + FORMER_STREAM_FOR {
-                return Some(Arrival::Stale);
-            }
-            if now < began_at + RESTART_INTERVAL {
-                return Some(Arrival::Refused);
+            let is_former =
+                self.former_stream == Some(stream) && now < began_at + FORMER_STREAM_FOR;
+            if is_former || !self.received_restarts.admit(now) {
+                return false;
             }
             self.counts.restarts += 1;
             self.former_stream = Some(present);
@@ -350,7 +371,7 @@ impl<R: SymbolRows> Peer<R> {
         self.given_up_before += self.decoder.lost();
         self.decoder = Decoder::new(self.config.code, first, limits);
         self.arrivals = arrivals(&self.config, first);
-        None
+        true
     }
 
     pub(super) fn their_stream(&self) -> Option<StreamId> {

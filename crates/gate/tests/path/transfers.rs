@@ -106,6 +106,31 @@ fn what_is_delivered_is_intact() {
     assert!(renewals > 4 * count, "sessions are renewed");
 }
 
+/// Given traffic in both directions over a path of 10 ms, when an end restarts, then each packet that arrives of the streams
+/// that follow each other in the next round trips is delivered, and the last streams are coded.
+#[test]
+fn a_restart_over_a_short_path_refuses_nothing() {
+    for restarted in [0, 1] {
+        let mut world = World::connected(1, settings(), Limits::DEFAULT);
+        world.channel = Channel { delay: Duration::from_millis(5), ..Channel::CLEAN };
+        world.run_for(Duration::from_secs(1));
+        for step in 0..4_000 {
+            if step == 500 {
+                world.restart(restarted);
+            }
+            world.send(0, 0, &[100]);
+            world.send(1, 1, &[100]);
+            world.run_for(Duration::from_millis(1));
+        }
+        for end in [0, 1] {
+            let counters = world.ends[end].counters(world.now);
+            assert_eq!(counters.traffic.refused_messages, 0, "{restarted} {end}");
+            assert_eq!(counters.traffic.outdated_symbols, 0, "{restarted} {end}");
+            assert!(counters.code.sources_received > 1_000, "{restarted} {end}");
+        }
+    }
+}
+
 /// Given traffic in both directions over a GEO link, when an end restarts at any instant, then packets arrive at both ends
 /// within 3 s, and those of a new stream are coded.
 #[test]

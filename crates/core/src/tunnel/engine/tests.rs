@@ -388,10 +388,10 @@ proptest! {
     }
 }
 
-/// Given a peer that names another stream with each symbol, one each 100 ms, expect the decoder to begin anew once a
-/// second, and symbols of the stream before the present one to be late ones for 10 s.
+/// Given a peer that names another stream with each symbol, one each 100 ms, expect the decoder to begin anew four times,
+/// then once a second, and symbols of the stream before the present one to be late ones for 10 s.
 #[test]
-fn a_decoder_begins_anew_once_a_second_at_most() {
+fn a_decoder_begins_anew_once_a_second_after_a_burst() {
     let mut endpoint = end(settings(), Origin::Sender).endpoint;
     let mut arrive = |number: u64, stream: u16| {
         let header = SourceHeader { stream: StreamId(stream), id: SymbolId(0), sent_us: 0 };
@@ -399,18 +399,20 @@ fn a_decoder_begins_anew_once_a_second_at_most() {
         endpoint.on_source(now, 0, header, &100)
     };
     for number in 0..50 {
-        let expected = if number % 10 == 0 { Arrival::Innovative } else { Arrival::Refused };
+        // The first stream is no restart; the fifth restart is one second after the first.
+        let is_new = number <= 4 || number % 10 == 1;
+        let expected = if is_new { Arrival::Innovative } else { Arrival::Stale };
         assert_eq!(arrive(number, number as u16), expected, "{number}");
     }
-    assert_eq!(arrive(50, 30), Arrival::Stale);
-    assert_eq!(arrive(139, 30), Arrival::Stale);
-    assert_eq!(arrive(140, 30), Arrival::Innovative);
-    assert_eq!(endpoint.peer(0).restarts, 5);
+    // The stream 41 began at 4.1 s, after the stream 31.
+    assert_eq!(arrive(140, 31), Arrival::Stale);
+    assert_eq!(arrive(141, 31), Arrival::Innovative);
+    assert_eq!(endpoint.peer(0).restarts, 4 + 4 + 1);
 }
 
-/// Given feedback that names another receiver each 100 ms, expect the encoder to begin anew once a second.
+/// Given feedback that names another receiver each 100 ms, expect the encoder to begin anew four times, then once a second.
 #[test]
-fn an_encoder_begins_anew_once_a_second_at_most() {
+fn an_encoder_begins_anew_once_a_second_after_a_burst() {
     let [mut sender, mut receiver] =
         [Origin::Sender, Origin::Receiver].map(|origin| end(settings(), origin).endpoint);
     let header = sender.on_source_sent(Instant::START, 0, &100);
@@ -421,6 +423,6 @@ fn an_encoder_begins_anew_once_a_second_at_most() {
         let header = FeedbackHeader { receiver: ReceiverId(number), ..header };
         let _ = sender.on_feedback(now, 0, header, feedback.clone());
     }
-    // At 100 ms, 1.1 s and 2.1 s.
-    assert_eq!(sender.peer(0).restarts, 3);
+    // From 100 to 400 ms, and at 1.1 and 2.1 s.
+    assert_eq!(sender.peer(0).restarts, 6);
 }
