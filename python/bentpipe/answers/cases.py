@@ -183,9 +183,16 @@ def estimate(values: Values) -> Estimate:
 
 
 def change_percent(before: Values, after: Values) -> Estimate:
-    """Return the change of the mean in percent of the mean before, by pairs of equal seeds."""
+    """Return the change of the mean in percent of the mean before, by pairs of equal seeds.
+
+    The values vary as the ratio of the means does in the first order (delta method), so the
+    interval has the noise of both.
+    """
     reference = float(np.mean(before))
-    return estimate(100 * (after - before) / reference if reference else np.zeros(before.size))
+    if reference == 0:
+        return estimate(np.zeros(before.size))
+    times = float(np.mean(after)) / reference
+    return estimate(100 * (times - 1 + (after - times * before) / reference))
 
 
 def run_packets(plan: Plan) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 
 from bentpipe.answers.cases import Experiment, Figures, link_scenario, peak_bps
 from bentpipe.answers.wording import Link
+from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import Loaded, loaded
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S
@@ -32,8 +33,9 @@ _CLIENTS: Final = (1, 4)
 _CLIENT_BPS: Final = 4_000_000
 _SMALL, _TRANSFER, _USERS = "small", "transfer", "users"
 _ENDS: Final = ("hub", "terminal")
-# Settings of a tunnel of the file that not all variants can have.
-_OF_OTHERS: Final = frozenset({"delay", "order_hold_time"})
+# What the variants differ in; `delay` is of a titration that none has.
+_OF_VARIANTS: Final = frozenset({"redundancy", "titration", "delay", "order"})
+_ORDERED_ONLY: Final = "order_hold_time"
 
 
 class Variant(NamedTuple):
@@ -46,6 +48,11 @@ class Variant(NamedTuple):
     name: str
     pep: bool = False
     tunnel: Mapping[str, Any] | None = None
+
+    def can_have(self, name: str) -> bool:
+        """Return whether a setting of a tunnel may be that of the file or of ``--set``."""
+        is_ordered = self.tunnel is not None and self.tunnel.get("order", True)
+        return name not in _OF_VARIANTS and (name != _ORDERED_ONLY or is_ordered)
 
 
 PLAIN, PEP, AT_ONCE, TITRATED, ADAPTIVE, UNORDERED, PEP_ADAPTIVE = (
@@ -105,7 +112,18 @@ class Found(NamedTuple):
 
 
 def run(asked: Asked, experiment: Experiment) -> Found:
-    """Run all cases, seed by seed, so that Ctrl-C keeps the seeds that are complete."""
+    """Run all cases, seed by seed, so that Ctrl-C keeps the seeds that are complete.
+
+    Raises:
+        UsageError: a setting is one in which the cases differ.
+    """
+    for setting in asked.link.settings:
+        path = _path(setting)
+        if _is_of_tunnel(path) and path[-1] in _OF_VARIANTS:
+            raise UsageError(
+                f"--set {setting}: the cases differ in {path[-1]}; leave it out, or compare two "
+                "runs with bentpipe compare"
+            )
     cases = {
         Case(load, variant): _case(asked, load, VARIANTS[variant])
         for load in asked.loads
@@ -166,7 +184,7 @@ def _gateways(gateways: Mapping[str, Any], variant: Variant) -> dict[str, Any]:
             of_file = {
                 name: value
                 for name, value in (tunnels[end] or {}).items()
-                if name not in _OF_OTHERS
+                if variant.can_have(name)
             }
             functions["tunnel"] = {**of_file, **variant.tunnel}
             names.append("tunnel")
@@ -178,12 +196,20 @@ def _gateways(gateways: Mapping[str, Any], variant: Variant) -> dict[str, Any]:
 
 def _applies(setting: str, load: int, variant: Variant) -> bool:
     """Return whether a setting is for this case: it may be one of what the case does not have."""
-    path = setting.split("=", maxsplit=1)[0].split(".")
+    path = _path(setting)
     if path[0] == "gateways" and "pep" in path:
         return variant.pep
-    if path[0] == "gateways" and "tunnel" in path:
-        return variant.tunnel is not None
+    if _is_of_tunnel(path):
+        return variant.tunnel is not None and variant.can_have(path[-1])
     return load > 0 or path[:2] != ["traffic", _USERS]
+
+
+def _path(setting: str) -> list[str]:
+    return setting.split("=", maxsplit=1)[0].split(".")
+
+
+def _is_of_tunnel(path: Sequence[str]) -> bool:
+    return path[0] == "gateways" and "tunnel" in path
 
 
 def figures_of(result: Result) -> dict[str, float]:

@@ -29,7 +29,7 @@ from bentpipe.studies.auckland.effects import (
 from bentpipe.studies.auckland.measure import PING_MAX, TOTAL, TRANSFER_GOODPUT
 from bentpipe.studies.auckland.verdicts import Effect, Rule
 
-_RIVALS: Final = (LinkPath.PLAIN, LinkPath.PEP)
+_COMPARED: Final = (LinkPath.PLAIN, LinkPath.PEP)
 
 
 def _gains_in_total(context: Context, channels: tuple[int, ...]) -> tuple[Effect, ...]:
@@ -89,17 +89,17 @@ def _effects_of_queue(context: Context, channels: tuple[int, ...]) -> tuple[Effe
     return tuple(effects)
 
 
-def _gains_over_rivals(context: Context, channels: tuple[int, ...]) -> tuple[Effect, ...]:
+def _gains_over_each(context: Context, channels: tuple[int, ...]) -> tuple[Effect, ...]:
     """Return the gains at each number of channels alone: none may be made up for by others."""
     effects = []
     for path in context.coded_paths():
-        for rival in _RIVALS:
+        for other in _COMPARED:
             for number in channels:
                 before, after = (
                     context.curve(TRANSFER_GOODPUT, LARGE_KB, (number,), each)
-                    for each in (rival, path)
+                    for each in (other, path)
                 )
-                of = f"{path.value} over {rival.value}"
+                of = f"{path.value} over {other.value}"
                 gain = gain_percent(before, after)
                 effects.append(Effect(of, gain, (number,), path, decides=path in IMMEDIATE))
     return tuple(effects)
@@ -165,6 +165,6 @@ TESTS: Final[Mapping[str, Test]] = {
             reason="the source says nothing of the size of the gain, but claims it for every load",
         ),
         Context.coded,
-        _gains_over_rivals,
+        _gains_over_each,
     ),
 }

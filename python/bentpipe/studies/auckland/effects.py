@@ -95,11 +95,9 @@ class Test:
 
 
 def gain_percent(before: Curve, after: Curve) -> Samples:
-    """Return the change in percent of the mean before, by pairs of equal seeds."""
-    seeds, mean = _pairs(before, after)
-    if mean == 0:
-        return Samples()
-    return Samples.of((100 * (after[seed] - before[seed]) / mean for seed in seeds), exact=False)
+    """Return the change in percent of the mean before, by pairs of equal seeds, as `ratio`."""
+    times = ratio(before, after).values
+    return Samples.of((100 * (each - 1) for each in times), exact=False)
 
 
 def difference(before: Curve, after: Curve) -> Samples:

@@ -250,7 +250,7 @@ fn a_clean_link_costs_little_repair() {
 }
 
 /// Given 5 % loss in bursts of 10 (good for 190 packets on average), expect at most the cap of 20 % of repair and a
-/// residual loss below a hundredth of the loss; the model of the loop has 6.2e-4 at most.
+/// residual loss below a fiftieth of the loss, 1e-3; the model of the loop has 6.2e-4 at most.
 #[test]
 fn bursts_are_recovered_within_the_cap() {
     let mut rng = Rng::stream(8, "loss");

@@ -1,14 +1,16 @@
 //! How much repair is made, for one direction of a tunnel.
 //!
-//! Two rules make repair:
+//! Three rules make repair:
 //!
 //! - *Forward*: after each source symbol a share of a repair symbol falls due, by the control law for the
 //!   loss and the bursts that reports have told of. The shares are added as integers.
 //! - *On demand*: if the decoder lacks more equations than the repair on its way can give, the rest is
 //!   made at once, with the longest window. It arrives a round trip after the loss: too late for TCP's
 //!   RACK, but before its tail-loss probe if order is restored.
+//! - *At a pause*: when no source symbol follows for a while and the last ones are not covered, one repair symbol
+//!   is made for them, since no share will fall due soon.
 //!
-//! Both draw on one allowance, which fills by the cap with each source symbol, so that no prefix of the
+//! All draw on one allowance, which fills by the cap with each source symbol, so that no prefix of the
 //! session has more repair than the cap.
 
 mod control_law;
