@@ -40,6 +40,11 @@ class Quantity:
     text: Callable[[float], str]
     read: Callable[[object], float]
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether values have no unit."""
+        return self.units[-1][0] == ""
+
     def scale(self, largest: float) -> tuple[str, float]:
         """Return the unit for values up to ``largest``, and its size in base units."""
         reached = (unit for unit in self.units if abs(largest) >= unit[1])
