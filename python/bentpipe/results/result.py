@@ -45,8 +45,8 @@ from bentpipe.results.files import (
 from bentpipe.results.folder import opened
 from bentpipe.results.frames import Frame, Tables, to_pandas
 from bentpipe.results.metrics import goodput_bps
-from bentpipe.results.notebook import notebook_html
 from bentpipe.results.output import OutputFolder
+from bentpipe.results.run_views import notebook_html
 from bentpipe.results.tables import TABLES
 from bentpipe.results.verdict import invalid_message, late_windows, verdict
 from bentpipe.text import choice, nearest
