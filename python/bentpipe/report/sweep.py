@@ -25,7 +25,7 @@ _UNITS: Final = ("_bps", "_ns", "_bytes")
 # The metrics of the table, each with its heading; one without values is left out.
 _SHOWN: Final[Mapping[str, tuple[str, str, Callable[[float], str]]]] = {
     "goodput_bps": ("goodput", "of a flow", format_rate),
-    "forward_utilization_percent": ("utilization", "forward", percent),
+    "forward_utilization": ("utilization", "forward", lambda share: percent(100 * share)),
     "loss_percent": ("loss", "of datagrams", percent),
     "retransmitted_percent": ("retransmitted", "of segments", percent),
     "completion_time_ns": ("completion", "of a flow", format_duration),

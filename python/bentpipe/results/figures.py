@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.results.attribution import PARTS
+from bentpipe.metrics import CAPACITY_PARTS, TCP
 from bentpipe.results.entries import (
     ENTRY_PERCENTILES,
     MAX_SINGLE_FLOWS,
-    TCP_KINDS,
     entry_statistics,
 )
 from bentpipe.results.page_figures import exchange_table, page_entry_table, page_table
@@ -98,8 +97,8 @@ def _of_kind(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 def _split(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     return (
-        [row for row in rows if row["kind"] in TCP_KINDS],
-        [row for row in rows if row["kind"] not in TCP_KINDS],
+        [row for row in rows if row["kind"] in TCP],
+        [row for row in rows if row["kind"] not in TCP],
     )
 
 
@@ -268,7 +267,7 @@ def attribution_table(result: Result) -> TextTable | None:
     rows = result.attribution.to_dicts()
     if not 0 < len(rows) <= MAX_SINGLE_FLOWS:
         return None
-    parts = [part for part in PARTS if any(row[f"{part}_percent"] for row in rows)]
+    parts = [part for part in CAPACITY_PARTS if any(row[f"{part}_percent"] for row in rows)]
     cells = [
         [
             row["name"],
@@ -279,6 +278,6 @@ def attribution_table(result: Result) -> TextTable | None:
         for row in rows
     ]
     columns = (("flow", ""), ("direction", "of the data"), ("time", "of the flow"))
-    of_link = tuple((PARTS[part], "of capacity") for part in parts)
+    of_link = tuple((CAPACITY_PARTS[part], "of capacity") for part in parts)
     title = "Where the capacity of the link went, in the time of each TCP flow"
     return TextTable(title, (*columns, *of_link), cells, text_columns=2)

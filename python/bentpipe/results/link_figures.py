@@ -15,7 +15,6 @@ import numpy as np
 from bentpipe.results.entries import ENTRY_PERCENTILES
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.results.text_table import TextTable, count, duration, duration_pair, percent
-from bentpipe.results.tunnel_figures import is_tunnel
 from bentpipe.units import format_size
 
 if TYPE_CHECKING:
@@ -140,7 +139,9 @@ def tunnel_table(result: Result, most: int) -> TextTable:
             ["order_wait_mean_ns", "order_wait_max_ns"],
         ),
     ]
-    rows = [{**row, "tunnel": row["function"]} for row in result.functions if is_tunnel(row)]
+    rows = [
+        {**row, "tunnel": row["function"]} for row in result.functions if "uncoded_packets" in row
+    ]
     title = (
         "Coded tunnels (they send repair over the link, from which the other end recovers losses)"
     )

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from bentpipe.results.entries import ENTRY_PERCENTILES
 from bentpipe.results.text_table import TextTable, count, duration
-from bentpipe.scenario.metrics import PAGE_COLUMNS
 
+PAGE_COLUMNS: Final = tuple(f"page_load_time_p{p}_ns" for p in (50, 95, 99))
 _EXCHANGE_COLUMNS: Final = (
     ("flow", ""),
     ("finished", "exchanges"),
