@@ -90,7 +90,10 @@ def _metrics() -> list[Column]:
     """Return the columns of the means of cells."""
     return [
         *(Column(each.name, each.title, each.note) for each in metrics_shown("sweep", "flows")),
-        Column("forward_utilization_percent", "utilization", "forward"),
+        *(
+            Column(f"forward_{each.name}", each.title, "forward")
+            for each in metrics_shown("sweep", "directions")
+        ),
     ]
 
 
