@@ -210,7 +210,7 @@ def test_the_page_of_a_search_shows_its_tables(
     with TestClient(create_app(tmp_path)) as client:
         page = client.get("/result/found").text
         assert client.get("/data/chart/queue/found").status_code == 404
-    assert "<caption>sizes.csv <a download=" in page
+    assert "<caption>sizes.csv <span" in page
     assert "rate bps" in page
 
 

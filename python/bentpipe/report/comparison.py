@@ -25,7 +25,7 @@ from bentpipe.text import counted
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_FIGURE_IN: Final = (8.6, 2.4)
+_FIGURE_IN: Final = (7.3, 2.4)
 # Up to these values, as many decimals: two digits count.
 _DECIMALS: Final = ((1, 2), (10, 1))
 _NO_INTERVAL: Final = (

@@ -25,7 +25,7 @@ _LABEL_WIDTH: Final = 26
 # Between two columns on a terminal.
 _GAP: Final = 2
 # In characters of 9 pt, of which some 94 and the space around 8 columns fit on A4 portrait.
-_PAGE_WIDTH: Final = 104
+_PAGE_WIDTH: Final = 96
 _PADDING: Final = 2
 
 
@@ -298,7 +298,8 @@ def html_table(view: View, *, link: bool = False) -> str:
         words = view.title.partition("(")[0].removesuffix(".csv")
         name = re.sub(r"\W+", "-", words.lower()).strip("-")
         data = quote(csv_table(view), safe=",:;/()")
-        caption += f' <a download="{name}.csv" href="data:text/csv;charset=utf-8,{data}">CSV</a>'
+        anchor = f'<a download="{name}.csv" href="data:text/csv;charset=utf-8,{data}">CSV</a>'
+        caption += f' <span class="files">{anchor}</span>'
     lines = ['<div class="wide">']
     for number, part in enumerate(view.parts(_html_widths(view, texts), _PAGE_WIDTH)):
         lines += ["<table>"] if number else [f"<table><caption>{caption}</caption>"]
