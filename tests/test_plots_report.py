@@ -214,7 +214,7 @@ def test_the_report_names_every_direction_processor_and_cause(every_result: Resu
     assert "dropped: selective drop" not in text, "a cause that dropped nothing"
     assert "first of 2 terminals" in text
     assert "Exchange time [s]" in text
-    assert "exchange time p50<small>at the client</small>" in text
+    assert "exchange time p50<br><small>at the client</small>" in text
 
 
 def test_without_exchanges_and_processors_the_report_has_none_of_their_columns(

@@ -380,5 +380,5 @@ def _html_widths(view: View, texts: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _heading(column: Column) -> str:
-    note = f"<small>{escape(column.note)}</small>" if column.note else ""
+    note = f"<br><small>{escape(column.note)}</small>" if column.note else ""
     return f"{escape(column.title)}{note}"
