@@ -22,6 +22,13 @@ PHONE: Final = {"width": 390, "height": 844}
 SCREEN: Final = {"width": 1280, "height": 900}
 # 210 mm less two margins of 12 mm, in CSS pixels of 1/96 inch.
 A4: Final = {"width": 703, "height": 1032}
+VOICE: Final[dict[str, Any]] = {
+    "name": "Two calls",
+    "link": {"preset": "geo"},
+    "traffic": [{"name": "call", "kind": "voice", "count": 2, "duration": "10 s"}],
+    "duration": "20 s",
+    "sample_interval": "100 ms",
+}
 TERMINALS: Final[dict[str, Any]] = {
     "name": "Thirty terminals",
     "link": {
@@ -87,7 +94,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reports")
     small = SMALL | {"packet_events": False}
     texts = {
-        "voice": run_report(simulate(ROOT / "scenarios" / "voice.yaml")),
+        "voice": run_report(simulate(VOICE)),
         "terminals": run_report(simulate(TERMINALS)),
         "comparison": comparison_report(compare(small, small | {"seed": 2}, seeds=5)),
     }

@@ -73,7 +73,8 @@ caption{{text-align:left;padding:.2rem 0}}
 td{{white-space:nowrap}}
 th,td{{padding:.22rem .45rem;text-align:right;border-bottom:1px solid var(--grid);
 vertical-align:top}}
-th{{font-weight:600;background:var(--shade);vertical-align:bottom;max-width:9rem}}
+th{{font-weight:600;background:var(--shade);vertical-align:bottom;max-width:9rem;
+overflow-wrap:break-word}}
 th small{{display:block;font-weight:400;color:var(--muted)}}
 .text{{text-align:left;white-space:normal}}
 td:first-child{{min-width:5.2rem}}

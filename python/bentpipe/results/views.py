@@ -99,8 +99,9 @@ class View:
 
     def is_text(self, column: int) -> bool:
         """Return whether a column names rows or has texts, which may be folded."""
-        values = (row[column] for row in self.rows)
-        return column < self.key or all(isinstance(_plain(value), str | None) for value in values)
+        values = [value for row in self.rows if (value := _plain(row[column])) is not None]
+        is_text = bool(values) and all(isinstance(value, str) for value in values)
+        return column < self.key or is_text
 
     def starts(self) -> list[int]:
         """Return the indices of the first rows of groups."""
@@ -370,7 +371,7 @@ def _html_widths(view: View, texts: Sequence[Sequence[str]]) -> list[int]:
     widths = []
     for i, column in enumerate(view.columns):
         cells = [row[i] for row in texts]
-        headings = f"{column.title} {column.note}".split()
+        headings = [word[:_NAME_WIDTH] for word in f"{column.title} {column.note}".split()]
         least = max(map(len, [*headings, *(cell for cell in cells if not view.is_text(i)), ""]))
         if view.is_text(i):
             words = max((len(word) for cell in cells for word in cell.split()), default=0)
