@@ -19,7 +19,7 @@ from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.figures import attribution_table, flow_tables
 from bentpipe.results.folder import write_text
 from bentpipe.results.link_figures import link_tables
-from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, jain
+from bentpipe.results.measures import aggregate_goodput_bps, competing_flows, jain
 from bentpipe.results.text_table import TextTable, percent
 from bentpipe.results.thresholds import check_thresholds, threshold_table
 from bentpipe.units import format_duration, format_rate

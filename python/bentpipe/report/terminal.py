@@ -17,7 +17,7 @@ from rich.text import Text
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.figures import attribution_table, flow_tables
 from bentpipe.results.link_figures import link_tables
-from bentpipe.results.metrics import (
+from bentpipe.results.measures import (
     aggregate_goodput_bps,
     competing_flows,
     exchange_times_ns,
