@@ -95,7 +95,10 @@ def test_both_scales_have_a_unit_of_their_own() -> None:
     """Given times of seconds over delays of milliseconds, expect s and ms."""
     frame = FLOWS.with_columns(completion_time_ns=pl.col("delay_ns") * 100)
     axes = bentpipe.plots.band(frame, "delay_ns", "completion_time_ns")
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("Delay [ms]", "Completion time, of a transfer [s]")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (
+        "Delay [ms]",
+        "Completion time, of a transfer [s]",
+    )
 
 
 def test_a_text_as_axis_is_refused_with_the_column_of_its_numbers() -> None:
