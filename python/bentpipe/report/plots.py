@@ -19,7 +19,7 @@ from bentpipe.errors import UsageError
 from bentpipe.report.style import MUTED, PALETTE, add_legend, from_zero, log_axis, new_figure
 from bentpipe.results import series
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.metrics import exchange_times_ns, page_load_times_ns
+from bentpipe.results.measures import exchange_times_ns, page_load_times_ns
 from bentpipe.results.outages import outages
 from bentpipe.results.series import Series, drop_causes, entries_by_name, flow_names, thinned
 from bentpipe.units import NS_PER_S

@@ -36,7 +36,7 @@ from bentpipe.results.files import (
 )
 from bentpipe.results.folder import opened
 from bentpipe.results.frames import Frame, Tables, to_pandas
-from bentpipe.results.metrics import goodput_bps
+from bentpipe.results.measures import goodput_bps
 from bentpipe.results.output import OutputFolder
 from bentpipe.results.run_views import notebook_html
 from bentpipe.results.tables import TABLES
@@ -148,7 +148,7 @@ class Result:
 
     @property
     def goodput_bps(self) -> npt.NDArray[np.float64]:
-        """Return the goodput of each flow in application bit/s (`results.metrics.goodput_bps`)."""
+        """Return the goodput of each flow in application bit/s (`results.measures.goodput_bps`)."""
         return goodput_bps(self)
 
     @cached_property
