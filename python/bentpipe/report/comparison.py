@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Final
@@ -15,11 +16,11 @@ from bentpipe import _core
 from bentpipe.comparison.differences import Comparison, Difference
 from bentpipe.comparison.statistics import POWER, Array
 from bentpipe.quantities import quantity
+from bentpipe.report.export import Exports, write_report
 from bentpipe.report.html import environment
 from bentpipe.report.style import MUTED, PALETTE, STYLE, add_legend
 from bentpipe.report.terminal import Fitted
 from bentpipe.results.confidence import CONFIDENCE
-from bentpipe.results.folder import write_text
 from bentpipe.results.text_table import TextTable
 from bentpipe.text import counted
 
@@ -95,8 +96,11 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     return notes
 
 
-def comparison_report(comparison: Comparison) -> str:
-    """Return the report as HTML; the same comparison gives identical bytes."""
+def comparison_report(comparison: Comparison, exports: Exports | None = None) -> str:
+    """Return the report as HTML; the same comparison gives identical bytes.
+
+    Its figures are added to ``exports``, and linked.
+    """
     names = _names(comparison)
     sections = []
     for setting in comparison.labels[1:]:
@@ -123,19 +127,18 @@ def comparison_report(comparison: Comparison) -> str:
             ],
             notes=comparison_notes(comparison),
             sections=sections,
+            exports=exports,
         )
     )
 
 
 def write_comparison(comparison: Comparison, path: str | Path) -> Path:
-    """Write the report of a comparison as one self-contained HTML file; return its path.
+    """Write the report of a comparison as one HTML file, with figures beside it; return its path.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written: see `write_report`.
     """
-    file = Path(path)
-    write_text(file, comparison_report(comparison))
-    return file
+    return write_report(path, partial(comparison_report, comparison))
 
 
 def _names(comparison: Comparison) -> dict[str, str]:

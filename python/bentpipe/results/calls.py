@@ -35,7 +35,7 @@ def call_columns(planned: list[dict[str, Any]], table: pl.DataFrame) -> list[pl.
     else:
         rows = table.select(_MEASURED).to_dicts()
         found = [
-            _call(workload, row) if workload["kind"] == "voice" else _NONE
+            call_quality(workload, row) if workload["kind"] == "voice" else _NONE
             for workload, row in zip(workloads, rows, strict=True)
         ]
     return [
@@ -43,7 +43,8 @@ def call_columns(planned: list[dict[str, Any]], table: pl.DataFrame) -> list[pl.
     ]
 
 
-def _call(workload: dict[str, Any], row: dict[str, Any]) -> dict[str, float | None]:
+def call_quality(workload: dict[str, Any], row: dict[str, Any]) -> dict[str, float | None]:
+    """Return the columns of a call from its counts, of the whole call or of a part of it."""
     sent, play_out_ns = row["expected_segments"], row["play_out_delay_ns"]
     if not sent:
         return _NONE
