@@ -22,7 +22,7 @@ from bentpipe.metrics import (
     TCP,
     UDP,
     Metric,
-    Place,
+    ShownIn,
     label_of,
     metrics_of,
     metrics_shown,
@@ -30,7 +30,7 @@ from bentpipe.metrics import (
 from bentpipe.plan.types import WorkloadPlan
 from bentpipe.quantities import quantity
 
-PLACES = get_args(Place)
+PLACES = get_args(ShownIn)
 
 
 def test_every_column_of_the_simulator_is_a_metric_or_a_key() -> None:
