@@ -265,8 +265,8 @@ def test_figures_of_directions() -> None:
 
 
 def test_a_run_that_ended_at_once_has_no_division_by_zero() -> None:
-    found = rows_of("processors", plan_of(), {"busy_ns": 0}, ends_ns=(0,))
-    assert found["utilization"].to_list() == [0.0]
+    found = rows_of("processors", plan_of(), {"busy_ns": 0}, {"busy_ns": 3}, ends_ns=(0,))
+    assert found["utilization"].to_list() == [0.0, 3.0]
 
 
 def test_times_of_exchanges_and_pages_are_null_until_they_finish() -> None:
