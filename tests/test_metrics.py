@@ -124,6 +124,7 @@ def _added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "METRICS", (*METRICS, ADDED))
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("_added")
 def test_a_new_entry_is_in_json_thresholds_and_entries(bentpipe: Program, tmp_path: Path) -> None:
     file = tmp_path / "scenario.json"
@@ -151,6 +152,7 @@ def test_a_new_entry_is_in_sweeps_comparisons_and_the_menu_of_the_page() -> None
     assert menu[f"flows.{ADDED.name}"] == "flows: first byte, from the start [ns]"
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("_added")
 def test_a_new_entry_is_in_the_table_and_the_report(bentpipe: Program, tmp_path: Path) -> None:
     file = tmp_path / "scenario.json"
