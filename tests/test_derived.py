@@ -348,6 +348,11 @@ def test_every_formula_is_one_of_columns_of_its_table(every_result: Result) -> N
         assert {each for each, m in metrics_of(name).items() if m.is_derived} <= set(frame.columns)
 
 
+def test_each_table_has_a_property(every_result: Result) -> None:
+    for name in TABLES:
+        assert getattr(every_result, name).height == every_result.tables[name].height
+
+
 @pytest.mark.system
 def test_a_run_computes_the_rows_of_each_table_once(
     bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
