@@ -246,7 +246,7 @@ class Result:
 
         Rows: one a flow of datagrams and sample interval. Counts, delays and losses so far.
         """
-        return self._with_flow_names("datagram_samples")
+        return self._rows("datagram_samples")
 
     @property
     def direction_samples(self) -> pl.DataFrame:
