@@ -246,9 +246,8 @@ def _run_watched(lab: LocalLab, job: _Job) -> int:
     with Watch() as watch:
 
         def update() -> None:
-            # The first report exists after 0.1 s.
-            if watch.is_due() and (report := lab.last_report())["directions"]:
-                watch.show(status.lines(report))
+            if watch.is_due():
+                watch.show(status.lines(lab.last_report()))
 
         update()
         return _run_program(lab, job, update, EVERY_S)

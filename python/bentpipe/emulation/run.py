@@ -204,13 +204,11 @@ class _Run:
         return settings
 
     def _set_up(self, lab: LocalLab) -> None:
-        """Start the servers, and wait for the first report."""
+        """Start the servers."""
         if self.kernel.initial_window_segments is not None:
             _set_initial_window(lab, self.kernel.initial_window_segments)
         for flow in self.flows:
             flow.listen(lab)
-        while not lab.report()["ports"]:
-            time.sleep(_POLL_S)
 
     def _start_clock(self, lab: LocalLab, lead_ns: int) -> None:
         """Start the clock of the run: now, or ``lead_ns`` after that of the lab if that is not 0.

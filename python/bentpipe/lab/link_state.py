@@ -32,8 +32,7 @@ def link_state(
                     "outage": rate_bps == 0 or at_ns < end_ns,
                 }
             )
-    # A lab that has just started has not reported its directions yet.
-    return dict(zip(names, found, strict=True)) if names else {}
+    return dict(zip(names, found, strict=True))
 
 
 def with_outages(

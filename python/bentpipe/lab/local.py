@@ -270,7 +270,7 @@ class LocalLab:
             raise InvalidRunError(self.failure)
 
     def report(self) -> dict[str, Any]:
-        """Return the statistics of the link; they are at most 0.1 s old.
+        """Return the statistics of the link, at most 0.1 s old; complete from the start.
 
         - ``at_ns``: the time of the report; ``directions``: counters by name.
         - ``ports``: what the connections to each of ``control_ports`` carried, by the sending side;
