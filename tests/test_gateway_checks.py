@@ -13,8 +13,8 @@ import pytest
 
 from bentpipe.errors import MachineError
 from bentpipe.gateway import GatewayConfig, examine, machine, plan_of, summary
-from bentpipe.gateway.checks import require
-from bentpipe.gateway.paths import path_problem
+from bentpipe.gateway.machine import require
+from bentpipe.gateway.network import path_problem
 from bentpipe.gateway.state import GatewayFolder, Record, base_folder, gateway_names
 
 LINKS = {name: {"ifname": name, "flags": ["UP"]} for name in ("lo", "lan0", "sat0")}
@@ -36,7 +36,7 @@ SYSCTLS = {
 def healthy(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Make this machine a router on which nothing is missing."""
     for name, value in {
-        "missing_capabilities": list,
+        "missing_capabilities": lambda *_: [],
         "program": lambda name: f"/usr/sbin/{name}",
         "sysctl": SYSCTLS.get,
         "interface_setting": lambda _name, _setting: 0,
@@ -96,7 +96,7 @@ def sysctls(**changed: str | None) -> Callable[[str], str | None]:
 LACKING: list[tuple[str, Any, str]] = [
     (
         "missing_capabilities",
-        lambda: ["CAP_NET_ADMIN", "CAP_NET_RAW"],
+        lambda *_: ["CAP_NET_ADMIN", "CAP_NET_RAW"],
         "privileges: This process lacks CAP_NET_ADMIN, CAP_NET_RAW; to fix it: run it as root, "
         "with sudo",
     ),
@@ -200,7 +200,7 @@ def test_an_installation_without_the_daemon_is_told_so(healthy: pytest.MonkeyPat
     def missing() -> Path:
         raise MachineError("gate: no such file; to fix it: make")
 
-    healthy.setattr("bentpipe.gateway.checks.find_binary", missing)
+    healthy.setattr("bentpipe.gateway.machine.find_binary", missing)
     assert failures() == ["daemon: gate: no such file; to fix it: make"]
 
 

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "python" / "bentpipe"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 600
 
 
 def relative(path: Path) -> str:
@@ -75,7 +75,7 @@ def test_private_names_stay_in_their_sub_package(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_modules_have_at_most_400_lines(path: Path) -> None:
+def test_modules_have_at_most_600_lines(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MODULE_LINES_MAX
 
 

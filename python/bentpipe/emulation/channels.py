@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bentpipe.emulation.iperf3 import Flow
-from bentpipe.emulation.kernel import TCP_IP_BYTES
-from bentpipe.lab.tcp_settings import congestion_control
+from bentpipe.gateway.kernel_tcp import congestion_control, socket_options
 
 if TYPE_CHECKING:
     from bentpipe import _core
@@ -44,8 +43,6 @@ class ChannelFlow(Flow):
 
     def settings(self) -> dict[str, Any]:
         """Return what the threads are told about the channel."""
-        tcp = self.workload["server"]
-        is_largest = tcp["mss_bytes"] == self.mtu_bytes - TCP_IP_BYTES
         return {
             "flow": self.index,
             "port": self.port,
@@ -53,8 +50,7 @@ class ChannelFlow(Flow):
             "client": self.hosts["island"],
             "servers": self.servers or [self.hosts["world"]],
             "traffic_class": self.traffic_class,
-            "mss_bytes": None if is_largest else tcp["mss_bytes"],
-            "congestion_control": congestion_control(tcp),
+            **socket_options(self.workload["server"], self.mtu_bytes),
         }
 
     def program_report(self, which: Literal["sender", "receiver"]) -> dict[str, Any] | None:
@@ -82,7 +78,9 @@ class ChannelFlow(Flow):
         return {
             "end": {
                 "sum_sent": {"bytes": sent["sent_bytes"]},
-                "sender_tcp_congestion": congestion_control(self.workload["server"]),
+                "sender_tcp_congestion": congestion_control(
+                    self.workload["server"]["congestion_control"]
+                ),
                 "streams": [{"sender": stream}],
             },
             "acked_bytes": sent["acked_bytes"],

@@ -9,9 +9,8 @@ from __future__ import annotations
 from bentpipe.emulation.flows import programs
 from bentpipe.emulation.kernel import kernel_of, mtu_bytes, refuse
 from bentpipe.lab.capacity import refuse_beyond_capacity
-from bentpipe.lab.peps import refuse_peps
+from bentpipe.lab.gateways import refuse_functions
 from bentpipe.lab.privileges import gain_privileges
-from bentpipe.lab.tunnels import refuse_tunnels
 from bentpipe.plan.resolver import resolve
 from bentpipe.scenario.schema import Scenario
 
@@ -27,8 +26,7 @@ def check_scenario(scenario: Scenario) -> None:
     refuse(scenario, plan)
     programs(plan, scenario.seed)
     kernel_of(plan)
-    refuse_tunnels([plan])
-    refuse_peps([plan], mtu_bytes(plan))
+    refuse_functions([plan], mtu_bytes(plan))
     refuse_beyond_capacity([plan])
 
 

@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
-from bentpipe.emulation.kernel import TCP_IP_BYTES
+from bentpipe.gateway.kernel_tcp import socket_options
 from bentpipe.lab.local import IPERF3_PORT, LocalLab
-from bentpipe.lab.tcp_settings import congestion_control
 from bentpipe.scenario.hosts import Side
 from bentpipe.units import NS_PER_S
 
@@ -141,10 +140,10 @@ class Flow:
                 *("--udp", "--bitrate", str(rate_bps), "--length", str(payload_bytes)),
                 *("--time", str(_ENDLESS_S), "--pacing-timer", str(timer_us)),
             ]
-        tcp = workload["sender"]
-        asked = ["--congestion", congestion_control(tcp)]
-        if tcp["mss_bytes"] != self.mtu_bytes - TCP_IP_BYTES:
-            asked += ["--set-mss", str(tcp["mss_bytes"])]
+        options = socket_options(workload["sender"], self.mtu_bytes)
+        asked = ["--congestion", options["congestion_control"]]
+        if options["mss_bytes"] is not None:
+            asked += ["--set-mss", str(options["mss_bytes"])]
         if self.size_bytes is None:
             return [*asked, "--length", str(_BLOCK_BYTES), "--time", str(_ENDLESS_S)]
         # Equal blocks, so that the last one exceeds the size by less than one byte for each.

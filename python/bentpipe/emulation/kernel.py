@@ -9,19 +9,15 @@ from typing import Any, Final
 
 from bentpipe.emulation.hosts import classes
 from bentpipe.errors import Problem, ScenarioError
-from bentpipe.lab.routes import DEFAULT_WINDOW_SEGMENTS
-from bentpipe.lab.tcp_settings import (
-    OF_THE_HOST,
+from bentpipe.gateway.kernel_tcp import (
+    TCP_IP_BYTES,
+    host_sysctls,
+    initial_window,
     require_congestion_controls,
-    setting_text,
-    tcp_settings,
 )
-from bentpipe.plan.refusals import scenario_name
-from bentpipe.plan.tcp import tcp_plan
+from bentpipe.gateway.tcp_refusals import refused_tcp
 from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.tcp import Tcp
-from bentpipe.scenario.traffic import Bulk
 from bentpipe.units import NS_PER_S
 
 # Each flow is a client, a server and the two processes that end them; channels are sockets.
@@ -29,7 +25,6 @@ MAX_FLOWS: Final = 64
 MAX_CHANNELS: Final = 1_000
 # iperf3 writes a serial number and a time into each datagram.
 MIN_PAYLOAD_BYTES: Final = 16
-_OF_THE_FLOW: Final = ("mss_bytes", "congestion_control")
 # Chromium's ClientSocketPoolManager, for each server.
 BROWSER_CONNECTIONS: Final = 6
 # The window of the memory that a segment takes, as in the simulator's receive_buffer.rs.
@@ -38,8 +33,7 @@ _CACHE_LINE_BYTES: Final = 64
 _SHARED_INFO_BYTES: Final = 320
 _SK_BUFF_BYTES: Final = 256
 _LARGEST_UNSCALED_WINDOW_BYTES: Final = 65_535
-# Header sizes, without options.
-TCP_IP_BYTES: Final = 40
+# Header sizes.
 _UDP_IP_BYTES: Final = 28
 
 
@@ -124,7 +118,7 @@ def _refused_flows(scenario: Scenario, plan: Mapping[str, Any]) -> Iterator[tupl
     for entry in sorted(workloads):
         workload, path = workloads[entry]["workload"], f"traffic.{entry}"
         if (tcp := tcp_of(workloads[entry])) is not None:
-            for field, text in _refused_tcp(tcp, tcps[0]):
+            for field, text in refused_tcp("flow", tcp, tcps[0]):
                 yield f"{path}.tcp.{field}", text
             if workload["kind"] == "web_page":
                 for field, text in _refused_page(workload, classes(plan)):
@@ -154,22 +148,6 @@ def _refused_page(workload: Mapping[str, Any], class_count: int) -> Iterator[tup
         yield "kind", 'read "web_page"; Chromium does not mark classes of packets for the queue'
 
 
-def _refused_tcp(tcp: dict[str, Any], first: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    same = Tcp(congestion_control=tcp["congestion_control"])
-    kernel: Mapping[str, Any] = tcp_plan(Bulk(direction="forward", size="1 B", tcp=same), ())
-    for field, value in tcp.items():
-        name = field if field in Tcp.model_fields else scenario_name(field)
-        if field in _OF_THE_FLOW:
-            continue
-        if field not in (*OF_THE_HOST, "initial_window_segments"):
-            if value != kernel[field]:
-                text = f"the kernel's is {setting_text(field, kernel[field])} and cannot be set"
-                yield name, f"is {setting_text(field, value)}; {text}"
-        elif value != first[field]:
-            text = f"the kernel has one for all flows, {setting_text(field, first[field])}"
-            yield name, f"is {setting_text(field, value)}; {text}"
-
-
 def kernel_of(plan: Mapping[str, Any]) -> Kernel:
     """Return the kernel settings for the TCP of the plan.
 
@@ -185,9 +163,7 @@ def kernel_of(plan: Mapping[str, Any]) -> Kernel:
         return Kernel(settings, None)
     tcp = tcps[0]
     require_congestion_controls(tcps)
-    settings |= tcp_settings(tcp)
-    window = tcp["initial_window_segments"]
-    return Kernel(settings, None if window == DEFAULT_WINDOW_SEGMENTS else window)
+    return Kernel(settings | host_sysctls(tcp), initial_window(tcp))
 
 
 def tcp_of(flow: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -28,7 +28,6 @@ from bentpipe.emulation.tables import result_of
 from bentpipe.emulation.tcp_info import note_unsent, watch
 from bentpipe.emulation.verdict import verdict
 from bentpipe.errors import MachineError, ScenarioWarning
-from bentpipe.lab.gateways import gateway_hosts
 from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.plan.entries import traffic_entries
 from bentpipe.plan.resolver import resolve
@@ -206,7 +205,7 @@ class _Run:
     def _set_up(self, lab: LocalLab) -> None:
         """Start the servers."""
         if self.kernel.initial_window_segments is not None:
-            _set_initial_window(lab, self.kernel.initial_window_segments)
+            lab.set_initial_windows(self.kernel.initial_window_segments)
         for flow in self.flows:
             flow.listen(lab)
 
@@ -305,17 +304,6 @@ class _Sampler:
 
 def _read_back(lab: LocalLab, kernel: Kernel) -> Settings:
     return {side: {name: lab.setting(side, name) for name in kernel.settings} for side in SIDES}
-
-
-def _set_initial_window(lab: LocalLab, segments: int) -> None:
-    """Set the initial congestion window of the route between the hosts; ip-route(8), initcwnd.
-
-    Raises:
-        MachineError: ip(8) is not installed, or fails.
-    """
-    gateways = {gateway.host for gateway in gateway_hosts(lab.plans)}
-    for host in set(lab.hosts()) - gateways:
-        lab.change_route_to_link(host, ["initcwnd", str(segments)])
 
 
 def _version(program: str | None) -> str:

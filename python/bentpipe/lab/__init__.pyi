@@ -4,4 +4,3 @@ from .events import read_events as read_events
 from .lab import Lab as Lab
 from .launch import start_daemon as start_daemon
 from .local import LocalLab as LocalLab
-from .pep_refusals import refused_settings as refused_settings
