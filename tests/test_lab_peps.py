@@ -289,7 +289,7 @@ def test_a_run_whose_pep_ends_is_invalid(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("pep", "field", "why"),
     [
-        ({"link_tcp": {"mss": "1000 B"}}, "link_tcp.mss", "the kernel's is 1.46 kB and cannot be set"),
+        ({"link_tcp": {"mss": "1000 B"}}, "link_tcp.mss", "the kernel's is 1.46 kB and cannot be"),
         ({"lan_tcp": {"prr": False}}, "lan_tcp.prr", "the kernel's is true and cannot be set"),
         (
             {"link_tcp": {"receive_buffer": "1 MiB"}},

@@ -21,7 +21,7 @@ from bentpipe.dashboard.static import StaticFile, static_files
 from bentpipe.dashboard.store import ResultStore
 from bentpipe.dashboard.sweeps import sweep_chart, view_of
 from bentpipe.errors import BentpipeError
-from bentpipe.lab.rates import DeliveredRates
+from bentpipe.lab.link_state import DeliveredRates
 from bentpipe.report.comparison import comparison_notes, difference_tables
 from bentpipe.results.files import has_manifest, read_manifest
 

@@ -19,7 +19,7 @@ from starlette.responses import StreamingResponse
 
 from bentpipe.errors import BentpipeError
 from bentpipe.lab import sockets
-from bentpipe.lab.rates import DeliveredRates
+from bentpipe.lab.link_state import DeliveredRates
 from bentpipe.results.verdict import invalid_message
 from bentpipe.sweeps.progress import Progress, ProgressReader
 

@@ -16,8 +16,7 @@ from bentpipe import plan
 from bentpipe.errors import UsageError
 from bentpipe.lab import sockets, uplink
 from bentpipe.lab.capacity import refuse_beyond_capacity
-from bentpipe.lab.daemon import LabConfig
-from bentpipe.lab.launch import start_daemon
+from bentpipe.lab.daemon import LabConfig, start_daemon
 from bentpipe.scenario.seeds import check_seed
 
 if TYPE_CHECKING:
@@ -139,8 +138,17 @@ class Lab:
             raise UsageError(f"program: {' '.join(arguments[:1]) or 'none'}: no such program")
         _, descriptors = self._ask({"do": "enter", "host": host})
         numbers = ",".join(map(str, descriptors))
-        command = [sys.executable, "-m", "bentpipe.lab.enter", host, numbers, *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "bentpipe.lab.programs",
+            "enter",
+            host,
+            numbers,
+            *arguments,
+        ]
         try:
+            command = [*program, "enter", host, numbers, *arguments]
             return subprocess.Popen(command, pass_fds=descriptors, **options)
         finally:
             for descriptor in descriptors:

@@ -88,7 +88,14 @@ def open_uplink(network_fd: int) -> Uplink:
         command = ["unshare", "--mount", "--propagation", "private", *command]
     else:
         owner_fds.append(fcntl.ioctl(network_fd, _NS_GET_USERNS))
-        command = [sys.executable, "-m", "bentpipe.lab.as_owner", str(owner_fds[0]), *command]
+        command = [
+            sys.executable,
+            "-m",
+            "bentpipe.lab.programs",
+            "become",
+            str(owner_fds[0]),
+            *command,
+        ]
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
