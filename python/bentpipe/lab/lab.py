@@ -138,17 +138,9 @@ class Lab:
             raise UsageError(f"program: {' '.join(arguments[:1]) or 'none'}: no such program")
         _, descriptors = self._ask({"do": "enter", "host": host})
         numbers = ",".join(map(str, descriptors))
-        command = [
-            sys.executable,
-            "-m",
-            "bentpipe.lab.programs",
-            "enter",
-            host,
-            numbers,
-            *arguments,
-        ]
+        program = [sys.executable, "-m", "bentpipe.lab.programs", "enter"]
         try:
-            command = [*program, "enter", host, numbers, *arguments]
+            command = [*program, host, numbers, *arguments]
             return subprocess.Popen(command, pass_fds=descriptors, **options)
         finally:
             for descriptor in descriptors:
