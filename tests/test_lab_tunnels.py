@@ -82,18 +82,20 @@ def test_packets_between_hosts_are_coded_and_lost_ones_recovered() -> None:
         wait_until(lambda: both()[0]["sources_sent_packets"] >= 2_100, "nothing was coded")
         wait_until(lambda: both()[1]["recovered_packets"] > 0, "nothing was recovered")
 
-        def coded(ping_from: str, to: str) -> int:
-            """Return how many packets the hub has coded after pings, and 20 between hosts."""
-            before = both()[0]["sources_sent_packets"]
-            ping = ["ping", "-c", "20", "-i", "0.05", "-s", "500"]
-            assert lab.run(ping_from, [*ping, to]).returncode == 0
-            assert lab.run("island", [*ping, "world"]).returncode == 0
-            now = lambda: both()[0]["sources_sent_packets"]  # noqa: E731
-            wait_until(lambda: now() >= before + 20, "pings between hosts are not coded")
-            return now()
+        def sent() -> int:
+            return both()[0]["sources_sent_packets"]
 
-        first = coded("island", "island")
-        assert coded("terminal-1", "hub") - first < 40, "the gateways are not hosts"
+        def sent_after_pings(host: str, to: str) -> int:
+            """Ping, then ping 20 times between hosts; return how many packets the hub has coded."""
+            before, ping = sent(), ["ping", "-c", "20", "-i", "0.05", "-s", "500"]
+            for one, other in ((host, to), ("island", "world")):
+                assert lab.run(one, [*ping, other]).returncode == 0
+            wait_until(lambda: sent() >= before + 20, "pings between hosts are not coded")
+            return sent()
+
+        first = sent_after_pings("island", "island")
+        more = sent_after_pings("terminal-1", "hub") - first
+        assert more < 40, "the gateways are not hosts"
 
 
 @needs_lab

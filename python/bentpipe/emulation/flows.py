@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from bentpipe.emulation.channels import ChannelFlow
 from bentpipe.emulation.devtools import START_TIMEOUT_S, installed_browser
-from bentpipe.emulation.hosts import hosts_of, start_of, traffic_class
 from bentpipe.emulation.iperf3 import MIN_INTERVAL_NS, Flow, Role
-from bentpipe.emulation.kernel import mtu_bytes
+from bentpipe.emulation.lab_setup import hosts_of, mtu_bytes, start_of, traffic_class
 from bentpipe.errors import MachineError
 from bentpipe.gateway.kernel_tcp import socket_options
 from bentpipe.lab.local import LocalLab

@@ -13,20 +13,26 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.emulation.channels import Channels, failure_warnings, failures_of
+from bentpipe.emulation.checks import window_warnings
 from bentpipe.emulation.flows import WebPageFlow, programs
 from bentpipe.emulation.iperf3 import Flow, end_all
-from bentpipe.emulation.kernel import (
+from bentpipe.emulation.lab_setup import (
     Kernel,
+    delayed_plan,
     kernel_of,
+    lead_time_ns,
     longest_round_trip_ns,
     mtu_bytes,
-    window_warnings,
 )
-from bentpipe.emulation.record import Report, RunRecord, flow_start_ns
-from bentpipe.emulation.steps import delayed_plan, lead_time_ns
+from bentpipe.emulation.record import (
+    Report,
+    RunRecord,
+    flow_start_ns,
+    note_unsent,
+    verdict,
+    watch,
+)
 from bentpipe.emulation.tables import result_of
-from bentpipe.emulation.tcp_info import note_unsent, watch
-from bentpipe.emulation.verdict import verdict
 from bentpipe.errors import MachineError, ScenarioWarning
 from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.plan.entries import traffic_entries

@@ -11,6 +11,7 @@ from typing import Any, Final
 # struct tcp_info of linux/tcp.h up to tcpi_bytes_retrans, of Linux 4.19: 8 bytes, 24 words, 4 long
 # words, 6 words, 4 long words, 2 words, 2 long words.
 _TCP_INFO: Final = struct.Struct("=8B24I4Q6I4Q2I2Q")
+# linux/tcp.h, TCP_INFINITE_SSTHRESH: no congestion so far.
 _UNKNOWN_SSTHRESH: Final = 0x7FFF_FFFF
 
 TcpInfo = dict[str, int]
@@ -36,6 +37,18 @@ def tcp_info(connection: socket.socket) -> TcpInfo:
         "bytes_retrans": 41,
     }
     return {name: words[place] for name, place in places.items()}
+
+
+def window_sample(info: TcpInfo, srtt_us: int) -> dict[str, int | None]:
+    """Return the columns of ``flow_samples`` that the TCP_INFO of a sender gives."""
+    mss, ssthresh = info["snd_mss"], info["snd_ssthresh"]
+    out = info["unacked"] - info["sacked"] - info["lost"] + info["retrans"]
+    return {
+        "cwnd_bytes": info["snd_cwnd"] * mss,
+        "ssthresh_bytes": None if ssthresh >= _UNKNOWN_SSTHRESH else ssthresh * mss,
+        "srtt_ns": srtt_us * 1_000 or None,
+        "in_flight_bytes": max(0, out) * mss,
+    }
 
 
 def new_socket(settings: dict[str, Any]) -> socket.socket:
@@ -72,16 +85,11 @@ class SenderReport:
         if not infos:
             return
         last = infos[-1]
-        mss, ssthresh = last["snd_mss"], last["snd_ssthresh"]
-        out = last["unacked"] - last["sacked"] - last["lost"] + last["retrans"]
         self._round_trips_us.append(last["rtt"])
         self._samples.append(
             {
                 "at_ns": time.monotonic_ns(),
-                "cwnd_bytes": last["snd_cwnd"] * mss,
-                "ssthresh_bytes": None if ssthresh >= _UNKNOWN_SSTHRESH else ssthresh * mss,
-                "srtt_ns": last["rtt"] * 1_000,
-                "in_flight_bytes": max(0, out) * mss,
+                **window_sample(last, last["rtt"]),
                 "acked_bytes": self._acked_bytes + sum(info["bytes_acked"] for info in infos),
             }
         )
