@@ -4,8 +4,7 @@ They are run as ``python -m bentpipe.emulation.exchanges server|client JSON``, e
 the link. A video is a series of exchanges, a segment each. The client prints a line when it is
 ready, and starts on SIGUSR1. Its first connection bypasses the link and carries no data, like the
 control connection of iperf3; the others are measured. Both draw the sizes of the responses from the
-same random stream. When they end, or are interrupted, they print a report as JSON, in the format of
-iperf3.
+same random stream. When they end, or are interrupted, they print a report as JSON.
 
 Times are on the machine's monotonic clock, in ns, which both sides share.
 """
@@ -106,7 +105,7 @@ class Server:
                     self._report.sample([tcp_info(self._connection)])
 
     def report(self) -> dict[str, Any]:
-        """Return the report, in the format of iperf3."""
+        """Return the report."""
         self.add_to_totals()
         return self._report.as_dict()
 
@@ -192,10 +191,10 @@ class Client:
             self._progress.append((now_ns, self._delivered_bytes))
 
     def report(self) -> dict[str, Any]:
-        """Return the report, in the format of iperf3."""
+        """Return the report."""
         self._progress.append((time.monotonic_ns(), self._delivered_bytes))
         report = {
-            "end": {"sum_received": {"bytes": self._delivered_bytes}},
+            "bytes": self._delivered_bytes,
             "exchanges": self._exchanges,
             "progress": self._progress,
         }

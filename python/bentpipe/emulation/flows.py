@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from bentpipe.emulation.channels import ChannelFlow
 from bentpipe.emulation.devtools import START_TIMEOUT_S, installed_browser
-from bentpipe.emulation.iperf3 import MIN_INTERVAL_NS, Flow, Role
+from bentpipe.emulation.iperf3 import MIN_INTERVAL_NS, End, Flow, ProgramReport, Role
 from bentpipe.emulation.lab_setup import hosts_of, mtu_bytes, start_of, traffic_class
 from bentpipe.errors import MachineError
 from bentpipe.gateway.kernel_tcp import socket_options
@@ -62,6 +62,11 @@ class ExchangesFlow(Flow):
         del lab
         self._signal_program("client", signal.SIGUSR1)
         self.state = "running"
+
+    def _read_report(self, which: End, report: dict[str, Any]) -> ProgramReport | None:
+        """Return a report: `SenderReport` of a sender, ``exchanges`` or ``pages`` of a receiver."""
+        del which
+        return report
 
     def _start_timeout_s(self) -> float:
         return _TIMEOUT_S

@@ -38,6 +38,8 @@ _OTHER: Final[dict[Side, Side]] = {"world": "island", "island": "world"}
 
 
 Role = Literal["client", "server"]
+End = Literal["sender", "receiver"]
+ProgramReport = dict[str, Any]
 State = Literal["waiting", "running", "stopped", "over"]
 
 
@@ -189,8 +191,12 @@ class Flow:
                     _kill(process, signal.SIGKILL)
                 time.sleep(_POLL_S)
 
-    def program_report(self, which: Literal["sender", "receiver"]) -> dict[str, Any] | None:
-        """Return the report of the sending or the receiving program; None without one."""
+    def program_report(self, which: End) -> ProgramReport | None:
+        """Return what the sending or the receiving program did; None without a report of it.
+
+        Both have ``bytes``, of the application. A sender has ``congestion_control``,
+        ``retransmitted_segments`` and ``rtt_us`` (the least and the mean one, or None).
+        """
         role = "client" if getattr(self, which) == self.client else "server"
         output = self._outputs.get(role)
         if output is None:
@@ -200,13 +206,27 @@ class Flow:
             report = json.load(output)
         except ValueError:
             return None
-        return report if isinstance(report, dict) and "end" in report else None
+        return self._read_report(which, report) if isinstance(report, dict) else None
+
+    def _read_report(self, which: End, report: dict[str, Any]) -> ProgramReport | None:
+        """Read a report of iperf3, which has further ``intervals``, and ``end_s`` of a receiver."""
+        if (end := report.get("end")) is None:
+            return None
+        total = end.get("sum_sent" if which == "sender" else "sum_received", {})
+        (stream,) = end.get("streams", [])[:1] or [{}]
+        tcp = stream.get("sender", {})
+        return {
+            "bytes": int(total.get("bytes", 0)),
+            "end_s": total.get("end"),
+            "congestion_control": end.get("sender_tcp_congestion"),
+            "retransmitted_segments": tcp.get("retransmits"),
+            "rtt_us": (tcp["min_rtt"], tcp["mean_rtt"]) if tcp.get("max_rtt") else None,
+            "intervals": report["intervals"],
+        }
 
     def congestion_control(self) -> str | None:
         """Return the congestion control that the sender's kernel used."""
-        report = self.program_report("sender")
-        name: str | None = None if report is None else report["end"].get("sender_tcp_congestion")
-        return name
+        return (self.program_report("sender") or {}).get("congestion_control")
 
     def error_message(self) -> str | None:
         """Return why the client failed, unless it was ended."""

@@ -3,8 +3,7 @@
 It is run as ``python -m bentpipe.emulation.page_server JSON``, on the far side of the link. Its
 first connection bypasses the link. On it the server writes the hash of its key (an empty line
 without TLS), and the client the number of each page that it has loaded, a line each; then the
-server closes the connections of that page. When it is interrupted, it prints a report as JSON, in
-the format of iperf3.
+server closes the connections of that page. When it is interrupted, it prints a report as JSON.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ class Server:
             self._report.sample([tcp_info(served.socket) for served in self._open])
 
     def report(self) -> dict[str, Any]:
-        """Return the report, in the format of iperf3."""
+        """Return the report."""
         report = self._report.as_dict()
         numbers = range(1 + max(self._page_bytes, default=-1))
         pages = [

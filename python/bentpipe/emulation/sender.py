@@ -95,18 +95,14 @@ class SenderReport:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report on the finished connections, in the format of iperf3."""
-        stream = {"retransmits": self._retransmitted_segments}
-        if self._min_rtts_us:
-            times = self._round_trips_us or self._min_rtts_us
-            stream |= {
-                "min_rtt": min(self._min_rtts_us),
-                "mean_rtt": sum(times) // len(times),
-                "max_rtt": max(times),
-            }
-        end = {
-            "streams": [{"sender": stream}],
-            "sum_sent": {"bytes": self._sent_bytes},
-            "sender_tcp_congestion": self._congestion_control,
+        """Return the report on the finished connections."""
+        round_trips_us = self._round_trips_us or self._min_rtts_us
+        mean_us = sum(round_trips_us) // max(1, len(round_trips_us))
+        return {
+            "bytes": self._sent_bytes,
+            "congestion_control": self._congestion_control,
+            "retransmitted_segments": self._retransmitted_segments,
+            "rtt_us": (min(self._min_rtts_us), mean_us) if self._min_rtts_us else None,
+            "samples": self._samples,
+            "acked_bytes": self._acked_bytes,
         }
-        return {"end": end, "samples": self._samples, "acked_bytes": self._acked_bytes}

@@ -12,7 +12,7 @@ from bentpipe import _core
 from bentpipe.emulation.channels import ChannelFlow
 from bentpipe.emulation.exchanges import exchanges_of, playback
 from bentpipe.emulation.flows import ExchangesFlow, WebPageFlow
-from bentpipe.emulation.iperf3 import Flow
+from bentpipe.emulation.iperf3 import Flow, ProgramReport
 from bentpipe.emulation.record import (
     Report,
     RunRecord,
@@ -166,7 +166,7 @@ def flow_row(flow: Flow, record: RunRecord) -> dict[str, Any]:
             "play_out_delay_ns": data["play_out_delay_ns"],
             "late_packets": data["late_packets"],
             "sent_bytes": sent["payload_bytes"],
-            "delivered_bytes": _bytes(flow.program_report("receiver"), "sum_received"),
+            "delivered_bytes": _bytes(flow.program_report("receiver")),
             "retransmitted_segments": 0,
             "timeouts": 0,
             "fast_recoveries": 0,
@@ -197,8 +197,8 @@ def _tcp(flow: Flow, record: RunRecord, row: dict[str, Any]) -> dict[str, Any]:
     """
     sender, receiver = flow.program_report("sender"), flow.program_report("receiver")
     watched = record.watched.get(flow.index, Watched())
-    written = max(0, _bytes(sender, "sum_sent") - watched.unsent_bytes)
-    delivered = _bytes(receiver, "sum_received")
+    written = max(0, _bytes(sender) - watched.unsent_bytes)
+    delivered = _bytes(receiver)
     found: dict[str, Any] = {}
     if flow.size_bytes is not None:
         # The sender continues until the receiver ends the test.
@@ -213,12 +213,10 @@ def _tcp(flow: Flow, record: RunRecord, row: dict[str, Any]) -> dict[str, Any]:
         found |= _end_of_duration(watched, written, row)
     found = {"sent_bytes": written, "delivered_bytes": delivered} | found
     if sender is not None:
-        (stream,) = sender["end"]["streams"][:1] or [{}]
-        kernel = stream.get("sender", {})
-        found["retransmitted_segments"] = kernel.get("retransmits")
-        if kernel.get("max_rtt"):
-            found["rtt_min_ns"] = kernel["min_rtt"] * _NS_PER_US
-            found["rtt_mean_ns"] = float(kernel["mean_rtt"] * _NS_PER_US)
+        found["retransmitted_segments"] = sender["retransmitted_segments"]
+        if sender["rtt_us"] is not None:
+            found["rtt_min_ns"], mean_ns = (each * _NS_PER_US for each in sender["rtt_us"])
+            found["rtt_mean_ns"] = float(mean_ns)
     return found | _watched(flow, watched, written)
 
 
@@ -293,8 +291,8 @@ def _mean(total: int, count: int) -> float | None:
     return total / count if count else None
 
 
-def _bytes(report_json: dict[str, Any] | None, total: str) -> int:
-    return 0 if report_json is None else int(report_json["end"].get(total, {}).get("bytes", 0))
+def _bytes(report: ProgramReport | None) -> int:
+    return 0 if report is None else int(report.get("bytes", 0))
 
 
 def _data_start_ns(flow: Flow, report: Report) -> int | None:
@@ -304,11 +302,11 @@ def _data_start_ns(flow: Flow, report: Report) -> int | None:
     return at_ns
 
 
-def _end_ns(flow: Flow, report_json: dict[str, Any], record: RunRecord) -> int | None:
+def _end_ns(flow: Flow, receiver: ProgramReport, record: RunRecord) -> int | None:
     start_ns = _data_start_ns(flow, record.report)
     if start_ns is None:
         return None
-    elapsed_ns = round(report_json["end"]["sum_received"]["end"] * NS_PER_S)
+    elapsed_ns = round(receiver["end_s"] * NS_PER_S)
     return int(start_ns - record.started_ns + elapsed_ns)
 
 
@@ -319,7 +317,7 @@ def flow_sample_rows(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
         # Without the sender's report the amount that it had written is unknown.
         max_bytes = None
         if watched.unsent_bytes and sender is not None:
-            max_bytes = max(0, _bytes(sender, "sum_sent") - watched.unsent_bytes)
+            max_bytes = max(0, _bytes(sender) - watched.unsent_bytes)
         return [
             up_to(row, max_bytes) for row in watched.rows if row["time_ns"] <= record.duration_ns
         ]
