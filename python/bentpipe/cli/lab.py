@@ -29,8 +29,7 @@ from bentpipe.cli.options import (
     print_json,
 )
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
-from bentpipe.lab import sockets, uplink
-from bentpipe.lab.capacity import refuse_beyond_capacity
+from bentpipe.lab import sockets
 from bentpipe.lab.programs import exit_status, start_in_lab, wait_for_program
 
 if TYPE_CHECKING:
@@ -91,9 +90,6 @@ def up(
     folder = sockets.folder()
     sockets.refuse_taken(sockets.checked_name(name), folder)
     plans = [plan.link_plan(each, settings or []) for each in link]
-    refuse_beyond_capacity(plans)
-    if internet:
-        uplink.find_program()
     shown = [*link, *(f"--set {setting}" for setting in settings or [])]
     shown += ["--gateways"] * gateways + ["--internet"] * internet
     config = lab.LabConfig(
@@ -228,8 +224,7 @@ def set_(
     when the queue changes enter the new one in the order of their arrival; those that do not fit
     are dropped.
     """
-    with sockets.connect(name) as connection:
-        change, _ = sockets.ask(connection, {"do": "set", "settings": settings})
+    change = sockets.request(name, "set", settings=settings)
     note(f"{' '.join(settings)} since {change['at_ns'] / 1e9:.6f} s")
 
 
@@ -283,10 +278,7 @@ def exec_(
 
 
 def _status(name: str) -> dict[str, Any]:
-    with sockets.connect(name) as connection:
-        found, _ = sockets.ask(connection, {"do": "status"})
-        # The daemon sees its own process id, the caller that of its own namespace.
-        return {**found, "process": sockets.peer(connection)[0]}
+    return sockets.request(name, "status")
 
 
 def _failure(name: str) -> str | None:

@@ -36,8 +36,7 @@ def play_events(name: str, file: Path) -> None:
     """
     events = lab.read_events(file)
     for event in events.events:
-        with sockets.connect(name) as connection:
-            sockets.ask(connection, {"do": "check", "settings": list(event.set)})
+        sockets.request(name, "check", settings=list(event.set))
     try:
         _play(name, events)
     except KeyboardInterrupt:
@@ -49,6 +48,5 @@ def _play(name: str, events: Events) -> None:
     started_s = time.monotonic()
     for at_ns, settings in events.times():
         time.sleep(max(0.0, started_s + at_ns / NS_PER_S - time.monotonic()))
-        with sockets.connect(name) as connection:
-            change, _ = sockets.ask(connection, {"do": "set", "settings": list(settings)})
+        change = sockets.request(name, "set", settings=list(settings))
         note(f"{' '.join(settings)} since {change['at_ns'] / NS_PER_S:.6f} s")

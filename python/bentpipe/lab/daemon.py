@@ -55,6 +55,12 @@ class LabConfig:
     internet: bool = False
     ends_with_parent: bool = False
 
+    def lab(self) -> LocalLab:
+        """Return the lab, which is not set up."""
+        return LocalLab(
+            plans=self.plans, seed=self.seed, gateways=self.gateways, internet=self.internet
+        )
+
 
 def start_daemon(config: LabConfig) -> tuple[subprocess.Popen[str], list[str]]:
     """Start a lab daemon; return its process and the names of the hosts once the lab is set up.
@@ -65,6 +71,7 @@ def start_daemon(config: LabConfig) -> tuple[subprocess.Popen[str], list[str]]:
     Raises:
         BentpipeError: the lab cannot be set up.
     """
+    config.lab().check()
     process = subprocess.Popen(
         [sys.executable, "-m", "bentpipe.lab.daemon", config.name],
         stdin=subprocess.PIPE,
@@ -234,9 +241,7 @@ def main() -> int:
 def _keep(config: LabConfig) -> NoReturn:
     folder = Path(config.folder)
     gain_privileges()
-    with LocalLab(
-        plans=config.plans, seed=config.seed, gateways=config.gateways, internet=config.internet
-    ) as lab:
+    with config.lab() as lab:
         lab.start_servers()
         daemon = LabDaemon(config=config, lab=lab)
         listener = sockets.listen(config.name, folder)

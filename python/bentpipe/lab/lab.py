@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import plan
 from bentpipe.errors import UsageError
-from bentpipe.lab import sockets, uplink
-from bentpipe.lab.capacity import refuse_beyond_capacity
+from bentpipe.lab import sockets
 from bentpipe.lab.daemon import LabConfig, start_daemon
 from bentpipe.scenario.seeds import check_seed
 
@@ -61,9 +60,6 @@ class Lab:
             raise UsageError("links: none; name a preset, such as geo, or a scenario file")
         check_seed(seed)
         plans = [_plan_of(link) for link in links]
-        refuse_beyond_capacity(plans)
-        if internet:
-            uplink.find_program()
         # The name of its socket is private to this object.
         self._folder = Path(tempfile.mkdtemp(prefix="bentpipe-lab-"))
         config = LabConfig(

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
+from bentpipe.lab.capacity import refuse_beyond_capacity
 from bentpipe.lab.daemons import RunningDaemons, set_initial_windows
 from bentpipe.lab.gateways import gateway_hosts, pep_settings, refuse_functions
 from bentpipe.lab.programs import start_error
-from bentpipe.lab.uplink import Uplink, open_uplink
+from bentpipe.lab.uplink import Uplink, find_slirp4netns, open_uplink
 from bentpipe.results.verdict import late_windows, verdict
 from bentpipe.text import choice
 
@@ -68,6 +69,16 @@ class LocalLab:
     _failure: list[BaseException] = field(init=False, default_factory=list)
     _uplink: Uplink | None = field(init=False, default=None)
     _daemons: RunningDaemons | None = field(init=False, default=None)
+
+    def check(self) -> None:
+        """Check that this machine carries the link, and has what the uplink needs.
+
+        Raises:
+            MachineError: it does not.
+        """
+        refuse_beyond_capacity(self.plans, super_packets=self.super_packets)
+        if self.internet:
+            find_slirp4netns()
 
     def __enter__(self) -> Self:
         """Set the lab up and start the link.

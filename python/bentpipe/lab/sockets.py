@@ -275,6 +275,20 @@ def ask(connection: socket.socket, request: dict[str, Any]) -> tuple[dict[str, A
     return content, descriptors
 
 
+def request(name: str, action: str, **arguments: Any) -> dict[str, Any]:
+    """Send a request without descriptors to a lab daemon of this user, and return the reply.
+
+    ``process`` of a status is the process id that this process sees.
+
+    Raises:
+        UsageError: there is no such lab, or the request is wrong.
+        BentpipeError: see `ask`.
+    """
+    with connect(name) as connection:
+        content, _ = ask(connection, {"do": action, **arguments})
+        return content | ({"process": peer(connection)[0]} if "process" in content else {})
+
+
 def raise_error_of(content: dict[str, Any]) -> None:
     """Raise the error that a reply holds, if it holds one."""
     if "error" in content:
