@@ -361,5 +361,5 @@ def test_the_folder_is_that_of_the_user(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert base_folder() == tmp_path / "bentpipe-gateways"
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
-    monkeypatch.setattr("bentpipe.gateway.state.tempfile.gettempdir", lambda: "/other")
+    monkeypatch.setattr("bentpipe.gateway.machine.tempfile.gettempdir", lambda: "/other")
     assert base_folder() == Path("/other/bentpipe-gateways-1234")

@@ -98,16 +98,11 @@ def watch_gateway(name: str, ask: Callable[[], Status]) -> None:
     """Show what ``ask`` returns until the gateway has ended; the last status stays."""
     rates = _Rates()
 
-    def lines() -> list[str] | None:
-        try:
-            found = ask()
-        except (MachineError, UsageError):
-            return None
+    def lines() -> list[str]:
+        found = ask()
         return status_lines(found, rates.lines(found["counters"]))
 
-    # An error of the first status is one of the command.
-    found = ask()
-    watch_lines(status_lines(found, rates.lines(found["counters"])), lines)
+    watch_lines(lines, (MachineError, UsageError))
     note(f"gateway {name} has ended")
 
 

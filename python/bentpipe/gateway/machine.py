@@ -6,7 +6,9 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -79,6 +81,16 @@ def find_binary(folder: Path = Path(__file__).parent) -> Path:
     if not os.access(path, os.X_OK):
         raise MachineError(f"{path}: cannot be executed; to fix it: chmod 755 {path}")
     return path
+
+
+def user_folder(name: str) -> Path:
+    """Return where this user's daemons have a folder of this name, which need not exist."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    # su(1) and sudo(8) may leave the folder of another user, which cannot be accessed.
+    with suppress(OSError):
+        if runtime and Path(runtime).is_dir():
+            return Path(runtime) / name
+    return Path(tempfile.gettempdir()) / f"{name}-{os.geteuid()}"
 
 
 def search_path() -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.errors import MachineError
-from bentpipe.gateway.machine import PROGRAM
+from bentpipe.gateway.machine import PROGRAM, user_folder
 
 RUN: Final = Path("/run")
 _LOG_BYTES_MAX: Final = 64 * 1024
@@ -53,15 +52,10 @@ class Record:
 
 def base_folder() -> Path:
     """Return the folder of all gateways: ``/run/bentpipe`` for root, else one of the user's."""
-    user = os.geteuid()
     # In a user namespace, root may not own /run.
-    if user == 0 and RUN.stat().st_uid == 0:
+    if os.geteuid() == 0 and RUN.stat().st_uid == 0:
         return RUN / "bentpipe"
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    with suppress(OSError):
-        if runtime and Path(runtime).is_dir():
-            return Path(runtime) / "bentpipe-gateways"
-    return Path(tempfile.gettempdir()) / f"bentpipe-gateways-{user}"
+    return user_folder("bentpipe-gateways")
 
 
 def network_namespace() -> int:

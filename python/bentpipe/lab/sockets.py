@@ -16,7 +16,6 @@ import selectors
 import socket
 import stat
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.errors import BentpipeError, MachineError, UsageError, error_with_code
+from bentpipe.gateway import machine
 from bentpipe.text import choice
 
 # A request holds a few settings, a reply a report.
@@ -77,7 +77,7 @@ def folder() -> Path:
     Raises:
         MachineError: it cannot be created, or other users can access it.
     """
-    path = _chosen_folder()
+    path = machine.user_folder("bentpipe")
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()
@@ -91,15 +91,6 @@ def folder() -> Path:
             f"{path}: other users can access it; to fix it: remove it, or set XDG_RUNTIME_DIR"
         )
     return path
-
-
-def _chosen_folder() -> Path:
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    # su(1) and sudo(8) may leave the folder of another user, which cannot be accessed.
-    with suppress(OSError):
-        if runtime and Path(runtime).is_dir():
-            return Path(runtime) / "bentpipe"
-    return Path(tempfile.gettempdir()) / f"bentpipe-{os.geteuid()}"
 
 
 @contextmanager
