@@ -8,13 +8,13 @@ import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from bentpipe import cli, lab, plan
-from bentpipe.cli.exits import ProgramCommand
-from bentpipe.cli.lab_play import EventFile, play_events
+from bentpipe.cli.exits import EXIT_INTERRUPTED, ProgramCommand
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.link_status import state_lines, summary_lines, window_lines
 from bentpipe.cli.options import (
@@ -31,6 +31,7 @@ from bentpipe.cli.options import (
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
 from bentpipe.lab import sockets
 from bentpipe.lab.programs import exit_status, start_in_lab, wait_for_program
+from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
     import socket
@@ -68,6 +69,15 @@ Name = Annotated[
         help="The name of the lab.",
         show_default=False,
         autocompletion=_complete_names,
+    ),
+]
+
+EventFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="EVENTS.yaml",
+        help="events: a list of {at: TIME, set: [PATH=VALUE, ...]}; repeat: TIME plays it again.",
+        show_default=False,
     ),
 ]
 
@@ -224,8 +234,7 @@ def set_(
     when the queue changes enter the new one in the order of their arrival; those that do not fit
     are dropped.
     """
-    change = sockets.request(name, "set", settings=settings)
-    note(f"{' '.join(settings)} since {change['at_ns'] / 1e9:.6f} s")
+    _set(name, settings)
 
 
 @lab_app.command(
@@ -237,7 +246,17 @@ def play(name: Name, events: EventFile) -> None:
     All events are checked before the first one is played. An event is applied within some
     milliseconds of its time; a scenario has the same events at exact times.
     """
-    play_events(name, events)
+    played = lab.read_events(events)
+    for event in played.events:
+        sockets.request(name, "check", settings=list(event.set))
+    started_s = time.monotonic()
+    try:
+        for at_ns, settings in played.times():
+            time.sleep(max(0.0, started_s + at_ns / NS_PER_S - time.monotonic()))
+            _set(name, list(settings))
+    except KeyboardInterrupt:
+        note("interrupted; the link stays as it is")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 @lab_app.command(
@@ -275,6 +294,11 @@ def exec_(
         elif (failure := _failure(name)) is not None:
             raise InvalidRunError(f"{failure}; end the lab with bentpipe lab down {name}")
     raise typer.Exit(exit_status(code))
+
+
+def _set(name: str, settings: list[str]) -> None:
+    change = sockets.request(name, "set", settings=settings)
+    note(f"{' '.join(settings)} since {change['at_ns'] / NS_PER_S:.6f} s")
 
 
 def _status(name: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from bentpipe import _core
 from bentpipe.emulation.draws import Stream, draw
-from bentpipe.emulation.sender import SenderReport, new_socket, tcp_info
+from bentpipe.emulation.sender import SenderReport, new_socket, run_until_interrupted, tcp_info
 from bentpipe.units import NS_PER_S
 
 _PIECE: Final = bytes(64 * 1024)
@@ -252,14 +252,7 @@ def main(role: str, settings: dict[str, Any]) -> int:
     """Run one end and print its report; return the exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     program: Server | Client = Server(settings) if role == "server" else Client(settings)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with suppress(KeyboardInterrupt):
-        program.run()
-    # The report must be complete even if another SIGINT arrives.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    report = program.report()
-    print(json.dumps(report))
-    return 1 if "error" in report else 0
+    return run_until_interrupted(program.run, program.report)
 
 
 if __name__ == "__main__":

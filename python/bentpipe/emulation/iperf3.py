@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
+from bentpipe.gateway import machine
 from bentpipe.gateway.kernel_tcp import socket_options
 from bentpipe.lab.local import IPERF3_PORT, LocalLab
 from bentpipe.scenario.hosts import Side
@@ -267,16 +268,8 @@ def end_all(flows: list[Flow]) -> None:
 
 
 def _children(process: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # proc_pid_stat(5): after the name in parentheses come the state and the parent.
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (OSError, IndexError, ValueError):
-            continue
-        if parent == process:
-            found.append(int(stat.parent.name))
-    return found
+    found = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
+    return [each for each in found if machine.parent(each) == process]
 
 
 def _kill(process: int, number: signal.Signals) -> None:

@@ -23,8 +23,7 @@ from typing import Any, Final
 
 from bentpipe.emulation.devtools import Browser, BrowserError
 from bentpipe.emulation.draws import Stream, draw
-from bentpipe.emulation.lookup import look_up
-from bentpipe.emulation.page_content import FIRST_DOCUMENT
+from bentpipe.emulation.page_content import FIRST_DOCUMENT, look_up
 from bentpipe.emulation.sender import new_socket
 
 _NS_PER_MS: Final = 1_000_000

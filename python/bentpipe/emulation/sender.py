@@ -1,11 +1,14 @@
-"""Sockets of the programs that send data in real time, and the report on their TCP."""
+"""What the programs of emulated flows share: sockets, reports on TCP, and how they end."""
 
 from __future__ import annotations
 
+import json
+import signal
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 # struct tcp_info of linux/tcp.h up to tcpi_bytes_retrans, of Linux 4.19: 8 bytes, 24 words, 4 long
@@ -37,6 +40,18 @@ def tcp_info(connection: socket.socket) -> TcpInfo:
         "bytes_retrans": 41,
     }
     return {name: words[place] for name, place in places.items()}
+
+
+def run_until_interrupted(run: Callable[[], object], report: Callable[[], dict[str, Any]]) -> int:
+    """Run a program until SIGINT and print its report; return the exit code."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        run()
+    # The report must be complete even if another SIGINT arrives.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    printed = report()
+    print(json.dumps(printed))
+    return 1 if "error" in printed else 0
 
 
 def window_sample(info: TcpInfo, srtt_us: int) -> dict[str, int | None]:

@@ -195,15 +195,7 @@ def _end(folder: GatewayFolder) -> None:
 
 def _privileged(processes: list[int]) -> list[int]:
     """Return the processes whose parents are not among them."""
-    return [pid for pid in processes if _parent(pid) not in processes]
-
-
-def _parent(pid: int) -> int:
-    with suppress(OSError, ValueError, IndexError):
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        # The name of the program, in parentheses, may have spaces.
-        return int(stat.rpartition(")")[2].split()[1])
-    return 0
+    return [pid for pid in processes if machine.parent(pid) not in processes]
 
 
 def _remove_leftovers(record: Record) -> None:

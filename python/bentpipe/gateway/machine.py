@@ -123,6 +123,15 @@ def missing_capabilities(*names: str) -> list[str]:
     return [name for name in names if not int(effective, 16) >> _CAPABILITIES[name] & 1]
 
 
+def parent(process: int) -> int:
+    """Return the process id of a parent; 0 if the process has ended."""
+    with suppress(OSError, ValueError, IndexError):
+        stat = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
+        # proc_pid_stat(5): the name of the program, in parentheses, may have spaces.
+        return int(stat.rpartition(")")[2].split()[1])
+    return 0
+
+
 def sysctl(name: str) -> str | None:
     """Return a setting such as ``net.ipv4.ip_forward``; None if the kernel has none."""
     try:
