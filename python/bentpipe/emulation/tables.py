@@ -33,6 +33,21 @@ _BITS_PER_BYTE: Final = 8
 _NS_PER_US: Final = 1_000
 # linux/tcp.h: no round trip was measured.
 _UNKNOWN_RTT_US: Final = 0xFFFF_FFFF
+# Columns of ``flows`` that are 0 for datagrams, and those that the link measures of them.
+_OF_TCP: Final = (
+    *("retransmitted_segments", "timeouts", "fast_recoveries", "tail_loss_probes"),
+    *("spurious_timeouts", "spurious_recoveries", "acks_sent", "acked_bytes"),
+)
+_OF_DATAGRAMS: Final = ("jitter_ns", "jitter_mean_ns", "play_out_delay_ns", "late_packets")
+# Columns of directions and of their samples that the link counts.
+_COUNTED: Final = (
+    *("sent_packets", "delivered_packets", "delivered_bytes", "marked_packets", "marked_bytes"),
+    *("busy_ns", "queue_max_bytes"),
+)
+_SAMPLED: Final = (
+    *("queue_bytes", "queue_packets", "in_flight_bytes", "sent_packets", "delivered_bytes"),
+    "marked_packets",
+)
 _EXCHANGE_MOMENTS: Final = ("start_ns", "established_ns", "first_byte_ns", "finished_ns")
 _PAGE_MOMENTS: Final = (
     *("start_ns", "resolved_ns", "established_ns"),
@@ -170,20 +185,10 @@ def flow_row(flow: Flow, record: RunRecord) -> dict[str, Any]:
         row |= {
             "expected_segments": sent["segments"],
             **{f"one_way_delay_{p}_ns": data[f"delay_{p}_ns"] for p in ("p50", "p95", "p99")},
-            "jitter_ns": data["jitter_ns"],
-            "jitter_mean_ns": data["jitter_mean_ns"],
-            "play_out_delay_ns": data["play_out_delay_ns"],
-            "late_packets": data["late_packets"],
+            **{name: data[name] for name in _OF_DATAGRAMS},
             "sent_bytes": sent["payload_bytes"],
             "delivered_bytes": _bytes(flow.program_report("receiver")),
-            "retransmitted_segments": 0,
-            "timeouts": 0,
-            "fast_recoveries": 0,
-            "tail_loss_probes": 0,
-            "spurious_timeouts": 0,
-            "spurious_recoveries": 0,
-            "acks_sent": 0,
-            "acked_bytes": 0,
+            **dict.fromkeys(_OF_TCP, 0),
         }
         if flow.state == "stopped":
             row["finished_ns"] = from_start(sent["last_payload_ns"])
@@ -471,18 +476,12 @@ def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
         "direction": number,
         "received_packets": counters["delivered_packets"] + sum(packets.values()) + held_packets,
         "received_bytes": counters["delivered_bytes"] + sum(sizes.values()) + held_bytes,
-        "sent_packets": counters["sent_packets"],
         "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
-        "delivered_packets": counters["delivered_packets"],
-        "delivered_bytes": counters["delivered_bytes"],
-        "marked_packets": counters["marked_packets"],
-        "marked_bytes": counters["marked_bytes"],
+        **{name: counters[name] for name in _COUNTED},
         **{f"dropped_{cause}_packets": packets.get(cause, 0) for cause in DROP_CAUSES},
         **{f"dropped_{cause}_bytes": sizes.get(cause, 0) for cause in DROP_CAUSES},
         "held_packets": held_packets,
         "held_bytes": held_bytes,
-        "busy_ns": counters["busy_ns"],
-        "queue_max_bytes": counters["queue_max_bytes"],
     }
 
 
@@ -492,12 +491,7 @@ def _direction_sample(time_ns: int, number: int, report: Report, name: str) -> d
     return {
         "time_ns": time_ns,
         "direction": number,
-        "queue_bytes": counters["queue_bytes"],
-        "queue_packets": counters["queue_packets"],
-        "in_flight_bytes": counters["in_flight_bytes"],
         "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
-        "sent_packets": counters["sent_packets"],
-        "delivered_bytes": counters["delivered_bytes"],
-        "marked_packets": counters["marked_packets"],
+        **{name: counters[name] for name in _SAMPLED},
         **{f"dropped_{cause}_packets": dropped.get(cause, 0) for cause in DROP_CAUSES},
     }

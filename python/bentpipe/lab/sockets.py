@@ -122,7 +122,7 @@ def listen(name: str, place: Path) -> socket.socket:
         UsageError: a lab of that name exists.
     """
     with _locked(place):
-        refuse_taken(name, place)
+        _refuse_taken(name, place)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with _short(place) as short:
             listener.bind(f"{short}/{name}{_SUFFIX}")
@@ -136,45 +136,37 @@ def remove(name: str, place: Path) -> None:
 
 
 def refuse_taken(name: str, place: Path) -> None:
-    """Refuse the name of an existing lab; remove the socket file of a killed one.
+    """Refuse the name of an existing lab.
 
     Raises:
         UsageError: a lab of that name exists.
     """
-    try:
-        try_connect(name, place).close()
-    except FileNotFoundError:
-        return
-    except ConnectionRefusedError:
-        remove(name, place)
-        return
-    except TimeoutError:
-        pass
-    raise UsageError(
-        f'a lab "{name}" exists already; end it with bentpipe lab down {name}, '
-        "or choose another name"
-    )
+    with _locked(place):
+        _refuse_taken(name, place)
 
 
 def names() -> list[str]:
     """Return the names of the running labs, sorted; remove the socket files of killed ones."""
     place = folder()
-    found = sorted(path.name.removesuffix(_SUFFIX) for path in place.glob(f"*{_SUFFIX}"))
-    return [name for name in found if _is_alive(name, place)]
+    with _locked(place):
+        found = sorted(path.name.removesuffix(_SUFFIX) for path in place.glob(f"*{_SUFFIX}"))
+        return [name for name in found if _is_alive(name, place)]
+
+
+def _refuse_taken(name: str, place: Path) -> None:
+    if _is_alive(name, place):
+        raise UsageError(
+            f'a lab "{name}" exists already; end it with bentpipe lab down {name}, '
+            "or choose another name"
+        )
 
 
 def _is_alive(name: str, place: Path) -> bool:
+    """Return whether a lab runs; remove the socket file of a killed one, in a locked folder."""
     try:
         try_connect(name, place).close()
     except ConnectionRefusedError:
-        with _locked(place):
-            # Another lab may have taken the name meanwhile.
-            try:
-                try_connect(name, place).close()
-            except ConnectionRefusedError:
-                remove(name, place)
-            except OSError:
-                pass
+        remove(name, place)
         return False
     except TimeoutError:
         return True
