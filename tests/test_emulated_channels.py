@@ -70,6 +70,7 @@ def test_fifty_channels_have_the_simulated_downloads_and_goodput(tmp_path: Path)
 
 
 @needs_lab
+@pytest.mark.thorough
 def test_three_hundred_channels_hold(tmp_path: Path) -> None:
     """Given 300 channels of small downloads for 12 s, expect each to go on, and none to fail.
 

@@ -146,23 +146,24 @@ echo ready; while :; do sleep 0.05; done
 """
 
 
-def assert_hears_signals(words: Sequence[str], expected: Sequence[str], cwd: Path) -> None:
-    """Run a program that tells its place, and send bentpipe signals that it must hear."""
+def told_by_a_program_that_hears_signals(words: Sequence[str], folder: Path) -> list[str]:
+    """Send bentpipe signals that its program must hear; return the place that the program tells."""
     with subprocess.Popen(
         [*BENTPIPE, *words, "--", "sh", "-c", TELLING],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        cwd=cwd,
+        cwd=folder,
         preexec_fn=default_signals,  # noqa: PLW1509 - no threads
     ) as running:
         assert running.stdout is not None
-        lines = (line.rstrip("\n") for line in running.stdout)
-        assert [next(lines) for _ in range(len(expected) + 1)] == [*expected, "ready"]
+        lines = [running.stdout.readline() for _ in range(5)]
         for sent in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
             running.send_signal(sent)
-            assert f"SIG{next(lines)}" == sent.name
+            lines.append(running.stdout.readline())
     assert running.returncode == 5
+    assert "".join(lines[4:]).split() == ["ready", "HUP", "TERM", "INT"]
+    return [line.strip() for line in lines[:4]]
 
 
 @needs_lab
@@ -170,7 +171,8 @@ def assert_hears_signals(words: Sequence[str], expected: Sequence[str], cwd: Pat
 def test_programs_have_their_side_working_directory_and_signals(tmp_path: Path) -> None:
     for side in ("world", "island"):
         words = ["exec", "--link", "leo", "--host", side]
-        assert_hears_signals(words, [str(tmp_path), side, "1", "2"], tmp_path)
+        told = told_by_a_program_that_hears_signals(words, tmp_path)
+        assert told == [str(tmp_path), side, "1", "2"]
 
 
 # -- Nothing is left ---------------------------------------------------------------------------

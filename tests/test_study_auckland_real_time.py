@@ -247,6 +247,7 @@ def test_what_is_not_that_of_the_source_is_said() -> None:
 @measures
 @needs("iperf3")
 @needs("nft")
+@pytest.mark.thorough
 def test_two_channels_without_and_with_the_daemon() -> None:
     """Given 2 channels for 12 s, expect the simulated total and download time, plain and PEP.
 
