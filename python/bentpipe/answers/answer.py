@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from bentpipe.errors import InternalError
+from bentpipe.results.views import View
+from bentpipe.text import counted
 
 # An answer is read at once: longer ones belong in the table of the report.
 MAX_LINES: Final = 9
@@ -35,9 +37,19 @@ class Estimate:
         """The upper end of the interval; the mean without one."""
         return self.mean + (self.half_width or 0)
 
+    @property
+    def runs_text(self) -> str:
+        """How many runs it has: ``10 runs``."""
+        return counted(self.runs, "run")
+
+    def text(self, write: Callable[[float], str]) -> str:
+        """Return the mean with its interval: ``12.3 Mbit/s ± 200 kbit/s``."""
+        text = write(self.mean)
+        return f"{text} ± {write(self.half_width)}" if self.half_width else text
+
     def times(self, factor: float) -> Estimate:
         """Return the estimate in another unit."""
-        half_width = None if self.half_width is None else self.half_width * factor
+        half_width = None if self.half_width is None else self.half_width * abs(factor)
         return Estimate(self.mean * factor, half_width, self.runs)
 
 
@@ -77,15 +89,6 @@ class Chart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataTable:
-    """Rows of text, under headings with units; the first column is text, the others numbers."""
-
-    title: str
-    columns: Sequence[tuple[str, str]]
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Check:
     """What `--emulate` runs in real time, and the simulated figure to compare it with.
 
@@ -115,11 +118,11 @@ class Answer:
     assumption: str = ""
     commands: Sequence[str]
     figures: Mapping[str, Any]
-    tables: Sequence[DataTable] = ()
+    tables: Sequence[View] = ()
     charts: Sequence[Chart] = ()
     sources: Sequence[str] = ()
     check: Check | None = None
-    summary: DataTable | None = None
+    summary: View | None = None
     interrupted: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -170,10 +173,11 @@ class Answer:
         }
 
 
-def _aligned(table: DataTable) -> list[str]:
+def _aligned(table: View) -> list[str]:
     """Return a table as lines: the first two columns of text, the others aligned to the right."""
-    names, units = zip(*table.columns, strict=True)
-    rows = [names, units, *table.rows]
+    names = [column.title for column in table.columns]
+    notes = [column.note for column in table.columns]
+    rows = [names, notes, *cells(table)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(names))]
     return [f"  {table.title}:"] + [
         "  "
@@ -182,6 +186,14 @@ def _aligned(table: DataTable) -> list[str]:
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
+    ]
+
+
+def cells(table: View) -> list[list[str]]:
+    """Return the rows of a table as text."""
+    return [
+        [column.write(value) for column, value in zip(table.columns, row, strict=True)]
+        for row in table.rows
     ]
 
 
@@ -204,6 +216,12 @@ def signed_percent(percent: Estimate) -> str:
     return text
 
 
-def largest_first(effects: Sequence[Effect]) -> tuple[Effect, ...]:
-    """Return effects, the largest change first."""
-    return tuple(sorted(effects, key=lambda effect: -abs(effect.percent.mean)))
+def percent_of(part: float, whole: float) -> str:
+    """Return a part in percent: ``61.3 %``."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def percent_text(share: Estimate) -> str:
+    """Return a share in percent with its interval: ``61.3 % ± 0.4``."""
+    text = f"{100 * share.mean:.1f} %"
+    return f"{text} ± {100 * share.half_width:.1f}" if share.half_width else text

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from bentpipe import _core
-from bentpipe.answers.answer import Answer, Chart, DataTable, Effect, Estimate, signed_percent
+from bentpipe.answers.answer import Answer, Chart, Effect, Estimate, cells, signed_percent
 from bentpipe.report.html import environment
 from bentpipe.report.style import (
     INK,
@@ -24,6 +24,7 @@ from bentpipe.report.style import (
     new_figure,
 )
 from bentpipe.results.folder import write_text
+from bentpipe.results.views import Column, View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,7 +68,10 @@ def page(answer: Answer, *, real_time: str | None = None) -> str:
         real_time=real_time,
         charts=[(chart, draw(chart)) for chart in answer.charts],
         band=_BAND,
-        tables=tables,
+        tables=[
+            (table.title, [(each.title, each.note) for each in table.columns], cells(table))
+            for table in tables
+        ],
     )
 
 
@@ -176,12 +180,11 @@ def _draw_x_axis(axes: Axes, chart: Chart) -> None:
         add_unit(axes, label, factor, below_in=i * _SCALE_HEIGHT_IN)
 
 
-def _effects_table(effects: Sequence[Effect]) -> DataTable:
-    rows = [
-        [effect.assumption, effect.instead, signed_percent(effect.percent)] for effect in effects
-    ]
-    return DataTable(
-        title="How the answer depends on what it assumes",
-        columns=(("if it is", ""), ("instead of", ""), ("change", "%, 95 % interval")),
-        rows=rows,
+def _effects_table(effects: Sequence[Effect]) -> View:
+    columns = (
+        Column("assumption", "if it is"),
+        Column("instead", "instead of"),
+        Column("change_percent", "change", "95 % interval", signed_percent),
     )
+    rows = [(effect.assumption, effect.instead, effect.percent) for effect in effects]
+    return View("How the answer depends on what it assumes", columns, rows)
