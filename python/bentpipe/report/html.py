@@ -19,6 +19,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from bentpipe.report.style import GRID, INK, MUTED, PALETTE, STYLE
+from bentpipe.results.views import html_table
 
 # The palette's counterparts on a dark page, in the same order: lighter, less saturated.
 _DARK_PALETTE: Final = (
@@ -110,6 +111,7 @@ def environment(*folders: Path) -> Environment:
     )
     env.globals["css"] = _safe(_CSS)
     env.globals["svg"] = svg
+    env.globals["html_table"] = lambda view, link="": _safe(html_table(view, link=link))
     return env
 
 

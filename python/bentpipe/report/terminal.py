@@ -27,9 +27,11 @@ from bentpipe.results.metrics import (
 from bentpipe.results.result import Result
 from bentpipe.results.text_table import TextTable
 from bentpipe.results.thresholds import check_thresholds, threshold_table
+from bentpipe.results.views import View, text_lines
 from bentpipe.scenario.presets import Preset
 from bentpipe.units import format_duration, format_rate
 
+_STYLES: Final = {"title": "italic", "heading": "bold"}
 # Between two columns.
 _GAP: Final = 2
 # Longer names and headings are folded.
@@ -41,12 +43,17 @@ _PIPE_WIDTH: Final = 160
 _WIDTH_MAX: Final = 1_000
 
 
-def show(*renderables: RenderableType) -> None:
-    """Print to stdout, without colours when it is not a terminal."""
+def show(*renderables: View | RenderableType) -> None:
+    """Print texts and tables to stdout, without styles when it is not a terminal."""
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(width=None if has_width else _PIPE_WIDTH, highlight=False)
     unlimited = console.options.update(max_width=_WIDTH_MAX)
     for renderable in renderables:
+        if isinstance(renderable, View):
+            console.print()
+            for style, line in text_lines(renderable, console.width):
+                console.print(Text(line, style=_STYLES.get(style, "")), soft_wrap=True)
+            continue
         needed = console.measure(renderable, options=unlimited)
         # rich would shorten the cells of such a table: let the terminal fold its lines.
         is_too_wide = needed.minimum > console.width
