@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from bentpipe.errors import InternalError
-from bentpipe.results.views import View
+from bentpipe.results.views import View, text_table
 from bentpipe.text import counted
 
 # An answer is read at once: longer ones belong in the table of the report.
 MAX_LINES: Final = 9
-# Of a summary: what a row is of.
-_TEXT_COLUMNS: Final = (0, 1)
+_SUMMARY_WIDTH: Final = 80
 
 
 @dataclass(frozen=True)
@@ -104,10 +103,10 @@ class Check:
 class Answer:
     """The answer to a question, for a person (`text`) and for programs (`to_json`).
 
-    ``lines`` are the answer itself, and ``summary`` is a table for below them, at most 78 columns
-    wide. ``effects`` are how its main figure depends on assumptions, the largest first.
-    ``commands`` are what to try next. ``figures`` are its numbers: names end in their unit.
-    ``interrupted``: Ctrl-C ended the runs, and the answer is that of the complete ones.
+    ``lines`` are the answer itself, and ``summary`` is a table for below them. ``effects`` are how
+    its main figure depends on assumptions, the largest first. ``commands`` are what to try next.
+    ``figures`` are its numbers: names end in their unit. ``interrupted``: Ctrl-C ended the runs,
+    and the answer is that of the complete ones.
     """
 
     question: str
@@ -148,7 +147,7 @@ class Answer:
             self.question,
             *(f"  {line}" for line in self.lines),
             "",
-            *([*_aligned(self.summary), ""] if self.summary else []),
+            *([text_table(self.summary, _SUMMARY_WIDTH), ""] if self.summary else []),
             f"Why: {self.reason}",
             f"How sure: {self.uncertainty}",
             f"What matters most: {self.matters_most}",
@@ -171,30 +170,6 @@ class Answer:
             "sources": list(self.sources),
             **({"interrupted": True} if self.interrupted else {}),
         }
-
-
-def _aligned(table: View) -> list[str]:
-    """Return a table as lines: the first two columns of text, the others aligned to the right."""
-    names = [column.title for column in table.columns]
-    notes = [column.note for column in table.columns]
-    rows = [names, notes, *cells(table)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(names))]
-    return [f"  {table.title}:"] + [
-        "  "
-        + " ".join(
-            cell.ljust(width) if i in _TEXT_COLUMNS else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def cells(table: View) -> list[list[str]]:
-    """Return the rows of a table as text."""
-    return [
-        [column.write(value) for column, value in zip(table.columns, row, strict=True)]
-        for row in table.rows
-    ]
 
 
 def plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bentpipe.answers.answer import Answer, Chart, Estimate, percent_of, signed_percent
 from bentpipe.answers.question import (
@@ -22,7 +22,7 @@ from bentpipe.errors import UsageError
 from bentpipe.plan.types import DirectionPlan
 from bentpipe.results.metrics import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View
+from bentpipe.results.views import Column, View, from_mappings
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName
 from bentpipe.units import NS_PER_S, format_duration, format_rate, format_size
@@ -36,25 +36,17 @@ _MIN_LIMIT_BYTES: Final = 6_000
 _MANAGED: Final = "fq_codel"
 
 
-@dataclass(frozen=True)
-class Row:
-    """A queue and the figures of its runs.
+class _Queue(NamedTuple):
+    """A queue, and the figures of its runs.
 
-    ``limit_bytes`` and ``bdp`` are None for a queue that is not drop-tail.
+    ``limit_bytes`` and ``bdp`` are None if it is not drop-tail.
     """
 
     label: str
     limit_bytes: int | None
     bdp: float | None
-    found: Measurements
-
-    def of(self, figure: str) -> Estimate:
-        """Return the mean of a figure with its interval."""
-        return self.found.of(figure)
-
-    def mean(self, figure: str) -> float:
-        """Return the mean of a figure."""
-        return self.found.mean(figure)
+    setting: str
+    found: Measurements = Measurements()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -126,14 +118,13 @@ class Buffer(Question):
             "call_mos": 1.0 if rated is None else rated.mos,
         }
 
-    def _queues(self) -> dict[str, tuple[int | None, float | None, str]]:
-        """Return the queues that are tried: limit, limit in BDP, and setting."""
-        queues: dict[str, tuple[int | None, float | None, str]] = {}
+    def _queues(self) -> list[_Queue]:
+        queues = []
         for factor in BUFFERS_BDP:
             size = max(round(factor * self._bdp_bytes), _MIN_LIMIT_BYTES)
-            queues[f"{factor:g} BDP"] = (size, factor, self._drop_tail(size))
+            queues.append(_Queue(f"{factor:g} BDP", size, factor, self._drop_tail(size)))
         managed = f"link.{self.direction}.queue={{discipline: {_MANAGED}}}"
-        return queues | {_MANAGED: (None, None, managed)}
+        return [*queues, _Queue(_MANAGED, None, None, managed)]
 
     def _drop_tail(self, size: int) -> str:
         return f"link.{self.direction}.queue={{discipline: drop_tail, limit: {size} B}}"
@@ -164,25 +155,28 @@ class Buffer(Question):
     def answer(self) -> Answer:
         """Run each queue, and the knee with one assumption changed at a time."""
         queues, assumptions = self._queues(), self.assumptions()
-        cases = self.cases({label: (setting,) for label, (*_, setting) in queues.items()})
+        cases = self.cases({queue.label: (queue.setting,) for queue in queues})
         self.choose_seeds(len(cases) + len(assumptions))
-        rows = [Row(label, *queues[label][:2], each) for label, each in self.run(cases).items()]
+        found = self.run(cases)
+        rows = [each._replace(found=found[each.label]) for each in queues if each.label in found]
         sized = [row for row in rows if row.limit_bytes is not None]
-        best_bps = max(row.mean("goodput_bps") for row in sized)
-        knee = next(row for row in sized if row.mean("goodput_bps") >= KNEE_SHARE * best_bps)
-        goodput, size = knee.of("goodput_bps"), knee.limit_bytes or 0
+        best_bps = max(row.found.mean("goodput_bps") for row in sized)
+        knee = next(row for row in sized if row.found.mean("goodput_bps") >= KNEE_SHARE * best_bps)
+        of_knee, size = knee.found, knee.limit_bytes or 0
+        goodput, wait = of_knee.of("goodput_bps"), of_knee.of("queue_delay_p99_ns")
         lines = [
             f"Queue: {self._size_text(knee)} at the link rate, drop-tail",
             f"Goodput of {self.flows} transfers together: {goodput.text(format_rate)}, "
             f"{percent_of(goodput.mean, self._rate_bps)} of the link rate",
-            "Packets of a call wait at most "
-            f"{knee.of('queue_delay_p99_ns').text(format_duration)} in the queue (99 % of them)",
-            f"The call: MOS {knee.mean('call_mos'):.2f}, "
-            f"{knee.mean('call_loss_percent'):.2f} % lost (G.711, ITU-T G.107)",
+            f"Packets of a call wait at most {wait.text(format_duration)} in the queue (99 % of "
+            "them)",
+            f"The call: MOS {of_knee.mean('call_mos'):.2f}, "
+            f"{of_knee.mean('call_loss_percent'):.2f} % lost (G.711, ITU-T G.107)",
         ]
         lines += [
-            f"With {row.label} instead: {row.of('goodput_bps').text(format_rate)}, wait "
-            f"{row.of('queue_delay_p99_ns').text(format_duration)}, MOS {row.mean('call_mos'):.2f}"
+            f"With {row.label} instead: {row.found.of('goodput_bps').text(format_rate)}, wait "
+            f"{row.found.of('queue_delay_p99_ns').text(format_duration)}, "
+            f"MOS {row.found.mean('call_mos'):.2f}"
             for row in rows
             if row.limit_bytes is None
         ]
@@ -203,15 +197,15 @@ class Buffer(Question):
             parameters=self.parameters,
         )
 
-    def _limit_ns(self, row: Row) -> float | None:
+    def _limit_ns(self, row: _Queue) -> float | None:
         """Return how long the link takes to send a full queue."""
         return None if row.limit_bytes is None else row.limit_bytes * 8e9 / self._rate_bps
 
-    def _size_text(self, knee: Row) -> str:
+    def _size_text(self, knee: _Queue) -> str:
         send_time = format_duration(self._limit_ns(knee) or 0)
         return f"{format_size(knee.limit_bytes or 0)} = {knee.label} = {send_time}"
 
-    def _figures(self, row: Row) -> dict[str, float | Estimate | None]:
+    def _figures(self, row: _Queue) -> dict[str, float | Estimate | None]:
         """Return the limit of a queue in three units, and the means of its runs."""
         return {
             "limit_bytes": row.limit_bytes,
@@ -220,7 +214,7 @@ class Buffer(Question):
             **row.found.estimates(),
         }
 
-    def _chart(self, sized: Sequence[Row], knee: Row) -> Chart:
+    def _chart(self, sized: Sequence[_Queue], knee: _Queue) -> Chart:
         """Draw all figures over the queue limit, in bytes, time at the link rate, and BDP."""
         panels = (
             ("Goodput\n[Mbit/s]", "goodput_bps", 1e-6),
@@ -239,7 +233,7 @@ class Buffer(Question):
                 ("in bandwidth-delay products", 1e3 / self._bdp_bytes),
             ],
             series={
-                label: [row.of(figure).times(factor) for row in sized]
+                label: [row.found.of(figure).times(factor) for row in sized]
                 for label, figure, factor in panels
             },
             marks=[((knee.limit_bytes or 0) / 1e3, f"knee: {self._size_text(knee)}")],
@@ -251,7 +245,7 @@ class Buffer(Question):
 buffer = asking(Buffer)
 
 
-def _reason(sized: Sequence[Row], knee: Row) -> str:
+def _reason(sized: Sequence[_Queue], knee: _Queue) -> str:
     """Say what a smaller queue costs and a larger one adds, from the neighbours of the knee."""
     parts, place, largest = [], sized.index(knee), sized[-1]
     if place > 0:
@@ -259,7 +253,7 @@ def _reason(sized: Sequence[Row], knee: Row) -> str:
         parts.append(f"with {sized[place - 1].label} goodput changes by {signed_percent(less)}")
     if largest is not knee:
         more = knee.found.change("goodput_bps", largest.found)
-        wait = format_duration(largest.mean("queue_delay_p99_ns"))
+        wait = format_duration(largest.found.mean("queue_delay_p99_ns"))
         parts.append(f"with {largest.label} by {signed_percent(more)}, but packets wait {wait}")
     return (
         f"it is the smallest queue tried with {100 * KNEE_SHARE:.0f} % of the best goodput: "
@@ -267,7 +261,7 @@ def _reason(sized: Sequence[Row], knee: Row) -> str:
     )
 
 
-def _table(rows: Sequence[Row], knee: Row) -> View:
+def _table(rows: Sequence[_Queue], knee: _Queue) -> View:
     columns = (
         Column("queue", "queue"),
         Column("limit_bytes", "limit"),
@@ -278,11 +272,7 @@ def _table(rows: Sequence[Row], knee: Row) -> View:
         Column("call_mos", "call MOS", "1 to 4.5", "{:.2f}".format),
     )
     cells = [
-        (
-            ("*" if row is knee else "") + row.label,
-            row.limit_bytes,
-            *(row.mean(column.name) for column in columns[2:]),
-        )
-        for row in rows
+        {"queue": row.label, "limit_bytes": row.limit_bytes, **row.found.means()} for row in rows
     ]
-    return View("Each queue; the knee is emphasized", columns, cells)
+    strong = {(rows.index(knee), 0)}
+    return from_mappings("Each queue; the knee is emphasized", columns, cells, strong=strong)

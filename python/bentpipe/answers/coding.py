@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ from bentpipe.answers.traffic import with_functions
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.plan.resolver import Loaded, loaded
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View
+from bentpipe.results.views import Column, View, from_mappings
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, format_duration, format_size, parse_queue_limit
 
@@ -301,10 +301,12 @@ class Coding(Question):
                     "cases": {
                         variant: {
                             name: estimate
-                            for name, estimate in found.estimates().items()
+                            for name, estimate in self._found[Case(load, variant)]
+                            .estimates()
+                            .items()
                             if not np.isnan(estimate.mean)
                         }
-                        for variant, found in self._at(load)
+                        for variant in VARIANTS
                     },
                     "changes_percent": {
                         each.case.variant: {"verdict": each.kind, **each.percents}
@@ -318,80 +320,60 @@ class Coding(Question):
             ],
         }
 
-    def _at(self, load: int) -> list[tuple[str, Measurements]]:
-        """Return the figures of all variants at a load."""
-        return [(variant, self._found[Case(load, variant)]) for variant in VARIANTS]
+    def _table(self, title: str, *columns: Column) -> View:
+        """Return a table with a row for each case."""
+        keys = (Column("channels", "channels"), Column("case", "case"))
+        rows = [self._cells(load, variant) for load in self.loads for variant in VARIANTS]
+        return from_mappings(title, [*keys, *columns], rows, key=2, group=1)
+
+    def _cells(self, load: int, variant: str) -> dict[str, Any]:
+        """Return the figures of a case, and its changes from the plain link."""
+        cells: dict[str, Any] = {**self._found[Case(load, variant)].means()}
+        has_tunnel = VARIANTS[variant].tunnel is not None
+        if not has_tunnel:
+            cells["loss_before_percent"] = cells["link_loss_percent"]
+        cells["loss_percent"] = cells["loss_after_percent" if has_tunnel else "link_loss_percent"]
+        if variant != PLAIN:
+            percents = self._compared(load, PLAIN, variant).percents
+            cells |= {f"{measure}_change_percent": each for measure, each in percents.items()}
+        return {"channels": load, "case": VARIANTS[variant].title, **cells}
 
     def _summary(self) -> View:
-        """Return what the terminal shows: a row a case, within 80 columns."""
-        columns = (
-            Column("channels", "load"),
-            Column("case", "case"),
-            Column("total_bps", "total", "Mbit/s", _scaled(1e6)),
-            Column("change_percent", "change", "%", _plus_minus),
-            Column("transfer_bps", "long", "Mbit/s", _scaled(1e6)),
-            Column("small_p50_ns", "small", "s, 50%", _scaled(NS_PER_S)),
-            Column("small_p95_ns", "small", "s, 95%", _scaled(NS_PER_S)),
-            Column("loss_percent", "lost", "%", _scaled(1)),
-            Column("repair_share_percent", "repair", "%", _scaled(1, 1)),
-            Column("order_wait_mean_ns", "wait", "ms", _scaled(1e6, 0)),
+        """Return what the terminal shows."""
+        return self._table(
+            f"Means, small downloads of {format_size(SMALL_BYTES)}, loss after decoding",
+            Column("total_bps", "total"),
+            Column("total_bps_change_percent", "change", "", _plus_minus),
+            Column("transfer_bps", "long"),
+            Column("small_p50_ns", "small", "50 %"),
+            Column("small_p95_ns", "small", "95 %"),
+            Column("loss_percent", "lost"),
+            Column("repair_share_percent", "repair"),
+            Column("order_wait_mean_ns", "wait"),
         )
-        rows = []
-        for load in self.loads:
-            for variant, found in self._at(load):
-                is_plain = variant == PLAIN
-                change = self._compared(load, PLAIN, variant).changes[0].percent
-                loss = "link_loss_percent" if _has_no_tunnel(variant) else "loss_after_percent"
-                cells: dict[str, Any] = {name: found.mean(name) for name in found}
-                cells |= {
-                    "channels": load if is_plain else "",
-                    "case": VARIANTS[variant].title,
-                    "change_percent": "" if is_plain else change,
-                    "loss_percent": found.mean(loss),
-                }
-                rows.append([cells[column.name] for column in columns])
-        title = f"Means, small downloads of {format_size(SMALL_BYTES)}, loss after decoding"
-        return View(title, columns, rows, key=2)
 
     def _changes_table(self) -> View:
-        columns = (
-            Column("channels", "channels"),
-            Column("case", "case"),
+        return self._table(
+            "Changes from the plain link",
             *(
                 Column(f"{measure}_change_percent", title, "change", signed_percent)
                 for measure, title in MEASURES.items()
             ),
         )
-        rows = [
-            (load, VARIANTS[each.case.variant].title, *each.percents.values())
-            for load in self.loads
-            for each in self._compared_with_plain(load)
-        ]
-        return View("Changes from the plain link", columns, rows, key=2)
 
     def _costs_table(self) -> View:
-        columns = (
-            Column("channels", "channels"),
-            Column("case", "case"),
+        return self._table(
+            "Loss and costs",
             Column("total_bps", "total goodput"),
             Column("loss_before_percent", "loss", "before decoding"),
             Column("loss_after_percent", "loss", "after decoding"),
             Column("repair_share_percent", "repair", "of the bytes"),
             Column("repairs_received_percent", "repair that arrives"),
-            Column("link_bytes_per_byte", "link bytes", "per byte delivered", _scaled(1)),
+            Column("link_bytes_per_byte", "link bytes", "per byte delivered", "{:.2f}".format),
             Column("order_wait_mean_ns", "wait for order", "mean"),
             Column("order_wait_max_ns", "wait for order", "maximum"),
             Column("rtt_mean_ns", "RTT of the long transfer", "mean"),
         )
-        rows = []
-        for load in self.loads:
-            for variant, found in self._at(load):
-                cells = {name: _known(found.mean(name)) for name in found}
-                if _has_no_tunnel(variant):
-                    cells["loss_before_percent"] = cells["link_loss_percent"]
-                figures = (cells[column.name] for column in columns[2:])
-                rows.append((load, VARIANTS[variant].title, *figures))
-        return View("Loss and costs", columns, rows, key=2)
 
     def _chart(self, measure: str) -> Chart:
         changes = {
@@ -414,28 +396,12 @@ class Coding(Question):
 coding = asking(Coding)
 
 
-def _has_no_tunnel(variant: str) -> bool:
-    return VARIANTS[variant].tunnel is None
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
 def _time(time_ns: float) -> str:
     return "-" if math.isnan(time_ns) else format_duration(time_ns)
 
 
-def _scaled(unit: float, digits: int = 2) -> Callable[[float], str]:
-    """Return the function that writes a value in a unit; a dash if there is none."""
-    return lambda value: "-" if math.isnan(value) else f"{value / unit:.{digits}f}"
-
-
-def _plus_minus(percent: Estimate | str) -> str:
-    if isinstance(percent, str):
-        return percent
-    text = f"{percent.mean:+.1f}"
-    return f"{text} ± {percent.half_width:.1f}" if percent.half_width else text
+def _plus_minus(percent: Estimate) -> str:
+    return percent.text("{:.1f}".format)
 
 
 def _applies(setting: str, load: int, variant: Variant) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from bentpipe import _core
-from bentpipe.answers.answer import Answer, Chart, Effect, Estimate, cells, signed_percent
+from bentpipe.answers.answer import Answer, Chart, Effect, Estimate, signed_percent
 from bentpipe.report.html import environment
 from bentpipe.report.style import (
     INK,
@@ -68,10 +68,7 @@ def page(answer: Answer, *, real_time: str | None = None) -> str:
         real_time=real_time,
         charts=[(chart, draw(chart)) for chart in answer.charts],
         band=_BAND,
-        tables=[
-            (table.title, [(each.title, each.note) for each in table.columns], cells(table))
-            for table in tables
-        ],
+        tables=tables,
     )
 
 

@@ -59,6 +59,11 @@ class Measurements(dict[str, Values]):
         """Return the mean of a figure."""
         return self.of(figure).mean
 
+    def means(self) -> dict[str, float | None]:
+        """Return the means of all figures; None for those that are missing."""
+        means = {figure: self.mean(figure) for figure in self}
+        return {figure: None if np.isnan(mean) else mean for figure, mean in means.items()}
+
     def change(self, figure: str, after: Measurements) -> Estimate:
         """Return the change of a figure in percent; see `change_percent`."""
         return change_percent(self[figure], after[figure])

@@ -21,7 +21,7 @@ from bentpipe.answers.question import (
 )
 from bentpipe.answers.traffic import UDP_IP_BYTES, call
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View
+from bentpipe.results.views import Column, View, from_mappings
 from bentpipe.scenario.codecs import CODECS, PACKET_INTERVAL_MS, CodecName
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.framings import frame_bits
@@ -191,12 +191,12 @@ def _table(cases: Mapping[str, _Capacity]) -> View:
         Column("wait_p99_ns", "waiting", "p99 of the slowest call"),
     )
     rows = [
-        (
-            name,
-            case.calls,
-            2 * case.calls * _PACKETS_PER_SECOND,
-            *(case.found.mean(column.name) if case.found else None for column in columns[3:]),
-        )
+        {
+            "aggregation": name,
+            "calls": case.calls,
+            "packets_per_second": 2 * case.calls * _PACKETS_PER_SECOND,
+            **(case.found.means() if case.found else {}),
+        }
         for name, case in cases.items()
     ]
-    return View("The largest number of calls that passes", columns, rows)
+    return from_mappings("The largest number of calls that passes", columns, rows)

@@ -20,7 +20,7 @@ from bentpipe.answers.question import (
 from bentpipe.plan.types import DirectionPlan
 from bentpipe.results.attribution import PARTS
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View
+from bentpipe.results.views import Column, View, from_mappings
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName
 from bentpipe.units import format_duration, format_rate, format_size
@@ -254,7 +254,6 @@ def _reason(base: Measurements, bound: str, bound_bps: float) -> str:
 
 
 def _table(found: Mapping[str, Measurements], gains: Mapping[str, Estimate]) -> View:
-    figures = ("rtt_mean_ns", "retransmitted_percent")
     columns = (
         Column("setting", "setting"),
         Column("goodput_bps", "goodput"),
@@ -263,10 +262,10 @@ def _table(found: Mapping[str, Measurements], gains: Mapping[str, Estimate]) -> 
         Column("retransmitted_percent", "retransmitted", "of the segments"),
     )
     rows = [
-        (name, each.mean("goodput_bps"), gains.get(name), *map(each.mean, figures))
+        {"setting": name, **each.means(), "change_percent": gains.get(name)}
         for name, each in found.items()
     ]
-    return View("One setting changed at a time", columns, rows)
+    return from_mappings("One setting changed at a time", columns, rows)
 
 
 def _chart(found: Mapping[str, Measurements]) -> Chart:

@@ -24,7 +24,7 @@ from bentpipe.answers.question import (
 from bentpipe.answers.traffic import THINK_S, reader, users_of
 from bentpipe.errors import UsageError
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View
+from bentpipe.results.views import Column, View, from_mappings
 from bentpipe.units import NS_PER_S, format_duration, format_rate
 
 # Runs are as long as the link carries this number of full packets of 1,500 bytes, within bounds:
@@ -61,6 +61,7 @@ _ASSUMPTIONS: Final = (
 )
 # Figures of a run, as columns of the table of counts.
 _COLUMNS: Final = (
+    Column("users", "users"),
     Column("page_p50_ns", "page", "median"),
     Column("page_p95_ns", "page", "95 %"),
     Column("slow_share", "slower than allowed", "of the pages"),
@@ -214,11 +215,8 @@ class Users(Question):
         ]
 
     def _table(self, counts: Sequence[int]) -> View:
-        rows = [
-            (count, *(self.counts[count].mean(column.name) for column in _COLUMNS))
-            for count in counts
-        ]
-        return View("The counts that were run", (Column("users", "users"), *_COLUMNS), rows)
+        rows = ({"users": count, **self.counts[count].means()} for count in counts)
+        return from_mappings("The counts that were run", _COLUMNS, rows)
 
     def _charts(self, counts: Sequence[int], fitting: int) -> list[Chart]:
         def series(figure: str, factor: float = 1.0) -> list[Any]:
