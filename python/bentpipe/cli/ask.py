@@ -15,7 +15,7 @@ import typer
 from bentpipe import answers, emulation
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
-from bentpipe.cli.options import AsJson, complete_links, fraction, note, print_json
+from bentpipe.cli.options import AsJson, complete_links, fraction, note, optional, print_json
 from bentpipe.cli.progress import Progress
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.plan.presets import preset_names
@@ -108,12 +108,7 @@ _SEEDS: Final = _Option(
 )
 Report = Annotated[
     Path | None,
-    typer.Option(
-        "--report",
-        metavar="FILE",
-        help="Write the answer as a page (HTML) with charts and tables.",
-        show_default=False,
-    ),
+    optional("FILE", "Write the answer as a page (HTML) with charts and tables.", "--report"),
 ]
 _EMULATE: Final = _Option(
     False,

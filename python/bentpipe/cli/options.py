@@ -56,6 +56,11 @@ def complete_links(incomplete: str) -> Iterable[str]:
     yield from complete_scenarios(incomplete)
 
 
+def optional(metavar: str, text: str, *flags: str, **more: Any) -> Any:
+    """Return an option without a default in --help; ``text`` is what --help says."""
+    return typer.Option(*flags, metavar=metavar, help=text, show_default=False, **more)
+
+
 Engine = Literal["simulate", "emulate"]
 
 ScenarioFile = Annotated[
@@ -78,96 +83,77 @@ ScenarioInput = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Override a value of the scenario, such as traffic.web.size=1MB or "
+    optional(
+        "PATH=VALUE",
+        "Override a value of the scenario, such as traffic.web.size=1MB or "
         "'traffic.*.tcp.congestion_control=bbr'; repeatable.",
-        show_default=False,
+        "--set",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 ScenarioSeed = Annotated[
     int | None,
-    typer.Option(
-        "--seed", metavar="N", min=0, help="Replace the scenario's seed.", show_default=False
-    ),
+    optional("N", "Replace the scenario's seed.", "--seed", min=0),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(
+    optional(
+        "FOLDER",
+        "Write report.html and the data to this folder; replaces an earlier result.",
         "--out",
-        metavar="FOLDER",
-        help="Write report.html and the data to this folder; replaces an earlier result.",
-        show_default=False,
     ),
 ]
 Capture = Annotated[
     Path | None,
-    typer.Option(
+    optional(
+        "FILE",
+        "Capture every packet at every point to this file (pcapng, for Wireshark).",
         "--capture",
-        metavar="FILE",
-        help="Capture every packet at every point to this file (pcapng, for Wireshark).",
-        show_default=False,
     ),
 ]
 MemoryLimit = Annotated[
     str | None,
-    typer.Option(
-        "--memory-limit",
-        metavar="SIZE",
-        help="End simulations that take more memory, counted over all concurrent runs, such as "
+    optional(
+        "SIZE",
+        "End simulations that take more memory, counted over all concurrent runs, such as "
         "4GB; by default half of the available memory.",
-        show_default=False,
+        "--memory-limit",
     ),
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
-        "--threads",
-        metavar="N",
-        min=1,
-        help="Threads; by default one for each core.",
-        show_default=False,
-    ),
+    optional("N", "Threads; by default one for each core.", "--threads", min=1),
 ]
 Thresholds = Annotated[
     list[str] | None,
-    typer.Option(
+    optional(
+        "TEXT",
+        "Exit with 99 unless this holds, such as 'flows.goodput_bps.p5 >= 2 Mbit/s'; repeatable.",
         "--threshold",
-        metavar="TEXT",
-        help="Exit with 99 unless this holds, such as 'flows.goodput_bps.p5 >= 2 Mbit/s'; "
-        "repeatable.",
-        show_default=False,
     ),
 ]
 JUnit = Annotated[
     Path | None,
-    typer.Option(
-        "--junit",
-        metavar="FILE",
-        help="Write the thresholds to this file as JUnit XML, a test case each.",
-        show_default=False,
+    optional(
+        "FILE", "Write the thresholds to this file as JUnit XML, a test case each.", "--junit"
     ),
 ]
 # Options of labs.
 Links = Annotated[
     list[str],
-    typer.Option(
+    optional(
+        "|".join([*preset_names(), "FILE"]),
+        "A preset or a scenario file; repeat for links in series, the world's first.",
         "--link",
-        metavar="|".join([*preset_names(), "FILE"]),
-        help="A preset or a scenario file; repeat for links in series, the world's first.",
-        show_default=False,
         autocompletion=complete_links,
     ),
 ]
 LinkSettings = Annotated[
     list[str] | None,
-    typer.Option(
+    optional(
+        "PATH=VALUE",
+        "Override a value of each link, such as link.forward.rate=4Mbit/s; repeatable.",
         "--set",
-        metavar="PATH=VALUE",
-        help="Override a value of each link, such as link.forward.rate=4Mbit/s; repeatable.",
-        show_default=False,
     ),
 ]
 LinkSeed = Annotated[

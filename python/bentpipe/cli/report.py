@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bentpipe import report as reports, results
-from bentpipe.cli.options import JUnit, Thresholds
+from bentpipe.cli.options import JUnit, Thresholds, optional
 from bentpipe.cli.thresholds import require_folder, require_thresholds, write_thresholds
 from bentpipe.errors import InvalidRunError
 
@@ -19,11 +19,7 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The HTML file; report.html in the folder by default.",
-            show_default=False,
-        ),
+        optional("FILE", "The HTML file; report.html in the folder by default."),
     ] = None,
     threshold: Thresholds = None,
     junit: JUnit = None,

@@ -21,6 +21,7 @@ from bentpipe.cli.options import (
     fraction,
     note,
     note_written,
+    optional,
     output_folder,
     print_json,
 )
@@ -57,21 +58,15 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
     scenario_file: ScenarioFile,
     sizes: Annotated[
         str | None,
-        typer.Option(
-            metavar="BYTES,BYTES,...",
-            help="UDP payloads, as of iperf -l; by default the scenario's.",
-            show_default=False,
-        ),
+        optional("BYTES,BYTES,...", "UDP payloads, as of iperf -l; by default the scenario's."),
     ] = None,
     resolution: Annotated[
         str, typer.Option(metavar="PERCENT", help="The precision of the rate.")
     ] = "0.5%",
     flow: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Vary this flow only; by default all constant_rate flows, at equal rates.",
-            show_default=False,
+        optional(
+            "NAME", "Vary this flow only; by default all constant_rate flows, at equal rates."
         ),
     ] = None,
     settings: Settings = None,
@@ -112,20 +107,17 @@ def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the argu
     scenario_file: ScenarioFile,
     threshold: Annotated[
         list[str] | None,
-        typer.Option(
-            "--threshold",
-            metavar="TEXT",
-            help="What must hold, in addition to the scenario's thresholds, such as "
+        optional(
+            "TEXT",
+            "What must hold, in addition to the scenario's thresholds, such as "
             "'flows.mos.p5 >= 3.6'; repeatable.",
-            show_default=False,
+            "--threshold",
         ),
     ] = None,
     entry: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Vary the count of this entry of traffic; by default the only one with a count.",
-            show_default=False,
+        optional(
+            "NAME", "Vary the count of this entry of traffic; by default the only one with a count."
         ),
     ] = None,
     bound: Annotated[

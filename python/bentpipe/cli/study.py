@@ -23,6 +23,7 @@ from bentpipe.cli.options import (
     Out,
     note,
     note_written,
+    optional,
     output_folder,
     print_json,
 )
@@ -104,7 +105,7 @@ def _study_command(study: Study) -> Any:
         seed: Annotated[int, typer.Option(metavar="N", min=0, help="The first seed.")] = _SEED,
         threads: Annotated[
             int | None,
-            typer.Option(metavar="N", min=1, help=_THREADS_HELP, show_default=False),
+            optional("N", _THREADS_HELP, min=1),
         ] = None,
         out: Out = None,
         as_json: AsJson = False,
@@ -135,10 +136,10 @@ def _study_command(study: Study) -> Any:
     # typer evaluates annotations that are strings in the module, where `study` is not defined.
     run_study.__annotations__["runs"] = Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help=_runs_help(study), show_default=False),
+        optional("N", _runs_help(study), min=1),
     ]
     run_study.__annotations__["cells"] = Annotated[
-        str | None, typer.Option(metavar="CELLS", help=_cells_help(study), show_default=False)
+        str | None, optional("CELLS", _cells_help(study))
     ]
     run_study.__doc__ = f"{study.title}. Source: {study.source}"
     example = f"bentpipe study {study.name} --out results/{study.name}"

@@ -31,7 +31,7 @@ from bentpipe.results.files import (
     read_manifest,
 )
 from bentpipe.results.output import is_being_written
-from bentpipe.sweeps.progress import UNFINISHED, read_definition
+from bentpipe.sweeps.journal import UNFINISHED, read_definition
 
 # Of a folder that was served by mistake, such as a home folder, this many folders are searched.
 FOLDERS_MAX: Final = 20_000
