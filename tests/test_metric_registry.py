@@ -48,12 +48,12 @@ def test_each_entry_is_complete() -> None:
     for metric in METRICS:
         assert metric.title, metric
         assert set(metric.shown.split()) <= set(PLACES), metric
-        assert not (metric.formula and metric.of), metric
+        assert not metric.formula or not metric.of, metric
         # The simulator's schema has the definitions of its columns.
         if metric.is_derived:
             assert metric.definition.endswith("."), metric
         else:
-            assert not (metric.definition or metric.formula or metric.of), metric
+            assert metric.definition + metric.formula + metric.of == "", metric
         if metric.decimals is not None:
             assert quantity(metric.name).is_plain, metric
 

@@ -13,7 +13,6 @@ from bentpipe.results.metrics import (
     aggregate_goodput_bps,
     channel_utilization,
     competing_flows,
-    exchange_quantiles_ns,
     exchange_times_ns,
     goodput_bps,
     jain,
@@ -92,7 +91,7 @@ def test_competing_flows_are_bulk_flows_of_one_direction() -> None:
     flows = [bulk(0, 5, 4, 0.5) for _ in range(5)]
     flows[4] = {**flows[4], "workload": {"kind": "constant_rate", "duration_ns": S}}
     result = result_of(*flows)
-    result.manifest["names"] = {"directions": ["forward", "return-1", "return-2"]}
+    result.plan["directions"] = [{"name": name} for name in ("forward", "return-1", "return-2")]
     for flow, (direction, terminal) in zip(
         result.plan["flows"],
         [("forward", 0), ("return", 0), ("forward", 1), ("return", 1), ("forward", 0)],
@@ -120,13 +119,6 @@ def test_exchange_times_are_those_of_finished_exchanges() -> None:
     result = exchanges_of((0, 0, 2), (1, 1, 8), (0, 3, 6), (0, 7, None))
     assert exchange_times_ns(result).tolist() == [2 * S, 7 * S, 3 * S]
     assert exchange_times_ns(result, [0]).tolist() == [2 * S, 3 * S]
-
-
-def test_quantiles_of_exchange_times_are_interpolated() -> None:
-    """Of 2 s and 3 s the median is 2.5 s, and three quarters of the way 2.75 s."""
-    result = exchanges_of((0, 0, 2), (0, 3, 6), (1, 7, None))
-    assert exchange_quantiles_ns(result, (0.5, 0.75)) == ([2.5 * S, None], [2.75 * S, None])
-    assert exchange_quantiles_ns(exchanges_of(), (0.5,)) == ([None, None],)
 
 
 def test_rates_are_bits_over_seconds() -> None:

@@ -25,6 +25,11 @@ EXCHANGES: Final = ("request_response", "channel")
 PAGES: Final = ("web_page",)
 VIDEO: Final = ("video",)
 CALLS: Final = ("voice",)
+# The tables with rows of flows of some kinds.
+KINDS_OF_ROWS: Final[Mapping[str, tuple[str, ...]]] = {
+    "exchanges": ("request_response", "video", "channel"),
+    "pages": PAGES,
+}
 # Kinds of gateway function.
 AGGREGATORS: Final = ("aggregator",)
 TUNNELS: Final = ("tunnel",)

@@ -17,8 +17,8 @@ from bentpipe.answers.question import (
     initial,
     peak_bps,
 )
+from bentpipe.metrics import CAPACITY_PARTS
 from bentpipe.plan.types import DirectionPlan
-from bentpipe.results.attribution import PARTS
 from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View, from_mappings
 from bentpipe.scenario.framings import frame_bits
@@ -70,7 +70,7 @@ class Tcp(Question):
         flow = result.flows.row(0, named=True)
         attribution = result.attribution.row(0, named=True)
         return {
-            **{f"{part}_percent": attribution[f"{part}_percent"] for part in PARTS},
+            **{f"{part}_percent": attribution[f"{part}_percent"] for part in CAPACITY_PARTS},
             "goodput_bps": float(result.goodput_bps[0]),
             "rtt_mean_ns": flow["rtt_mean_ns"] if flow["rtt_mean_ns"] is not None else np.nan,
             "retransmitted_percent": flow["retransmitted_percent"] or 0.0,
@@ -205,7 +205,9 @@ class Tcp(Question):
                 "rtt_mean_ns": rtt_ns,
                 "retransmitted_percent": base.of("retransmitted_percent"),
                 "bounds_bps": bounds,
-                "capacity": {f"{part}_percent": base.of(f"{part}_percent") for part in PARTS},
+                "capacity": {
+                    f"{part}_percent": base.of(f"{part}_percent") for part in CAPACITY_PARTS
+                },
                 "gains_percent": gains,
                 "helps_most": best,
             },
@@ -223,7 +225,7 @@ def _rest(base: Measurements) -> str:
     """Say where the capacity went that is not goodput: parts of 1 % and more, largest first."""
     parts = {
         name.replace(", ", " and "): base.mean(f"{part}_percent")
-        for part, name in PARTS.items()
+        for part, name in CAPACITY_PARTS.items()
         if part != "goodput"
     }
     shown = sorted((name for name in parts if parts[name] >= 1), key=lambda name: -parts[name])

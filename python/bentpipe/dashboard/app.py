@@ -22,7 +22,7 @@ from bentpipe.dashboard.store import ResultStore
 from bentpipe.dashboard.sweeps import sweep_chart, view_of
 from bentpipe.errors import BentpipeError
 from bentpipe.lab.rates import DeliveredRates
-from bentpipe.report.comparison import comparison_notes, difference_tables
+from bentpipe.report.comparison import comparison_notes, difference_views
 from bentpipe.results.files import has_manifest, read_manifest
 
 _COMPARED: Final = 2
@@ -120,7 +120,7 @@ class _Dashboard:
         except BentpipeError as error:
             # Such as a run that was interrupted; its charts are shown all the same.
             return pages.Differences((), [f"{self._catalog.message(error)}."])
-        return pages.Differences(difference_tables(comparison), comparison_notes(comparison))
+        return pages.Differences(difference_views(comparison), comparison_notes(comparison))
 
     def _lab(self, request: Request) -> Response:
         name = request.path_params["name"]

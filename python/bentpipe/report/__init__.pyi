@@ -9,9 +9,6 @@ from .run import run_report as run_report, write_run_report as write_run_report
 from .search import search_tables as search_tables, write_search as write_search
 from .sweep import sweep_tables as sweep_tables
 from .terminal import (
-    plain_table as plain_table,
-    preset_text as preset_text,
-    presets_table as presets_table,
     run_tables as run_tables,
     show as show,
 )

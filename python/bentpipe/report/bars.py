@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import matplotlib as mpl
 
 from bentpipe.errors import UsageError
+from bentpipe.metrics import CAPACITY_PARTS
 from bentpipe.report.style import PALETTE, STYLE, add_legend, new_figure
-from bentpipe.results.attribution import PARTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ def attribution(result: Result, *, ax: Axes | None = None) -> Axes:
     names = [f"{row['name']} ({row['direction']})" for row in rows]
     left = [0.0] * len(rows)
     with mpl.rc_context(STYLE):
-        for number, (part, label) in enumerate(PARTS.items()):
+        for number, (part, label) in enumerate(CAPACITY_PARTS.items()):
             widths = [row[f"{part}_percent"] for row in rows]
             if not any(widths):
                 continue

@@ -111,7 +111,7 @@ def environment(*folders: Path) -> Environment:
     )
     env.globals["css"] = _safe(_CSS)
     env.globals["svg"] = svg
-    env.globals["html_table"] = lambda view, link="": _safe(html_table(view, link=link))
+    env.globals["html_table"] = lambda view: _safe(html_table(view, link=True))
     return env
 
 

@@ -94,37 +94,6 @@ def _times_ns(table: pl.DataFrame, flows: Sequence[int] | None) -> npt.NDArray[n
     return (table["finished_ns"] - table["start_ns"]).to_numpy().astype(np.int64)
 
 
-def exchange_quantiles_ns(
-    result: Result, shares: Sequence[float]
-) -> tuple[list[float | None], ...]:
-    """Return quantiles of each flow's exchange times in ns: one list a share, in plan order.
-
-    Quantiles are interpolated linearly; None for a flow that finished no exchange.
-    """
-    found = exchange_quantiles_of_rows(result.tables["exchanges"], shares)
-    flows = pl.DataFrame({"flow": pl.Series(range(len(result.plan["flows"])), dtype=pl.UInt32)})
-    rows = flows.join(found, on="flow", how="left", maintain_order="left")
-    return tuple(rows[str(i)].to_list() for i in range(len(shares)))
-
-
-def exchange_quantiles_of_rows(
-    exchanges: pl.DataFrame, shares: Sequence[float], by: Sequence[str] = ("flow",)
-) -> pl.DataFrame:
-    """Return quantiles of the times of finished exchanges or pages in ns.
-
-    The columns are those of ``by``, "0", "1", ...
-    """
-    time_ns = pl.col("finished_ns") - pl.col("start_ns")
-    return (
-        exchanges.filter(pl.col("finished_ns").is_not_null())
-        .group_by(by)
-        .agg(
-            time_ns.quantile(share, interpolation="linear").alias(str(i))
-            for i, share in enumerate(shares)
-        )
-    )
-
-
 def _delivered_bytes(table: pl.DataFrame) -> npt.NDArray[np.float64]:
     return table["delivered_bytes"].to_numpy().astype(np.float64)
 

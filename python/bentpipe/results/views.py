@@ -6,6 +6,7 @@ A `View` holds raw values. Each output has one function: `text_table` for a term
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,14 @@ _GAP: Final = 2
 # In characters of 9 pt, of which some 94 and the space around 8 columns fit on A4 portrait.
 _PAGE_WIDTH: Final = 104
 _PADDING: Final = 2
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value with its text, where the name of the column does not say how to write it."""
+
+    value: Any
+    text: str
 
 
 @dataclass(frozen=True)
@@ -53,12 +62,12 @@ class Column:
         """Return a value for a person: a dash for None, text as it is, counts without a unit."""
         if value is None:
             return "-"
+        if isinstance(value, Cell):
+            return value.text
         if self.text is not None:
             return self.text(value)
-        if isinstance(value, str):
-            return value
-        if isinstance(value, bool):
-            return "yes" if value else "no"
+        if isinstance(value, str | bool):
+            return value if isinstance(value, str) else ("no", "yes")[value]
         kind = quantity(self.name)
         if not kind.is_count:
             return kind.text(value)
@@ -90,7 +99,8 @@ class View:
 
     def is_text(self, column: int) -> bool:
         """Return whether a column names rows or has texts, which may be folded."""
-        return column < self.key or all(isinstance(row[column], str | None) for row in self.rows)
+        values = (row[column] for row in self.rows)
+        return column < self.key or all(isinstance(_plain(value), str | None) for value in values)
 
     def starts(self) -> list[int]:
         """Return the indices of the first rows of groups."""
@@ -158,18 +168,16 @@ def text_table(view: View, width: int) -> str:
 def text_lines(view: View, width: int) -> Iterator[tuple[str, str]]:
     """Yield the lines of a table, each with its style: "title", "heading" or nothing.
 
-    Where a table is too wide, its rows become columns if all fit side by side. Otherwise it is
-    divided into parts that repeat the key.
+    A table that is too wide is divided into parts that repeat the key, or its rows become columns:
+    the shorter of both, and the latter if all rows fit side by side.
     """
     texts = view.texts()
     parts = _parts(view, texts, width)
-    grids = parts if len(parts) == 1 else _blocks(view, texts, width)
-    if parts and len(grids) > 1:
-        grids = parts
+    layouts = [parts] if len(parts) == 1 else [_blocks(view, texts, width), parts]
+    if len(layouts[0]) == 1 or not parts:
+        layouts = layouts[:1]
     yield from (("title", line) for line in textwrap.wrap(view.title, width))
-    for number, grid in enumerate(grids):
-        yield from [("", "")] * (number > 0)
-        yield from _lines(*grid)
+    yield from min(map(_lines, layouts), key=len)
     if view.more:
         yield "", f"... and {view.more}"
 
@@ -177,9 +185,7 @@ def text_lines(view: View, width: int) -> Iterator[tuple[str, str]]:
 def _parts(view: View, texts: _Texts, width: int) -> list[_Grid]:
     """Return the parts of a table; none if a column does not fit beside the key."""
     headings = [_folded_heading(column) for column in view.columns]
-    longest = [max(map(len, [*cells, ""])) for cells in zip(*texts, strict=True)] or [0] * len(
-        headings
-    )
+    longest = [max((len(row[i]) for row in texts), default=0) for i in range(len(headings))]
     widths = [
         max(
             min(_NAME_WIDTH, longest[i]) if view.is_text(i) else longest[i],
@@ -260,34 +266,39 @@ def _blocks(view: View, texts: _Texts, width: int) -> list[_Grid]:
     ]
 
 
-def _lines(
-    rows: _Texts, widths: Sequence[int], is_text: Sequence[bool]
-) -> Iterator[tuple[str, str]]:
-    """Yield lines of rows, the first of which has the headings; cells are folded to the widths."""
-    for number, row in enumerate(rows):
-        cells = [
-            [part for line in cell.split("\n") for part in textwrap.wrap(line, width) or [""]]
-            for cell, width in zip(row, widths, strict=True)
-        ]
-        for line in zip_longest(*cells, fillvalue=""):
-            aligned = (
-                text.ljust(width) if left else text.rjust(width)
-                for text, width, left in zip(line, widths, is_text, strict=True)
-            )
-            yield "" if number else "heading", (" " * _GAP).join(aligned).rstrip()
+def _lines(grids: Sequence[_Grid]) -> list[tuple[str, str]]:
+    """Return the lines of grids, an empty one between two; cells are folded to the widths."""
+    lines: list[tuple[str, str]] = []
+    for rows, widths, is_text in grids:
+        lines += [("", "")] * bool(lines)
+        for number, row in enumerate(rows):
+            cells = [
+                [part for line in cell.split("\n") for part in textwrap.wrap(line, width) or [""]]
+                for cell, width in zip(row, widths, strict=True)
+            ]
+            for line in zip_longest(*cells, fillvalue=""):
+                aligned = (
+                    text.ljust(width) if left else text.rjust(width)
+                    for text, width, left in zip(line, widths, is_text, strict=True)
+                )
+                text = (" " * _GAP).join(aligned).rstrip()
+                lines.append(("" if number else "heading", text))
+    return lines
 
 
 # --- files and pages ----------------------------------------------------------------------------
 
 
-def html_table(view: View, *, link: str = "") -> str:
-    """Return a table as HTML, in parts that fit on A4 portrait; ``link`` is a name for its CSV."""
+def html_table(view: View, *, link: bool = False) -> str:
+    """Return a table as HTML, in parts that fit on A4 portrait, with a ``link`` to it as CSV."""
     texts, starts = view.texts(), set(view.starts())
     kinds = [' class="text"' if view.is_text(i) else "" for i in range(len(view.columns))]
     caption = escape(view.title)
-    if link:
-        data = quote(csv_table(view))
-        caption += f' <a download="{escape(link)}.csv" href="data:text/csv,{data}">CSV</a>'
+    if link and view.rows:
+        words = view.title.partition("(")[0].removesuffix(".csv")
+        name = re.sub(r"\W+", "-", words.lower()).strip("-")
+        data = quote(csv_table(view), safe=",:;/()")
+        caption += f' <a download="{name}.csv" href="data:text/csv;charset=utf-8,{data}">CSV</a>'
     lines = ['<div class="wide">']
     for number, part in enumerate(view.parts(_html_widths(view, texts), _PAGE_WIDTH)):
         lines += ["<table>"] if number else [f"<table><caption>{caption}</caption>"]
@@ -339,14 +350,18 @@ def from_mappings(
 
 
 def _raw(view: View) -> list[list[Any]]:
-    """Return plain values; an object, such as a mean with its interval, as a person reads it."""
+    """Return plain values; another object, such as a mean with its interval, as its text."""
     return [
         [
             value if isinstance(value, str | int | float | None) else column.write(value)
-            for column, value in zip(view.columns, row, strict=True)
+            for column, value in zip(view.columns, map(_plain, row), strict=True)
         ]
         for row in view.rows
     ]
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Cell) else value
 
 
 def _html_widths(view: View, texts: Sequence[Sequence[str]]) -> list[int]:
