@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from bentpipe import answers, emulation
-from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
 from bentpipe.cli.options import AsJson, complete_links, fraction, note, optional, print_json
-from bentpipe.cli.progress import Progress
+from bentpipe.cli.progress import Progress, exit_interrupted
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.plan.presets import preset_names
 from bentpipe.units import format_rate, parse_duration
@@ -393,8 +392,7 @@ def _show_answer(
         if measured:
             print(_wrapped(f"In real time: {measured['sentence']}"))
     if answer.interrupted:
-        note("interrupted; the answer is that of the seeds that were complete by then")
-        raise typer.Exit(EXIT_INTERRUPTED)
+        exit_interrupted("the answer is that of the seeds that were complete by then")
 
 
 def _in_real_time(answer: Answer) -> dict[str, Any]:

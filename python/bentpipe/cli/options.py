@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from bentpipe import results, scenario
+from bentpipe import results
 from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_names
 
@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 
 _PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
 _SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
-
-
-def complete_presets() -> list[str]:
-    """Return the names of presets, for the completion of shells."""
-    return list(preset_names())
-
-
-def complete_framings() -> list[str]:
-    """Return the names of framings."""
-    return list(scenario.FRAMINGS)
 
 
 def complete_scenarios(incomplete: str) -> Iterable[str]:
@@ -52,7 +42,7 @@ def complete_files(incomplete: str, suffixes: Container[str]) -> Iterable[str]:
 
 def complete_links(incomplete: str) -> Iterable[str]:
     """Return presets and scenario files."""
-    yield from complete_presets()
+    yield from preset_names()
     yield from complete_scenarios(incomplete)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from bentpipe import plan, report, simulation
-from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import (
     AsJson,
@@ -19,19 +18,12 @@ from bentpipe.cli.options import (
     Settings,
     Threads,
     fraction,
-    note,
-    note_written,
     optional,
     output_folder,
-    print_json,
 )
-from bentpipe.cli.progress import Progress, delaying_interrupts
+from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import UsageError
 from bentpipe.simulation.memory import limiting, read_limit
-
-if TYPE_CHECKING:
-    from bentpipe.results.output import OutputFolder
-    from bentpipe.simulation.no_drop import NoDropSearch
 
 _SIZE: Final = re.compile(r"\s*(\d{1,9})\s*B?\s*", re.ASCII)
 
@@ -91,11 +83,9 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
                 threads=threads,
                 progress=progress.count,
             )
-        with delaying_interrupts():
-            _output(found, output, as_json=as_json)
+        finish(found, output, report.write_search, report.search_tables, as_json=as_json)
     if found.interrupted:
-        note("interrupted; the rates are those that had passed by then")
-        raise typer.Exit(EXIT_INTERRUPTED)
+        exit_interrupted("the rates are those that had passed by then")
 
 
 @search_app.command(
@@ -151,27 +141,9 @@ def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the argu
                 threads=threads,
                 progress=progress.count,
             )
-        with delaying_interrupts():
-            if output is not None:
-                report.write_count(found, output)
-                note_written(output)
-            if as_json:
-                print_json(found.to_json())
-            else:
-                report.show(*report.count_tables(found))
+        finish(found, output, report.write_count, report.count_tables, as_json=as_json)
     if found.interrupted:
-        note("interrupted; the counts are those that had been tried by then")
-        raise typer.Exit(EXIT_INTERRUPTED)
-
-
-def _output(found: NoDropSearch, output: OutputFolder | None, *, as_json: bool) -> None:
-    if output is not None:
-        report.write_search(found, output)
-        note_written(output)
-    if as_json:
-        print_json(found.to_json())
-    else:
-        report.show(*report.search_tables(found))
+        exit_interrupted("the counts are those that had been tried by then")
 
 
 def _sizes(text: str | None) -> list[int] | None:

@@ -14,7 +14,6 @@ import typer
 
 from bentpipe import report
 from bentpipe.cli.executors import Dask, ExecutorOptions, Scheduler
-from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
 from bentpipe.cli.options import (
     AsJson,
@@ -22,12 +21,11 @@ from bentpipe.cli.options import (
     MemoryLimit,
     Out,
     note,
-    note_written,
     optional,
     output_folder,
     print_json,
 )
-from bentpipe.cli.progress import Progress, delaying_interrupts
+from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import UsageError
 from bentpipe.results.views import Column, View, records
 from bentpipe.simulation.memory import read_limit
@@ -187,17 +185,12 @@ def _finish(
     with output_folder(out, "study") as output:
         with Progress(f"study {study.name}") as progress:
             outcome = run(progress)
-        with delaying_interrupts():
-            try:
-                if output is not None:
-                    outcome.write(output)
-                    note_written(output)
-            finally:
-                # Also if the folder cannot be written: the runs may have taken hours.
-                if as_json:
-                    print_json(outcome.to_json())
-                else:
-                    report.show(outcome.table())
+        finish(
+            outcome,
+            output,
+            lambda found, folder: found.write(folder),
+            lambda found: [found.table()],
+            as_json=as_json,
+        )
     if outcome.interrupted:
-        note("interrupted; the figures are those of the finished runs")
-        raise typer.Exit(EXIT_INTERRUPTED)
+        exit_interrupted("the figures are those of the finished runs")

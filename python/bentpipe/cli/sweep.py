@@ -14,7 +14,6 @@ import typer
 
 from bentpipe import report, sweeps
 from bentpipe.cli.executors import Dask, ExecutorOptions, Scheduler
-from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import (
     AsJson,
     Engine,
@@ -29,7 +28,7 @@ from bentpipe.cli.options import (
     optional,
     print_json,
 )
-from bentpipe.cli.progress import Progress, delaying_interrupts
+from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
 from bentpipe.cli.thresholds import (
     require_folder,
     require_sweep_thresholds,
@@ -337,8 +336,7 @@ def _check(found: Sweep | None, kept: str | None) -> None:
     if found is None or found.interrupted:
         count = f"{found.runs.height:,} runs are" if found else "no run is"
         advice = f"; continue with bentpipe sweep --resume {kept}" if kept else ""
-        note(f"interrupted; {count} complete{advice}")
-        raise typer.Exit(EXIT_INTERRUPTED)
+        exit_interrupted(f"{count} complete{advice}")
     if found.failures.height:
         first = found.failures.row(0, named=True)
         where = f"; {kept}/failures.parquet has their seeds and errors" if kept else ""
