@@ -76,7 +76,7 @@ class Chart:
     """
 
     title: str
-    x_label: str
+    x_label: str = ""
     y_label: str = ""
     x: Sequence[float] | Sequence[str]
     series: Mapping[str, Sequence[Estimate]]
@@ -85,6 +85,17 @@ class Chart:
     scale: Literal["linear", "log"] = "linear"
     x_units: Sequence[tuple[str, float]] = ()
     markers: bool = True
+
+    @classmethod
+    def bars(cls, title: str, unit: str, values: Mapping[str, Estimate]) -> Chart:
+        """Return a chart with a bar for each value, by name."""
+        return cls(
+            title=title,
+            y_label=unit,
+            x=list(values),
+            series={"": list(values.values())},
+            kind="bars",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

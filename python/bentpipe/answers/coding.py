@@ -383,14 +383,8 @@ class Coding(Question):
             for load in self.loads
             for each in self._compared_with_plain(load)
         }
-        return Chart(
-            title=f"Change of the {MEASURES[measure]} from the plain link",
-            x_label="",
-            y_label="Change [%]",
-            x=list(changes),
-            series={"change": list(changes.values())},
-            kind="bars",
-        )
+        title = f"Change of the {MEASURES[measure]} from the plain link"
+        return Chart.bars(title, "Change [%]", changes)
 
 
 coding = asking(Coding)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Chart, Estimate, percent_text, signed_percent
+from bentpipe.answers.answer import Answer, Chart, percent_text, signed_percent
 from bentpipe.answers.question import (
     WORTH_PERCENT,
     Change,
@@ -292,7 +292,13 @@ class Pep(Question):
                 },
             },
             tables=[_table(changes, channels), _assumptions_table({"as asked": found, **others})],
-            charts=[_chart(changes)],
+            charts=[
+                Chart.bars(
+                    "Gain of a PEP at the hub: more goodput, or less time",
+                    "Gain [%]",
+                    {_MEASURES[name].title: each.gain for name, each in changes.items()},
+                )
+            ],
             sources=[
                 "RFC 3135, performance enhancing proxies: types, implications, and QUIC's and "
                 "IPsec's packets that none can split"
@@ -424,15 +430,3 @@ def _assumptions_table(cases: Mapping[str, Cases]) -> View:
         (name, *(_change(found, each).gain for each in _VARIED)) for name, found in cases.items()
     ]
     return View("One assumption changed at a time", columns, rows)
-
-
-def _chart(changes: Mapping[str, Change]) -> Chart:
-    gains: list[Estimate] = [each.gain for each in changes.values()]
-    return Chart(
-        title="Gain of a PEP at the hub: more goodput, or less time",
-        x_label="",
-        y_label="Gain [%]",
-        x=[_MEASURES[name].title for name in changes],
-        series={"gain": gains},
-        kind="bars",
-    )

@@ -212,7 +212,13 @@ class Tcp(Question):
                 "helps_most": best,
             },
             tables=[_table(found, gains)],
-            charts=[_chart(found)],
+            charts=[
+                Chart.bars(
+                    "Goodput with one setting changed",
+                    "Goodput [Mbit/s]",
+                    {name: each.of("goodput_bps").times(1e-6) for name, each in found.items()},
+                )
+            ],
             check=Check(scenario=self.base.scenario.to_dict(), flow=0, goodput_bps=goodput),
             parameters=self.parameters,
         )
@@ -268,14 +274,3 @@ def _table(found: Mapping[str, Measurements], gains: Mapping[str, Estimate]) -> 
         for name, each in found.items()
     ]
     return from_mappings("One setting changed at a time", columns, rows)
-
-
-def _chart(found: Mapping[str, Measurements]) -> Chart:
-    return Chart(
-        title="Goodput with one setting changed",
-        x_label="",
-        y_label="Goodput [Mbit/s]",
-        x=list(found),
-        series={"goodput": [each.of("goodput_bps").times(1e-6) for each in found.values()]},
-        kind="bars",
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,23 +15,46 @@ from starlette.routing import Route
 
 from bentpipe.comparison import compare
 from bentpipe.dashboard import pages
-from bentpipe.dashboard.catalog import Catalog, Entry, NotFoundError
+from bentpipe.dashboard.catalog import Catalog, Entry, NotFoundError, ResultStore
 from bentpipe.dashboard.charts import CHARTS, chart_data
 from bentpipe.dashboard.live import LabEvents, Streams, SweepEvents, lab_names, lab_status
-from bentpipe.dashboard.static import StaticFile, static_files
-from bentpipe.dashboard.store import ResultStore
 from bentpipe.dashboard.sweeps import sweep_chart, view_of
 from bentpipe.errors import BentpipeError
 from bentpipe.lab.rates import DeliveredRates
 from bentpipe.report.comparison import comparison_notes, difference_views
+from bentpipe.report.html import environment
 from bentpipe.results.files import has_manifest, read_manifest
 
+_STATIC: Final = Path(__file__).parent / "static"
+_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _COMPARED: Final = 2
 _KINDS: Final = ("run", "sweep")
 # A report has no script; its figures and styles are inline.
 _REPORT_POLICY: Final = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 )
+
+
+@dataclass(frozen=True)
+class StaticFile:
+    """The content of a file and its media type."""
+
+    content: bytes
+    media_type: str
+
+
+def static_files() -> dict[str, StaticFile]:
+    """Return the files that pages load, by name, so that no request names a path of the disk.
+
+    ``report.css`` is the style of reports, which pages extend.
+    """
+    css = str(environment().globals["css"])
+    found = {"report.css": StaticFile(css.encode(), _TYPES[".css"])}
+    for path in _STATIC.rglob("*"):
+        if path.suffix in _TYPES:
+            name = path.relative_to(_STATIC).as_posix()
+            found[name] = StaticFile(path.read_bytes(), _TYPES[path.suffix])
+    return found
 
 
 def create_app(root: Path, stopping: Callable[[], bool] = lambda: False) -> Starlette:
