@@ -15,7 +15,7 @@ from test_emulate import emulated
 from bentpipe import ScenarioError, simulate
 from bentpipe.emulation.kernel import refuse
 from bentpipe.plan.resolver import from_dict, resolve
-from bentpipe.results.metrics import aggregate_goodput_bps
+from bentpipe.results.measures import aggregate_goodput_bps
 
 MS = 1_000_000
 LINK = {

@@ -20,7 +20,7 @@ from bentpipe.answers.question import (
 from bentpipe.answers.traffic import CODEC, NS_PER_MS, UDP_IP_BYTES, call, call_quality
 from bentpipe.errors import UsageError
 from bentpipe.plan.types import DirectionPlan
-from bentpipe.results.metrics import aggregate_goodput_bps, jain
+from bentpipe.results.measures import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View, from_mappings
 from bentpipe.scenario.framings import frame_bits

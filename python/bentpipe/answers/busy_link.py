@@ -15,7 +15,7 @@ from bentpipe.answers.answer import Answer, Chart, Estimate, percent_text
 from bentpipe.answers.question import Assumption, Question, asking, initial, peak_bps
 from bentpipe.answers.traffic import MEDIAN_PAGE_BYTES, reader, users_of
 from bentpipe.errors import UsageError
-from bentpipe.results.metrics import exchange_times_ns
+from bentpipe.results.measures import exchange_times_ns
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S, format_duration, format_rate
 

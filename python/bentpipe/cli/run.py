@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bentpipe import emulation, plan, report, results, simulation
+from bentpipe import emulation, plan, report, simulation
 from bentpipe.cli.link_status import LinkStatus
 from bentpipe.cli.options import (
     AsJson,
@@ -79,7 +79,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
             if capture is not None:
                 note(f"wrote {capture}")
             if output is not None:
-                result.save(output, texts={results.REPORT: report.run_report(result)})
+                report.save_run(result, output)
                 note_written(output)
             if as_json:
                 print_json({**result.summary(), **thresholds_json(result)})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from bentpipe import _core
 from bentpipe.quantities import quantity
+from bentpipe.report.export import Exports
 from bentpipe.report.html import environment
 from bentpipe.report.style import PALETTE, new_figure
 from bentpipe.results.files import REPORT
@@ -45,6 +46,8 @@ def write_count(found: MaxCount, out: Path | OutputFolder) -> Path:
         for trial in found.to_json()["trials"]
         for check in trial["checks"]
     ]
+    exports = Exports()
+    report = count_report(found, exports)
     return write_folder(
         out,
         kind="search",
@@ -55,16 +58,20 @@ def write_count(found: MaxCount, out: Path | OutputFolder) -> Path:
             "seeds": list(found.seeds),
             "interrupted": found.interrupted,
         },
-        texts={
-            REPORT: count_report(found),
+        files={
+            REPORT: report,
+            **exports.files,
             "trials.csv": csv_text(_CSV_COLUMNS, rows),
             "search.json": json_text(found.to_json()),
         },
     )
 
 
-def count_report(found: MaxCount) -> str:
-    """Return the report as HTML; the same search gives identical bytes."""
+def count_report(found: MaxCount, exports: Exports | None = None) -> str:
+    """Return the report as HTML; the same search gives identical bytes.
+
+    Its figures are added to ``exports``, and linked.
+    """
     return (
         environment()
         .get_template("max_count.html.j2")
@@ -76,6 +83,7 @@ def count_report(found: MaxCount) -> str:
             figure=count_figure(found),
             trials=_view(found),
             note=NOTE,
+            exports=exports,
         )
     )
 

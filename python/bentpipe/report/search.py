@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe import _core
+from bentpipe.report.export import Exports
 from bentpipe.report.html import environment
 from bentpipe.report.style import PALETTE, from_zero, new_figure
 from bentpipe.results.files import REPORT
@@ -56,6 +57,8 @@ def write_search(found: NoDropSearch, out: Path | OutputFolder) -> Path:
     Raises:
         UsageError: the folder contains other files, or cannot be written.
     """
+    exports = Exports()
+    report = search_report(found, exports)
     return write_folder(
         out,
         kind="search",
@@ -66,16 +69,20 @@ def write_search(found: NoDropSearch, out: Path | OutputFolder) -> Path:
             "seed": found.seed,
             "interrupted": found.interrupted,
         },
-        texts={
-            REPORT: search_report(found),
+        files={
+            REPORT: report,
+            **exports.files,
             "sizes.csv": csv_table(_view(found)),
             "search.json": json_text(found.to_json()),
         },
     )
 
 
-def search_report(found: NoDropSearch) -> str:
-    """Return the report as HTML; the same search gives identical bytes."""
+def search_report(found: NoDropSearch, exports: Exports | None = None) -> str:
+    """Return the report as HTML; the same search gives identical bytes.
+
+    Its figures are added to ``exports``, and linked.
+    """
     template = environment().get_template("search.html.j2")
     return template.render(
         title=f"{found.scenario or 'Scenario'}: largest rate without loss",
@@ -86,6 +93,7 @@ def search_report(found: NoDropSearch) -> str:
         sizes=_view(found),
         note=NOTE,
         sending=_sending(found),
+        exports=exports,
     )
 
 

@@ -17,8 +17,8 @@ import polars as pl
 from bentpipe.metrics import metrics_of
 from bentpipe.results.calls import call_columns
 from bentpipe.results.entries import names_of_entries
+from bentpipe.results.measures import goodput_of_rows
 from bentpipe.results.metric_values import reduced
-from bentpipe.results.metrics import goodput_of_rows
 from bentpipe.scenario.metric_ref import read_metric
 
 _TERMINAL: Final = re.compile(r"terminal-(\d+)-")
