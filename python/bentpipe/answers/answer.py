@@ -93,7 +93,7 @@ class Chart:
             title=title,
             y_label=unit,
             x=list(values),
-            series={"": list(values.values())},
+            series={unit: list(values.values())},
             kind="bars",
         )
 

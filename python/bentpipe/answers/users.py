@@ -25,6 +25,7 @@ from bentpipe.answers.traffic import THINK_S, reader, users_of
 from bentpipe.errors import UsageError
 from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, format_duration, format_rate
 
 # Runs are as long as the link carries this number of full packets of 1,500 bytes, within bounds:
@@ -172,7 +173,7 @@ class Users(Question):
         return Answer(
             question=f"How many users of web pages fit on {self.subject}?",
             lines=[
-                f"{fitting:,} user{'' if fitting == 1 else 's'} on {format_rate(rate_bps)}: "
+                f"{counted(fitting, 'user')} on {format_rate(rate_bps)}: "
                 f"{1e6 * fitting / rate_bps:.2f} per Mbit/s",
                 "They are the most for whom 95 % of pages load within "
                 f"{format_duration(self.page_time_ns)}",
@@ -231,7 +232,7 @@ class Users(Question):
                 "median": series("page_p50_ns", 1 / NS_PER_S),
                 "95 %": series("page_p95_ns", 1 / NS_PER_S),
             },
-            marks=[(fitting, f"{fitting} users")],
+            marks=[(fitting, counted(fitting, "user"))],
         )
         return [
             pages,
