@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from bentpipe import comparison as comparisons, report as reports
-from bentpipe.cli.options import AsJson, complete_scenarios, fraction, note, optional, print_json
+from bentpipe.cli.options import (
+    AsJson,
+    argument,
+    complete_scenarios,
+    fraction,
+    note,
+    optional,
+    print_json,
+)
 from bentpipe.cli.progress import Progress
 from bentpipe.cli.thresholds import require_folder
 
@@ -16,12 +24,7 @@ from bentpipe.cli.thresholds import require_folder
 def compare(
     sources: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="SOURCE",
-            help="Two or more settings; the first is the baseline.",
-            show_default=False,
-            autocompletion=complete_scenarios,
-        ),
+        argument("SOURCE", "Two or more settings; the first is the baseline.", complete_scenarios),
     ],
     metric: Annotated[
         list[str] | None,

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
-import typer
-
 from bentpipe import report, scenario
-from bentpipe.cli.options import AsJson, print_json
+from bentpipe.cli.options import AsJson, argument, print_json
 from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_names
 from bentpipe.results.views import Column, View
@@ -29,12 +27,7 @@ _WIDTH: Final = 88
 
 def _name(known: Iterable[str], text: str) -> Any:
     """Return the argument that is one of these names."""
-    return typer.Argument(
-        metavar="|".join(known),
-        help=text,
-        show_default=False,
-        autocompletion=lambda: list(known),
-    )
+    return argument("|".join(known), text, lambda: list(known))
 
 
 def schema() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -51,25 +51,20 @@ def optional(metavar: str, text: str, *flags: str, **more: Any) -> Any:
     return typer.Option(*flags, metavar=metavar, help=text, show_default=False, **more)
 
 
+def argument(metavar: str, text: str, complete: Callable[..., Iterable[str]] | None = None) -> Any:
+    """Return an argument; ``text`` is what --help says."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False, autocompletion=complete)
+
+
 Engine = Literal["simulate", "emulate"]
 
 ScenarioFile = Annotated[
     Path,
-    typer.Argument(
-        metavar="SCENARIO",
-        help="A scenario file (YAML).",
-        show_default=False,
-        autocompletion=complete_scenarios,
-    ),
+    argument("SCENARIO", "A scenario file (YAML).", complete_scenarios),
 ]
 ScenarioInput = Annotated[
     Path,
-    typer.Argument(
-        metavar="SCENARIO",
-        help="A scenario file (YAML), or - for standard input.",
-        show_default=False,
-        autocompletion=complete_scenarios,
-    ),
+    argument("SCENARIO", "A scenario file (YAML), or - for standard input.", complete_scenarios),
 ]
 Settings = Annotated[
     list[str] | None,

@@ -22,6 +22,7 @@ from bentpipe.cli.options import (
     Settings,
     Threads,
     Thresholds,
+    argument,
     complete_scenarios,
     fraction,
     note,
@@ -49,11 +50,8 @@ if TYPE_CHECKING:
 
 ScenarioOrSweep = Annotated[
     Path | None,
-    typer.Argument(
-        metavar="SCENARIO",
-        help="A scenario file (YAML), or a sweep file, which names one.",
-        show_default=False,
-        autocompletion=complete_scenarios,
+    argument(
+        "SCENARIO", "A scenario file (YAML), or a sweep file, which names one.", complete_scenarios
     ),
 ]
 Vary = Annotated[
