@@ -34,7 +34,7 @@ def test_the_link_carries_packets_while_kernels_pass_larger_segments(tmp_path: P
             *("--set", "link.forward.rate=100Mbit/s", "--report", str(report)),
             *("--world", f"{look}; mv {sent}.part {sent}", "--", "sh", "-c"),
             "curl -s -o /dev/null -w '%{size_download} %{time_total}' "
-            f"http://world/bytes/{SIZE}; touch {fetched}; until test -e {sent}; do sleep 0.05; done",
+            f"http://world/bytes/{SIZE}; touch {fetched}; until test -e {sent}; do sleep 0.1; done",
         ],
         capture_output=True,
         text=True,
