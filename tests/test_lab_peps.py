@@ -203,7 +203,8 @@ def time_ms(result: Result) -> float:
 def download(*, pep: bool) -> dict[str, Any]:
     """2 MB at 20 Mbit/s and 79 ms each way from a server with a terrestrial RTT of 160 ms."""
     given = bentpipe.load(EXAMPLE).to_dict()
-    given["link"] = {"preset": "meo", "forward": {"rate": "20 Mbit/s"}}
+    forward = {"rate": "20 Mbit/s", "queue": {"limit": "5 MB"}}
+    given["link"] = {"preset": "meo", "forward": forward}
     given["hosts"]["world"][0]["delay"] = "80 ms"
     tcp = {"receive_buffer": "16 MiB", "send_buffer": "16 MiB"}
     fetch = {"kind": "fetch", "direction": "forward", "size": "2 MB", "world_host": "server"}
