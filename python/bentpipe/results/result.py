@@ -240,7 +240,7 @@ class Result:
         """
         return self._rows("flow_samples")
 
-    @property
+    @cached_property
     def datagram_samples(self) -> pl.DataFrame:
         """Return the table ``datagram_samples`` with the flow's name and direction in front.
 
