@@ -145,7 +145,7 @@ def test_the_first_metric_is_goodput_and_each_has_its_unit(sweep: Sweep) -> None
         "flows.goodput_bps",
         "flows: goodput, application bits [bit/s]",
     )
-    assert metrics["directions.utilization"] == "directions: utilization [%]"
+    assert metrics["directions.utilization"] == "directions: utilization, busy time / run [%]"
     assert not {"flows.flow", "flows.name", "directions.direction"} & set(metrics)
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from conftest import Program
 
-from bentpipe import Result, report, simulate
-from bentpipe.report import plots
+from bentpipe import Result, plots, report, simulate
 from bentpipe.report.run import run_report
 from bentpipe.report.style import log_axis, new_figure
 from bentpipe.report.terminal import run_tables
@@ -187,6 +186,7 @@ def test_lines_begin_and_end_with_their_flows(mixed: Result) -> None:
             flow = flows[str(line.get_label())]
             time_s = np.asarray(line.get_xdata(), dtype=float)
             end_ns = flow["finished_ns"] or mixed.manifest["end_ns"]
+            end_ns = max(end_ns, flow["last_delivery_ns"] if flow["kind"] == "constant_rate" else 0)
             assert flow["start_ns"] / 1e9 <= time_s[0]
             assert time_s[-1] <= end_ns / 1e9
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from conftest import measures, needs, needs_lab
 
-from bentpipe.emulation.kernel import refuse
+from bentpipe.emulation.checks import refuse
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import from_dict, resolve
@@ -125,9 +125,9 @@ def test_figures_are_those_of_the_simulated_study() -> None:
     Its total has also what arrives after the transfer's 180 s, at most what the PEP holds: buffers
     of 4 MiB to send and 6 MiB to receive, 0.14 Mbit/s of the run.
     """
-    (job,) = auckland.jobs_of(
-        Cell(5, 120, LinkPath.PEP), read_scenario("auckland"), BASE, range(3, 4)
-    )
+    cell = Cell(5, 120, LinkPath.PEP)
+    scenario = auckland.scenario_of(cell, read_scenario("auckland"), BASE)
+    (job,) = work.jobs_of(scenario, [3])
     outcome = outcome_of(job)
     expected, result = figures(outcome), outcome.result(started=utc_now())
     total_mbps = real_time.total_mbps(result)

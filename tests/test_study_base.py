@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 from bentpipe.results.confidence import Interval
-from bentpipe.results.views import html_table
+from bentpipe.results.views import Column, html_table
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Tolerance, mean_error
 from bentpipe.studies.base.files import read_scenario
 from bentpipe.studies.base.provenance import Provenance, read_inputs, unlisted
 from bentpipe.studies.base.samples import Samples, estimate
 from bentpipe.studies.base.tables import (
     errors_text,
-    label,
     margin_text,
     mean_text,
     number,
@@ -205,7 +204,7 @@ def test_the_mean_absolute_error_has_the_interval_of_its_runs() -> None:
 
 def test_reports_escape_what_they_are_given() -> None:
     made = replace(row(1.0, 1.5), labels={"cell": "<script>"}, how="a & b")
-    html = html_table(view("1 < 2", (label("cell", "cell"),), [made]))
+    html = html_table(view("1 < 2", (Column("cell", "cell"),), [made]))
     assert "&lt;script&gt;" in html
     assert "1 &lt; 2" in html
 

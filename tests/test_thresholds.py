@@ -27,8 +27,8 @@ from bentpipe import (
 )
 from bentpipe.metrics import KEYS, metrics_of
 from bentpipe.report.junit import junit_text
+from bentpipe.results.measures import jain
 from bentpipe.results.metric_values import metric_value
-from bentpipe.results.metrics import jain
 from bentpipe.scenario.metric_ref import MetricRef, read_metric
 from bentpipe.scenario.thresholds import read_threshold
 

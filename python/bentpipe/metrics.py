@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 from bentpipe import _core
 from bentpipe.quantities import quantity, title
 
-Place: TypeAlias = Literal["run", "entry", "sweep", "compare", "dashboard"]
+ShownIn: TypeAlias = Literal["run", "entry", "sweep", "compare", "dashboard"]
 
 # Kinds of flow.
 ALL: Final[tuple[str, ...]] = ()
@@ -81,10 +81,9 @@ class Metric:
 
     @property
     def label(self) -> str:
-        """Title, note and unit in a line: "goodput, application bits [bit/s]"."""
+        """Title and note in a line, such as "goodput, application bits"."""
         unit = quantity(self.name).units[-1][0]
-        text = ", ".join(part for part in (self.title, self.note) if part not in {"", unit})
-        return f"{text} [{unit}]" if unit else text
+        return self.title if self.note in {"", unit} else f"{self.title}, {self.note}"
 
 
 # The columns of the simulator's tables.
@@ -98,20 +97,12 @@ _DROPPED: Final = [f"dropped_{cause}_packets" for cause in _core.drop_causes()]
 _USUAL: Final = ("dropped_queue_full_packets", "dropped_bit_error_packets")
 # The parts of the time of a TCP flow, in the order of tables and bars.
 CAPACITY_PARTS: Final[Mapping[str, str]] = {
-    "goodput": "goodput",
-    "headers": "headers, framing",
-    "handshake": "handshake",
-    "slow_start": "slow start",
-    "congestion_avoidance": "congestion avoidance",
-    "window_limit": "window limit",
-    "loss_recovery": "loss recovery",
-    "other_traffic": "other traffic",
-    "application_idle": "application idle",
-    "packet_processor": "packet processor",
-    "access_line": "access line",
-    "outage": "outage",
-    "in_flight": "not yet delivered",
-    "last_delay": "last delay",
+    part: {"headers": "headers, framing", "in_flight": "not yet delivered"}.get(part, title(part))
+    for part in (
+        *("goodput", "headers", "handshake", "slow_start", "congestion_avoidance", "window_limit"),
+        *("loss_recovery", "other_traffic", "application_idle", "packet_processor", "access_line"),
+        *("outage", "in_flight", "last_delay"),
+    )
 }
 
 
@@ -320,7 +311,12 @@ def metrics_of(table: str) -> dict[str, Metric]:
     return {metric.name: metric for metric in METRICS if metric.table == table}
 
 
-def metrics_shown(place: Place, table: str, *kinds: tuple[str, ...]) -> list[Metric]:
+def label_of(column: str) -> str:
+    """Return the label of a column of some table; its name in words if it is no metric."""
+    return next((each.label for each in METRICS if each.name == column), title(column))
+
+
+def metrics_shown(place: ShownIn, table: str, *kinds: tuple[str, ...]) -> list[Metric]:
     """Return the metrics of a table that a place shows; with ``kinds`` those that have one of them.
 
     ``metrics_shown("run", "flows", ALL, TCP)`` are the columns of the table of TCP flows.

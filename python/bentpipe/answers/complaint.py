@@ -26,7 +26,7 @@ from bentpipe.answers.wording import Link, percent_text, runs_text, settings_tex
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import loaded
 from bentpipe.plan.types import DirectionPlan
-from bentpipe.results.metrics import exchange_times_ns
+from bentpipe.results.measures import exchange_times_ns
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S, format_duration, format_rate
 

@@ -216,7 +216,7 @@ def _show(compared: Sequence[Comparison], seconds: float) -> None:
 def _write(content: dict[str, Any], tables: str, runs: Path, output: OutputFolder) -> None:
     texts = {"validation.json": results.json_text(content), "validation.md": tables}
     manifest = {"bentpipe_version": bentpipe.__version__, "machine": content["machine"]}
-    results.write_folder(output, kind=_KIND, manifest=manifest, texts=texts, folders={"runs": runs})
+    results.write_folder(output, kind=_KIND, manifest=manifest, files=texts, folders={"runs": runs})
     note_written(output, "validation.md shows it")
 
 

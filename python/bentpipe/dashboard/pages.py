@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from bentpipe.dashboard.charts import CHARTS, chart_names
 from bentpipe.dashboard.live import lab_sample
 from bentpipe.dashboard.sweeps import axes_of, metrics_of, parts_of
 from bentpipe.report.html import environment
 from bentpipe.report.run import facts, headlines, notices, plan_text, run_title, scenario_text
+from bentpipe.results.charts import CHARTS, charts_of, is_sampled
 from bentpipe.results.files import read_file, read_manifest
 from bentpipe.results.run_views import flow_views, link_views
 from bentpipe.results.views import Cell, Column, View
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from bentpipe.dashboard.catalog import Catalog, Entry
-    from bentpipe.lab.rates import DeliveredRates
+    from bentpipe.lab.link_state import DeliveredRates
     from bentpipe.results.result import Result
     from bentpipe.sweeps import Sweep
 
@@ -104,7 +104,8 @@ def run_page(entry: Entry, result: Result) -> str:
         facts=facts(result),
         notices=notices(result),
         headlines=headlines(result),
-        charts={name: CHARTS[name] for name in chart_names(result)},
+        charts=charts_of(result),
+        is_sampled=is_sampled(result),
         end_s=result.manifest["end_ns"] / 1e9,
         views={"Flows": flow_views(result), "Link": link_views(result, _ROWS_MAX)},
         texts=[scenario_text(result), plan_text(result)],
@@ -194,14 +195,19 @@ def damaged_page(entry: Entry) -> str:
 
 def compare_page(entries: Sequence[Entry], runs: Sequence[Result], differences: Differences) -> str:
     """Return the page that shows two results side by side; two runs with their charts."""
-    names = [chart_names(result) for result in runs] if runs[1:] else []
+    both = runs if runs[1:] else []
     return _render(
         "compare.html.j2",
         title="Comparison",
         entries=dict(zip("AB", entries, strict=True)),
         views=[_first_rows(view) for view in differences.views],
         notes=differences.notes,
-        charts={name: CHARTS[name] for name in CHARTS if any(name in own for own in names)},
+        charts=[
+            chart
+            for chart in CHARTS.values()
+            # The bars of two runs are those of different flows.
+            if chart.kind != "stacks" and any(chart.is_shown(result) for result in both)
+        ],
         end_s=max((result.manifest["end_ns"] for result in runs), default=0) / 1e9,
     )
 

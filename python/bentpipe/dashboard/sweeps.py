@@ -77,7 +77,12 @@ def metrics_of(sweep: Sweep) -> dict[str, str]:
         if getattr(sweep, table)[metric.name].count() > 0
     ]
     known.sort(key=lambda metric: "dashboard" not in metric.shown.split())
-    return {f"{each.table}.{each.name}": f"{each.table}: {each.label}" for each in known}
+    return {f"{each.table}.{each.name}": _menu_entry(each) for each in known}
+
+
+def _menu_entry(metric: metrics.Metric) -> str:
+    unit = quantity(metric.name).units[-1][0]
+    return f"{metric.table}: {metric.label}" + (f" [{unit}]" if unit else "")
 
 
 def parts_of(sweep: Sweep) -> dict[str, list[str]]:
@@ -159,7 +164,7 @@ def sweep_chart(sweep: Sweep, view: View) -> dict[str, Any]:
     names = [None] if view.by is None else frame[view.by].unique(maintain_order=True).to_list()
     lines = [_line(points, view.by, name) for name in names[:LINES_MAX]]
     return {
-        "title": metrics.metrics_of(table)[column].title,
+        "title": metrics.metrics_of(table)[column].label,
         "unit": unit,
         "x": view.x,
         "x_unit": x_unit,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Final
@@ -15,17 +16,17 @@ from bentpipe import _core
 from bentpipe.comparison.differences import Comparison, Difference
 from bentpipe.comparison.statistics import POWER, Array
 from bentpipe.quantities import quantity
+from bentpipe.report.export import Exports, write_report
 from bentpipe.report.html import environment
 from bentpipe.report.style import MUTED, PALETTE, STYLE, add_legend
 from bentpipe.results.confidence import CONFIDENCE
-from bentpipe.results.folder import write_text
 from bentpipe.results.views import Cell, Column, View
 from bentpipe.text import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_FIGURE_IN: Final = (8.6, 2.4)
+_FIGURE_IN: Final = (7.3, 2.4)
 # Up to these values, as many decimals: two digits count.
 _DECIMALS: Final = ((1, 2), (10, 1))
 _NO_INTERVAL: Final = (
@@ -96,8 +97,11 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     return notes
 
 
-def comparison_report(comparison: Comparison) -> str:
-    """Return the report as HTML; the same comparison gives identical bytes."""
+def comparison_report(comparison: Comparison, exports: Exports | None = None) -> str:
+    """Return the report as HTML; the same comparison gives identical bytes.
+
+    Its figures are added to ``exports``, and linked.
+    """
     names = _names(comparison)
     sections = []
     for setting in comparison.labels[1:]:
@@ -122,19 +126,18 @@ def comparison_report(comparison: Comparison) -> str:
             settings=_settings(comparison),
             notes=comparison_notes(comparison),
             sections=sections,
+            exports=exports,
         )
     )
 
 
 def write_comparison(comparison: Comparison, path: str | Path) -> Path:
-    """Write the report of a comparison as one self-contained HTML file; return its path.
+    """Write the report of a comparison as one HTML file, with figures beside it; return its path.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written: see `write_report`.
     """
-    file = Path(path)
-    write_text(file, comparison_report(comparison))
-    return file
+    return write_report(path, partial(comparison_report, comparison))
 
 
 def _settings(comparison: Comparison) -> list[str]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rich.console import Console, RenderableType
 
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.metrics import (
+from bentpipe.results.measures import (
     aggregate_goodput_bps,
     competing_flows,
     exchange_times_ns,

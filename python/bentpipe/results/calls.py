@@ -42,11 +42,12 @@ def call_columns(workloads: Sequence[dict[str, Any]], table: pl.DataFrame) -> li
         rows = table.select(_MEASURED).to_dicts()
         for i, workload in enumerate(workloads):
             if workload["kind"] == "voice":
-                calls[i] = _call(workload, rows[i])
+                calls[i] = call_quality(workload, rows[i])
     return [pl.Series(name, [call[name] for call in calls], dtype=pl.Float64) for name in _COLUMNS]
 
 
-def _call(workload: dict[str, Any], row: dict[str, Any]) -> dict[str, float | None]:
+def call_quality(workload: dict[str, Any], row: dict[str, Any]) -> dict[str, float | None]:
+    """Return the columns of a call from its counts, of the whole call or of a part of it."""
     sent, play_out_ns = row["expected_segments"], row["play_out_delay_ns"]
     if not sent:
         return _NONE

@@ -17,8 +17,8 @@ import polars as pl
 from bentpipe.metrics import metrics_of
 from bentpipe.results.calls import call_columns
 from bentpipe.results.entries import names_of_entries
+from bentpipe.results.measures import goodput_of_rows
 from bentpipe.results.metric_values import reduced
-from bentpipe.results.metrics import goodput_of_rows
 from bentpipe.scenario.metric_ref import read_metric
 
 _TERMINAL: Final = re.compile(r"terminal-(\d+)-")
@@ -57,7 +57,7 @@ def table_rows(
     rows = _with_formulas(rows, name)
     if name == "flows":
         columns = [*columns, "entry"]
-        rows = _with_figures(rows, tables, plan, ends_ns)
+        rows = _with_values(rows, tables, plan, ends_ns)
     elif name == "legs":
         columns = ["flow", "leg", "from", "to", *columns[columns.index("connections") :]]
         rows = rows.with_columns(_leg_ends(plan))
@@ -101,7 +101,7 @@ def flow_directions(plan: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _with_figures(
+def _with_values(
     rows: pl.DataFrame,
     tables: Mapping[str, pl.DataFrame],
     plan: Mapping[str, Any],

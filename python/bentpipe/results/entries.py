@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bentpipe.metrics import KINDS_OF_ROWS, metrics_shown
-from bentpipe.results.metrics import exchange_times_ns, page_load_times_ns
+from bentpipe.results.measures import exchange_times_ns, page_load_times_ns
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result

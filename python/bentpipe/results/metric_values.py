@@ -125,7 +125,7 @@ def reduced(value: pl.Expr, ref: MetricRef) -> pl.Expr:
     if ref.share is not None:
         return value.quantile(ref.share, interpolation="linear")
     if ref.statistic == "jain":
-        # As `results.metrics.jain`: 1 if all are zero.
+        # As `results.measures.jain`: 1 if all are zero.
         squares = (value * value).sum()
         fairness = value.sum().pow(2) / (value.count() * squares)
         return pl.when(squares > 0).then(fairness).otherwise(1.0)

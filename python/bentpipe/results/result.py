@@ -34,9 +34,9 @@ from bentpipe.results.files import (
     read_manifest,
     read_unchanged,
 )
-from bentpipe.results.folder import opened
+from bentpipe.results.folder import opened, write_files
 from bentpipe.results.frames import Frame, Tables, to_pandas
-from bentpipe.results.metrics import goodput_bps
+from bentpipe.results.measures import goodput_bps
 from bentpipe.results.output import OutputFolder
 from bentpipe.results.run_views import notebook_html
 from bentpipe.results.tables import TABLES
@@ -72,7 +72,7 @@ class Result:
         execution: dict[str, Any] | None = None,
     ) -> None:
         self.manifest = manifest
-        self.tables = Tables(tables)
+        self.tables: Tables = Tables(tables)
         self.execution = execution or {}
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -148,7 +148,7 @@ class Result:
 
     @property
     def goodput_bps(self) -> npt.NDArray[np.float64]:
-        """Return the goodput of each flow in application bit/s (`results.metrics.goodput_bps`)."""
+        """Return the goodput of each flow in application bit/s (`results.measures.goodput_bps`)."""
         return goodput_bps(self)
 
     @cached_property
@@ -240,6 +240,14 @@ class Result:
         """
         return self._rows("flow_samples")
 
+    @cached_property
+    def datagram_samples(self) -> pl.DataFrame:
+        """Return the table ``datagram_samples`` with the flow's name and direction in front.
+
+        Rows: one a flow of datagrams and sample interval. Counts, delays and losses so far.
+        """
+        return self._rows("datagram_samples")
+
     @property
     def direction_samples(self) -> pl.DataFrame:
         """Return the table ``direction_samples`` with names: queue, traffic and drops over time."""
@@ -292,11 +300,11 @@ class Result:
         return to_pandas(getattr(self, table))
 
     def save(
-        self, folder: str | Path | OutputFolder, *, texts: Mapping[str, str] | None = None
+        self, folder: str | Path | OutputFolder, *, files: Mapping[str, str | bytes] | None = None
     ) -> Path:
         """Write the result into a folder, which is created if missing; an old result is replaced.
 
-        ``texts`` are further files by name, such as a report. The replacement is all or nothing:
+        ``files`` are further files by path, such as a report. The replacement is all or nothing:
         see `docs/results-format.md`.
 
         Raises:
@@ -310,8 +318,7 @@ class Result:
                 buffer = BytesIO()
                 table.write_parquet(buffer)
                 (stage / f"{name}.parquet").write_bytes(buffer.getbuffer())
-            for name, text in (texts or {}).items():
-                (stage / name).write_text(text, encoding="utf-8", newline="\n")
+            write_files(stage, files or {})
 
         out = folder if isinstance(folder, OutputFolder) else Path(folder)
         with opened(out, kind="run") as output:

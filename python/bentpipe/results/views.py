@@ -25,7 +25,7 @@ _LABEL_WIDTH: Final = 26
 # Between two columns on a terminal.
 _GAP: Final = 2
 # In characters of 9 pt, of which some 94 and the space around 8 columns fit on A4 portrait.
-_PAGE_WIDTH: Final = 104
+_PAGE_WIDTH: Final = 96
 _PADDING: Final = 2
 
 
@@ -99,8 +99,9 @@ class View:
 
     def is_text(self, column: int) -> bool:
         """Return whether a column names rows or has texts, which may be folded."""
-        values = (row[column] for row in self.rows)
-        return column < self.key or all(isinstance(_plain(value), str | None) for value in values)
+        values = [value for row in self.rows if (value := _plain(row[column])) is not None]
+        is_text = bool(values) and all(isinstance(value, str) for value in values)
+        return column < self.key or is_text
 
     def starts(self) -> list[int]:
         """Return the indices of the first rows of groups."""
@@ -298,7 +299,8 @@ def html_table(view: View, *, link: bool = False) -> str:
         words = view.title.partition("(")[0].removesuffix(".csv")
         name = re.sub(r"\W+", "-", words.lower()).strip("-")
         data = quote(csv_table(view), safe=",:;/()")
-        caption += f' <a download="{name}.csv" href="data:text/csv;charset=utf-8,{data}">CSV</a>'
+        anchor = f'<a download="{name}.csv" href="data:text/csv;charset=utf-8,{data}">CSV</a>'
+        caption += f' <span class="files">{anchor}</span>'
     lines = ['<div class="wide">']
     for number, part in enumerate(view.parts(_html_widths(view, texts), _PAGE_WIDTH)):
         lines += ["<table>"] if number else [f"<table><caption>{caption}</caption>"]
@@ -369,7 +371,7 @@ def _html_widths(view: View, texts: Sequence[Sequence[str]]) -> list[int]:
     widths = []
     for i, column in enumerate(view.columns):
         cells = [row[i] for row in texts]
-        headings = f"{column.title} {column.note}".split()
+        headings = [word[:_NAME_WIDTH] for word in f"{column.title} {column.note}".split()]
         least = max(map(len, [*headings, *(cell for cell in cells if not view.is_text(i)), ""]))
         if view.is_text(i):
             words = max((len(word) for cell in cells for word in cell.split()), default=0)
@@ -379,5 +381,5 @@ def _html_widths(view: View, texts: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _heading(column: Column) -> str:
-    note = f"<small>{escape(column.note)}</small>" if column.note else ""
+    note = f"<br><small>{escape(column.note)}</small>" if column.note else ""
     return f"{escape(column.title)}{note}"

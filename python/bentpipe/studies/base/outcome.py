@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from bentpipe.report.export import Exports
 from bentpipe.report.html import environment
 from bentpipe.results.files import REPORT
 from bentpipe.results.folder import csv_text, json_text, write_folder
@@ -96,8 +97,11 @@ class StudyOutcome:
             "configuration": self.configuration,
         }
 
-    def report(self) -> str:
-        """Return the report as HTML; the same outcome gives the same bytes."""
+    def report(self, exports: Exports | None = None) -> str:
+        """Return the report as HTML; the same outcome gives the same bytes.
+
+        Its figures are added to ``exports``, and linked.
+        """
         folders = (STUDIES_FOLDER / self.study, STUDIES_FOLDER / "base")
         template = environment(*folders).get_template(self.template)
         return template.render(
@@ -112,11 +116,12 @@ class StudyOutcome:
             number=tables.number,
             errors_text=tables.errors_text,
             row_text=tables.row_text,
+            exports=exports,
             **self.context(),
         )
 
     def write(self, out: Path | OutputFolder) -> Path:
-        """Write report.html, cells.csv, inputs.csv, result.json and the manifest.
+        """Write report.html with its charts, cells.csv, inputs.csv, result.json and the manifest.
 
         An existing study is replaced. Returns the folder, which is created if missing.
 
@@ -124,6 +129,8 @@ class StudyOutcome:
             UsageError: the folder contains other files, or cannot be written.
         """
         inputs = [each.to_json() for each in self.inputs]
+        exports = Exports()
+        report = self.report(exports)
         return write_folder(
             out,
             kind="study",
@@ -133,8 +140,9 @@ class StudyOutcome:
                 "interrupted": self.interrupted,
                 "configuration": self.configuration,
             },
-            texts={
-                REPORT: self.report(),
+            files={
+                REPORT: report,
+                **exports.files,
                 **self.csv_files(),
                 "inputs.csv": csv_text(list(inputs[0]), [list(each.values()) for each in inputs]),
                 "result.json": json_text(self.to_json()),

@@ -9,7 +9,7 @@ import numpy as np
 
 from bentpipe.emulation.pool import EmulationJob
 from bentpipe.plan.resolver import from_dict, resolve
-from bentpipe.results.metrics import channel_utilization
+from bentpipe.results.measures import channel_utilization
 from bentpipe.scenario.schema import Scenario
 from bentpipe.studies.base.comparison import Comparison
 from bentpipe.studies.base.files import read_scenario

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.results.metrics import channel_utilization
+from bentpipe.results.measures import channel_utilization
 from bentpipe.results.views import Column, View
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome
