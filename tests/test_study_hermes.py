@@ -16,16 +16,26 @@ from conftest import Program
 from test_plots_report import assert_self_contained
 
 from bentpipe.plan.resolver import load, resolve
+from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Row
+from bentpipe.studies.base.files import read_quantities
 from bentpipe.studies.base.provenance import Provenance
-from bentpipe.studies.hermes import compare, conference, sessions, streams, study, transfers
+from bentpipe.studies.hermes import streams, study, transfers
 from bentpipe.studies.hermes.compare import HTTP, MIN_CALIBRATED_PERCENT, OTHER_MSS, ROWS
-from bentpipe.studies.hermes.conference import ConferenceCase, UpstreamCase, max_participants
 from bentpipe.studies.hermes.network import Case, Found, Network
-from bentpipe.studies.hermes.sessions import ASSUMED_LOAD, NONE, SessionsCase, best_of_several
+from bentpipe.studies.hermes.streams import ConferenceCase, UpstreamCase, max_participants
 from bentpipe.studies.hermes.study import HermesOutcome
-from bentpipe.studies.hermes.transfers import FetchCase, PingCase
+from bentpipe.studies.hermes.transfers import (
+    ASSUMED_LOAD,
+    NONE,
+    FetchCase,
+    PingCase,
+    SessionsCase,
+    best_of_several,
+)
 from bentpipe.sweeps import Threads
+
+pytestmark = pytest.mark.system
 
 QUANTITIES = [
     "round-trip time",
@@ -86,7 +96,7 @@ def rows_of(outcome: HermesOutcome, comparison: str = ROWS) -> dict[str, Row]:
 
 
 def test_every_row_of_the_source_is_there_once_and_in_its_order(full: HermesOutcome) -> None:
-    assert list(compare.read_published()) == QUANTITIES
+    assert list(read_quantities("hermes", "published.csv")) == QUANTITIES
     cells = full.to_json()["cells"]
     assert [cell["quantity"] for cell in cells] == QUANTITIES
     for cell in cells:
@@ -98,8 +108,10 @@ def test_every_row_of_the_source_is_there_once_and_in_its_order(full: HermesOutc
 def test_no_run_reads_a_published_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """With all published figures 7 the simulated ones are the same."""
     honest = study.run(runs=1)
-    bent_rows = {name: (7.0, unit) for name, (_, unit) in compare.read_published().items()}
-    monkeypatch.setattr(compare, "read_published", lambda: bent_rows)
+    bent_rows = {
+        name: (7.0, unit) for name, (_, unit) in read_quantities("hermes", "published.csv").items()
+    }
+    monkeypatch.setattr(comparison, "read_quantities", lambda *_: bent_rows)
     bent = study.run(runs=1)
     for name, row in rows_of(honest).items():
         assert rows_of(bent)[name].simulated == row.simulated
@@ -269,11 +281,9 @@ def test_conferences_on_paper(full: HermesOutcome) -> None:
 
     What does not fit is lost, but for what the queue of 0.39 s holds at the end of 60 s.
     """
-    for rate_kbps in conference.RATES_KBPS:
+    for rate_kbps in streams.RATES_KBPS:
         fits = max(
-            n
-            for n in conference.PARTICIPANTS
-            if n * (n - 1) * rate_kbps * VOICE_BYTES / 450 <= 4000
+            n for n in streams.PARTICIPANTS if n * (n - 1) * rate_kbps * VOICE_BYTES / 450 <= 4000
         )
         assert max_participants(full.found, rate_kbps).values == (fits, fits)
         assert max_participants(full.found, rate_kbps, "one").mean == 8
@@ -286,7 +296,7 @@ def test_conferences_on_paper(full: HermesOutcome) -> None:
 def test_upstream_on_paper(full: HermesOutcome) -> None:
     """Of 128 kbit/s 450 of 492.8 bytes are payload: 116.9 kbit/s."""
     carried_kbps = 128 * 450 / ((450 + 28 + 6) * 63 / 62 + 1)
-    for case in conference.upstream_cases():
+    for case in streams.upstream_cases():
         lost = value(full.found, case, "loss_percent")
         assert (lost == 0) == (case.rate_kbps < carried_kbps)
     arrived_bps = value(full.found, UpstreamCase(125), "received_bps")
@@ -326,7 +336,7 @@ def test_sessions_and_sites_share_what_the_case_says() -> None:
     assert sum(name.startswith("session") for name in names) == 4
     assert sum(name.startswith("site") for name in names) == 20
     assert {flow["terminal"] for flow in plan["flows"][:4]} == {0}
-    assert max(sessions.SEVERAL) <= max(sessions.SESSIONS)
+    assert max(transfers.SEVERAL) <= max(transfers.SESSIONS)
 
 
 @pytest.mark.usefixtures("few")

@@ -22,16 +22,17 @@ from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base import work
 from bentpipe.studies.base.comparison import Agreement, Row
-from bentpipe.studies.base.files import read_rows
+from bentpipe.studies.base.files import read_rows, read_scenario
 from bentpipe.studies.base.provenance import Provenance
 from bentpipe.studies.osu import cells, compare, measure, study
-from bentpipe.studies.osu.cells import DISCIPLINES, ROUTES, Cell
+from bentpipe.studies.osu.cells import BASE, DISCIPLINES, ROUTES, VARIANTS, Cell, Variant
 from bentpipe.studies.osu.compare import EFFICIENCY, FAIRNESS, RISE, Published
 from bentpipe.studies.osu.measure import Measurement
 from bentpipe.studies.osu.study import OsuOutcome
-from bentpipe.studies.osu.variants import BASE, VARIANTS, Variant
 from bentpipe.sweeps import Threads
 from bentpipe.units import parse_size
+
+pytestmark = pytest.mark.system
 
 RATE_BPS = 155_520_000
 GEO = tuple(
@@ -52,7 +53,7 @@ def short() -> OsuOutcome:
 
 
 def scenario_of(cell: Cell, seed: int = 1, variant: Variant = BASE) -> Scenario:
-    return cells.scenario_of(cell, cells.base_scenario(), seed, variant)
+    return cells.scenario_of(cell, read_scenario("osu"), seed, variant)
 
 
 def mean(each: Row | Measurement, figure: str = EFFICIENCY) -> float:
@@ -72,7 +73,7 @@ def test_the_cells_are_those_of_the_source() -> None:
         (name.split(",")[0], route.one_way_ms): route.sources for name, route in ROUTES.items()
     }
     drawn = routes.pop(("LEO multiple hop", 100))
-    published = read_rows(Path(study.__file__).parent / "published.csv")
+    published = read_rows("osu", "published.csv")
     assert routes == {
         (row["scenario"], int(row["satellite_one_way_ms"])): tuple(
             int(sources) for sources in row["sources"].split(";")
@@ -346,7 +347,6 @@ PUBLISHED = Published(("a claim",), min_efficiency=98.0, from_buffer_rtt=0.5)
 def made(k: int, *efficiencies: float, fairness: float = 0.99, sources: int = 5) -> Measurement:
     return Measurement(
         Cell("GEO single hop", sources, k),
-        1,
         {
             seed: {
                 "efficiency": efficiency,
@@ -358,6 +358,7 @@ def made(k: int, *efficiencies: float, fairness: float = 0.99, sources: int = 5)
             }
             for seed, efficiency in enumerate(efficiencies)
         },
+        buffer_cells=1,
     )
 
 
