@@ -84,7 +84,7 @@ def result() -> Result:
     return simulate(ALL)
 
 
-@pytest.fixture(params=CHARTS.values(), ids=CHARTS)
+@pytest.fixture(params=list(CHARTS.values()), ids=list(CHARTS))
 def chart(request: pytest.FixtureRequest) -> Chart:
     found: Chart = request.param
     return found
@@ -94,9 +94,9 @@ def test_every_kind_of_traffic_has_charts_of_its_flows(result: Result) -> None:
     """Given a flow of each kind that a scenario can have, expect lines of it, one of goodput."""
     kinds = {entry["kind"] for entry in ALL["traffic"]}
     assert kinds == {
-        get_args(each.model_fields["kind"].annotation)[0]
+        get_args(fields["kind"].annotation)[0]
         for each in vars(traffic).values()
-        if isinstance(each, type) and "kind" in getattr(each, "model_fields", {})
+        if "kind" in (fields := getattr(each, "model_fields", {}))
     }
     flows = [f"{row['name']} ({row['direction']})" for row in result.flows.to_dicts()]
     lines = {
@@ -159,7 +159,9 @@ def test_the_samples_of_datagrams_end_with_the_row_of_the_flow(result: Result) -
 
 def test_the_loss_over_time_adds_up_to_that_of_the_flow() -> None:
     """Given 2 Mbit/s on a link of 1 Mbit/s, expect half of the datagrams lost at last."""
-    link = {each: {"rate": "1 Mbit/s", "delay": "50 ms"} for each in ("forward", "return")}
+    link: dict[str, Any] = {
+        each: {"rate": "1 Mbit/s", "delay": "50 ms"} for each in ("forward", "return")
+    }
     link["forward"]["queue"] = {"discipline": "drop_tail", "limit": "10 kB"}
     udp = {
         "kind": "constant_rate",

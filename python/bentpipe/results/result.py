@@ -72,6 +72,8 @@ class Result:
     was made; manifest and tables of equal runs are equal.
     """
 
+    tables: Tables
+
     def __init__(
         self,
         manifest: dict[str, Any],
@@ -79,7 +81,7 @@ class Result:
         execution: dict[str, Any] | None = None,
     ) -> None:
         self.manifest = manifest
-        self.tables: Tables = Tables(tables)
+        self.tables = Tables(tables)
         self.execution = execution or {}
 
     def __getattr__(self, name: str) -> NoReturn:
