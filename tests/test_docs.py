@@ -149,7 +149,7 @@ def test_python_examples_work(
     block: Block, workshop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(workshop)
-    exec(compile(block.text, str(block.page), "exec"), {"__name__": "__main__"})  # noqa: S102
+    exec(compile(block.text, str(block.page), "exec"), {"__name__": "__main__"})
 
 
 def test_scenarios_in_the_docs_are_valid(bentpipe: Program, tmp_path: Path) -> None:
