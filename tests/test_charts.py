@@ -24,6 +24,7 @@ from bentpipe.report.plots import draw_data
 from bentpipe.report.style import figure_of, new_figure
 from bentpipe.results.charts import CHARTS, Chart, chart_data, charts_of, csv_of
 from bentpipe.scenario import traffic
+from bentpipe.scenario.record import Record
 
 # Every kind of traffic, and drops: something to show for each chart.
 ALL: dict[str, Any] = {
@@ -94,9 +95,9 @@ def test_every_kind_of_traffic_has_charts_of_its_flows(result: Result) -> None:
     """Given a flow of each kind that a scenario can have, expect lines of it, one of goodput."""
     kinds = {entry["kind"] for entry in ALL["traffic"]}
     assert kinds == {
-        get_args(fields["kind"].annotation)[0]
+        get_args(each.model_fields["kind"].annotation)[0]
         for each in vars(traffic).values()
-        if "kind" in (fields := getattr(each, "model_fields", {}))
+        if isinstance(each, type) and issubclass(each, Record) and "kind" in each.model_fields
     }
     flows = [f"{row['name']} ({row['direction']})" for row in result.flows.to_dicts()]
     lines = {

@@ -25,7 +25,7 @@ from bentpipe.dashboard.charts import INTERVALS, page_data
 from bentpipe.dashboard.pages import Differences, compare_page
 from bentpipe.results.charts import CHARTS, charts_of
 from bentpipe.results.files import RESULT_FORMAT_VERSION
-from bentpipe.results.text_table import TextTable
+from bentpipe.results.views import Column, View
 from bentpipe.units import format_rate
 
 VENDOR = ROOT / "python/bentpipe/dashboard/static/vendor"
@@ -221,7 +221,7 @@ def test_the_page_of_a_search_shows_its_tables(
     with TestClient(create_app(tmp_path)) as client:
         page = client.get("/result/found").text
         assert client.get("/data/chart/queues/found").status_code == 404
-    assert "<caption>sizes.csv</caption>" in page
+    assert "<caption>sizes.csv <span" in page
     assert "rate bps" in page
 
 
@@ -343,7 +343,7 @@ def test_two_runs_are_compared_by_the_metrics_of_compare(
 def test_a_comparison_of_many_cells_is_a_page_of_some_rows(small_result: Result) -> None:
     """Given 1,000 differences and a long note, expect 200 rows, what is left out, and a fold."""
     entry = Entry(path="a", kind="sweep", title="a", state="completed")
-    table = TextTable("No interval", [("metric", "")], [[str(i)] for i in range(1_000)])
+    table = View("No interval", [Column("metric", "metric")], [[str(i)] for i in range(1_000)])
     differences = Differences([table], ["short", "long " * 200])
     page = compare_page([entry, entry], [], differences)
     assert page.count("<tr><td") == 200

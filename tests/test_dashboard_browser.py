@@ -16,20 +16,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
-from unittest import mock
 
 import pytest
 from chromium import DRAWN, TIMEOUT_MS, Proxy, box_of, drawn, wait_for_charts
-from conftest import ROOT, SMALL, default_signals, needs_lab, not_installed
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from conftest import ROOT, SMALL, default_signals, needs, needs_lab
+from playwright.sync_api import Browser, Page, expect
 from test_dashboard_server import Server, serving
 from test_lab import wait_until
 
 from bentpipe import Result, simulate
 
-CHROMIUM: Final = shutil.which("chromium")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason=not_installed("chromium"))
-pytestmark = needs_chromium
+pytestmark = needs("chromium")
 
 DESKTOP: Final = {"width": 1280, "height": 800}
 PHONE: Final = {"width": 390, "height": 844}
@@ -45,27 +42,6 @@ SHADED: Final = """canvas => {
     for (let i = 3; i < data.length; i += 4) count += data[i] > 60 && data[i] < 100;
     return count;
 }"""
-
-
-@pytest.fixture(scope="module")
-def proxy() -> Iterator[Proxy]:
-    found = Proxy()
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
-def browser(proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    # Chromium leaves files behind.
-    folder = {"TMPDIR": str(tmp_path_factory.mktemp("chromium"))}
-    with mock.patch.dict(os.environ, folder), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox"] if os.geteuid() == 0 else [],
-            proxy={"server": f"http://127.0.0.1:{proxy.port}", "bypass": "127.0.0.1"},
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -29,8 +29,7 @@ from bentpipe.dashboard.sweeps import axes_of, metrics_of, sweep_chart, view_of
 from bentpipe.results.means import mean_intervals
 from bentpipe.results.output import OutputFolder, is_being_written
 from bentpipe.sweeps import Sweep
-from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
-from bentpipe.sweeps.progress import Progress, ProgressReader
+from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Progress, ProgressReader, Run
 
 DELAYS: Final = ("10ms", "100ms", "250ms")
 # More than end while a test looks at them.
@@ -143,8 +142,11 @@ def test_fields_that_vary_together_are_one_axis() -> None:
 
 def test_the_first_metric_is_goodput_and_each_has_its_unit(sweep: Sweep) -> None:
     metrics = metrics_of(sweep)
-    assert next(iter(metrics.items())) == ("flows.goodput_bps", "flows: goodput [bit/s]")
-    assert metrics["directions.utilization"] == "directions: utilization [%]"
+    assert next(iter(metrics.items())) == (
+        "flows.goodput_bps",
+        "flows: goodput, application bits [bit/s]",
+    )
+    assert metrics["directions.utilization"] == "directions: utilization, busy time / run [%]"
     assert not {"flows.flow", "flows.name", "directions.direction"} & set(metrics)
 
 

@@ -12,7 +12,7 @@ from conftest import EVERY, SMALL
 
 from bentpipe import Result, UsageError, __version__, simulate
 from bentpipe.results.columns import decode_column
-from bentpipe.results.metrics import page_load_times_ns
+from bentpipe.results.measures import page_load_times_ns
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 
 POLARS = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}

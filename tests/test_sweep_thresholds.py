@@ -62,7 +62,7 @@ def swept(tmp_path: Path, data: dict[str, Any], *vary: str, seeds: int) -> sweep
         plan_sha256=sweeps.plan_hash(cells),
     )
     with SweepFolder(tmp_path / "sweep") as folder:
-        running = sweeps.Running.begin(folder, definition, cells)
+        running = sweeps.SweepRun.begin(folder, definition, cells)
         running.execute(sweeps.Threads(2), lambda _done, _total: None)
     return sweeps.Sweep.load(tmp_path / "sweep")
 
@@ -89,6 +89,14 @@ def test_a_cell_has_the_value_of_its_worst_run(tmp_path: Path) -> None:
     # All kinds of verdicts are among them: some runs fail, all do, or none.
     assert {check["passed"] for check in found} == {True, False}
     assert {each["value"] for each in found if "loss" in each["threshold"]} == {None}
+
+
+def test_thresholds_of_web_pages_are_checked_in_each_cell(tmp_path: Path) -> None:
+    page = {"kind": "web_page", "direction": "forward", "pages": 2, "objects": 3}
+    data = {**SCENARIO, "traffic": [page], "thresholds": ["pages.load_time_ns.max < 10 s"]}
+    (check,) = swept(tmp_path, data, seeds=1).thresholds
+    assert check["value"] == simulate({**data, "seed": 1}).pages["load_time_ns"].max()
+    assert check["passed"]
 
 
 def test_varied_thresholds_belong_to_their_cells(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import AsJson, note, note_written, output_folder, print_json
 from bentpipe.cli.progress import Progress, delaying_interrupts
 from bentpipe.errors import InvalidRunError, ThresholdError, UsageError
+from bentpipe.results.views import Column, View
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
@@ -206,7 +207,8 @@ def _compare(
 def _show(compared: Sequence[Comparison], seconds: float) -> None:
     summary = validation.summary_table(validation.summaries(compared))
     for table in (*validation.tables_of(compared), summary):
-        report.show(table.title, report.plain_table(table.headings, table.rows), "")
+        columns = [Column(heading, heading) for heading in table.headings]
+        report.show(View(table.title, columns, table.rows))
     if compared:
         print("\nThe largest differences, in units of the thresholds:")
         print("\n".join(validation.largest_lines(compared)))

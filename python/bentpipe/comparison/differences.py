@@ -23,7 +23,8 @@ from bentpipe.comparison.statistics import (
 )
 from bentpipe.errors import UsageError
 from bentpipe.results.confidence import MIN_BOOTSTRAP_VALUES
-from bentpipe.scenario.metrics import Metric, read_metric
+from bentpipe.results.views import Column, View, html_table
+from bentpipe.scenario.metric_ref import MetricRef, read_metric
 
 SEEDS: Final = 30
 DIFFERENCE: Final = 0.05
@@ -39,7 +40,7 @@ class Difference:
     would show; both are None where that is not known.
     """
 
-    metric: Metric
+    metric: MetricRef
     baseline: str
     setting: str
     cell: Mapping[str, Any]
@@ -122,12 +123,12 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Show the differences as a table, for notebooks."""
+        columns = [Column(name, name) for name in ("metric", "setting", "difference", "verdict")]
         rows = [
-            f"<tr><td>{each.metric}</td><td>{each.setting}</td><td>{each.estimate.difference:.5g}"
-            f"</td><td>{each.verdict}</td></tr>"
+            [str(each.metric), each.setting, each.estimate.difference, each.verdict]
             for each in self.differences
         ]
-        return f"<table>{''.join(rows)}</table>"
+        return html_table(View("", columns, rows))
 
 
 def compare(
@@ -190,11 +191,11 @@ def compare(
     )
 
 
-_Values = dict[Metric, dict[Cell, dict[int, float]]]
+_Values = dict[MetricRef, dict[Cell, dict[int, float]]]
 
 
 def _values(
-    setting: Setting, metric: Metric, chosen: Sequence[Metric]
+    setting: Setting, metric: MetricRef, chosen: Sequence[MetricRef]
 ) -> dict[Cell, dict[int, float]]:
     """Return a metric of a setting; a chosen one must exist, a default one may be missing."""
     if not chosen and metric.table not in setting.tables:
@@ -230,7 +231,7 @@ def _common_cells(settings: Sequence[Setting]) -> list[Cell]:
 
 
 def _difference(
-    metric: Metric,
+    metric: MetricRef,
     cell: Cell,
     baseline: tuple[Setting, _Values],
     other: tuple[Setting, _Values],

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 
 from bentpipe.report.export import Exports, svg_file
 from bentpipe.report.style import GRID, INK, MUTED, PALETTE
+from bentpipe.results.views import html_table
 
 # The palette's counterparts on a dark page, in the same order: lighter, less saturated.
 _DARK_PALETTE: Final = (
@@ -72,23 +73,28 @@ caption{{text-align:left;padding:.2rem 0}}
 td{{white-space:nowrap}}
 th,td{{padding:.22rem .45rem;text-align:right;border-bottom:1px solid var(--grid);
 vertical-align:top}}
-th{{font-weight:600;background:var(--shade);vertical-align:bottom}}
+th{{font-weight:600;background:var(--shade);vertical-align:bottom;max-width:9rem;
+overflow-wrap:break-word}}
 th small{{display:block;font-weight:400;color:var(--muted)}}
 .text{{text-align:left;white-space:normal}}
 td:first-child{{min-width:5.2rem}}
 tr.first td{{border-top:2px solid var(--muted)}}
 td b{{color:var(--c3)}}
-figure{{margin:1rem 0 1.6rem;break-inside:avoid}}
-figure svg{{display:block;width:100%;height:auto}}
+table+table{{margin-top:1rem}}
+figure{{margin:1rem 0 1.6rem;break-inside:avoid;overflow-x:auto}}
+figure svg{{display:block;width:100%;min-width:38rem;height:auto}}
 figcaption{{font-size:.9rem;max-width:50rem}}
 .files a{{color:var(--c0)}}
-@media print{{.files{{display:none}}}}
 details{{margin:.6rem 0}}
 summary{{cursor:pointer;font-weight:600}}
 pre{{background:var(--shade);padding:.8rem;overflow-x:auto;font-size:.82rem;line-height:1.4}}
-@media print{{body{{padding:0;max-width:none;font-size:10pt}}tr{{break-inside:avoid}}
-h2{{break-after:avoid}}table{{font-size:7.5pt}}
-.wide{{overflow:visible}}th,td{{padding:.15rem .35rem}}}}
+h1,p,li,figcaption,summary{{overflow-wrap:anywhere}}
+@media (max-width:40rem){{body{{padding:.8rem}}ul{{padding-left:1.2rem}}}}
+@page{{margin:12mm}}
+@media print{{body{{padding:0;max-width:none;font-size:10pt}}tr,pre{{break-inside:avoid}}
+h2,caption{{break-after:avoid}}table,th small,pre,figcaption{{font-size:9pt}}.files{{display:none}}
+.wide,figure{{overflow:visible}}figure svg{{min-width:0}}th,td{{padding:.15rem .35rem}}
+pre{{white-space:pre-wrap;overflow-wrap:anywhere}}}}
 """
 
 # Removed from inline SVG: ids of parts, which repeat among figures, and namespaces, which HTML does
@@ -111,6 +117,7 @@ def environment(*folders: Path) -> Environment:
         keep_trailing_newline=True,
     )
     env.globals["css"] = _safe(_CSS)
+    env.globals["html_table"] = lambda view: _safe(html_table(view, link=True))
     env.globals["show_figure"] = _show_figure
     return env
 

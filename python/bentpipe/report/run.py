@@ -15,15 +15,14 @@ from bentpipe.report.export import Exports, write_report
 from bentpipe.report.html import environment
 from bentpipe.report.plots import draw_data
 from bentpipe.report.style import figure_of
+from bentpipe.report.terminal import competing
 from bentpipe.results.charts import chart_data, charts_of, csv_of, is_sampled
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.figures import attribution_table, flow_tables
 from bentpipe.results.files import REPORT
-from bentpipe.results.link_figures import link_tables
-from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, jain
-from bentpipe.results.text_table import TextTable, percent
-from bentpipe.results.thresholds import check_thresholds, threshold_table
-from bentpipe.units import format_duration, format_rate
+from bentpipe.results.run_views import attribution_view, flow_views, link_views
+from bentpipe.results.thresholds import threshold_view
+from bentpipe.results.views import Column, from_mappings
+from bentpipe.units import format_duration
 
 if TYPE_CHECKING:
     from bentpipe.results.output import OutputFolder
@@ -36,6 +35,7 @@ _MAX_PLANNED: Final = 16
 # More directions have two lines at the top of the report.
 _MAX_HEADLINES: Final = 4
 _LOST_OF_SENT: Final = ("lost_packets", "expected_segments")
+_LOSS: Final = Column("loss_percent", "loss")
 _SHARES: Final = ("p50", "p90", "p99", "p999", "max")
 
 
@@ -68,13 +68,13 @@ def run_report(result: Result, exports: Exports | None = None) -> str:
         notices=notices(result),
         emulation=_emulation(result),
         headlines=headlines(result),
-        flow_tables=flow_tables(result),
+        flow_views=flow_views(result),
         flows=result.tables["flows"].height,
         by_entry=result.tables["flows"].height > MAX_SINGLE_FLOWS,
-        competing=_competing(result),
-        thresholds=_thresholds(result),
-        attribution=attribution_table(result),
-        link_tables=link_tables(result, _MAX_ROWS),
+        competing=competing(result),
+        thresholds=threshold_view(result),
+        attribution=attribution_view(result),
+        link_views=link_views(result, _MAX_ROWS),
         sample_interval=_sample_interval(result),
         charts=_charts(result),
         exports=exports,
@@ -117,36 +117,15 @@ def _emulation(result: Result) -> dict[str, Any] | None:
     if result.engine == "simulate":
         return None
     about = result.manifest["emulation"]
-    rows = [
-        [
-            what,
-            f"{about[name]['packets']:,}",
-            *(format_duration(about[name][f"{share}_ns"]) for share in _SHARES),
-        ]
-        for name, what in (("lateness", "at egress"), ("wait", "before it was read, at most"))
+    columns = [
+        Column("what", "lateness of packets"),
+        Column("packets", "packets"),
+        *(Column(f"{share}_ns", share) for share in _SHARES),
     ]
-    columns = (("lateness of packets", ""), ("packets", ""), *((share, "") for share in _SHARES))
-    return {**about, "columns": columns, "rows": rows}
-
-
-def _thresholds(result: Result) -> TextTable | None:
-    """Return the thresholds of a run that completed, and their values."""
-    checks = check_thresholds(result) if result.state == "completed" else []
-    return threshold_table(checks) if checks else None
-
-
-def _competing(result: Result) -> list[dict[str, Any]]:
-    """Return aggregate goodput and fairness of the bulk flows that share a direction."""
-    goodputs = result.goodput_bps
-    return [
-        {
-            "direction": direction,
-            "flows": len(flows),
-            "goodput": format_rate(aggregate_goodput_bps(result, flows)),
-            "fairness": jain(goodputs[flows]),
-        }
-        for direction, flows in list(competing_flows(result).items())[:_MAX_ROWS]
-    ]
+    what = {"lateness": "at egress", "wait": "before it was read, at most"}
+    rows = [{**about[name], "what": text} for name, text in what.items()]
+    title = "Lateness of the link; beyond its limits the run is invalid."
+    return {**about, "view": from_mappings(title, columns, rows)}
 
 
 def headlines(result: Result) -> list[str]:
@@ -160,14 +139,16 @@ def headlines(result: Result) -> list[str]:
     udp = [flow for flow in result.flows.to_dicts() if flow["expected_segments"]]
     if udp and all(flow["lost_packets"] is not None for flow in udp):
         lost, sent = (sum(flow[name] for flow in udp) for name in _LOST_OF_SENT)
-        headlines.append(f"UDP: {lost:,} of {sent:,} datagrams lost ({percent(100 * lost / sent)})")
+        headlines.append(
+            f"UDP: {lost:,} of {sent:,} datagrams lost ({_LOSS.write(100 * lost / sent)})"
+        )
     return headlines
 
 
 def _headline(row: dict[str, Any]) -> str:
     return (
         f"{row['direction']}: utilization {row['utilization']:.1%}, {row['dropped_packets']:,} of "
-        f"{row['received_packets']:,} packets lost ({percent(row['loss_percent'])})"
+        f"{row['received_packets']:,} packets lost ({_LOSS.write(row['loss_percent'])})"
     )
 
 

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bentpipe.errors import UsageError
+from bentpipe.metrics import CAPACITY_PARTS
 from bentpipe.results import series
-from bentpipe.results.attribution import PARTS
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.folder import csv_text
-from bentpipe.results.metrics import exchange_times_ns, page_load_times_ns
+from bentpipe.results.measures import exchange_times_ns, page_load_times_ns
 from bentpipe.results.outages import Outages, outages
 from bentpipe.results.series import INTERVALS, RATE_BINS, Array, Band, Series
 from bentpipe.results.tables import TABLES
@@ -125,7 +125,7 @@ def _times(
 def _attribution(result: Result, _bins: int) -> list[Series]:
     """Return the parts of the link's capacity in the time of each TCP flow, in percent."""
     rows = result.attribution
-    parts = {label: rows[f"{part}_percent"].to_numpy() for part, label in PARTS.items()}
+    parts = {label: rows[f"{part}_percent"].to_numpy() for part, label in CAPACITY_PARTS.items()}
     x = np.arange(rows.height, dtype=float)
     return [Series(label, x, values) for label, values in parts.items() if values.any()]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bentpipe.results.calls import call_quality
 from bentpipe.results.entries import MAX_SINGLE_FLOWS, PERCENTILES, entry_flows, entry_names
-from bentpipe.results.metrics import rate_bps
+from bentpipe.results.measures import rate_bps
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.units import NS_PER_S
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bentpipe.errors import RunsInterrupted
 from bentpipe.plan.resolver import from_dict, resolve
-from bentpipe.results.metrics import aggregate_goodput_bps, exchange_times_ns
+from bentpipe.results.measures import aggregate_goodput_bps, exchange_times_ns
 from bentpipe.results.result import Result
 from bentpipe.simulation.many import Job, Outcome, run_jobs
 from bentpipe.units import NS_PER_S

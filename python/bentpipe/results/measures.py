@@ -1,0 +1,152 @@
+"""Performance metrics, as pure functions of arrays and results.
+
+Goodput counts application bytes delivered in order to the receiver. An exchange time is that of one
+request and its response, as the client sees it. Channel utilization is the JPL definition, fairness
+is Jain's index; see each function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from bentpipe.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bentpipe.results.result import Result
+
+
+def goodput_bps(result: Result) -> npt.NDArray[np.float64]:
+    """Return the goodput of each flow in application bit/s, in the order of the plan.
+
+    A bulk flow is measured from its start (the handshake included) to the last in-order delivery
+    if all its data were acknowledged, and otherwise to the end of the run. A flow of exchanges is
+    measured in the same way, think times included. Datagrams at a constant rate are measured over
+    the time during which they are sent, so that the goodput is the offered rate if nothing is lost.
+    A flow of zero duration has goodput 0.
+    """
+    return goodput_of_rows(result.tables["flows"], result.plan, result.manifest["end_ns"])
+
+
+def goodput_of_rows(
+    table: pl.DataFrame, plan: Mapping[str, Any], end_ns: npt.ArrayLike
+) -> npt.NDArray[np.float64]:
+    """Return the goodput of each row of a table of flows, of one or more runs of a plan.
+
+    ``end_ns`` is the end of the run: one value, or one a row.
+    """
+    start_ns, until_ns = _spans(table, plan, end_ns)
+    return rate_bps(table["delivered_bytes"].to_numpy(), until_ns - start_ns)
+
+
+def aggregate_goodput_bps(result: Result, flows: Sequence[int]) -> float:
+    """Return the aggregate goodput of flows in application bit/s.
+
+    It is the bytes of all flows over the time from the first start to the last end, each as in
+    `goodput_bps`. Unlike a sum of goodputs over different times, it never exceeds the link rate.
+    ``flows`` are indices into the plan, at least one.
+    """
+    rows = np.asarray(flows, dtype=np.intp)
+    table = result.tables["flows"]
+    start_ns, until_ns = _spans(table, result.plan, result.manifest["end_ns"])
+    elapsed_ns = until_ns[rows].max() - start_ns[rows].min()
+    return float(rate_bps(table["delivered_bytes"].to_numpy()[rows].sum(), elapsed_ns))
+
+
+def competing_flows(result: Result) -> dict[str, list[int]]:
+    """Return the bulk flows of each direction that has more than one, as indices into the plan."""
+    found: dict[str, list[int]] = {}
+    for i, direction in enumerate(result.flow_directions):
+        if result.plan["flows"][i]["workload"]["kind"] == "bulk":
+            found.setdefault(direction, []).append(i)
+    return {direction: flows for direction, flows in found.items() if len(flows) > 1}
+
+
+def exchange_times_ns(result: Result, flows: Sequence[int] | None = None) -> npt.NDArray[np.int64]:
+    """Return the times of finished exchanges in ns, one an exchange, in the order of their starts.
+
+    The time is from the client's start (it opens a connection, or writes to an open one) to the
+    last byte of the response. ``flows`` are indices into the plan; None takes all.
+    """
+    return _times_ns(result.tables["exchanges"], flows)
+
+
+def page_load_times_ns(result: Result, flows: Sequence[int] | None = None) -> npt.NDArray[np.int64]:
+    """Return the load times of finished pages in ns, one a page, in the order of their starts.
+
+    The time is from the click to the last byte of the last object. ``flows`` are indices into the
+    plan; None takes all.
+    """
+    return _times_ns(result.tables["pages"], flows)
+
+
+def _times_ns(table: pl.DataFrame, flows: Sequence[int] | None) -> npt.NDArray[np.int64]:
+    """Return the times from start to finish of a table's rows of some flows, or all."""
+    table = table.filter(pl.col("finished_ns").is_not_null())
+    if flows is not None:
+        table = table.filter(pl.col("flow").is_in(list(flows)))
+    return (table["finished_ns"] - table["start_ns"]).to_numpy().astype(np.int64)
+
+
+def _spans(
+    table: pl.DataFrame, plan: Mapping[str, Any], end_ns: npt.ArrayLike
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the start and the end of the interval over which each flow's goodput is measured."""
+    columns = ("start_ns", "finished_ns", "last_delivery_ns")
+    start_ns, finished_ns, last_ns = (table[name].cast(float).to_numpy() for name in columns)
+    durations = [flow["workload"].get("duration_ns", np.nan) for flow in plan["flows"]]
+    planned_ns = start_ns + np.array(durations)[table["flow"].to_numpy()]
+    ended_ns = np.where(np.isnan(finished_ns + last_ns), end_ns, last_ns)
+    until_ns = np.where(np.isnan(planned_ns), ended_ns, np.minimum(end_ns, planned_ns))
+    return start_ns, np.maximum(until_ns, start_ns)
+
+
+def rate_bps(size_bytes: npt.ArrayLike, elapsed_ns: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return bytes over nanoseconds as bit/s, element by element; 0 where no time passed."""
+    bits = np.asarray(size_bytes, dtype=np.float64) * 8
+    seconds = np.asarray(elapsed_ns, dtype=np.float64) / NS_PER_S
+    return np.divide(
+        bits, seconds, out=np.zeros(np.broadcast(bits, seconds).shape), where=seconds > 0
+    )
+
+
+def jain(goodputs: npt.ArrayLike, expected: npt.ArrayLike | None = None) -> float:
+    """Return Jain's fairness index of n goodputs over their expected shares, 1/n to 1.
+
+    With x the goodput over the expected share (equal shares when None), the index is
+    (sum x)^2 / (n sum x^2) (Jain, Chiu and Hawe 1984, DEC-TR-301). It is 1 if all are equal, also
+    if all are zero. The goodputs may have any unit; ``expected`` has one share a goodput.
+
+    Raises:
+        ValueError: no goodputs, or an expected share that is not above zero.
+    """
+    x = np.asarray(goodputs, dtype=np.float64)
+    if x.size == 0:
+        raise ValueError("jain: no goodputs")
+    if expected is not None:
+        shares = np.asarray(expected, dtype=np.float64)
+        if not np.all(shares > 0):
+            raise ValueError("jain: every expected share must be above zero")
+        x = x / shares
+    squares = float(np.sum(x * x))
+    return 1.0 if squares == 0 else float(np.sum(x)) ** 2 / (x.size * squares)
+
+
+def channel_utilization(
+    information_bytes: npt.ArrayLike, rate_bps: float, elapsed_ns: npt.ArrayLike
+) -> npt.NDArray[np.float64]:
+    """Return information bits delivered in T over R*T, in percent (the JPL definition).
+
+    ``rate_bps`` is R, the link rate; ``elapsed_ns`` is T, of the shape of ``information_bytes`` or
+    one value. Zero where no time passed. Source: K. Scott, JPL, tcp-over-satellite list, 1997.
+    """
+    bits = np.asarray(information_bytes, dtype=np.float64) * 8
+    capacity_bits = np.asarray(elapsed_ns, dtype=np.float64) / NS_PER_S * rate_bps
+    shape = np.broadcast(bits, capacity_bits).shape
+    return 100 * np.divide(bits, capacity_bits, out=np.zeros(shape), where=capacity_bits > 0)

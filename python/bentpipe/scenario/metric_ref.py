@@ -1,0 +1,144 @@
+"""References to metrics of a run: ``TABLE.COLUMN.STATISTIC``, of all rows of a table or of some.
+
+``flows.goodput_bps.p5`` is the 5th percentile over all flows, ``flows.download.goodput_bps.min``
+the smallest of the entry of ``traffic`` or the flow with that name, ``flows.call.return.jitter_ns``
+that of its flow in the return direction, and ``directions.forward.utilization`` a value of one row,
+which needs no statistic.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from bentpipe.errors import UsageError
+from bentpipe.metrics import KEYS, metrics_of
+from bentpipe.text import choice, nearest, shown
+
+# A part in double quotes is always a name, as in settings.
+_PART: Final = re.compile(r'"([^"]+)"|([^".]+)')
+_PERCENTILE: Final = re.compile(r"p(\d{1,2}|100|999)")
+_STATISTICS: Final = ("min", "max", "mean", "sum", "jain", "p5", "p50", "p95", "p99", "p999")
+HEADINGS: Final = ("forward", "return")
+# The tables that metrics are read from.
+TABLES: Final = tuple(KEYS)
+
+
+@dataclass(frozen=True)
+class MetricRef:
+    """A metric of all rows of its table, or those with a name or a heading, and a statistic.
+
+    A name is that of a flow, an entry of ``traffic``, a direction or a processor. A heading is
+    forward or return: the direction of a flow's data, or the directions of all terminals. Without a
+    statistic, the table must have one such row. The statistics are ``min``, ``max``,
+    ``mean``, ``sum``, percentiles from ``p0`` to ``p100`` and ``p999`` (99.9 %), and ``jain``, the
+    fairness index of the values.
+    """
+
+    table: str
+    column: str
+    statistic: str | None = None
+    name: str | None = None
+    heading: str | None = None
+
+    def __str__(self) -> str:
+        name = self.name
+        if name is not None and ("." in name or name in HEADINGS):
+            name = f'"{name}"'
+        parts = (self.table, name, self.heading, self.column, self.statistic)
+        return ".".join(part for part in parts if part)
+
+    @property
+    def share(self) -> float | None:
+        """The share of a percentile, 0 to 1; None for other statistics."""
+        match = _PERCENTILE.fullmatch(self.statistic or "")
+        if match is None:
+            return None
+        return 0.999 if match[1] == "999" else int(match[1]) / 100
+
+    @property
+    def unit_column(self) -> str:
+        """The column whose name has the unit of the metric; that of a fairness index has none."""
+        return "jain" if self.statistic == "jain" else self.column
+
+    @property
+    def title(self) -> str:
+        """The metric for a person: "download: goodput p5"."""
+        where = " ".join(part for part in (self.name, self.heading) if part)
+        where = where or ("" if self.table == "flows" else self.table)
+        what = "fairness"
+        if self.statistic != "jain":
+            what = metrics_of(self.table)[self.column].title
+        statistic = "" if self.statistic in {None, "jain", "mean"} else f" {self.statistic}"
+        return (f"{where}: " if where else "") + what + statistic
+
+
+def read_metric(text: str) -> MetricRef:
+    """Read a reference to a metric.
+
+    Raises:
+        UsageError: it is not one; the message has the nearest name.
+    """
+    parts = _parts(text)
+    table, rest = parts[0][0], parts[1:]
+    if table not in TABLES:
+        raise UsageError(f"metric {shown(text)}: table: {choice(table, TABLES)}")
+    columns = tuple(metrics_of(table))
+    statistic = None
+    if len(rest) > 1 and not rest[-1][1] and rest[-1][0] not in columns:
+        statistic = rest.pop()[0]
+        if statistic not in _STATISTICS and not _PERCENTILE.fullmatch(statistic):
+            raise UsageError(_unknown_end(text, statistic, rest, columns))
+    if not rest:
+        raise _malformed(text)
+    column = rest.pop()[0]
+    if column not in columns:
+        raise UsageError(f"metric {shown(text)}: {_unknown_column(column, columns, table)}")
+    heading = None
+    if rest and rest[-1] in ((each, False) for each in HEADINGS):
+        heading = rest.pop()[0]
+    if len(rest) > 1:
+        raise _malformed(text)
+    return MetricRef(table, column, statistic, rest[0][0] if rest else None, heading)
+
+
+def _malformed(text: str) -> UsageError:
+    return UsageError(
+        f"metric {shown(text)}: expected TABLE.COLUMN.STATISTIC, such as flows.goodput_bps.p5, or "
+        "TABLE.NAME.COLUMN.STATISTIC; a name with dots goes in double quotes"
+    )
+
+
+def _parts(text: str) -> list[tuple[str, bool]]:
+    """Return the parts of a name, and whether each is in quotes."""
+    found, position = [], 0
+    while match := _PART.match(text, position):
+        found.append((match[1] or match[2], match[1] is not None))
+        position = match.end()
+        if text[position : position + 1] != ".":
+            break
+        position += 1
+    if position != len(text) or not found:
+        raise UsageError(
+            f"metric {shown(text)}: expected names with dots between them, such as "
+            "flows.goodput_bps.p5"
+        )
+    return found
+
+
+def _unknown_end(
+    text: str, last: str, rest: list[tuple[str, bool]], columns: tuple[str, ...]
+) -> str:
+    """Return the error of a last part that is neither a statistic nor a column."""
+    if rest[-1][0] not in columns:
+        table = text.partition(".")[0]
+        return f"metric {shown(text)}: {_unknown_column(last, columns, table)}"
+    return f"metric {shown(text)}: statistic: {choice(last, _STATISTICS)}"
+
+
+def _unknown_column(column: str, columns: tuple[str, ...], table: str) -> str:
+    """Return the error of an unknown column: the nearest one, without the list of some forty."""
+    near = nearest(column, columns)
+    hint = f'; did you mean "{near}"?' if near else f"; {', '.join(columns)}"
+    return f'the table {table} has no column "{column}"{hint}'
