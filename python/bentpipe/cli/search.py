@@ -30,6 +30,7 @@ from bentpipe.simulation.memory import limiting, read_limit
 
 if TYPE_CHECKING:
     from bentpipe.results.output import OutputFolder
+    from bentpipe.simulation.counts import MaxCount
     from bentpipe.simulation.no_drop import NoDropSearch
 
 _SIZE: Final = re.compile(r"\s*(\d{1,9})\s*B?\s*", re.ASCII)
@@ -160,19 +161,13 @@ def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the argu
                 progress=progress.count,
             )
         with delaying_interrupts():
-            if output is not None:
-                report.write_count(found, output)
-                note_written(output)
-            if as_json:
-                print_json(found.to_json())
-            else:
-                report.show(*report.count_tables(found))
+            _output(found, output, as_json=as_json)
     if found.interrupted:
         note("interrupted; the counts are those that had been tried by then")
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def _output(found: NoDropSearch, output: OutputFolder | None, *, as_json: bool) -> None:
+def _output(found: NoDropSearch | MaxCount, output: OutputFolder | None, *, as_json: bool) -> None:
     if output is not None:
         report.write_search(found, output)
         note_written(output)
