@@ -27,8 +27,7 @@ from bentpipe.dashboard.sweeps import axes_of, metrics_of, sweep_chart, view_of
 from bentpipe.results.means import mean_intervals
 from bentpipe.results.output import OutputFolder, is_being_written
 from bentpipe.sweeps import Sweep
-from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
-from bentpipe.sweeps.progress import Progress, ProgressReader
+from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Progress, ProgressReader, Run
 
 DELAYS: Final = ("10ms", "100ms", "250ms")
 # More than end while a test looks at them.

@@ -27,7 +27,7 @@ from bentpipe.studies.base.provenance import Provenance
 from bentpipe.studies.base.real_time import RealOutcome
 from bentpipe.studies.base.work import duration_text, expected_time_s
 from bentpipe.sweeps import Threads
-from bentpipe.sweeps.outcomes import run_all
+from bentpipe.sweeps.executor import run_all
 
 S = 1_000_000_000
 

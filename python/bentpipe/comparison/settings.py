@@ -17,7 +17,7 @@ from bentpipe.results.result import Result
 from bentpipe.scenario.metric_ref import MetricRef
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.run import as_scenario
-from bentpipe.sweeps.many import simulate_many
+from bentpipe.sweeps.run import simulate_many
 from bentpipe.sweeps.sweep import Sweep
 from bentpipe.text import choice
 

@@ -21,7 +21,7 @@ from bentpipe.errors import BentpipeError
 from bentpipe.lab import sockets
 from bentpipe.lab.link_state import DeliveredRates
 from bentpipe.results.verdict import invalid_message
-from bentpipe.sweeps.progress import Progress, ProgressReader
+from bentpipe.sweeps.journal import Progress, ProgressReader
 
 Event = tuple[str, Mapping[str, Any]]
 

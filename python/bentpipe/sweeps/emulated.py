@@ -16,7 +16,7 @@ from bentpipe.lab.capacity import largest_value
 from bentpipe.results.result import Result
 from bentpipe.simulation.many import Job, Outcome, cores
 from bentpipe.sweeps.executor import Executor, FailureKind, Finished, RunFailure
-from bentpipe.sweeps.records import raw_columns
+from bentpipe.sweeps.frames import raw_columns
 from bentpipe.units import NS_PER_S
 
 T = TypeVar("T")

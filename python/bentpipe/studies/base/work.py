@@ -12,9 +12,7 @@ from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.simulation.search import max_trials, search_rates
-from bentpipe.sweeps.executor import Executor
-from bentpipe.sweeps.outcomes import run_all
-from bentpipe.sweeps.threads import Threads
+from bentpipe.sweeps.executor import Executor, Threads, run_all
 
 Cell = TypeVar("Cell", bound=Hashable)
 _MINUTES_FROM_S: Final = 120

@@ -1,41 +1,62 @@
-"""The users of web pages of several questions."""
+"""Traffic of several questions, calls and users of pages, and functions of gateways."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from bentpipe.errors import UsageError
 from bentpipe.plan.types import DrawPlan, Plan
+from bentpipe.results.voice import Quality, quality
+from bentpipe.scenario.codecs import CODECS, Codec
 from bentpipe.units import NS_PER_S
 
+CODEC: Final = CODECS["g711"]
+NS_PER_MS: Final = 10**6
+UDP_IP_BYTES: Final = 28
+# Play-out waits for 99 of 100 packets; the others count as lost.
+_LATE_PERCENT: Final = 1.0
 MEDIAN_PAGE_BYTES: Final = 300_000
 THINK_S: Final = 15
-MAX_USERS: Final = 2_000
 
 
-def reader() -> dict[str, Any]:
-    """Return the entry ``reader`` of traffic: one user who takes a page, thinks, and repeats."""
+def call(direction: str, codec: Codec = CODEC) -> dict[str, Any]:
+    """Return the entry ``call`` of traffic: datagrams of a codec, every 20 ms."""
     return {
-        "name": "reader",
-        "kind": "request_response",
-        "direction": "forward",
-        "request": "500 B",
-        "response": {
-            "lognormal": {"median": f"{MEDIAN_PAGE_BYTES} B", "sigma": 1.5, "max": "50 MB"}
-        },
-        "think": {"exponential": f"{THINK_S} s"},
-        "start_jitter": f"{THINK_S} s",
+        "name": "call",
+        "kind": "constant_rate",
+        "direction": direction,
+        "rate": f"{codec.udp_rate_bps} bit/s",
+        "payload": f"{codec.payload_bytes} B",
+        "start_jitter": "20 ms",
     }
 
 
-def page_reader() -> dict[str, Any]:
-    """Return the entry ``reader`` of traffic: one user who loads web pages until the end."""
+def call_quality(flow: Mapping[str, Any]) -> Quality | None:
+    """Return the quality of one direction of the call, a row of `Result.flows`.
+
+    Its play-out is adaptive and ideal: it waits for 99 of 100 packets. Traffic of kind ``voice``
+    has a jitter buffer of a fixed delay instead, so delays that vary by more than this cost it
+    more. None if no packet arrived.
+    """
+    late_ns = flow["one_way_delay_p99_ns"]
+    if late_ns is None:
+        return None
+    lost = flow["loss_percent"] or 0.0
+    return quality(
+        late_ns / NS_PER_MS + CODEC.coding_delay_ms,
+        CODEC,
+        loss_percent=lost + _LATE_PERCENT * (1 - lost / 100),
+    )
+
+
+def reader(**page: Any) -> dict[str, Any]:
+    """Return the entry ``reader`` of traffic: one user who takes a page, thinks, and repeats."""
     return {
         "name": "reader",
-        "kind": "web_page",
         "direction": "forward",
-        "pages": None,
+        **page,
         "think": {"exponential": f"{THINK_S} s"},
         "start_jitter": f"{THINK_S} s",
     }
@@ -106,3 +127,24 @@ def _lognormal_mean(median: float, sigma: float, upper: float) -> float:
 def _normal(x: float) -> float:
     """Return the standard normal distribution function."""
     return math.erfc(-x / math.sqrt(2)) / 2
+
+
+def with_functions(
+    gateways: Mapping[str, Any],
+    wanted: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    among: Collection[str],
+) -> dict[str, Any]:
+    """Return gateways with the functions that are ``wanted`` of those ``among``, and all others.
+
+    ``wanted`` has the settings of each function by end and name, such as
+    ``{"hub": {"pep": {}}}``. The functions come first, in this order.
+    """
+    found: dict[str, Any] = {}
+    for end in (*gateways, *(end for end in wanted if end not in gateways)):
+        before, functions = gateways.get(end) or {}, wanted.get(end, {})
+        found[end] = {name: value for name, value in before.items() if name not in among}
+        found[end] |= {name: dict(settings) for name, settings in functions.items()}
+        if before.get("functions") is not None:
+            others = [name for name in before["functions"] if name not in among]
+            found[end]["functions"] = [*functions, *others]
+    return found
