@@ -297,6 +297,7 @@ def test_datagrams_are_lost_by_bit_errors_only(tmp_path: Path) -> None:
     result = emulated(scenario(*flows, duration="4 s", forward=forward), tmp_path).result
     (lossy, whole), (row, *_) = result.flows.to_dicts(), result.directions.to_dicts()
     assert_losses_are_binomial(lossy, row)
+    assert_samples_end_with_the_flow(result.datagram_samples, lossy)
     # A sender that a busy machine kept waiting has sent fewer, which is none of the link's doing.
     assert whole["delivered_bytes"] == whole["sent_bytes"]
     assert 180_000 <= whole["delivered_bytes"] <= 202_000
@@ -319,6 +320,14 @@ def assert_losses_are_binomial(flow: dict[str, Any], row: dict[str, Any]) -> Non
     dropped = row["dropped_bit_error_packets"] + row["dropped_queue_full_packets"]
     assert 0 <= dropped - (flow["sent_segments"] - flow["received_segments"]) <= 2
     assert flow["delivered_bytes"] == 1_000 * flow["received_segments"]
+
+
+def assert_samples_end_with_the_flow(samples: pl.DataFrame, flow: dict[str, Any]) -> None:
+    """Expect the last sample at most one interval before the end of the run."""
+    (*_, last) = samples.filter(pl.col("flow") == 0).to_dicts()
+    for name in ("expected_segments", "received_segments", "delivered_bytes", "lost_packets"):
+        assert 0.9 * flow[name] <= last[name] <= flow[name]
+    assert last["one_way_delay_sum_ns"] > last["received_segments"] * 10e6
 
 
 def binomial_interval(draws: int, chance: float) -> tuple[int, int]:
