@@ -283,7 +283,7 @@ def test_a_sweep_is_drawn_with_bands_and_what_is_chosen(page: Page, tmp_path: Pa
     with serving(tmp_path) as own:
         page.goto(f"{own.url}result/sweep")
         title = page.locator("figcaption b")
-        expect(title).to_have_text("goodput [Mbit/s] over link.forward.delay.")
+        expect(title).to_have_text("goodput, application bits [Mbit/s] over link.forward.delay.")
         legend = page.locator(".legend button")
         assert legend.all_inner_texts() == ["cubic", "bbr"]
         expect(page.locator("#points tbody tr")).to_have_count(6)
@@ -301,6 +301,7 @@ def test_a_sweep_is_drawn_with_bands_and_what_is_chosen(page: Page, tmp_path: Pa
         expect(title).to_have_text("utilization [%] over traffic.0.tcp.congestion_control.")
 
 
+@pytest.mark.system
 def test_a_sweep_is_followed_while_it_runs(page: Page, tmp_path: Path) -> None:
     """Given an open list, then a sweep, expect its progress, and its chart after Ctrl-C."""
     with serving(tmp_path) as own:
