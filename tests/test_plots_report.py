@@ -224,7 +224,7 @@ def test_without_exchanges_and_processors_the_report_has_none_of_their_columns(
     text = run_report(small_result)
     assert "exchange" not in text.lower()
     assert "processor" not in text.split("What was run")[0]
-    with pytest.raises(UsageError, match="it needs a finished exchange"):
+    with pytest.raises(UsageError, match="nothing to draw as exchange_times"):
         plots.exchange_times(small_result)
 
 

@@ -274,35 +274,6 @@ def test_the_model_reads_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each.claim for each in changed.decided] == [bent]
 
 
-def test_threads_do_not_change_the_figures(small: AucklandOutcome) -> None:
-    both = study.run(
-        runs=1, seed=5, executor=Threads(2), loads=NOTHING_VARIED, variants=(), change=slow
-    )
-    for cell, found in both.measured.items():
-        assert found.runs[5] == small.measured[cell].runs[5]
-
-
-def test_ctrl_c_leaves_the_cells_that_were_done() -> None:
-    def interrupt(done: int, _total: int) -> None:
-        if done == 6:
-            raise KeyboardInterrupt
-
-    outcome = study.run(
-        runs=1,
-        executor=Threads(1),
-        progress=interrupt,
-        loads=NOTHING_VARIED,
-        variants=(),
-        change=slow,
-    )
-    assert outcome.interrupted
-    result = outcome.to_json()
-    json.dumps(result, allow_nan=False)
-    assert result["cells"][0]["simulated_runs"] == 1
-    assert result["cells"][-1]["simulated"] is None
-    assert "The study was interrupted" in outcome.report()
-
-
 def test_the_report_is_self_contained_and_has_the_verdicts(
     small: AucklandOutcome, tmp_path: Path
 ) -> None:

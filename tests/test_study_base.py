@@ -204,8 +204,10 @@ def test_the_mean_absolute_error_has_the_interval_of_its_runs() -> None:
 
 def test_reports_escape_what_they_are_given() -> None:
     made = replace(row(1.0, 1.5), labels={"cell": "<script>"}, how="a & b")
-    html = html_table(view("1 < 2", (Column("cell", "cell"),), [made]))
+    shown = (Column("cell", "1 < 2"), Column("how", "how"))
+    html = html_table(view("base", "real_time", [made], shown=shown))
     assert "&lt;script&gt;" in html
+    assert "a &amp; b" in html
     assert "1 &lt; 2" in html
 
 

@@ -6,7 +6,6 @@ framework's use run a handful of cases.
 
 from __future__ import annotations
 
-import csv
 import json
 from html import unescape
 from pathlib import Path
@@ -33,7 +32,6 @@ from bentpipe.studies.hermes.transfers import (
     SessionsCase,
     best_of_several,
 )
-from bentpipe.sweeps import Threads
 
 pytestmark = pytest.mark.system
 
@@ -340,13 +338,6 @@ def test_sessions_and_sites_share_what_the_case_says() -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_threads_do_not_change_the_figures() -> None:
-    alone, together = (study.run(runs=2, seed=7, executor=Threads(threads)) for threads in (1, 2))
-    assert json.dumps(alone.to_json()) == json.dumps(together.to_json())
-    assert alone.report() == together.report()
-
-
-@pytest.mark.usefixtures("few")
 def test_seeds_count_up_from_the_first() -> None:
     """The runs of the seeds 7 and 8 are those of two studies of one run each."""
     (case,) = FEW["sessions"]
@@ -369,45 +360,7 @@ def test_the_row_of_several_sessions_needs_a_run_of_each_number() -> None:
     assert rows_of(outcome)[QUANTITIES[6]].simulated.mean is None
 
 
-@pytest.mark.usefixtures("few")
-def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(tmp_path: Path) -> None:
-    def interrupt(done: int, _total: int) -> None:
-        if done == 2:
-            raise KeyboardInterrupt
-
-    outcome = study.run(runs=2, executor=Threads(1), progress=interrupt)
-    assert outcome.interrupted
-    result = outcome.to_json()
-    assert result["cells"][0]["simulated"] == pytest.approx(395.2, abs=0.1)
-    assert (result["cells"][6]["simulated"], result["cells"][6]["agreement"]) == (None, None)
-    assert result["summary"]["outside"] == []
-    # Strict JSON: no NaN anywhere.
-    json.dumps(result, allow_nan=False)
-    text = (outcome.write(tmp_path / "cut") / "report.html").read_text(encoding="utf-8")
-    assert "The study was interrupted" in text
-
-
 # --- what it writes -----------------------------------------------------------------------------
-
-
-def test_the_folder_has_report_data_and_manifest(full: HermesOutcome, tmp_path: Path) -> None:
-    folder = full.write(tmp_path / "hermes")
-    names = sorted(path.name for path in folder.iterdir())
-    data = ["cells.csv", "execution.json", "inputs.csv", "manifest.json"]
-    assert names == [*data, "report.html", "result.json"]
-    assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == full.to_json()
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    assert (manifest["kind"], manifest["study"]) == ("study", "hermes")
-    with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["quantity"] for row in rows if row["comparison"] == ROWS] == QUANTITIES
-    with (folder / "inputs.csv").open(encoding="utf-8", newline="") as file:
-        assert {row["provenance"] for row in csv.DictReader(file)} == {
-            "stated",
-            "derived",
-            "assumed",
-            "calibrated",
-        }
 
 
 def test_the_report_is_self_contained_and_has_the_numbers(full: HermesOutcome) -> None:
@@ -423,15 +376,6 @@ def test_the_report_is_self_contained_and_has_the_numbers(full: HermesOutcome) -
         "does not test the simulation",
     ):
         assert words in text
-
-
-def test_the_command_prints_json_and_a_table(bentpipe: Program, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    called = bentpipe("study", "hermes", "--runs", "1", "--out", out, "--json")
-    assert called.code == 0
-    result = json.loads(called.out)
-    assert result == json.loads((out / "result.json").read_text(encoding="utf-8"))
-    assert list(result)[:4] == ["study", "engine", "interrupted", "inputs"]
 
 
 @pytest.mark.usefixtures("few")

@@ -273,44 +273,6 @@ def mean_utilization(scenario: Scenario) -> float:
     return sum(study.utilization(outcome) for outcome in outcomes) / len(outcomes)
 
 
-def test_threads_do_not_change_the_figures(short: JplOutcome) -> None:
-    together = study.run(runs=2, seed=7, executor=Threads(2))
-    assert json.dumps(together.to_json()) == json.dumps(short.to_json())
-    assert together.report() == short.report()
-
-
-def test_seeds_count_up_from_the_first(short: JplOutcome) -> None:
-    """The mean of the seeds 7 and 8 is the mean of two studies of one run each."""
-    seventh, eighth = (study.run(runs=1, seed=seed) for seed in (7, 8))
-    pairs = zip(seventh.main.rows, eighth.main.rows, strict=True)
-    for both, (one, other) in zip(short.main.rows, pairs, strict=True):
-        values = (*one.simulated.values, *other.simulated.values)
-        assert both.simulated.values == (values[:1] if both.simulated.exact else values)
-    # One run has no interval, and only a deterministic cell needs none.
-    for row in seventh.main.rows:
-        assert row.simulated.interval is None
-        assert row.simulated.exact == (row.labels["bit_error_rate"] == "0")
-
-
-def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(tmp_path: Path) -> None:
-    def interrupt(done: int, _total: int) -> None:
-        if done == 5:
-            raise KeyboardInterrupt
-
-    outcome = study.run(runs=2, executor=Threads(1), progress=interrupt)
-    assert outcome.interrupted
-    result = outcome.to_json()
-    assert len(result["cells"]) == 44
-    assert result["cells"][0]["simulated_runs"] == 2
-    assert result["cells"][-1]["simulated"] is None
-    assert result["cells"][-1]["agreement"] is None
-    assert result["linux"]["summary"]["difference"]["mean_absolute_error"] is None
-    # Strict JSON: no NaN anywhere.
-    json.dumps(result, allow_nan=False)
-    text = (outcome.write(tmp_path / "cut") / "report.html").read_text(encoding="utf-8")
-    assert "The study was interrupted" in text
-
-
 # --- what it writes -----------------------------------------------------------------------------
 
 

@@ -6,15 +6,12 @@ It is deterministic. The whole study runs once for all tests, some eight seconds
 from __future__ import annotations
 
 import copy
-import csv
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Program
-from test_plots_report import assert_self_contained
 
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.simulation.many import Job, run_jobs
@@ -43,7 +40,6 @@ from bentpipe.studies.snip.scenarios import (
     tcp_scenario,
 )
 from bentpipe.studies.snip.study import SnipOutcome
-from bentpipe.sweeps import Threads
 
 pytestmark = pytest.mark.system
 
@@ -290,35 +286,6 @@ def test_aggregation_multiplies_the_rate_of_small_packets_as_on_paper(full: Snip
 # --- promises -----------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("reduced")
-def test_threads_do_not_change_the_figures() -> None:
-    alone, together = study.run(executor=Threads(1)), study.run(executor=Threads(4))
-    assert json.dumps(alone.to_json()) == json.dumps(together.to_json())
-    assert alone.report() == together.report()
-
-
-@pytest.mark.usefixtures("reduced")
-@pytest.mark.parametrize("calls", [1, 30, 150])
-def test_ctrl_c_leaves_what_was_found(calls: int, tmp_path: Path) -> None:
-    counted = 0
-
-    def interrupt(_done: int, _total: int) -> None:
-        nonlocal counted
-        counted += 1
-        if counted == calls:
-            raise KeyboardInterrupt
-
-    outcome = study.run(executor=Threads(1), progress=interrupt)
-    assert outcome.interrupted
-    result = outcome.to_json()
-    json.dumps(result, allow_nan=False)
-    assert len(result["cells"]) == 3
-    assert len(result["facts"]["cells"]) == 9
-    assert (result["cells"][0]["simulated"] is None) == (calls == 1)
-    text = (outcome.write(tmp_path / "cut") / "report.html").read_text(encoding="utf-8")
-    assert "The study was interrupted" in text
-
-
 def test_what_is_outside_is_named(full: SnipOutcome) -> None:
     """Given a row and a figure that are far off, expect both outside, with reasons."""
     far = replace(full.measured, tcp_bps={**full.measured.tcp_bps, 17_520: 1e8}, table=None)
@@ -334,32 +301,6 @@ def test_what_is_outside_is_named(full: SnipOutcome) -> None:
 
 
 # --- what it writes -----------------------------------------------------------------------------
-
-
-def test_the_folder_has_report_data_and_manifest(full: SnipOutcome, tmp_path: Path) -> None:
-    folder = full.write(tmp_path / "snip")
-    names = {"cells.csv", "facts.csv", "inputs.csv", "report.html", "result.json"}
-    names |= {"execution.json", "manifest.json"}
-    assert {path.name for path in folder.iterdir()} == names
-    assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == full.to_json()
-    with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert {row["comparison"] for row in rows} == {RATES, PACKETS, ROUND}
-    assert [float(row["simulated"]) for row in rows[:15]] == [
-        row.simulated.mean for row in full.main.rows
-    ]
-    text = (folder / "report.html").read_text(encoding="utf-8")
-    page = assert_self_contained(text)
-    assert page.tags.count("svg") == 5
-    for words in (
-        "was calibrated",
-        "Not stated in",
-        "What the words mean",
-        "cannot pass at all",
-    ):
-        assert words in text
-    for row in full.main.rows:
-        assert f"<td>{row.published:.2f}</td><td>{row.simulated.mean:.2f}</td>" in text
 
 
 @pytest.mark.usefixtures("reduced")

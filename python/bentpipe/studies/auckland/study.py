@@ -39,6 +39,7 @@ from bentpipe.studies.auckland.measure import (
 )
 from bentpipe.studies.auckland.runs import Batch, batches, by_load, contexts, measure
 from bentpipe.studies.auckland.variants import BASE, VARIANTS
+from bentpipe.studies.base import tables as base_tables
 from bentpipe.studies.base.comparison import Comparison, Row, Tolerance
 from bentpipe.studies.base.files import read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
@@ -122,7 +123,7 @@ class AucklandOutcome(StudyOutcome):
                 tables.variants_view(chosen, each) for each, chosen in groups.items()
             ],
             "mixed_table": tables.mixed_view(self.mixed),
-            "cells_table": tables.cells_view(self.main),
+            "cells_table": base_tables.view("auckland", "cells", self.main.rows),
             "claim_rules": claims,
             "loads_of_sweep": ", ".join(map(str, self.loads.sweep)),
             "runs": self.configuration["runs_of_a_cell"],

@@ -13,7 +13,6 @@ from bentpipe.studies.auckland.measure import Measured
 from bentpipe.studies.auckland.mixed import CODED_HALF, UNCODED_HALF, Share
 from bentpipe.studies.auckland.verdicts import Decision, Effect, Rule, Unit, Verdict
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import Comparison
 from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.base.tables import margin_text
 
@@ -136,12 +135,7 @@ def claims_view(decided: Sequence[Decided]) -> View:
             value = value_text(effect.values, rule.unit)
             seeds = len(effect.values.values)
             rows.append([*front, effect.of, alone, value, seeds, _channels_text(effect)])
-    title = (
-        "The claims of the source. Effects are means over seeds, with 95 % intervals by Student's "
-        "t; those between curves are of pairs of runs with the same seed, which have the same "
-        "downloads."
-    )
-    return View(title, tables.columns("auckland", "claims"), rows, key=2, group=2)
+    return tables.view("auckland", "claims", rows)
 
 
 def channels_view(decided: Sequence[Decided], about: str) -> View:
@@ -198,19 +192,7 @@ def mixed_view(shares: Sequence[Share]) -> View:
         ]
         for each in shares
     ]
-    title = (
-        "Channels of which the tunnel codes only one half (and the transfer), by the priority of "
-        "their packets, which a drop-tail queue ignores. Changes are from the same halves of the "
-        "plain link, in pairs of runs with the same downloads: a loss of the second half is what "
-        "coding takes from flows that are not coded."
-    )
-    return View(title, tables.columns("auckland", "mixed"), rows, key=2, group=1)
-
-
-def cells_view(compared: Comparison) -> View:
-    """Return the table of all cells."""
-    title, columns = "Means with half of their 95 % interval.", tables.columns("auckland", "cells")
-    return tables.view(title, columns, compared.rows, key=3)
+    return tables.view("auckland", "mixed", rows)
 
 
 def _effect_text(effect: Effect, rule: Rule) -> str:

@@ -111,7 +111,7 @@ class StudyOutcome:
             configuration=self.configuration,
             pretty_configuration=json.dumps(self.configuration, indent=2),
             main=self.main,
-            inputs=tables.inputs_view(self.inputs),
+            inputs=tables.view("base", "inputs", [each.to_json() for each in self.inputs]),
             meanings=MEANINGS,
             number=tables.number,
             errors_text=tables.errors_text,

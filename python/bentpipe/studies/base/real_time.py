@@ -106,10 +106,9 @@ class RealOutcome(StudyOutcome):
         is_published = any(row.published is not None for row in self.main.rows)
         is_invalid = any(row["invalid"] is not None for row in self.main.rows)
         columns = tables.columns("base", "real_time" if is_published else "unpublished")
-        shown = (each for each in columns if is_invalid or each.name != "invalid")
-        title = "Difference: emulated less simulated with the same hosts."
-        key = len(self.labels)
-        return tables.view(title, (*self.labels, *shown), self.main.rows, key=key)
+        found = (each for each in columns if is_invalid or each.name != "invalid")
+        view = tables.view("base", "real_time", self.main.rows, shown=(*self.labels, *found))
+        return replace(view, key=len(self.labels))
 
     def terminal(self) -> Iterator[View | str]:
         """Yield the table and the differences."""

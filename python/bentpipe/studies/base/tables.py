@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from bentpipe.results.confidence import Interval
-from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.results.views import Column, View
 from bentpipe.studies.base.comparison import Agreement, Row, errors_of, mean_error
 from bentpipe.studies.base.files import read_rows
-from bentpipe.studies.base.provenance import Input
 from bentpipe.studies.base.samples import Estimate, Samples
 
 # --- texts --------------------------------------------------------------------------------------
@@ -113,15 +112,19 @@ def row_text(row: Row, digits: int = 2) -> str:
 
 # --- tables -------------------------------------------------------------------------------------
 
-# How tables.csv says that values are written; some with a number of decimals.
-_TEXTS: Final[Mapping[str, Callable[..., str]]] = {
-    "text": str,
-    "short": "{:g}".format,
+# How tables.csv says that values are written, the first ones with a number of decimals.
+_NUMBERS: Final[Mapping[str, Callable[..., str]]] = {
     "number": number,
     "signed": partial(number, sign=True),
     "margin": margin_text,
     "mean": mean_text,
     "spread": spread_text,
+    "estimate": estimate_text,
+    "estimate_signed": partial(estimate_text, sign=True),
+}
+_TEXTS: Final[Mapping[str, Callable[..., str]]] = {
+    "text": str,
+    "short": "{:g}".format,
     "change": lambda samples: change_text(samples, "%", 1),
     "words": lambda agreement: agreement.words,
     "runs": lambda samples: str(len(samples.values)),
@@ -135,34 +138,39 @@ def columns(study: str, table: str) -> tuple[Column, ...]:
         if table in row["tables"].split():
             kind, _, digits = row["text"].partition(" ")
             text = _TEXTS.get(kind)
-            if text is not None and kind in {"number", "signed", "margin", "mean", "spread"}:
-                text = partial(text, digits=int(digits) if digits else None)
+            if kind in _NUMBERS:
+                text = partial(_NUMBERS[kind], digits=int(digits) if digits else None)
             once = kind == "once"
             found.append(Column(row["name"], row["heading"], row["note"], text, once=once))
     return tuple(found)
 
 
 def view(
-    title: str,
-    columns: Sequence[Column],
-    rows: Sequence[Row],
+    study: str,
+    table: str,
+    rows: Sequence[Row | Mapping[str, Any] | Sequence[Any]],
     *,
-    key: int = 1,
-    group: int = 0,
+    shown: Sequence[Column] | None = None,
     strong: Collection[str] = ("error",),
+    **values: Any,
 ) -> View:
-    """Return compared rows as a table; the columns ``strong`` are emphasized where outside."""
-    emphasized = set()
+    """Return a table of a study, as titles.csv and tables.csv describe it.
+
+    ``rows`` are compared rows, or values by name or in the order of the columns; ``shown`` are
+    other columns than those of tables.csv, ``values`` those in the title. Of compared rows the
+    columns ``strong`` are emphasized where they are outside.
+    """
+    (about,) = (row for row in read_rows(study, "titles.csv") if row["table"] == table)
+    found = columns(study, about["columns"]) if shown is None else shown
+    cells: list[list[Any]] = []
+    emphasized: set[tuple[int, int]] = set()
     for i, row in enumerate(rows):
-        for j, name in enumerate(column.name for column in columns):
+        if not isinstance(row, Row | Mapping):
+            cells.append(list(row))
+            continue
+        cells.append([row[column.name] for column in found])
+        for j, name in enumerate(column.name for column in found if isinstance(row, Row)):
             if name in strong and row[f"{name.rpartition('error')[0]}is_outside"]:
                 emphasized.add((i, j))
-    cells = [[row[column.name] for column in columns] for row in rows]
-    return View(title, columns, cells, key=key, group=group, strong=emphasized)
-
-
-def inputs_view(inputs: Sequence[Input]) -> View:
-    """Return every input with its provenance."""
-    title = "Each value of the scenario that is not a default, and what the study sets."
-    rows = [each.to_json() for each in inputs]
-    return from_mappings(title, columns("base", "inputs"), rows)
+    key, group = int(about["key"]), int(about["group"] or 0)
+    return View(about["title"].format(**values), found, cells, key, group, strong=emphasized)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.views import View
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from bentpipe.studies import RunOptions
 
+_view: Final = partial(tables.view, "hermes")
 _UNTUNED, _TUNED = network.DEFAULT_WINDOW_BYTES, network.TUNED_WINDOW_BYTES
 
 
@@ -57,8 +59,7 @@ class HermesOutcome(StudyOutcome):
 
     def terminal(self) -> Iterator[View | str]:
         """Yield the table, its errors, and the rows outside the tolerance with their reasons."""
-        title = f"Published vs. simulated (tolerance {compare.TOLERANCE})"
-        yield tables.view(title, tables.columns("hermes", "main"), self.main.rows)
+        yield _view("terminal", self.main.rows, tolerance=compare.TOLERANCE)
         yield ""
         yield from self.headline()
         for row in self.main.outside:
@@ -67,16 +68,8 @@ class HermesOutcome(StudyOutcome):
     def context(self) -> dict[str, Any]:
         """Return tables, published values, and the modules whose figures the template prints."""
         return {
-            "main_table": tables.view(
-                f"All rows of the source. Bold: outside the tolerance of {compare.TOLERANCE}.",
-                tables.columns("hermes", "how"),
-                self.main.rows,
-            ),
-            "other_table": tables.view(
-                "Segments of 1,460 bytes. The difference is no error of the model.",
-                tables.columns("hermes", "other"),
-                self.comparisons[compare.OTHER_MSS].rows,
-            ),
+            "main_table": _view("main", self.main.rows, tolerance=compare.TOLERANCE),
+            "other_table": _view("other", self.comparisons[compare.OTHER_MSS].rows),
             "windows_table": self._windows_view(),
             **self._cases_views(),
             "published": {row.name: row.published for row in self.main.rows},
@@ -102,12 +95,10 @@ class HermesOutcome(StudyOutcome):
             ]
             for case in transfers.ideal_cases(MSS_BYTES)
         ]
-        columns = tables.columns("hermes", "ideal")
-        return View("Ideal path, segments of 512 bytes.", columns, rows, key=2, group=1)
+        return _view("ideal", rows)
 
     def _cases_views(self) -> dict[str, View]:
         eight, case = transfers.SEVERAL[-1], transfers.SessionsCase
-        interval = "In brackets: 95 % interval of the mean."
         files = {
             (size / 1e3,): tuple(transfers.FetchCase(size, w) for w in (_UNTUNED, _TUNED))
             for size in transfers.SIZES_BYTES
@@ -120,22 +111,20 @@ class HermesOutcome(StudyOutcome):
             for each in streams.conference_cases()
             if each.copies == "each"
         }
-        titles: dict[str, tuple[str, Mapping[tuple[Any, ...], Sequence[Case]]]] = {
-            "files": ("Segments of 512 bytes.", files),
-            "sessions": ("Sessions with 64 KB, alone.", alone),
-            "loads": (f"{eight} sessions with 64 KB and background traffic. {interval}", loads),
-            "streams": ("Datagrams, counted as UDP payload.", sent),
-            "conference": (f"A copy for each. {interval}", conference),
+        every: dict[str, Mapping[tuple[Any, ...], Sequence[Case]]] = {
+            "files": files,
+            "sessions": alone,
+            "loads": loads,
+            "streams": sent,
+            "conference": conference,
         }
-        return {f"{name}_table": self._cases_view(name, *each) for name, each in titles.items()}
+        return {f"{name}_table": self._cases_view(name, lines) for name, lines in every.items()}
 
-    def _cases_view(
-        self, name: str, title: str, lines: Mapping[tuple[Any, ...], Sequence[Case]]
-    ) -> View:
+    def _cases_view(self, name: str, lines: Mapping[tuple[Any, ...], Sequence[Case]]) -> View:
         """Return a table of cases, with labels and figures as in tables.csv."""
-        columns = tables.columns("hermes", name)
         key = len(next(iter(lines)))
-        figures = [column.name.partition(" /") for column in columns[key:]]
+        names = [column.name for column in tables.columns("hermes", name)[key:]]
+        figures = [each.partition(" /") for each in names]
         rows = []
         for label, cases in lines.items():
             each = len(figures) // len(cases)
@@ -144,7 +133,7 @@ class HermesOutcome(StudyOutcome):
                 for i, (figure, _, size) in enumerate(figures)
             )
             rows.append([*label, *values])
-        return View(title, columns, rows, key=key)
+        return _view(name, rows, sessions=transfers.SEVERAL[-1])
 
 
 def parts() -> dict[str, tuple[Case, ...]]:

@@ -16,7 +16,7 @@ from bentpipe.studies.base.provenance import Provenance
 BIT_ERROR_RATES: Final = {"1e-7": 1e-7, "1e-8": 1e-8, "1e-9": 1e-9, "0": 0.0}
 SHORT_DELAYS_MS: Final = (0, 50, 100)
 LONG_DELAYS_MS: Final = (150, 200, 250, 300)
-WINDOWS: Final = {"both": "0 to 100 ms", "yes": "large windows", "no": "64 KB windows"}
+WINDOWS: Final = ("both", "yes", "no")
 
 # Without the window scale option TCP can advertise at most 65,535 bytes.
 SMALL_WINDOW: Final = {

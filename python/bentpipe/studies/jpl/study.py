@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.results.measures import channel_utilization
-from bentpipe.results.views import Column, View
+from bentpipe.results.views import View
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies.base import tables
@@ -20,7 +21,7 @@ from bentpipe.studies.base.comparison import Comparison, Row, Tolerance, errors_
 from bentpipe.studies.base.files import read_rows, read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.provenance import COUNTED, Input, Provenance, read_inputs
-from bentpipe.studies.base.samples import Estimate, Samples
+from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.base.work import Work, jobs_of
 from bentpipe.studies.jpl.cells import (
     BIT_ERROR_RATES,
@@ -51,6 +52,7 @@ TOLERANCE: Final = Tolerance(
 )
 
 BSD, BSD_SMALL, LINUX = "bsd-1997", "both_with_64_kb_windows", "linux"
+_view: Final = partial(tables.view, "jpl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,17 +72,9 @@ class JplOutcome(StudyOutcome):
         small, linux = self.comparisons[BSD_SMALL], self.comparisons[LINUX]
         return {
             "tolerances": (TOLERANCE,),
-            "main_table": table(
-                "Profile bsd-1997; utilization in percent, errors in percentage points. Bold: "
-                f"outside the tolerance of {TOLERANCE}.",
-                self.main,
-            ),
-            "small_table": table(
-                "The cells with one published figure, simulated with 64 KB windows.", small
-            ),
-            "linux_table": table(
-                "Profile linux. The difference is not an error of the model.", linux, judged=False
-            ),
+            "main_table": _view("main", self.main.rows, tolerance=TOLERANCE),
+            "small_table": _view("small", small.rows),
+            "linux_table": _view("linux", linux.rows),
             "linux": linux,
             "errors_by_rate": self.errors_by_rate(),
             "signed_errors": self.signed_errors(),
@@ -93,37 +87,23 @@ class JplOutcome(StudyOutcome):
 
     def errors_by_rate(self) -> View:
         """Return the mean absolute errors by bit error rate and provenance."""
-        columns = [Column("bit_error_rate", "bit error rate")]
-        for each in COUNTED:
-            columns += [_error(each.value, "points"), Column(f"{each.value}_cells", "cells")]
         rows: list[list[Any]] = []
         for rate in BIT_ERROR_RATES:
             groups = [self._rows(rate, each) for each in COUNTED]
             rows.append([rate, *(x for rows in groups for x in (mean_error(rows), len(rows)))])
-        title = "Mean absolute error with its 95 % interval (bootstrap over the runs)."
-        return View(title, columns, rows)
+        return _view("errors", rows)
 
     def signed_errors(self) -> View:
         """Return the mean errors with their sign by bit error rate and windows."""
-        title = (
-            "Mean error with its sign, and its 95 % interval: a group is biased if its interval "
-            "excludes zero."
-        )
-        notes = dict.fromkeys(WINDOWS, "points, 150 to 300 ms") | {"both": "points"}
-        columns = [
-            Column("bit_error_rate", "bit error rate"),
-            *(_error(name, notes[each], sign=True) for each, name in WINDOWS.items()),
-        ]
         rows: list[list[Any]] = []
         for rate in BIT_ERROR_RATES:
             groups = (self.main.where(bit_error_rate=rate, large_windows=each) for each in WINDOWS)
             rows.append([rate, *(mean_error(group.rows, absolute=False) for group in groups)])
-        return View(title, columns, rows)
+        return _view("signed", rows)
 
     def terminal(self) -> Iterator[View | str]:
         """Yield the table and its errors."""
-        title = "TCP channel utilization in percent, profile bsd-1997 (error: percentage points)"
-        yield table(title, self.main)
+        yield _view("terminal", self.main.rows)
         yield ""
         yield from self.headline()
         for each in COUNTED:
@@ -138,19 +118,6 @@ class JplOutcome(StudyOutcome):
 
     def _rows(self, rate: str, provenance: Provenance) -> tuple[Row, ...]:
         return self.main.where(bit_error_rate=rate).of(provenance)
-
-
-def table(title: str, compared: Comparison, *, judged: bool = True) -> View:
-    """Return compared cells as a table; without agreement if they are not judged."""
-    columns = tables.columns("jpl", "main" if judged else "linux")
-    return tables.view(title, columns, compared.rows, key=3, group=1)
-
-
-def _error(name: str, unit: str, *, sign: bool = False) -> Column:
-    def text(error: Estimate) -> str:
-        return tables.estimate_text(error, sign=sign)
-
-    return Column(f"{name}_error_points", name, unit, text)
 
 
 def run(**options: Unpack[RunOptions]) -> JplOutcome:

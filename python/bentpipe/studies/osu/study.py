@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from bentpipe.studies import RunOptions
 
 DIGITS: Final = {EFFICIENCY: 2, RISE: 2, FAIRNESS: 3}
+_view: Final = partial(tables.view, "osu")
 _TAIL: Final = ", drop-tail"
 _CURVES: Final = {
     EFFICIENCY: "Efficiency in percent after the warm-up, over the buffer (2^-k round trips)",
@@ -120,13 +121,7 @@ class OsuOutcome(StudyOutcome):
             },
             "halving_table": self.halving_view(),
             "cells_table": self.cells_view(),
-            "sensitivity_table": tables.view(
-                "Selective drop, all scenarios and numbers of sources. A mean is over cells, with "
-                "half of its 95 % interval over the runs; the lowest is that of the means of "
-                "cells.",
-                tables.columns("osu", "sensitivity"),
-                self.comparisons[SENSITIVITY].rows,
-            ),
+            "sensitivity_table": _view("sensitivity", self.comparisons[SENSITIVITY].rows),
             "tolerances": (compare.ENOUGH, compare.NOISE, compare.FAIR),
         }
 
@@ -134,8 +129,7 @@ class OsuOutcome(StudyOutcome):
         """Return the efficiency of 15 sources on the single hop over LEO, and on paper."""
         found = self.main.where(scenario="LEO single hop", sources=15, discipline=SELECTIVE).rows
         rows = [[row["k"], *compare.halving(row["k"]), row.simulated] for row in found]
-        title = "LEO single hop, 15 sources, selective drop."
-        return View(title, tables.columns("osu", "halving"), rows)
+        return _view("halving", rows)
 
     def cells_view(self) -> View:
         """Return every cell with selective drop, and drop-tail beside it."""
@@ -144,13 +138,8 @@ class OsuOutcome(StudyOutcome):
             "fair": self.comparisons[FAIRNESS],
             "tail": Comparison(tuple(replace(t, title=t.title.removesuffix(_TAIL)) for t in tails)),
         }
-        title = (
-            "Selective drop, and drop-tail beside it; means with half of their 95 % interval. "
-            "Published: at least. Bold: outside. The source gives a number for the efficiency with "
-            "half a round trip of buffer or more, and no other."
-        )
         rows = self.main.where(discipline=SELECTIVE).beside(**beside)
-        return tables.view(title, tables.columns("osu", "cells"), rows, key=3, group=2)
+        return _view("cells", rows)
 
 
 def curves_view(measured: Mapping[Cell, Measurement], figure: str, title: str) -> View:

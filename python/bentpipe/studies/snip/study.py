@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.results.views import Column, View
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from bentpipe.studies import RunOptions
 
+_view: Final = partial(tables.view, "snip")
 _CANDIDATES: Final[tuple[tuple[str, dict[str, object]], ...]] = (
     ("ppp", {"fcs": 16, "payload": "iperf"}),
     ("ppp", {"fcs": 32, "payload": "iperf"}),
@@ -113,23 +115,22 @@ class SnipOutcome(StudyOutcome):
 
     def terminal(self) -> Iterator[View | str]:
         """Yield table, other figures, and the errors of both."""
-        yield self.rates_view("Largest rate without a loss, in Mbit/s of UDP payload", "rates")
+        yield self.rates_view("rates")
         yield from self.headline()
         yield ""
         facts = self.comparisons[FACT_ROWS]
-        yield tables.view("The note's other figures", tables.columns("snip", "facts"), facts.rows)
+        yield _view("facts", facts.rows)
         for row in facts.outside:
             yield f"Outside: {row.name}. {row.how}"
         yield ""
         yield "With packet aggregation at both gateways:"
         yield from self.aggregation_lines()
 
-    def rates_view(self, title: str, table: str) -> View:
+    def rates_view(self, table: str) -> View:
         """Return the rows of the table; ``wide`` has also the rates at 6,000 packets/s."""
         others = {"packets": self.comparisons[PACKETS], "rounded": self.comparisons[ROUND]}
         strong = ("error", "packets.error", "rounded.error")
-        columns = tables.columns("snip", table)
-        return tables.view(title, columns, self.main.beside(**others), strong=strong)
+        return _view(table, self.main.beside(**others), strong=strong, tolerance=TOLERANCE)
 
     def aggregation_lines(self) -> list[str]:
         """Return the gain of aggregation, one sentence a line."""
@@ -163,16 +164,8 @@ class SnipOutcome(StudyOutcome):
         link_bps = parse_rate(scenario["link"]["forward"]["rate"])
         return {
             "tolerances": (TOLERANCE,),
-            "rates_table": self.rates_view(
-                "Rates in Mbit/s of UDP payload, as iperf -b counts. Agreement and provenance are "
-                f"those of the rate. Bold: outside the tolerance of {TOLERANCE}.",
-                "wide",
-            ),
-            "facts_table": tables.view(
-                f"Bold: outside the tolerance of {TOLERANCE}.",
-                tables.columns("snip", "how"),
-                facts.rows,
-            ),
+            "rates_table": self.rates_view("wide"),
+            "facts_table": _view("how", facts.rows, tolerance=TOLERANCE),
             **self._measured_views(facts.where(quantity=CROSSOVER).rows[0].published or 0.0),
             "fact_outside": facts.outside,
             "measured": self.measured,
@@ -198,39 +191,23 @@ class SnipOutcome(StudyOutcome):
         sizes = {} if measured.crossover is None else asdict(measured.crossover)
         layers = zip(("UDP payload", "IP packet", "on the link"), sizes.values(), strict=False)
         tcp_kbps = {window: bps / 1e3 for window, bps in measured.tcp_bps.items()}
-        largest = "Largest rate without a loss."
-        found: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
-            "crossover": (
-                "The same packet at three layers.",
-                [
-                    (layer, published_bytes, size, 100 * (size / published_bytes - 1))
-                    for layer, size in layers
-                ],
-            ),
-            "windows": (
-                "Fitted: the windows that come nearest to the note's figures.",
-                [
-                    (name.rpartition("; ")[2], window, published[name], tcp_kbps.get(window))
-                    for name, window in FITTED_WINDOWS.items()
-                ],
-            ),
-            "sharing": (
-                largest,
-                [
-                    (terminals, rate.packets_per_second, rate.aggregate_packets_per_second)
-                    for terminals, found in measured.sharing.items()
-                    for rate in found.rates[:1]
-                ],
-            ),
-            "sizes": (
-                largest,
-                [tuple(asdict(each).values()) for each in measured.aggregated_sizes],
-            ),
+        every: dict[str, list[tuple[Any, ...]]] = {
+            "crossover": [
+                (layer, published_bytes, size, 100 * (size / published_bytes - 1))
+                for layer, size in layers
+            ],
+            "windows": [
+                (name.rpartition("; ")[2], window, published[name], tcp_kbps.get(window))
+                for name, window in FITTED_WINDOWS.items()
+            ],
+            "sharing": [
+                (terminals, rate.packets_per_second, rate.aggregate_packets_per_second)
+                for terminals, found in measured.sharing.items()
+                for rate in found.rates[:1]
+            ],
+            "sizes": [tuple(asdict(each).values()) for each in measured.aggregated_sizes],
         }
-        return {
-            f"{name}_table": View(title, tables.columns("snip", name), rows)
-            for name, (title, rows) in found.items()
-        }
+        return {f"{name}_table": _view(name, rows) for name, rows in every.items()}
 
 
 def run(*, settings: Settings | None = None, **options: Unpack[RunOptions]) -> SnipOutcome:
@@ -288,15 +265,11 @@ def framings_view(channel: Sequence[Row], link_bps: int) -> View:
         named = ", ".join(f"{name} {value}" for name, value in options.items())
         mean = sum(map(abs, errors)) / len(errors)
         rows.append((f"{kind} ({named})" if named else kind, mean, *errors))
-    columns = [
-        *tables.columns("snip", "framings"),
-        *(
-            Column(f"error_{row.name}_percent", f"{row.name} bytes", "error, %", _signed)
-            for row in channel
-        ),
-    ]
-    title = "Rates that framings allow on a full channel, against the published rows limited by it."
-    return View(title, columns, rows)
+    columns = [*tables.columns("snip", "framings")]
+    for row in channel:
+        name = f"error_{row.name}_percent"
+        columns.append(Column(name, f"{row.name} bytes", "error, %", _signed))
+    return _view("framings", rows, shown=columns)
 
 
 def _signed(error: float) -> str:
