@@ -15,7 +15,7 @@ from late import until_on_time
 
 from bentpipe import simulate
 from bentpipe.emulation.draws import Stream
-from bentpipe.emulation.hosts import hosts_of, traffic_class
+from bentpipe.emulation.lab_setup import hosts_of, traffic_class
 from bentpipe.plan.resolver import from_dict, resolve
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]

@@ -11,7 +11,7 @@ from conftest import Program
 
 import bentpipe
 from bentpipe import ScenarioError, simulate
-from bentpipe.emulation.kernel import refuse
+from bentpipe.emulation.checks import refuse
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.run_views import link_views
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bentpipe import Result, from_dict, load, resolve, simulate
-from bentpipe.emulation.hosts import start_of
+from bentpipe.emulation.lab_setup import start_of
 from bentpipe.studies.hermes.conference import conference_cases
 from bentpipe.studies.hermes.network import Network
 from bentpipe.studies.hermes.streams import StreamCase

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from conftest import measures, needs, needs_lab
 
-from bentpipe.emulation.kernel import refuse
+from bentpipe.emulation.checks import refuse
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import from_dict, resolve

@@ -23,7 +23,7 @@ from bentpipe import (
     resolve,
     simulate,
 )
-from bentpipe.emulation.videos import exchanges_of, playback, segment_bytes
+from bentpipe.emulation.exchanges import exchanges_of, playback, segment_bytes
 from bentpipe.plan import loaded
 from bentpipe.results import check_thresholds
 from bentpipe.results.run_views import flow_views

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -17,6 +17,7 @@ from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_names
 
 if TYPE_CHECKING:
+    from bentpipe.gateway.machine import Check
     from bentpipe.results.output import OutputFolder
 
 _PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
@@ -178,6 +179,16 @@ def fraction(text: str, option: str) -> float:
     if match is None:
         raise UsageError(f'{option}: read "{text}"; expected a percentage, such as "0.5%"')
     return float(match[1]) / 100
+
+
+def print_checks(checks: Sequence[Check]) -> None:
+    """Print checks in a table, each that is not passed with its remedy."""
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark = "ok " if check.ok else "NO " if getattr(check, "needed", True) else "-  "
+        print(f"{mark} {check.name:{width}}  {check.found}")
+        if not check.ok:
+            print(f"{'':{width + 6}}To fix it: {check.fix}")
 
 
 def print_json(data: Any) -> None:

@@ -141,7 +141,7 @@ def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the argu
                 threads=threads,
                 progress=progress.count,
             )
-        finish(found, output, report.write_count, report.count_tables, as_json=as_json)
+        finish(found, output, report.write_search, report.search_tables, as_json=as_json)
     if found.interrupted:
         exit_interrupted("the counts are those that had been tried by then")
 

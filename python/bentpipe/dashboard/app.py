@@ -18,10 +18,11 @@ from bentpipe.comparison import compare
 from bentpipe.dashboard import pages
 from bentpipe.dashboard.catalog import Catalog, Entry, NotFoundError, ResultStore
 from bentpipe.dashboard.charts import export_chart, page_data
-from bentpipe.dashboard.live import LabEvents, Streams, SweepEvents, lab_names, lab_status
+from bentpipe.dashboard.live import LabEvents, Streams, SweepEvents, lab_names
 from bentpipe.dashboard.sweeps import sweep_chart, view_of
 from bentpipe.errors import BentpipeError
-from bentpipe.lab.rates import DeliveredRates
+from bentpipe.lab import sockets
+from bentpipe.lab.link_state import DeliveredRates
 from bentpipe.report.comparison import comparison_notes, difference_views
 from bentpipe.report.export import CHARTS as CHARTS_FOLDER
 from bentpipe.report.html import environment
@@ -169,7 +170,7 @@ class _Dashboard:
 
     def _lab(self, request: Request) -> Response:
         name = request.path_params["name"]
-        return HTMLResponse(pages.lab_page(lab_status(name), DeliveredRates()))
+        return HTMLResponse(pages.lab_page(sockets.request(name, "status"), DeliveredRates()))
 
     # --- data ------------------------------------------------------------------------------------
 

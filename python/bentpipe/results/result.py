@@ -240,13 +240,13 @@ class Result:
         """
         return self._rows("flow_samples")
 
-    @property
+    @cached_property
     def datagram_samples(self) -> pl.DataFrame:
         """Return the table ``datagram_samples`` with the flow's name and direction in front.
 
         Rows: one a flow of datagrams and sample interval. Counts, delays and losses so far.
         """
-        return self._with_flow_names("datagram_samples")
+        return self._rows("datagram_samples")
 
     @property
     def direction_samples(self) -> pl.DataFrame:

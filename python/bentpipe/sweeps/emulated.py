@@ -10,8 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from bentpipe.emulation.load import processor_share
-from bentpipe.emulation.pool import EmulationJob, EmulationTask, run_tasks
+from bentpipe.emulation.pool import EmulationJob, EmulationTask, processor_share, run_tasks
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.lab.capacity import largest_value
 from bentpipe.results.result import Result

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from bentpipe.emulation.load import processor_share
+from bentpipe.emulation.pool import processor_share
 from bentpipe.errors import UsageError
 
 Kind = Literal[
