@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.results.views import Cell, Column, View
 from bentpipe.sweeps.frames import text_of
-from bentpipe.sweeps.summary import cell_metrics
+from bentpipe.sweeps.sweep import cell_metrics
 from bentpipe.text import counted
 
 if TYPE_CHECKING:
