@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import polars as pl
 import pytest
@@ -187,7 +187,11 @@ def test_times_of_what_did_not_end_or_start_are_infinite() -> None:
         }
     )
     sized = {"amount": {"unit": "bytes", "value": 1}}
-    workloads = (sized, {"amount": {"unit": "duration_ns", "value": 1}}, {})
+    workloads: tuple[dict[str, Any], ...] = (
+        sized,
+        {"amount": {"unit": "duration_ns", "value": 1}},
+        {},
+    )
     plan = {"flows": [{"name": "x", "workload": workload} for workload in workloads]}
     found = of_runs(rows, "flows", plan, [])
     assert found["completion_time_ns"].to_list() == [5, math.inf, None, None, None]
@@ -196,7 +200,7 @@ def test_times_of_what_did_not_end_or_start_are_infinite() -> None:
 
 def test_rows_of_exchanges_and_pages_have_the_entry_of_their_flow() -> None:
     plan = {"flows": [{"name": name} for name in ("a-1", "a-2", "b")]}
-    entries = [{"name": "a", "flows": 2}, {"name": None, "flows": 1}]
+    entries: list[dict[str, Any]] = [{"name": "a", "flows": 2}, {"name": None, "flows": 1}]
     rows = pl.DataFrame({"flow": [2, 1]})
     for table in ("exchanges", "pages"):
         assert of_runs(rows, table, plan, entries)["entry"].to_list() == ["b", "a"]
