@@ -19,7 +19,7 @@ from conftest import ROOT, Called, Program
 from bentpipe import Result, __version__, simulate
 from bentpipe.cli.doctor import examine
 from bentpipe.cli.progress import Progress
-from bentpipe.report.run import run_report
+from bentpipe.report.run import save_run
 from bentpipe.results.folder import write_folder
 from bentpipe.results.output import OutputFolder
 from bentpipe.scenario.framings import FRAMINGS
@@ -276,11 +276,11 @@ def test_progress_is_a_bar_on_a_terminal(
 def test_ctrl_c_while_results_are_written_waits_for_them(
     bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def send_signal(result: Result) -> str:
+    def send_signal(result: Result, output: OutputFolder) -> None:
         signal.raise_signal(signal.SIGINT)
-        return run_report(result)
+        save_run(result, output)
 
-    monkeypatch.setattr("bentpipe.report.run_report", send_signal)
+    monkeypatch.setattr("bentpipe.report.save_run", send_signal)
     before = signal.getsignal(signal.SIGINT)
     folder = tmp_path / "result"
     called = bentpipe("run", GEO, "--out", folder, "--json")
@@ -294,11 +294,11 @@ def test_ctrl_c_while_results_are_written_waits_for_them(
 def test_a_second_ctrl_c_stops_the_writing_too(
     bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def send_signals(_result: Result) -> None:
+    def send_signals(_result: Result, _output: OutputFolder) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("bentpipe.report.run_report", send_signals)
+    monkeypatch.setattr("bentpipe.report.save_run", send_signals)
     called = bentpipe("run", GEO, "--out", tmp_path / "result")
     assert (called.code, called.out) == (130, "")
 
