@@ -85,7 +85,7 @@ def result() -> Result:
     return simulate(ALL)
 
 
-@pytest.fixture(params=CHARTS.values(), ids=list(CHARTS))
+@pytest.fixture(params=list(CHARTS.values()), ids=list(CHARTS))
 def chart(request: pytest.FixtureRequest) -> Chart:
     found: Chart = request.param
     return found
@@ -217,6 +217,7 @@ def check_files(folder: Path, links: list[str]) -> None:
     assert found == set(links)
 
 
+@pytest.mark.system
 def test_a_run_writes_its_charts_beside_the_report(
     bentpipe: Program, small_file: Path, tmp_path: Path
 ) -> None:
@@ -238,6 +239,7 @@ def test_a_run_writes_its_charts_beside_the_report(
     assert (out / "report.html").read_text() == text
 
 
+@pytest.mark.system
 def test_a_report_of_another_name_has_a_folder_of_its_own(
     small_result: Result, tmp_path: Path
 ) -> None:
@@ -247,13 +249,15 @@ def test_a_report_of_another_name_has_a_folder_of_its_own(
     check_files(tmp_path, links)
 
 
+@pytest.mark.system
 def test_a_report_to_a_device_has_no_files(small_result: Result) -> None:
     report.write_run_report(small_result, "/dev/null")
     assert not Path("/dev/null-charts").exists()
     assert links_of(report.run_report(small_result)) == []
 
 
-def test_searches_and_comparisons_have_files_too(bentpipe: Program, tmp_path: Path) -> None:
+@pytest.mark.system
+def test_a_search_has_files_too(bentpipe: Program, tmp_path: Path) -> None:
     search = ("search", "no-drop", ROOT / "scenarios/snip-duplex.yaml", "--sizes", "1400")
     assert bentpipe(*search, "--out", tmp_path / "found").code == 0
     page = (tmp_path / "found/report.html").read_text()
@@ -270,6 +274,7 @@ def client(tmp_path: Path, small_result: Result) -> Iterator[TestClient]:
         yield client
 
 
+@pytest.mark.system
 def test_the_dashboard_offers_the_files_of_each_chart(
     client: TestClient, small_result: Result
 ) -> None:

@@ -331,6 +331,11 @@ def test_losses_by_bit_errors_are_binomial(tmp_path: Path) -> None:
     dropped = row["dropped_bit_error_packets"] + row["dropped_queue_full_packets"]
     assert 0 <= dropped - (flow["sent_segments"] - flow["received_segments"]) <= 1
     assert flow["delivered_bytes"] == 1_000 * flow["received_segments"]
+    # The samples of the link end at most one interval before the run does.
+    (*_, last) = result.datagram_samples.to_dicts()
+    for name in ("expected_segments", "received_segments", "delivered_bytes", "lost_packets"):
+        assert 0.9 * flow[name] <= last[name] <= flow[name]
+    assert last["one_way_delay_sum_ns"] > last["received_segments"] * 10e6
 
 
 def binomial_interval(draws: int, chance: float) -> tuple[int, int]:

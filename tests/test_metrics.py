@@ -207,6 +207,16 @@ def test_rows_of_exchanges_and_pages_have_the_entry_of_their_flow() -> None:
     assert of_runs(rows, "directions", plan, entries).columns == ["flow"]
 
 
+def test_which_values_are_better() -> None:
+    for text, better in (
+        ("flows.goodput_bps.p5", "higher"),
+        ("flows.loss_percent.jain", "higher"),
+        ("flows.loss_percent.max", "lower"),
+        ("directions.utilization.max", ""),
+    ):
+        assert read_metric(text).better == better
+
+
 def test_titles_of_references() -> None:
     for text, title in (
         ("flows.goodput_bps.p5", "goodput p5"),
@@ -258,6 +268,9 @@ def test_a_new_entry_is_in_sweeps_comparisons_and_the_menu_of_the_page() -> None
     compared = compare(sweep, simulate_many({**PLAIN, "seed": 7}, seeds=2))
     shown = {str(each.metric): each.metric.title for each in compared.differences}
     assert shown[f"flows.call.{ADDED.name}.mean"] == "call: first byte"
+    better = {each["metric"]: each["better"] for each in compared.to_json()["differences"]}
+    assert better["flows.bulk-1.goodput_bps.mean"] == "higher"
+    assert better["directions.forward.utilization.mean"] is None
     menu = menu_of(sweep)
     assert menu[f"flows.{ADDED.name}"] == "flows: first byte, from the start [ns]"
 

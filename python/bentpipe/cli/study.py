@@ -31,7 +31,8 @@ from bentpipe.results.views import Column, View, records
 from bentpipe.simulation.memory import read_limit
 
 if TYPE_CHECKING:
-    from bentpipe.studies import Study, StudyOutcome
+    from bentpipe.studies import Study
+    from bentpipe.studies.base.outcome import StudyOutcome
 
 _SEED: Final = 1
 # Emulated runs load a core little, but delay each other if more run at a time.
@@ -88,7 +89,7 @@ def _runs_help(study: Study) -> str:
 
 
 def _cells_help(study: Study) -> str:
-    if study.run_real_time is None:
+    if not study.example_cells:
         return "Not available: this study runs in the simulator only."
     return (
         f'With emulate: the cells to run; "{study.example_cells}", for example. By default '
@@ -146,12 +147,11 @@ def _study_command(study: Study) -> Any:
 def _run_real_time(
     study: Study, *, cells: str | None, seed: int, parallel: int, out: Path | None, as_json: bool
 ) -> None:
-    real = study.run_real_time
-    if real is None:
+    if not study.example_cells:
         raise UsageError(f"engine: the study {study.name} runs in the simulator only")
     _finish(
         study,
-        lambda progress: real(
+        lambda progress: study.run_real_time(
             chosen=cells, seed=seed, parallel=parallel, progress=progress.fraction, note=note
         ),
         out=out,
@@ -189,7 +189,7 @@ def _finish(
             outcome,
             output,
             lambda found, folder: found.write(folder),
-            lambda found: [found.table()],
+            lambda found: found.terminal(),
             as_json=as_json,
         )
     if outcome.interrupted:

@@ -77,6 +77,7 @@ class Difference:
         interval = estimate.interval
         return {
             "metric": str(self.metric),
+            "better": self.metric.better or None,
             "baseline": self.baseline,
             "setting": self.setting,
             "cell": dict(self.cell),

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from bentpipe.comparison import compare
 from bentpipe.dashboard import pages
 from bentpipe.dashboard.catalog import Catalog, Entry, NotFoundError, ResultStore
-from bentpipe.dashboard.charts import export_chart, page_data
+from bentpipe.dashboard.charts import export_chart, export_sweep, page_data
 from bentpipe.dashboard.live import LabEvents, Streams, SweepEvents, lab_names
 from bentpipe.dashboard.sweeps import sweep_chart, view_of
 from bentpipe.errors import BentpipeError
@@ -185,7 +185,13 @@ class _Dashboard:
         name, _, kind = file.rpartition(".")
         if kind not in _MEDIA_TYPES:
             raise HTTPException(404, "no such kind of file")
-        content = export_chart(_chart(name), self._store.run(request.path_params["path"]), kind)
+        path = request.path_params["path"]
+        if name == "sweep":
+            sweep = self._store.sweep(path)
+            data = sweep_chart(sweep, view_of(sweep, request.query_params))
+            content = export_sweep(data, kind)
+        else:
+            content = export_chart(_chart(name), self._store.run(path), kind)
         headers = {"Content-Disposition": f'attachment; filename="{file}"'}
         return Response(content, media_type=_MEDIA_TYPES[kind], headers=headers)
 

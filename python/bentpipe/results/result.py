@@ -65,6 +65,8 @@ class Result:
     made; manifest and tables of equal runs are equal.
     """
 
+    tables: Tables
+
     def __init__(
         self,
         manifest: dict[str, Any],
@@ -72,7 +74,7 @@ class Result:
         execution: dict[str, Any] | None = None,
     ) -> None:
         self.manifest = manifest
-        self.tables: Tables = Tables(tables)
+        self.tables = Tables(tables)
         self.execution = execution or {}
 
     def __getattr__(self, name: str) -> NoReturn:
