@@ -277,20 +277,21 @@ def sweep(root: Path, *arguments: str) -> list[str]:
     return [*program, *options, "--out", str(root / "sweep"), *arguments]
 
 
+@pytest.mark.system
 def test_a_sweep_is_drawn_with_bands_and_what_is_chosen(page: Page, tmp_path: Path) -> None:
     """Given goodput over delay, then utilization over congestion control, expect each drawn."""
     subprocess.run(sweep(tmp_path, "--seeds", "4"), check=True, capture_output=True)
     with serving(tmp_path) as own:
         page.goto(f"{own.url}result/sweep")
         title = page.locator("figcaption b")
-        expect(title).to_have_text("goodput [Mbit/s] over link.forward.delay.")
+        expect(title).to_have_text("goodput, application bits [Mbit/s] over link.forward.delay.")
         legend = page.locator(".legend button")
         assert legend.all_inner_texts() == ["cubic", "bbr"]
         expect(page.locator("#points tbody tr")).to_have_count(6)
         colours: dict[str, int] = page.locator("canvas").evaluate(DRAWN)
         assert colours[BLUE] > 100
         page.locator("select[name=metric]").select_option("directions.utilization")
-        expect(title).to_have_text("utilization [%] over link.forward.delay.")
+        expect(title).to_have_text("utilization, busy time / run [%] over link.forward.delay.")
         page.locator("select[name=x]").select_option("traffic.0.tcp.congestion_control")
         expect(legend).to_have_count(1)
         page.locator("select[name=by]").select_option("link.forward.delay")
@@ -298,9 +299,12 @@ def test_a_sweep_is_drawn_with_bands_and_what_is_chosen(page: Page, tmp_path: Pa
         # The address leads to the same chart.
         page.goto(page.url)
         expect(legend).to_have_text(["10ms", "100ms", "300ms"])
-        expect(title).to_have_text("utilization [%] over traffic.0.tcp.congestion_control.")
+        expect(title).to_have_text(
+            "utilization, busy time / run [%] over traffic.0.tcp.congestion_control."
+        )
 
 
+@pytest.mark.system
 def test_a_sweep_is_followed_while_it_runs(page: Page, tmp_path: Path) -> None:
     """Given an open list, then a sweep, expect its progress, and its chart after Ctrl-C."""
     with serving(tmp_path) as own:
