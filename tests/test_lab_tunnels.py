@@ -172,9 +172,9 @@ def both_bps(given: dict[str, Any]) -> tuple[float, float]:
 @needs("iperf3")
 @needs_programs()
 def test_a_transfer_through_a_tunnel_is_as_fast_as_simulated() -> None:
-    """Given 1 % loss for 6 s, expect the goodput of a simulation within 10 %."""
+    """Given 1 % loss for 4 s, expect the goodput of a simulation within 10 %."""
     given = scenario()
-    given["traffic"][0]["duration"], given["duration"] = "6 s", "8 s"
+    given["traffic"][0]["duration"], given["duration"] = "4 s", "6 s"
     kernel_bps, simulated_bps = both_bps(given)
     assert kernel_bps == pytest.approx(simulated_bps, rel=0.1)
 
