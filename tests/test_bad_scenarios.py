@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import Program
 
-from bentpipe import Bulk, Direction, Link, Scenario, ScenarioError, Tcp, from_dict
+from bentpipe import Bulk, Direction, Link, Scenario, ScenarioError, Tcp
 from bentpipe.scenario.record import Record
 
 GOOD = """\
@@ -334,7 +334,7 @@ def test_construction_in_python_raises_the_errors_of_files(
     """Given a mistake, expect one problem from plain data, the scenario's class and its part."""
     data = {**GOOD_DATA, **changes}
     with pytest.raises(ScenarioError) as from_data:
-        from_dict(data)
+        Scenario.from_dict(data)
     with pytest.raises(ScenarioError) as from_class:
         Scenario(**data)
     found = [(each.field, each.message) for each in from_data.value.problems]

@@ -13,10 +13,9 @@ import pytest
 from conftest import measures, needs
 from late import until_on_time
 
-from bentpipe import simulate
+from bentpipe import Plan, Scenario, simulate
 from bentpipe.emulation.draws import Stream
 from bentpipe.emulation.hosts import hosts_of, traffic_class
-from bentpipe.plan.resolver import from_dict, resolve
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 
@@ -280,7 +279,7 @@ def test_a_flow_runs_on_the_hosts_of_the_simulation() -> None:
         ],
         "duration": "10 s",
     }
-    plan = resolve(from_dict(data))
+    plan = Plan.resolve(data).data
     chosen = [hosts_of(plan, flow, 7) for flow in plan["flows"]]
     assert chosen[-2:] == [
         {"world": "world", "island": "cabin-2"},
@@ -315,7 +314,9 @@ def test_the_precedence_of_a_packet_is_its_class(classes: int, precedences: list
         {"kind": "bulk", "direction": "forward", "size": "1 kB", "priority": priority}
         for priority in range(classes)
     ]
-    plan = resolve(from_dict({"link": link, "traffic": flows, "duration": "1 s"}))
+    plan = Plan.resolve(
+        Scenario.from_dict({"link": link, "traffic": flows, "duration": "1 s"})
+    ).data
     assert [traffic_class(plan, flow) >> 5 for flow in plan["flows"]] == precedences
 
 

@@ -25,14 +25,13 @@ from test_lab import wait_until
 from test_live import machine, processes
 
 import bentpipe
-from bentpipe import InvalidRunError, MachineError, Result, ScenarioError, simulate
-from bentpipe.emulation.checks import check_scenario
+from bentpipe import InvalidRunError, MachineError, Plan, Result, ScenarioError, simulate
+from bentpipe.emulation.checks import check_plan
 from bentpipe.gateway.machine import program
 from bentpipe.lab import daemons, peps
 from bentpipe.lab.gate import most_connections
 from bentpipe.lab.gateways import gateway_hosts
 from bentpipe.lab.local import LocalLab
-from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.metrics import exchange_times_ns
 
 ROOT = Path(__file__).parent.parent
@@ -204,7 +203,7 @@ def time_ms(result: Result) -> float:
 
 def download(*, pep: bool) -> dict[str, Any]:
     """10 MB over geo at 20 Mbit/s from a server with a terrestrial RTT of 80 ms."""
-    given = bentpipe.load(EXAMPLE).to_dict()
+    given = bentpipe.Scenario.load(EXAMPLE).to_dict()
     given["link"] = {"preset": "geo", "forward": {"rate": "20 Mbit/s"}}
     tcp = {"receive_buffer": "16 MiB", "send_buffer": "16 MiB"}
     fetch = {"kind": "fetch", "direction": "forward", "size": "10 MB", "world_host": "server"}
@@ -242,7 +241,7 @@ def test_a_pep_saves_what_the_simulator_predicts() -> None:
 @needs_programs()
 def test_the_example_runs_in_real_time() -> None:
     """Expect the results of a simulation: the same flow, one split connection, no loss."""
-    given = bentpipe.load(EXAMPLE).to_dict()
+    given = bentpipe.Scenario.load(EXAMPLE).to_dict()
     result = until_on_time(partial(emulated, given), why_invalid)
     assert result.flows["delivered_bytes"].to_list() == [10_000_000]
     (hub,) = result.functions
@@ -304,7 +303,7 @@ def test_a_run_whose_pep_ends_is_invalid(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_what_the_daemon_cannot_do_is_refused(pep: dict[str, Any], field: str, why: str) -> None:
     with pytest.raises(ScenarioError) as raised:
-        check_scenario(from_dict(scenario({"hub": {"pep": pep}})))
+        check_plan(Plan.resolve(scenario({"hub": {"pep": pep}})))
     message = str(raised.value)
     assert f"gateways.hub.pep.{field}" in message
     assert why in message
@@ -326,7 +325,7 @@ def test_the_settings_of_legs_are_those_of_the_gateway() -> None:
     """Given a send buffer of 1 MiB, expect twice that for its memory, as socket(7) doubles it."""
     tcp = {"send_buffer": "1 MiB"}
     gateways = {"terminal": {"pep": {"lan_tcp": tcp, "link_tcp": tcp}}}
-    plan = resolve(from_dict(scenario(gateways)))
+    plan = Plan.resolve(scenario(gateways)).data
     (settings,) = peps.pep_settings([plan]).values()
     assert re.split(r"\s", settings["net.ipv4.tcp_wmem"])[-1] == str(2 << 20)
     (terminal,) = gateway_hosts([plan])
@@ -353,7 +352,7 @@ def test_the_connections_are_within_the_limit_of_open_files(
 def test_a_daemon_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a daemon that prints a line and ends, expect that line, and no lab."""
     monkeypatch.setattr(daemons, "lab_gate_plan", lambda *_: {})
-    plan = resolve(from_dict(scenario({"hub": {"pep": {}}})))
+    plan = Plan.resolve(scenario({"hub": {"pep": {}}})).data
     expected = "the PEP of hub does not start: .*missing field"
     with pytest.raises(MachineError, match=expected), LocalLab(plans=[plan]):
         pass

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bentpipe.plan.resolver import load
+from bentpipe import Scenario
 from bentpipe.report.html import environment
 from bentpipe.results.confidence import Interval
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Tolerance, mean_error
@@ -216,7 +216,7 @@ def test_reports_escape_what_they_are_given() -> None:
 @pytest.mark.parametrize("name", PORTED)
 def test_every_value_of_a_study_s_scenario_is_an_input_with_provenance(name: str) -> None:
     folder = Path(import_module(f"bentpipe.studies.{name}").__file__ or "").parent
-    scenario = load(folder / "scenario.yaml").to_dict()
+    scenario = Scenario.load(folder / "scenario.yaml").to_dict()
     inputs = import_module(f"bentpipe.studies.{name}.study").inputs(scenario)
     assert unlisted(scenario, inputs) == []
     for each in inputs:

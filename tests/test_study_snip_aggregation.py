@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bentpipe.plan.resolver import resolve
+from bentpipe import Plan
 from bentpipe.simulation.many import run_jobs
 from bentpipe.simulation.search import no_drop_rate
 from bentpipe.studies.snip.aggregation import begins_at, load_jobs, loads_of, on_paper
@@ -23,7 +23,9 @@ def test_frames_on_paper_by_hand() -> None:
     A frame of 1,459 bytes takes 11,744 bits: 2,513.6 frames a second, which is less than what the
     processor handles. With 86 bytes (a separator of one) 1 + 1,383 // 87 = 16 fit.
     """
-    plan: Any = resolve(aggregated_scenario(base_scenario(), DEFAULTS.aggregated_duration))
+    plan: Any = Plan.resolve(
+        aggregated_scenario(base_scenario(), DEFAULTS.aggregated_duration)
+    ).data
     paper = on_paper(plan, 100)
     assert paper.packets_per_frame == 11
     assert paper.packets_per_second == pytest.approx(11 * MODEM_BPS / (8 * 1468))
@@ -44,7 +46,7 @@ def test_at_100_bytes_the_no_drop_rate_rises_fourfold_as_on_paper(slow: bool) ->
             gateway["processor"]["packets_per_second"] = 1000
     scenario = aggregated_scenario(data, DEFAULTS.aggregated_duration)
     (found,) = no_drop_rate(scenario, [100], resolution=RESOLUTION).rates
-    paper = on_paper(resolve(scenario), 100)
+    paper = on_paper(Plan.resolve(scenario).data, 100)
     rate = found.packets_per_second
     assert rate is not None
     assert rate == pytest.approx(paper.packets_per_second, rel=0.05)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +25,7 @@ from bentpipe.answers.cases import (
     initial,
     link_scenario,
     peak_bps,
+    resolved,
     variants,
 )
 from bentpipe.answers.wording import (
@@ -36,8 +37,7 @@ from bentpipe.answers.wording import (
     time_text,
 )
 from bentpipe.errors import UsageError
-from bentpipe.plan.resolver import Loaded, loaded
-from bentpipe.plan.types import DirectionPlan
+from bentpipe.plan.plan import Plan
 from bentpipe.results.metrics import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
 from bentpipe.scenario.framings import frame_bits
@@ -77,7 +77,7 @@ class _Facts(NamedTuple):
     link: Link
     direction: DirectionName
     flows: int
-    wire: DirectionPlan
+    wire: Mapping[str, Any]
     bdp_bytes: float
     rows: Sequence[Row]
     knee: Row
@@ -121,7 +121,7 @@ def buffer(
     experiment = experiment or Experiment()
     traffic = _traffic(direction, flows, congestion_control, duration)
     document = link_scenario(link, traffic, duration)
-    base = loaded(document, settings)
+    base = resolved(document, settings)
     wire = _wire(base, direction)
     sizes: dict[str, int] = {}
     factors: dict[str, float] = {}
@@ -134,7 +134,7 @@ def buffer(
         changes[label] = (_drop_tail(direction, size),)
     changes["fq_codel"] = (f"link.{direction}.queue={{discipline: fq_codel}}",)
     cases = variants(document, settings, changes)
-    experiment.expect(base.plan, len(cases) + len(_assumptions(direction, flows, None)))
+    experiment.expect(base.data, len(cases) + len(_assumptions(direction, flows, None)))
     read = _reader(wire)
     found = [
         Row(label, sizes.get(label), factors.get(label, math.nan), figures)
@@ -171,8 +171,8 @@ def _traffic(
     ]
 
 
-def _wire(base: Loaded, direction: DirectionName) -> DirectionPlan:
-    wire = base.plan["directions"][0 if direction == "forward" else 1]
+def _wire(base: Plan, direction: DirectionName) -> Mapping[str, Any]:
+    wire: Mapping[str, Any] = base.data["directions"][0 if direction == "forward" else 1]
     if wire["rate_bps"]["kind"] != "constant" or wire["delay_ns"]["kind"] != "constant":
         raise UsageError(
             "ask buffer: rate or delay of this link vary with time, so it has no one "
@@ -181,12 +181,12 @@ def _wire(base: Loaded, direction: DirectionName) -> DirectionPlan:
     return wire
 
 
-def _bdp_bytes(base: Loaded, wire: DirectionPlan) -> float:
-    rtt_ns = sum(initial(each["delay_ns"]) for each in base.plan["directions"][:2])
+def _bdp_bytes(base: Plan, wire: Mapping[str, Any]) -> float:
+    rtt_ns = sum(initial(each["delay_ns"]) for each in base.data["directions"][:2])
     return peak_bps(wire["rate_bps"]) * rtt_ns / NS_PER_S / 8
 
 
-def _reader(wire: DirectionPlan) -> Callable[[Result], dict[str, float]]:
+def _reader(wire: Mapping[str, Any]) -> Callable[[Result], dict[str, float]]:
     """Return the function that takes the figures of a run."""
     delay_ns = initial(wire["delay_ns"])
     serialization_ns = (

@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from bentpipe.answers.answer import Estimate
 from bentpipe.errors import ScenarioError
-from bentpipe.plan.entries import traffic_entries
+from bentpipe.plan.data import series_values
 from bentpipe.plan.links import link_document
-from bentpipe.plan.resolver import Loaded, loaded
-from bentpipe.plan.types import Plan, Series
+from bentpipe.plan.plan import Plan
 from bentpipe.results.confidence import mean_half_width
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
+from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job
 from bentpipe.simulation.run import run_many
 from bentpipe.units import NS_PER_S
@@ -55,7 +55,7 @@ class Experiment:
         self._progress = progress
         self._done = self._total = 0
 
-    def expect(self, plan: Plan, cases: int) -> None:
+    def expect(self, plan: Mapping[str, Any], cases: int) -> None:
         """Set how many cases like ``plan`` there will be, and from that the number of seeds."""
         if self._seeds is None:
             packets = cases * run_packets(plan)
@@ -69,7 +69,7 @@ class Experiment:
         return range(self._first, self._first + count)
 
     def run(
-        self, cases: Mapping[Name, Loaded], read: Callable[[Result], Mapping[str, float]]
+        self, cases: Mapping[Name, Plan], read: Callable[[Result], Mapping[str, float]]
     ) -> dict[Name, Figures]:
         """Run cases; return what ``read`` takes from each result, an array over seeds a figure.
 
@@ -89,7 +89,7 @@ class Experiment:
         return found
 
     def run_by_seed(
-        self, cases: Mapping[Name, Loaded], read: Callable[[Result], Mapping[str, float]]
+        self, cases: Mapping[Name, Plan], read: Callable[[Result], Mapping[str, float]]
     ) -> tuple[dict[Name, Figures], bool]:
         """Run cases as `run` does, but all of them with one seed after another.
 
@@ -125,16 +125,12 @@ class Experiment:
         }
         return found, interrupted
 
-    def result(self, case: Loaded) -> Result:
+    def result(self, case: Plan) -> Result:
         """Run a case with the first seed; return its whole result."""
         return run_many(self._jobs(case)[:1])[0]
 
-    def _jobs(self, case: Loaded) -> list[Job]:
-        scenario, entries = case.scenario.to_dict(), traffic_entries(case.scenario)
-        return [
-            Job(plan=case.plan, seed=seed, scenario=scenario, entries=entries)
-            for seed in self.seeds
-        ]
+    def _jobs(self, case: Plan) -> list[Job]:
+        return [Job(plan=case, seed=seed) for seed in self.seeds]
 
     def _count(self, done: int, _total: int) -> None:
         if self._progress is not None:
@@ -162,14 +158,23 @@ def link_scenario(link: str, traffic: Sequence[Mapping[str, Any]], duration: str
     return Document(data=data, source=of_link.source, locations=locations)
 
 
+def resolved(document: Document, settings: Sequence[str]) -> Plan:
+    """Return the plan of a document with settings.
+
+    Raises:
+        ScenarioError: naming file, line, field, what was read and what is allowed.
+    """
+    return Plan.resolve(Scenario.from_document(document, settings))
+
+
 def variants(
     document: Document, settings: Sequence[str], changes: Mapping[Name, Sequence[str]]
-) -> dict[Name, Loaded]:
+) -> dict[Name, Plan]:
     """Return a document with settings and each list of changes; what does not fit is left out."""
     found = {}
     for name, change in changes.items():
         try:
-            found[name] = loaded(document, [*settings, *change])
+            found[name] = resolved(document, [*settings, *change])
         except ScenarioError:
             continue
     return found
@@ -195,17 +200,17 @@ def change_percent(before: Values, after: Values) -> Estimate:
     return estimate(100 * (times - 1 + (after - times * before) / reference))
 
 
-def run_packets(plan: Plan) -> float:
+def run_packets(plan: Mapping[str, Any]) -> float:
     """Return how many full-size packets the link can carry in a run, at most."""
     rates = sum(peak_bps(direction["rate_bps"]) for direction in plan["directions"][:2])
-    return max(rates * plan["stop_ns"] / NS_PER_S / _PACKET_BITS, 1.0)
+    return max(rates * int(plan["stop_ns"]) / NS_PER_S / _PACKET_BITS, 1.0)
 
 
-def initial(series: Series) -> int:
+def initial(series: Mapping[str, Any]) -> int:
     """Return the value at the start of a run."""
-    return series["value"] if series["kind"] == "constant" else series["steps"][0][1]
+    return series_values(series)[0]
 
 
-def peak_bps(rate: Series) -> int:
+def peak_bps(rate: Mapping[str, Any]) -> int:
     """Return the largest rate of a direction, in link bit/s."""
-    return rate["value"] if rate["kind"] == "constant" else max(value for _, value in rate["steps"])
+    return max(series_values(rate))

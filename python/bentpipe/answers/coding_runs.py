@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from bentpipe.answers.cases import Experiment, Figures, link_scenario, peak_bps
+from bentpipe.answers.cases import Experiment, Figures, link_scenario, peak_bps, resolved
 from bentpipe.answers.wording import Link
 from bentpipe.errors import UsageError
-from bentpipe.plan.resolver import Loaded, loaded
+from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S
 
@@ -129,23 +129,23 @@ def run(asked: Asked, experiment: Experiment) -> Found:
         for load in asked.loads
         for variant in VARIANTS
     }
-    experiment.expect(next(iter(cases.values())).plan, len(cases))
+    experiment.expect(next(iter(cases.values())).data, len(cases))
     return Found(*experiment.run_by_seed(cases, figures_of))
 
 
-def _case(asked: Asked, load: int, variant: Variant) -> Loaded:
+def _case(asked: Asked, load: int, variant: Variant) -> Plan:
     """Return the scenario of a case; settings of a function apply to the cases that have it."""
     settings = [each for each in asked.link.settings if _applies(each, load, variant)]
     document = link_scenario(asked.link.name, _traffic(load, _clients(asked)), f"{DURATION_S} s")
     data = copy.deepcopy(document.data)
     data["gateways"] = _gateways(data.get("gateways", {}), variant)
-    return loaded(replace(document, data=data), settings)
+    return resolved(replace(document, data=data), settings)
 
 
 def _clients(asked: Asked) -> int:
     settings = [each for each in asked.link.settings if each.startswith("link.")]
     probe = {"kind": "bulk", "direction": "forward", "size": "1 B"}
-    plan = loaded(link_scenario(asked.link.name, [probe], "1 s"), settings).plan
+    plan = resolved(link_scenario(asked.link.name, [probe], "1 s"), settings).data
     rate_bps = peak_bps(plan["directions"][0]["rate_bps"])
     return int(np.clip(rate_bps // _CLIENT_BPS, *_CLIENTS))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,13 +19,12 @@ from bentpipe.answers.cases import (
     initial,
     link_scenario,
     peak_bps,
+    resolved,
     variants,
 )
 from bentpipe.answers.readers import MAX_USERS, MEDIAN_PAGE_BYTES, reader, users_of
 from bentpipe.answers.wording import Link, percent_text, runs_text, settings_text, time_text
 from bentpipe.errors import UsageError
-from bentpipe.plan.resolver import loaded
-from bentpipe.plan.types import DirectionPlan
 from bentpipe.results.metrics import exchange_times_ns
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S, format_duration, format_rate
@@ -79,7 +78,7 @@ def windows(sent_bytes: npt.ArrayLike, rate_bps: float, window_ns: int = WINDOW_
 class _Facts(NamedTuple):
     link: Link
     users: int
-    wire: DirectionPlan
+    wire: Mapping[str, Any]
     figures: Figures
     idle_page_ns: float
     load: npt.NDArray[np.float64]
@@ -115,17 +114,17 @@ def complaint(
     experiment = experiment or Experiment()
     changed = (*settings, f"sample_interval={WINDOW_NS}ns")
     document = link_scenario(link, _traffic(), _DURATION)
-    base = loaded(document, changed)
-    wire = base.plan["directions"][0]
+    base = resolved(document, changed)
+    wire = base.data["directions"][0]
     if wire["rate_bps"]["kind"] != "constant":
         raise UsageError("ask complaint: the rate of this link varies with time; set a constant")
-    experiment.expect(base.plan, 4)
+    experiment.expect(base.data, 4)
     idle_page_ns = float(np.mean(experiment.run({0: base}, _figures)[0]["page_p50_ns"]))
     users = _allowed(
-        round(users_of(base.plan).at(average, peak_bps(wire["rate_bps"]), idle_page_ns))
+        round(users_of(base.data).at(average, peak_bps(wire["rate_bps"]), idle_page_ns))
     )
     for _ in range(_ADJUSTMENTS):
-        case = loaded(document, [*changed, f"traffic.reader.count={users}"])
+        case = resolved(document, [*changed, f"traffic.reader.count={users}"])
         figures = experiment.run({users: case}, _figures)[users]
         measured = float(np.mean(figures["average"]))
         better = _allowed(round(users * average / measured))
@@ -155,7 +154,7 @@ def _traffic() -> list[dict[str, Any]]:
     ]
 
 
-def _assumptions(wire: DirectionPlan) -> dict[str, tuple[str, ...]]:
+def _assumptions(wire: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     rate_bps = peak_bps(wire["rate_bps"])
     return {
         _FASTER: (f"link.forward.rate={2 * rate_bps}bps",),

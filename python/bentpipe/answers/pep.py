@@ -30,7 +30,7 @@ from bentpipe.answers.wording import (
     time_text,
 )
 from bentpipe.errors import UsageError
-from bentpipe.plan.resolver import Loaded
+from bentpipe.plan.plan import Plan
 from bentpipe.units import format_duration, format_size
 
 _MAX_LOAD: Final = 0.95
@@ -114,7 +114,7 @@ def _assumptions(asked: Asked) -> dict[str, Asked]:
 
 class _Facts(NamedTuple):
     asked: Asked
-    base: Loaded
+    base: Plan
     large_bytes: int
     channels: int
     found: Mapping[Case, Figures]
@@ -134,7 +134,7 @@ class _Facts(NamedTuple):
     @property
     def link_ns(self) -> int:
         """The round-trip propagation of the link."""
-        return sum(initial(each["delay_ns"]) for each in self.base.plan["directions"][:2])
+        return sum(initial(each["delay_ns"]) for each in self.base.data["directions"][:2])
 
     @property
     def saved_ns(self) -> int:
@@ -144,7 +144,7 @@ class _Facts(NamedTuple):
     @property
     def rounds(self) -> int:
         """The rounds of slow start of a short download: the window doubles in each."""
-        tcp = self.base.plan["flows"][0]["workload"]["server"]  # type: ignore[typeddict-item]
+        tcp = self.base.data["flows"][0]["workload"]["server"]
         segments = math.ceil(SHORT_BYTES / (tcp["mss_bytes"] - _TIMESTAMPS_BYTES))
         return math.ceil(math.log2(1 + segments / tcp["initial_window_segments"]))
 

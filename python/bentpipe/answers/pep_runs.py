@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from bentpipe.answers.answer import Estimate
-from bentpipe.answers.cases import Experiment, Figures, link_scenario, peak_bps
+from bentpipe.answers.cases import Experiment, Figures, link_scenario, peak_bps, resolved
 from bentpipe.answers.wording import Link
 from bentpipe.errors import UsageError
-from bentpipe.plan.resolver import Loaded, loaded
+from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 
 DURATION_S: Final = 120
@@ -74,9 +74,9 @@ class Runs:
         self._asked = asked
         self._experiment = experiment
         self.base = self._case(Case(SHORT, pep=False), 1)
-        if self.base.plan["directions"][0]["rate_bps"]["kind"] != "constant":
+        if self.base.data["directions"][0]["rate_bps"]["kind"] != "constant":
             raise UsageError("ask pep: the rate of this link varies with time; set a constant")
-        experiment.expect(self.base.plan, _CASES)
+        experiment.expect(self.base.data, _CASES)
 
     def channels(self) -> int:
         """Return how many channels keep the plain link as busy as asked for."""
@@ -103,7 +103,7 @@ class Runs:
         cases = [Case(probe, pep) for probe in probes for pep in (False, True)]
         return self._experiment.run({case: self._case(case, channels) for case in cases}, _figures)
 
-    def _case(self, case: Case, channels: int) -> Loaded:
+    def _case(self, case: Case, channels: int) -> Plan:
         asked = self._asked
         traffic = _traffic(case.probe, self.large_bytes(), channels, asked)
         for download in traffic:
@@ -115,13 +115,13 @@ class Runs:
         data["gateways"] = _with_pep(data.get("gateways", {}), case.pep)
         names = [download["name"] for download in traffic]
         settings = [each for each in asked.link.settings if _applies(each, names, case)]
-        return loaded(replace(document, data=data), settings)
+        return resolved(replace(document, data=data), settings)
 
     def large_bytes(self) -> int:
         """Return the size of the large download: some seconds of the link's rate."""
         settings = [each for each in self._asked.link.settings if each.startswith("link.")]
         probe = {"kind": "bulk", "direction": "forward", "size": "1 B"}
-        plan = loaded(link_scenario(self._asked.link.name, [probe], "1 s"), settings).plan
+        plan = resolved(link_scenario(self._asked.link.name, [probe], "1 s"), settings).data
         rate_bps = peak_bps(plan["directions"][0]["rate_bps"])
         return int(np.clip(round(rate_bps * _LARGE_S / 8, -6), *_LARGE_BYTES))
 

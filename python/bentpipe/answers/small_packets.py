@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -10,11 +10,10 @@ import numpy as np
 
 from bentpipe.answers.answer import Answer, DataTable, Effect, Estimate, largest_first
 from bentpipe.answers.call import UDP_IP_BYTES, call
-from bentpipe.answers.cases import Experiment, Figures, initial, link_scenario, peak_bps
+from bentpipe.answers.cases import Experiment, Figures, initial, link_scenario, peak_bps, resolved
 from bentpipe.answers.search import largest
 from bentpipe.answers.wording import Link, settings_text
-from bentpipe.plan.resolver import Loaded, loaded
-from bentpipe.plan.types import Plan
+from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.scenario.codecs import CODECS, PACKET_INTERVAL_MS, Codec, CodecName
 from bentpipe.scenario.document import Document
@@ -61,10 +60,10 @@ def small_packets(
     experiment = experiment or Experiment(seeds=_SEEDS)
     speech = CODECS[codec]
     document = _document(link, speech, packets_per_second)
-    base = loaded(document, settings)
-    bounds = _bounds(base.plan, speech, packets_per_second)
+    base = resolved(document, settings)
+    bounds = _bounds(base.data, speech, packets_per_second)
     guess = int(min(bounds.values()))
-    experiment.expect(base.plan, 4)
+    experiment.expect(base.data, 4)
     plain = _capacity(experiment, document, settings, guess)
     bundled = _capacity(experiment, document, [*settings, *_holding("5ms")], 2 * guess)
     longer = _capacity(experiment, document, [*settings, *_holding("20ms")], 2 * bundled.calls)
@@ -151,7 +150,7 @@ def _holding(time: str) -> list[str]:
     return [f"{field}={time}" for field in _AGGREGATORS]
 
 
-def _bounds(plan: Plan, codec: Codec, packets_per_second: int) -> dict[str, float]:
+def _bounds(plan: Mapping[str, Any], codec: Codec, packets_per_second: int) -> dict[str, float]:
     """Return the most calls that each part carries, on paper."""
     bounds = {"packet processors": packets_per_second / (2 * _PACKETS_PER_SECOND)}
     for direction in plan["directions"][:2]:
@@ -167,7 +166,7 @@ def _capacity(
     found: dict[int, Figures] = {}
 
     def passes(calls: int) -> bool:
-        case: Loaded = loaded(document, [*settings, f"traffic.call.count={calls}"])
+        case: Plan = resolved(document, [*settings, f"traffic.call.count={calls}"])
         found[calls] = experiment.run({calls: case}, _figures)[calls]
         return bool(
             np.mean(found[calls]["loss_percent"]) <= MAX_LOSS_PERCENT

@@ -25,11 +25,11 @@ from bentpipe.answers.cases import (
     initial,
     link_scenario,
     peak_bps,
+    resolved,
     variants,
 )
 from bentpipe.answers.wording import Link, percent_of, rate_text, runs_text, settings_text
-from bentpipe.plan.resolver import Loaded, loaded
-from bentpipe.plan.types import DirectionPlan, Plan
+from bentpipe.plan.plan import Plan
 from bentpipe.results.attribution import PARTS
 from bentpipe.results.result import Result
 from bentpipe.scenario.framings import frame_bits
@@ -56,8 +56,8 @@ class _Path(NamedTuple):
 
     name: DirectionName
     back: DirectionName
-    data: DirectionPlan
-    acks: DirectionPlan
+    data: Mapping[str, Any]
+    acks: Mapping[str, Any]
 
     @property
     def rtt_ns(self) -> int:
@@ -93,18 +93,18 @@ def tcp(
         "tcp": {"congestion_control": congestion_control},
     }
     document = link_scenario(link, [transfer], duration)
-    base = loaded(document, settings)
-    path = _path(base.plan, direction)
-    tried = variants(document, settings, _options(base.plan, path))
+    base = resolved(document, settings)
+    path = _path(base.data, direction)
+    tried = variants(document, settings, _options(base.data, path))
     assumed = variants(document, settings, _assumptions(path, duration))
-    experiment.expect(base.plan, 1 + len(tried) + len(assumed))
+    experiment.expect(base.data, 1 + len(tried) + len(assumed))
     found = experiment.run({_BASE: base} | tried | assumed, _figures)
     return _answer(_Facts(Link(link, settings), base, path, found), tried, assumed)
 
 
 class _Facts(NamedTuple):
     link: Link
-    base: Loaded
+    base: Plan
     path: _Path
     found: Mapping[str, Figures]
 
@@ -129,16 +129,16 @@ def _figures(result: Result) -> dict[str, float]:
     }
 
 
-def _path(plan: Plan, direction: DirectionName) -> _Path:
+def _path(plan: Mapping[str, Any], direction: DirectionName) -> _Path:
     forward, back = plan["directions"][:2]
     if direction == "forward":
         return _Path("forward", "return", forward, back)
     return _Path("return", "forward", back, forward)
 
 
-def _options(plan: Plan, path: _Path) -> dict[str, list[str]]:
+def _options(plan: Mapping[str, Any], path: _Path) -> dict[str, list[str]]:
     """Return the settings that may help: each changes one thing that the transfer does not have."""
-    tcp_now = plan["flows"][0]["workload"]["sender"]  # type: ignore[typeddict-item]
+    tcp_now = plan["flows"][0]["workload"]["sender"]
     to = "traffic.transfer.tcp"
     options = {
         f"{to}.congestion_control={name}": [f"{to}.congestion_control={name}"]
@@ -184,7 +184,7 @@ def _assumptions(path: _Path, duration: str) -> dict[str, list[str]]:
     return {} if duration == "10 s" else found
 
 
-def _scaled_limit(direction: DirectionPlan, factor: float) -> str | None:
+def _scaled_limit(direction: Mapping[str, Any], factor: float) -> str | None:
     limit = direction["queue"]["limit"]
     if limit["unit"] == "unlimited":
         return None
@@ -199,8 +199,8 @@ def _answer(facts: _Facts, tried: Mapping[str, Any], assumed: Mapping[str, Any])
     gains = {name: facts.gain(name) for name in tried}
     best = max(gains, key=lambda name: gains[name].mean, default=None)
     helps = best is not None and gains[best].low > 0 and gains[best].mean >= _WORTH_PERCENT
-    tcp_now = facts.base.plan["flows"][0]["workload"]["sender"]  # type: ignore[typeddict-item]
-    bounds = _bounds(facts.base.plan, path)
+    tcp_now = facts.base.data["flows"][0]["workload"]["sender"]
+    bounds = _bounds(facts.base.data, path)
     name, bound_bps = min(bounds.items(), key=lambda item: item[1])
     rtt_ns = estimate(facts.found[_BASE]["rtt_mean_ns"])
     lines = [
@@ -219,7 +219,7 @@ def _answer(facts: _Facts, tried: Mapping[str, Any], assumed: Mapping[str, Any])
     commands = [_exec_command(facts), f"bentpipe ask buffer --link {facts.link.shell}"]
     return Answer(
         question=f"One TCP transfer ({tcp_now['congestion_control']}), "
-        f"{format_duration(facts.base.plan['stop_ns'])}, {path.name} over {facts.link}",
+        f"{format_duration(facts.base.data['stop_ns'])}, {path.name} over {facts.link}",
         lines=lines,
         reason=_reason(facts, name, bound_bps),
         uncertainty=_uncertainty(facts),
@@ -245,9 +245,9 @@ def _answer(facts: _Facts, tried: Mapping[str, Any], assumed: Mapping[str, Any])
     )
 
 
-def _bounds(plan: Plan, path: _Path) -> dict[str, float]:
+def _bounds(plan: Mapping[str, Any], path: _Path) -> dict[str, float]:
     """Return bounds of the goodput in bit/s, on paper: headers, and window over round trip."""
-    sender = plan["flows"][0]["workload"]["sender"]  # type: ignore[typeddict-item]
+    sender = plan["flows"][0]["workload"]["sender"]
     options = _TIMESTAMPS_BYTES if sender["timestamps"] else 0
     payload = sender["mss_bytes"] - options
     bits = frame_bits(path.data["framing"], sender["mss_bytes"] + _IP_TCP_BYTES)
@@ -276,7 +276,7 @@ def _normal(facts: _Facts, name: str) -> str:
     if name.startswith("bit error rate"):
         channel = facts.path.data["channel"]
         return f"{channel['bit_error_rate']:.0e}" if channel["kind"] == "bit_errors" else "0"
-    return format_duration(facts.base.plan["stop_ns"])
+    return format_duration(facts.base.data["stop_ns"])
 
 
 def _reason(facts: _Facts, bound: str, bound_bps: float) -> str:

@@ -18,10 +18,10 @@ from bentpipe.answers.cases import (
     change_percent,
     estimate,
     link_scenario,
+    resolved,
     variants,
 )
 from bentpipe.answers.wording import Link, runs_text, settings_text, time_text
-from bentpipe.plan.resolver import loaded
 from bentpipe.results.result import Result
 from bentpipe.results.voice import quality
 from bentpipe.text import counted
@@ -72,9 +72,9 @@ def usable(
     experiment = experiment or Experiment()
     rate_bps, size_bytes = parse_rate(video), parse_size(image)
     document = link_scenario(link, _traffic(rate_bps, size_bytes, downloads), _DURATION)
-    base = loaded(document, settings)
+    base = resolved(document, settings)
     assumed = variants(document, settings, _assumptions(downloads))
-    experiment.expect(base.plan, 1 + len(assumed))
+    experiment.expect(base.data, 1 + len(assumed))
     figures = experiment.run({0: base}, _figures)[0]
     effects = [
         Effect(name, _INSTEAD[name], change_percent(figures["image_p95_ns"], each["image_p95_ns"]))

@@ -17,13 +17,13 @@ from bentpipe.answers.cases import (
     estimate,
     link_scenario,
     peak_bps,
+    resolved,
     variants,
 )
 from bentpipe.answers.readers import MAX_USERS, THINK_S, Users, page_reader, users_of
 from bentpipe.answers.search import largest
 from bentpipe.answers.wording import Link, runs_text, settings_text, time_text
 from bentpipe.errors import UsageError
-from bentpipe.plan.resolver import loaded
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
 from bentpipe.units import NS_PER_S, format_duration, format_rate
@@ -104,15 +104,15 @@ def users(
     experiment = experiment or Experiment(seeds=_SEEDS)
     # The rate of the link, with settings, gives that of the video.
     traffic = [page_reader(), *_beside(math.inf)]
-    base = loaded(link_scenario(link, traffic, f"{_RUN_S[0]} s"), settings)
-    rate_bps = peak_bps(base.plan["directions"][0]["rate_bps"])
+    base = resolved(link_scenario(link, traffic, f"{_RUN_S[0]} s"), settings)
+    rate_bps = peak_bps(base.data["directions"][0]["rate_bps"])
     run_s = round(np.clip(_RUN_PACKETS * _PACKET_BITS / rate_bps, *_RUN_S))
     document = link_scenario(link, [page_reader(), *_beside(rate_bps)], f"{run_s} s")
-    base = loaded(document, settings)
-    experiment.expect(base.plan, _COUNTS + len(_ASSUMPTIONS) + 1)
+    base = resolved(document, settings)
+    experiment.expect(base.data, _COUNTS + len(_ASSUMPTIONS) + 1)
     if page_time_ns is None:
         page_time_ns = _default_page_time(experiment, document, settings)
-    readers = users_of(base.plan)
+    readers = users_of(base.data)
     bound = readers.at(1.0, rate_bps, page_time_ns)
     if bound > MAX_USERS:
         raise UsageError(
@@ -122,7 +122,7 @@ def users(
     found = _Found(experiment, document, settings, page_time_ns)
     fitting = found.largest(guess=int(0.5 * bound), limit=max(math.ceil(bound), 1))
     effects = found.effects(max(fitting, 1))
-    asked, stop_ns = Link(link, settings), base.plan["stop_ns"]
+    asked, stop_ns = Link(link, settings), base.data["stop_ns"]
     return _answer(_Facts(asked, found, fitting, bound, rate_bps, readers, effects, stop_ns))
 
 
@@ -167,7 +167,7 @@ class _Found:
 
     def alone_ns(self) -> float:
         """Return the time within which 95 % of the pages of one user load."""
-        case = loaded(self._document, self._settings)
+        case = resolved(self._document, self._settings)
         return float(np.mean(self._experiment.run({1: case}, self._figures)[1]["page_p95_ns"]))
 
     def effects(self, count: int) -> list[Effect]:
@@ -193,7 +193,7 @@ class _Found:
         return estimate(self.counts[count][figure])
 
     def _passes(self, count: int) -> bool:
-        case = loaded(self._document, [*self._settings, f"traffic.reader.count={count}"])
+        case = resolved(self._document, [*self._settings, f"traffic.reader.count={count}"])
         self.counts[count] = self._experiment.run({count: case}, self._figures)[count]
         return bool(np.mean(self.counts[count]["slow_share"]) <= _SLOW_SHARE)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from bentpipe import emulation, plan, report, results, simulation
+from bentpipe import emulation, plan, report, results, scenario, simulation
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.link_status import LinkStatus
 from bentpipe.cli.options import (
@@ -38,7 +38,7 @@ from bentpipe.simulation.memory import read_limit
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bentpipe.plan.resolver import Loaded
+    from bentpipe.plan.plan import Plan
     from bentpipe.results.output import OutputFolder
     from bentpipe.results.result import Result
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 class _Request(NamedTuple):
     """One run, as the command line asks for it."""
 
-    loaded: Loaded
+    plan: Plan
     engine: str
     seed: int | None
     out: Path | None
@@ -75,14 +75,15 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     with exit code 4; its results are kept. A valid run that misses a threshold, of the scenario or
     of --threshold, ends with exit code 99.
     """
-    loaded = plan.read(scenario_file, settings or (), thresholds=threshold or ())
+    loaded = scenario.Scenario.load(scenario_file, settings or (), thresholds=threshold or ())
+    resolved = plan.Plan.resolve(loaded)
     require_folder(junit)
-    for warning in loaded.warnings:
+    for warning in resolved.warnings:
         note(f"warning: {warning}")
-    request = _Request(loaded, engine, seed, out, capture, read_limit(memory_limit))
+    request = _Request(resolved, engine, seed, out, capture, read_limit(memory_limit))
     if engine == "emulate":
         # Before modules that start threads are loaded: see `gain_privileges`.
-        emulation.prepare(loaded.scenario)
+        emulation.prepare(resolved)
     with output_folder(out, "run") as output:
         result = _emulate(request) if engine == "emulate" else _simulate(request)
         with delaying_interrupts():
@@ -95,29 +96,27 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
 def _emulate(request: _Request) -> Result:
     status = LinkStatus()
     with Progress("emulating") as progress:
-        return emulation.emulate_partly(
-            request.loaded.scenario,
+        return emulation.run_emulation(
+            request.plan,
             seed=request.seed,
             progress=progress.fraction,
             note=note,
             on_report=lambda report: progress.describe(lambda: status.brief(report)),
             capture=request.capture,
-            scenario_warnings=request.loaded.warnings,
         )
 
 
 def _simulate(request: _Request) -> Result:
-    warning = simulation.memory_warning(request.loaded.scenario, request.memory_limit)
+    warning = simulation.memory_warning(request.plan, request.memory_limit)
     if warning is not None:
         note(f"warning: the run {warning}")
     with Progress("simulating") as progress:
-        return simulation.simulate_partly(
-            request.loaded.scenario,
+        return simulation.run_simulation(
+            request.plan,
             seed=request.seed,
             progress=progress.fraction,
             capture=request.capture,
             memory_limit=request.memory_limit,
-            warnings=request.loaded.warnings,
         )
 
 
@@ -144,7 +143,7 @@ def _check(request: _Request, result: Result) -> None:
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.memory_limit_reached:
         kept = f"; the results up to then are in {request.out}" if request.out else ""
-        message = f"{simulation.memory_message(result)}{kept}"
+        message = f"{simulation.memory_message(request.plan, result)}{kept}"
         raise MemoryLimitError(message, result=result)
     if result.invalid is not None:
         raise InvalidRunError(f"INVALID: {result.invalid}")

@@ -12,28 +12,27 @@ from bentpipe.lab.capacity import refuse_beyond_capacity
 from bentpipe.lab.peps import refuse_peps
 from bentpipe.lab.privileges import gain_privileges
 from bentpipe.lab.tunnels import refuse_tunnels
-from bentpipe.plan.resolver import resolve
-from bentpipe.scenario.schema import Scenario
+from bentpipe.plan.plan import Plan
 
 
-def check_scenario(scenario: Scenario) -> None:
-    """Refuse a scenario that cannot be run in real time on this machine.
+def check_plan(plan: Plan) -> None:
+    """Refuse the plan of a scenario that cannot be run in real time on this machine.
 
     Raises:
         ScenarioError: the scenario cannot be run in real time.
         MachineError: the machine lacks something.
     """
-    plan = resolve(scenario)
-    refuse(scenario, plan)
-    programs(plan, scenario.seed)
-    kernel_of(plan)
-    refuse_tunnels([plan])
-    refuse_peps([plan], mtu_bytes(plan))
-    refuse_beyond_capacity([plan])
+    data = plan.data
+    refuse(plan)
+    programs(data, plan.scenario.seed)
+    kernel_of(data)
+    refuse_tunnels([data])
+    refuse_peps([data], mtu_bytes(data))
+    refuse_beyond_capacity([data])
 
 
-def prepare(scenario: Scenario) -> None:
-    """Check a scenario as `check_scenario` does, and gain the privileges to run it.
+def prepare(plan: Plan) -> None:
+    """Check a plan as `check_plan` does, and gain the privileges to run it.
 
     The process must have one thread, unless it runs as root.
 
@@ -41,5 +40,5 @@ def prepare(scenario: Scenario) -> None:
         ScenarioError: the scenario cannot be run in real time.
         MachineError: the machine lacks something, or does not allow it.
     """
-    check_scenario(scenario)
+    check_plan(plan)
     gain_privileges()

@@ -16,10 +16,10 @@ from bentpipe.lab.tcp_settings import (
     setting_text,
     tcp_settings,
 )
+from bentpipe.plan.data import series_values
+from bentpipe.plan.plan import Plan
 from bentpipe.plan.refusals import scenario_name
 from bentpipe.plan.tcp import tcp_plan
-from bentpipe.plan.traffic import flows_of_entry
-from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.tcp import Tcp
 from bentpipe.scenario.traffic import Bulk
 from bentpipe.units import NS_PER_S
@@ -54,13 +54,13 @@ class Kernel:
     initial_window_segments: int | None
 
 
-def refuse(scenario: Scenario, plan: Mapping[str, Any]) -> None:
+def refuse(plan: Plan) -> None:
     """Check that the kernel's TCP supports the scenario.
 
     Raises:
         ScenarioError: it does not; the error names every unsupported field.
     """
-    found = list(_refused(scenario, plan))
+    found = list(_refused(plan))
     if found:
         raise ScenarioError(
             *(Problem(source="emulate", field=field, message=text) for field, text in found)
@@ -72,9 +72,7 @@ def highest(plan: Mapping[str, Any], quantity: str) -> dict[str, int]:
     found = {}
     # The return directions of all terminals are equal.
     for name, direction in zip(("forward", "return"), plan["directions"][:2], strict=True):
-        series = direction[quantity]
-        steps = series.get("steps") or [[0, series["value"]]]
-        found[name] = max(value for _, value in steps)
+        found[name] = max(series_values(direction[quantity]))
     return found
 
 
@@ -91,50 +89,46 @@ def longest_round_trip_ns(plan: Mapping[str, Any]) -> int:
     return over_link + beyond + 2 * sum(to_hosts)
 
 
-def entries(scenario: Scenario) -> list[int]:
-    """Return the entry of ``traffic`` that each flow of the plan came from."""
-    counts = [flows_of_entry(entry, scenario.link.terminals) for entry in scenario.traffic]
-    return [i for i, count in enumerate(counts) for _ in range(count)]
-
-
-def _refused(scenario: Scenario, plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if plan["packet_events"]:
+def _refused(plan: Plan) -> Iterator[tuple[str, str]]:
+    data = plan.data
+    if data["packet_events"]:
         yield "packet_events", "are not recorded in real time; leave them out"
-    channels = sum(flow["workload"]["kind"] == "channel" for flow in plan["flows"])
-    flows = len(plan["flows"]) - channels
+    channels = sum(flow["workload"]["kind"] == "channel" for flow in data["flows"])
+    flows = len(data["flows"]) - channels
     if flows > MAX_FLOWS:
         yield "traffic", f"has {flows} flows; in real time at most {MAX_FLOWS}"
     if channels > MAX_CHANNELS:
         yield "traffic", f"has {channels} channels; in real time at most {MAX_CHANNELS}"
     unsplittable = {
         entry
-        for entry, flow in zip(entries(scenario), plan["flows"], strict=True)
+        for entry, flow in zip(plan.entry_of_flow, data["flows"], strict=True)
         if not flow["splittable"]
     }
     for entry in sorted(unsplittable):
         text = "read false; real programs send TCP, which a PEP splits: leave it out"
         yield f"traffic.{entry}.splittable", text
-    yield from _refused_flows(scenario, plan)
+    yield from _refused_flows(plan)
 
 
-def _refused_flows(scenario: Scenario, plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _refused_flows(plan: Plan) -> Iterator[tuple[str, str]]:
+    flows = plan.data["flows"]
     # The flows of an entry are alike.
-    workloads = dict(zip(reversed(entries(scenario)), reversed(plan["flows"]), strict=True))
-    tcps = [tcp for flow in plan["flows"] if (tcp := tcp_of(flow)) is not None]
+    workloads = dict(zip(reversed(plan.entry_of_flow), reversed(flows), strict=True))
+    tcps = [tcp for flow in flows if (tcp := tcp_of(flow)) is not None]
     for entry in sorted(workloads):
         workload, path = workloads[entry]["workload"], f"traffic.{entry}"
         if (tcp := tcp_of(workloads[entry])) is not None:
             for field, text in _refused_tcp(tcp, tcps[0]):
                 yield f"{path}.tcp.{field}", text
             if workload["kind"] == "web_page":
-                for field, text in _refused_page(workload, classes(plan)):
+                for field, text in _refused_page(workload, classes(plan.data)):
                     yield f"{path}.{field}", text
         elif workload["kind"] == "voice":
             if workload["talk_spurts"] is not None:
                 text = "read true; iperf3 sends without pauses: leave it out"
                 yield f"{path}.silence_suppression", text
         elif workload["kind"] != "constant_rate":
-            kind = scenario.traffic[entry].kind
+            kind = plan.scenario.traffic[entry].kind
             yield f"{path}.kind", f'read "{kind}", which is not run in real time'
         elif workload["payload_bytes"] < MIN_PAYLOAD_BYTES:
             read = workload["payload_bytes"]
@@ -220,11 +214,11 @@ def largest_window_bytes(tcp: dict[str, Any]) -> int:
     return buffer * (payload * 256 // memory) // 256
 
 
-def window_warnings(scenario: Scenario, plan: Mapping[str, Any]) -> list[str]:
+def window_warnings(plan: Plan) -> list[str]:
     """Return a warning for each entry of ``traffic`` with windows too small to fill the link."""
-    rates, round_trip_ns = highest(plan, "rate_bps"), longest_round_trip_ns(plan)
+    rates, round_trip_ns = highest(plan.data, "rate_bps"), longest_round_trip_ns(plan.data)
     lines = {}
-    for entry, flow in zip(entries(scenario), plan["flows"], strict=True):
+    for entry, flow in zip(plan.entry_of_flow, plan.data["flows"], strict=True):
         tcp = tcp_of(flow)
         if tcp is None:
             continue

@@ -164,6 +164,28 @@ def _with_terminals(
     return [first, *returns]
 
 
+def bdp_bytes(scenario: Scenario) -> dict[DirectionName, Fraction]:
+    """Return the bandwidth-delay product of each direction, in link bytes.
+
+    It is the highest rate of the direction times the sum of the highest delays of both.
+
+    Raises:
+        PlanningError: a rate or a delay is missing or wrong.
+    """
+    stop_ns, directions = value_of(scenario.duration), complete_directions(scenario.link)
+    round_trip_ns = sum(
+        delay_plan(direction, ("link", name), stop_ns).highest
+        for name, direction in directions.items()
+    )
+    return {
+        name: Fraction(
+            rate_plan(direction, ("link", name), stop_ns).highest * round_trip_ns,
+            _BIT_NS_PER_BYTE_S,
+        )
+        for name, direction in directions.items()
+    }
+
+
 def complete_directions(link: Link) -> dict[DirectionName, Direction]:
     """Return the directions as written, with the preset's values and the defaults for the rest."""
     base = _preset(link)

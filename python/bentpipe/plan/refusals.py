@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bentpipe import _core
 from bentpipe.plan.errors import PlanningError, PlanningErrors
-from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.plan.tunnels import scenario_path
-from bentpipe.plan.types import Plan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.gateways import FunctionName
-from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.tcp import Tcp
 from bentpipe.scenario.traffic import Flow
 from bentpipe.text import shown
+
+if TYPE_CHECKING:
+    from bentpipe.plan.plan import Plan
 
 # Plan fields whose name is more than the scenario's name and a unit.
 _RENAMED: Final = {
@@ -33,64 +32,59 @@ _TCP_SIDES: Final = ("sender", "receiver", "server", "client")
 _ONE_FIELD: Final = ("limit", "per_flow_limit", "rate_bps", "delay_ns", "framing")
 
 
-def check_plan(plan: Plan, scenario: Scenario, errors: PlanningErrors) -> None:
+def check_plan(plan: Plan, errors: PlanningErrors) -> None:
     """Let the simulator check a plan; errors are those of the scenario's fields.
 
     The simulator names the first wrong field. The flows of its entry are left out, and the others
     are checked again.
     """
-    numbers = list(range(len(plan["flows"])))
+    numbers = list(range(len(plan.data["flows"])))
+    text = plan.text
     while numbers:
-        flows = [plan["flows"][number] for number in numbers]
         try:
-            _core.validate(json.dumps({**plan, "flows": flows}))
+            _core.validate(text)
         except _core.PlanError as error:
             refused = list(error.path)
             if refused[:1] != ["flows"] or len(refused) == 1:
-                errors.found.append(in_scenario(refused, error.reason, scenario))
+                errors.found.append(in_scenario(refused, error.reason, plan))
                 return
             number = numbers[int(refused[1])]
             refused[1] = str(number)
-            errors.found.append(in_scenario(refused, error.reason, scenario))
-            entry = _entry_of_flow(number, scenario)
-            numbers = [each for each in numbers if _entry_of_flow(each, scenario) != entry]
+            errors.found.append(in_scenario(refused, error.reason, plan))
+            of_entry = plan.entry_of_flow
+            numbers = [each for each in numbers if of_entry[each] != of_entry[number]]
+            flows = [plan.data["flows"][each] for each in numbers]
+            text = json.dumps({**plan.data, "flows": flows})
         else:
             return
 
 
-def in_scenario(refused: Sequence[str], reason: str, scenario: Scenario) -> PlanningError:
+def in_scenario(refused: Sequence[str], reason: str, plan: Plan) -> PlanningError:
     """Return the error of the field that a refused field of the plan was resolved from.
 
     ``refused`` is the path of that field in the plan, empty if the whole plan is refused.
     """
     if not refused:
         return PlanningError((), f"the plan is refused: {reason}")
-    path = tuple(_path(refused, scenario))
-    return PlanningError(path, f"{_as_written(path, scenario)}{reason} ({refused[-1]})")
+    path = tuple(_path(refused, plan))
+    return PlanningError(path, f"{_as_written(path, plan)}{reason} ({refused[-1]})")
 
 
-def _path(parts: Sequence[str], scenario: Scenario) -> Iterator[int | str]:
+def _path(parts: Sequence[str], plan: Plan) -> Iterator[int | str]:
     first, *rest = parts
     if first == "flows" and rest:
-        entry = _entry_of_flow(int(rest[0]), scenario)
+        entry = plan.entry_of_flow[int(rest[0])]
         yield from ("traffic", entry)
-        yield from _flow_path(rest[1:], scenario.traffic[entry])
+        yield from _flow_path(rest[1:], plan.scenario.traffic[entry])
     elif first == "gateways" and rest:
         yield "gateways"
-        yield from _gateway_path(rest, scenario)
+        yield from _gateway_path(rest, plan)
     elif first == "directions" and rest:
         yield "link"
         yield "forward" if rest[0] == "0" else "return"
         yield from _direction_path(rest[1:])
     else:
         yield scenario_name(first)
-
-
-def _entry_of_flow(flow: int, scenario: Scenario) -> int:
-    """Return the entry of ``traffic`` that the plan's flow came from."""
-    terminals = scenario.link.terminals
-    ends = accumulate(flows_of_entry(entry, terminals) for entry in scenario.traffic)
-    return next(i for i, end in enumerate(ends) if flow < end)
 
 
 def _flow_path(parts: Sequence[str], flow: Flow) -> Iterator[str]:
@@ -128,13 +122,15 @@ def _draw_path(field: str, rest: Sequence[str], flow: Flow) -> Iterator[str]:
         yield scenario_name(rest[0])
 
 
-def _gateway_path(parts: Sequence[str], scenario: Scenario) -> Iterator[str]:
+def _gateway_path(parts: Sequence[str], plan: Plan) -> Iterator[str]:
     """Return the path below ``gateways``: terminals are equal and written once."""
     name: Literal["hub", "terminal"] = "hub" if parts[0] == "0" else "terminal"
     yield name
     match parts[1:]:
         case ["functions", number, *rest]:
-            function: FunctionName = getattr(scenario.gateways, name).in_order()[int(number)][0]
+            function: FunctionName = getattr(plan.scenario.gateways, name).in_order()[int(number)][
+                0
+            ]
             yield function
             for part in scenario_path(rest) if function == "tunnel" else rest:
                 yield part if part in Tcp.model_fields else scenario_name(part)
@@ -169,8 +165,8 @@ def scenario_name(part: str) -> str:
     return _RENAMED.get(part, _UNIT.sub("", part))
 
 
-def _as_written(path: FieldPath, scenario: Scenario) -> str:
-    value: Any = scenario.to_dict()
+def _as_written(path: FieldPath, plan: Plan) -> str:
+    value: Any = plan.scenario.to_dict()
     for part in path:
         try:
             value = value[part]

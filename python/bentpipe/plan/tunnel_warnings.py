@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.plan.tunnels import largest_packet_bytes
-from bentpipe.plan.types import DirectionName, Plan
+from bentpipe.plan.types import DirectionName
 from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.text import shown
+
+if TYPE_CHECKING:
+    from bentpipe.plan.plan import Plan
 
 _UDP_IP_HEADER_BYTES: Final = 28
 
 
-def about_tunnels(scenario: Scenario, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+def about_tunnels(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     """Return warnings about settings of tunnels that change nothing, and about large datagrams."""
-    gateways = scenario.gateways
+    gateways = plan.scenario.gateways
     for end, gateway in (("hub", gateways.hub), ("terminal", gateways.terminal)):
         for name, tunnel in gateway.in_order():
             if isinstance(tunnel, Tunnel):
@@ -48,7 +50,9 @@ def _without_effect(tunnel: Tunnel, plan: Plan) -> Iterator[tuple[str, str]]:
     for field, reason in reasons.items():
         if reason is not None and field in tunnel.model_fields_set:
             yield field, reason
-    if tunnel.congestion_signal == "ecn" and not _any_ecn([plan["flows"], plan["gateways"]]):
+    if tunnel.congestion_signal == "ecn" and not _any_ecn(
+        [plan.data["flows"], plan.data["gateways"]]
+    ):
         yield "congestion_signal", "no flow is ECN-capable"
 
 
@@ -58,7 +62,7 @@ def _largest_datagram_bytes(plan: Plan, direction: DirectionName) -> int:
     The segments of TCP are made to fit.
     """
     largest = 0
-    for flow in plan["flows"]:
+    for flow in plan.data["flows"]:
         workload = flow["workload"]
         is_there = flow["direction"] == direction
         if workload["kind"] == "conference" or (

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from bentpipe.plan.data import series_values
 from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.queue_types import LimitPlan
 from bentpipe.plan.tunnel_types import (
@@ -20,7 +21,7 @@ from bentpipe.plan.tunnel_types import (
     UnsharedSignalPlan,
     VisiblePlan,
 )
-from bentpipe.plan.types import DirectionPlan, Series
+from bentpipe.plan.types import DirectionPlan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.percent import share_of
@@ -92,8 +93,8 @@ def uplink_of(directions: Sequence[DirectionPlan], end: EndName) -> Uplink:
     forward, *returns = directions
     away = forward if end == "hub" else returns[0]
     branches = [branch["delay_ns"] for each in directions for branch in each["to"]]
-    delays = [_highest(each["delay_ns"]) for each in (forward, returns[0])]
-    rate_bps = _highest(away["rate_bps"])
+    delays = [max(series_values(each["delay_ns"])) for each in (forward, returns[0])]
+    rate_bps = max(series_values(away["rate_bps"]))
     link_bytes = -(-frame_bits(away["framing"], _PACKET_BYTES) // _BITS_PER_BYTE)
     return Uplink(
         rate_bps=rate_bps,
@@ -251,9 +252,3 @@ def _capacity_bytes(limit: LimitPlan, rate_bps: int) -> int:
 
 def _ppm(percent: str) -> int:
     return round(share_of(percent) * _MILLION)
-
-
-def _highest(series: Series) -> int:
-    if series["kind"] == "constant":
-        return series["value"]
-    return max(value for _, value in series["steps"])

@@ -376,16 +376,3 @@ class FlowPlan(TypedDict):
     priority: int
     splittable: bool
     workload: WorkloadPlan
-
-
-class Plan(TypedDict):
-    """Everything that the simulator reads, with every field present."""
-
-    format_version: int
-    stop_ns: int
-    sample_interval_ns: int | None
-    packet_events: bool
-    gateways: list[GatewayPlan]
-    directions: list[DirectionPlan]
-    hosts: list[HostPlan]
-    flows: list[FlowPlan]

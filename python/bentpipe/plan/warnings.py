@@ -7,22 +7,23 @@ Every bound is on the safe side: a flow without a warning may still not end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from math import floor
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bentpipe.errors import ScenarioWarning
-from bentpipe.plan.link import complete_directions
+from bentpipe.errors import ScenarioError, ScenarioWarning
+from bentpipe.plan.data import direction_number, series_values
+from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.link import bdp_bytes, complete_directions
 from bentpipe.plan.queue_types import QueuePlan
-from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.plan.tunnel_warnings import about_tunnels
 from bentpipe.plan.types import (
     DirectionPlan,
     DrawPlan,
     FlowPlan,
     FunctionPlan,
-    Plan,
-    Series,
     WebPagePlan,
 )
 from bentpipe.scenario.document import FieldPath, dotted
@@ -31,7 +32,17 @@ from bentpipe.scenario.link import DirectionName, Link
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice, WebPage
 from bentpipe.text import shown
-from bentpipe.units import NS_PER_S, format_duration, format_rate, limit_of, value_of
+from bentpipe.units import (
+    BDP_SCALE,
+    NS_PER_S,
+    format_duration,
+    format_rate,
+    limit_of,
+    value_of,
+)
+
+if TYPE_CHECKING:
+    from bentpipe.plan.plan import Plan
 
 _BITS_PER_BYTE: Final = 8
 _UDP_IP_HEADER_BYTES: Final = 28
@@ -46,27 +57,29 @@ class _Entry(NamedTuple):
     flows: list[FlowPlan]
 
 
-def warnings_of(scenario: Scenario, plan: Plan) -> list[ScenarioWarning]:
-    """Return the warnings about a scenario: those of its traffic in order, then of its tunnels."""
+def warnings_of(plan: Plan) -> list[ScenarioWarning]:
+    """Return the warnings about a scenario: its traffic in order, its tunnels, changed queues."""
+    data = plan.data
     found: list[tuple[FieldPath, str]] = []
     first = 0
-    for number, written in enumerate(scenario.traffic):
-        last = first + flows_of_entry(written, scenario.link.terminals)
-        entry = _Entry(("traffic", number), written, plan["flows"][first:last])
-        found += _about_end(entry, plan)
-        found += _about_rate(entry, plan)
-        found += _about_start(entry, plan)
-        found += _about_priority(entry, plan)
+    for number, written in enumerate(plan.scenario.traffic):
+        last = first + plan.entries[number]["flows"]
+        entry = _Entry(("traffic", number), written, data["flows"][first:last])
+        found += _about_end(entry, data)
+        found += _about_rate(entry, data)
+        found += _about_start(entry, data)
+        found += _about_priority(entry, data)
         found += _about_connections(entry)
         first = last
-    found += about_tunnels(scenario, plan)
+    found += about_tunnels(plan)
+    found += _about_changed_queues(plan.scenario)
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
 
 
 # --- flows that cannot end ----------------------------------------------------------------------
 
 
-def _about_end(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+def _about_end(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning if a flow, or the flows of a direction together, cannot end in the run."""
     fields = ["duration", "size", "exchanges", "files", "pages"]
     # That of web pages is how many are parallel.
@@ -90,7 +103,7 @@ def _about_end(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
         yield (*entry.path, field), f"read {shown(written)}; {message} after {which}"
 
 
-def _latest(entry: _Entry, plan: Plan) -> tuple[int, int, int] | None:
+def _latest(entry: _Entry, plan: Mapping[str, Any]) -> tuple[int, int, int] | None:
     """Return the time that flows need at least, the time left, and the number of these flows.
 
     None if all flows can end.
@@ -108,11 +121,11 @@ def _latest(entry: _Entry, plan: Plan) -> tuple[int, int, int] | None:
     return None
 
 
-def _needed_ns(flows: Sequence[FlowPlan], plan: Plan) -> int:
+def _needed_ns(flows: Sequence[FlowPlan], plan: Mapping[str, Any]) -> int:
     """Return the shortest time from the first start to the end of flows that share a direction."""
     workload = flows[0]["workload"]
-    rate_bps = _highest(plan["directions"][_direction(flows[0])]["rate_bps"])
-    rtt_ns = sum(_lowest(plan["directions"][number]["delay_ns"]) for number in (0, 1))
+    rate_bps = max(series_values(plan["directions"][direction_number(flows[0])]["rate_bps"]))
+    rtt_ns = sum(min(series_values(plan["directions"][number]["delay_ns"])) for number in (0, 1))
     match workload["kind"]:
         case "bulk":
             amount = workload["amount"]
@@ -121,7 +134,9 @@ def _needed_ns(flows: Sequence[FlowPlan], plan: Plan) -> int:
                 is_whole = amount["value"] == plan["stop_ns"]
                 return 0 if is_whole or len(flows) > 1 else amount["value"]
             # A handshake, and the way of the last segment.
-            way_ns = _lowest(plan["directions"][min(1, _direction(flows[0]))]["delay_ns"])
+            way_ns = min(
+                series_values(plan["directions"][min(1, direction_number(flows[0]))]["delay_ns"])
+            )
             return rtt_ns + way_ns + _sending_ns(amount["value"] * len(flows), rate_bps)
         case "request_response":
             # Each exchange takes a round trip, and a connection another one before its first.
@@ -185,7 +200,7 @@ def _about_connections(entry: _Entry) -> Iterator[tuple[FieldPath, str]]:
 # --- rates beyond that of the link --------------------------------------------------------------
 
 
-def _about_rate(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+def _about_rate(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning if the datagrams of an entry need more than the rate of a direction."""
     written = entry.written
     if not isinstance(written, ConstantRate | Voice | Conference):
@@ -205,7 +220,7 @@ def _about_rate(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     for number, count in counts.items():
         direction = plan["directions"][number]
         needs_bps = count * mean_bps * _expansion(workload["payload_bytes"], direction, plan)
-        carries_bps = _highest(direction["rate_bps"])
+        carries_bps = max(series_values(direction["rate_bps"]))
         if needs_bps <= carries_bps:
             continue
         which = "it needs" if count == 1 else f"{count} of them need"
@@ -233,7 +248,7 @@ def _concurrent(flows: Sequence[FlowPlan]) -> int:
     return most
 
 
-def _expansion(payload_bytes: int, direction: DirectionPlan, plan: Plan) -> float:
+def _expansion(payload_bytes: int, direction: DirectionPlan, plan: Mapping[str, Any]) -> float:
     """Return the bits on the link for each bit of payload."""
     packet_bytes = payload_bytes + _UDP_IP_HEADER_BYTES
     functions = plan["gateways"][direction["from"]]["functions"]
@@ -248,7 +263,7 @@ def _expansion(payload_bytes: int, direction: DirectionPlan, plan: Plan) -> floa
 # --- starts and priorities ----------------------------------------------------------------------
 
 
-def _about_start(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+def _about_start(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning about flows that may not start, or that are in phase."""
     written = entry.written
     last_ns = max(flow["start_ns"] for flow in entry.flows)
@@ -272,7 +287,7 @@ def _about_start(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
             )
 
 
-def _about_priority(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+def _about_priority(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning about a priority that no queue looks at."""
     if "priority" not in entry.written.model_fields_set or not entry.written.priority:
         return
@@ -293,29 +308,27 @@ def _selects_classes(function: FunctionPlan) -> bool:
 # --- queues that settings change ----------------------------------------------------------------
 
 
-def has_bdp_limit(link: Link) -> bool:
-    """Return whether a queue limit of a link is a share of the bandwidth-delay product."""
-    return any(_bdp_limits(link))
-
-
-def changed_queues(
-    before: tuple[Scenario, Plan], after: tuple[Scenario, Plan]
-) -> Iterator[ScenarioWarning]:
+def _about_changed_queues(scenario: Scenario) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning about each queue limit in ``bdp`` that settings changed indirectly."""
-    numbers: dict[DirectionName, int] = {"forward": 0, "return": 1}
-    earlier = dict(_bdp_limits(before[0].link))
-    for (name, field), written in _bdp_limits(after[0].link):
-        if earlier.get((name, field)) != written:
-            continue
-        old, new = (
-            _limit_bytes(plan["directions"][numbers[name]]["queue"], field)
-            for _, plan in (before, after)
-        )
-        if old != new:
-            yield ScenarioWarning(
-                field=f"link.{name}.queue.{field}",
-                message=f'"{written}" is {new:,} B with these settings; without them, {old:,} B',
+    limits = dict(_bdp_limits(scenario.link))
+    document = scenario.document.before
+    if document is None or not limits:
+        return
+    try:
+        before = Scenario.from_document(document)
+        old, new = bdp_bytes(before), bdp_bytes(scenario)
+    except (ScenarioError, PlanningError):
+        # A document can need its settings to be valid.
+        return
+    earlier = dict(_bdp_limits(before.link))
+    for (name, field), written in limits.items():
+        share = Fraction(limit_of(written).value or 0, BDP_SCALE)
+        old_bytes, new_bytes = floor(old[name] * share), floor(new[name] * share)
+        if earlier.get((name, field)) == written and old_bytes != new_bytes:
+            message = (
+                f'"{written}" is {new_bytes:,} B with these settings; without them, {old_bytes:,} B'
             )
+            yield ("link", name, "queue", field), message
 
 
 def _bdp_limits(link: Link) -> Iterator[tuple[tuple[DirectionName, str], str]]:
@@ -327,33 +340,7 @@ def _bdp_limits(link: Link) -> Iterator[tuple[tuple[DirectionName, str], str]]:
                 yield (name, field), written
 
 
-def _limit_bytes(queue: QueuePlan, field: str) -> int:
-    limit: dict[str, Any] = queue[field]  # type: ignore[literal-required]
-    return int(limit["value"])
-
-
-# --- the plan -----------------------------------------------------------------------------------
-
-
-def _direction(flow: FlowPlan) -> int:
-    return 0 if flow["direction"] == "forward" else 1 + flow["terminal"]
-
-
 def _by_direction(flows: Sequence[FlowPlan]) -> dict[int, list[FlowPlan]]:
     """Return the flows by the number of the direction that carries their data."""
-    ordered = sorted(flows, key=_direction)
-    return {number: list(group) for number, group in groupby(ordered, key=_direction)}
-
-
-def _highest(series: Series) -> int:
-    return max(_values(series))
-
-
-def _lowest(series: Series) -> int:
-    return min(_values(series))
-
-
-def _values(series: Series) -> list[int]:
-    if series["kind"] == "constant":
-        return [series["value"]]
-    return [value for _, value in series["steps"]]
+    ordered = sorted(flows, key=direction_number)
+    return {number: list(group) for number, group in groupby(ordered, key=direction_number)}

@@ -107,7 +107,7 @@ class Dataset:
                 numbers, own = zip(*same[begin : begin + _RUNS_AT_ONCE], strict=True)
                 tables = unpack([self.journal.read(run) for run in own])
                 cell, names = self.cells[own[0].point], keys.runs(own, numbers)
-                flows, directions = rows_of(tables, cell.plan, cell.entries)
+                flows, directions = rows_of(tables, cell.plan.data, cell.plan.entries)
                 self.checks.add(cell, own, tables, (flows, directions))
                 about = self._about(keys, own, numbers, tables)
                 yield about, with_keys(flows, names), with_keys(directions, names)

@@ -15,7 +15,6 @@ from bentpipe.results.frames import Frame
 from bentpipe.scenario.document import SourceLocation
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Outcome, run_jobs
-from bentpipe.simulation.run import as_scenario
 from bentpipe.sweeps.cells import Cell, cells_of, seeds_of
 from bentpipe.sweeps.frames import Keys, with_keys
 from bentpipe.sweeps.journal import Run
@@ -56,7 +55,7 @@ def simulate_many(
         RunsInterrupted: Ctrl-C; the sweep of the complete runs is in the exception, which is a
             KeyboardInterrupt.
     """
-    base = as_scenario(scenario)
+    base = Scenario.of(scenario)
     axes = [grid_axis(path, values, _SOURCE) for path, values in (vary or {}).items()]
     points = Points([*axes, *(zip_axis(each, [_SOURCE] * len(each)) for each in zipped if each)])
     numbers = seeds_of(base, seeds)
@@ -96,7 +95,7 @@ def _sweep(
         numbers = range(first, first + len(own))
         tables, cell = unpack([pack(outcome) for outcome in own]), cells[point]
         names = keys.runs(of_cell, numbers)
-        flows, directions = rows_of(tables, cell.plan, cell.entries)
+        flows, directions = rows_of(tables, cell.plan.data, cell.plan.entries)
         found.append((with_keys(flows, names), with_keys(directions, names)))
         first += len(own)
     columns = zip(*found, strict=True) if found else ([keys.runs([], [])],) * 2

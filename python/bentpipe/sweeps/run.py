@@ -10,9 +10,9 @@ from itertools import groupby
 from typing import Final
 
 from bentpipe.errors import MachineError, UsageError
-from bentpipe.plan.resolver import from_dict
 from bentpipe.results.execution import utc_now
 from bentpipe.results.result import Result
+from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.sweeps.cells import Cell, cells_of
 from bentpipe.sweeps.executor import Executor
@@ -64,7 +64,7 @@ class Running:
         """
         running = cls(folder, definition, cells)
         if definition.until_ci is not None:
-            schema = flow_schema(cells[0].plan, cells[0].entries)
+            schema = flow_schema(cells[0].plan.data, cells[0].plan.entries)
             check_metric(definition.until_ci["metric"], schema)
         folder.begin(definition)
         return running
@@ -77,7 +77,7 @@ class Running:
             UsageError: another version of bentpipe began it, or its scenario has changed.
         """
         definition = folder.resume()
-        cells = cells_of(from_dict(definition.scenario), definition.points)
+        cells = cells_of(Scenario.from_dict(definition.scenario), definition.points)
         folder.check_plans(definition, cells)
         return cls(folder, definition, cells)
 
@@ -176,7 +176,7 @@ class Running:
             records = [journal.read(run) for run in runs if journal.kind(run) == RESULT]
             more = 0
             if records:
-                flows, _ = rows_of(unpack(records), cell.plan, cell.entries)
+                flows, _ = rows_of(unpack(records), cell.plan.data, cell.plan.entries)
                 more = until.missing_seeds(flows, len(seeds))
             if more == 0:
                 self._narrow.add(point)

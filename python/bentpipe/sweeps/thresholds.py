@@ -45,20 +45,20 @@ class CellChecks:
 
         ``tables`` are those of `records.unpack`, and ``rows`` those of `records.rows_of`.
         """
-        texts = cell.scenario.get("thresholds", ())
+        texts = cell.scenario.thresholds
         if not texts:
             return
         plan, ends_ns = cell.plan, tables["runs"]["end_ns"].to_list()
         frames = {
             "flows": rows[0],
             "directions": rows[1],
-            "exchanges": exchange_rows(tables["exchanges"], plan),
+            "exchanges": exchange_rows(tables["exchanges"], plan.data),
             "processors": processor_rows(tables["processors"], ends_ns),
         }
         for number, text in enumerate(texts):
             threshold = read_threshold(text)
             metric = threshold.metric
-            frame = of_runs(frames[metric.table], metric.table, plan, cell.entries)
+            frame = of_runs(frames[metric.table], metric.table, plan.data, plan.entries)
             values: dict[int, float] = dict(metric_values(frame, metric).iter_rows())
             for index, run in enumerate(runs):
                 self._add(number, run, ThresholdCheck(threshold, values.get(index)))

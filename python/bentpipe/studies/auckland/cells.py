@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.plan.resolver import from_dict, load, resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job
 
@@ -141,7 +141,7 @@ def main_cells(loads: Loads = LOADS) -> tuple[Cell, ...]:
 
 def base_scenario() -> Data:
     """Return the configuration of all cells as plain data."""
-    return load(Path(__file__).parent / "scenario.yaml").to_dict()
+    return Scenario.load(Path(__file__).parent / "scenario.yaml").to_dict()
 
 
 def entry(data: Mapping[str, Any], name: str) -> Data | None:
@@ -172,12 +172,12 @@ def scenario_of(cell: Cell, base: Data, variant: Variant) -> Scenario:
     variant.change(data)
     if cell.channels == 0:
         data["traffic"] = [each for each in data["traffic"] if each["name"] != BACKGROUND]
-    return from_dict(data)
+    return Scenario.from_dict(data)
 
 
 def jobs_of(cell: Cell, base: Data, variant: Variant, seeds: range) -> list[Job]:
     """Return the runs of a cell. Cells with equal seeds have the same downloads, in their order."""
-    plan = resolve(scenario_of(cell, base, variant))
+    plan = Plan.resolve(scenario_of(cell, base, variant))
     return [Job(plan=plan, seed=seed) for seed in seeds]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bentpipe import _core
-from bentpipe.plan.resolver import resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.scenario.channels import DEFAULT_SERVERS, DEFAULT_SIZES
 from bentpipe.studies.auckland import mixed, plots, tables
 from bentpipe.studies.auckland.cells import (
@@ -202,7 +202,9 @@ def run(
     traces = work.run({cell: trace_jobs(cell, base, seed) for cell in traced})
     # Every run is over: the source's claims may be read.
     claims = read_claims()
-    largest_mbps = payload_rate_mbps(resolve(scenario_of(next(iter(by_cell)), base, BASE)))
+    largest_mbps = payload_rate_mbps(
+        Plan.resolve(scenario_of(next(iter(by_cell)), base, BASE)).data
+    )
     context = Context(by_cell, largest_mbps)
     return AucklandOutcome(
         study="auckland",

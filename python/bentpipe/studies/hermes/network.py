@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bentpipe.plan.resolver import from_dict, load, resolve
-from bentpipe.plan.types import Plan
+from bentpipe.plan.plan import Plan
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Outcome
 from bentpipe.studies.base.samples import Samples
@@ -33,7 +32,7 @@ class Network:
     """The scenario file, from which every run is made; each part of the study has other traffic."""
 
     def __init__(self) -> None:
-        self.data = load(Path(__file__).parent / "scenario.yaml").to_dict()
+        self.data = Scenario.load(Path(__file__).parent / "scenario.yaml").to_dict()
 
     def hosts(self, window_bytes: int, mss_bytes: int) -> dict[str, Any]:
         """Return profile and TCP settings of hosts with this window and this MSS."""
@@ -73,7 +72,7 @@ class Network:
         **changes: Any,
     ) -> Scenario:
         """Return the network with other traffic and with changes."""
-        return from_dict(
+        return Scenario.from_dict(
             {
                 **copy.deepcopy(self.data),
                 "traffic": list(traffic),
@@ -108,14 +107,18 @@ class Case(ABC):
 
     def plan(self, network: Network, seed: int) -> Plan:
         """Return the complete plan; only the random starts depend on the seed."""
-        plan = resolve(self.scenario(network))
-        if self.stagger is not None:
-            prefix, within_ns = self.stagger
-            rng = np.random.default_rng(seed)
-            for flow in plan["flows"]:
-                if flow["name"].startswith(prefix):
-                    flow["start_ns"] = int(rng.integers(within_ns))
-        return plan
+        plan = Plan.resolve(self.scenario(network))
+        if self.stagger is None:
+            return plan
+        prefix, within_ns = self.stagger
+        rng = np.random.default_rng(seed)
+        flows = [
+            {**flow, "start_ns": int(rng.integers(within_ns))}
+            if flow["name"].startswith(prefix)
+            else flow
+            for flow in plan.data["flows"]
+        ]
+        return plan.with_values(flows=flows)
 
 
 class Found:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
@@ -152,7 +151,7 @@ class Asymmetry:
 def asymmetry(network: Network, mss_bytes: int) -> Asymmetry:
     """Return the asymmetry with this MSS, computed from the plan."""
     case = SessionsCase(1, TUNED_WINDOW_BYTES, mss_bytes=mss_bytes)
-    plan: Mapping[str, Any] = case.plan(network, 1)
+    plan = case.plan(network, 1).data
     forward, isdn = plan["directions"][0], plan["directions"][1]
     data_bits = frame_bits(forward["framing"], mss_bytes + TCP_IP_HEADER_BYTES)
     ack_bits = frame_bits(isdn["framing"], TCP_IP_HEADER_BYTES)

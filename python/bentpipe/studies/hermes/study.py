@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bentpipe import _core
-from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.simulation.many import Job
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.outcome import StudyOutcome
@@ -176,7 +176,7 @@ def run(
 
 def inputs(scenario: Mapping[str, Any]) -> tuple[Input, ...]:
     """Return the inputs with their provenance."""
-    plan: Mapping[str, Any] = resolve(from_dict(dict(scenario)))
+    plan: Mapping[str, Any] = Plan.resolve(dict(scenario)).data
     hops = plan["directions"][:2]
     rates_bps = [hop["rate_bps"]["value"] for hop in hops]
     queues_bytes = [hop["queue"]["limit"]["value"] for hop in hops]

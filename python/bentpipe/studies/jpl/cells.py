@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.plan.resolver import from_dict, load
 from bentpipe.scenario.schema import Scenario
 from bentpipe.studies.base.comparison import Comparison, Row
 from bentpipe.studies.base.provenance import Provenance
@@ -92,7 +91,7 @@ def small_window_cells() -> tuple[Cell, ...]:
 
 def base_scenario() -> dict[str, Any]:
     """Return the configuration of all cells as plain data."""
-    return load(Path(__file__).parent / "scenario.yaml").to_dict()
+    return Scenario.load(Path(__file__).parent / "scenario.yaml").to_dict()
 
 
 def scenario_of(cell: Cell, base: Mapping[str, Any], *, linux: bool = False) -> Scenario:
@@ -107,7 +106,7 @@ def scenario_of(cell: Cell, base: Mapping[str, Any], *, linux: bool = False) -> 
         flow.update(copy.deepcopy(LINUX_HOSTS))
     if cell.large_windows == "no":
         flow["tcp"] |= LINUX_SMALL_WINDOW if linux else SMALL_WINDOW
-    return from_dict(data)
+    return Scenario.from_dict(data)
 
 
 def either_window(main: Comparison, small: Comparison) -> Comparison:

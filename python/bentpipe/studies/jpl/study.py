@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bentpipe import _core
-from bentpipe.plan.resolver import resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.results.metrics import channel_utilization
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome
@@ -234,7 +234,7 @@ def compare(
 
 def jobs_of(cell: Cell, scenario: Scenario, seed: int, runs: int) -> list[Job]:
     """Return the runs of a cell: ``runs`` if it has random bit errors, else one."""
-    plan = resolve(scenario)
+    plan = Plan.resolve(scenario)
     return [Job(plan=plan, seed=seed + i) for i in range(runs if cell.is_stochastic else 1)]
 
 
@@ -263,7 +263,7 @@ def utilization(outcome: Outcome) -> float:
     elapsed_ns = (
         outcome.column("flows", "last_ack_ns")[0] - outcome.column("flows", "established_ns")[0]
     )
-    rate_bps = outcome.job.plan["directions"][0]["rate_bps"]["value"]
+    rate_bps = outcome.job.plan.data["directions"][0]["rate_bps"]["value"]
     acked_bytes = outcome.column("flows", "acked_bytes")[0]
     return float(channel_utilization(acked_bytes, rate_bps, elapsed_ns))
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bentpipe.plan.resolver import resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.simulation.no_drop import NoDropSearch
@@ -78,7 +78,7 @@ def load_jobs(base: Mapping[str, Any], settings: Settings, seed: int) -> dict[Lo
         scenario = aggregated_scenario(base, settings.aggregated_duration, hold_ms)
         for pps in settings.loads_pps:
             loaded = iperf_scenario(scenario, LOAD_PAYLOAD_BYTES, 8 * LOAD_PAYLOAD_BYTES * pps)
-            jobs[hold_ms, pps] = Job(plan=resolve(loaded), seed=seed)
+            jobs[hold_ms, pps] = Job(plan=Plan.resolve(loaded), seed=seed)
     return jobs
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.plan.resolver import from_dict, load
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
 
@@ -57,7 +56,7 @@ DEFAULTS: Final = Settings()
 
 def base_scenario() -> dict[str, Any]:
     """Return the scenario of the table as plain data."""
-    return load(Path(__file__).parent / "scenario.yaml").to_dict()
+    return Scenario.load(Path(__file__).parent / "scenario.yaml").to_dict()
 
 
 def table_scenario(base: Mapping[str, Any], *, calibrated: bool = True) -> Scenario:
@@ -65,14 +64,14 @@ def table_scenario(base: Mapping[str, Any], *, calibrated: bool = True) -> Scena
     data = _copy(base)
     if not calibrated:
         _set_mode(data, "route")
-    return from_dict(data)
+    return Scenario.from_dict(data)
 
 
 def iperf_scenario(scenario: Scenario, payload_bytes: int, rate_bps: int) -> Scenario:
     """Return the scenario in which iperf sends payloads of this size at this rate."""
     data = scenario.to_dict()
     data["traffic"][0] |= {"payload": f"{payload_bytes} B", "rate": f"{rate_bps} bit/s"}
-    return from_dict(data)
+    return Scenario.from_dict(data)
 
 
 def duplex_scenario(base: Mapping[str, Any], mode: str | None = None) -> Scenario:
@@ -81,7 +80,7 @@ def duplex_scenario(base: Mapping[str, Any], mode: str | None = None) -> Scenari
     data["traffic"][0]["direction"] = "both"
     if mode is not None:
         _set_mode(data, mode)
-    return from_dict(data)
+    return Scenario.from_dict(data)
 
 
 def narrow_scenario(base: Mapping[str, Any]) -> Scenario:
@@ -89,7 +88,7 @@ def narrow_scenario(base: Mapping[str, Any]) -> Scenario:
     data = _copy(base)
     for direction in ("forward", "return"):
         data["link"][direction]["rate"] = NARROW_RATE
-    return from_dict(data)
+    return Scenario.from_dict(data)
 
 
 def shared_scenario(base: Mapping[str, Any], terminals: int) -> Scenario:
@@ -97,7 +96,7 @@ def shared_scenario(base: Mapping[str, Any], terminals: int) -> Scenario:
     data = _copy(base)
     data["link"]["terminals"] = terminals
     data["traffic"][0]["terminal"] = "all"
-    return from_dict(data)
+    return Scenario.from_dict(data)
 
 
 def tcp_scenario(
@@ -118,7 +117,7 @@ def tcp_scenario(
             "tcp": {"receive_buffer": f"{window_bytes} B", "window_scaling": False},
         }
     ]
-    return from_dict(data)
+    return Scenario.from_dict(data)
 
 
 def aggregated_scenario(
@@ -130,7 +129,7 @@ def aggregated_scenario(
     if hold_ms != 0:
         for gateway in data["gateways"].values():
             gateway["aggregator"] = {} if hold_ms is None else {"hold_time": f"{hold_ms} ms"}
-    return from_dict(data)
+    return Scenario.from_dict(data)
 
 
 def is_channel_limited(plan: Mapping[str, Any], payload_bytes: int) -> bool:
