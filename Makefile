@@ -18,13 +18,15 @@ BENCH_no := target/release/bentpipe-bench
 PROPTEST_RNG_SEED ?= 1
 BOLERO_RANDOM_ITERATIONS ?= 0
 
-.PHONY: help demo test test-unprivileged build-tests check docs bench wheel instructions coverage schema picture clean
+.PHONY: help demo test test-real-time test-unprivileged test-all wording build-tests check docs bench wheel instructions coverage schema picture clean
 
 help:
 	@echo "make demo      re-run the JPL experiment; the report is target/demo/jpl/report.html"
-	@echo "make test      run all tests"
+	@echo "make test      run the tests that every change needs, some of labs included"
+	@echo "make test-real-time  measure labs and gateways"
 	@echo "make test-unprivileged  as root: test labs as the user nobody"
-	@echo "make check     check formatting, lints and types"
+	@echo "make test-all  run what takes long: whole studies, stress, many random inputs"
+	@echo "make check     check formatting, lints, types, layers, stubs, the site and the schema"
 	@echo "make docs      build the documentation site in target/site; a broken link fails it"
 	@echo "make bench     measure simulations, labs, tunnels and kernels of GF(2^8) (target/bench*.json)"
 	@echo "make wheel     build a profile-guided manylinux wheel in target/wheels"
@@ -32,6 +34,7 @@ help:
 	@echo "make instructions  compare instructions per packet-hop with benches/instructions.json (valgrind)"
 	@echo "make coverage  measure line coverage of crates/core"
 	@echo "make schema    regenerate the JSON Schema of scenarios and the plans of presets"
+	@echo "make wording   write the messages that tests compare into tests/wording.txt"
 	@echo "make picture   redraw the picture of the README"
 
 demo: $(VENV)/.runtime
@@ -39,22 +42,36 @@ demo: $(VENV)/.runtime
 	@echo "The report is target/demo/jpl/report.html"
 
 # To fail where a test cannot run: make test PYTEST_OPTIONS=--require-labs BENTPIPE_REQUIRE_LABS=1
-# Tests that measure labs run alone. Others often wait, so there is one process more than cores. Those of
-# a file share results, so they are in one process, and files are in the order of their names: the slow
-# ones are not the last.
-test: export PROPTEST_RNG_SEED := $(PROPTEST_RNG_SEED)
-test: export BOLERO_RANDOM_ITERATIONS := $(BOLERO_RANDOM_ITERATIONS)
-test: $(VENV)/.installed
-	cargo test --workspace --quiet
-	$(BIN)/python -m pytest -q -n $$(($$(nproc) + 1)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder \
-		-m "not real_time" $(PYTEST_OPTIONS)
-	$(BIN)/python -m pytest -q -m real_time $(PYTEST_OPTIONS)
+PYTEST := $(BIN)/python -m pytest -q --durations=30 --durations-min=1
+# Some tests wait, so there is one process more than cores.
+PARALLEL := -n $$(($$(nproc) + 1)) --maxprocesses 8 --dist worksteal
+RANDOM_INPUTS := PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) BOLERO_RANDOM_ITERATIONS=$(BOLERO_RANDOM_ITERATIONS)
 
-# As root only: labs of the user nobody.
+# Tests that measure labs run alone: here some, in `make test-real-time` the others.
+test: $(VENV)/.installed
+	$(RANDOM_INPUTS) cargo test --workspace --quiet
+	$(PYTEST) $(PARALLEL) -m "not real_time and not thorough" --ignore=tests/check $(PYTEST_OPTIONS)
+	$(PYTEST) -m "smoke and not thorough" --ignore=tests/check $(PYTEST_OPTIONS)
+
+test-real-time: $(VENV)/.installed
+	$(PYTEST) -m "real_time and not smoke and not thorough" --ignore=tests/check $(PYTEST_OPTIONS)
+
+# As root only: what differs in labs of a user without privileges.
 test-unprivileged: $(VENV)/.installed
-	$(BIN)/python tests/as_nobody.py -m pytest -q -p no:cacheprovider -n 2 -m lab \
-		$(PYTEST_OPTIONS) tests/test_live.py tests/test_lab_api.py tests/test_lab_failures.py tests/test_lab_peps.py \
-		tests/test_lab_tunnels.py
+	$(BIN)/python tests/as_nobody.py -m pytest -q -p no:cacheprovider -n 2 -m unprivileged \
+		--ignore=tests/check $(PYTEST_OPTIONS)
+
+# Before a release: whole studies, stress, all labs as nobody, and inputs that no run had before.
+test-all: $(VENV)/.installed
+	BENTPIPE_STRESS=100 BENTPIPE_STRESS_SEED=$$(date +%s) cargo test --workspace --quiet
+	BENTPIPE_STRESS=50 BENTPIPE_EXAMPLES=500 $(PYTEST) --timeout=3000 -m thorough --ignore=tests/check \
+		$(PYTEST_OPTIONS)
+	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/as_nobody.py -m pytest -q -p no:cacheprovider -n 2 \
+		-m "lab and not real_time" --ignore=tests/check $(PYTEST_OPTIONS)
+
+# After a better sentence.
+wording: $(VENV)/.installed
+	$(PYTEST) -n 0 --update-wording $$(grep -l wording tests/test_*.py)
 
 # What `make test` needs: with -j, beside other targets.
 build-tests:
@@ -67,6 +84,7 @@ check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/check
 
 # Without --quiet, which turns off the warnings that strict mode counts.
 docs: $(VENV)/.installed

@@ -20,6 +20,8 @@ import as_nobody
 import pytest
 from late import LATE, Repeater
 from properties import use_same_examples
+from unit import refusing_what_is_not_unit
+from wording import Wording
 
 from bentpipe import Result, simulate
 from bentpipe.cli.app import main
@@ -126,6 +128,12 @@ def bentpipe(capsys: pytest.CaptureFixture[str]) -> Program:
     return call
 
 
+@pytest.fixture
+def wording(request: pytest.FixtureRequest) -> Wording:
+    """Compare messages with ``wording.txt``."""
+    return Wording(update=bool(request.config.getoption("--update-wording")))
+
+
 @pytest.fixture(scope="session")
 def small_result() -> Result:
     """The result of the small scenario, simulated once."""
@@ -173,6 +181,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"no labs here: {reason}")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Hold unit tests to what they may do."""
+    with refusing_what_is_not_unit(item):
+        yield
+
+
 # Why a test is skipped for what can be installed, allowed or repeated.
 _LACKING = re.compile(rf"no labs here: |{LATE}|\S+ is not installed")
 _REPEATER = pytest.StashKey[Repeater]()
@@ -185,6 +200,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--require-labs",
         action="store_true",
         help="Fail a test that would be skipped for a program, a lab or a late machine.",
+    )
+    parser.addoption(
+        "--update-wording",
+        action="store_true",
+        help="Write the messages of tests into wording.txt instead of comparing them.",
     )
 
 

@@ -40,6 +40,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return found
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("settings", "warnings"),
     [
@@ -65,15 +66,15 @@ def test_an_emulation_resolves_its_plan_once_in_each_process(
 ) -> None:
     """The parent and the child resolve it: given a child that does not start, expect one here."""
 
-    class Started(Exception):
+    class StartedError(Exception):
         pass
 
     def start(_: object) -> None:
-        raise Started
+        raise StartedError
 
     monkeypatch.setattr("bentpipe.emulation.worker.Worker.start", start)
     monkeypatch.setattr("bentpipe.emulation.api.check_plan", lambda _: None)
-    with pytest.raises(Started):
+    with pytest.raises(StartedError):
         emulation.emulate(GEO)
     assert (calls["resolve"], calls["validate"]) == (1, 1)
 

@@ -4,6 +4,7 @@
 //! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones again; a
 //! failure prints the setup.
 
+use crate::queues::red;
 use bentpipe_core::conformance::ArrivalPattern;
 use bentpipe_core::engine::Engine;
 use bentpipe_core::graph::{Egress, Graph};
@@ -19,9 +20,6 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::{DropCause, NodeId};
 use bentpipe_core::units::{BitRate, Probability};
 use proptest::prelude::*;
-use queues::red;
-
-mod queues;
 
 proptest! {
     #![proptest_config(configured())]

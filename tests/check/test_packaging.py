@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from conftest import ROOT
-from test_tidy import tracked
+from sources import ROOT, tracked
 
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CONTAINERFILE: Final = (ROOT / "Containerfile").read_text(encoding="utf-8")

@@ -3,12 +3,10 @@
 //! engines are woken early, counters that agree with each other, and the order of one flow's bytes:
 //! acknowledged, delivered, sent.
 
-mod network;
-mod plans;
-
+use crate::network::{network, plain, put};
+use crate::plans;
 use bentpipe_sim::record::{Dtype, Table, Values, table_schema};
 use bentpipe_sim::{Outcome, Plan, Simulation};
-use network::{network, plain, put};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use serde_json::{Value, json};

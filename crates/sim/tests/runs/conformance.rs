@@ -1,9 +1,7 @@
 //! The conformance kit on every engine of 1,000 random small plans. A plan runs with a recorder
 //! around each engine; then each engine is built again and gets its recorded input.
 
-mod network;
-mod plans;
-
+use crate::plans;
 use bentpipe_core::conformance::{Guarantees, Recorder, check};
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::{Packet, Port};

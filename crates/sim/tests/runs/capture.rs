@@ -1,9 +1,7 @@
 //! Properties of captures, over random small plans: the packets of each interface match the
 //! counters of the run and are in order of time, and a capture does not change the run.
 
-mod network;
-mod plans;
-
+use crate::plans;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bentpipe_core::trace::DropCause;

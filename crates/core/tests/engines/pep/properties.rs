@@ -9,8 +9,8 @@ use bentpipe_core::tcp::config::{CongestionName, StackVariant};
 use bentpipe_core::time::Duration;
 use proptest::prelude::*;
 
-use crate::configured;
-use crate::network::{Call, Network, PipeConfig, numbered, pep, tcp};
+use super::configured;
+use super::network::{Call, Network, PipeConfig, numbered, pep, tcp};
 
 /// What one host writes and when, when it closes, and how it reads.
 #[derive(Clone, Debug)]
@@ -181,7 +181,7 @@ proptest! {
         let ends = [network.clients[0], network.servers[0]];
         network.run(at_ms);
         network.graph.alter(network.graph.now(), ends[end], None, |node, cx| {
-            if let crate::network::Node::Host(host) = node {
+            if let super::network::Node::Host(host) = node {
                 host.abort(cx);
             }
         });

@@ -12,11 +12,11 @@ use bentpipe_core::tcp::Config;
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::NodeId;
 
-use crate::network::{Call, Network, PipeConfig, leg, numbered, pep, tcp};
+use super::network::{Call, Network, PipeConfig, leg, numbered, pep, tcp};
 
 const MS: fn(u64) -> Instant = Instant::from_millis;
 
-fn established(host: &crate::network::Host) -> Option<Instant> {
+fn established(host: &super::network::Host) -> Option<Instant> {
     host.endpoint().stats().established
 }
 

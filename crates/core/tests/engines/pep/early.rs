@@ -9,7 +9,7 @@ use bentpipe_core::pep::{Pep, PepConfig};
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::NodeId;
 
-use crate::network::{Call, Network, pep};
+use super::network::{Call, Network, pep};
 
 const MS: fn(u64) -> Instant = Instant::from_millis;
 /// The initial sequence number of the client.

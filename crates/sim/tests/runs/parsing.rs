@@ -1,10 +1,8 @@
 //! Parsing never panics, and every plan that it accepts can be built.
 
-mod network;
-mod plans;
-
+use crate::network::{network, plain, put};
+use crate::plans;
 use bentpipe_sim::{Plan, Simulation};
-use network::{network, plain, put};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};

@@ -1,5 +1,6 @@
 //! Replacement of a direction's queue while packets wait.
 
+use crate::queues::red;
 use bentpipe_core::engine::Engine;
 use bentpipe_core::graph::Graph;
 use bentpipe_core::link::{
@@ -14,9 +15,6 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::{DropCause, NodeId};
 use bentpipe_core::units::BitRate;
 use proptest::prelude::*;
-use queues::red;
-
-mod queues;
 
 const NODE: NodeId = NodeId(0);
 const END: Instant = Instant::from_millis(100_000);

@@ -9,8 +9,8 @@ use bentpipe_core::pep::PepConfig;
 use bentpipe_core::time::{Duration, Instant};
 use proptest::prelude::*;
 
-use crate::configured;
-use crate::network::{Call, Network, PipeConfig, pep, tcp};
+use super::configured;
+use super::network::{Call, Network, PipeConfig, pep, tcp};
 
 const SEGMENT: u64 = 1_000;
 

@@ -10,8 +10,6 @@ mod conferences;
 mod delay_and_rate;
 mod ecn;
 mod memory;
-#[path = "../network/mod.rs"]
-mod network;
 mod pages;
 mod peps;
 mod red;
@@ -20,9 +18,9 @@ mod sharing;
 mod starts;
 mod videos;
 
+use crate::network::{network, plain, put};
 use bentpipe_sim::record::Table;
 use bentpipe_sim::{Outcome, Plan, Simulation};
-use network::{network, plain, put};
 use serde_json::{Value, json};
 
 const MSS: f64 = 1_460.0;

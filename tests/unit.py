@@ -1,0 +1,70 @@
+"""What a unit test may not do: sleep, start a process, or use more than a second of a processor.
+
+Tests with a marker of another kind (see pyproject.toml) may.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+
+# Processor time, so that a busy machine fails no test.
+CPU_S_MAX: Final = 1.0
+OTHER_KINDS: Final = ("system", "lab", "real_time", "thorough")
+_EVENTS: Final = {
+    "time.sleep": "sleeps",
+    "subprocess.Popen": "starts a process",
+    "os.posix_spawn": "starts a process",
+    "os.fork": "starts a process",
+    "os.exec": "replaces its process",
+}
+
+
+class _Watch:
+    """Collects what the running unit test does, and fixtures of its own do for it."""
+
+    def __init__(self) -> None:
+        self.found: set[str] | None = None
+        sys.addaudithook(self._on_event)
+
+    def _on_event(self, event: str, _: tuple[Any, ...]) -> None:
+        if self.found is not None and event in _EVENTS:
+            self.found.add(_EVENTS[event])
+
+    @contextmanager
+    def watching(self) -> Iterator[set[str]]:
+        self.found = set()
+        try:
+            yield self.found
+        finally:
+            self.found = None
+
+
+# A hook stays for the life of the process, so there is one.
+_WATCH: Final = _Watch()
+
+
+def is_unit(item: pytest.Item) -> bool:
+    """Return whether a test has no marker of another kind."""
+    return not any(item.get_closest_marker(kind) for kind in OTHER_KINDS)
+
+
+@contextmanager
+def refusing_what_is_not_unit(item: pytest.Item) -> Iterator[None]:
+    """Fail a unit test that sleeps, starts a process or takes long."""
+    if not is_unit(item):
+        yield
+        return
+    started_s = time.process_time()
+    with _WATCH.watching() as found:
+        yield
+    used_s = time.process_time() - started_s
+    if used_s > CPU_S_MAX:
+        found.add(f"takes {used_s:.1f} s of processor time")
+    if found:
+        pytest.fail(f"a unit test {' and '.join(sorted(found))}: mark it as system", pytrace=False)
