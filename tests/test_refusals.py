@@ -8,7 +8,7 @@ import json
 import pytest
 
 from bentpipe import Plan, _core
-from bentpipe.plan.refusals import in_scenario
+from bentpipe.plan.plan import error_of
 
 PLAN = Plan.resolve(
     {
@@ -101,7 +101,7 @@ PLAN = Plan.resolve(
 def test_a_field_of_the_plan_is_named_as_in_the_scenario(
     field: str, path: str, read: str | None
 ) -> None:
-    refusal = in_scenario(field.split("."), "must be another", PLAN)
+    refusal = error_of(PLAN, field.split("."), "must be another")
     assert ".".join(str(part) for part in refusal.path) == path
     assert refusal.message.endswith(f"must be another ({field.rsplit('.', maxsplit=1)[-1]})")
     if read is not None:
@@ -122,6 +122,6 @@ def test_the_simulator_gives_path_and_reason_apart() -> None:
 
 
 def test_a_refusal_without_a_field_is_passed_on() -> None:
-    refusal = in_scenario((), "expected value at line 1", PLAN)
+    refusal = error_of(PLAN, (), "expected value at line 1")
     assert refusal.path == ()
     assert refusal.message == "the plan is refused: expected value at line 1"

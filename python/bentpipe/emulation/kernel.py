@@ -17,11 +17,10 @@ from bentpipe.lab.tcp_settings import (
     tcp_settings,
 )
 from bentpipe.plan.data import series_values
+from bentpipe.plan.lower import field_name
 from bentpipe.plan.plan import Plan
-from bentpipe.plan.refusals import scenario_name
-from bentpipe.plan.tcp import tcp_plan
+from bentpipe.plan.tcp import host_plan
 from bentpipe.scenario.tcp import Tcp
-from bentpipe.scenario.traffic import Bulk
 from bentpipe.units import NS_PER_S
 
 # Each flow is a client, a server and the two processes that end them; channels are sockets.
@@ -150,9 +149,9 @@ def _refused_page(workload: Mapping[str, Any], class_count: int) -> Iterator[tup
 
 def _refused_tcp(tcp: dict[str, Any], first: dict[str, Any]) -> Iterator[tuple[str, str]]:
     same = Tcp(congestion_control=tcp["congestion_control"])
-    kernel: Mapping[str, Any] = tcp_plan(Bulk(direction="forward", size="1 B", tcp=same), ())
+    kernel = host_plan("linux", same, ())
     for field, value in tcp.items():
-        name = field if field in Tcp.model_fields else scenario_name(field)
+        name = field_name(Tcp, field)
         if field in _OF_THE_FLOW:
             continue
         if field not in (*OF_THE_HOST, "initial_window_segments"):

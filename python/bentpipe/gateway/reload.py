@@ -12,7 +12,7 @@ from bentpipe.errors import MachineError, UsageError
 from bentpipe.gateway.config import GatewayConfig, described
 from bentpipe.gateway.plan import GatePlan
 from bentpipe.gateway.state import GatewayFolder
-from bentpipe.plan.tunnels import scenario_path
+from bentpipe.plan.lower import origin
 
 _TIMEOUT_S: Final = 5.0
 _REPLY_BYTES_MAX: Final = 64 * 1024
@@ -47,7 +47,7 @@ def reload_gateway(config: GatewayConfig, plan: GatePlan) -> None:
         )
         return
     if "differs" in reply:
-        names = ", ".join(dict.fromkeys(map(_config_name, reply["differs"])))
+        names = ", ".join(dict.fromkeys(_config_name(plan, path) for path in reply["differs"]))
         raise UsageError(
             f"{record.config}: a running gateway cannot change {names}; nothing was changed. It "
             f"can change {_CHANGEABLE} of its tunnel; to fix it: bentpipe gateway down "
@@ -73,11 +73,11 @@ def _ask(path: Path, plan: GatePlan) -> Any:
         ) from None
 
 
-def _config_name(path: str) -> str:
+def _config_name(plan: GatePlan, path: str) -> str:
     """Return the name in the configuration of a path in the plan."""
     parts = path.split(".")
     if parts[:2] == ["tunnel", "settings"]:
-        parts = ["tunnel", *scenario_path(parts[2:])]
+        parts = [str(field) for field in origin(plan, parts)]
     elif parts[:2] == ["tunnel", "listen_address"] or parts[:2] == ["tunnel", "listen_port"]:
         parts = ["tunnel", "listen"]
     return ".".join(part.removesuffix("_bytes").removesuffix("_ns") for part in parts)

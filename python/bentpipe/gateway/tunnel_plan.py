@@ -80,6 +80,6 @@ def _settings(tunnel: DaemonTunnel) -> dict[str, Any]:
         packet_overhead_bytes=value_of(tunnel.packet_overhead),
         round_trip_ns=value_of(tunnel.round_trip),
     )
-    settings = dict(tunnel_plan(tunnel, tunnel, uplink, ("tunnel",)))
+    settings = tunnel_plan(tunnel, tunnel, uplink, ("tunnel",))
     del settings["kind"]
     return settings

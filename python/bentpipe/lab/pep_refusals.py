@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from bentpipe.lab.tcp_settings import OF_THE_HOST, setting_text
-from bentpipe.plan.refusals import scenario_name
+from bentpipe.plan.lower import field_name
 from bentpipe.plan.tcp import host_plan
 from bentpipe.scenario.tcp import Tcp
 
@@ -25,12 +25,12 @@ def refused_settings(
     for side in ("lan_tcp", "link_tcp"):
         tcp = pep[side]
         same = Tcp(congestion_control=tcp["congestion_control"])
-        kernel: Mapping[str, Any] = host_plan("linux", same, ())
+        kernel = host_plan("linux", same, ())
         for name, value in tcp.items():
             if name in _OF_THE_LEG:
                 continue
             read, kernels = setting_text(name, value), setting_text(name, kernel[name])
-            setting = name if name in Tcp.model_fields else scenario_name(name)
+            setting = field_name(Tcp, name)
             if name == "mss_bytes":
                 if value != mtu_bytes - _TCP_IP_BYTES:
                     text = f"is {read}; that of the kernel is {mtu_bytes - _TCP_IP_BYTES} B"

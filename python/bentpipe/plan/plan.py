@@ -8,22 +8,24 @@ starts after the end of the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from bentpipe import _core
 from bentpipe.errors import ScenarioError, ScenarioWarning
 from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.gateways import gateway_plans
 from bentpipe.plan.hosts import HostPlans
 from bentpipe.plan.link import directions_plan
-from bentpipe.plan.refusals import check_plan
+from bentpipe.plan.lower import Part, origin, part
 from bentpipe.plan.thresholds import check_threshold_names
 from bentpipe.plan.traffic import flow_plans, flows_of_entry
 from bentpipe.plan.warnings import warnings_of
 from bentpipe.scenario.schema import Scenario
+from bentpipe.text import shown
 from bentpipe.units import value_of
 
 PLAN_FORMAT_VERSION: Final = 4
@@ -56,7 +58,7 @@ class Plan:
         errors = PlanningErrors()
         plan = cls(scenario, _data(scenario, errors))
         if not errors.found:
-            check_plan(plan, errors)
+            _check_plan(plan, errors)
             check_threshold_names(plan, errors)
         if errors.found:
             document = scenario.document
@@ -97,13 +99,13 @@ class Plan:
         return replace(self, data={**self.data, **values})
 
 
-def _data(scenario: Scenario, errors: PlanningErrors) -> dict[str, Any]:
+def _data(scenario: Scenario, errors: PlanningErrors) -> Part:
     """Return the data of the plan of a scenario; it is incomplete if there are errors."""
     stop_ns = value_of(scenario.duration)
     hosts = HostPlans(scenario, errors)
     flows = flow_plans(scenario, hosts, stop_ns, errors)
     directions = directions_plan(scenario, flows, errors)
-    return {
+    data = {
         "format_version": PLAN_FORMAT_VERSION,
         "stop_ns": stop_ns,
         "sample_interval_ns": errors.call(_sample_interval, scenario, stop_ns, len(flows)),
@@ -113,6 +115,7 @@ def _data(scenario: Scenario, errors: PlanningErrors) -> dict[str, Any]:
         "hosts": hosts.plans,
         "flows": flows,
     }
+    return part((), data, stop_ns="duration", flows="traffic", directions="link")
 
 
 def _sample_interval(scenario: Scenario, stop_ns: int, flows: int) -> int | None:
@@ -129,3 +132,48 @@ def _sample_interval(scenario: Scenario, stop_ns: int, flows: int) -> int | None
             "are allowed",
         )
     return interval_ns
+
+
+def _check_plan(plan: Plan, errors: PlanningErrors) -> None:
+    """Let the simulator check a plan; errors are those of the scenario's fields.
+
+    The simulator names the first wrong field. The flows of its entry are left out, and the others
+    are checked again.
+    """
+    numbers = list(range(len(plan.data["flows"])))
+    text = plan.text
+    while numbers:
+        try:
+            _core.validate(text)
+        except _core.PlanError as error:
+            refused = list(error.path)
+            if refused[:1] != ["flows"] or len(refused) == 1:
+                errors.found.append(error_of(plan, refused, error.reason))
+                return
+            number = numbers[int(refused[1])]
+            refused[1] = str(number)
+            errors.found.append(error_of(plan, refused, error.reason))
+            of_entry = plan.entry_of_flow
+            numbers = [each for each in numbers if of_entry[each] != of_entry[number]]
+            flows = [plan.data["flows"][each] for each in numbers]
+            text = json.dumps({**plan.data, "flows": flows})
+        else:
+            return
+
+
+def error_of(plan: Plan, refused: Sequence[str], reason: str) -> PlanningError:
+    """Return the error of the field that a refused field of the plan was resolved from.
+
+    ``refused`` is the path of that field in the plan, empty if the whole plan is refused.
+    """
+    if not refused:
+        return PlanningError((), f"the plan is refused: {reason}")
+    path = origin(plan.data, refused)
+    value: Any = plan.scenario.to_dict()
+    for field in path:
+        try:
+            value = value[field]
+        except (KeyError, IndexError, TypeError):
+            value = None
+    read = f"read {shown(value)}; " if isinstance(value, str | int | float) else ""
+    return PlanningError(path, f"{read}{reason} ({refused[-1]})")

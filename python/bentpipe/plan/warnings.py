@@ -17,20 +17,14 @@ from bentpipe.errors import ScenarioError, ScenarioWarning
 from bentpipe.plan.data import direction_number, series_values
 from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.link import bdp_bytes, complete_directions
-from bentpipe.plan.queue_types import QueuePlan
-from bentpipe.plan.tunnel_warnings import about_tunnels
-from bentpipe.plan.types import (
-    DirectionPlan,
-    DrawPlan,
-    FlowPlan,
-    FunctionPlan,
-    WebPagePlan,
-)
+from bentpipe.plan.lower import Part
+from bentpipe.plan.tunnels import largest_packet_bytes
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName, Link
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice, WebPage
+from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.text import shown
 from bentpipe.units import (
     BDP_SCALE,
@@ -54,7 +48,7 @@ class _Entry(NamedTuple):
 
     path: FieldPath
     written: Flow
-    flows: list[FlowPlan]
+    flows: list[Part]
 
 
 def warnings_of(plan: Plan) -> list[ScenarioWarning]:
@@ -71,7 +65,7 @@ def warnings_of(plan: Plan) -> list[ScenarioWarning]:
         found += _about_priority(entry, data)
         found += _about_connections(entry)
         first = last
-    found += about_tunnels(plan)
+    found += _about_tunnels(plan)
     found += _about_changed_queues(plan.scenario)
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
 
@@ -121,7 +115,7 @@ def _latest(entry: _Entry, plan: Mapping[str, Any]) -> tuple[int, int, int] | No
     return None
 
 
-def _needed_ns(flows: Sequence[FlowPlan], plan: Mapping[str, Any]) -> int:
+def _needed_ns(flows: Sequence[Part], plan: Mapping[str, Any]) -> int:
     """Return the shortest time from the first start to the end of flows that share a direction."""
     workload = flows[0]["workload"]
     rate_bps = max(series_values(plan["directions"][direction_number(flows[0])]["rate_bps"]))
@@ -132,7 +126,7 @@ def _needed_ns(flows: Sequence[FlowPlan], plan: Mapping[str, Any]) -> int:
             if amount["unit"] == "duration_ns":
                 # The only way to write "to the end of the run" is its duration.
                 is_whole = amount["value"] == plan["stop_ns"]
-                return 0 if is_whole or len(flows) > 1 else amount["value"]
+                return 0 if is_whole or len(flows) > 1 else int(amount["value"])
             # A handshake, and the way of the last segment.
             way_ns = min(
                 series_values(plan["directions"][min(1, direction_number(flows[0]))]["delay_ns"])
@@ -140,31 +134,31 @@ def _needed_ns(flows: Sequence[FlowPlan], plan: Mapping[str, Any]) -> int:
             return rtt_ns + way_ns + _sending_ns(amount["value"] * len(flows), rate_bps)
         case "request_response":
             # Each exchange takes a round trip, and a connection another one before its first.
-            count, kept = workload["exchanges"] or 0, workload["keep_connection"]
+            count, kept = int(workload["exchanges"] or 0), workload["keep_connection"]
             each_ns = rtt_ns + _sending_ns(_smallest(workload["response_bytes"]), rate_bps)
             handshakes = 1 if kept else count
             thinking_ns = max(0, count - 1) * _smallest(workload["think_ns"])
             return handshakes * rtt_ns + count * each_ns + thinking_ns if count else 0
         case "video":
             # A handshake and a request, and then the media.
-            needed_ns = 2 * rtt_ns + workload["media"]["duration_ns"]
+            needed_ns = 2 * rtt_ns + int(workload["media"]["duration_ns"])
         case "web_page":
             needed_ns = _pages_ns(workload, rate_bps, rtt_ns)
         case "channel":
             # Each connection takes a round trip for the handshake, and another one for the data.
             smallest = min(size_bytes for size_bytes, _ in workload["sizes"])
             each_ns = 2 * rtt_ns + _sending_ns(smallest, rate_bps)
-            needed_ns = (workload["connections"] or 0) * each_ns
+            needed_ns = int(workload["connections"] or 0) * each_ns
         case _:
             needed_ns = int(workload["duration_ns"])
     return needed_ns
 
 
-def _pages_ns(workload: WebPagePlan, rate_bps: int, rtt_ns: int) -> int:
+def _pages_ns(workload: Part, rate_bps: int, rtt_ns: int) -> int:
     """Return the shortest time of all pages: their round trips, and their bytes at the rate."""
-    count, objects = workload["pages"] or 0, _smallest(workload["objects"])
+    count, objects = int(workload["pages"] or 0), _smallest(workload["objects"])
     # TCP, the document and its objects; TLS (RFC 5246 and RFC 8446).
-    round_trips = 2 + (objects > 0) + workload["dns"] + _TLS_ROUND_TRIPS[workload["tls"]]
+    round_trips = 2 + (objects > 0) + bool(workload["dns"]) + _TLS_ROUND_TRIPS[workload["tls"]]
     page_bytes = _smallest(workload["document_bytes"])
     page_bytes += objects * _smallest(workload["object_bytes"])
     each_ns = round_trips * rtt_ns + _sending_ns(page_bytes, rate_bps)
@@ -175,11 +169,9 @@ def _sending_ns(size_bytes: int, rate_bps: int) -> int:
     return size_bytes * _BITS_PER_BYTE * NS_PER_S // rate_bps
 
 
-def _smallest(draw: DrawPlan) -> int:
+def _smallest(draw: Part) -> int:
     """Return the smallest value of a distribution."""
-    if draw["kind"] == "constant":
-        return draw["value"]
-    return draw["min"] if draw["kind"] == "pareto" else 0
+    return int(draw.get("value", draw.get("min", 0)))
 
 
 # --- settings without effect --------------------------------------------------------------------
@@ -232,7 +224,7 @@ def _about_rate(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldP
         )
 
 
-def _concurrent(flows: Sequence[FlowPlan]) -> int:
+def _concurrent(flows: Sequence[Part]) -> int:
     """Return the largest number of flows of one entry that send at the same time."""
     starts = sorted(flow["start_ns"] for flow in flows)
     workload = flows[0]["workload"]
@@ -248,7 +240,7 @@ def _concurrent(flows: Sequence[FlowPlan]) -> int:
     return most
 
 
-def _expansion(payload_bytes: int, direction: DirectionPlan, plan: Mapping[str, Any]) -> float:
+def _expansion(payload_bytes: int, direction: Part, plan: Mapping[str, Any]) -> float:
     """Return the bits on the link for each bit of payload."""
     packet_bytes = payload_bytes + _UDP_IP_HEADER_BYTES
     functions = plan["gateways"][direction["from"]]["functions"]
@@ -291,7 +283,7 @@ def _about_priority(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[Fi
     """Return a warning about a priority that no queue looks at."""
     if "priority" not in entry.written.model_fields_set or not entry.written.priority:
         return
-    queues: list[QueuePlan] = [direction["queue"] for direction in plan["directions"]]
+    queues: list[Part] = [direction["queue"] for direction in plan["directions"]]
     functions = [each for gateway in plan["gateways"] for each in gateway["functions"]]
     sorts = any(queue["discipline"] == "strict_priority" for queue in queues)
     if not sorts and not any(map(_selects_classes, functions)):
@@ -299,10 +291,75 @@ def _about_priority(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[Fi
         yield (*entry.path, "priority"), f"read {entry.written.priority}; {message}"
 
 
-def _selects_classes(function: FunctionPlan) -> bool:
+def _selects_classes(function: Part) -> bool:
     if function["kind"] == "tunnel":
         return function["classifier"]["classes"] is not None
     return function["kind"] == "aggregator" and function["classes"] is not None
+
+
+# --- tunnels --------------------------------------------------------------------------------------
+
+
+def _about_tunnels(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+    """Return warnings about settings of tunnels that change nothing, and about large datagrams."""
+    gateways = plan.scenario.gateways
+    for end, gateway in (("hub", gateways.hub), ("terminal", gateways.terminal)):
+        for name, tunnel in gateway.in_order():
+            if isinstance(tunnel, Tunnel):
+                for field, reason in _without_effect(tunnel, plan):
+                    read = f"read {shown(getattr(tunnel, field))}"
+                    yield ("gateways", end, name, field), f"{read}; no effect, since {reason}"
+                largest = _largest_datagram_bytes(plan, "forward" if end == "hub" else "return")
+                if largest > (holds := largest_packet_bytes(tunnel)):
+                    read = f"read {shown(tunnel.symbol_size)}; it holds a packet of {holds} bytes"
+                    text = f"{read}, so datagrams of {largest} bytes are not coded"
+                    yield ("gateways", end, name, "symbol_size"), text
+
+
+def _without_effect(tunnel: Tunnel, plan: Plan) -> Iterator[tuple[str, str]]:
+    """Return the written fields that change nothing, and why."""
+    titration = f"titration is {tunnel.titration}"
+    is_titrated = tunnel.titration == "titrated"
+    sizes_buffer = tunnel.titration == "delayed" and tunnel.hold_buffer is None
+    reasons = {
+        "redundancy_max": None if tunnel.is_adaptive else "redundancy is not adaptive",
+        "window_max": None if tunnel.is_adaptive else "redundancy is not adaptive",
+        "threshold": None if is_titrated else titration,
+        "hold_time": None if is_titrated else titration,
+        "queue": None if is_titrated else titration,
+        "rate": None if is_titrated or sizes_buffer else titration,
+        "hold_buffer": titration if tunnel.titration in {"none", "immediate"} else None,
+    }
+    for field, reason in reasons.items():
+        if reason is not None and field in tunnel.model_fields_set:
+            yield field, reason
+    if tunnel.congestion_signal == "ecn" and not _any_ecn(
+        [plan.data["flows"], plan.data["gateways"]]
+    ):
+        yield "congestion_signal", "no flow is ECN-capable"
+
+
+def _largest_datagram_bytes(plan: Plan, direction: DirectionName) -> int:
+    """Return the size of the largest datagram in a direction, with UDP and IP headers; 0 if none.
+
+    The segments of TCP are made to fit.
+    """
+    largest = 0
+    for flow in plan.data["flows"]:
+        workload = flow["workload"]
+        is_there = flow["direction"] == direction
+        if workload["kind"] == "conference" or (
+            is_there and (workload["kind"] == "constant_rate" or workload["kind"] == "voice")
+        ):
+            largest = max(largest, workload["payload_bytes"] + _UDP_IP_HEADER_BYTES)
+    return largest
+
+
+def _any_ecn(part: Any) -> bool:
+    """Return whether some TCP in a part of the plan negotiates ECN."""
+    if isinstance(part, dict):
+        return part.get("ecn") is True or any(map(_any_ecn, part.values()))
+    return isinstance(part, list) and any(map(_any_ecn, part))
 
 
 # --- queues that settings change ----------------------------------------------------------------
@@ -340,7 +397,7 @@ def _bdp_limits(link: Link) -> Iterator[tuple[tuple[DirectionName, str], str]]:
                 yield (name, field), written
 
 
-def _by_direction(flows: Sequence[FlowPlan]) -> dict[int, list[FlowPlan]]:
+def _by_direction(flows: Sequence[Part]) -> dict[int, list[Part]]:
     """Return the flows by the number of the direction that carries their data."""
     ordered = sorted(flows, key=direction_number)
     return {number: list(group) for number, group in groupby(ordered, key=direction_number)}
