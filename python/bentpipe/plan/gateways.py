@@ -42,12 +42,9 @@ def gateway_plans(scenario: Scenario, directions: Sequence[dict[str, Any]]) -> l
     terminal = _functions(scenario, "terminal", directions)
     names = (f"terminal-{number + 1}" for number in range(scenario.link.terminals))
     return [
-        Part({"name": "hub", "functions": hub}, ("gateways", "hub"), {}),
+        Part({"name": "hub", "functions": hub}, ("gateways", "hub")),
         # Terminals are equal, and written once.
-        *(
-            Part({"name": name, "functions": terminal}, ("gateways", "terminal"), {})
-            for name in names
-        ),
+        *(Part({"name": name, "functions": terminal}, ("gateways", "terminal")) for name in names),
     ]
 
 

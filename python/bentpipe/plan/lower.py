@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple, get_args
 
 from bentpipe.plan.errors import PlanningError
@@ -27,7 +28,11 @@ class Part(dict[str, Any]):
     """
 
     def __init__(
-        self, values: Mapping[str, Any], path: FieldPath, origins: Mapping[str, FieldPath]
+        self,
+        # `dataclasses.asdict` makes a copy from pairs alone.
+        values: Mapping[str, Any] | Iterable[tuple[str, Any]],
+        path: FieldPath = (),
+        origins: Mapping[str, FieldPath] = MappingProxyType({}),
     ) -> None:
         super().__init__(values)
         self.path = path
@@ -107,11 +112,11 @@ def draw(written: Any, path: FieldPath) -> Part:
         PlanningError: the maximum is smaller than the minimum or the median.
     """
     if not isinstance(written, Draw):
-        return Part({"kind": "constant", "value": _value(written)}, path, {})
+        return Part({"kind": "constant", "value": _value(written)}, path)
     kind, parameters = written.distribution
     path = (*path, kind)
     if not isinstance(parameters, Record):
-        return Part({"kind": kind, "mean": _value(parameters)}, path, {})
+        return Part({"kind": kind, "mean": _value(parameters)}, path)
     names = type(parameters).model_fields
     values = {name: _value(getattr(parameters, name)) for name in names}
     low, noun = ("min", "minimum") if "min" in values else ("median", "median")
