@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import as_nobody
 import pytest
@@ -26,6 +27,10 @@ from wording import Wording
 from bentpipe import Result, simulate
 from bentpipe.cli.app import main
 from bentpipe.lab import sockets
+
+if TYPE_CHECKING:
+    from chromium import Proxy
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -144,6 +149,33 @@ def small_result() -> Result:
 def every_result() -> Result:
     """The result of the scenario with a row in every table, simulated once."""
     return simulate(EVERY)
+
+
+@pytest.fixture(scope="session")
+def proxy() -> Iterator[Proxy]:
+    """The proxy of the browser, which refuses everything."""
+    from chromium import Proxy  # noqa: PLC0415 - few sessions have a browser
+
+    found = Proxy()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
+def browser(proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Debian's Chromium, one for all tests."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415
+
+    # Chromium leaves files behind.
+    folder = {"TMPDIR": str(tmp_path_factory.mktemp("chromium"))}
+    with mock.patch.dict(os.environ, folder), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"),
+            args=["--no-sandbox"] if os.geteuid() == 0 else [],
+            proxy={"server": f"http://127.0.0.1:{proxy.port}", "bypass": "127.0.0.1"},
+        )
+        yield browser
+        browser.close()
 
 
 # The Debian package of a program that has another name.

@@ -51,8 +51,8 @@ def test_the_command_prints_aggregator_statistics(bentpipe: Program, tmp_path: P
     file.write_text(json.dumps(CALLS))
     printed = bentpipe("run", file, "--out", out).out
     row = next(line for line in printed.splitlines() if line.startswith("hub-aggregator"))
-    assert row.split(maxsplit=4) == ["hub-aggregator", "200", "1,000", "0", "3 ms / 5 ms"]
-    assert "<td>3 ms / 5 ms</td>" in (out / "report.html").read_text().replace(' class="n"', "")
+    assert row.split() == ["hub-aggregator", "200", "1,000", "0", "3", "ms", "5", "ms"]
+    assert "<td>3 ms</td><td>5 ms</td>" in (out / "report.html").read_text()
     hub = json.loads(bentpipe("run", file, "--json").out)["functions"][0]
     assert (hub["function"], hub["sent_frames"], hub["hold_time_mean_ns"]) == (
         "hub-aggregator",

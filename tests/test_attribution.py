@@ -11,7 +11,8 @@ from typing import Any, Final
 import pytest
 
 import bentpipe
-from bentpipe.results.attribution import PARTS, part_times
+from bentpipe.metrics import CAPACITY_PARTS
+from bentpipe.results.attribution import part_times
 
 # Single-flow runs: `BENTPIPE_RUNS=1000` tries more.
 RUNS: Final = int(os.environ.get("BENTPIPE_RUNS", "200"))
@@ -43,7 +44,7 @@ def bulk(**settings: Any) -> list[dict[str, Any]]:
 def parts(result: bentpipe.Result) -> dict[str, float]:
     """Return the parts of the only flow in percent."""
     (row,) = result.attribution.to_dicts()
-    return {name: row[f"{name}_percent"] for name in PARTS}
+    return {name: row[f"{name}_percent"] for name in CAPACITY_PARTS}
 
 
 def times(result: bentpipe.Result) -> dict[str, Fraction]:

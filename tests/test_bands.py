@@ -70,7 +70,7 @@ def test_a_band_is_the_interval_in_the_units_of_the_columns() -> None:
     """Given two flows, expect a line and a band each, in ms and Mbit/s, in the frame's order."""
     axes = bentpipe.plots.band(FLOWS, "delay_ns", "goodput_bps", by="name")
     assert axes.get_xlabel() == "Delay [ms]"
-    assert axes.get_ylabel() == "Goodput [Mbit/s]"
+    assert axes.get_ylabel() == "Goodput, application bits [Mbit/s]"
     assert [line.get_label() for line in axes.lines] == ["a", "b"]
     assert np.asarray(axes.lines[0].get_xdata()).tolist() == [10, 250]
     # Flow a: 0, 1 and 5 Mbit/s, then three times 1.
@@ -95,7 +95,10 @@ def test_both_scales_have_a_unit_of_their_own() -> None:
     """Given times of seconds over delays of milliseconds, expect s and ms."""
     frame = FLOWS.with_columns(completion_time_ns=pl.col("delay_ns") * 100)
     axes = bentpipe.plots.band(frame, "delay_ns", "completion_time_ns")
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("Delay [ms]", "Completion time [s]")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (
+        "Delay [ms]",
+        "Completion time, of a transfer [s]",
+    )
 
 
 def test_a_text_as_axis_is_refused_with_the_column_of_its_numbers() -> None:

@@ -358,7 +358,7 @@ class FakeOutcome:
 
     def write(self, out: OutputFolder) -> None:
         manifest = {"bentpipe_version": "0", "study": "moon"}
-        write_folder(out, kind="study", manifest=manifest, texts={"report.html": "<html>"})
+        write_folder(out, kind="study", manifest=manifest, files={"report.html": "<html>"})
 
 
 class FakeStudy:

@@ -21,10 +21,11 @@ from starlette.testclient import TestClient
 from bentpipe import Result, simulate
 from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.catalog import Catalog, Entry
-from bentpipe.dashboard.charts import CHARTS, INTERVALS, chart_data, chart_names
+from bentpipe.dashboard.charts import INTERVALS, page_data
 from bentpipe.dashboard.pages import Differences, compare_page
+from bentpipe.results.charts import CHARTS, charts_of
 from bentpipe.results.files import RESULT_FORMAT_VERSION
-from bentpipe.results.text_table import TextTable
+from bentpipe.results.views import Column, View
 from bentpipe.units import format_rate
 
 VENDOR = ROOT / "python/bentpipe/dashboard/static/vendor"
@@ -84,7 +85,7 @@ def test_a_result_that_is_served_by_itself_is_listed(served: Path) -> None:
     with TestClient(create_app(served / "small")) as client:
         assert 'href="/result/"' in client.get("/").text
         assert "<h1>small</h1>" in client.get("/result/").text
-        assert client.get("/data/chart/queue/").json()["unit"] == "kB"
+        assert client.get("/data/chart/queues/").json()["unit"] == "kB"
 
 
 def test_the_page_lists_results_and_why_one_is_damaged(client: TestClient) -> None:
@@ -127,7 +128,7 @@ def test_a_result_whose_writer_was_killed_before_the_last_step_is_read(
     [
         ("{", "manifest.json: cannot be read: "),
         ('{"bentpipe_version": "0.1.0"}', "manifest.json: format_version is None"),
-        ('{"bentpipe_version": "0.1.0", "format_version": 6, "files": 7}', "manifest.json: lacks"),
+        ('{"bentpipe_version": "0.1.0", "format_version": 7, "files": 7}', "manifest.json: lacks"),
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_a_damaged_result(
@@ -158,8 +159,10 @@ def test_the_page_of_a_run_has_facts_tables_charts_and_its_report(
     page = client.get("/result/small").text
     assert "<h1>small</h1>" in page
     assert "seed 1, completed at " in page
-    for name in chart_names(small_result):
-        assert f'data-chart="{name}"' in page
+    for chart in charts_of(small_result):
+        assert f'data-chart="{chart.name}"' in page
+        for kind in ("png", "svg", "csv"):
+            assert f'href="/export/{chart.name}.{kind}/small"' in page
     assert "<small>application bits</small>" in page
     assert "<summary>The complete plan (ns, bytes, bit/s)</summary>" in page
     assert "/report/" not in page
@@ -182,7 +185,7 @@ def test_a_run_without_time_series_says_how_to_get_them(tmp_path: Path) -> None:
     simulate(other_scenario(sample_interval=None)).save(tmp_path / "run")
     with TestClient(create_app(tmp_path)) as client:
         assert "No time series were recorded" in client.get("/result/run").text
-        reply = client.get("/data/chart/cwnd/run")
+        reply = client.get("/data/chart/congestion_window/run")
     assert reply.status_code == 422
     assert "set sample_interval" in reply.json()["error"]
 
@@ -194,10 +197,18 @@ def test_a_report_is_shown_without_scripts(
     (tmp_path / "s.json").write_text(json.dumps(other_scenario(duration="2 s")))
     assert bentpipe("run", "s.json", "--out", "run").code == 0
     with TestClient(create_app(tmp_path)) as client:
-        assert 'href="/report/run"' in client.get("/result/run").text
+        assert 'href="/report/run/"' in client.get("/result/run").text
         reply = client.get("/report/run")
+        chart = client.get("/report/run/charts/goodput.png")
+        for path in ("run/charts/none.png", "run/charts/..png", "charts/goodput.png"):
+            assert client.get(f"/report/{path}").status_code == 404
+        (tmp_path / "run/charts/out.csv").symlink_to("/etc/passwd")
+        assert client.get("/report/run/charts/out.csv").status_code == 404
     assert reply.text == (tmp_path / "run/report.html").read_text()
-    assert reply.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+    assert chart.content == (tmp_path / "run/charts/goodput.png").read_bytes()
+    for each in (reply, chart):
+        policy = each.headers["content-security-policy"]
+        assert policy.startswith("sandbox allow-same-origin allow-downloads; default-src 'none'")
 
 
 def test_the_page_of_a_search_shows_its_tables(
@@ -209,8 +220,8 @@ def test_the_page_of_a_search_shows_its_tables(
     assert found.code == 0, found.err
     with TestClient(create_app(tmp_path)) as client:
         page = client.get("/result/found").text
-        assert client.get("/data/chart/queue/found").status_code == 404
-    assert "<caption>sizes.csv</caption>" in page
+        assert client.get("/data/chart/queues/found").status_code == 404
+    assert "<caption>sizes.csv <span" in page
     assert "rate bps" in page
 
 
@@ -227,8 +238,8 @@ def test_names_are_escaped(tmp_path: Path) -> None:
 
 def test_a_chart_is_the_series_of_the_run(client: TestClient, small_result: Result) -> None:
     """Given the windows of one flow, expect its samples between start and end."""
-    data = client.get("/data/chart/cwnd/small").json()
-    assert (data["title"], data["unit"], data["held"]) == ("Congestion window", "kB", False)
+    data = client.get("/data/chart/congestion_window/small").json()
+    assert (data["title"], data["unit"], data["steps"]) == ("Congestion window", "kB", False)
     (line,) = data["lines"]
     samples = small_result.tables["flow_samples"]
     finished_ns = small_result.flows["finished_ns"][0]
@@ -239,8 +250,8 @@ def test_a_chart_is_the_series_of_the_run(client: TestClient, small_result: Resu
 
 
 def test_a_part_of_a_chart_has_the_next_point_on_either_side(client: TestClient) -> None:
-    (whole, *_) = client.get("/data/chart/queue/small").json()["lines"]
-    (part, *_) = client.get("/data/chart/queue/small?from=0.25&to=0.55").json()["lines"]
+    (whole, *_) = client.get("/data/chart/queues/small").json()["lines"]
+    (part, *_) = client.get("/data/chart/queues/small?from=0.25&to=0.55").json()["lines"]
     inside = [i for i, at in enumerate(whole["x"]) if 0.25 <= at <= 0.55]
     assert part["x"] == whole["x"][inside[0] - 1 : inside[-1] + 2]
 
@@ -250,16 +261,16 @@ def test_a_chart_has_the_outages_in_its_time() -> None:
     link = copy.deepcopy(SMALL["link"])
     link["forward"]["outage"] = [{"at": "1 s", "for": "500 ms"}]
     result = simulate(other_scenario(link=link))
-    (whole,) = chart_data(result, "queue")["outages"]
+    (whole,) = page_data(CHARTS["queues"], result)["outages"]
     assert whole == {"name": "outage of forward", "intervals": [[1, 1.5]]}
-    (part,) = chart_data(result, "queue", 1.25, 2)["outages"]
+    (part,) = page_data(CHARTS["queues"], result, 1.25, 2)["outages"]
     assert part["intervals"] == [[1.25, 1.5]]
-    assert chart_data(result, "queue", 1.75, 2)["outages"] == []
+    assert page_data(CHARTS["queues"], result, 1.75, 2)["outages"] == []
 
 
 def test_throughput_adds_up_to_what_was_delivered(small_result: Result) -> None:
     """The area under the line is the bytes that the direction delivered until the last sample."""
-    forward, _ = chart_data(small_result, "throughput")["lines"]
+    forward, _ = page_data(CHARTS["throughput"], small_result)["lines"]
     bits = float(np.sum(np.diff(forward["x"]) * np.array(forward["y"][:-1]))) * 1e6
     samples = small_result.direction_samples.filter(pl.col("direction") == "forward")
     assert bits / 8 == pytest.approx(samples["delivered_bytes"][-1], rel=1e-5)
@@ -268,11 +279,11 @@ def test_throughput_adds_up_to_what_was_delivered(small_result: Result) -> None:
 def test_many_flows_are_bands() -> None:
     traffic = [{"kind": "bulk", "direction": "forward", "size": "20 kB", "count": 30}]
     result = simulate(other_scenario(traffic=traffic, packet_events=False))
-    data = chart_data(result, "cwnd")
+    data = page_data(CHARTS["congestion_window"], result)
     assert data["lines"] == []
     (band,) = data["bands"]
     assert band["name"] == "bulk-1 to bulk-30 (forward): median, p5 to p95 of 30"
-    rows = zip(band["low"]["y"], band["middle"]["y"], band["high"]["y"], strict=False)
+    rows = zip(band["low"], band["y"], band["high"], strict=True)
     assert all(low <= middle <= high for low, middle, high in rows if low is not None)
 
 
@@ -286,13 +297,13 @@ def test_every_chart_of_a_long_run_is_small(name: str) -> None:
         for entry in scenario["traffic"]
     ]
     result = _long_result(json.dumps(scenario))
-    if name not in chart_names(result):
-        assert name == "drops"
+    if not CHARTS[name].is_shown(result):
+        assert name in ("drops", "page_load_times", "exchange_times", "call_quality")
         return
-    data = chart_data(result, name)
+    data = page_data(CHARTS[name], result)
     for line in data["lines"]:
         assert 0 < len(line["x"]) == len(line["y"]) <= 2 * INTERVALS + 2
-    if name == "queue":
+    if name == "queues":
         samples = result.direction_samples.filter(pl.col("direction") == "forward")
         largest = samples["queue_bytes"].to_numpy().max() / 1e3
         assert max(data["lines"][0]["y"]) == pytest.approx(largest)
@@ -332,7 +343,7 @@ def test_two_runs_are_compared_by_the_metrics_of_compare(
 def test_a_comparison_of_many_cells_is_a_page_of_some_rows(small_result: Result) -> None:
     """Given 1,000 differences and a long note, expect 200 rows, what is left out, and a fold."""
     entry = Entry(path="a", kind="sweep", title="a", state="completed")
-    table = TextTable("No interval", [("metric", "")], [[str(i)] for i in range(1_000)])
+    table = View("No interval", [Column("metric", "metric")], [[str(i)] for i in range(1_000)])
     differences = Differences([table], ["short", "long " * 200])
     page = compare_page([entry, entry], [], differences)
     assert page.count("<tr><td") == 200
@@ -350,7 +361,7 @@ def test_a_run_that_is_not_complete_is_drawn_and_not_compared(
     with TestClient(create_app(tmp_path)) as client:
         page = client.get("/compare?result=one&result=two").text
     assert "<p>two: the run with seed 1 is not complete" in page
-    assert 'data-chart="cwnd"' in page
+    assert 'data-chart="congestion_window"' in page
 
 
 @pytest.mark.parametrize(
@@ -378,8 +389,8 @@ OUTSIDE = [
     "/result//secret",
     "/report/..%2fsecret",
     "/report/%2e%2e/secret",
-    "/data/chart/queue/..%2fsecret",
-    "/data/chart/queue/small%2f..%2f..%2fsecret",
+    "/data/chart/queues/..%2fsecret",
+    "/data/chart/queues/small%2f..%2f..%2fsecret",
     "/result/link",
     "/report/link",
     "/result/.hidden/small",
@@ -445,7 +456,7 @@ def test_no_link_in_a_result_leads_outside(tmp_path: Path, small_result: Result,
     assert entry.problem == f"{name}: is a link to a place outside the served folder"
     with TestClient(create_app(root)) as client:
         assert client.get("/report/run").status_code == 404
-        assert client.get("/data/chart/queue/run").status_code == 422
+        assert client.get("/data/chart/queues/run").status_code == 422
 
 
 @pytest.mark.parametrize(
@@ -455,10 +466,10 @@ def test_no_link_in_a_result_leads_outside(tmp_path: Path, small_result: Result,
         ("/result/nothing", 404),
         ("/lab/nothing", 404),
         ("/data/chart/nothing/small", 404),
-        ("/data/chart/queue/cut-off", 422),
-        ("/data/chart/queue/small?from=x", 400),
-        ("/data/chart/queue/small?to=-1", 400),
-        ("/data/chart/queue/small?to=nan", 400),
+        ("/data/chart/queues/cut-off", 422),
+        ("/data/chart/queues/small?from=x", 400),
+        ("/data/chart/queues/small?to=-1", 400),
+        ("/data/chart/queues/small?to=nan", 400),
         ("/report/small", 404),
     ],
 )

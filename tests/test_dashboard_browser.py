@@ -16,20 +16,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
-from unittest import mock
 
 import pytest
 from chromium import DRAWN, TIMEOUT_MS, Proxy, box_of, drawn, wait_for_charts
-from conftest import ROOT, SMALL, default_signals, needs_lab, not_installed
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from conftest import ROOT, SMALL, default_signals, needs, needs_lab
+from playwright.sync_api import Browser, Page, expect
 from test_dashboard_server import Server, serving
 from test_lab import wait_until
 
 from bentpipe import Result, simulate
 
-CHROMIUM: Final = shutil.which("chromium")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason=not_installed("chromium"))
-pytestmark = needs_chromium
+pytestmark = needs("chromium")
 
 DESKTOP: Final = {"width": 1280, "height": 800}
 PHONE: Final = {"width": 390, "height": 844}
@@ -45,27 +42,6 @@ SHADED: Final = """canvas => {
     for (let i = 3; i < data.length; i += 4) count += data[i] > 60 && data[i] < 100;
     return count;
 }"""
-
-
-@pytest.fixture(scope="module")
-def proxy() -> Iterator[Proxy]:
-    found = Proxy()
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
-def browser(proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    # Chromium leaves files behind.
-    folder = {"TMPDIR": str(tmp_path_factory.mktemp("chromium"))}
-    with mock.patch.dict(os.environ, folder), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox"] if os.geteuid() == 0 else [],
-            proxy={"server": f"http://127.0.0.1:{proxy.port}", "bypass": "127.0.0.1"},
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -168,9 +144,9 @@ def test_the_charts_of_a_run_are_drawn(page: Page) -> None:
     wait_for_charts(page)
     titles = page.locator("figure.chart figcaption b").all_inner_texts()
     assert titles[:4] == ["Goodput", "Throughput", "Queue", "Congestion window"]
-    for name in ("goodput", "queue", "cwnd", "rtt"):
+    for name in ("goodput", "queues", "congestion_window", "smoothed_rtt"):
         assert drawn(page, name)[BLUE] > 100, name
-    legend = page.locator("[data-chart=queue] .legend")
+    legend = page.locator("[data-chart=queues] .legend")
     expect(legend.locator("tbody tr").first).to_contain_text("forward")
 
 
@@ -193,10 +169,10 @@ def test_a_drag_zooms_all_charts_and_asks_for_more_points(page: Page) -> None:
     page.goto("/result/b-small")
     wait_for_charts(page)
     end_s = float(page.locator("#zoom").get_attribute("data-end") or 0)
-    over = page.locator("[data-chart=queue] .u-over")
+    over = page.locator("[data-chart=queues] .u-over")
     box = box_of(over)
     third, middle = box["width"] / 3, box["y"] + box["height"] / 2
-    with page.expect_response(re.compile("/data/chart/cwnd/")) as asked:
+    with page.expect_response(re.compile("/data/chart/congestion_window/")) as asked:
         page.mouse.move(box["x"] + third, middle)
         page.mouse.down()
         page.mouse.move(box["x"] + 2 * third, middle, steps=5)
@@ -207,7 +183,7 @@ def test_a_drag_zooms_all_charts_and_asks_for_more_points(page: Page) -> None:
     expect(page.get_by_label("from")).to_have_value(re.compile(r"^0\.|^\d"))
     shown_from = float(page.get_by_label("from").input_value())
     assert shown_from == pytest.approx(end_s / 3, rel=0.02)
-    with page.expect_response(re.compile("/data/chart/cwnd/")) as asked:
+    with page.expect_response(re.compile("/data/chart/congestion_window/")) as asked:
         over.dblclick()
     assert asked.value.url.endswith(f"from=0&to={page.locator('#zoom').get_attribute('data-end')}")
 
@@ -221,7 +197,7 @@ def test_the_keyboard_zooms(page: Page) -> None:
     assert float(page.get_by_label("to").input_value()) == pytest.approx(end_s * 3 / 4, rel=1e-4)
     page.get_by_label("from").fill("0.5")
     page.get_by_label("to").fill("0.75")
-    with page.expect_response(re.compile(r"/data/chart/queue/.*from=0\.5&to=0\.75")):
+    with page.expect_response(re.compile(r"/data/chart/queues/.*from=0\.5&to=0\.75")):
         page.get_by_label("to").press("Enter")
     page.get_by_role("button", name="Show all").press("Enter")
     assert page.get_by_label("from").input_value() == "0"
@@ -231,14 +207,16 @@ def test_the_pointer_shows_values(page: Page, small_result: Result) -> None:
     """Given the pointer at the end of the windows, expect the value of the sample before it."""
     page.goto("/result/b-small")
     wait_for_charts(page)
-    box = box_of(page.locator("[data-chart=cwnd] .u-over"))
+    box = box_of(page.locator("[data-chart=congestion_window] .u-over"))
     page.mouse.move(box["x"] + box["width"] / 10, box["y"] + box["height"] / 2)
-    cell = page.locator("[data-chart=cwnd] .legend tbody td:nth-child(2)")
+    cell = page.locator("[data-chart=congestion_window] .legend tbody td:nth-child(2)")
     expect(cell).not_to_have_text("-")
     windows = {f"{size / 1e3:.4g}" for size in small_result.flow_samples["cwnd_bytes"]}
     assert cell.inner_text() in windows
     # The other charts show theirs at the same time.
-    expect(page.locator("[data-chart=rtt] .legend tbody td:nth-child(2)")).not_to_have_text("-")
+    expect(
+        page.locator("[data-chart=smoothed_rtt] .legend tbody td:nth-child(2)")
+    ).not_to_have_text("-")
 
 
 def test_outages_are_shaded_and_in_the_legend(page: Page, root: Path) -> None:
@@ -247,11 +225,11 @@ def test_outages_are_shaded_and_in_the_legend(page: Page, root: Path) -> None:
     simulate(SMALL | {"link": link}).save(root / "outages")
     page.goto("/result/outages")
     wait_for_charts(page)
-    expect(page.locator("[data-chart=queue] .legend tr.outage")).to_have_text("outage")
-    box = page.locator("[data-chart=queue] .u-over").bounding_box()
+    expect(page.locator("[data-chart=queues] .legend tr.outage")).to_have_text("outage")
+    box = page.locator("[data-chart=queues] .u-over").bounding_box()
     assert box is not None
     # The page is white: --muted (report/style.py) with an opacity of 0x4d / 0xff is translucent.
-    shaded = page.locator("[data-chart=queue] canvas").evaluate(SHADED)
+    shaded = page.locator("[data-chart=queues] canvas").evaluate(SHADED)
     assert 0.4 < shaded / (box["width"] * box["height"]) < 0.55
     shutil.rmtree(root / "outages")
 
@@ -281,9 +259,9 @@ def test_two_runs_are_chosen_and_compared(page: Page) -> None:
     wait_for_charts(page)
     assert page.locator("dl.pair dt").all_inner_texts() == ["A", "B"]
     expect(page.locator("table", has_text="B - A").first).to_contain_text("goodput")
-    names = page.locator("[data-chart=cwnd] .legend button").all_inner_texts()
+    names = page.locator("[data-chart=congestion_window] .legend button").all_inner_texts()
     assert names == ["A: bulk-1 (forward)", "B: bulk-1 (forward)"]
-    assert drawn(page, "cwnd")[BLUE] > 100
+    assert drawn(page, "congestion_window")[BLUE] > 100
 
 
 # --- sweeps -------------------------------------------------------------------------------------
@@ -436,12 +414,12 @@ def test_dark_mode_changes_page_and_charts(page: Page) -> None:
     wait_for_charts(page)
     background = "getComputedStyle(document.body).backgroundColor"
     assert page.evaluate(background) == "rgb(255, 255, 255)"
-    assert BLUE in drawn(page, "queue")
+    assert BLUE in drawn(page, "queues")
     page.emulate_media(color_scheme="dark")
     assert page.evaluate(background) == "rgb(20, 24, 29)"
     # The page redraws its charts some time after its style has changed.
-    wait_until(lambda: PALE_BLUE in drawn(page, "queue"), "the chart has the colours of before")
-    assert BLUE not in drawn(page, "queue")
+    wait_until(lambda: PALE_BLUE in drawn(page, "queues"), "the chart has the colours of before")
+    assert BLUE not in drawn(page, "queues")
 
 
 def test_no_request_leaves_the_machine_even_if_a_page_tries(

@@ -282,7 +282,7 @@ def test_an_ordinary_user_serves_in_the_background(user: User, small_result: Res
     subprocess.run(["chmod", "-R", "a+rX", str(root)], check=True)
     with serving(root, command=user.command, env=user.environment) as server:
         assert b"/result/run" in server.get("/").content
-        assert server.get("/data/chart/queue/run").status == 200
+        assert server.get("/data/chart/queues/run").status == 200
         server.end(signal.SIGTERM)
     assert server.process.returncode == -signal.SIGTERM
 

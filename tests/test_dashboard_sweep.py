@@ -141,8 +141,11 @@ def test_fields_that_vary_together_are_one_axis() -> None:
 
 def test_the_first_metric_is_goodput_and_each_has_its_unit(sweep: Sweep) -> None:
     metrics = metrics_of(sweep)
-    assert next(iter(metrics.items())) == ("flows.goodput_bps", "flows: goodput [bit/s]")
-    assert metrics["directions.utilization"] == "directions: utilization [%]"
+    assert next(iter(metrics.items())) == (
+        "flows.goodput_bps",
+        "flows: goodput, application bits [bit/s]",
+    )
+    assert metrics["directions.utilization"] == "directions: utilization, busy time / run [%]"
     assert not {"flows.flow", "flows.name", "directions.direction"} & set(metrics)
 
 

@@ -15,6 +15,7 @@ import pytest
 from conftest import Program, not_installed, why_no_lab
 from test_dashboard_server import serving
 
+from bentpipe.metrics import METRICS
 from bentpipe.results.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
@@ -30,6 +31,8 @@ IN_REAL_TIME = {"exec", "shell", "lab", "validate-model"}
 EXIT_INVALID = 4
 # `exec --strict` exits so.
 EXIT_FAILED = 125
+# Commands are programs, and some examples take seconds.
+pytestmark = pytest.mark.system
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -129,37 +132,35 @@ def test_shell_commands_work(
         assert done.returncode == 0 or invalid, f"{line}\n{done.stdout}{done.stderr}"
 
 
-def test_the_readme_shows_what_is_printed(workshop: Path) -> None:
+def test_the_readme_shows_what_is_printed(
+    workshop: Path, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Given a terminal of 80 columns, expect the lines of the README."""
     (shown,) = (block for block in blocks("text") if block.page.name == "README.md")
-    command = [sys.executable, "-m", "bentpipe", "run", "scenarios/geo-bulk.yaml"]
-    done = subprocess.run(
-        command,
-        cwd=workshop,
-        env=os.environ | {"COLUMNS": "80"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    monkeypatch.chdir(workshop)
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = bentpipe("run", "scenarios/geo-bulk.yaml").out.splitlines()
     for line in shown.text.splitlines():
         start = line.removesuffix(" ...")
-        assert any(printed.startswith(start) for printed in done.stdout.splitlines()), line
+        assert any(each.startswith(start) for each in printed), line
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
-def test_python_examples_work(block: Block, workshop: Path) -> None:
-    command = [sys.executable, "-c", block.text]
-    done = subprocess.run(command, cwd=workshop, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_python_examples_work(
+    block: Block, workshop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workshop)
+    exec(compile(block.text, str(block.page), "exec"), {"__name__": "__main__"})
 
 
-@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
-def test_scenarios_in_the_docs_are_valid(block: Block, tmp_path: Path) -> None:
-    path = tmp_path / "scenario.yaml"
-    path.write_text(block.text)
-    command = [sys.executable, "-m", "bentpipe", "validate", str(path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_scenarios_in_the_docs_are_valid(bentpipe: Program, tmp_path: Path) -> None:
+    files = []
+    for number, block in enumerate(blocks("yaml")):
+        file = tmp_path / f"{number}-{block.page.stem}.yaml"
+        file.write_text(block.text)
+        files.append(file)
+    called = bentpipe("validate", *files)
+    assert called.code == 0, called.err
 
 
 def test_the_format_page_names_every_table_and_column() -> None:
@@ -170,6 +171,14 @@ def test_the_format_page_names_every_table_and_column() -> None:
             meaning = f"{column.meaning} May be null." if column.nullable else column.meaning
             row = f"| `{column.name}` | {column.dtype} | {column.unit} | {meaning} |\n"
             assert row in page, f"{name}.{column.name}: see `bentpipe._core.table_schema`"
+
+
+def test_the_format_page_has_every_derived_column() -> None:
+    derived = [each for each in METRICS if each.is_derived and each.definition]
+    rows = [f"| `{each.table}.{each.name}` | {each.definition} |" for each in derived]
+    page = (ROOT / "docs/results-format.md").read_text()
+    table = page.partition("## Derived columns")[2].partition("\n## ")[0]
+    assert [line for line in table.splitlines() if line.startswith("| `")] == rows
 
 
 def test_links_between_pages_lead_somewhere() -> None:

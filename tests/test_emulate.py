@@ -32,7 +32,7 @@ from bentpipe.emulation import checks, kernel as emulation_kernel
 from bentpipe.emulation.draws import Stream, draw
 from bentpipe.emulation.steps import delayed_plan, lead_time_ns
 from bentpipe.lab import tcp_settings
-from bentpipe.report.plots import congestion_window, goodput
+from bentpipe.plots import congestion_window, goodput
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"

@@ -14,7 +14,7 @@ from test_emulate import emulated
 
 from bentpipe import Plan, ScenarioError, simulate
 from bentpipe.emulation.kernel import refuse
-from bentpipe.results.metrics import aggregate_goodput_bps
+from bentpipe.results.measures import aggregate_goodput_bps
 
 MS = 1_000_000
 LINK = {

@@ -6,22 +6,18 @@ import itertools
 import json
 import re
 from html import escape
-from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import Program
-from rich.console import Console, RenderableType
 
-from bentpipe import Result, report, simulate
-from bentpipe.report import plots
+from bentpipe import Result, plots, report, simulate
 from bentpipe.report.run import run_report
 from bentpipe.report.style import log_axis, new_figure
-from bentpipe.report.terminal import Fitted, run_tables
-from bentpipe.results.figures import flow_tables
-from bentpipe.results.link_figures import link_tables
-from bentpipe.results.text_table import TextTable
+from bentpipe.report.terminal import run_tables
+from bentpipe.results.run_views import flow_views, link_views
+from bentpipe.results.views import Column, View, text_table
 
 CALL = {
     "name": "call",
@@ -67,15 +63,8 @@ def many() -> Result:
 
 
 def printed(result: Result, width: int) -> str:
-    return shown(width, *run_tables(result))
-
-
-def shown(width: int, *renderables: RenderableType) -> str:
-    file = StringIO()
-    console = Console(width=width, highlight=False, file=file)
-    for renderable in renderables:
-        console.print(renderable)
-    return file.getvalue()
+    parts = run_tables(result)
+    return "\n".join(p if isinstance(p, str) else text_table(p, width) for p in parts)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
@@ -85,35 +74,30 @@ def test_a_table_never_shortens_a_number(
 ) -> None:
     """Given terminals of 60 columns and more, expect each cell on one line, and no ellipsis."""
     result: Result = request.getfixturevalue(name)
-    text = printed(result, width)
-    assert "…" not in text
-    assert max(map(len, text.splitlines())) <= width
-    for table in [*flow_tables(result), *link_tables(result, 24)]:
-        for row in table.rows:
-            for cell in row[table.text_columns :]:
-                assert re.search(rf"(?<!\S){re.escape(cell)}(?!\S)", text), (table.title, cell)
+    for view in [*flow_views(result), *link_views(result, 24)]:
+        text = text_table(view, width)
+        assert max(map(len, text.splitlines())) <= width
+        for row in view.texts():
+            for cell in row[view.key :]:
+                assert re.search(rf"(?<!\S){re.escape(cell)}(?!\S)", text), (view.title, cell)
 
 
 def test_a_wide_table_is_turned_and_a_narrow_one_is_not() -> None:
-    """Given three numbers of 14 characters with a gap of 2, expect rows from a width of 48 on."""
-    cells = ("123,456,789.01",) * 3
-    table = Fitted(
-        TextTable("t", (("flow", ""), *((f"c{i}", "") for i in range(3))), [("a", *cells)])
-    )
-    for width, heading in ((52, r"flow +c0 +c1 +c2"), (51, r"flow +a")):
-        text = shown(width, table)
+    """Given three numbers of 14 characters with a gap of 2, expect rows from a width of 52 on."""
+    columns = [Column("flow", "flow"), *(Column(name, name) for name in ("c0", "c1", "c2"))]
+    view = View("t", columns, [("a", *([123_456_789_012] * 3))])
+    for width, heading in ((55, r"flow +c0 +c1 +c2"), (54, r"flow +a")):
+        text = text_table(view, width)
         assert re.search(heading, text), text
-        assert text.count(cells[0]) == 3
+        assert text.count("123,456,789,012") == 3
 
 
 def test_tcp_and_udp_flows_have_the_columns_that_apply(mixed: Result) -> None:
-    tcp, exchanges, udp = flow_tables(mixed)
-    names = {
-        table.title.split(" (")[0]: [name for name, _ in table.columns] for table in (tcp, udp)
-    }
-    assert {"retransmitted", "timeouts"} <= set(names["TCP flows"])
-    assert {"sent", "received", "lost", "loss", "delay p95"} <= set(names["UDP flows"])
-    assert not {"retransmitted", "RTT min / mean"} & set(names["UDP flows"])
+    tcp, exchanges, udp = flow_views(mixed)
+    of_tcp, of_udp = ({column.name for column in view.columns} for view in (tcp, udp))
+    assert {"retransmitted_segments", "timeouts"} <= of_tcp
+    assert {"received_segments", "lost_packets", "loss_percent", "one_way_delay_p95_ns"} <= of_udp
+    assert not {"retransmitted_segments", "rtt_min_ns"} & of_udp
     assert [row[0] for row in tcp.rows] == ["file-1", "file-2", "file-3", "web"]
     assert [row[0] for row in exchanges.rows] == ["web"]
     assert [row[0] for row in udp.rows] == ["call-forward", "call-return"]
@@ -121,18 +105,15 @@ def test_tcp_and_udp_flows_have_the_columns_that_apply(mixed: Result) -> None:
 
 def test_more_than_twelve_flows_are_summarized_by_entry(many: Result) -> None:
     """Given 70 flows of three entries, expect a group of rows an entry and direction."""
-    tcp, udp = flow_tables(many)
-    heads = [
-        (table.rows[i][0], table.rows[i][1], table.rows[i][2])
-        for table in (tcp, udp)
-        for i in table.starts()
-    ]
+    tcp, udp = flow_views(many)
+    heads = [tuple(view.rows[i][:4]) for view in (tcp, udp) for i in view.starts()]
     assert heads == [
-        ("file", "forward", "6"),
-        ("web", "forward", "8"),
-        ("call", "forward", "28"),
-        ("call", "return", "28"),
+        ("file", "forward", "p5", 6),
+        ("web", "forward", "p5", 8),
+        ("call", "forward", "p5", 28),
+        ("call", "return", "p5", 28),
     ]
+    assert [row[3] for row in tcp.texts()] == ["6", "", "", "", "8", "", "", ""]
     # A row a percentile: 5, 50, 95 and 99.
     assert len(tcp.rows) == 2 * 4
     text = printed(many, 160)
@@ -205,6 +186,7 @@ def test_lines_begin_and_end_with_their_flows(mixed: Result) -> None:
             flow = flows[str(line.get_label())]
             time_s = np.asarray(line.get_xdata(), dtype=float)
             end_ns = flow["finished_ns"] or mixed.manifest["end_ns"]
+            end_ns = max(end_ns, flow["last_delivery_ns"] if flow["kind"] == "constant_rate" else 0)
             assert flow["start_ns"] / 1e9 <= time_s[0]
             assert time_s[-1] <= end_ns / 1e9
 
@@ -248,20 +230,21 @@ def test_the_report_begins_with_loss_utilization_and_a_figure(mixed: Result) -> 
 
 def test_a_notebook_shows_the_same_tables(mixed: Result, many: Result) -> None:
     text = mixed._repr_html_()
-    for table in flow_tables(mixed):
-        assert f"<caption>{escape(table.title)}</caption>" in text
-    assert many._repr_html_().count("<tr>") < 25
+    for view in flow_views(mixed):
+        assert f"<caption>{escape(view.title)}</caption>" in text
+    assert "download" not in text
+    assert many._repr_html_().count("<tr>") < 40
 
 
 def test_no_cell_is_shortened_where_a_table_is_too_wide(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given ten columns of 9 characters on a terminal of 60 columns, expect each cell whole."""
-    cells = tuple(f"{number:,}" for number in range(1_000_001, 1_000_011))
+    cells = range(1_000_001, 1_000_011)
     monkeypatch.setenv("COLUMNS", "60")
-    report.show(report.plain_table(tuple("abcdefghij"), [cells]))
+    report.show(View("", [Column(name, name) for name in "abcdefghij"], [cells]))
     printed = capsys.readouterr().out
-    assert all(cell in printed for cell in cells)
+    assert all(f"{cell:,}" in printed for cell in cells)
 
 
 def test_many_terminals_are_one_group_of_rows() -> None:
@@ -284,24 +267,24 @@ def test_many_terminals_are_one_group_of_rows() -> None:
             "duration": "5 s",
         }
     )
-    directions, processors, aggregators = link_tables(result, 12)
+    directions, processors, aggregators = link_views(result, 12)
     heads = [[*row[:3]] for row in directions.rows]
-    returns = [["return-1 to return-20", "20", f"p{p}"] for p in (5, 50, 95, 99)]
-    assert heads == [["forward", "1", ""], *returns]
+    returns = [["return-1 to return-20", f"p{p}", 20] for p in (5, 50, 95, 99)]
+    assert heads == [["forward", "", 1], *returns]
     assert [row[0] for row in processors.rows[1:]] == [
         "terminal-1-processor to terminal-20-processor"
     ] * 4
     assert len(aggregators.rows) == 5
-    sent = [name for name, _ in directions.columns].index("sent")
+    sent = [column.name for column in directions.columns].index("sent_packets")
     packets = result.directions["sent_packets"][1:].to_numpy()
     for row, p in zip(directions.rows[1:], (5, 50, 95, 99), strict=True):
-        assert row[sent + 1] == f"{round(np.percentile(packets, p))}"
+        assert row[sent] == round(np.percentile(packets, p))
     text = printed(result, 160)
     assert "All 21 directions: --json" in text
     assert "return-2" not in text.replace("return-20", "")
     assert len(text.splitlines()) < 70
     # As many as fit are listed.
-    assert len(link_tables(result, 200)[0].rows) == 21
+    assert len(link_views(result, 200)[0].rows) == 21
 
 
 def test_flows_that_compete_in_many_directions_are_one_line() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import typer
 from conftest import ROOT, Program
+from test_docs import blocks
 
 from bentpipe import Result
 from bentpipe.cli.app import app, main
@@ -38,6 +38,7 @@ def commands_below(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str
         yield from commands_below(group.get_command(None, name), (*path, name))
 
 
+Completed = Callable[..., list[str]]
 COMMANDS = list(commands_below(typer.main.get_command(app)))
 
 
@@ -108,6 +109,11 @@ def help_of(*words: str) -> str:
     return printed.getvalue()
 
 
+def commands_of_docs() -> set[str]:
+    """Return the commands that `test_docs` runs."""
+    return {line for block in blocks("sh") for line in block.text.splitlines()}
+
+
 EXAMPLES = sorted({each for words in COMMANDS for each in examples_of(help_of(*words))})
 
 
@@ -133,8 +139,10 @@ def test_the_options_of_examples_exist(example: str) -> None:
         if "--measure" not in each
         # It runs until Ctrl-C: see test_dashboard_server.py.
         if each.split()[1] != "serve"
+        if each not in commands_of_docs()
     ],
 )
+@pytest.mark.system
 def test_examples_work(
     example: str,
     tmp_path: Path,
@@ -165,23 +173,20 @@ def test_examples_work(
 # --- completion ---------------------------------------------------------------------------------
 
 
-def completed(*words: str) -> list[str]:
+@pytest.fixture
+def completed(bentpipe: Program, monkeypatch: pytest.MonkeyPatch) -> Completed:
     """Return what bash offers for the last word."""
-    environment = os.environ | {
-        "_BENTPIPE_COMPLETE": "complete_bash",
-        "COMP_WORDS": " ".join(["bentpipe", *words]),
-        "COMP_CWORD": str(len(words)),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "bentpipe"],
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
-    return done.stdout.split()
+
+    def offered(*words: str) -> list[str]:
+        monkeypatch.chdir(ROOT)
+        monkeypatch.setenv("_BENTPIPE_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", " ".join(["bentpipe", *words]))
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        called = bentpipe()
+        assert called.err == ""
+        return called.out.split()
+
+    return offered
 
 
 @pytest.mark.parametrize(
@@ -203,7 +208,9 @@ def completed(*words: str) -> list[str]:
     ],
     ids=" ".join,
 )
-def test_choices_are_completed(words: tuple[str, ...], expected: list[str]) -> None:
+def test_choices_are_completed(
+    words: tuple[str, ...], expected: list[str], completed: Completed
+) -> None:
     assert completed(*words) == expected
 
 

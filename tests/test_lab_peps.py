@@ -32,7 +32,7 @@ from bentpipe.lab import daemons, peps
 from bentpipe.lab.gate import most_connections
 from bentpipe.lab.gateways import gateway_hosts
 from bentpipe.lab.local import LocalLab
-from bentpipe.results.metrics import exchange_times_ns
+from bentpipe.results.measures import exchange_times_ns
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "scenarios" / "geo-pep.yaml"

@@ -48,19 +48,16 @@ def test_late_once():
 
 def test_other():
     ran.append("other")
-"""
-_ALWAYS = """
-from late import until_on_time
 
 def test_always_late():
     until_on_time(lambda: None, lambda _: "packets were late", pause_s=0)
 """
 
 
-def suite(pytester: pytest.Pytester, tests: str, *options: str) -> pytest.RunResult:
+def suite(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     """Run tests with the hooks of this project's."""
     pytester.makeconftest((ROOT / "tests" / "conftest.py").read_text() + _CLOCK)
-    pytester.makepyfile(tests)
+    pytester.makepyfile(_SUITE)
     return pytester.runpytest_subprocess(*options)
 
 
@@ -70,18 +67,16 @@ def without_xdist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
 
 
+@pytest.mark.system
 def test_a_test_that_must_be_on_time_is_repeated_after_all_others(
     pytester: pytest.Pytester,
 ) -> None:
-    suite(pytester, _SUITE, "--require-labs").assert_outcomes(passed=2, skipped=1)
-
-
-def test_repeating_ends(pytester: pytest.Pytester) -> None:
-    """Given a test always late, expect repeats after 700, 1,400 and 2,100 s, then fail."""
-    result = suite(pytester, _ALWAYS, "--require-labs")
-    result.assert_outcomes(failed=1, skipped=3)
+    """Given repeats after 700, 1,400 and 2,100 s, expect the one always late to fail then."""
+    result = suite(pytester, "--require-labs")
+    result.assert_outcomes(passed=2, skipped=3, failed=1)
     result.stdout.fnmatch_lines(["*--require-labs, but late machine: *packets were late*"])
 
 
+@pytest.mark.system
 def test_without_the_option_a_late_test_is_skipped_at_once(pytester: pytest.Pytester) -> None:
-    suite(pytester, _ALWAYS).assert_outcomes(skipped=1)
+    suite(pytester).assert_outcomes(passed=1, skipped=2)

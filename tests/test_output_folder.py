@@ -38,7 +38,7 @@ def write_generation(out: Path | OutputFolder, generation: int, **more: str) -> 
     """Write a result whose files all have its number."""
     texts = {name: str(generation) for name in ("a.csv", "report.html", *more)}
     manifest = {"bentpipe_version": "0", "study": "moon", "generation": generation}
-    return write_folder(out, kind="study", manifest=manifest, texts=texts)
+    return write_folder(out, kind="study", manifest=manifest, files=texts)
 
 
 def read_generation(out: Path) -> int:
@@ -59,7 +59,8 @@ def read_generation(out: Path) -> int:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 @pytest.mark.parametrize("verb", ["run", "search", "study"])
@@ -76,7 +77,8 @@ def test_equal_runs_give_equal_folders(
     assert json.loads(other.pop("execution.json"))["host"]["python"]
     assert one == other
     assert len(one) >= 4
-    assert sorted([*one, "execution.json"]) == read_manifest(first)["files"]
+    names = {name.partition("/")[0] for name in (*one, "execution.json")}
+    assert sorted(names) == read_manifest(first)["files"]
 
 
 def test_what_is_replaced_is_told(bentpipe: Program, small_file: Path, tmp_path: Path) -> None:
@@ -258,7 +260,7 @@ def count(event, arguments):
         at += 1
 sys.addaudithook(count)
 manifest = {"bentpipe_version": "0", "study": "moon", "generation": 2}
-write_folder(out, kind="study", manifest=manifest, texts={"a.csv": "2", "report.html": "2"})
+write_folder(out, kind="study", manifest=manifest, files={"a.csv": "2", "report.html": "2"})
 """
 
 
@@ -361,7 +363,7 @@ def test_report_replaces_its_file_as_a_whole(
     def full(*_: Any, **__: Any) -> int:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     called = bentpipe("report", folder)
     assert (called.code, called.out) == (2, "")
     message = f"{folder / 'report.html'}: cannot be written: No space left on device"

@@ -12,7 +12,7 @@ from conftest import Program
 import bentpipe
 from bentpipe import Plan, ScenarioError, simulate
 from bentpipe.emulation.kernel import refuse
-from bentpipe.results.link_figures import link_tables
+from bentpipe.results.run_views import link_views
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "scenarios" / "geo-pep.yaml"
@@ -124,9 +124,9 @@ def test_the_legs_of_many_flows_are_shown_together() -> None:
         "name": "file",
     }
     result = simulate(with_functions({"pep": {}}) | {"traffic": [traffic]})
-    legs = next(table for table in link_tables(result, 12) if table.title.startswith("Legs"))
+    legs = next(table for table in link_views(result, 12) if table.title.startswith("Legs"))
     assert sorted({row[0] for row in legs.rows}) == ["hub - receiver", "sender - hub"]
-    assert {row[1] for row in legs.rows} == {"20"}
+    assert {row[2] for row in legs.rows} == {20}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from conftest import EVERY, SMALL
 
 from bentpipe import Result, UsageError, __version__, simulate
 from bentpipe.results.columns import decode_column
-from bentpipe.results.metrics import page_load_times_ns
+from bentpipe.results.measures import page_load_times_ns
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 
 POLARS = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
@@ -299,7 +299,7 @@ def test_an_unknown_format_version_is_refused(small_result: Result, tmp_path: Pa
     for version in (0, 5, 7, "6", None):
         text = json.dumps({**manifest, "format_version": version})
         (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
-        with pytest.raises(UsageError, match=r"format_version is .* this bentpipe reads 6"):
+        with pytest.raises(UsageError, match=r"format_version is .* this bentpipe reads 7"):
             Result.load(tmp_path)
 
 

@@ -47,14 +47,14 @@ def test_the_table_has_a_row_a_cell_in_80_columns(
     assert lines[0] == "two delays: 4 cells, 12 runs"
     assert lines[1] == "Varied: link.forward.delay, traffic.*.tcp.congestion_control"
     assert max(map(len, lines)) <= 80
-    rows = [line.split() for line in lines[-4:]]
+    # Another part of the table has further means.
+    rows = [line.split() for line in lines if "±" in line]
     assert [row[:3] for row in rows] == [
         ["10ms", "cubic", "3"],
         ["10ms", "bbr", "3"],
         ["250ms", "cubic", "3"],
         ["250ms", "bbr", "3"],
     ]
-    assert all("±" in row for row in rows)
 
 
 def test_fields_of_the_same_name_are_told_apart(scenario: Path, bentpipe: Program) -> None:

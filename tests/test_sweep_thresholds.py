@@ -91,6 +91,14 @@ def test_a_cell_has_the_value_of_its_worst_run(tmp_path: Path) -> None:
     assert {each["value"] for each in found if "loss" in each["threshold"]} == {None}
 
 
+def test_thresholds_of_web_pages_are_checked_in_each_cell(tmp_path: Path) -> None:
+    page = {"kind": "web_page", "direction": "forward", "pages": 2, "objects": 3}
+    data = {**SCENARIO, "traffic": [page], "thresholds": ["pages.load_time_ns.max < 10 s"]}
+    (check,) = swept(tmp_path, data, seeds=1).thresholds
+    assert check["value"] == simulate({**data, "seed": 1}).pages["load_time_ns"].max()
+    assert check["passed"]
+
+
 def test_varied_thresholds_belong_to_their_cells(tmp_path: Path) -> None:
     """Given a threshold that is varied, and cells with other flows, expect each cell's own."""
     data = {**SCENARIO, "thresholds": [THRESHOLDS[0]]}

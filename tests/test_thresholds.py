@@ -17,10 +17,11 @@ from hypothesis import example, given, strategies as st
 from properties import attempt, examples
 
 from bentpipe import Plan, Result, ScenarioError, UsageError, check_thresholds, simulate
+from bentpipe.metrics import KEYS, metrics_of
 from bentpipe.report.junit import junit_text
+from bentpipe.results.measures import jain
 from bentpipe.results.metric_values import metric_value
-from bentpipe.results.metrics import jain
-from bentpipe.scenario.metrics import METRIC_COLUMNS, Metric, read_metric
+from bentpipe.scenario.metric_ref import MetricRef, read_metric
 from bentpipe.scenario.thresholds import read_threshold
 
 GOODPUT = "flows.bulk-1.goodput_bps"
@@ -35,30 +36,33 @@ def scenario_with(*thresholds: str, **changes: Any) -> dict[str, Any]:
 # --- names --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("table", METRIC_COLUMNS)
+@pytest.mark.parametrize("table", KEYS)
 def test_every_number_of_a_result_has_a_metric(table: str, every_result: Result) -> None:
     """Given the tables of a result, expect a metric for each column that is not a key."""
     keys = {"flow", "terminal", "exchange", "host", "page", "direction", "processor"}
     frame = getattr(every_result, table)
     numbers = {name for name, dtype in frame.schema.items() if dtype.is_numeric()} - keys
-    assert set(METRIC_COLUMNS[table]) == numbers
+    assert set(metrics_of(table)) == numbers
 
 
 @pytest.mark.parametrize(
     ("text", "metric"),
     [
-        ("flows.goodput_bps.p5", Metric("flows", "goodput_bps", "p5")),
-        ("flows.call.return.jitter_ns", Metric("flows", "jitter_ns", None, "call", "return")),
-        ("flows.return.goodput_bps.p999", Metric("flows", "goodput_bps", "p999", None, "return")),
-        ('flows."a.b".goodput_bps.jain', Metric("flows", "goodput_bps", "jain", "a.b")),
-        ('flows."return".goodput_bps', Metric("flows", "goodput_bps", None, "return")),
+        ("flows.goodput_bps.p5", MetricRef("flows", "goodput_bps", "p5")),
+        ("flows.call.return.jitter_ns", MetricRef("flows", "jitter_ns", None, "call", "return")),
+        (
+            "flows.return.goodput_bps.p999",
+            MetricRef("flows", "goodput_bps", "p999", None, "return"),
+        ),
+        ('flows."a.b".goodput_bps.jain', MetricRef("flows", "goodput_bps", "jain", "a.b")),
+        ('flows."return".goodput_bps', MetricRef("flows", "goodput_bps", None, "return")),
         (
             "directions.forward.utilization",
-            Metric("directions", "utilization", None, None, "forward"),
+            MetricRef("directions", "utilization", None, None, "forward"),
         ),
     ],
 )
-def test_names_are_read_and_written(text: str, metric: Metric) -> None:
+def test_names_are_read_and_written(text: str, metric: MetricRef) -> None:
     assert read_metric(text) == metric
     assert str(metric) == text
 
@@ -319,7 +323,7 @@ def test_cases_of_an_invalid_run_are_errors(small_result: Result) -> None:
 # --- any text -----------------------------------------------------------------------------------
 
 PARTS = st.sampled_from(
-    [*METRIC_COLUMNS, *METRIC_COLUMNS["flows"], "forward", "return", "call", "p5", "p999", "jain"]
+    [*KEYS, *metrics_of("flows"), "forward", "return", "call", "p5", "p999", "jain"]
 )
 NAMES = st.lists(PARTS | st.text(max_size=8).map('"{}"'.format), max_size=5).map(".".join)
 LIMITS = st.sampled_from(["2 Mbit/s", "5 %", "10 ms", "1e400", "-1", "nan", "inf", "", "3 kB"])

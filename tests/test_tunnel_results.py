@@ -10,7 +10,7 @@ import pytest
 from conftest import Program
 
 from bentpipe import simulate
-from bentpipe.results.link_figures import link_tables
+from bentpipe.results.run_views import link_views
 
 # A datagram of 1,028 bytes each 10 ms for 20 s, over a link that loses one packet in a hundred.
 LOSSY: dict[str, Any] = {
@@ -67,7 +67,8 @@ def test_the_command_prints_ends_of_tunnels(bentpipe: Program, tmp_path: Path) -
     file.write_text(json.dumps(LOSSY))
     printed = bentpipe("run", file).out
     row = next(line for line in printed.splitlines() if line.startswith("hub-tunnel"))
-    assert row.split() == ["hub-tunnel", "2,000", "0", "200", "9.09", "%", "-", "-", "0", "-"]
+    cells = ["hub-tunnel", "2,000", "0", "200", "9.091", "%", "-", "-", "0", "-", "0", "ns"]
+    assert row.split() == cells
     hub = json.loads(bentpipe("run", file, "--json").out)["functions"][0]
     assert hub["redundancy_percent"] == 10
 
@@ -75,7 +76,7 @@ def test_the_command_prints_ends_of_tunnels(bentpipe: Program, tmp_path: Path) -
 def test_the_ends_of_many_terminals_are_shown_together() -> None:
     traffic = [{**LOSSY["traffic"][0], "terminal": "all", "duration": "1 s"}]
     many = LOSSY | {"link": {**LOSSY["link"], "terminals": 3}, "traffic": traffic}
-    table = next(each for each in link_tables(simulate(many), 2) if "tunnel" in each.title)
+    table = next(each for each in link_views(simulate(many), 2) if "tunnel" in each.title)
     assert [row[0] for row in table.rows[:2]] == [
         "hub-tunnel",
         "terminal-1-tunnel to terminal-3-tunnel",

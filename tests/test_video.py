@@ -25,7 +25,8 @@ from bentpipe import (
 )
 from bentpipe.emulation.videos import exchanges_of, playback, segment_bytes
 from bentpipe.results import check_thresholds
-from bentpipe.results.figures import flow_tables
+from bentpipe.results.run_views import flow_views
+from bentpipe.results.views import records
 
 S = 10**9
 EXIT_USAGE, EXIT_THRESHOLD = 2, 99
@@ -210,15 +211,14 @@ def test_start_up_stalls_and_media_add_up_to_the_time(takes: list[int], more: in
 
 def test_tables_show_videos() -> None:
     """Given one video, expect its row; given thirteen, expect percentiles over them."""
-    single = flow_tables(simulate(slow()))
+    single = flow_views(simulate(slow()))
     assert [table.title.split(" ")[0] for table in single] == ["TCP", "Videos"]
-    (row,) = single[1].rows
-    assert row[:2] == ["film", "forward"]
-    assert row[3] == "2"
-    assert row[6:] == ["12 s", "3"]
-    many = flow_tables(simulate(scenario({"name": "tv", "count": 13}, duration="20 s")))
+    (row,) = records(single[1])
+    assert (row["name"], row["direction"], row["stalls"]) == ("film", "forward", 2)
+    assert (row["played_ns"], row["exchanges"]) == (12 * S, 3)
+    many = flow_views(simulate(scenario({"name": "tv", "count": 13}, duration="20 s")))
     assert many[-1].title == "Videos by entry of traffic"
-    assert many[-1].rows[0][:4] == ["tv", "forward", "13", "p5"]
+    assert many[-1].rows[0][:4] == ["tv", "forward", "p5", 13]
 
 
 def test_a_threshold_and_a_comparison_use_the_figures(bentpipe: Program) -> None:

@@ -11,7 +11,7 @@ from conftest import Program
 
 from bentpipe import Plan, Result, Scenario, ScenarioError, Voice, simulate
 from bentpipe.results import check_thresholds
-from bentpipe.results.figures import flow_tables
+from bentpipe.results.run_views import flow_views
 
 MS = 10**6
 HOP = {"rate": "1 Mbit/s", "delay": "100 ms"}
@@ -157,15 +157,15 @@ def test_other_flows_have_no_score() -> None:
 
 def test_calls_have_a_table_and_percentiles_over_the_calls_of_an_entry() -> None:
     few = simulate(scenario({"name": "call"}))
-    (calls,) = [table for table in flow_tables(few) if table.title.startswith("Calls")]
-    assert [row[:3] for row in calls.rows] == [
+    (calls,) = [table for table in flow_views(few) if table.title.startswith("Calls")]
+    assert [row[:3] for row in calls.texts()] == [
         ["call-forward", "forward", "4.38"],
         ["call-return", "return", "4.38"],
     ]
     many = simulate(scenario({"name": "call", "codec": "g729", "count": 8}))
-    (calls,) = [table for table in flow_tables(many) if table.title.startswith("Calls")]
+    (calls,) = [table for table in flow_views(many) if table.title.startswith("Calls")]
     assert [row[:4] for row in calls.rows][:3] == [
-        ["call", "forward", "8", f"p{p}"] for p in (5, 50, 95)
+        ["call", "forward", f"p{p}", 8] for p in (5, 50, 95)
     ]
     forward = many.entries[0]
     assert forward["mos"]["p5"] <= forward["mos"]["p50"] <= forward["mos"]["p95"] < 4.2

@@ -45,6 +45,11 @@ class Quantity:
         """Whether values have no unit."""
         return self.units[-1][0] == ""
 
+    @property
+    def is_count(self) -> bool:
+        """Whether values are numbers of things, whose unit may stand above them."""
+        return self.units[-1][0] in {"", "packets", "segments"}
+
     def scale(self, largest: float) -> tuple[str, float]:
         """Return the unit for values up to ``largest``, and its size in base units."""
         reached = (unit for unit in self.units if abs(largest) >= unit[1])

@@ -17,7 +17,8 @@ use crate::plan::{
     Pep, Plan, Queue, Series, Tcp, WebPage, Workload,
 };
 use crate::record::{
-    EVENT_BYTES, EXCHANGE_BYTES, PAGE_BYTES, direction_sample_bytes, flow_sample_bytes,
+    EVENT_BYTES, EXCHANGE_BYTES, PAGE_BYTES, datagram_sample_bytes, direction_sample_bytes,
+    flow_sample_bytes,
 };
 use crate::workload::{
     BulkReceiver, BulkSender, ChannelClient, ChannelServer, Client, ConstantRate, DatagramSink,
@@ -204,9 +205,10 @@ fn window_bytes(plan: &Plan, flow: &Flow, sender: &Tcp, receiver: &Tcp) -> u64 {
 
 fn samples_bytes(plan: &Plan) -> u64 {
     let Some(interval_ns) = plan.sample_interval_ns else { return 0 };
-    let flows = plan.flows.iter().filter(|flow| is_tcp(flow)).count() as u64;
+    let of_flow = |flow| if is_tcp(flow) { flow_sample_bytes() } else { datagram_sample_bytes() };
+    let flows: u64 = plan.flows.iter().map(of_flow).sum();
     let directions = plan.directions.len() as u64;
-    let row = flows * flow_sample_bytes() + directions * direction_sample_bytes();
+    let row = flows + directions * direction_sample_bytes();
     (plan.stop_ns / interval_ns.max(1) + 1).saturating_mul(row)
 }
 

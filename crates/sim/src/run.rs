@@ -16,9 +16,10 @@ use crate::memory::{PACKET_BYTES, SOURCE_BYTES, fixed_bytes};
 use crate::node::Node;
 use crate::plan::Plan;
 use crate::record::{
-    DirectionFacts, DirectionSamples, EXCHANGE_BYTES, EventLog, FlowSamples, PAGE_BYTES, Table,
-    capacity_table, count_use, direction_sample_bytes, directions_table, exchanges_table,
-    flow_sample_bytes, flows_table, legs_table, pages_table, processors_table, statistics_table,
+    DatagramSamples, DirectionFacts, DirectionSamples, EXCHANGE_BYTES, EventLog, FlowSamples,
+    PAGE_BYTES, Table, capacity_table, count_use, datagram_sample_bytes, direction_sample_bytes,
+    directions_table, exchanges_table, flow_sample_bytes, flows_table, legs_table, pages_table,
+    processors_table, statistics_table,
 };
 
 /// Virtual time of a slice. Between two slices a run can be stopped.
@@ -45,6 +46,7 @@ pub struct Simulation {
     next_sample: Instant,
     sampled_until: Option<Instant>,
     flow_samples: FlowSamples,
+    datagram_samples: DatagramSamples,
     direction_samples: DirectionSamples,
     sinks: TraceSinks,
     finished: bool,
@@ -59,6 +61,7 @@ struct Memory {
     fixed_bytes: u64,
     /// Size of a row of samples.
     flow_row_bytes: u64,
+    datagram_row_bytes: u64,
     direction_row_bytes: u64,
     limit_bytes: Option<u64>,
     /// The maximum counted between two slices.
@@ -148,6 +151,7 @@ impl Simulation {
         let senders = layout.flows.iter().map(|ends| ends.sender);
         let participants =
             senders.filter(|&node| matches!(graph.engine(node), Node::Participant(_))).collect();
+        let datagram_samples = DatagramSamples::new(&graph, &layout.flows);
         Self {
             graph,
             layout,
@@ -158,6 +162,7 @@ impl Simulation {
             next_sample: Instant::START,
             sampled_until: None,
             flow_samples: FlowSamples::new(),
+            datagram_samples,
             direction_samples: DirectionSamples::new(),
             sinks: TraceSinks { events: plan.packet_events.then(EventLog::default), capture: None },
             finished: false,
@@ -165,6 +170,7 @@ impl Simulation {
             memory: Memory {
                 fixed_bytes: fixed_bytes(plan),
                 flow_row_bytes: flow_sample_bytes(),
+                datagram_row_bytes: datagram_sample_bytes(),
                 direction_row_bytes: direction_sample_bytes(),
                 limit_bytes: None,
                 bytes_max: 0,
@@ -214,6 +220,7 @@ impl Simulation {
             + exchanges
             + SOURCE_BYTES * sources as u64
             + self.memory.flow_row_bytes * self.flow_samples.rows()
+            + self.memory.datagram_row_bytes * self.datagram_samples.rows()
             + self.memory.direction_row_bytes * self.direction_samples.rows()
             + events.as_ref().map_or(0, EventLog::memory_bytes)
             + capture.as_ref().map_or(0, Capture::memory_bytes);
@@ -370,6 +377,7 @@ impl Simulation {
             processors_table(processors),
             of_functions,
             self.flow_samples.table(),
+            self.datagram_samples.table(),
             self.direction_samples.table(),
         ];
         tables.extend(self.sinks.events.map(EventLog::table));
@@ -425,5 +433,6 @@ impl Simulation {
             self.direction_samples.push(now, number as u64, &counters);
         }
         self.flow_samples.push(now, &self.graph, &self.layout.flows);
+        self.datagram_samples.push(now, &self.graph);
     }
 }

@@ -38,7 +38,7 @@ from bentpipe.answers.wording import (
 )
 from bentpipe.errors import UsageError
 from bentpipe.plan.plan import Plan
-from bentpipe.results.metrics import aggregate_goodput_bps, jain
+from bentpipe.results.measures import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName

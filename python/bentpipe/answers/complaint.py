@@ -25,7 +25,7 @@ from bentpipe.answers.cases import (
 from bentpipe.answers.readers import MAX_USERS, MEDIAN_PAGE_BYTES, reader, users_of
 from bentpipe.answers.wording import Link, percent_text, runs_text, settings_text, time_text
 from bentpipe.errors import UsageError
-from bentpipe.results.metrics import exchange_times_ns
+from bentpipe.results.measures import exchange_times_ns
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S, format_duration, format_rate
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -11,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from bentpipe import _core
 from bentpipe.answers.answer import Answer, Chart, DataTable, Effect, Estimate, signed_percent
+from bentpipe.report.export import Exports, write_report
 from bentpipe.report.html import environment
 from bentpipe.report.style import (
     INK,
@@ -23,7 +25,6 @@ from bentpipe.report.style import (
     log_axis,
     new_figure,
 )
-from bentpipe.results.folder import write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,13 +49,13 @@ def write_page(answer: Answer, path: Path, *, real_time: str | None = None) -> N
     Raises:
         UsageError: the file cannot be written; an existing one is unchanged.
     """
-    write_text(path, page(answer, real_time=real_time))
+    write_report(path, partial(page, answer, real_time=real_time))
 
 
-def page(answer: Answer, *, real_time: str | None = None) -> str:
+def page(answer: Answer, exports: Exports | None = None, *, real_time: str | None = None) -> str:
     """Return the page of an answer as HTML; the same answer gives identical bytes.
 
-    ``real_time`` is what a run in real time gave.
+    ``real_time`` is what a run in real time gave. Figures are added to ``exports``, and linked.
     """
     tables = list(answer.tables)
     if answer.effects:
@@ -68,6 +69,7 @@ def page(answer: Answer, *, real_time: str | None = None) -> str:
         charts=[(chart, draw(chart)) for chart in answer.charts],
         band=_BAND,
         tables=tables,
+        exports=exports,
     )
 
 

@@ -29,8 +29,8 @@ from bentpipe.answers.cases import (
     variants,
 )
 from bentpipe.answers.wording import Link, percent_of, rate_text, runs_text, settings_text
+from bentpipe.metrics import CAPACITY_PARTS
 from bentpipe.plan.plan import Plan
-from bentpipe.results.attribution import PARTS
 from bentpipe.results.result import Result
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName
@@ -120,7 +120,7 @@ def _figures(result: Result) -> dict[str, float]:
     flow = result.flows.row(0, named=True)
     attribution = result.attribution.row(0, named=True)
     return {
-        **{f"{part}_percent": attribution[f"{part}_percent"] for part in PARTS},
+        **{f"{part}_percent": attribution[f"{part}_percent"] for part in CAPACITY_PARTS},
         "goodput_bps": float(result.goodput_bps[0]),
         "rtt_mean_ns": flow["rtt_mean_ns"] if flow["rtt_mean_ns"] is not None else np.nan,
         "retransmitted_percent": flow["retransmitted_percent"] or 0.0,
@@ -233,7 +233,8 @@ def _answer(facts: _Facts, tried: Mapping[str, Any], assumed: Mapping[str, Any])
             "retransmitted_percent": estimate(facts.found[_BASE]["retransmitted_percent"]),
             "bounds_bps": bounds,
             "capacity": {
-                f"{part}_percent": estimate(facts.found[_BASE][f"{part}_percent"]) for part in PARTS
+                f"{part}_percent": estimate(facts.found[_BASE][f"{part}_percent"])
+                for part in CAPACITY_PARTS
             },
             "gains_percent": gains,
             "helps_most": best if helps else None,
@@ -263,7 +264,7 @@ def _rest(facts: _Facts) -> str:
     """Say where the capacity went that is not goodput: parts of 1 % and more, largest first."""
     parts = {
         name.replace(", ", " and "): estimate(facts.found[_BASE][f"{part}_percent"]).mean
-        for part, name in PARTS.items()
+        for part, name in CAPACITY_PARTS.items()
         if part != "goodput"
     }
     shown = sorted((name for name in parts if parts[name] >= 1), key=lambda name: -parts[name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,11 +12,10 @@ import typer
 from bentpipe import report, scenario
 from bentpipe.cli.options import AsJson, complete_framings, print_json
 from bentpipe.errors import UsageError
+from bentpipe.results.views import Column, View
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from bentpipe.scenario.framings import FramingPreset
 
 # A TCP ACK, 20 ms of a G.711 call over UDP (160 bytes), and the MTUs of X.25 and of Ethernet.
@@ -44,23 +43,24 @@ def framings(
         chosen = known.values() if name is None else [known[name]]
         print_json([_framing_facts(preset) for preset in chosen])
     elif name is None:
-        report.show(_framings_table(known))
+        report.show(_view(known.values()))
     else:
         print(_framing_text(known[name]))
 
 
-def _framings_table(framings: Mapping[str, FramingPreset]) -> Table:
+def _view(framings: Iterable[FramingPreset]) -> View:
     """Return the framings, one a row, with the frame sizes of common packets."""
-    columns = ("framing", "link layer", *(f"{size} B" for size in _IP_BYTES))
-    rows = [
-        (preset.name, preset.title, *(f"{bits / 8:.1f}" for bits in _frames(preset).values()))
-        for preset in framings.values()
+    columns = [
+        Column("framing", "framing"),
+        Column("title", "link layer"),
+        *(Column(f"of_{size}_bytes", f"{size} B", text="{:.1f}".format) for size in _IP_BYTES),
     ]
-    table = report.plain_table(columns, rows)
-    table.title = "Link bytes of an IP packet of the given size, with the default options"
-    for column in table.columns[2:]:
-        column.justify = "right"
-    return table
+    rows = [
+        [preset.name, preset.title, *(bits / 8 for bits in _frames(preset).values())]
+        for preset in framings
+    ]
+    title = "Link bytes of an IP packet of the given size, with the default options"
+    return View(title, columns, rows)
 
 
 def _framing_text(preset: FramingPreset) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +13,11 @@ from bentpipe import report, scenario
 from bentpipe.cli.options import AsJson, complete_presets, print_json
 from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_names
+from bentpipe.results.views import Column, View
 from bentpipe.text import choice
+
+if TYPE_CHECKING:
+    from bentpipe.scenario.presets import Preset
 
 
 def presets(
@@ -33,6 +39,46 @@ def presets(
     if as_json:
         print_json([asdict(each) for each in (known.values() if name is None else [known[name]])])
     elif name is None:
-        report.show(report.presets_table(known))
+        report.show(_view(known.values()))
     else:
-        print(report.preset_text(known[name]))
+        print(_text(known[name]))
+
+
+def _view(presets: Iterable[Preset]) -> View:
+    """Return the presets, one a row."""
+    columns = [Column(name, name) for name in ("preset", "link", "forward", "return")]
+    rows = []
+    for preset in presets:
+        ends = (preset.link["forward"], preset.link["return"])
+        shown = (f"{_range(end['rate'])}, {_range(end['delay'])}" for end in ends)
+        rows.append([preset.name, preset.title, *shown])
+    return View("", columns, rows)
+
+
+def _range(value: str | Mapping[str, Any]) -> str:
+    """Return a value, or the smallest and the largest of those that repeat."""
+    if isinstance(value, str):
+        return value
+    values = sorted(value["values"], key=lambda text: float(text.partition(" ")[0]))
+    return f"{values[0]} to {values[-1]}"
+
+
+def _text(preset: Preset) -> str:
+    """Return a preset as YAML for a scenario file, and the source of its numbers."""
+    lines = [f"{preset.name}: {preset.title}", "", "link:"]
+    for name, values in preset.link.items():
+        fields = [f"{field}: {_yaml(value)}" for field, value in values.items()]
+        if all(isinstance(values[field], str) for field in ("rate", "delay")):
+            lines.append(f"  {name}: {{{', '.join(fields)}}}")
+        else:
+            lines += [f"  {name}:", *(f"    {field}" for field in fields)]
+    return "\n".join([*lines, "", *textwrap.wrap(f"Source: {preset.source}", width=88)])
+
+
+def _yaml(value: object) -> str:
+    """Return a value of a preset in the flow style of YAML."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_yaml(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_yaml, value))}]"
+    return str(value)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from bentpipe import emulation, plan, report, results, scenario, simulation
+from bentpipe import emulation, plan, report, scenario, simulation
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.link_status import LinkStatus
 from bentpipe.cli.options import (
@@ -127,7 +127,7 @@ def _output(
     if request.capture is not None:
         note(f"wrote {request.capture}")
     if output is not None:
-        result.save(output, texts={results.REPORT: report.run_report(result)})
+        report.save_run(result, output)
         note_written(output)
     if as_json:
         print_json({**result.summary(), **thresholds_json(result)})

@@ -28,6 +28,7 @@ from bentpipe.cli.options import (
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts
 from bentpipe.errors import UsageError
+from bentpipe.results.views import Column, View, records
 from bentpipe.simulation.memory import read_limit
 
 if TYPE_CHECKING:
@@ -72,15 +73,13 @@ study_app = typer.Typer(
 
 def _list(as_json: AsJson = False) -> None:
     """List the studies and the publications that they reproduce."""
-    studies = _studies().values()
+    columns = [Column("name", "study"), Column("title", "title"), Column("source", "source")]
+    rows = [(study.name, study.title, study.source) for study in _studies().values()]
+    view = View("", columns, rows)
     if as_json:
-        print_json([{name: getattr(study, name) for name in _LISTED} for study in studies])
-        return
-    cells = [(study.name, study.title, study.source) for study in studies]
-    report.show(report.plain_table(("study", "title", "source"), cells))
-
-
-_LISTED: Final = ("name", "title", "source")
+        print_json(records(view))
+    else:
+        report.show(view)
 
 
 def _runs_help(study: Study) -> str:

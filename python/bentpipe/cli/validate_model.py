@@ -15,6 +15,7 @@ from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import AsJson, note, note_written, output_folder, print_json
 from bentpipe.cli.progress import Progress, delaying_interrupts
 from bentpipe.errors import InvalidRunError, ThresholdError, UsageError
+from bentpipe.results.views import Column, View
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
@@ -207,7 +208,8 @@ def _compare(
 def _show(compared: Sequence[Comparison], seconds: float) -> None:
     summary = validation.summary_table(validation.summaries(compared))
     for table in (*validation.tables_of(compared), summary):
-        report.show(table.title, report.plain_table(table.headings, table.rows), "")
+        columns = [Column(heading, heading) for heading in table.headings]
+        report.show(View(table.title, columns, table.rows))
     if compared:
         print("\nThe largest differences, in units of the thresholds:")
         print("\n".join(validation.largest_lines(compared)))
@@ -218,7 +220,7 @@ def _show(compared: Sequence[Comparison], seconds: float) -> None:
 def _write(content: dict[str, Any], tables: str, runs: Path, output: OutputFolder) -> None:
     texts = {"validation.json": results.json_text(content), "validation.md": tables}
     manifest = {"bentpipe_version": bentpipe.__version__, "machine": content["machine"]}
-    results.write_folder(output, kind=_KIND, manifest=manifest, texts=texts, folders={"runs": runs})
+    results.write_folder(output, kind=_KIND, manifest=manifest, files=texts, folders={"runs": runs})
     note_written(output, "validation.md shows it")
 
 

@@ -23,7 +23,7 @@ from bentpipe.comparison.statistics import (
 )
 from bentpipe.errors import UsageError
 from bentpipe.results.confidence import MIN_BOOTSTRAP_VALUES
-from bentpipe.scenario.metrics import Metric, read_metric
+from bentpipe.scenario.metric_ref import MetricRef, read_metric
 
 SEEDS: Final = 30
 DIFFERENCE: Final = 0.05
@@ -39,7 +39,7 @@ class Difference:
     would show; both are None where that is not known.
     """
 
-    metric: Metric
+    metric: MetricRef
     baseline: str
     setting: str
     cell: Mapping[str, Any]
@@ -190,11 +190,11 @@ def compare(
     )
 
 
-_Values = dict[Metric, dict[Cell, dict[int, float]]]
+_Values = dict[MetricRef, dict[Cell, dict[int, float]]]
 
 
 def _values(
-    setting: Setting, metric: Metric, chosen: Sequence[Metric]
+    setting: Setting, metric: MetricRef, chosen: Sequence[MetricRef]
 ) -> dict[Cell, dict[int, float]]:
     """Return a metric of a setting; a chosen one must exist, a default one may be missing."""
     if not chosen and metric.table not in setting.tables:
@@ -230,7 +230,7 @@ def _common_cells(settings: Sequence[Setting]) -> list[Cell]:
 
 
 def _difference(
-    metric: Metric,
+    metric: MetricRef,
     cell: Cell,
     baseline: tuple[Setting, _Values],
     other: tuple[Setting, _Values],

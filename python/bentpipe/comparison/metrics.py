@@ -8,61 +8,43 @@ from typing import Final
 import polars as pl
 
 from bentpipe.comparison.settings import Setting
-from bentpipe.scenario.metrics import HEADINGS, METRIC_COLUMNS, Metric
+from bentpipe.metrics import metrics_shown
+from bentpipe.scenario.metric_ref import HEADINGS, MetricRef
 
-# Columns of flows in the order of the table, each a mean over the flows of an entry. Several flows
-# have percentiles of the completion time instead.
-_OF_FLOWS: Final = (
-    "goodput_bps",
-    "completion_time_ns",
-    "exchange_time_median_ns",
-    "exchange_time_p95_ns",
-    "start_up_time_ns",
-    "stall_ratio_percent",
-    "page_load_time_p50_ns",
-    "page_load_time_p95_ns",
-    "loss_percent",
-    "retransmitted_percent",
-    "one_way_delay_p50_ns",
-    "one_way_delay_p95_ns",
-    "one_way_delay_p99_ns",
-    "jitter_mean_ns",
-)
 # A percentile takes so many flows: at least one beyond it.
 _PERCENTILES: Final = {"p50": 2, "p95": 20, "p99": 100}
-_OF_DIRECTIONS: Final = ("utilization", "loss_percent", "queue_max_bytes")
 
 
-def default_metrics(settings: Sequence[Setting]) -> list[Metric]:
+def default_metrics(settings: Sequence[Setting]) -> list[MetricRef]:
     """Return the metrics of all entries and directions that the first setting has.
+
+    They are those that the registry (`bentpipe.metrics`) shows in comparisons.
 
     Metrics without a value, or zero in all runs, are left out.
     """
     flows = settings[0].tables["flows"]
     candidates = [*_flow_metrics(flows), *_fairness(flows)]
     if "directions" in settings[0].tables:
-        columns = [
-            *_OF_DIRECTIONS,
-            *(name for name in METRIC_COLUMNS["directions"] if name.startswith("queue_delay_")),
-        ]
         candidates += [
-            Metric("directions", column, "mean", None, heading)
+            MetricRef("directions", metric.name, "mean", None, heading)
             for heading in HEADINGS
-            for column in columns
+            for metric in metrics_shown("compare", "directions")
         ]
     return [metric for metric in candidates if any(_has_values(each, metric) for each in settings)]
 
 
-def _flow_metrics(flows: pl.DataFrame) -> Iterator[Metric]:
+def _flow_metrics(flows: pl.DataFrame) -> Iterator[MetricRef]:
     """Yield the metrics of each entry of ``traffic`` and heading of its data."""
     groups = flows.select(entry="entry", heading=_heading()).unique(maintain_order=True)
     both = groups["entry"].is_duplicated()
     for (entry, heading), is_both in zip(groups.rows(), both, strict=True):
         own = flows.filter((pl.col("entry") == entry) & (_heading() == heading))
         largest = own.group_by("run").len()["len"].max()
-        for column in _OF_FLOWS:
-            for statistic in _statistics(column, largest if isinstance(largest, int) else 1):
-                yield Metric("flows", column, statistic, entry, heading if is_both else None)
+        for metric in metrics_shown("compare", "flows"):
+            for statistic in _statistics(metric.name, largest if isinstance(largest, int) else 1):
+                yield MetricRef(
+                    "flows", metric.name, statistic, entry, heading if is_both else None
+                )
 
 
 def _heading() -> pl.Expr:
@@ -76,15 +58,15 @@ def _statistics(column: str, flows: int) -> list[str]:
     return ["mean"]
 
 
-def _fairness(flows: pl.DataFrame) -> Iterator[Metric]:
+def _fairness(flows: pl.DataFrame) -> Iterator[MetricRef]:
     """Yield the fairness of each heading whose flows are all bulk, and more than one."""
     for heading in HEADINGS:
         own = flows.filter(_heading() == heading)
         if own["run"].is_duplicated().any() and (own["kind"] == "bulk").all():
-            yield Metric("flows", "goodput_bps", "jain", None, heading)
+            yield MetricRef("flows", "goodput_bps", "jain", None, heading)
 
 
-def _has_values(setting: Setting, metric: Metric) -> bool:
+def _has_values(setting: Setting, metric: MetricRef) -> bool:
     """Return whether a metric has a value other than zero in some run."""
     if metric.table not in setting.tables:
         return False

@@ -12,9 +12,9 @@ import polars as pl
 
 from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.results.files import kind_of, read_manifest
-from bentpipe.results.metric_values import metric_values, unfinished_start_up
+from bentpipe.results.metric_values import metric_values, unfinished
 from bentpipe.results.result import Result
-from bentpipe.scenario.metrics import Metric
+from bentpipe.scenario.metric_ref import MetricRef
 from bentpipe.scenario.schema import Scenario
 from bentpipe.sweeps.many import simulate_many
 from bentpipe.sweeps.sweep import Sweep
@@ -41,7 +41,7 @@ class Setting:
     tables: Mapping[str, pl.DataFrame]
     varied: tuple[str, ...] = ()
 
-    def values(self, metric: Metric) -> dict[Cell, dict[int, float]]:
+    def values(self, metric: MetricRef) -> dict[Cell, dict[int, float]]:
         """Return a metric by cell and seed; runs without a finite value are left out.
 
         Raises:
@@ -192,16 +192,12 @@ def _of_results(label: str, results: Sequence[Result]) -> Setting:
 
 
 def _with_unfinished(flows: pl.DataFrame) -> pl.DataFrame:
-    """Return flows in which a transfer that did not end has an infinite completion time.
+    """Return flows with infinite times of what did not end or start (`unfinished`).
 
-    So has the start-up time of a video that did not start. Otherwise a setting that ends fewer
-    transfers, or starts fewer videos, would look faster.
+    The flows of an entry are transfers of a given size if one of them has ended.
     """
-    time = pl.col("completion_time_ns").cast(pl.Float64)
-    has_size = time.is_not_null().any().over("entry")
-    return flows.with_columns(
-        pl.when(has_size).then(time.fill_null(float("inf"))), unfinished_start_up()
-    )
+    has_size = pl.col("completion_time_ns").is_not_null().any().over("entry")
+    return flows.with_columns(unfinished(has_size))
 
 
 def _require_complete(label: str, results: Iterable[Result]) -> None:

@@ -5,31 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from bentpipe.comparison import compare
 from bentpipe.dashboard import pages
 from bentpipe.dashboard.catalog import Catalog, Entry, NotFoundError
-from bentpipe.dashboard.charts import CHARTS, chart_data
+from bentpipe.dashboard.charts import export_chart, page_data
 from bentpipe.dashboard.live import LabEvents, Streams, SweepEvents, lab_names, lab_status
 from bentpipe.dashboard.static import StaticFile, static_files
 from bentpipe.dashboard.store import ResultStore
 from bentpipe.dashboard.sweeps import sweep_chart, view_of
 from bentpipe.errors import BentpipeError
 from bentpipe.lab.rates import DeliveredRates
-from bentpipe.report.comparison import comparison_notes, difference_tables
-from bentpipe.results.files import has_manifest, read_manifest
+from bentpipe.report.comparison import comparison_notes, difference_views
+from bentpipe.report.export import CHARTS as CHARTS_FOLDER
+from bentpipe.results.charts import CHARTS, Chart
+from bentpipe.results.files import REPORT, has_manifest, read_manifest
 
 _COMPARED: Final = 2
 _KINDS: Final = ("run", "sweep")
-# A report has no script; its figures and styles are inline.
+_MEDIA_TYPES: Final = {"png": "image/png", "svg": "image/svg+xml", "csv": "text/csv"}
+# A report has no script; its figures and styles are inline. Without scripts, its origin only lets
+# the browser send the cookie for the files that are linked.
 _REPORT_POLICY: Final = (
-    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+    "sandbox allow-same-origin allow-downloads; default-src 'none'; style-src 'unsafe-inline'; "
+    "img-src data:; frame-ancestors 'none'"
 )
 
 
@@ -55,6 +61,7 @@ class _Dashboard:
             "/compare": self._compare,
             "/lab/{name}": self._lab,
             "/data/chart/{name}/{path:path}": self._chart,
+            "/export/{file}/{path:path}": self._export,
             "/data/sweep/{path:path}": self._sweep_chart,
             "/events/list": self._list_events,
             "/events/sweep/{path:path}": self._sweep_events,
@@ -97,8 +104,17 @@ class _Dashboard:
         return pages.sweep_page(entry, folder, self._store.sweep(entry.path) if has_data else None)
 
     def _report(self, request: Request) -> Response:
-        text = self._catalog.read_report(request.path_params["path"])
-        return HTMLResponse(text, headers={"Content-Security-Policy": _REPORT_POLICY})
+        path = request.path_params["path"]
+        policy = {"Content-Security-Policy": _REPORT_POLICY}
+        file = Path(path)
+        if file.parent.name == CHARTS_FOLDER and (kind := file.suffix[1:]) in _MEDIA_TYPES:
+            name = f"{CHARTS_FOLDER}/{file.name}"
+            content = self._catalog.read(file.parent.parent.as_posix(), name)
+            return Response(content, media_type=_MEDIA_TYPES[kind], headers=policy)
+        if path and not path.endswith("/"):
+            # The links of a report are those of a file in a folder.
+            return RedirectResponse(f"/report/{quote(path)}/")
+        return HTMLResponse(self._catalog.read(path, REPORT), headers=policy)
 
     def _compare(self, request: Request) -> Response:
         paths = request.query_params.getlist("result")
@@ -120,7 +136,7 @@ class _Dashboard:
         except BentpipeError as error:
             # Such as a run that was interrupted; its charts are shown all the same.
             return pages.Differences((), [f"{self._catalog.message(error)}."])
-        return pages.Differences(difference_tables(comparison), comparison_notes(comparison))
+        return pages.Differences(difference_views(comparison), comparison_notes(comparison))
 
     def _lab(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -129,12 +145,19 @@ class _Dashboard:
     # --- data ------------------------------------------------------------------------------------
 
     def _chart(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in CHARTS:
-            raise HTTPException(404, "no such chart")
+        chart = _chart(request.path_params["name"])
         result = self._store.run(request.path_params["path"])
         from_s, to_s = _seconds(request, "from"), _seconds(request, "to")
-        return JSONResponse(chart_data(result, name, from_s, to_s))
+        return JSONResponse(page_data(chart, result, from_s, to_s))
+
+    def _export(self, request: Request) -> Response:
+        file = request.path_params["file"]
+        name, _, kind = file.rpartition(".")
+        if kind not in _MEDIA_TYPES:
+            raise HTTPException(404, "no such kind of file")
+        content = export_chart(_chart(name), self._store.run(request.path_params["path"]), kind)
+        headers = {"Content-Disposition": f'attachment; filename="{file}"'}
+        return Response(content, media_type=_MEDIA_TYPES[kind], headers=headers)
 
     def _sweep_chart(self, request: Request) -> Response:
         sweep = self._store.sweep(request.path_params["path"])
@@ -187,6 +210,12 @@ def _error_reply(request: Request, status: int, message: str) -> Response:
     if request.url.path.startswith(("/data/", "/events/")):
         return JSONResponse({"error": message}, status)
     return HTMLResponse(pages.error_page(message), status)
+
+
+def _chart(name: str) -> Chart:
+    if name not in CHARTS:
+        raise HTTPException(404, "no such chart")
+    return CHARTS[name]
 
 
 def _seconds(request: Request, name: str) -> float | None:

@@ -114,17 +114,23 @@ class Catalog:
             raise NotFoundError(path)
         return found
 
-    def read_report(self, path: str) -> bytes:
-        """Return the report of a result.
+    def read(self, path: str, name: str) -> bytes:
+        """Return a file of a result, such as its report.
 
         Raises:
-            NotFoundError: it has none.
+            NotFoundError: there is none, or it is a link to a place outside the served folder.
         """
+
+        def read(file: Path) -> bytes:
+            if not file.resolve(strict=True).is_relative_to(self.root):
+                raise NotFoundError(path)
+            return file.read_bytes()
+
         entry = self.entry(path)
         if entry.problem is not None:
             raise NotFoundError(path)
         try:
-            return read_file(self.folder(path), REPORT, Path.read_bytes)
+            return read_file(self.folder(path), name, read)
         except OSError:
             raise NotFoundError(path) from None
 

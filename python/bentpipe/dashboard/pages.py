@@ -7,20 +7,18 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from bentpipe.dashboard.charts import CHARTS, chart_names
 from bentpipe.dashboard.live import lab_sample
 from bentpipe.dashboard.sweeps import axes_of, metrics_of, parts_of
 from bentpipe.report.html import environment
 from bentpipe.report.run import facts, headlines, notices, plan_text, run_title, scenario_text
-from bentpipe.results.figures import flow_tables
+from bentpipe.results.charts import CHARTS, charts_of, is_sampled
 from bentpipe.results.files import read_file, read_manifest
-from bentpipe.results.link_figures import link_tables
-from bentpipe.results.text_table import TextTable
+from bentpipe.results.run_views import flow_views, link_views
+from bentpipe.results.views import Cell, Column, View
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -33,15 +31,13 @@ if TYPE_CHECKING:
 _ROWS_MAX: Final = 200
 # Of a file: a cell of a table of a study has some 100 bytes.
 _CSV_BYTES_MAX: Final = 10_000_000
-# The columns that say how an entry of a study compares, as texts.
-_VERDICT: Final = "verdict"
 
 
 @dataclass(frozen=True)
 class Differences:
     """What `bentpipe compare` finds: tables, and what to know about them."""
 
-    tables: Sequence[TextTable]
+    views: Sequence[View]
     notes: Sequence[str]
 
 
@@ -108,10 +104,10 @@ def run_page(entry: Entry, result: Result) -> str:
         facts=facts(result),
         notices=notices(result),
         headlines=headlines(result),
-        charts={name: CHARTS[name] for name in chart_names(result)},
+        charts=charts_of(result),
+        is_sampled=is_sampled(result),
         end_s=result.manifest["end_ns"] / 1e9,
-        flow_tables=flow_tables(result),
-        link_tables=link_tables(result, _ROWS_MAX),
+        views={"Flows": flow_views(result), "Link": link_views(result, _ROWS_MAX)},
         texts=[scenario_text(result), plan_text(result)],
     )
 
@@ -120,7 +116,7 @@ def sweep_page(entry: Entry, folder: Path, sweep: Sweep | None) -> str:
     """Return the page of a sweep; without a data set, that of its progress."""
     facts = f"sweep, {entry.state}"
     choices: dict[str, Any] | None = None
-    failures: list[list[str]] = []
+    failures: View | None = None
     if sweep is not None:
         failed = sweep.failures.height
         facts += f", {sweep.runs.height:,} runs" + (f", {failed:,} failed" if failed else "")
@@ -132,8 +128,10 @@ def sweep_page(entry: Entry, folder: Path, sweep: Sweep | None) -> str:
             "metrics": list(metrics_of(sweep).items()),
             "parts": parts_of(sweep),
         }
-        rows = sweep.failures.head(_ROWS_MAX).to_dicts()
-        failures = [[str(cell) for cell in row.values()] for row in rows]
+        if failed:
+            columns = [Column(name, name, text=str) for name in sweep.failures.columns]
+            title = "The first failed runs; the others were not affected."
+            failures = View(title, columns, sweep.failures.head(_ROWS_MAX).rows(), len(columns))
     runs = folder / "runs"
     kept = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
     return _render(
@@ -142,7 +140,6 @@ def sweep_page(entry: Entry, folder: Path, sweep: Sweep | None) -> str:
         title=entry.title,
         facts=facts,
         choices=choices,
-        failure_columns=[] if sweep is None else [(name, "") for name in sweep.failures.columns],
         failures=failures,
         kept=kept[:_ROWS_MAX],
         kept_more=max(len(kept) - _ROWS_MAX, 0),
@@ -163,40 +160,32 @@ def files_page(entry: Entry, folder: Path) -> str:
         entry=entry,
         title=entry.title,
         facts=f"bentpipe {manifest['bentpipe_version']}, {entry.kind}, {entry.state}",
-        tables=[_csv_table(folder, name) for name in names],
+        views=[_csv_view(folder, name) for name in names],
     )
 
 
-def _csv_table(folder: Path, name: str) -> TextTable:
+def _csv_view(folder: Path, name: str) -> View:
     """Return the first rows of a CSV file."""
     if read_file(folder, name, Path.stat).st_size > _CSV_BYTES_MAX:
-        return TextTable(f"{name} is larger than {_CSV_BYTES_MAX:,} bytes; open the file", (), ())
+        return View(f"{name} is larger than {_CSV_BYTES_MAX:,} bytes; open the file", (), ())
 
     def read(path: Path) -> list[list[str]]:
         with path.open(encoding="utf-8", newline="") as file:
             return list(csv.reader(file))
 
     header, *rows = read_file(folder, name, read) or [[]]
-    columns = [(column.replace("_", " "), "") for column in header]
+    columns = [Column(column, column.replace("_", " ")) for column in header]
+    cells = [[_cell(text) for text in row] for row in rows[:_ROWS_MAX]]
     more = f"{len(rows) - _ROWS_MAX:,} more rows" if len(rows) > _ROWS_MAX else ""
-    texts = _leading_texts(list(islice(rows, _ROWS_MAX)))
-    return TextTable(name, columns, rows[:_ROWS_MAX], text_columns=texts, more=more)
+    return View(name, columns, cells, more=more)
 
 
-def _leading_texts(rows: Sequence[Sequence[str]]) -> int:
-    """Return the number of leading columns that hold a text that is no number."""
-    for position, column in enumerate(zip(*rows, strict=False)):
-        if all(_is_number(cell) for cell in column):
-            return max(position, 1)
-    return len(rows[0]) if rows else 1
-
-
-def _is_number(text: str) -> bool:
+def _cell(text: str) -> Cell:
+    """Return a number as it was written; another text is no number."""
     try:
-        float(text or "0")
+        return Cell(float(text) if text else None, text)
     except ValueError:
-        return False
-    return True
+        return Cell(text, text)
 
 
 def damaged_page(entry: Entry) -> str:
@@ -206,25 +195,30 @@ def damaged_page(entry: Entry) -> str:
 
 def compare_page(entries: Sequence[Entry], runs: Sequence[Result], differences: Differences) -> str:
     """Return the page that shows two results side by side; two runs with their charts."""
-    names = [chart_names(result) for result in runs] if runs[1:] else []
+    both = runs if runs[1:] else []
     return _render(
         "compare.html.j2",
         title="Comparison",
         entries=dict(zip("AB", entries, strict=True)),
-        tables=[_first_rows(table) for table in differences.tables],
+        views=[_first_rows(view) for view in differences.views],
         notes=differences.notes,
-        charts={name: CHARTS[name] for name in CHARTS if any(name in own for own in names)},
+        charts=[
+            chart
+            for chart in CHARTS.values()
+            # The bars of two runs are those of different flows.
+            if chart.kind != "stacks" and any(chart.is_shown(result) for result in both)
+        ],
         end_s=max((result.manifest["end_ns"] for result in runs), default=0) / 1e9,
     )
 
 
-def _first_rows(table: TextTable) -> TextTable:
+def _first_rows(view: View) -> View:
     """Return a table that is not longer than a page should be."""
-    left_out = len(table.rows) - _ROWS_MAX
+    left_out = len(view.rows) - _ROWS_MAX
     if left_out <= 0:
-        return table
+        return view
     more = f"{left_out:,} more rows; bentpipe compare prints all"
-    return replace(table, rows=table.rows[:_ROWS_MAX], more=more)
+    return replace(view, rows=view.rows[:_ROWS_MAX], more=more)
 
 
 def lab_page(status: Mapping[str, Any], rates: DeliveredRates) -> str:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from bentpipe import metrics
 from bentpipe.errors import UsageError
-from bentpipe.quantities import quantity, title
+from bentpipe.quantities import quantity
 from bentpipe.results.means import mean_intervals
 from bentpipe.text import choice
 
@@ -26,21 +27,6 @@ POINTS_MAX: Final = 2_000
 _WIDE: Final = 30
 # The table that a metric is of, and the column whose values select rows of it.
 _OF: Final = {"flows": "entry", "directions": "direction"}
-# First those that people ask for.
-_FIRST: Final = (
-    "flows.goodput_bps",
-    "flows.completion_time_ns",
-    "flows.one_way_delay_p95_ns",
-    "flows.start_up_time_ns",
-    "flows.stall_ratio_percent",
-    "flows.loss_percent",
-    "flows.retransmitted_percent",
-    "directions.utilization",
-    "directions.loss_percent",
-    "directions.queue_max_bytes",
-)
-# Numbers that are names or moments.
-_NO_METRICS: Final = frozenset({"flow", "terminal", "direction", "run", "seed"})
 
 
 @dataclass(frozen=True)
@@ -80,22 +66,23 @@ def axes_of(sweep: Sweep) -> list[Axis]:
 
 
 def metrics_of(sweep: Sweep) -> dict[str, str]:
-    """Return the metrics of a sweep that have values, each with its title."""
-    names = [
-        f"{table}.{column}"
+    """Return the metrics of a sweep that have values, each with its title.
+
+    First come those that the registry (`bentpipe.metrics`) has for the dashboard.
+    """
+    known = [
+        metric
         for table in _OF
-        for column, values in getattr(sweep, table)[:, _first_column(sweep, table) :]
-        .to_dict()
-        .items()
-        if values.dtype.is_numeric() and column not in _NO_METRICS and values.count() > 0
+        for metric in metrics.metrics_of(table).values()
+        if getattr(sweep, table)[metric.name].count() > 0
     ]
-    first = [name for name in _FIRST if name in names]
-    found = {}
-    for name in [*first, *(name for name in names if name not in first)]:
-        table, _, column = name.partition(".")
-        unit = quantity(column).units[-1][0]
-        found[name] = f"{table}: {title(column)}" + (f" [{unit}]" if unit else "")
-    return found
+    known.sort(key=lambda metric: "dashboard" not in metric.shown.split())
+    return {f"{each.table}.{each.name}": _menu_entry(each) for each in known}
+
+
+def _menu_entry(metric: metrics.Metric) -> str:
+    unit = quantity(metric.name).units[-1][0]
+    return f"{metric.table}: {metric.label}" + (f" [{unit}]" if unit else "")
 
 
 def parts_of(sweep: Sweep) -> dict[str, list[str]]:
@@ -116,16 +103,16 @@ def view_of(sweep: Sweep, query: Mapping[str, str]) -> View:
     paths = [path for axis in axes for path in axis.paths]
     if not paths:
         raise UsageError("nothing was varied in this sweep, so there is nothing to draw")
-    metrics = metrics_of(sweep)
-    metric = query.get("metric") or next(iter(metrics))
+    known_metrics = metrics_of(sweep)
+    metric = query.get("metric") or next(iter(known_metrics))
     x = query.get("x") or paths[0]
     own = next((axis for axis in axes if x in axis.paths), axes[0])
     others = [path for axis in axes if axis is not own for path in axis.paths]
     by = query.get("by", others[0] if others else "") or None
     of = query.get("of") or None
-    parts = parts_of(sweep)[metric.partition(".")[0]] if metric in metrics else []
+    parts = parts_of(sweep)[metric.partition(".")[0]] if metric in known_metrics else []
     for name, given, known in (
-        ("metric", metric, metrics),
+        ("metric", metric, known_metrics),
         ("x", x, paths),
         ("by", by, others),
         ("of", of, parts),
@@ -177,7 +164,7 @@ def sweep_chart(sweep: Sweep, view: View) -> dict[str, Any]:
     names = [None] if view.by is None else frame[view.by].unique(maintain_order=True).to_list()
     lines = [_line(points, view.by, name) for name in names[:LINES_MAX]]
     return {
-        "title": title(column),
+        "title": metrics.metrics_of(table)[column].label,
         "unit": unit,
         "x": view.x,
         "x_unit": x_unit,
@@ -223,8 +210,3 @@ def _is_wide(values: pl.Series) -> bool:
     """Return whether small values would be one point on a linear scale."""
     known = values.to_list()
     return bool(known) and 0 < _WIDE * min(known) <= max(known)
-
-
-def _first_column(sweep: Sweep, table: str) -> int:
-    """Return the number of the first column after the key of the run."""
-    return int(getattr(sweep, table).columns.index("seed")) + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -62,10 +62,12 @@ def result_of(
         "flow_samples": [
             row for flow in flows if record.samples for row in flow_sample_rows(flow, record)
         ],
+        "datagram_samples": _by_time(
+            _known(row, about["plan"]) for flow in flows for row in datagram_rows(flow, record)
+        ),
         "direction_samples": [
-            _direction_sample(report["at_ns"] - record.started_ns, number, report, name)
-            for report in record.samples
-            if report["at_ns"] <= record.ended_ns
+            _direction_sample(time_ns, number, report, name)
+            for time_ns, report in _samples(record)
             for number, name in enumerate(names)
         ],
         # What limits the kernel's senders is not known.
@@ -82,8 +84,8 @@ def result_of(
             for place, each in enumerate(functions.values(), len(names))
             for name, value in each["statistics"].items()
         ],
-        "exchanges": _by_start(row for flow in flows for row in exchange_rows(flow, record)),
-        "pages": _by_start(row for flow in flows for row in page_rows(flow, record)),
+        "exchanges": _by_time(row for flow in flows for row in exchange_rows(flow, record)),
+        "pages": _by_time(row for flow in flows for row in page_rows(flow, record)),
     }
     tables = {name: _table(name, rows[name]) for name in TABLES if name in rows}
     return Result(manifest, tables, execution)
@@ -96,8 +98,15 @@ def _known(row: dict[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if not name.startswith("lost_")}
 
 
-def _by_start(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda row: int(row["start_ns"]))
+def _by_time(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: int(row.get("start_ns", row.get("time_ns", 0))))
+
+
+def _samples(record: RunRecord) -> Iterator[tuple[int, Report]]:
+    """Yield the reports of the link in the time of the run, with their times from its start."""
+    for report in record.samples:
+        if report["at_ns"] <= record.ended_ns:
+            yield report["at_ns"] - record.started_ns, report
 
 
 def _state(about: Mapping[str, Any], record: RunRecord) -> State:
@@ -331,6 +340,29 @@ def flow_sample_rows(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
                 "cwnd_bytes": stream["snd_cwnd"],
                 "srtt_ns": stream["rtt"] * _NS_PER_US or None,
                 "delivered_bytes": int(np.interp(end_s, times_s, delivered)),
+            }
+        )
+    return rows
+
+
+def datagram_rows(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
+    """Return the rows of a flow in the table ``datagram_samples``, as the link counts them."""
+    rows = []
+    for time_ns, report in _samples(record):
+        if flow.is_tcp or flow.port not in report["ports"]:
+            continue
+        data, _ = _carried(flow, report)
+        rows.append(
+            {
+                "time_ns": time_ns,
+                "flow": flow.index,
+                "expected_segments": data["offered"]["segments"],
+                "received_segments": data["delivered"]["segments"],
+                "delivered_bytes": data["delivered"]["payload_bytes"],
+                "lost_packets": sum(data["dropped_packets"][cause] for cause in LOSS_CAUSES),
+                "one_way_delay_sum_ns": data["delay_sum_ns"],
+                "jitter_ns": data["jitter_ns"],
+                "late_packets": data["late_packets"],
             }
         )
     return rows

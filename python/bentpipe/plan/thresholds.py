@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bentpipe.metrics import KINDS_OF_ROWS
 from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.metrics import Metric
+from bentpipe.scenario.metric_ref import MetricRef
 from bentpipe.scenario.thresholds import read_threshold
 from bentpipe.text import choice, nearest
 
@@ -15,11 +16,6 @@ if TYPE_CHECKING:
     from bentpipe.plan.plan import Plan
 
 _NAMES_MAX: Final = 12
-# Tables with many rows of each flow of some kinds.
-_OF_FLOWS: Final = {
-    "exchanges": ("request_response", "video", "channel"),
-    "pages": ("web_page",),
-}
 
 
 class _Row(NamedTuple):
@@ -36,7 +32,7 @@ def check_threshold_names(plan: Plan, errors: PlanningErrors) -> None:
         errors.call(_check, ("thresholds", number), metric, list(_rows(metric, plan)))
 
 
-def _check(path: FieldPath, metric: Metric, rows: Sequence[_Row]) -> None:
+def _check(path: FieldPath, metric: MetricRef, rows: Sequence[_Row]) -> None:
     if not rows:
         raise PlanningError(path, f"{metric}: the scenario has no {metric.table}")
     headed = [row for row in rows if metric.heading in {None, row.heading}]
@@ -49,8 +45,8 @@ def _check(path: FieldPath, metric: Metric, rows: Sequence[_Row]) -> None:
         near = nearest(metric.name or "", names) if len(names) > _NAMES_MAX else None
         known = (near,) if near else names[:_NAMES_MAX]
         raise PlanningError(path, f"{metric}: name: {choice(metric.name, known)}")
-    if metric.statistic is None and (len(named) > 1 or metric.table in _OF_FLOWS):
-        number = "many" if metric.table in _OF_FLOWS else str(len(named))
+    if metric.statistic is None and (len(named) > 1 or metric.table in KINDS_OF_ROWS):
+        number = "many" if metric.table in KINDS_OF_ROWS else str(len(named))
         raise PlanningError(
             path,
             f"{metric}: names {number} {metric.table}; add a statistic, such as {metric}.mean or "
@@ -58,13 +54,13 @@ def _check(path: FieldPath, metric: Metric, rows: Sequence[_Row]) -> None:
         )
 
 
-def _rows(metric: Metric, plan: Plan) -> Iterator[_Row]:
+def _rows(metric: MetricRef, plan: Plan) -> Iterator[_Row]:
     """Yield the rows of the table of a metric, as the result will have them."""
     scenario, data = plan.scenario, plan.data
-    if metric.table == "flows" or metric.table in _OF_FLOWS:
+    if metric.table == "flows" or metric.table in KINDS_OF_ROWS:
         for number, flow in zip(plan.entry_of_flow, data["flows"], strict=True):
             entry = scenario.traffic[number].name
-            kinds = _OF_FLOWS.get(metric.table)
+            kinds = KINDS_OF_ROWS.get(metric.table)
             if kinds is None or flow["workload"]["kind"] in kinds:
                 names = (flow["name"],) if entry is None else (entry, flow["name"])
                 yield _Row(names, flow["direction"])

@@ -5,13 +5,14 @@ from .comparison import (
 )
 from .counts import count_tables as count_tables, write_count as write_count
 from .junit import write_junit as write_junit, write_sweep_junit as write_sweep_junit
-from .run import run_report as run_report, write_run_report as write_run_report
+from .run import (
+    run_report as run_report,
+    save_run as save_run,
+    write_run_report as write_run_report,
+)
 from .search import search_tables as search_tables, write_search as write_search
 from .sweep import sweep_tables as sweep_tables
 from .terminal import (
-    plain_table as plain_table,
-    preset_text as preset_text,
-    presets_table as presets_table,
     run_tables as run_tables,
     show as show,
 )

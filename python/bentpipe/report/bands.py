@@ -11,7 +11,8 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from bentpipe.errors import UsageError
-from bentpipe.quantities import quantity, title
+from bentpipe.metrics import label_of
+from bentpipe.quantities import quantity
 from bentpipe.report.style import PALETTE, add_legend, from_zero, new_figure
 from bentpipe.results.means import mean_intervals
 
@@ -79,5 +80,5 @@ def _unit(axes: Axes, scale: str, column: str, values: pl.Series) -> tuple[str, 
 
 
 def _label(column: str, unit: str) -> str:
-    name = title(column)
+    name = label_of(column)
     return f"{name[:1].upper()}{name[1:]}" + (f" [{unit}]" if unit else "")

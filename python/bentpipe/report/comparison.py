@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Final
@@ -15,19 +16,17 @@ from bentpipe import _core
 from bentpipe.comparison.differences import Comparison, Difference
 from bentpipe.comparison.statistics import POWER, Array
 from bentpipe.quantities import quantity
+from bentpipe.report.export import Exports, write_report
 from bentpipe.report.html import environment
 from bentpipe.report.style import MUTED, PALETTE, STYLE, add_legend
-from bentpipe.report.terminal import Fitted
 from bentpipe.results.confidence import CONFIDENCE
-from bentpipe.results.folder import write_text
-from bentpipe.results.text_table import TextTable
+from bentpipe.results.views import Cell, Column, View
 from bentpipe.text import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from rich.console import RenderableType
 
-_FIGURE_IN: Final = (8.6, 2.4)
+_FIGURE_IN: Final = (7.3, 2.4)
 # Up to these values, as many decimals: two digits count.
 _DECIMALS: Final = ((1, 2), (10, 1))
 _NO_INTERVAL: Final = (
@@ -41,27 +40,30 @@ _KINDS: Final = {
 }
 
 
-def comparison_tables(comparison: Comparison) -> list[RenderableType]:
+def comparison_tables(comparison: Comparison) -> list[View | str]:
     """Return the lines and tables of a comparison for a terminal."""
-    names = _names(comparison)
-    lines: list[RenderableType] = [
-        f"{names[label]}: {label}, {counted(runs, 'run')}"
-        for label, runs in zip(comparison.labels, comparison.runs, strict=True)
-    ]
-    lines += [Fitted(table) for table in difference_tables(comparison)]
-    return [*lines, "", *comparison_notes(comparison)]
+    notes = comparison_notes(comparison)
+    return [*_settings(comparison), *difference_views(comparison), "", *notes]
 
 
-def difference_tables(comparison: Comparison) -> list[TextTable]:
-    """Return the tables of a comparison, those of each setting after the other."""
+def difference_views(comparison: Comparison, setting: str | None = None) -> list[View]:
+    """Return the tables of a comparison, those of each setting (or one) after the other.
+
+    Differences that are shown are in another table than those that are not; differences of 0 in
+    every run are in none.
+    """
     names = _names(comparison)
-    return [
-        table
-        for setting in comparison.labels[1:]
-        for table in _tables(
-            [each for each in comparison.differences if each.setting == setting], names
-        )
-    ]
+    tables = []
+    for label in comparison.labels[1:] if setting is None else [setting]:
+        for shown, title in _KINDS.items():
+            rows = [
+                each
+                for each in comparison.differences
+                if each.setting == label and each.estimate.shown is shown and not each.equal
+            ]
+            if rows:
+                tables.append(_view(title, rows, names))
+    return tables
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:
@@ -95,8 +97,11 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     return notes
 
 
-def comparison_report(comparison: Comparison) -> str:
-    """Return the report as HTML; the same comparison gives identical bytes."""
+def comparison_report(comparison: Comparison, exports: Exports | None = None) -> str:
+    """Return the report as HTML; the same comparison gives identical bytes.
+
+    Its figures are added to ``exports``, and linked.
+    """
     names = _names(comparison)
     sections = []
     for setting in comparison.labels[1:]:
@@ -110,32 +115,37 @@ def comparison_report(comparison: Comparison) -> str:
             for i, each in enumerate(own)
             if not each.equal
         ]
-        sections.append({"title": setting, "tables": _tables(own, names), "figures": figures})
+        views = difference_views(comparison, setting)
+        sections.append({"title": setting, "views": views, "figures": figures})
     return (
         environment()
         .get_template("compared.html.j2")
         .render(
             title="Comparison",
             facts=f"bentpipe {_core.version()}",
-            settings=[
-                f"{names[label]}: {label}, {counted(runs, 'run')}"
-                for label, runs in zip(comparison.labels, comparison.runs, strict=True)
-            ],
+            settings=_settings(comparison),
             notes=comparison_notes(comparison),
             sections=sections,
+            exports=exports,
         )
     )
 
 
 def write_comparison(comparison: Comparison, path: str | Path) -> Path:
-    """Write the report of a comparison as one self-contained HTML file; return its path.
+    """Write the report of a comparison as one HTML file, with figures beside it; return its path.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written: see `write_report`.
     """
-    file = Path(path)
-    write_text(file, comparison_report(comparison))
-    return file
+    return write_report(path, partial(comparison_report, comparison))
+
+
+def _settings(comparison: Comparison) -> list[str]:
+    """Return a line for each setting."""
+    return [
+        f"{name}: {label}, {counted(runs, 'run')}"
+        for (label, name), runs in zip(_names(comparison).items(), comparison.runs, strict=True)
+    ]
 
 
 def _names(comparison: Comparison) -> dict[str, str]:
@@ -184,42 +194,30 @@ def _title(each: Difference, names: dict[str, str]) -> str:
     return f"{setting}{cell}{each.metric.title}"
 
 
-def _tables(found: Sequence[Difference], names: dict[str, str]) -> list[TextTable]:
-    """Return a table of the differences that are shown, one of the others."""
-    tables = []
-    for shown, title in _KINDS.items():
-        rows = [each for each in found if each.estimate.shown is shown and not each.equal]
-        if rows:
-            tables.append(_table(title, rows, names))
-    return tables
-
-
-def _table(title: str, found: Sequence[Difference], names: dict[str, str]) -> TextTable:
+def _view(title: str, found: Sequence[Difference], names: dict[str, str]) -> View:
     first, second = names[found[0].baseline], names[found[0].setting]
     varied = list(found[0].cell)
+    paired = all(each.estimate.paired for each in found)
     columns = [
-        *((name, "") for name in varied),
-        ("metric", ""),
-        (first, "mean"),
-        (second, "mean"),
-        (f"{second} - {first}", f"% of {first}"),
-        ("d_z" if all(each.estimate.paired for each in found) else "g", ""),
+        *(Column(name, name) for name in varied),
+        Column("metric", "metric"),
+        Column("baseline_mean", first, "mean"),
+        Column("setting_mean", second, "mean"),
+        Column("difference", f"{second} - {first}", f"% of {first}"),
+        Column("effect_size", "d_z" if paired else "g", text="{:.2f}".format),
     ]
     rows = [
         [
-            *(str(value) for value in each.cell.values()),
+            *each.cell.values(),
             each.metric.title,
-            *(_value(each, mean) for mean in (each.estimate.first.mean, each.estimate.second.mean)),
-            _difference(each),
-            "-" if each.estimate.effect is None else f"{each.estimate.effect:.2f}",
+            *(Cell(mean, text(mean)) for mean in (estimate.first.mean, estimate.second.mean)),
+            Cell(estimate.difference, _difference(each)),
+            estimate.effect,
         ]
         for each in found
+        for estimate, text in [(each.estimate, quantity(each.metric.unit_column).text)]
     ]
-    return TextTable(title, columns, rows, text_columns=len(varied) + 1, grouped=len(varied))
-
-
-def _value(each: Difference, value: float) -> str:
-    return quantity(each.metric.unit_column).text(value)
+    return View(title, columns, rows, key=len(varied) + 1, group=len(varied))
 
 
 def _difference(each: Difference) -> str:

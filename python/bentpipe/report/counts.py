@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from bentpipe import _core
 from bentpipe.quantities import quantity
+from bentpipe.report.export import Exports
 from bentpipe.report.html import environment
 from bentpipe.report.style import PALETTE, new_figure
-from bentpipe.report.terminal import Fitted
 from bentpipe.results.files import REPORT
 from bentpipe.results.folder import csv_text, json_text, write_folder
-from bentpipe.results.text_table import TextTable
+from bentpipe.results.views import Cell, Column, View
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
     from bentpipe.results.output import OutputFolder
     from bentpipe.simulation.counts import MaxCount
@@ -31,10 +30,9 @@ NOTE: Final = (
 )
 
 
-def count_tables(found: MaxCount) -> list[RenderableType]:
+def count_tables(found: MaxCount) -> list[View | str]:
     """Return the answer, and the table of the trials, for a terminal."""
-    columns = [(name, "") for name in ("count", "", *found.thresholds)]
-    return [_answer(found), Fitted(TextTable(_title(found), columns, _rows(found))), f"{NOTE}."]
+    return [_answer(found), _view(found), f"{NOTE}."]
 
 
 def write_count(found: MaxCount, out: Path | OutputFolder) -> Path:
@@ -48,6 +46,8 @@ def write_count(found: MaxCount, out: Path | OutputFolder) -> Path:
         for trial in found.to_json()["trials"]
         for check in trial["checks"]
     ]
+    exports = Exports()
+    report = count_report(found, exports)
     return write_folder(
         out,
         kind="search",
@@ -58,16 +58,20 @@ def write_count(found: MaxCount, out: Path | OutputFolder) -> Path:
             "seeds": list(found.seeds),
             "interrupted": found.interrupted,
         },
-        texts={
-            REPORT: count_report(found),
+        files={
+            REPORT: report,
+            **exports.files,
             "trials.csv": csv_text(_CSV_COLUMNS, rows),
             "search.json": json_text(found.to_json()),
         },
     )
 
 
-def count_report(found: MaxCount) -> str:
-    """Return the report as HTML; the same search gives identical bytes."""
+def count_report(found: MaxCount, exports: Exports | None = None) -> str:
+    """Return the report as HTML; the same search gives identical bytes.
+
+    Its figures are added to ``exports``, and linked.
+    """
     return (
         environment()
         .get_template("max_count.html.j2")
@@ -77,10 +81,9 @@ def count_report(found: MaxCount) -> str:
             answer=_answer(found),
             interrupted=found.interrupted,
             figure=count_figure(found),
-            caption=_title(found),
-            columns=[(name, "") for name in ("count", "", *found.thresholds)],
-            rows=_rows(found),
+            trials=_view(found),
             note=NOTE,
+            exports=exports,
         )
     )
 
@@ -134,16 +137,18 @@ def _answer(found: MaxCount) -> str:
     return answer
 
 
-def _title(found: MaxCount) -> str:
-    return f"Trials: the worst of {len(found.seeds)} seeds"
-
-
-def _rows(found: MaxCount) -> list[list[str]]:
-    return [
+def _view(found: MaxCount) -> View:
+    columns = [
+        Column("count", "count"),
+        Column("passed", "result", text=lambda passed: "passed" if passed else "FAILED"),
+        *(Column(text, text) for text in found.thresholds),
+    ]
+    rows = [
         [
-            f"{trial.count:,}",
-            "passed" if trial.passed else "FAILED",
-            *(check.value_text for check in trial.checks),
+            trial.count,
+            trial.passed,
+            *(Cell(check.value, check.value_text) for check in trial.checks),
         ]
         for trial in sorted(found.trials, key=lambda trial: trial.count)
     ]
+    return View(f"Trials: the worst of {len(found.seeds)} seeds", columns, rows)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 from functools import cache
 from html import escape
-from io import StringIO
 from pathlib import Path
 from typing import Final
 
-import matplotlib as mpl
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from bentpipe.report.style import GRID, INK, MUTED, PALETTE, STYLE
+from bentpipe.report.export import Exports, svg_file
+from bentpipe.report.style import GRID, INK, MUTED, PALETTE
+from bentpipe.results.views import html_table
 
 # The palette's counterparts on a dark page, in the same order: lighter, less saturated.
 _DARK_PALETTE: Final = (
@@ -72,21 +73,28 @@ caption{{text-align:left;padding:.2rem 0}}
 td{{white-space:nowrap}}
 th,td{{padding:.22rem .45rem;text-align:right;border-bottom:1px solid var(--grid);
 vertical-align:top}}
-th{{font-weight:600;background:var(--shade);vertical-align:bottom}}
+th{{font-weight:600;background:var(--shade);vertical-align:bottom;max-width:9rem;
+overflow-wrap:break-word}}
 th small{{display:block;font-weight:400;color:var(--muted)}}
 .text{{text-align:left;white-space:normal}}
 td:first-child{{min-width:5.2rem}}
 tr.first td{{border-top:2px solid var(--muted)}}
 td b{{color:var(--c3)}}
-figure{{margin:1rem 0 1.6rem;break-inside:avoid}}
-figure svg{{display:block;width:100%;height:auto}}
+table+table{{margin-top:1rem}}
+figure{{margin:1rem 0 1.6rem;break-inside:avoid;overflow-x:auto}}
+figure svg{{display:block;width:100%;min-width:38rem;height:auto}}
 figcaption{{font-size:.9rem;max-width:50rem}}
+.files a{{color:var(--c0)}}
 details{{margin:.6rem 0}}
 summary{{cursor:pointer;font-weight:600}}
 pre{{background:var(--shade);padding:.8rem;overflow-x:auto;font-size:.82rem;line-height:1.4}}
-@media print{{body{{padding:0;max-width:none;font-size:10pt}}tr{{break-inside:avoid}}
-h2{{break-after:avoid}}table{{font-size:7.5pt}}
-.wide{{overflow:visible}}th,td{{padding:.15rem .35rem}}}}
+h1,p,li,figcaption,summary{{overflow-wrap:anywhere}}
+@media (max-width:40rem){{body{{padding:.8rem}}ul{{padding-left:1.2rem}}}}
+@page{{margin:12mm}}
+@media print{{body{{padding:0;max-width:none;font-size:10pt}}tr,pre{{break-inside:avoid}}
+h2,caption{{break-after:avoid}}table,th small,pre,figcaption{{font-size:9pt}}.files{{display:none}}
+.wide,figure{{overflow:visible}}figure svg{{min-width:0}}th,td{{padding:.15rem .35rem}}
+pre{{white-space:pre-wrap;overflow-wrap:anywhere}}}}
 """
 
 # Removed from inline SVG: ids of parts, which repeat among figures, and namespaces, which HTML does
@@ -109,18 +117,29 @@ def environment(*folders: Path) -> Environment:
         keep_trailing_newline=True,
     )
     env.globals["css"] = _safe(_CSS)
-    env.globals["svg"] = svg
+    env.globals["html_table"] = lambda view: _safe(html_table(view, link=True))
+    env.globals["show_figure"] = _show_figure
     return env
 
 
-def svg(drawing: Figure, name: str) -> Markup:
-    """Return a figure as SVG, its colours as variables of the page."""
-    buffer = StringIO()
-    # A fixed salt and no date: the same run gives the same bytes.
-    with mpl.rc_context({**STYLE, "svg.hashsalt": f"bentpipe {name}"}):
-        drawing.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
+@pass_context
+def _show_figure(
+    context: Context, drawing: Figure, name: str, caption: str, csv: str | None = None
+) -> Markup:
+    """Return a figure with its caption, and links to its files if the page has some (`Exports`)."""
+    exports: Exports | None = context.get("exports")
+    text = svg_file(drawing, name)
+    links = [] if exports is None else exports.add(drawing, name, text, csv)
+    files = ", ".join(f'<a href="{escape(path)}">{kind}</a>' for kind, path in links)
+    saved = f' <span class="files">{files}</span>' if files else ""
+    return _safe(
+        f"<figure>{_inline(text, name)}<figcaption>{escape(caption)}{saved}</figcaption></figure>"
+    )
+
+
+def _inline(text: str, name: str) -> str:
+    """Return an SVG file as a part of a page, its colours as variables of the page."""
+    text = text[text.index("<svg") :].replace("fill: #ffffff", "fill: none")
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = _NAMESPACE.sub("", _PART_ID.sub("", text))
     text = _SIZE.sub(lambda match: match.group(1) or "", text, count=2)
@@ -128,7 +147,7 @@ def svg(drawing: Figure, name: str) -> Markup:
     text = _FONT.sub("", text)
     for variable in ("ink", "muted", "grid", *(f"c{i}" for i in range(len(PALETTE)))):
         text = text.replace(_LIGHT[variable], f"var(--{variable})")
-    return _safe(text.strip())
+    return text.strip()
 
 
 def _safe(text: str) -> Markup:

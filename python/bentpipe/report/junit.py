@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from xml.etree import ElementTree as ET
 
 from bentpipe import sweeps
-from bentpipe.results.folder import write_text
+from bentpipe.results.folder import write_file
 from bentpipe.results.result import Result
 from bentpipe.results.thresholds import ThresholdCheck
 
@@ -35,7 +35,7 @@ def write_junit(
     Raises:
         UsageError: the file cannot be written.
     """
-    write_text(Path(path), junit_text(result, checks, error=error))
+    write_file(Path(path), junit_text(result, checks, error=error))
 
 
 def write_sweep_junit(path: str | Path, sweep: Sweep, *, error: str | None = None) -> None:
@@ -52,7 +52,7 @@ def write_sweep_junit(path: str | Path, sweep: Sweep, *, error: str | None = Non
         )
         for check in sweep.thresholds
     ]
-    write_text(Path(path), _text(sweep.manifest, ("bentpipe_version", "state"), cases, error))
+    write_file(Path(path), _text(sweep.manifest, ("bentpipe_version", "state"), cases, error))
 
 
 def junit_text(

@@ -7,26 +7,25 @@ machine of a run; the manifest does.
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.report import plots
-from bentpipe.report.bars import attribution
+from bentpipe.report.export import Exports, write_report
 from bentpipe.report.html import environment
+from bentpipe.report.plots import draw_data
 from bentpipe.report.style import figure_of
-from bentpipe.results import series
+from bentpipe.report.terminal import competing
+from bentpipe.results.charts import chart_data, charts_of, csv_of, is_sampled
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.figures import attribution_table, flow_tables
-from bentpipe.results.folder import write_text
-from bentpipe.results.link_figures import link_tables
-from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, jain
-from bentpipe.results.text_table import TextTable, percent
-from bentpipe.results.thresholds import check_thresholds, threshold_table
-from bentpipe.units import format_duration, format_rate
+from bentpipe.results.files import REPORT
+from bentpipe.results.run_views import attribution_view, flow_views, link_views
+from bentpipe.results.thresholds import threshold_view
+from bentpipe.results.views import Column, from_mappings
+from bentpipe.units import format_duration
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from bentpipe.results.output import OutputFolder
     from bentpipe.results.result import Result
 
 _TIMES: Final = {"simulate": "simulated", "emulate": "real"}
@@ -36,22 +35,31 @@ _MAX_PLANNED: Final = 16
 # More directions have two lines at the top of the report.
 _MAX_HEADLINES: Final = 4
 _LOST_OF_SENT: Final = ("lost_packets", "expected_segments")
+_LOSS: Final = Column("loss_percent", "loss")
 _SHARES: Final = ("p50", "p90", "p99", "p999", "max")
 
 
 def write_run_report(result: Result, path: str | Path) -> Path:
-    """Write the report of a run as one self-contained HTML file; return its path.
+    """Write the report of a run as one HTML file, with its charts beside it; return its path.
+
+    The charts are PNG, SVG and CSV files in the folder ``charts`` beside ``report.html``, and
+    ``NAME-charts`` beside ``NAME.html``; the page is complete without them.
 
     Raises:
-        UsageError: the file cannot be written; an existing one is unchanged.
+        UsageError: a file cannot be written; an existing report is unchanged.
     """
-    file = Path(path)
-    write_text(file, run_report(result))
-    return file
+    return write_report(path, partial(run_report, result))
 
 
-def run_report(result: Result) -> str:
-    """Return the report of a run as HTML."""
+def save_run(result: Result, folder: Path | OutputFolder) -> Path:
+    """Write a result with its report and charts into a folder: see `Result.save`."""
+    exports = Exports()
+    report = run_report(result, exports)
+    return result.save(folder, files={REPORT: report, **exports.files})
+
+
+def run_report(result: Result, exports: Exports | None = None) -> str:
+    """Return the report of a run as HTML; its figures are added to ``exports``, and linked."""
     manifest = result.manifest
     template = environment().get_template("run.html.j2")
     return template.render(
@@ -60,19 +68,16 @@ def run_report(result: Result) -> str:
         notices=notices(result),
         emulation=_emulation(result),
         headlines=headlines(result),
-        flow_tables=flow_tables(result),
+        flow_views=flow_views(result),
         flows=result.tables["flows"].height,
         by_entry=result.tables["flows"].height > MAX_SINGLE_FLOWS,
-        competing=_competing(result),
-        thresholds=_thresholds(result),
-        attribution=attribution_table(result),
-        attribution_figure=_attribution(result),
-        link_tables=link_tables(result, _MAX_ROWS),
+        competing=competing(result),
+        thresholds=threshold_view(result),
+        attribution=attribution_view(result),
+        link_views=link_views(result, _MAX_ROWS),
         sample_interval=_sample_interval(result),
-        plots=_plots(result),
-        exchange_times=_exchange_times(result),
-        page_load_times=_page_load_times(result),
-        has_drops=plots.has_drops(result),
+        charts=_charts(result),
+        exports=exports,
         seed=manifest["seed"],
         version=manifest["bentpipe_version"],
         scenario=scenario_text(result),
@@ -112,36 +117,15 @@ def _emulation(result: Result) -> dict[str, Any] | None:
     if result.engine == "simulate":
         return None
     about = result.manifest["emulation"]
-    rows = [
-        [
-            what,
-            f"{about[name]['packets']:,}",
-            *(format_duration(about[name][f"{share}_ns"]) for share in _SHARES),
-        ]
-        for name, what in (("lateness", "at egress"), ("wait", "before it was read, at most"))
+    columns = [
+        Column("what", "lateness of packets"),
+        Column("packets", "packets"),
+        *(Column(f"{share}_ns", share) for share in _SHARES),
     ]
-    columns = (("lateness of packets", ""), ("packets", ""), *((share, "") for share in _SHARES))
-    return {**about, "columns": columns, "rows": rows}
-
-
-def _thresholds(result: Result) -> TextTable | None:
-    """Return the thresholds of a run that completed, and their values."""
-    checks = check_thresholds(result) if result.state == "completed" else []
-    return threshold_table(checks) if checks else None
-
-
-def _competing(result: Result) -> list[dict[str, Any]]:
-    """Return aggregate goodput and fairness of the bulk flows that share a direction."""
-    goodputs = result.goodput_bps
-    return [
-        {
-            "direction": direction,
-            "flows": len(flows),
-            "goodput": format_rate(aggregate_goodput_bps(result, flows)),
-            "fairness": jain(goodputs[flows]),
-        }
-        for direction, flows in list(competing_flows(result).items())[:_MAX_ROWS]
-    ]
+    what = {"lateness": "at egress", "wait": "before it was read, at most"}
+    rows = [{**about[name], "what": text} for name, text in what.items()]
+    title = "Lateness of the link; beyond its limits the run is invalid."
+    return {**about, "view": from_mappings(title, columns, rows)}
 
 
 def headlines(result: Result) -> list[str]:
@@ -155,62 +139,35 @@ def headlines(result: Result) -> list[str]:
     udp = [flow for flow in result.flows.to_dicts() if flow["expected_segments"]]
     if udp and all(flow["lost_packets"] is not None for flow in udp):
         lost, sent = (sum(flow[name] for flow in udp) for name in _LOST_OF_SENT)
-        headlines.append(f"UDP: {lost:,} of {sent:,} datagrams lost ({percent(100 * lost / sent)})")
+        headlines.append(
+            f"UDP: {lost:,} of {sent:,} datagrams lost ({_LOSS.write(100 * lost / sent)})"
+        )
     return headlines
 
 
 def _headline(row: dict[str, Any]) -> str:
     return (
         f"{row['direction']}: utilization {row['utilization']:.1%}, {row['dropped_packets']:,} of "
-        f"{row['received_packets']:,} packets lost ({percent(row['loss_percent'])})"
+        f"{row['received_packets']:,} packets lost ({_LOSS.write(row['loss_percent'])})"
     )
 
 
 def _sample_interval(result: Result) -> str | None:
-    if not series.has_time_series(result):
-        return None
-    return format_duration(result.plan["sample_interval_ns"] or 0)
+    return format_duration(result.plan["sample_interval_ns"] or 0) if is_sampled(result) else None
 
 
-def _plots(result: Result) -> list[dict[str, Any]]:
-    """Return the plots over time, each with a name that is unique in the report."""
-    if not series.has_time_series(result):
-        return []
-    drawn = []
-    queues = ("queues", plots.queues(result), "IP bytes in the queue of each transmitter.")
-    if series.has_tcp_flows(result):
-        caption = "Application data delivered in order, by TCP flow. Datagrams have no time series."
-        windows = plots.congestion_window(result)
-        in_flight = plots.in_flight(result)
-        round_trips = plots.smoothed_rtt(result)
-        drawn += [
-            ("goodput", plots.goodput(result), caption),
-            queues,
-            ("congestion windows", windows, "Congestion window of the sender."),
-            ("data in flight", in_flight, "Application bytes sent and not yet acknowledged."),
-            ("round-trip times", round_trips, "Smoothed round-trip time (RFC 6298) at the sender."),
-        ]
-    else:
-        drawn.append(queues)
-    if plots.has_drops(result):
-        caption = "Packets dropped since the start, by direction and cause."
-        drawn.append(("drops", plots.drops(result), caption))
-    return [
-        {"name": name, "figure": figure_of(axes), "caption": caption}
-        for name, axes, caption in drawn
-    ]
-
-
-def _attribution(result: Result) -> Figure | None:
-    return figure_of(attribution(result)) if attribution_table(result) else None
-
-
-def _page_load_times(result: Result) -> Figure | None:
-    return figure_of(plots.page_load_times(result)) if plots.has_pages(result) else None
-
-
-def _exchange_times(result: Result) -> Figure | None:
-    return figure_of(plots.exchange_times(result)) if plots.has_exchanges(result) else None
+def _charts(result: Result) -> dict[str, dict[str, Any]]:
+    """Return the charts of a run by name: figure, caption, CSV, and whether it is over time."""
+    found = {}
+    for chart in charts_of(result):
+        data = chart_data(chart, result)
+        found[chart.name] = {
+            "figure": figure_of(draw_data(data)),
+            "caption": chart.caption,
+            "csv": csv_of(data),
+            "over_time": chart.kind == "time",
+        }
+    return found
 
 
 def scenario_text(result: Result) -> dict[str, str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe import _core
+from bentpipe.report.export import Exports
 from bentpipe.report.html import environment
 from bentpipe.report.style import PALETTE, from_zero, new_figure
-from bentpipe.report.terminal import Fitted
 from bentpipe.results.files import REPORT
-from bentpipe.results.folder import csv_text, json_text, write_folder
-from bentpipe.results.text_table import TextTable
+from bentpipe.results.folder import json_text, write_folder
+from bentpipe.results.views import Cell, Column, View, csv_table
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
 from bentpipe.units import NS_PER_S, format_duration, format_rate
 
@@ -19,40 +19,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
     from bentpipe.results.output import OutputFolder
 
 # The names of flows that fit in a line.
 _MAX_NAMES: Final = 4
-_CSV_COLUMNS: Final = (
-    "payload_bytes",
-    "rate_bps",
-    "fails_bps",
-    "packets_per_second",
-    "aggregate_packets_per_second",
-    "limit",
-    "place",
-    "converged",
-    "proven",
-)
 _COLUMNS: Final = (
-    ("payload", "bytes, UDP"),
-    ("largest rate without loss", "Mbit/s of payload, each flow"),
-    ("packets", "per second, each flow"),
-    ("packets", "per second, all flows"),
-    ("limited by", ""),
-    ("where", ""),
-    ("proven", ""),
-)
-_HEADINGS: Final = (
-    "payload",
-    "rate",
-    "packets/s",
-    "packets/s in all",
-    "limited by",
-    "where",
-    "proven",
+    Column("payload_bytes", "payload", "of UDP", "{:,} B".format),
+    Column("rate_bps", "largest rate without loss", "of payload, each flow"),
+    Column("fails_bps", ""),
+    Column("packets_per_second", "packets", "per second, each flow", "{:,.0f}".format),
+    Column("aggregate_packets_per_second", "packets", "per second, all flows", "{:,.0f}".format),
+    Column("limit", "limited by"),
+    Column("place", "where"),
+    Column("converged", ""),
+    Column("proven", "proven"),
 )
 NOTE: Final = (
     "A rate passes if nothing is lost and no delay grows by more than the resolution times the "
@@ -64,18 +45,10 @@ _NOT_PROVEN: Final = (
 )
 
 
-def search_tables(found: NoDropSearch) -> list[RenderableType]:
+def search_tables(found: NoDropSearch) -> list[View | str]:
     """Return the table of the sizes for a terminal, with a line on the search above it."""
-    columns = [(name, "") for name in _HEADINGS]
-    table = TextTable(
-        "Rate: UDP payload of each flow, as iperf -b", columns, list(map(_row, found.rates))
-    )
     unproven = any(each.rate_bps is not None and not each.proven for each in found.rates)
-    return [
-        _head(found),
-        Fitted(table),
-        *([_NOT_PROVEN] if unproven else []),
-    ]
+    return [_head(found), _view(found), *([_NOT_PROVEN] if unproven else [])]
 
 
 def write_search(found: NoDropSearch, out: Path | OutputFolder) -> Path:
@@ -84,11 +57,8 @@ def write_search(found: NoDropSearch, out: Path | OutputFolder) -> Path:
     Raises:
         UsageError: the folder contains other files, or cannot be written.
     """
-    rows = []
-    for each in found.rates:
-        loss, facts = each.first_loss, each.to_json()
-        shown = {**facts, "place": None if loss is None else loss.place}
-        rows.append([shown[name] for name in _CSV_COLUMNS])
+    exports = Exports()
+    report = search_report(found, exports)
     return write_folder(
         out,
         kind="search",
@@ -99,16 +69,20 @@ def write_search(found: NoDropSearch, out: Path | OutputFolder) -> Path:
             "seed": found.seed,
             "interrupted": found.interrupted,
         },
-        texts={
-            REPORT: search_report(found),
-            "sizes.csv": csv_text(_CSV_COLUMNS, rows),
+        files={
+            REPORT: report,
+            **exports.files,
+            "sizes.csv": csv_table(_view(found)),
             "search.json": json_text(found.to_json()),
         },
     )
 
 
-def search_report(found: NoDropSearch) -> str:
-    """Return the report as HTML; the same search gives identical bytes."""
+def search_report(found: NoDropSearch, exports: Exports | None = None) -> str:
+    """Return the report as HTML; the same search gives identical bytes.
+
+    Its figures are added to ``exports``, and linked.
+    """
     template = environment().get_template("search.html.j2")
     return template.render(
         title=f"{found.scenario or 'Scenario'}: largest rate without loss",
@@ -116,13 +90,10 @@ def search_report(found: NoDropSearch) -> str:
         head=_head(found),
         interrupted=found.interrupted,
         figure=rate_figure(found),
-        columns=_COLUMNS,
-        rows=[
-            [row[0].removesuffix(" B"), _mbps(each), *row[2:]]
-            for row, each in ((_row(each), each) for each in found.rates)
-        ],
+        sizes=_view(found),
         note=NOTE,
         sending=_sending(found),
+        exports=exports,
     )
 
 
@@ -157,24 +128,29 @@ def _sending(found: NoDropSearch) -> str:
     return format_duration(found.sending_s * NS_PER_S)
 
 
-def _row(each: NoDropRate) -> list[str]:
-    loss = each.first_loss
-    limit, where = "none up to the link rate", "-"
+def _view(found: NoDropSearch) -> View:
+    return View(
+        "Each rate passed; a rate above it by at most the resolution failed",
+        _COLUMNS,
+        [_row(each) for each in found.rates],
+    )
+
+
+def _row(each: NoDropRate) -> list[Any]:
+    loss, facts = each.first_loss, each.to_json()
+    limit = facts["limit"]
+    text = "none up to the link rate" if each.converged else "unknown (not converged)"
     if loss is not None:
-        limit, where = loss.limit, loss.place
-    elif not each.converged:
-        limit = "unknown (not converged)"
-    packets, aggregate = each.packets_per_second, each.aggregate_packets_per_second
+        text = limit if each.converged else f"{limit} (rate not converged)"
+    cells = {
+        "rate_bps": "none passes" if each.rate_bps is None else format_rate(each.rate_bps),
+        "limit": text,
+        "proven": "-" if each.rate_bps is None else "yes" if each.proven else "no",
+    }
+    values = {**facts, "place": None if loss is None else loss.place}
     return [
-        f"{each.payload_bytes} B",
-        "none passes" if each.rate_bps is None else format_rate(each.rate_bps),
-        "-" if packets is None else f"{packets:,.0f}",
-        "-" if aggregate is None else f"{aggregate:,.0f}",
-        limit if each.converged or loss is None else f"{limit} (rate not converged)",
-        where,
-        "-" if each.rate_bps is None else "yes" if each.proven else "no",
+        Cell(values[column.name], cells[column.name])
+        if column.name in cells
+        else values[column.name]
+        for column in _COLUMNS
     ]
-
-
-def _mbps(each: NoDropRate) -> str:
-    return "none passes" if each.rate_bps is None else f"{each.rate_bps / 1e6:.3f}"

@@ -55,10 +55,11 @@ STYLE: Final[Any] = {
     "savefig.dpi": 150,
 }
 
-_WIDTH_IN: Final = 8.6
+# The width of a report on A4, so that 9 pt are 9 pt in print.
+_WIDTH_IN: Final = 7.3
 _DECIMAL: Final = 10
 # In characters: the width of a legend, and of a line in it with its gap.
-_LEGEND_WIDTH: Final = 120
+_LEGEND_WIDTH: Final = 100
 _LEGEND_LINE: Final = 8
 
 

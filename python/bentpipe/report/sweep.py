@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.report.terminal import Fitted
-from bentpipe.results.text_table import TextTable, percent
+from bentpipe.metrics import metrics_shown
+from bentpipe.results.views import Cell, Column, View
 from bentpipe.sweeps.frames import text_of
 from bentpipe.text import counted
-from bentpipe.units import format_duration, format_rate
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from bentpipe.sweeps.sweep import Sweep
 
 # More do not fit on a screen.
@@ -22,20 +19,10 @@ _MAX_CELLS: Final = 50
 _UNITS: Final = ("_bps", "_ns", "_bytes")
 
 
-# The metrics of the table, each with its heading; one without values is left out.
-_SHOWN: Final[Mapping[str, tuple[str, str, Callable[[float], str]]]] = {
-    "goodput_bps": ("goodput", "of a flow", format_rate),
-    "forward_utilization_percent": ("utilization", "forward", percent),
-    "loss_percent": ("loss", "of datagrams", percent),
-    "retransmitted_percent": ("retransmitted", "of segments", percent),
-    "completion_time_ns": ("completion", "of a flow", format_duration),
-    "start_up_time_ns": ("start-up", "of a video", format_duration),
-    "stall_ratio_percent": ("stall ratio", "of a video", percent),
-}
 _WITH_INTERVAL: Final = "goodput_bps"
 
 
-def sweep_tables(sweep: Sweep, more: str = "--json") -> list[RenderableType]:
+def sweep_tables(sweep: Sweep, more: str = "--json") -> list[View | str]:
     """Return a table with the means of the cells; ``more`` is where those left out are."""
     cells = sweep.cells
     name = sweep.manifest.get("scenario", {}).get("name") or "Sweep"
@@ -47,32 +34,34 @@ def sweep_tables(sweep: Sweep, more: str = "--json") -> list[RenderableType]:
     columns = set(cells.columns)
     keys = cells.columns[: cells.columns.index("runs")]
     paths = [key for key in keys if not _is_number_of(key, columns)]
-    metrics = [metric for metric in _SHOWN if cells[metric].count()]
+    metrics = [
+        column for column in _metrics() if column.name in cells and cells[column.name].count()
+    ]
+    names = [
+        *(Column(path, heading) for path, heading in zip(paths, _headings(paths), strict=True)),
+        Column("runs", "runs"),
+    ]
     rows = [
         [
             *(text_of(row[path]) for path in paths),
-            f"{row['runs']:,}",
+            row["runs"],
             *(_mean(row, metric) for metric in metrics),
         ]
         for row in cells.head(_MAX_CELLS).to_dicts()
     ]
     left_out = cells.height - len(rows)
-    table = TextTable(
-        title="Means, and half the 95 % confidence interval (Student's t, over the runs)",
-        columns=[
-            *((name, "") for name in _headings(paths)),
-            ("runs", ""),
-            *(_SHOWN[metric][:2] for metric in metrics),
-        ],
-        rows=rows,
-        text_columns=len(paths),
+    view = View(
+        "Means, and half the 95 % confidence interval (Student's t, over the runs)",
+        [*names, *metrics],
+        rows,
+        key=len(paths),
         more=f"{left_out:,} more cells: {more}" if left_out else "",
     )
     varied = [f"Varied: {', '.join(paths)}"] if paths else []
-    return [head, *varied, *_thresholds(sweep), Fitted(table, optional=len(metrics) - 1)]
+    return [head, *varied, *_thresholds(sweep), view]
 
 
-def _thresholds(sweep: Sweep) -> list[RenderableType]:
+def _thresholds(sweep: Sweep) -> list[View | str]:
     """Return in how many cells the thresholds are met; nothing without thresholds."""
     cells = {check["point"] for check in sweep.thresholds}
     failed = {check["point"] for check in sweep.thresholds if not check["passed"]}
@@ -97,11 +86,20 @@ def _headings(paths: Sequence[str]) -> list[str]:
     return found
 
 
-def _mean(row: Mapping[str, Any], metric: str) -> str:
-    mean, half_width = row[metric], row[f"{metric}_half_width"]
-    if mean is None:
-        return "-"
-    text = _SHOWN[metric][2](mean)
-    if half_width is None or metric != _WITH_INTERVAL:
-        return text
-    return f"{text} ± {100 * half_width / abs(mean):.2g} %" if mean else text
+def _metrics() -> list[Column]:
+    """Return the columns of the means of cells."""
+    return [
+        *(Column(each.name, each.title, each.note) for each in metrics_shown("sweep", "flows")),
+        *(
+            Column(f"forward_{each.name}", each.title, "forward")
+            for each in metrics_shown("sweep", "directions")
+        ),
+    ]
+
+
+def _mean(row: Mapping[str, Any], column: Column) -> Cell:
+    mean, half_width = row[column.name], row[f"{column.name}_half_width"]
+    text = column.write(mean)
+    if mean and half_width is not None and column.name == _WITH_INTERVAL:
+        text += f" ± {100 * half_width / abs(mean):.2g} %"
+    return Cell(mean, text)

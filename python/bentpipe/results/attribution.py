@@ -12,26 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from bentpipe.metrics import CAPACITY_PARTS
+
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
 
-# The parts and their names, in the order of tables and bars.
-PARTS: Final[Mapping[str, str]] = {
-    "goodput": "goodput",
-    "headers": "headers, framing",
-    "handshake": "handshake",
-    "slow_start": "slow start",
-    "congestion_avoidance": "congestion avoidance",
-    "window_limit": "window limit",
-    "loss_recovery": "loss recovery",
-    "other_traffic": "other traffic",
-    "application_idle": "application idle",
-    "packet_processor": "packet processor",
-    "access_line": "access line",
-    "outage": "outage",
-    "in_flight": "not yet delivered",
-    "last_delay": "last delay",
-}
 _BITS_PER_BYTE: Final = 8
 
 
@@ -39,8 +24,8 @@ def capacity_attribution(result: Result) -> pl.DataFrame:
     """Return what the capacity of the link was used for in the time of each TCP flow, in percent.
 
     A row has ``flow``, ``name``, ``direction``, ``from_ns``, ``until_ns`` and ``PART_percent`` for
-    each of `PARTS`, which add up to 100. It is empty for a run in real time, and has no flow of a
-    direction that carries the data of more than 12 TCP flows.
+    each of `CAPACITY_PARTS`, which add up to 100. It is empty for a run in real time, and has no
+    flow of a direction that carries the data of more than 12 TCP flows.
     """
     flows = result.tables["flows"].select("flow", "start_ns", "delivered_bytes")
     table = result.tables["capacity"].join(flows, on="flow", how="left", maintain_order="left")
@@ -55,12 +40,12 @@ def capacity_attribution(result: Result) -> pl.DataFrame:
                 "direction": result.flow_directions[row["flow"]],
                 "from_ns": row["start_ns"],
                 "until_ns": row["until_ns"],
-                **{f"{name}_percent": float(parts[name]) for name in PARTS},
+                **{f"{name}_percent": float(parts[name]) for name in CAPACITY_PARTS},
             }
         )
     types: dict[str, Any] = {"flow": pl.UInt32, "name": pl.String, "direction": pl.String}
     types |= {"from_ns": pl.UInt64, "until_ns": pl.UInt64}
-    types |= {f"{name}_percent": pl.Float64 for name in PARTS}
+    types |= {f"{name}_percent": pl.Float64 for name in CAPACITY_PARTS}
     return pl.DataFrame(rows, schema=types)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import polars as pl
 
 from bentpipe.results.voice import burst_ratio_of, mos_of, quality
 from bentpipe.scenario.codecs import CODECS, CodecName
-from bentpipe.scenario.metrics import CALL_COLUMNS
 
 _NS_PER_MS: Final = 10**6
 # What the quality is computed from.
@@ -19,31 +19,35 @@ _MEASURED: Final = (
     "loss_bursts",
     "play_out_delay_ns",
 )
-_NONE: Final[dict[str, float | None]] = dict.fromkeys(CALL_COLUMNS)
+_COLUMNS: Final = (
+    "mos",
+    "r_factor",
+    "delay_impairment",
+    "loss_impairment",
+    "mouth_to_ear_ns",
+    "unplayed_percent",
+)
+_NONE: Final[dict[str, float | None]] = dict.fromkeys(_COLUMNS)
 
 
-def call_columns(planned: list[dict[str, Any]], table: pl.DataFrame) -> list[pl.Series]:
+def call_columns(workloads: Sequence[dict[str, Any]], table: pl.DataFrame) -> list[pl.Series]:
     """Return the columns of calls, for a table of flows with ``lost_packets``.
 
     ``delay_impairment`` is Idd, ``loss_impairment`` Ie,eff. ``unplayed_percent`` are the packets
     that were lost, or late for the jitter buffer, of those sent. A call of which no packet arrived
     has R 0 and MOS 1. Columns are null for other flows, and for a call that sent nothing.
     """
-    workloads = [flow["workload"] for flow in planned]
-    if all(workload["kind"] != "voice" for workload in workloads):
-        found = [_NONE] * len(workloads)
-    else:
+    calls = [_NONE] * len(workloads)
+    if any(workload["kind"] == "voice" for workload in workloads):
         rows = table.select(_MEASURED).to_dicts()
-        found = [
-            _call(workload, row) if workload["kind"] == "voice" else _NONE
-            for workload, row in zip(workloads, rows, strict=True)
-        ]
-    return [
-        pl.Series(name, [call[name] for call in found], dtype=pl.Float64) for name in CALL_COLUMNS
-    ]
+        for i, workload in enumerate(workloads):
+            if workload["kind"] == "voice":
+                calls[i] = call_quality(workload, rows[i])
+    return [pl.Series(name, [call[name] for call in calls], dtype=pl.Float64) for name in _COLUMNS]
 
 
-def _call(workload: dict[str, Any], row: dict[str, Any]) -> dict[str, float | None]:
+def call_quality(workload: dict[str, Any], row: dict[str, Any]) -> dict[str, float | None]:
+    """Return the columns of a call from its counts, of the whole call or of a part of it."""
     sent, play_out_ns = row["expected_segments"], row["play_out_delay_ns"]
     if not sent:
         return _NONE

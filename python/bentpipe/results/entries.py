@@ -7,34 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bentpipe.results.metrics import exchange_times_ns, page_load_times_ns
-from bentpipe.scenario.metrics import CALL_COLUMNS, VIDEO_COLUMNS
+from bentpipe.metrics import KINDS_OF_ROWS, metrics_shown
+from bentpipe.results.measures import exchange_times_ns, page_load_times_ns
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
 
 # More flows are shown by entry: they fill more than a screen.
 MAX_SINGLE_FLOWS: Final = 12
-TCP_KINDS: Final = ("bulk", "request_response", "video", "web_page", "channel")
-# The TCP kinds whose completion times are those of their exchanges.
-EXCHANGE_KINDS: Final = ("request_response", "video", "channel")
 # Of a band of many flows in a plot, and of the flows of an entry.
 PERCENTILES: Final = (5, 50, 95)
 ENTRY_PERCENTILES: Final = (*PERCENTILES, 99)
-# Columns of `Result.flows` that are summarised over the flows of an entry.
-_OF_FLOWS: Final = (
-    "goodput_bps",
-    "retransmitted_percent",
-    "loss_percent",
-    "idle_percent",
-    "one_way_delay_mean_ns",
-    "one_way_delay_p95_ns",
-    "one_way_delay_p99_ns",
-    "jitter_ns",
-    "jitter_mean_ns",
-    *CALL_COLUMNS,
-    *VIDEO_COLUMNS,
-)
 
 
 def entry_names(result: Result) -> list[str]:
@@ -72,13 +55,13 @@ def entry_statistics(result: Result) -> list[dict[str, Any]]:
     exchanges; page load times are those of all pages.
     """
     flows, names = result.flows.to_dicts(), entry_names(result)
+    columns = [metric.name for metric in metrics_shown("entry", "flows")]
     found = []
     for (_, heading), indices in entry_flows(result).items():
         own = [flows[i] for i in indices]
         times_ns: Iterable[float | None] = [flow["completion_time_ns"] for flow in own]
-        if own[0]["kind"] in EXCHANGE_KINDS:
+        if own[0]["kind"] in KINDS_OF_ROWS["exchanges"]:
             times_ns = exchange_times_ns(result, indices)
-        pages_ns = page_load_times_ns(result, indices)
         lost = [flow["lost_packets"] for flow in own if flow["lost_packets"] is not None]
         found.append(
             {
@@ -89,9 +72,9 @@ def entry_statistics(result: Result) -> list[dict[str, Any]]:
                 "finished_flows": sum(flow["finished_ns"] is not None for flow in own),
                 "exchanges": sum(flow["exchanges"] for flow in own),
                 "lost_packets": sum(lost) if lost else None,
-                **{name: _percentiles(flow[name] for flow in own) for name in _OF_FLOWS},
+                **{name: _percentiles(flow[name] for flow in own) for name in columns},
                 "completion_time_ns": _percentiles(times_ns),
-                "page_load_time_ns": _percentiles(pages_ns),
+                "page_load_time_ns": _percentiles(page_load_times_ns(result, indices)),
             }
         )
     return found

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from bentpipe.errors import UsageError
 from bentpipe.results.execution import shown_time
 
-RESULT_FORMAT_VERSION: Final = 6
+RESULT_FORMAT_VERSION: Final = 7
 MANIFEST: Final = "manifest.json"
 EXECUTION: Final = "execution.json"
 REPORT: Final = "report.html"

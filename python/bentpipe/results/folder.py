@@ -22,10 +22,10 @@ def write_folder(
     *,
     kind: str,
     manifest: Mapping[str, Any],
-    texts: Mapping[str, str],
+    files: Mapping[str, str | bytes],
     folders: Mapping[str, Path] | None = None,
 ) -> Path:
-    """Write files (``texts`` by file name), copies of folders and a manifest with their kind.
+    """Write files (by path in the folder), copies of folders and a manifest with their kind.
 
     An old result of the same kind is replaced as a whole: see `OutputFolder`.
 
@@ -35,8 +35,7 @@ def write_folder(
     """
 
     def fill(stage: Path) -> None:
-        for name, text in texts.items():
-            (stage / name).write_text(text, encoding="utf-8", newline="\n")
+        write_files(stage, files)
         for name, folder in (folders or {}).items():
             shutil.copytree(folder, stage / name)
 
@@ -50,8 +49,23 @@ def opened(out: Path | OutputFolder, *, kind: str) -> OutputFolder | nullcontext
     return nullcontext(out) if isinstance(out, OutputFolder) else OutputFolder(out, kind=kind)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file completely, or leave an existing one as it is.
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write new files into a folder, by path in it.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(_bytes(content))
+
+
+def _bytes(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file completely, or leave an existing one as it is; create its folder if missing.
 
     Raises:
         UsageError: it cannot be written.
@@ -59,11 +73,12 @@ def write_text(path: Path, text: str) -> None:
     target = Path(os.path.realpath(path))
     try:
         if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8", newline="\n")  # /dev/stdout
+            target.write_bytes(_bytes(content))  # /dev/stdout
             return
+        target.parent.mkdir(exist_ok=True)
         temporary = target.with_name(f"{target.name}.part")
         try:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+            temporary.write_bytes(_bytes(content))
             temporary.replace(target)
         except BaseException:
             with suppress(OSError):

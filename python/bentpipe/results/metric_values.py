@@ -1,4 +1,4 @@
-"""The values of metrics (`bentpipe.scenario.metrics`) in the tables of runs."""
+"""The values of metrics (`bentpipe.scenario.metric_ref`) in the tables of runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from bentpipe.errors import UsageError
+from bentpipe.metrics import KINDS_OF_ROWS
 from bentpipe.results.entries import names_of_entries
-from bentpipe.scenario.metrics import Metric
+from bentpipe.scenario.metric_ref import MetricRef
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
@@ -39,29 +40,32 @@ def of_runs(
 ) -> pl.DataFrame:
     """Return the rows of a table of one or more runs of a plan for `metric_values`.
 
-    The completion time of a transfer that did not end is infinite, and so is the start-up time of a
-    video that did not start.
+    Those of transfers and videos are as `unfinished` has them.
     """
-    if table in {"exchanges", "pages"}:
+    if table in KINDS_OF_ROWS:
         names = pl.Series(names_of_entries(plan, entries), dtype=pl.String)
         return frame.with_columns(entry=names.gather(frame["flow"]))
     if table == "flows":
         amounts = [flow["workload"].get("amount", {}) for flow in plan["flows"]]
         sized = pl.Series([each.get("unit") == "bytes" for each in amounts], dtype=pl.Boolean)
-        time = pl.col("completion_time_ns").cast(pl.Float64).fill_null(float("inf"))
-        finished = pl.when(pl.lit(sized.gather(frame["flow"]))).then(time)
-        return frame.with_columns(finished, unfinished_start_up())
+        return frame.with_columns(unfinished(pl.lit(sized.gather(frame["flow"]))))
     return frame
 
 
-def unfinished_start_up() -> pl.Expr:
-    """Return start-up times, infinite for a video that did not start."""
-    time = pl.col("start_up_time_ns").cast(pl.Float64)
-    is_video = pl.col("played_ns").is_not_null()
-    return pl.when(is_video).then(time.fill_null(float("inf")))
+def unfinished(has_size: pl.Expr) -> list[pl.Expr]:
+    """Return completion and start-up times, infinite for what did not end or did not start.
+
+    Otherwise flows that end fewer transfers, or start fewer videos, would look faster. ``has_size``
+    says which flows are transfers of a given size.
+    """
+    is_of = {"completion_time_ns": has_size, "start_up_time_ns": pl.col("played_ns").is_not_null()}
+    return [
+        pl.when(own).then(pl.col(name).cast(pl.Float64).fill_null(float("inf"))).alias(name)
+        for name, own in is_of.items()
+    ]
 
 
-def metric_value(result: Result, metric: Metric) -> float | None:
+def metric_value(result: Result, metric: MetricRef) -> float | None:
     """Return a metric of a run; None if it has no value, such as the loss of TCP.
 
     Raises:
@@ -71,7 +75,7 @@ def metric_value(result: Result, metric: Metric) -> float | None:
     return float(found["value"][0]) if found.height else None
 
 
-def metric_values(frame: pl.DataFrame, metric: Metric) -> pl.DataFrame:
+def metric_values(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
     """Return a metric of each run of a frame: ``run`` and ``value``; runs without one are left out.
 
     ``frame`` has the rows of a table for one or more runs, and their column ``run``.
@@ -87,12 +91,14 @@ def metric_values(frame: pl.DataFrame, metric: Metric) -> pl.DataFrame:
         raise UsageError(
             f"{metric}: has several values in a run; add a statistic, such as {metric}.mean"
         )
-    found = values.group_by("run", maintain_order=True).agg(_statistic(metric))
+    found = values.group_by("run", maintain_order=True).agg(
+        reduced(pl.col("value"), metric).alias("value")
+    )
     # A percentile between a finite and an infinite value.
     return found.with_columns(pl.col("value").fill_nan(float("inf")))
 
 
-def _selected(frame: pl.DataFrame, metric: Metric) -> pl.DataFrame:
+def _selected(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
     """Return the rows with the name and the heading of a metric."""
     columns = [name for name in _NAMES[metric.table] if name in frame.columns]
     if metric.heading is not None:
@@ -114,24 +120,19 @@ def _selected(frame: pl.DataFrame, metric: Metric) -> pl.DataFrame:
     raise UsageError(f"{metric}: name: {choice(metric.name, tuple(dict.fromkeys(allowed)))}")
 
 
-def _statistic(metric: Metric) -> pl.Expr:
-    """Return the expression that reduces the values of a run."""
-    value = pl.col("value")
-    if metric.share is not None:
-        return value.quantile(metric.share, interpolation="linear")
-    if metric.statistic == "jain":
-        # As `results.metrics.jain`: 1 if all are zero.
+def reduced(value: pl.Expr, ref: MetricRef) -> pl.Expr:
+    """Return the expression that reduces values, none of them null, by a statistic."""
+    if ref.share is not None:
+        return value.quantile(ref.share, interpolation="linear")
+    if ref.statistic == "jain":
+        # As `results.measures.jain`: 1 if all are zero.
         squares = (value * value).sum()
-        return (
-            pl.when(squares > 0)
-            .then(value.sum().pow(2) / (pl.len() * squares))
-            .otherwise(1.0)
-            .alias("value")
-        )
+        fairness = value.sum().pow(2) / (value.count() * squares)
+        return pl.when(squares > 0).then(fairness).otherwise(1.0)
     return {
         None: value.first(),
         "min": value.min(),
         "max": value.max(),
         "mean": value.mean(),
         "sum": value.sum(),
-    }[metric.statistic]
+    }[ref.statistic]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, TypeAlias
@@ -20,16 +21,7 @@ import polars as pl
 
 from bentpipe.errors import ScenarioWarning, UsageError
 from bentpipe.results.attribution import capacity_attribution
-from bentpipe.results.derived import (
-    by_function,
-    direction_rows,
-    exchange_rows,
-    flow_directions,
-    flow_rows,
-    leg_rows,
-    processor_rows,
-    with_flow_names,
-)
+from bentpipe.results.derived import by_function, flow_directions, table_rows
 from bentpipe.results.entries import entry_statistics
 from bentpipe.results.execution import stop_message
 from bentpipe.results.files import (
@@ -42,11 +34,11 @@ from bentpipe.results.files import (
     read_manifest,
     read_unchanged,
 )
-from bentpipe.results.folder import opened
+from bentpipe.results.folder import opened, write_files
 from bentpipe.results.frames import Frame, Tables, to_pandas
-from bentpipe.results.metrics import goodput_bps
-from bentpipe.results.notebook import notebook_html
+from bentpipe.results.measures import goodput_bps
 from bentpipe.results.output import OutputFolder
+from bentpipe.results.run_views import notebook_html
 from bentpipe.results.tables import TABLES
 from bentpipe.results.verdict import invalid_message, late_windows, verdict
 from bentpipe.text import choice, nearest
@@ -68,8 +60,9 @@ class Result:
     """One run: ``manifest`` says what was run and how it ended, ``tables`` hold the columns.
 
     The frames in ``tables`` are as stored (see `TABLES`). The properties give the same frames with
-    names in place of indices, and derived columns added. ``execution`` says when and where the run
-    was made; manifest and tables of equal runs are equal.
+    names in place of indices, and derived columns added (`bentpipe.metrics`). A result does not
+    change after the run, so each is computed once. ``execution`` says when and where the run was
+    made; manifest and tables of equal runs are equal.
     """
 
     def __init__(
@@ -79,7 +72,7 @@ class Result:
         execution: dict[str, Any] | None = None,
     ) -> None:
         self.manifest = manifest
-        self.tables = Tables(tables)
+        self.tables: Tables = Tables(tables)
         self.execution = execution or {}
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -155,108 +148,105 @@ class Result:
 
     @property
     def goodput_bps(self) -> npt.NDArray[np.float64]:
-        """Return the goodput of each flow in application bit/s (`results.metrics.goodput_bps`)."""
+        """Return the goodput of each flow in application bit/s (`results.measures.goodput_bps`)."""
         return goodput_bps(self)
 
-    @property
+    @cached_property
     def flows(self) -> pl.DataFrame:
         """Return the table ``flows`` with name, kind and direction in front, and derived columns.
 
-        ``direction`` is a name: with several terminals, each has its own return. The last columns
-        are the name of the flow's entry of ``traffic``, goodput, lost packets of all causes, loss
-        in percent of the datagrams sent to the receiver (null for TCP), retransmissions in percent
-        of the segments sent, the time from the start to the end of a transfer of a given size, the
-        share of time in which TCP had nothing to send, median and 95th percentile of exchange
-        times, and the quality of calls.
+        ``direction`` is a name: with several terminals, each has its own return. ``entry``, the
+        name of the flow's entry of ``traffic``, and the derived columns are the last ones.
         """
-        entries = self.manifest.get("entries", [])
-        return Frame(flow_rows(self.tables, self.plan, entries, self._ends_ns))
+        return self._rows("flows")
 
     @property
     def flow_directions(self) -> list[str]:
         """Return the name of the direction of each flow's data, in the order of the plan."""
-        return flow_directions(self.plan, self.manifest["names"]["directions"])
+        return flow_directions(self.plan)
 
-    @property
+    @cached_property
     def directions(self) -> pl.DataFrame:
-        """Return the table ``directions`` with names, utilization and loss.
+        """Return the table ``directions`` with names, utilization, loss and shares of time."""
+        return self._rows("directions")
 
-        Utilization is busy time / run, 0 to 1; ``loss_percent`` is of the packets received; the
-        queue was empty and full for ``queue_empty_percent`` and ``queue_full_percent`` of the run.
-        """
-        return Frame(direction_rows(self.tables["directions"], self.plan, self._ends_ns))
-
-    @property
+    @cached_property
     def attribution(self) -> pl.DataFrame:
         """Return where the link's capacity went, by TCP flow: see `capacity_attribution`."""
         return Frame(capacity_attribution(self))
 
-    @property
+    @cached_property
     def capacity(self) -> pl.DataFrame:
         """Return the table ``capacity`` with the flow's name and direction in front."""
-        return self._with_flow_names("capacity")
+        return self._rows("capacity")
 
-    @property
+    @cached_property
     def entries(self) -> list[dict[str, Any]]:
         """Return the figures of each entry of ``traffic`` and direction of its data.
 
-        A quantity has ``p5``, ``p50`` and ``p95`` over the entry's flows, or is None.
+        A quantity has ``p5``, ``p50``, ``p95`` and ``p99`` over the entry's flows, or is None.
         """
         return entry_statistics(self)
 
-    @property
+    @cached_property
     def processors(self) -> pl.DataFrame:
         """Return the table ``processors`` with names and utilization; empty without processors."""
-        return Frame(processor_rows(self.tables["processors"], self._ends_ns))
+        return self._rows("processors")
 
-    @property
+    @cached_property
     def function_statistics(self) -> pl.DataFrame:
         """Return the table ``function_statistics`` with names; empty without such functions."""
         return self._named("function_statistics", place="places", statistic="statistics")
 
-    @property
+    @cached_property
     def functions(self) -> list[dict[str, Any]]:
-        """Return the statistics of each gateway function that has some, by name.
+        """Return the statistics and derived metrics of each gateway function that has some.
 
-        ``hold_time_mean_ns`` is the mean of all packets that waited, None if none did. Tunnels have
-        the figures of `results.tunnel_figures.add_figures`, too.
+        A mean or a share is None if nothing was counted.
         """
         offered = self.tables["directions"]["received_bytes"].to_list()
         return by_function(self.function_statistics.to_dicts(), offered)
 
-    @property
+    @cached_property
     def exchanges(self) -> pl.DataFrame:
         """Return the table ``exchanges`` with the flow's name and direction in front.
 
         The last column, ``time_ns``, is from start to finish, null if the run ended earlier.
         """
-        return Frame(exchange_rows(self.tables["exchanges"], self.plan))
+        return self._rows("exchanges")
 
-    @property
+    @cached_property
     def pages(self) -> pl.DataFrame:
         """Return the table ``pages`` with the flow's name and direction in front.
 
         The last column, ``load_time_ns``, is from the click to the last byte of the last object,
         null if the run ended earlier.
         """
-        load_ns = (pl.col("finished_ns") - pl.col("start_ns")).alias("load_time_ns")
-        return Frame(self._with_flow_names("pages").with_columns(load_ns))
+        return self._rows("pages")
 
-    @property
+    @cached_property
     def legs(self) -> pl.DataFrame:
         """Return the table ``legs`` with names: a row a TCP connection that PEPs made of a flow.
 
         ``from`` and ``to`` are the gateways at its ends, or "sender" and "receiver" of the flow.
         """
-        return Frame(leg_rows(self._with_flow_names("legs"), self.plan))
+        return self._rows("legs")
 
-    @property
+    @cached_property
     def flow_samples(self) -> pl.DataFrame:
         """Return the table ``flow_samples`` with the flow's name and direction in front.
 
         Rows: one a TCP flow and sample interval. Windows, round-trip times and progress.
         """
-        return self._with_flow_names("flow_samples")
+        return self._rows("flow_samples")
+
+    @property
+    def datagram_samples(self) -> pl.DataFrame:
+        """Return the table ``datagram_samples`` with the flow's name and direction in front.
+
+        Rows: one a flow of datagrams and sample interval. Counts, delays and losses so far.
+        """
+        return self._with_flow_names("datagram_samples")
 
     @property
     def direction_samples(self) -> pl.DataFrame:
@@ -310,11 +300,11 @@ class Result:
         return to_pandas(getattr(self, table))
 
     def save(
-        self, folder: str | Path | OutputFolder, *, texts: Mapping[str, str] | None = None
+        self, folder: str | Path | OutputFolder, *, files: Mapping[str, str | bytes] | None = None
     ) -> Path:
         """Write the result into a folder, which is created if missing; an old result is replaced.
 
-        ``texts`` are further files by name, such as a report. The replacement is all or nothing:
+        ``files`` are further files by path, such as a report. The replacement is all or nothing:
         see `docs/results-format.md`.
 
         Raises:
@@ -328,8 +318,7 @@ class Result:
                 buffer = BytesIO()
                 table.write_parquet(buffer)
                 (stage / f"{name}.parquet").write_bytes(buffer.getbuffer())
-            for name, text in (texts or {}).items():
-                (stage / name).write_text(text, encoding="utf-8", newline="\n")
+            write_files(stage, files or {})
 
         out = folder if isinstance(folder, OutputFolder) else Path(folder)
         with opened(out, kind="run") as output:
@@ -373,13 +362,10 @@ class Result:
         about = {name: manifest[name] for name in manifest if name not in _OF_FOLDER}
         return cls(about, tables, read_execution(path))
 
-    def _with_flow_names(self, table: str) -> pl.DataFrame:
-        """Return a table with ``name`` and ``direction`` of the flow of each row in front."""
-        return Frame(with_flow_names(self.tables[table], self.plan))
-
-    @property
-    def _ends_ns(self) -> tuple[int]:
-        return (int(self.manifest["end_ns"]),)
+    def _rows(self, table: str) -> pl.DataFrame:
+        """Return a table with names and derived columns."""
+        entries, ends_ns = self.manifest.get("entries", []), (int(self.manifest["end_ns"]),)
+        return Frame(table_rows(table, self.tables, self.plan, entries, ends_ns))
 
     def _named(self, table: str, **enumerations: str) -> pl.DataFrame:
         """Return a table with the indices in some columns replaced by names."""

@@ -49,8 +49,3 @@ LOSS_CAUSES: Final = tuple(
     for column in TABLES["flows"].columns
     if column.name.startswith("lost_")
 )
-
-# The columns of the times for which each limit applied to the sender of a TCP flow.
-SENDER_TIMES: Final = tuple(
-    column.name for column in TABLES["flows"].columns if column.name.endswith("_limited_ns")
-)

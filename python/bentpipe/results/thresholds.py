@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from bentpipe.quantities import quantity
 from bentpipe.results.metric_values import metric_value
-from bentpipe.results.text_table import TextTable
+from bentpipe.results.views import Cell, Column, View
 from bentpipe.scenario.thresholds import Threshold, read_threshold
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
 
-_COLUMNS = (("threshold", ""), ("limit", ""), ("value", ""), ("missed by", ""), ("", ""))
+_COLUMNS = (
+    Column("threshold", "threshold"),
+    Column("limit", "limit"),
+    Column("value", "value"),
+    Column("missed_by", "missed by"),
+    Column("passed", "result", text=lambda passed: "passed" if passed else "FAILED"),
+)
 
 
 @dataclass(frozen=True)
@@ -68,14 +74,14 @@ class ThresholdCheck:
         missed = f", missed by {self.missed_by}" if self.missed_by else ""
         return f"{self.threshold.text}: {self.value_text}{missed}"
 
-    def cells(self) -> list[str]:
+    def cells(self) -> list[Any]:
         """Return the row of a table."""
         return [
             f"{self.threshold.metric.title} {self.threshold.operator}",
-            self._text(self.threshold.limit),
-            self.value_text,
-            self.missed_by or "-",
-            "passed" if self.passed else "FAILED",
+            Cell(self.threshold.limit, self._text(self.threshold.limit)),
+            Cell(self.value, self.value_text),
+            Cell(self.missed_by, self.missed_by or "-"),
+            self.passed,
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -106,6 +112,7 @@ def check_thresholds(result: Result, thresholds: Sequence[str] = ()) -> list[Thr
     return [ThresholdCheck(each, metric_value(result, each.metric)) for each in read]
 
 
-def threshold_table(checks: Sequence[ThresholdCheck]) -> TextTable:
-    """Return the checks as a table."""
-    return TextTable("Thresholds", _COLUMNS, [check.cells() for check in checks])
+def threshold_view(result: Result) -> View | None:
+    """Return the thresholds of a run as a table; None without some, or if it did not complete."""
+    checks = check_thresholds(result) if result.state == "completed" else []
+    return View("Thresholds", _COLUMNS, [check.cells() for check in checks]) if checks else None

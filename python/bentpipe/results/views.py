@@ -1,15 +1,40 @@
 """Tables for people, as data: what a table says, apart from how it is shown.
 
-A `View` holds raw values. Renderers write it for a terminal, HTML, Markdown, CSV and JSON.
+A `View` holds raw values. Each output has one function: `text_table` for a terminal, `html_table`,
+`markdown_table`, `csv_table`, and `records` for JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from html import escape
+from itertools import zip_longest
+from typing import Any, Final
+from urllib.parse import quote
 
 from bentpipe.quantities import quantity
+from bentpipe.results.folder import csv_text
+
+# In characters: longer names, headings and labels of rows are folded.
+_NAME_WIDTH: Final = 20
+_HEADING_WIDTH: Final = 14
+_LABEL_WIDTH: Final = 26
+# Between two columns on a terminal.
+_GAP: Final = 2
+# In characters of 9 pt, of which some 94 and the space around 8 columns fit on A4 portrait.
+_PAGE_WIDTH: Final = 96
+_PADDING: Final = 2
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value with its text, where the name of the column does not say how to write it."""
+
+    value: Any
+    text: str
 
 
 @dataclass(frozen=True)
@@ -17,25 +42,36 @@ class Column:
     """A column: its name in CSV and JSON, which ends in the unit, and its heading.
 
     ``note`` is what stands below the heading: the unit's layer, or of what a share is. ``text``
-    writes a value for a person; by default the unit in the name decides.
+    writes a value for a person; by default the unit in the name decides. A value that is ``once``
+    is of all rows of a group, and shown in the first one. A column without a heading is for CSV and
+    JSON only.
     """
 
     name: str
     title: str
     note: str = ""
     text: Callable[[Any], str] | None = None
+    once: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The heading with its note, in one line."""
+        return f"{self.title} ({self.note})" if self.note else self.title
 
     def write(self, value: Any) -> str:
-        """Return a value for a person: a dash for None, text as it is."""
+        """Return a value for a person: a dash for None, text as it is, counts without a unit."""
         if value is None:
             return "-"
+        if isinstance(value, Cell):
+            return value.text
         if self.text is not None:
             return self.text(value)
-        if isinstance(value, str):
-            return value
-        if isinstance(value, int) and quantity(self.name).is_plain:
-            return f"{value:,}"
-        return quantity(self.name).text(value)
+        if isinstance(value, str | bool):
+            return value if isinstance(value, str) else ("no", "yes")[value]
+        kind = quantity(self.name)
+        if not kind.is_count:
+            return kind.text(value)
+        return f"{value:,}" if isinstance(value, int) else quantity("").text(value)
 
 
 @dataclass(frozen=True)
@@ -43,8 +79,9 @@ class View:
     """A table: one value a column in each row.
 
     ``key`` is the number of leading columns that name a row; where a table is too wide, each part
-    repeats them. Rows of a group have equal values in the first ``group`` columns. ``more`` says
-    what is left out.
+    repeats them. Rows of a group have equal values in the first ``group`` columns. The cells of
+    ``strong``, each the index of its row and of its column, are emphasized. ``more`` says what is
+    left out.
     """
 
     title: str
@@ -52,4 +89,297 @@ class View:
     rows: Sequence[Sequence[Any]]
     key: int = 1
     group: int = 0
+    strong: Collection[tuple[int, int]] = ()
     more: str = ""
+
+    @property
+    def shown(self) -> list[int]:
+        """The indices of the columns with a heading."""
+        return [i for i, column in enumerate(self.columns) if column.title]
+
+    def is_text(self, column: int) -> bool:
+        """Return whether a column names rows or has texts, which may be folded."""
+        values = [value for row in self.rows if (value := _plain(row[column])) is not None]
+        is_text = bool(values) and all(isinstance(value, str) for value in values)
+        return column < self.key or is_text
+
+    def starts(self) -> list[int]:
+        """Return the indices of the first rows of groups."""
+        heads = [tuple(row[: self.group]) for row in self.rows]
+        changed = [i for i, head in enumerate(heads) if i == 0 or head != heads[i - 1]]
+        return changed if self.group else []
+
+    def texts(self) -> list[list[str]]:
+        """Return the cells of all columns as texts; what a group has in common, once."""
+        starts = set(self.starts()) or range(len(self.rows))
+        return [
+            [
+                column.write(value) if i in starts or not self._is_common(j) else ""
+                for j, (column, value) in enumerate(zip(self.columns, row, strict=True))
+            ]
+            for i, row in enumerate(self.rows)
+        ]
+
+    def parts(self, widths: Sequence[int], width: int) -> list[list[int]]:
+        """Return the columns of each part of the table: its key, and others that fit beside it.
+
+        ``widths`` are those of all columns with the space between two. Parts are about equally
+        wide. The one of a column that does not fit is wider than ``width``.
+        """
+        keys = [i for i in self.shown if i < self.key]
+        others = [i for i in self.shown if i >= self.key]
+
+        def filled(room: int) -> list[list[int]]:
+            parts: list[list[int]] = []
+            left = 0
+            for i in others:
+                if not parts or widths[i] > left:
+                    parts.append([])
+                    left = room
+                parts[-1].append(i)
+                left -= widths[i]
+            return parts
+
+        room = width - sum(widths[i] for i in keys)
+        parts = filled(room)
+        narrower = (filled(less) for less in range(room - 1, 0, -1))
+        for each in narrower:
+            if len(each) > len(parts):
+                break
+            parts = each
+        return [[*keys, *part] for part in parts] or [keys]
+
+    def _is_common(self, column: int) -> bool:
+        return column < self.group or self.columns[column].once
+
+
+_Texts = Sequence[Sequence[str]]
+# Rows, the first of which has the headings, the widths of columns, and whether each is text.
+_Grid = tuple[_Texts, Sequence[int], Sequence[bool]]
+
+
+# --- terminal -----------------------------------------------------------------------------------
+
+
+def text_table(view: View, width: int) -> str:
+    """Return a table below its title, in at most ``width`` columns; no number is shortened."""
+    return "\n".join(line for _, line in text_lines(view, width))
+
+
+def text_lines(view: View, width: int) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a table, each with its style: "title", "heading" or nothing.
+
+    A table that is too wide is divided into parts that repeat the key, or its rows become columns:
+    the shorter of both, and the latter if all rows fit side by side.
+    """
+    texts = view.texts()
+    parts = _parts(view, texts, width)
+    layouts = [parts] if len(parts) == 1 else [_blocks(view, texts, width), parts]
+    if len(layouts[0]) == 1 or not parts:
+        layouts = layouts[:1]
+    yield from (("title", line) for line in textwrap.wrap(view.title, width))
+    yield from min(map(_lines, layouts), key=len)
+    if view.more:
+        yield "", f"... and {view.more}"
+
+
+def _parts(view: View, texts: _Texts, width: int) -> list[_Grid]:
+    """Return the parts of a table; none if a column does not fit beside the key."""
+    headings = [_folded_heading(column) for column in view.columns]
+    longest = [max((len(row[i]) for row in texts), default=0) for i in range(len(headings))]
+    widths = [
+        max(
+            min(_NAME_WIDTH, longest[i]) if view.is_text(i) else longest[i],
+            *map(len, heading.split("\n")),
+        )
+        for i, heading in enumerate(headings)
+    ]
+    grids: list[_Grid] = []
+    for part in view.parts([each + _GAP for each in widths], width + _GAP):
+        own = {i: widths[i] for i in part}
+        left = width - _total(own.values())
+        if left < 0:
+            return []
+        # The room that is left is given to texts.
+        for _ in range(left):
+            folded = [i for i in part if longest[i] > own[i]]
+            if not folded:
+                break
+            own[max(folded, key=lambda i: longest[i] / own[i])] += 1
+        rows = [[row[i] for i in part] for row in [headings, *texts]]
+        grids.append((rows, list(own.values()), [view.is_text(i) for i in part]))
+    return grids
+
+
+def _folded_heading(column: Column) -> str:
+    parts = (column.title, column.note)
+    lines = [textwrap.wrap(part, _HEADING_WIDTH, break_long_words=False) for part in parts]
+    return "\n".join([*lines[0], *lines[1]])
+
+
+def _total(widths: Iterable[int]) -> int:
+    return sum(width + _GAP for width in widths) - _GAP
+
+
+def _blocks(view: View, texts: _Texts, width: int) -> list[_Grid]:
+    """Return tables with a column for each row, as many as fit, and a row for each column."""
+    shown = view.shown
+    labels = [view.columns[i].heading for i in shown]
+    label_width = max(map(len, labels))
+    is_text = [view.is_text(i) for i in shown]
+
+    def needed(limit: int) -> list[int]:
+        cells = ([row[i] for i in shown] for row in texts)
+        return [
+            max(
+                min(len(cell), limit) if folds else len(cell)
+                for cell, folds in zip(row, is_text, strict=True)
+            )
+            for row in cells
+        ]
+
+    widths = needed(_NAME_WIDTH)
+    if _total([label_width, *widths]) > width:
+        label_width = min(label_width, _LABEL_WIDTH, width // 2)
+        widths = needed(min(_NAME_WIDTH, max(width - label_width - _GAP, 1)))
+    starts = view.starts()
+    ends = dict(zip(starts, [*starts, len(texts)][1:], strict=True))
+    blocks: list[list[int]] = [[]]
+    for i in range(len(texts)):
+        # A group is not divided if it fits.
+        row, group = (
+            _total([label_width, *(widths[each] for each in [*blocks[-1], *more])]) <= width
+            for more in ([i], range(i, ends.get(i, i + 1)))
+        )
+        if blocks[-1] and not (row and (group or i not in ends)):
+            blocks.append([])
+        blocks[-1].append(i)
+    return [
+        (
+            [
+                [label, *(texts[row][i] for row in rows)]
+                for i, label in zip(shown, labels, strict=True)
+            ],
+            [label_width, *(widths[row] for row in rows)],
+            [True] + [False] * len(rows),
+        )
+        for rows in blocks
+    ]
+
+
+def _lines(grids: Sequence[_Grid]) -> list[tuple[str, str]]:
+    """Return the lines of grids, an empty one between two; cells are folded to the widths."""
+    lines: list[tuple[str, str]] = []
+    for rows, widths, is_text in grids:
+        lines += [("", "")] * bool(lines)
+        for number, row in enumerate(rows):
+            cells = [
+                [part for line in cell.split("\n") for part in textwrap.wrap(line, width) or [""]]
+                for cell, width in zip(row, widths, strict=True)
+            ]
+            for line in zip_longest(*cells, fillvalue=""):
+                aligned = (
+                    text.ljust(width) if left else text.rjust(width)
+                    for text, width, left in zip(line, widths, is_text, strict=True)
+                )
+                text = (" " * _GAP).join(aligned).rstrip()
+                lines.append(("" if number else "heading", text))
+    return lines
+
+
+# --- files and pages ----------------------------------------------------------------------------
+
+
+def html_table(view: View, *, link: bool = False) -> str:
+    """Return a table as HTML, in parts that fit on A4 portrait, with a ``link`` to it as CSV."""
+    texts, starts = view.texts(), set(view.starts())
+    kinds = [' class="text"' if view.is_text(i) else "" for i in range(len(view.columns))]
+    caption = escape(view.title)
+    if link and view.rows:
+        words = view.title.partition("(")[0].removesuffix(".csv")
+        name = re.sub(r"\W+", "-", words.lower()).strip("-")
+        data = quote(csv_table(view), safe=",:;/()")
+        anchor = f'<a download="{name}.csv" href="data:text/csv;charset=utf-8,{data}">CSV</a>'
+        caption += f' <span class="files">{anchor}</span>'
+    lines = ['<div class="wide">']
+    for number, part in enumerate(view.parts(_html_widths(view, texts), _PAGE_WIDTH)):
+        lines += ["<table>"] if number else [f"<table><caption>{caption}</caption>"]
+        head = "".join(f"<th{kinds[i]}>{_heading(view.columns[i])}</th>" for i in part)
+        lines.append(f"<thead><tr>{head}</tr></thead><tbody>")
+        for row, cells in enumerate(texts):
+            start = ' class="first"' if row in starts else ""
+            shown = ((i, escape(cells[i]), (row, i) in view.strong) for i in part)
+            body = (
+                f"<td{kinds[i]}>{f'<b>{text}</b>' if is_strong else text}</td>"
+                for i, text, is_strong in shown
+            )
+            lines.append(f"<tr{start}>{''.join(body)}</tr>")
+        lines.append("</tbody></table>")
+    more = f"<p>... and {escape(view.more)}.</p>" if view.more else ""
+    return "\n".join([*lines, f"</div>{more}"])
+
+
+def markdown_table(view: View) -> str:
+    """Return a table as Markdown, below its title; emphasized cells are bold."""
+    rows = [
+        [f"**{text}**" if (row, i) in view.strong else text for i, text in enumerate(cells)]
+        for row, cells in enumerate(view.texts())
+    ]
+    rule = ["---" if view.is_text(i) else "---:" for i in range(len(view.columns))]
+    lines = [[column.heading for column in view.columns], rule, *rows]
+    table = "\n".join(f"| {' | '.join(line[i] for i in view.shown)} |" for line in lines)
+    more = f"\n\n... and {view.more}." if view.more else ""
+    return f"**{view.title}**\n\n{table}{more}\n"
+
+
+def csv_table(view: View) -> str:
+    """Return the raw values as CSV; None is an empty cell."""
+    return csv_text([column.name for column in view.columns], _raw(view))
+
+
+def records(view: View) -> list[dict[str, Any]]:
+    """Return the raw values of each row by the names of the columns, for JSON."""
+    names = [column.name for column in view.columns]
+    return [dict(zip(names, row, strict=True)) for row in _raw(view)]
+
+
+def from_mappings(
+    title: str, columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], **options: Any
+) -> View:
+    """Return the view of rows that have their values by name; what a row lacks is None."""
+    values = [[row.get(column.name) for column in columns] for row in rows]
+    return View(title, columns, values, **options)
+
+
+def _raw(view: View) -> list[list[Any]]:
+    """Return plain values; another object, such as a mean with its interval, as its text."""
+    return [
+        [
+            value if isinstance(value, str | int | float | None) else column.write(value)
+            for column, value in zip(view.columns, map(_plain, row), strict=True)
+        ]
+        for row in view.rows
+    ]
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Cell) else value
+
+
+def _html_widths(view: View, texts: Sequence[Sequence[str]]) -> list[int]:
+    """Return the width that each column needs: a browser folds headings and texts at spaces."""
+    widths = []
+    for i, column in enumerate(view.columns):
+        cells = [row[i] for row in texts]
+        headings = [word[:_NAME_WIDTH] for word in f"{column.title} {column.note}".split()]
+        least = max(map(len, [*headings, *(cell for cell in cells if not view.is_text(i)), ""]))
+        if view.is_text(i):
+            words = max((len(word) for cell in cells for word in cell.split()), default=0)
+            least = max(least, words, min(_NAME_WIDTH, max(map(len, cells), default=0)))
+        widths.append(least + _PADDING)
+    return widths
+
+
+def _heading(column: Column) -> str:
+    note = f"<br><small>{escape(column.note)}</small>" if column.note else ""
+    return f"{escape(column.title)}{note}"

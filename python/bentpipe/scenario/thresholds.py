@@ -13,7 +13,7 @@ from pydantic import AfterValidator, WithJsonSchema
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.quantities import quantity
 from bentpipe.scenario.document import Document, SourceLocation
-from bentpipe.scenario.metrics import Metric, read_metric
+from bentpipe.scenario.metric_ref import MetricRef, read_metric
 from bentpipe.scenario.record import refusal
 from bentpipe.text import shown
 
@@ -35,7 +35,7 @@ class Threshold:
     """A threshold: a metric, an operator, and the limit in the base unit of the metric."""
 
     text: str
-    metric: Metric
+    metric: MetricRef
     operator: str
     limit: float
 

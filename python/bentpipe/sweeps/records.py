@@ -14,7 +14,7 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe.results.columns import decode_tables
-from bentpipe.results.derived import direction_rows, flow_rows
+from bentpipe.results.derived import table_rows
 from bentpipe.simulation.many import Outcome
 
 _RUNS: Final = "runs"
@@ -64,8 +64,8 @@ def rows_of(
     """
     ends_ns = tables[_RUNS]["end_ns"].to_list()
     return (
-        flow_rows(tables, plan, entries, ends_ns),
-        direction_rows(tables["directions"], plan, ends_ns),
+        table_rows("flows", tables, plan, entries, ends_ns),
+        table_rows("directions", tables, plan, entries, ends_ns),
     )
 
 

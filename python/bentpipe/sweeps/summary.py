@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Final
 
 import polars as pl
 
+from bentpipe.metrics import Metric, metrics_shown
 from bentpipe.results.confidence import CONFIDENCE, t_quantile
 
-# Columns of `Result.flows`. The value of a run is the mean over its flows that have one.
-_OF_FLOWS: Final = (
-    "goodput_bps",
-    "loss_percent",
-    "retransmitted_percent",
-    "completion_time_ns",
-    "page_load_time_p95_ns",
-    "one_way_delay_p95_ns",
-    "start_up_time_ns",
-    "stall_ratio_percent",
-)
-METRICS: Final = (*_OF_FLOWS, "forward_utilization_percent")
+
+def cell_metrics() -> dict[str, Metric]:
+    """Return the metrics that a cell has means of, by the name of the column.
+
+    They are the metrics of flows and, with ``forward_`` in front, of the forward direction.
+    """
+    of_flows = {metric.name: metric for metric in metrics_shown("sweep", "flows")}
+    directions = metrics_shown("sweep", "directions")
+    return of_flows | {f"forward_{metric.name}": metric for metric in directions}
 
 
 def key_columns(flows: pl.DataFrame) -> list[str]:
@@ -30,32 +27,36 @@ def key_columns(flows: pl.DataFrame) -> list[str]:
 
 
 def cell_means(flows: pl.DataFrame, directions: pl.DataFrame) -> pl.DataFrame:
-    """Return a row a cell: the varied values, ``runs``, and the mean of each of `METRICS`.
+    """Return a row a cell: the varied values, ``runs``, and the mean of each of `cell_metrics`.
 
-    ``NAME_half_width`` is half the width of the 95 % interval of the mean ``NAME``, by Student's t
-    distribution; null with less than two runs.
+    The value of a run is the mean over its flows that have one. ``NAME_half_width`` is half the
+    width of the 95 % interval of the mean ``NAME``, by Student's t distribution; null with less
+    than two runs.
     """
     if not flows.height:
         return pl.DataFrame()
-    keys = key_columns(flows)
+    keys, metrics = key_columns(flows), cell_metrics()
+    of_flows = [name for name, metric in metrics.items() if metric.table == "flows"]
     forward = directions.filter(pl.col("direction") == "forward").select(
-        "run", (100 * pl.col("utilization")).alias("forward_utilization_percent")
+        "run",
+        *(pl.col(each.name).alias(name) for name, each in metrics.items() if name not in of_flows),
     )
     of_runs = (
         flows.group_by("run", maintain_order=True)
-        .agg(pl.col(keys).first(), pl.col(_OF_FLOWS).cast(pl.Float64).mean())
+        .agg(pl.col(keys).first(), pl.col(of_flows).cast(pl.Float64).mean())
         .join(forward, on="run", how="left", maintain_order="left")
     )
     # Without varied values there is one cell.
     of_runs = of_runs.with_columns(cell=pl.lit(0)) if not keys else of_runs
+    names = pl.col(list(metrics))
     cells = of_runs.group_by(keys or ["cell"], maintain_order=True).agg(
         pl.len().alias("runs"),
-        pl.col(METRICS).mean(),
-        pl.col(METRICS).std().name.suffix("_deviation"),
-        pl.col(METRICS).count().name.suffix("_count"),
+        names.mean(),
+        names.std().name.suffix("_deviation"),
+        names.count().name.suffix("_count"),
     )
     return cells.select(
-        *keys, "runs", *(each for name in METRICS for each in (name, _half_width(cells, name)))
+        *keys, "runs", *(each for name in metrics for each in (name, _half_width(cells, name)))
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from bentpipe.results.derived import exchange_rows, processor_rows
+from bentpipe.results.derived import table_rows
 from bentpipe.results.metric_values import metric_values, of_runs
 from bentpipe.results.thresholds import ThresholdCheck
 from bentpipe.scenario.thresholds import read_threshold
@@ -49,17 +49,14 @@ class CellChecks:
         if not texts:
             return
         plan, ends_ns = cell.plan, tables["runs"]["end_ns"].to_list()
-        frames = {
-            "flows": rows[0],
-            "directions": rows[1],
-            "exchanges": exchange_rows(tables["exchanges"], plan.data),
-            "processors": processor_rows(tables["processors"], ends_ns),
-        }
+        frames = dict(zip(("flows", "directions"), rows, strict=True))
         for number, text in enumerate(texts):
             threshold = read_threshold(text)
-            metric = threshold.metric
-            frame = of_runs(frames[metric.table], metric.table, plan.data, plan.entries)
-            values: dict[int, float] = dict(metric_values(frame, metric).iter_rows())
+            table = threshold.metric.table
+            if table not in frames:
+                frames[table] = table_rows(table, tables, plan.data, plan.entries, ends_ns)
+            frame = of_runs(frames[table], table, plan.data, plan.entries)
+            values: dict[int, float] = dict(metric_values(frame, threshold.metric).iter_rows())
             for index, run in enumerate(runs):
                 self._add(number, run, ThresholdCheck(threshold, values.get(index)))
 

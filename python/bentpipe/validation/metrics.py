@@ -10,7 +10,7 @@ import numpy as np
 
 from bentpipe.errors import RunsInterrupted
 from bentpipe.plan.plan import Plan
-from bentpipe.results.metrics import aggregate_goodput_bps, exchange_times_ns
+from bentpipe.results.measures import aggregate_goodput_bps, exchange_times_ns
 from bentpipe.results.result import Result
 from bentpipe.simulation.many import Job, Outcome, run_jobs
 from bentpipe.units import NS_PER_S
@@ -70,7 +70,7 @@ def simulate_point(
         outcomes = ended.outcomes
     found = []
     for outcome in outcomes:
-        manifest = {"plan": plan, "seed": outcome.job.seed, "end_ns": outcome.raw["end_ns"]}
+        manifest = {"plan": plan.data, "seed": outcome.job.seed, "end_ns": outcome.raw["end_ns"]}
         found.append(metrics_of(Result(manifest, outcome.tables()), point))
     return found
 

@@ -1,4 +1,4 @@
-//! The tables `flows` and `flow_samples`.
+//! The table `flows`.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,6 @@ use bentpipe_core::drop_counts::{ByCause, DropCounts};
 use bentpipe_core::graph::Graph;
 use bentpipe_core::packet::{FlowId, LimitedBy, Origin};
 use bentpipe_core::play_out::PlayOut;
-use bentpipe_core::tcp::Sender;
-use bentpipe_core::tcp::congestion::Control;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::{DropCause, NodeId};
 
@@ -182,44 +180,71 @@ struct Conference {
 }
 
 /// The conferences, by their reflectors.
-fn conferences(graph: &Graph<Node>, flows: &[Ends]) -> BTreeMap<NodeId, Conference> {
-    let mut conferences = BTreeMap::<NodeId, Conference>::new();
-    for (flow, ends) in (0..).map(FlowId).zip(flows) {
-        if let Node::Participant(participant) = graph.engine(ends.sender) {
-            let conference = conferences.entry(ends.receiver).or_default();
-            conference.sent += participant.source().datagrams();
-            let lost = graph.drops().packets(flow, Origin::Sender);
-            conference.lost = combine(conference.lost, lost, u64::saturating_add);
+pub(super) struct Conferences(BTreeMap<NodeId, Conference>);
+
+impl Conferences {
+    /// The conferences of some flows so far.
+    pub(super) fn of<'a>(
+        graph: &Graph<Node>,
+        flows: impl IntoIterator<Item = (FlowId, &'a Ends)>,
+    ) -> Self {
+        let mut conferences = BTreeMap::<NodeId, Conference>::new();
+        for (flow, ends) in flows {
+            if let Node::Participant(participant) = graph.engine(ends.sender) {
+                let conference = conferences.entry(ends.receiver).or_default();
+                conference.sent += participant.source().datagrams();
+                let lost = graph.drops().packets(flow, Origin::Sender);
+                conference.lost = combine(conference.lost, lost, u64::saturating_add);
+            }
         }
+        Self(conferences)
     }
-    conferences
+
+    /// The datagrams that were sent to the receiver of a flow, of which the flow's sender sent `sent`, and
+    /// those lost on the way. A participant receives what the others send.
+    pub(super) fn to_receiver(
+        &self,
+        flow: FlowId,
+        ends: &Ends,
+        sent: u64,
+        drops: &DropCounts,
+    ) -> (u64, ByCause) {
+        let own = drops.packets(flow, Origin::Sender);
+        let Some(conference) = self.0.get(&ends.receiver) else { return (sent, own) };
+        let of_others = combine(conference.lost, own, u64::saturating_sub);
+        let from_reflector = drops.packets(flow, Origin::Receiver);
+        (conference.sent - sent, combine(of_others, from_reflector, u64::saturating_add))
+    }
 }
 
 fn combine(one: ByCause, other: ByCause, how: fn(u64, u64) -> u64) -> ByCause {
     std::array::from_fn(|cause| how(one[cause], other[cause]))
 }
 
-impl Conference {
-    /// Completes the row of a participant: it receives what the others send.
-    fn complete(&self, row: &mut Row, flow: FlowId, drops: &DropCounts) {
-        row.expected_segments = Some(self.sent - row.sent_segments);
-        let own = drops.packets(flow, Origin::Sender);
-        let of_others = combine(self.lost, own, u64::saturating_sub);
-        let from_reflector = drops.packets(flow, Origin::Receiver);
-        row.lost = combine(of_others, from_reflector, u64::saturating_add);
+/// The source and the sink of a flow of datagrams; `None` if it is one of TCP.
+pub(super) fn datagram_ends(
+    graph: &Graph<Node>,
+    ends: Ends,
+) -> Option<(&ConstantRate, &DatagramSink)> {
+    match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
+        (Node::Participant(participant), Node::Reflector(_)) => {
+            Some((participant.source(), participant.sink()))
+        }
+        (Node::ConstantRate(source), Node::DatagramSink(sink)) => Some((source, sink)),
+        _ => None,
     }
 }
 
 pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends], end: Instant) -> Table {
     let mut table = Table::new(flows_schema());
-    let conferences = conferences(graph, flows);
-    for (flow, &ends) in (0..).map(FlowId).zip(flows) {
-        let mut row = row_of(graph, ends, end);
-        row.lost = graph.drops().packets(flow, Origin::Sender);
-        if let Some(conference) = conferences.get(&ends.receiver) {
-            conference.complete(&mut row, flow, graph.drops());
-        }
-        table.push(row.cells(flow, ends));
+    let conferences = Conferences::of(graph, (0..).map(FlowId).zip(flows));
+    for (flow, ends) in (0..).map(FlowId).zip(flows) {
+        let mut row = row_of(graph, *ends, end);
+        let sent = row.sent_segments;
+        let (expected, lost) = conferences.to_receiver(flow, ends, sent, graph.drops());
+        row.expected_segments = row.expected_segments.map(|_| expected);
+        row.lost = lost;
+        table.push(row.cells(flow, *ends));
     }
     table
 }
@@ -237,13 +262,8 @@ fn row_of(graph: &Graph<Node>, ends: Ends, end: Instant) -> Row {
         let limit_times = (!is_parallel).then(|| flow.limit_times(ends.start, end));
         return Row { exchanges, playback, limit_times, ..tcp(flow) };
     }
-    match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
-        (Node::Participant(participant), Node::Reflector(_)) => {
-            datagrams(participant.source(), participant.sink())
-        }
-        (Node::ConstantRate(source), Node::DatagramSink(sink)) => datagrams(source, sink),
-        _ => unreachable!("both ends of a flow have the same workload"),
-    }
+    let (source, sink) = datagram_ends(graph, ends).expect("both ends have the same workload");
+    datagrams(source, sink)
 }
 
 impl Row {
@@ -477,89 +497,4 @@ fn playback() -> Vec<ColumnSchema> {
         Column::u64("played_ns", "ns", "Media that was played. Null unless the flow is a video.")
             .nullable(),
     ]
-}
-
-pub(super) fn flow_samples_schema() -> TableSchema {
-    let app = "application bytes";
-    TableSchema {
-        name: "flow_samples",
-        row: "one TCP flow at one time",
-        columns: vec![
-            Column::u64("time_ns", "ns", "Time of the sample, from the start of the run."),
-            Column::u32("flow", "index", "Index of the flow in the plan."),
-            Column::u64("cwnd_bytes", app, "Congestion window."),
-            Column::u64(
-                "ssthresh_bytes",
-                app,
-                "Slow start threshold; null until the first congestion event.",
-            )
-            .nullable(),
-            Column::u64("srtt_ns", "ns", "Smoothed round-trip time (RFC 6298).").nullable(),
-            Column::u64("in_flight_bytes", app, "In flight, as the sender estimates it."),
-            Column::u64("acked_bytes", app, "Acknowledged so far."),
-            Column::u64("delivered_bytes", app, "Delivered in order so far."),
-        ],
-    }
-}
-
-/// The `flow_samples` table.
-pub(crate) struct FlowSamples(Table);
-
-impl FlowSamples {
-    pub(crate) fn new() -> Self {
-        Self(Table::new(flow_samples_schema()))
-    }
-
-    /// Adds a row for each TCP flow. The congestion window is that of the newest connection, or 0
-    /// if that is closed.
-    pub(crate) fn push(&mut self, now: Instant, graph: &Graph<Node>, flows: &[Ends]) {
-        for (flow, ends) in (0u64..).zip(flows) {
-            let (sender, acked, delivered) =
-                match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
-                    (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => {
-                        let sender = sender.endpoint().sender();
-                        let delivered = receiver.endpoint().receiver().delivered();
-                        (Some(sender), sender.acked_bytes(), delivered)
-                    }
-                    (Node::Server(server), Node::Client(client)) => {
-                        let acked = server.totals(now).acked_bytes;
-                        (server.sender(), acked, client.totals(now).delivered_bytes)
-                    }
-                    (Node::ChannelServer(server), Node::ChannelClient(client)) => {
-                        let acked = server.totals(now).acked_bytes;
-                        (server.sender(), acked, client.totals(now).delivered_bytes)
-                    }
-                    (Node::WebServer(server), Node::WebClient(client)) => {
-                        let acked = server.totals(now).acked_bytes;
-                        (server.sender(), acked, client.totals(now).delivered_bytes)
-                    }
-                    _ => continue,
-                };
-            let control = sender.map(Sender::control);
-            let row: [Cell; 8] = [
-                now.as_nanos().into(),
-                flow.into(),
-                control.map_or(0, Control::cwnd).into(),
-                control.and_then(Control::ssthresh).into(),
-                sender.and_then(|sender| sender.rtt().srtt()).map(Duration::as_nanos).into(),
-                sender.map_or(0, Sender::in_flight).into(),
-                acked.into(),
-                delivered.into(),
-            ];
-            self.0.push(row);
-        }
-    }
-
-    pub(crate) fn rows(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    pub(crate) fn table(self) -> Table {
-        self.0
-    }
-}
-
-/// Memory of a row of samples.
-pub(crate) fn flow_sample_bytes() -> u64 {
-    FlowSamples::new().0.row_bytes()
 }

@@ -8,6 +8,7 @@ mod legs;
 mod link;
 pub mod packed;
 mod pages;
+mod samples;
 mod schema;
 
 use std::borrow::Cow;
@@ -15,13 +16,14 @@ use std::borrow::Cow;
 pub(crate) use capacity::{capacity_table, count_use};
 pub(crate) use events::{EVENT_BYTES, EventLog};
 pub(crate) use exchanges::{EXCHANGE_BYTES, exchanges_table};
-pub(crate) use flows::{FlowSamples, flow_sample_bytes, flows_table};
+pub(crate) use flows::flows_table;
 pub(crate) use legs::{is_split, legs_table};
 pub(crate) use link::{
     DirectionFacts, DirectionSamples, direction_sample_bytes, directions_table, processors_table,
     statistics_table,
 };
 pub(crate) use pages::{PAGE_BYTES, pages_table};
+pub(crate) use samples::{DatagramSamples, FlowSamples, datagram_sample_bytes, flow_sample_bytes};
 
 pub use link::{drop_causes, processor_values, queue_values};
 

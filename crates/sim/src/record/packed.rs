@@ -11,7 +11,7 @@ use std::fmt;
 use super::{Column, ColumnSchema, Dtype, TableSchema, Values, table_schema};
 use crate::run::Outcome;
 
-const LEFT_OUT: [&str; 3] = ["flow_samples", "direction_samples", "events"];
+const LEFT_OUT: [&str; 4] = ["flow_samples", "datagram_samples", "direction_samples", "events"];
 
 /// A column as bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

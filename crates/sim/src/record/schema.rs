@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{capacity, events, exchanges, flows, legs, link, pages};
+use super::{capacity, events, exchanges, flows, legs, link, pages, samples};
 
 /// A result table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +76,8 @@ pub fn table_schema() -> Vec<TableSchema> {
         link::directions_schema(),
         link::processors_schema(),
         link::statistics_schema(),
-        flows::flow_samples_schema(),
+        samples::flow_samples_schema(),
+        samples::datagram_samples_schema(),
         link::direction_samples_schema(),
         events::events_schema(),
     ]

@@ -3,6 +3,8 @@
 //! engines are woken early, counters that agree with each other, and the order of one flow's bytes:
 //! acknowledged, delivered, sent.
 
+use std::collections::BTreeMap;
+
 use crate::network::{network, plain, put};
 use crate::plans;
 use bentpipe_sim::record::{Dtype, Table, Values, table_schema};
@@ -161,9 +163,34 @@ fn check_samples(outcome: &Outcome) {
             assert!(time[before] < time[row], "one sample of a flow an instant");
         }
     }
+    check_datagram_samples(outcome);
     let Some(events) = outcome.table("events") else { return };
     let times = column(events, "time_ns");
     assert!(times.windows(2).all(|pair| pair[0] <= pair[1]), "events are in order");
+}
+
+/// Checks that counts of datagrams never fall, and that the last sample of a flow is its row in `flows`.
+fn check_datagram_samples(outcome: &Outcome) {
+    let (samples, flows) = (outcome.table("datagram_samples"), outcome.table("flows"));
+    let (samples, flows) = (samples.expect("there"), flows.expect("there"));
+    let counts = ["expected_segments", "received_segments", "delivered_bytes", "lost_packets"];
+    let count = |table: &Table, name, row| table.column(name)?.integer(row);
+    let of_row = |row| counts.map(|name| count(samples, name, row).expect("always there"));
+    let mut last = BTreeMap::new();
+    for (row, flow) in column(samples, "flow").into_iter().enumerate() {
+        let now = of_row(row);
+        let [expected, received, _, lost] = now;
+        assert!(received + lost <= expected, "row {row}: {now:?}");
+        let before = last.insert(flow, now).unwrap_or_default();
+        assert!(before.iter().zip(now).all(|(&before, now)| before <= now), "{before:?}, {now:?}");
+    }
+    for (flow, last) in last {
+        let row = flow as usize;
+        let lost = flows.columns.iter().filter(|column| column.name.starts_with("lost_"));
+        let lost: u64 = lost.filter_map(|column| column.integer(row)).sum();
+        let rest = counts[..3].iter().map(|name| count(flows, name, row).expect("always there"));
+        assert!(rest.chain([lost]).eq(last), "flow {flow}: {last:?}");
+    }
 }
 
 proptest! {

@@ -53,7 +53,7 @@ function extremes(values) {
  * A chart in `place`, with a legend below it.
  *
  * `options`: `unit` of the values; `xUnit`, `xLabels` (names in place of the numbers 0, 1, 2 ...),
- * `held` (each value holds until the next), `markers`, `onSelect(from, to)` after a drag and
+ * `steps` (each value holds until the next), `stacked` (lines are parts of bars), `markers`, `onSelect(from, to)` after a drag and
  * `onReset()` after a double-click, `sync` (charts of one name share the pointer).
  *
  * `show(lines, range, outages)` draws lines `{name, x, y, low?, high?, hue, dashed}`; `low` and `high` are
@@ -112,10 +112,16 @@ export class Chart {
     const series = [{}];
     const bands = [];
     this.rows = [];
-    for (const line of this.lines) {
-      const columns = [line.x, line.y];
+    const { stacked } = this.options;
+    const heights = stacked ? sums(this.lines, this.hidden) : this.lines.map((line) => line.y);
+    const order = this.lines.map((_, i) => i);
+    // The bar of a part begins at 0: those above it are drawn before.
+    if (stacked) order.reverse();
+    for (const i of order) {
+      const line = this.lines[i];
+      const columns = [line.x, heights[i]];
       const show = !this.hidden.has(line.name);
-      this.rows.push(series.length);
+      this.rows[i] = series.length;
       series.push(this.drawn(line, show));
       if (line.low) {
         columns.push(line.low, line.high);
@@ -138,14 +144,19 @@ export class Chart {
       width: 1.6,
       dash: line.dashed ? [6, 4] : undefined,
       spanGaps: false,
-      paths: this.options.held ? uPlot.paths.stepped({ align: 1 }) : undefined,
+      fill: this.options.stacked ? colour(`c${line.hue % COLOURS}`) : undefined,
+      paths: this.paths(),
       points: { show: Boolean(this.options.markers), size: 7 },
     };
   }
 
   edge(show) {
-    const paths = this.options.held ? uPlot.paths.stepped({ align: 1 }) : undefined;
-    return { show, width: 0, stroke: "transparent", points: { show: false }, paths };
+    return { show, width: 0, stroke: "transparent", points: { show: false }, paths: this.paths() };
+  }
+
+  paths() {
+    if (this.options.stacked) return uPlot.paths.bars({ size: [0.7, 80] });
+    return this.options.steps ? uPlot.paths.stepped({ align: 1 }) : undefined;
   }
 
   settings(series, bands) {
@@ -275,6 +286,10 @@ export class Chart {
     const show = this.hidden.delete(name);
     if (!show) this.hidden.add(name);
     button.setAttribute("aria-pressed", String(show));
+    if (this.options.stacked) {
+      this.redraw();
+      return;
+    }
     const first = this.rows[i];
     const count = this.lines[i].low ? 3 : 1;
     for (let each = first; each < first + count; each += 1) this.plot.setSeries(each, { show });
@@ -284,7 +299,9 @@ export class Chart {
   showValues(plot) {
     const { left } = plot.cursor;
     const cells = this.legend?.querySelectorAll("tbody td:nth-child(2)") ?? [];
-    const at = left < 0 ? null : plot.posToVal(left, "x");
+    // A bar is around its number.
+    const shift = this.options.stacked ? 0.5 : 0;
+    const at = left < 0 ? null : plot.posToVal(left, "x") + shift;
     cells.forEach((cell, i) => {
       const line = this.lines[i];
       if (line) cell.textContent = at === null ? "-" : number(valueAt(line, at));
@@ -297,6 +314,15 @@ function outageRow({ name, shade }) {
   swatch.style.background = `${colour(shade)}${SHADE_ALPHA}`;
   const cell = element("td", { className: "text", colSpan: 4 }, swatch, name);
   return element("tr", { className: "outage" }, cell);
+}
+
+/** Return the sums of the lines up to each one, without hidden ones. */
+function sums(lines, hidden) {
+  let below = lines[0]?.x.map(() => 0) ?? [];
+  return lines.map((line) => {
+    if (!hidden.has(line.name)) below = below.map((height, i) => height + line.y[i]);
+    return below;
+  });
 }
 
 function valueAt(line, at) {

@@ -11,7 +11,7 @@ const charts = [...root.querySelectorAll("[data-live]")].map((figure) => ({
   value: figure.dataset.live,
   chart: new Chart(figure.querySelector(".plot"), {
     unit: figure.dataset.live === "queue_kb" ? "kB" : "Mbit/s",
-    held: false,
+    steps: false,
     sync: "live",
   }),
 }));

@@ -9,12 +9,7 @@ const ZOOM = 2;
 function linesOf(data, letter, dashed) {
   const prefix = letter ? `${letter}: ` : "";
   const lines = data.lines.map((line, i) => ({ ...line, hue: i, dashed: dashed || i >= 8 }));
-  const bands = data.bands.map((band, i) => ({
-    ...joined(band),
-    name: band.name,
-    hue: i,
-    dashed,
-  }));
+  const bands = data.bands.map((band, i) => ({ ...band, hue: i, dashed }));
   return [...lines, ...bands].map((line) => ({ ...line, name: prefix + line.name }));
 }
 
@@ -23,20 +18,9 @@ function outagesOf(data, letter) {
   return data.outages.map((each) => ({ ...each, name: prefix + each.name }));
 }
 
-/** Return a band with its bounds at the times of all three lines. */
-function joined({ low, middle, high }) {
-  const at = (line) => [line.x, line.y];
-  const [x, y, below, above] = uPlot.join([at(middle), at(low), at(high)], [[2, 2], [2, 2], [2, 2]]);
-  return { x, y: filled(y), low: filled(below), high: filled(above) };
-}
-
-/** Fill the times at which only another line has a point with the value before. */
-function filled(values) {
-  let last = null;
-  return Array.from(values, (value) => {
-    if (value !== undefined) last = value;
-    return last;
-  });
+/** Return the range of a chart that is not over time; undefined: that of its lines. */
+function rangeOf({ kind, bars }) {
+  return kind === "stacks" ? [-0.5, bars.length - 0.5] : undefined;
 }
 
 class TimePage {
@@ -84,6 +68,19 @@ class TimePage {
     for (const each of this.charts) this.loadChart(each, this.range, this.abort.signal);
   }
 
+  /** Return how a chart is drawn; those over time share the time that is shown. */
+  optionsOf({ kind, unit, steps, x_label: xUnit, bars }) {
+    if (kind === "stacks") return { unit, xUnit, xLabels: bars, stacked: true };
+    if (kind === "distribution") return { unit, xUnit };
+    return {
+      unit,
+      steps,
+      sync: "time",
+      onSelect: (first, last) => this.show(first, last),
+      onReset: () => this.show(0, this.end),
+    };
+  }
+
   async loadChart(each, range, signal) {
     const [from, to] = range;
     const query = `from=${from}&to=${to}`;
@@ -93,16 +90,11 @@ class TimePage {
           fetchJson(`/data/chart/${each.name}/${path}?${query}`, signal),
         ),
       );
-      each.chart ??= new Chart(each.place, {
-        unit: found[0].unit,
-        held: found[0].held,
-        sync: "time",
-        onSelect: (first, last) => this.show(first, last),
-        onReset: () => this.show(0, this.end),
-      });
+      each.chart ??= new Chart(each.place, this.optionsOf(found[0]));
+      const shown = found[0].kind === "time" ? range : rangeOf(found[0]);
       const lines = found.flatMap((data, i) => linesOf(data, this.sources[i][0], i > 0));
       const outages = found.flatMap((data, i) => outagesOf(data, this.sources[i][0]));
-      each.chart.show(lines, range, outages);
+      each.chart.show(lines, shown, outages);
     } catch (error) {
       if (error.name === "AbortError") return;
       each.place.replaceChildren(

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from rich.console import Group, RenderableType
 
+from bentpipe.report.export import Exports
 from bentpipe.report.html import environment
 from bentpipe.results.files import REPORT
 from bentpipe.results.folder import csv_text, json_text, write_folder
@@ -101,8 +102,11 @@ class StudyOutcome:
         """Return the figures for a terminal."""
         return Group(*self.terminal())
 
-    def report(self) -> str:
-        """Return the report as HTML; the same outcome gives the same bytes."""
+    def report(self, exports: Exports | None = None) -> str:
+        """Return the report as HTML; the same outcome gives the same bytes.
+
+        Its figures are added to ``exports``, and linked.
+        """
         template = environment(self.folder, _BASE).get_template(self.template)
         return template.render(
             title=self.title,
@@ -116,11 +120,12 @@ class StudyOutcome:
             number=tables.number,
             errors_text=tables.errors_text,
             row_text=tables.row_text,
+            exports=exports,
             **self.context(),
         )
 
     def write(self, out: Path | OutputFolder) -> Path:
-        """Write report.html, cells.csv, inputs.csv, result.json and the manifest.
+        """Write report.html with its charts, cells.csv, inputs.csv, result.json and the manifest.
 
         An existing study is replaced. Returns the folder, which is created if missing.
 
@@ -128,6 +133,8 @@ class StudyOutcome:
             UsageError: the folder contains other files, or cannot be written.
         """
         inputs = [each.to_json() for each in self.inputs]
+        exports = Exports()
+        report = self.report(exports)
         return write_folder(
             out,
             kind="study",
@@ -137,8 +144,9 @@ class StudyOutcome:
                 "interrupted": self.interrupted,
                 "configuration": self.configuration,
             },
-            texts={
-                REPORT: self.report(),
+            files={
+                REPORT: report,
+                **exports.files,
                 **self.csv_files(),
                 "inputs.csv": csv_text(list(inputs[0]), [list(each.values()) for each in inputs]),
                 "result.json": json_text(self.to_json()),

@@ -10,7 +10,7 @@ import numpy as np
 from bentpipe import _core
 from bentpipe.emulation.pool import EmulationJob
 from bentpipe.plan.plan import Plan
-from bentpipe.results.metrics import channel_utilization
+from bentpipe.results.measures import channel_utilization
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job
 from bentpipe.studies.base.comparison import Comparison

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bentpipe import _core
 from bentpipe.plan.plan import Plan
-from bentpipe.results.metrics import channel_utilization
+from bentpipe.results.measures import channel_utilization
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies.base import tables

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bentpipe.results.metrics import jain
+from bentpipe.results.measures import jain
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.simulation.many import Outcome
 from bentpipe.studies.base.samples import Array, Samples

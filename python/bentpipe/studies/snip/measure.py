@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from bentpipe.plan.plan import Plan
-from bentpipe.results.metrics import rate_bps
+from bentpipe.results.measures import rate_bps
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome

@@ -42,7 +42,7 @@ def goodput_of_rows(
     ``end_ns`` is the end of the run: one value, or one a row.
     """
     start_ns, until_ns = _spans(table, plan, end_ns)
-    return rate_bps(_delivered_bytes(table), until_ns - start_ns)
+    return rate_bps(table["delivered_bytes"].to_numpy(), until_ns - start_ns)
 
 
 def aggregate_goodput_bps(result: Result, flows: Sequence[int]) -> float:
@@ -56,7 +56,7 @@ def aggregate_goodput_bps(result: Result, flows: Sequence[int]) -> float:
     table = result.tables["flows"]
     start_ns, until_ns = _spans(table, result.plan, result.manifest["end_ns"])
     elapsed_ns = until_ns[rows].max() - start_ns[rows].min()
-    return float(rate_bps(_delivered_bytes(table)[rows].sum(), elapsed_ns))
+    return float(rate_bps(table["delivered_bytes"].to_numpy()[rows].sum(), elapsed_ns))
 
 
 def competing_flows(result: Result) -> dict[str, list[int]]:
@@ -94,65 +94,17 @@ def _times_ns(table: pl.DataFrame, flows: Sequence[int] | None) -> npt.NDArray[n
     return (table["finished_ns"] - table["start_ns"]).to_numpy().astype(np.int64)
 
 
-def exchange_quantiles_ns(
-    result: Result, shares: Sequence[float]
-) -> tuple[list[float | None], ...]:
-    """Return quantiles of each flow's exchange times in ns: one list a share, in plan order.
-
-    Quantiles are interpolated linearly; None for a flow that finished no exchange.
-    """
-    found = exchange_quantiles_of_rows(result.tables["exchanges"], shares)
-    flows = pl.DataFrame({"flow": pl.Series(range(len(result.plan["flows"])), dtype=pl.UInt32)})
-    rows = flows.join(found, on="flow", how="left", maintain_order="left")
-    return tuple(rows[str(i)].to_list() for i in range(len(shares)))
-
-
-def exchange_quantiles_of_rows(
-    exchanges: pl.DataFrame, shares: Sequence[float], by: Sequence[str] = ("flow",)
-) -> pl.DataFrame:
-    """Return quantiles of the times of finished exchanges or pages in ns.
-
-    The columns are those of ``by``, "0", "1", ...
-    """
-    time_ns = pl.col("finished_ns") - pl.col("start_ns")
-    return (
-        exchanges.filter(pl.col("finished_ns").is_not_null())
-        .group_by(by)
-        .agg(
-            time_ns.quantile(share, interpolation="linear").alias(str(i))
-            for i, share in enumerate(shares)
-        )
-    )
-
-
-def _delivered_bytes(table: pl.DataFrame) -> npt.NDArray[np.float64]:
-    return table["delivered_bytes"].to_numpy().astype(np.float64)
-
-
 def _spans(
     table: pl.DataFrame, plan: Mapping[str, Any], end_ns: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the start and the end of the interval over which each flow's goodput is measured."""
-    starts_ns = table["start_ns"].to_list()
-    ends_ns = np.broadcast_to(np.asarray(end_ns, dtype=np.int64), len(starts_ns)).tolist()
-    workloads = [flow["workload"] for flow in plan["flows"]]
-    untils_ns = []
-    rows = zip(
-        table["flow"].to_list(),
-        starts_ns,
-        table["finished_ns"].to_list(),
-        table["last_delivery_ns"].to_list(),
-        ends_ns,
-        strict=True,
-    )
-    for flow, start_ns, finished_ns, last_delivery_ns, run_end_ns in rows:
-        until_ns = run_end_ns
-        if "duration_ns" in workloads[flow]:
-            until_ns = min(run_end_ns, start_ns + workloads[flow]["duration_ns"])
-        elif finished_ns is not None and last_delivery_ns is not None:
-            until_ns = last_delivery_ns
-        untils_ns.append(max(until_ns, start_ns))
-    return np.array(starts_ns, dtype=np.float64), np.array(untils_ns, dtype=np.float64)
+    columns = ("start_ns", "finished_ns", "last_delivery_ns")
+    start_ns, finished_ns, last_ns = (table[name].cast(float).to_numpy() for name in columns)
+    durations = [flow["workload"].get("duration_ns", np.nan) for flow in plan["flows"]]
+    planned_ns = start_ns + np.array(durations)[table["flow"].to_numpy()]
+    ended_ns = np.where(np.isnan(finished_ns + last_ns), end_ns, last_ns)
+    until_ns = np.where(np.isnan(planned_ns), ended_ns, np.minimum(end_ns, planned_ns))
+    return start_ns, np.maximum(until_ns, start_ns)
 
 
 def rate_bps(size_bytes: npt.ArrayLike, elapsed_ns: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Metrics of a run by name: ``TABLE.COLUMN.STATISTIC``, of all rows of a table or of some.
+"""References to metrics of a run: ``TABLE.COLUMN.STATISTIC``, of all rows of a table or of some.
 
 ``flows.goodput_bps.p5`` is the 5th percentile over all flows, ``flows.download.goodput_bps.min``
 the smallest of the entry of ``traffic`` or the flow with that name, ``flows.call.return.jitter_ns``
@@ -9,13 +9,11 @@ which needs no statistic.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from bentpipe import _core
 from bentpipe.errors import UsageError
-from bentpipe.quantities import title
+from bentpipe.metrics import KEYS, metrics_of
 from bentpipe.text import choice, nearest, shown
 
 # A part in double quotes is always a name, as in settings.
@@ -23,63 +21,13 @@ _PART: Final = re.compile(r'"([^"]+)"|([^".]+)')
 _PERCENTILE: Final = re.compile(r"p(\d{1,2}|100|999)")
 _STATISTICS: Final = ("min", "max", "mean", "sum", "jain", "p5", "p50", "p95", "p99", "p999")
 HEADINGS: Final = ("forward", "return")
-# Columns that name or number a row.
-_KEYS: Final = ("index", "name", "number")
-# Columns of calls; null for other flows.
-CALL_COLUMNS: Final = (
-    "mos",
-    "r_factor",
-    "delay_impairment",
-    "loss_impairment",
-    "mouth_to_ear_ns",
-    "unplayed_percent",
-)
-# Columns of videos; null for other flows.
-VIDEO_COLUMNS: Final = ("start_up_time_ns", "stalls", "stalled_ns", "stall_ratio_percent")
-# Columns of web pages, by percentile of the load times; null for other flows.
-PAGE_COLUMNS: Final = (
-    "page_load_time_p50_ns",
-    "page_load_time_p95_ns",
-    "page_load_time_p99_ns",
-)
-# Columns that `bentpipe.Result` derives from those of the tables.
-_DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
-    "flows": (
-        "goodput_bps",
-        "lost_packets",
-        "loss_percent",
-        "retransmitted_percent",
-        "completion_time_ns",
-        "idle_percent",
-        "exchange_time_median_ns",
-        "exchange_time_p95_ns",
-        *PAGE_COLUMNS,
-        *CALL_COLUMNS,
-        "stall_ratio_percent",
-    ),
-    "exchanges": ("time_ns",),
-    "pages": ("load_time_ns",),
-    "directions": (
-        "utilization",
-        "dropped_packets",
-        "loss_percent",
-        "queue_empty_percent",
-        "queue_full_percent",
-    ),
-    "processors": ("utilization",),
-}
-# The columns of each table that have metrics.
-METRIC_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    table: (*(column[0] for column in columns if column[2] not in _KEYS), *_DERIVED[table])
-    for table, _, columns in _core.table_schema()
-    if table in _DERIVED
-}
-TABLES: Final = tuple(_DERIVED)
+# The tables that metrics are read from.
+TABLES: Final = tuple(KEYS)
 
 
 @dataclass(frozen=True)
-class Metric:
-    """A column of a table, of all rows or those with a name or a heading, reduced by a statistic.
+class MetricRef:
+    """A metric of all rows of its table, or those with a name or a heading, and a statistic.
 
     A name is that of a flow, an entry of ``traffic``, a direction or a processor. A heading is
     forward or return: the direction of a flow's data, or the directions of all terminals. Without a
@@ -119,13 +67,15 @@ class Metric:
         """The metric for a person: "download: goodput p5"."""
         where = " ".join(part for part in (self.name, self.heading) if part)
         where = where or ("" if self.table == "flows" else self.table)
-        what = "fairness" if self.statistic == "jain" else title(self.column)
+        what = "fairness"
+        if self.statistic != "jain":
+            what = metrics_of(self.table)[self.column].title
         statistic = "" if self.statistic in {None, "jain", "mean"} else f" {self.statistic}"
         return (f"{where}: " if where else "") + what + statistic
 
 
-def read_metric(text: str) -> Metric:
-    """Read the name of a metric.
+def read_metric(text: str) -> MetricRef:
+    """Read a reference to a metric.
 
     Raises:
         UsageError: it is not one; the message has the nearest name.
@@ -134,7 +84,7 @@ def read_metric(text: str) -> Metric:
     table, rest = parts[0][0], parts[1:]
     if table not in TABLES:
         raise UsageError(f"metric {shown(text)}: table: {choice(table, TABLES)}")
-    columns = METRIC_COLUMNS[table]
+    columns = tuple(metrics_of(table))
     statistic = None
     if len(rest) > 1 and not rest[-1][1] and rest[-1][0] not in columns:
         statistic = rest.pop()[0]
@@ -144,13 +94,13 @@ def read_metric(text: str) -> Metric:
         raise _malformed(text)
     column = rest.pop()[0]
     if column not in columns:
-        raise UsageError(f"metric {shown(text)}: {_unknown_column(column, table)}")
+        raise UsageError(f"metric {shown(text)}: {_unknown_column(column, columns, table)}")
     heading = None
     if rest and rest[-1] in ((each, False) for each in HEADINGS):
         heading = rest.pop()[0]
     if len(rest) > 1:
         raise _malformed(text)
-    return Metric(table, column, statistic, rest[0][0] if rest else None, heading)
+    return MetricRef(table, column, statistic, rest[0][0] if rest else None, heading)
 
 
 def _malformed(text: str) -> UsageError:
@@ -182,12 +132,13 @@ def _unknown_end(
 ) -> str:
     """Return the error of a last part that is neither a statistic nor a column."""
     if rest[-1][0] not in columns:
-        return f"metric {shown(text)}: {_unknown_column(last, text.partition('.')[0])}"
+        table = text.partition(".")[0]
+        return f"metric {shown(text)}: {_unknown_column(last, columns, table)}"
     return f"metric {shown(text)}: statistic: {choice(last, _STATISTICS)}"
 
 
-def _unknown_column(column: str, table: str) -> str:
+def _unknown_column(column: str, columns: tuple[str, ...], table: str) -> str:
     """Return the error of an unknown column: the nearest one, without the list of some forty."""
-    near = nearest(column, METRIC_COLUMNS[table])
-    hint = f'; did you mean "{near}"?' if near else f"; {', '.join(METRIC_COLUMNS[table])}"
+    near = nearest(column, columns)
+    hint = f'; did you mean "{near}"?' if near else f"; {', '.join(columns)}"
     return f'the table {table} has no column "{column}"{hint}'
