@@ -67,6 +67,7 @@ def workload_of(
         tcp = host_plan(flow.profile, flow.tcp, (*path, "tcp"))
         ends = ("sender", "receiver") if isinstance(flow, Bulk) else ("server", "client")
         plan |= dict.fromkeys(ends, tcp)
+        plan.origins |= dict.fromkeys(ends, tcp.path)
     match flow:
         case Bulk():
             field, unit = ("duration", "duration_ns") if flow.size is None else ("size", "bytes")
