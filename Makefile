@@ -33,7 +33,7 @@ help:
 	@echo "make wheel-check  install that wheel into an empty environment, and run the demo there"
 	@echo "make instructions  compare instructions per packet-hop with benches/instructions.json (valgrind)"
 	@echo "make coverage  measure line coverage of crates/core"
-	@echo "make schema    regenerate the JSON Schema of scenarios and the plans of presets"
+	@echo "make schema    regenerate the JSON Schema of scenarios, the plans of presets, the tables of columns"
 	@echo "make wording   write the messages that tests compare into tests/wording.txt"
 	@echo "make picture   redraw the picture of the README"
 
@@ -164,6 +164,7 @@ schema: $(VENV)/.installed
 	$(BIN)/bentpipe schema > python/bentpipe/scenario/schema.json
 	$(BIN)/python -m bentpipe.plan.links > target/preset_plans.json
 	mv target/preset_plans.json python/bentpipe/plan/preset_plans.json
+	$(BIN)/python docs/columns.py
 
 # The picture of the README.
 picture: $(VENV)/.installed

@@ -29,8 +29,8 @@ from bentpipe.sweeps import (
     Executor,
     LocalCluster,
     Points,
-    Running,
     SweepFolder,
+    SweepRun,
     Threads,
     cells_of,
     plan_hash,
@@ -89,7 +89,7 @@ def sweep_s(executor: Executor, scenario: Scenario, runs: int) -> tuple[float, f
     )
     with TemporaryDirectory() as folder, SweepFolder(Path(folder)) as out:
         began_s, began_cpu_s = time.perf_counter(), cpu_s()
-        Running.begin(out, definition, cells).execute(executor, lambda _done, _total: None)
+        SweepRun.begin(out, definition, cells).execute(executor, lambda _done, _total: None)
         took_s, took_cpu_s = time.perf_counter() - began_s, cpu_s() - began_cpu_s
         complete = len(out.journal)
     assert complete == runs

@@ -24,7 +24,7 @@ from typing import Any, Final
 import pytest
 from conftest import not_installed
 
-from bentpipe.gateway.binary import find_binary
+from bentpipe.gateway.machine import find_binary
 
 HOSTS: Final = ("client", "a", "b", "server")
 SERVERS: Final = ("10.0.3.2", "fd03::2")

@@ -18,10 +18,10 @@ from bentpipe import InternalError, UsageError, answers, simulate
 from bentpipe.answers import Answer, Estimate, Experiment
 from bentpipe.answers.answer import MAX_LINES, plain
 from bentpipe.answers.buffer import BUFFERS_BDP
-from bentpipe.answers.complaint import WINDOW_NS, windows
+from bentpipe.answers.busy_link import WINDOW_NS, windows
 from bentpipe.answers.page import draw
-from bentpipe.answers.readers import mean_of
-from bentpipe.answers.search import largest
+from bentpipe.answers.question import largest
+from bentpipe.answers.traffic import mean_of
 from bentpipe.answers.users import page_times_ns
 from bentpipe.scenario.presets import PRESETS
 
@@ -106,9 +106,7 @@ def test_a_packet_waits_no_longer_than_the_queue_takes_to_send() -> None:
         longest_ns = factor * 0.542e9 + 1500 * 8e9 / 16e6
         assert queue["queue_delay_p99_ns"].mean <= longest_ns
     sizes = [row[1] for row in answer.tables[0].rows[:-1]]
-    assert [float(size.replace(",", "")) for size in sizes] == pytest.approx(
-        [factor * 1084 for factor in BUFFERS_BDP], abs=1
-    )
+    assert sizes == pytest.approx([factor * 1_084_000 for factor in BUFFERS_BDP], abs=1)
 
 
 def test_the_figures_over_the_queue_are_one_chart_with_three_scales() -> None:
@@ -159,7 +157,7 @@ def test_the_command_that_follows_works() -> None:
     assert answers.tcp("leo", settings=[setting], experiment=short(1)).figures["link_rate_bps"]
 
 
-# --- complaint ------------------------------------------------------------------------------------
+# --- busy link ----------------------------------------------------------------------------------
 
 
 def test_bursts_at_the_link_rate_fill_as_many_windows_as_the_average() -> None:
@@ -190,7 +188,7 @@ def test_full_windows_never_exceed_what_the_average_allows(loads: list[float]) -
 
 def test_the_average_is_the_one_asked_for_and_users_feel_more() -> None:
     """Given 60 %, expect it within its interval, full windows, and pages slower than alone."""
-    answer = answers.complaint("geo", experiment=short(6))
+    answer = answers.busy_link("geo", experiment=short(6))
     average = answer.figures["average"]
     assert abs(average.mean - 0.6) <= 0.02 + average.half_width
     assert answer.figures["full"].mean > 0.3
@@ -201,7 +199,7 @@ def test_the_average_is_the_one_asked_for_and_users_feel_more() -> None:
 @pytest.mark.parametrize("average", [0.0, 0.99, math.nan])
 def test_an_average_that_cannot_be_is_refused(average: float) -> None:
     with pytest.raises(UsageError, match="expected 1% to 95%"):
-        answers.complaint("geo", average=average)
+        answers.busy_link("geo", average=average)
 
 
 # --- users ----------------------------------------------------------------------------------------
@@ -454,9 +452,9 @@ def test_seeds_are_fewer_where_runs_are_long() -> None:
     """Given 10 Gbit/s for 60 s, expect the minimum of 3 seeds, and 10 on a slow link."""
     slow, fast = Experiment(), Experiment()
     plan: Any = {"directions": [{"rate_bps": {"kind": "constant", "value": 10**6}}] * 2}
-    slow.expect(plan | {"stop_ns": 60 * 10**9}, 10)
+    slow.choose_seeds(plan | {"stop_ns": 60 * 10**9}, 10)
     plan = {"directions": [{"rate_bps": {"kind": "constant", "value": 10**10}}] * 2}
-    fast.expect(plan | {"stop_ns": 60 * 10**9}, 10)
+    fast.choose_seeds(plan | {"stop_ns": 60 * 10**9}, 10)
     assert (len(slow.seeds), len(fast.seeds)) == (10, 3)
 
 
@@ -464,7 +462,7 @@ def test_seeds_are_fewer_where_runs_are_long() -> None:
     "arguments",
     [
         ["tcp", "--seeds", "2"],
-        ["complaint", "--seeds", "2", "--set", "link.forward.rate=2Mbit/s"],
+        ["busy-link", "--seeds", "2", "--set", "link.forward.rate=2Mbit/s"],
         ["small-packets", "--link", "geo", "--seeds", "1"],
         ["usable", "--seeds", "2"],
         ["preset", "meo"],
@@ -491,7 +489,7 @@ def test_a_verb_prints_text_in_80_columns_and_json_and_a_page(
     [
         (["tcp", "--link", "nowhere"], "allowed: geo, meo, leo"),
         (["tcp", "--set", "link.forward.delay=5"], "--set link.forward.delay=5"),
-        (["complaint", "--average", "half"], '--average: read "half"; expected a percentage'),
+        (["busy-link", "--average", "half"], '--average: read "half"; expected a percentage'),
         (["users", "--page-time", "5"], "--page-time"),
         (["usable", "--video", "fast"], "a rate is a number and a unit"),
         (["tcp", "--report", "/nowhere/x.html"], "there is no folder /nowhere"),

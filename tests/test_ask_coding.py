@@ -15,20 +15,24 @@ from hypothesis import given, strategies as st
 from bentpipe import RunsInterrupted, UsageError, answers
 from bentpipe.answers import Answer, Experiment
 from bentpipe.answers.answer import MAX_LINES
-from bentpipe.answers.cases import Figures
-from bentpipe.answers.coding_reason import reason
-from bentpipe.answers.coding_runs import (
+from bentpipe.answers.coding_verdict import (
     ADAPTIVE,
     AT_ONCE,
     CODED,
+    MEASURES,
     PEP,
     PEP_ADAPTIVE,
     PLAIN,
     TITRATED,
     VARIANTS,
     Case,
+    compare,
+    decisive,
+    headline,
+    reason,
+    verdicts,
 )
-from bentpipe.answers.coding_verdict import MEASURES, compare, decisive, headline, verdicts
+from bentpipe.answers.question import Measurements
 from bentpipe.simulation.run import run_many
 
 # What runs differ by, in percent; its mean is 0.
@@ -37,17 +41,17 @@ NOISE = np.array([-1.0, 0.5, 0.0, 1.5, -1.0])
 
 def runs(
     total: float = 0.0, p50: float = 0.0, p95: float = 0.0, *, noise: float = 1.0, seeds: int = 5
-) -> Figures:
+) -> Measurements:
     """Return figures of runs whose means differ from 100 by so many percent."""
     means = {"total_bps": total, "transfer_bps": 0.0, "small_p50_ns": p50, "small_p95_ns": p95}
-    return {name: 100 + mean + noise * NOISE[:seeds] for name, mean in means.items()}
+    return Measurements({name: 100 + mean + noise * NOISE[:seeds] for name, mean in means.items()})
 
 
 # The plain link has a noise of its own, so that differences vary.
 PLAIN_RUNS = runs(noise=-1.0)
 
 
-def judged(load: int = 20, **coded: Figures) -> list[Any]:
+def judged(load: int = 20, **coded: Measurements) -> list[Any]:
     """Return the verdicts at a load: variants that are not given are those of the plain link."""
     found = {Case(load, PLAIN): PLAIN_RUNS}
     return verdicts(
@@ -78,8 +82,10 @@ def judged(load: int = 20, **coded: Figures) -> list[Any]:
         (runs(total=20, seeds=1), "unclear"),
     ],
 )
-def test_intervals_decide(figures: Figures, expected: str) -> None:
-    before = {name: values[: figures[name].size] for name, values in PLAIN_RUNS.items()}
+def test_intervals_decide(figures: Measurements, expected: str) -> None:
+    before = Measurements(
+        {name: values[: figures[name].size] for name, values in PLAIN_RUNS.items()}
+    )
     assert compare(before, figures, Case(20, ADAPTIVE)).kind == expected
 
 
@@ -100,7 +106,7 @@ def test_the_change_is_that_of_pairs() -> None:
 def test_swapped_gains_and_losses_swap_the_verdict(total: float, p50: float, p95: float) -> None:
     """Given any changes, expect gains and losses to be disjoint, and to be intervals beside 0."""
     found = compare(PLAIN_RUNS, runs(total, p50, p95), Case(20, ADAPTIVE))
-    assert not {each.measure for each in found.gains} & {each.measure for each in found.losses}
+    assert not {each.figure for each in found.gains} & {each.figure for each in found.losses}
     assert all(each.gain.low > 0 for each in found.gains)
     assert all(each.gain.high < 0 for each in found.losses)
     assert (found.kind == "pays") == (bool(found.gains) and not found.losses)
@@ -150,7 +156,7 @@ def test_a_gain_with_a_loss_names_both() -> None:
 
 
 def test_one_run_decides_nothing() -> None:
-    single = {name: values[:1] for name, values in PLAIN_RUNS.items()}
+    single = Measurements({name: values[:1] for name, values in PLAIN_RUNS.items()})
     found = verdicts({Case(0, each): single for each in (PLAIN, *CODED)}, [0])
     assert headline(found).startswith("One run has no interval, so nothing is decided")
     assert str(found[0]) == "at once 10 % has total goodput +0.0 %"
@@ -166,7 +172,7 @@ def test_of_gains_with_losses_the_largest_difference_counts() -> None:
 # --- reason ---------------------------------------------------------------------------------------
 
 
-def facts(**changed: float) -> Figures:
+def facts(**changed: float) -> Measurements:
     figures = {
         "queue_drops": 100.0,
         "error_losses": 0.0,
@@ -178,10 +184,10 @@ def facts(**changed: float) -> Figures:
         "loss_after_percent": 1.5,
         "link_bytes_per_byte": 1.05,
     }
-    return {name: np.array([value]) for name, value in (figures | changed).items()}
+    return Measurements({name: np.array([value]) for name, value in (figures | changed).items()})
 
 
-def text(plain: Figures, coded: Figures) -> str:
+def text(plain: Measurements, coded: Measurements) -> str:
     return reason(plain, coded, decisive(judged(20, adaptive=runs(total=20))))
 
 
@@ -297,7 +303,7 @@ def interrupt_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
             raise RunsInterrupted("interrupted")
         return run_many(*arguments, **options)
 
-    monkeypatch.setattr("bentpipe.answers.cases.run_many", interrupted)
+    monkeypatch.setattr("bentpipe.answers.question.run_many", interrupted)
 
 
 def test_ctrl_c_keeps_the_seeds_that_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:

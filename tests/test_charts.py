@@ -24,6 +24,7 @@ from bentpipe.report.plots import draw_data
 from bentpipe.report.style import figure_of, new_figure
 from bentpipe.results.charts import CHARTS, Chart, chart_data, charts_of, csv_of
 from bentpipe.scenario import traffic
+from bentpipe.scenario.record import Record
 
 # Every kind of traffic, and drops: something to show for each chart.
 ALL: dict[str, Any] = {
@@ -84,7 +85,7 @@ def result() -> Result:
     return simulate(ALL)
 
 
-@pytest.fixture(params=CHARTS.values(), ids=CHARTS)
+@pytest.fixture(params=list(CHARTS.values()), ids=list(CHARTS))
 def chart(request: pytest.FixtureRequest) -> Chart:
     found: Chart = request.param
     return found
@@ -96,7 +97,7 @@ def test_every_kind_of_traffic_has_charts_of_its_flows(result: Result) -> None:
     assert kinds == {
         get_args(each.model_fields["kind"].annotation)[0]
         for each in vars(traffic).values()
-        if isinstance(each, type) and "kind" in getattr(each, "model_fields", {})
+        if isinstance(each, type) and issubclass(each, Record) and "kind" in each.model_fields
     }
     flows = [f"{row['name']} ({row['direction']})" for row in result.flows.to_dicts()]
     lines = {
@@ -159,7 +160,9 @@ def test_the_samples_of_datagrams_end_with_the_row_of_the_flow(result: Result) -
 
 def test_the_loss_over_time_adds_up_to_that_of_the_flow() -> None:
     """Given 2 Mbit/s on a link of 1 Mbit/s, expect half of the datagrams lost at last."""
-    link = {each: {"rate": "1 Mbit/s", "delay": "50 ms"} for each in ("forward", "return")}
+    link: dict[str, Any] = {
+        each: {"rate": "1 Mbit/s", "delay": "50 ms"} for each in ("forward", "return")
+    }
     link["forward"]["queue"] = {"discipline": "drop_tail", "limit": "10 kB"}
     udp = {
         "kind": "constant_rate",
@@ -214,6 +217,7 @@ def check_files(folder: Path, links: list[str]) -> None:
     assert found == set(links)
 
 
+@pytest.mark.system
 def test_a_run_writes_its_charts_beside_the_report(
     bentpipe: Program, small_file: Path, tmp_path: Path
 ) -> None:
@@ -235,6 +239,7 @@ def test_a_run_writes_its_charts_beside_the_report(
     assert (out / "report.html").read_text() == text
 
 
+@pytest.mark.system
 def test_a_report_of_another_name_has_a_folder_of_its_own(
     small_result: Result, tmp_path: Path
 ) -> None:
@@ -244,13 +249,15 @@ def test_a_report_of_another_name_has_a_folder_of_its_own(
     check_files(tmp_path, links)
 
 
+@pytest.mark.system
 def test_a_report_to_a_device_has_no_files(small_result: Result) -> None:
     report.write_run_report(small_result, "/dev/null")
     assert not Path("/dev/null-charts").exists()
     assert links_of(report.run_report(small_result)) == []
 
 
-def test_searches_and_comparisons_have_files_too(bentpipe: Program, tmp_path: Path) -> None:
+@pytest.mark.system
+def test_a_search_has_files_too(bentpipe: Program, tmp_path: Path) -> None:
     search = ("search", "no-drop", ROOT / "scenarios/snip-duplex.yaml", "--sizes", "1400")
     assert bentpipe(*search, "--out", tmp_path / "found").code == 0
     page = (tmp_path / "found/report.html").read_text()
@@ -267,6 +274,7 @@ def client(tmp_path: Path, small_result: Result) -> Iterator[TestClient]:
         yield client
 
 
+@pytest.mark.system
 def test_the_dashboard_offers_the_files_of_each_chart(
     client: TestClient, small_result: Result
 ) -> None:

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,11 +18,10 @@ from conftest import ROOT, Called, Program
 from bentpipe import Result, __version__, simulate
 from bentpipe.cli.doctor import examine
 from bentpipe.cli.progress import Progress
-from bentpipe.report.run import run_report
+from bentpipe.report.run import save_run
 from bentpipe.results.folder import write_folder
 from bentpipe.results.output import OutputFolder
 from bentpipe.scenario.framings import FRAMINGS
-from bentpipe.studies import STUDIES
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
 VERBS = ["run", "validate", "presets", "framings", "report", "doctor", "schema", "study", "search"]
@@ -276,11 +274,11 @@ def test_progress_is_a_bar_on_a_terminal(
 def test_ctrl_c_while_results_are_written_waits_for_them(
     bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def send_signal(result: Result) -> str:
+    def send_signal(result: Result, output: OutputFolder) -> None:
         signal.raise_signal(signal.SIGINT)
-        return run_report(result)
+        save_run(result, output)
 
-    monkeypatch.setattr("bentpipe.report.run_report", send_signal)
+    monkeypatch.setattr("bentpipe.report.save_run", send_signal)
     before = signal.getsignal(signal.SIGINT)
     folder = tmp_path / "result"
     called = bentpipe("run", GEO, "--out", folder, "--json")
@@ -294,11 +292,11 @@ def test_ctrl_c_while_results_are_written_waits_for_them(
 def test_a_second_ctrl_c_stops_the_writing_too(
     bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def send_signals(_result: Result) -> None:
+    def send_signals(_result: Result, _output: OutputFolder) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("bentpipe.report.run_report", send_signals)
+    monkeypatch.setattr("bentpipe.report.save_run", send_signals)
     called = bentpipe("run", GEO, "--out", tmp_path / "result")
     assert (called.code, called.out) == (130, "")
 
@@ -334,12 +332,6 @@ def test_runs_and_seeds_out_of_range_are_refused_before_anything_is_planned(
     assert called.err.startswith(f"bentpipe: seed: read {2**64}; must be 0 to 1844674407370955")
 
 
-def test_the_registry_knows_the_runs_of_each_study() -> None:
-    for study in STUDIES.values():
-        module = import_module(f"bentpipe.studies.{study.name}.study")
-        assert study.default_runs == getattr(module, "DEFAULT_RUNS", None)
-
-
 # --- study --------------------------------------------------------------------------------------
 
 
@@ -353,8 +345,8 @@ class FakeOutcome:
     def to_json(self) -> dict[str, Any]:
         return {"study": "moon", **self.asked}
 
-    def table(self) -> str:
-        return "published 1, measured 2"
+    def terminal(self) -> list[str]:
+        return ["published 1, measured 2"]
 
     def write(self, out: OutputFolder) -> None:
         manifest = {"bentpipe_version": "0", "study": "moon"}
@@ -368,7 +360,7 @@ class FakeStudy:
     title = "A bounce off the moon"
     source = "Trexler, 1958"
     default_runs = 2
-    run_real_time = None
+    example_cells = ""
 
     def __init__(self, *, interrupted: bool) -> None:
         self.interrupted = interrupted

@@ -27,25 +27,27 @@ from dask_processes import (
     until,
 )
 
-from bentpipe import Job, MachineError, Plan, UsageError
-from bentpipe.sweeps import Cluster, Finished, LocalCluster, Threads, under_way
+from bentpipe import Job, MachineError, Plan, Scenario, UsageError
+from bentpipe.sweeps import Cluster, Finished, LocalCluster, Threads, dask_batches
 
 pytestmark = needs_dask
 
 PLAN = Plan.resolve({**SMALL, "packet_events": False})
 LONG = Plan.resolve(
-    {
-        "link": {"preset": "leo", "forward": {"rate": "10 Gbit/s"}},
-        "traffic": [
-            {
-                "kind": "constant_rate",
-                "direction": "forward",
-                "rate": "1 Gbit/s",
-                "payload": "125 B",
-            }
-        ],
-        "duration": "600 s",
-    }
+    Scenario.from_dict(
+        {
+            "link": {"preset": "leo", "forward": {"rate": "10 Gbit/s"}},
+            "traffic": [
+                {
+                    "kind": "constant_rate",
+                    "direction": "forward",
+                    "rate": "1 Gbit/s",
+                    "payload": "125 B",
+                }
+            ],
+            "duration": "600 s",
+        }
+    )
 )
 
 
@@ -233,9 +235,9 @@ def test_a_cluster_without_workers_or_scheduler_is_refused(
 def test_a_cluster_that_lost_all_workers_is_given_up(
     doomed: DaskProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_way, "_NO_WORKERS_S", 1.0)
-    monkeypatch.setattr(under_way, "_REFRESH_S", 0.2)
-    monkeypatch.setattr(under_way, "_RESULT_S", 0.5)
+    monkeypatch.setattr(dask_batches, "_NO_WORKERS_S", 1.0)
+    monkeypatch.setattr(dask_batches, "_REFRESH_S", 0.2)
+    monkeypatch.setattr(dask_batches, "_RESULT_S", 0.5)
     doomed.add_worker()
     doomed.wait_for_workers()
     with Cluster(doomed.address) as cluster:

@@ -298,7 +298,7 @@ def test_every_chart_of_a_long_run_is_small(name: str) -> None:
     ]
     result = _long_result(json.dumps(scenario))
     if not CHARTS[name].is_shown(result):
-        assert name in ("drops", "page_load_times", "exchange_times", "call_quality")
+        assert name in ("drops", "page_load_times", "exchange_times", "call_quality", "loss")
         return
     data = page_data(CHARTS[name], result)
     for line in data["lines"]:

@@ -26,7 +26,7 @@ from bentpipe import Result
 from bentpipe.dashboard import guard
 from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.live import Streams, lab_sample
-from bentpipe.lab.rates import DeliveredRates
+from bentpipe.lab.link_state import DeliveredRates
 
 TOKEN: Final = "a-token-of-43-characters-as-that-of-serve-is"
 COOKIE: Final = "bentpipe-8000"

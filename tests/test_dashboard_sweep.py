@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import csv
 import json
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,8 +29,7 @@ from bentpipe.dashboard.sweeps import axes_of, metrics_of, sweep_chart, view_of
 from bentpipe.results.means import mean_intervals
 from bentpipe.results.output import OutputFolder, is_being_written
 from bentpipe.sweeps import Sweep
-from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
-from bentpipe.sweeps.progress import Progress, ProgressReader
+from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Progress, ProgressReader, Run
 
 DELAYS: Final = ("10ms", "100ms", "250ms")
 # More than end while a test looks at them.
@@ -179,6 +180,22 @@ def test_the_page_of_a_sweep_has_choices_and_its_runs(client: TestClient) -> Non
     name = kept.partition("/result/done/runs/")[2].partition('"')[0]
     assert client.get(f"/result/done/runs/{name}").status_code == 200
     assert client.get("/data/sweep/done").json()["lines"]
+
+
+@pytest.mark.parametrize("x", ["", "traffic.web.tcp.congestion_control"])
+def test_the_chart_of_a_sweep_is_a_file_of_each_kind(client: TestClient, x: str) -> None:
+    """Given what the page shows, expect its points and its picture."""
+    query = {"x": x} if x else {}
+    lines = client.get("/data/sweep/done", params=query).json()["lines"]
+    files = {
+        kind: client.get(f"/export/sweep.{kind}/done", params=query)
+        for kind in ("png", "svg", "csv")
+    }
+    _, *rows = csv.reader(StringIO(files["csv"].text))
+    points = [[line["name"], y] for line in lines for y in line["y"]]
+    assert [[row[0], float(row[2])] for row in rows] == points
+    assert files["png"].content.startswith(b"\x89PNG")
+    assert "<svg" in files["svg"].text
 
 
 def test_two_sweeps_are_compared_with_intervals(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 import pytest
+from conftest import EVERY, Program
 
 from bentpipe import Result
 from bentpipe.metrics import COLUMNS, METRICS, metrics_of
@@ -265,8 +268,8 @@ def test_figures_of_directions() -> None:
 
 
 def test_a_run_that_ended_at_once_has_no_division_by_zero() -> None:
-    found = rows_of("processors", plan_of(), {"busy_ns": 0}, ends_ns=(0,))
-    assert found["utilization"].to_list() == [0.0]
+    found = rows_of("processors", plan_of(), {"busy_ns": 0}, {"busy_ns": 3}, ends_ns=(0,))
+    assert found["utilization"].to_list() == [0.0, 3.0]
 
 
 def test_times_of_exchanges_and_pages_are_null_until_they_finish() -> None:
@@ -345,10 +348,16 @@ def test_every_formula_is_one_of_columns_of_its_table(every_result: Result) -> N
         assert {each for each, m in metrics_of(name).items() if m.is_derived} <= set(frame.columns)
 
 
-def test_the_rows_of_a_result_are_computed_once(
-    every_result: Result, monkeypatch: pytest.MonkeyPatch
+def test_each_table_has_a_property(every_result: Result) -> None:
+    for name in TABLES:
+        assert getattr(every_result, name).height == every_result.tables[name].height
+
+
+@pytest.mark.system
+def test_a_run_computes_the_rows_of_each_table_once(
+    bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = Result(every_result.manifest, every_result.tables)
+    """Given a run with tables, a report and thresholds, expect each table once."""
     computed: list[str] = []
 
     def counting(name: str, *arguments: Any) -> pl.DataFrame:
@@ -356,8 +365,10 @@ def test_the_rows_of_a_result_are_computed_once(
         return derived.table_rows(name, *arguments)
 
     monkeypatch.setattr("bentpipe.results.result.table_rows", counting)
-    result.summary()
-    result._repr_html_()
-    assert result.flows is result.flows
-    assert sorted(set(computed)) == sorted(computed)
-    assert "flows" in computed
+    file = tmp_path / "scenario.json"
+    file.write_text(json.dumps(EVERY))
+    limit = "flows.goodput_bps.min > 1 bit/s"
+    called = bentpipe("run", file, "--out", tmp_path / "out", "--threshold", limit)
+    assert called.code == 0, called.err
+    assert computed.count("flows") == 1
+    assert len(set(computed)) == len(computed)

@@ -28,10 +28,10 @@ from test_lab import wait_until
 from test_live import processes
 
 from bentpipe import Plan, Result, simulate
-from bentpipe.emulation import checks, kernel as emulation_kernel
+from bentpipe.emulation import checks, lab_setup
 from bentpipe.emulation.draws import Stream, draw
-from bentpipe.emulation.steps import delayed_plan, lead_time_ns
-from bentpipe.lab import tcp_settings
+from bentpipe.emulation.lab_setup import delayed_plan, lead_time_ns
+from bentpipe.gateway import kernel_tcp
 from bentpipe.plots import congestion_window, goodput
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 
@@ -330,6 +330,11 @@ def test_losses_by_bit_errors_are_binomial(tmp_path: Path) -> None:
     dropped = row["dropped_bit_error_packets"] + row["dropped_queue_full_packets"]
     assert 0 <= dropped - (flow["sent_segments"] - flow["received_segments"]) <= 1
     assert flow["delivered_bytes"] == 1_000 * flow["received_segments"]
+    # The samples of the link end at most one interval before the run does.
+    (*_, last) = result.datagram_samples.to_dicts()
+    for name in ("expected_segments", "received_segments", "delivered_bytes", "lost_packets"):
+        assert 0.9 * flow[name] <= last[name] <= flow[name]
+    assert last["one_way_delay_sum_ns"] > last["received_segments"] * 10e6
 
 
 def binomial_interval(draws: int, chance: float) -> tuple[int, int]:
@@ -478,7 +483,7 @@ def test_a_receive_buffer_that_counts_memory_is_the_kernel_s_own(
     A window is given as twice the memory, as it is half of that at first.
     """
     (tmp_path / "available").write_text("cubic")
-    monkeypatch.setattr(tcp_settings, "_AVAILABLE", tmp_path / "available")
+    monkeypatch.setattr(kernel_tcp, "_AVAILABLE", tmp_path / "available")
     bulk = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
     for counts, memory, window in (
         ("memory", "4096 131072 6291456", 3_932_160),
@@ -486,17 +491,17 @@ def test_a_receive_buffer_that_counts_memory_is_the_kernel_s_own(
     ):
         flow = {**bulk, "tcp": {"receive_buffer_counts": counts}}
         plan = Plan.resolve(scenario(flow, duration="1 s")).data
-        assert emulation_kernel.kernel_of(plan).settings["net.ipv4.tcp_rmem"] == memory
-        tcp = emulation_kernel.tcp_of(plan["flows"][0])
+        assert lab_setup.kernel_of(plan).settings["net.ipv4.tcp_rmem"] == memory
+        tcp = lab_setup.tcp_of(plan["flows"][0])
         assert tcp is not None
-        assert emulation_kernel.largest_window_bytes(tcp) == window
+        assert lab_setup.largest_window_bytes(tcp) == window
 
 
 def test_a_missing_congestion_control_is_exit_code_3(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "available").write_text("reno bbr\n")
-    monkeypatch.setattr(tcp_settings, "_AVAILABLE", tmp_path / "available")
+    monkeypatch.setattr(kernel_tcp, "_AVAILABLE", tmp_path / "available")
     monkeypatch.setattr(checks, "programs", lambda *_: [])
     called = bentpipe("run", "--engine", "emulate", GEO)
     assert (called.code, called.out) == (EXIT_MACHINE, "")

@@ -120,7 +120,7 @@ def test_an_invalid_run_raises_its_result(
 
 @pytest.fixture
 def _no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bentpipe.emulation.api.check_plan", lambda _: None)
+    monkeypatch.setattr("bentpipe.emulation.pool.check_plan", lambda _: None)
 
 
 LONG = ROOT / "scenarios" / "geo-bulk.yaml"

@@ -7,10 +7,8 @@ import json
 from typing import IO, Any
 
 from bentpipe.emulation.iperf3 import Flow
-from bentpipe.emulation.record import RunRecord
+from bentpipe.emulation.record import RunRecord, Watched, verdict
 from bentpipe.emulation.tables import flow_row, flow_sample_rows
-from bentpipe.emulation.tcp_info import Watched
-from bentpipe.emulation.verdict import verdict
 from bentpipe.results.tables import LOSS_CAUSES
 
 S = 10**9

@@ -30,8 +30,7 @@ from bentpipe import Plan, simulate
 from bentpipe.emulation import flows
 from bentpipe.emulation.certificate import new_certificate
 from bentpipe.emulation.devtools import Browser, BrowserError
-from bentpipe.emulation.lookup import PORT_OFFSET, answer_of, look_up, query_of
-from bentpipe.emulation.page_content import Pages
+from bentpipe.emulation.page_content import PORT_OFFSET, Pages, answer_of, look_up, query_of
 from bentpipe.emulation.page_server import head_of
 from bentpipe.emulation.worker import Worker
 
@@ -149,7 +148,7 @@ def test_header_and_body_are_as_large_as_drawn(tls: str) -> None:
         server.control.close()
         report = server.report()
     assert report["pages"] == [{"objects": 20, "connections": 1, "response_bytes": 50_000}]
-    sent = report["end"]["sum_sent"]["bytes"]
+    sent = report["bytes"]
     if tls == "none":
         assert sent == 50_000
     else:

@@ -136,7 +136,7 @@ def test_strict_is_125_unless_the_program_failed(
     measured = {"directions": {}, "at_ns": 10**9, "lateness": late, "capture": None}
     measured |= {"invalid": "p99 is too much"}
     monkeypatch.setattr(
-        "bentpipe.cli.exec._run_with_capture", lambda _job: (program_code, measured, None)
+        "bentpipe.cli.exec._run_with_capture", lambda *_: (program_code, measured, None)
     )
     called = bentpipe("exec", "--link", "leo", *options, "--", "true")
     assert called.code == code

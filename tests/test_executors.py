@@ -19,7 +19,7 @@ from bentpipe.simulation.batches import BatchSize, by_plan
 from bentpipe.simulation.many import Batch, Outcome, PreparedRun
 from bentpipe.sweeps import Finished, RunFailure, Threads, cluster
 from bentpipe.sweeps.executor import attempt_all
-from bentpipe.sweeps.records import pack, unpack
+from bentpipe.sweeps.frames import pack, unpack
 
 PLAN = Plan.resolve({**SMALL, "packet_events": False})
 

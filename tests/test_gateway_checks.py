@@ -13,8 +13,8 @@ import pytest
 
 from bentpipe.errors import MachineError
 from bentpipe.gateway import GatewayConfig, examine, machine, plan_of, summary
-from bentpipe.gateway.checks import require
-from bentpipe.gateway.paths import path_problem
+from bentpipe.gateway.machine import require
+from bentpipe.gateway.network import path_problem
 from bentpipe.gateway.state import GatewayFolder, Record, base_folder, gateway_names
 
 LINKS = {name: {"ifname": name, "flags": ["UP"]} for name in ("lo", "lan0", "sat0")}
@@ -36,7 +36,7 @@ SYSCTLS = {
 def healthy(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Make this machine a router on which nothing is missing."""
     for name, value in {
-        "missing_capabilities": list,
+        "missing_capabilities": lambda *_: [],
         "program": lambda name: f"/usr/sbin/{name}",
         "sysctl": SYSCTLS.get,
         "interface_setting": lambda _name, _setting: 0,
@@ -96,7 +96,7 @@ def sysctls(**changed: str | None) -> Callable[[str], str | None]:
 LACKING: list[tuple[str, Any, str]] = [
     (
         "missing_capabilities",
-        lambda: ["CAP_NET_ADMIN", "CAP_NET_RAW"],
+        lambda *_: ["CAP_NET_ADMIN", "CAP_NET_RAW"],
         "privileges: This process lacks CAP_NET_ADMIN, CAP_NET_RAW; to fix it: run it as root, "
         "with sudo",
     ),
@@ -200,7 +200,7 @@ def test_an_installation_without_the_daemon_is_told_so(healthy: pytest.MonkeyPat
     def missing() -> Path:
         raise MachineError("gate: no such file; to fix it: make")
 
-    healthy.setattr("bentpipe.gateway.checks.find_binary", missing)
+    healthy.setattr("bentpipe.gateway.machine.find_binary", missing)
     assert failures() == ["daemon: gate: no such file; to fix it: make"]
 
 
@@ -361,5 +361,5 @@ def test_the_folder_is_that_of_the_user(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert base_folder() == tmp_path / "bentpipe-gateways"
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
-    monkeypatch.setattr("bentpipe.gateway.state.tempfile.gettempdir", lambda: "/other")
+    monkeypatch.setattr("bentpipe.gateway.machine.tempfile.gettempdir", lambda: "/other")
     assert base_folder() == Path("/other/bentpipe-gateways-1234")

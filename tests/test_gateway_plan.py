@@ -14,29 +14,30 @@ from routers import why_no_routers
 from bentpipe import ScenarioError
 from bentpipe.errors import MachineError
 from bentpipe.gateway import (
-    Installation,
+    MARK,
+    NOBODY,
+    GatewayConfig,
     connections_within,
     find_binary,
     open_files,
-    pep_plan,
+    plan_of,
     refused_settings,
 )
+from bentpipe.gateway.config import mark_count
+from bentpipe.gateway.kernel_tcp import KERNEL_TCP
 from bentpipe.gateway.machine import search_path
-from bentpipe.gateway.plan import MARK, NOBODY, ROUTE_TABLE, mark_count
+from bentpipe.plan.types import TcpPlan
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.tcp import Tcp
 
-HERE = Installation(
-    lan=["lan0"],
-    link=["sat0"],
-    mark=MARK,
-    route_table=ROUTE_TABLE,
-    workers=1,
-    threads=1,
-    connect_limit_ns=30 * 10**9,
-    idle_limit_ns=None,
-    keep_alive_ns=600 * 10**9,
-)
+
+def pep_plan(**settings: Any) -> dict[str, Any]:
+    """Return the plan of a PEP on this machine."""
+    sides = {"lan": {"interfaces": ["lan0"]}, "link": {"interfaces": ["sat0"]}}
+    pep = {"threads": 1, "idle_limit": "0 s", **settings}
+    config = GatewayConfig.model_validate({"name": "sat", **sides, "pep": pep})
+    plan: dict[str, Any] = plan_of(config, Path("/none/sat.toml"))["pep"]
+    return plan
 
 
 def refusals(**settings: Any) -> dict[str, str]:
@@ -47,7 +48,7 @@ def test_a_pep_without_settings_has_the_tcp_of_the_machine() -> None:
     leg = dict.fromkeys(
         ("congestion_control", "send_buffer_bytes", "receive_buffer_bytes", "not_sent_bytes")
     )
-    assert pep_plan(Pep(), HERE) == {
+    assert pep_plan() == {
         "mark": 25_088,
         "route_table": 25_113,
         "workers": 1,
@@ -69,7 +70,7 @@ def test_settings_of_a_leg_are_those_of_its_sockets() -> None:
     It takes half of a buffer for overhead. A size that counts memory is halved, so that the kernel
     has it as written.
     """
-    pep = Pep(
+    plan = pep_plan(
         notsent_lowat="16 KiB",
         connections=50,
         buffer="100 kB",
@@ -81,7 +82,6 @@ def test_settings_of_a_leg_are_those_of_its_sockets() -> None:
             receive_buffer_counts="window",
         ),
     )
-    plan = pep_plan(pep, HERE)
     assert (plan["connections"], plan["buffer_bytes"]) == (50, 100_000)
     assert plan["lan"]["tcp"] == {
         "congestion_control": "reno",
@@ -161,8 +161,12 @@ def test_what_the_kernel_does_not_have_is_refused(
 ) -> None:
     assert refusals(**settings) == {field: text}
     with pytest.raises(ScenarioError) as raised:
-        pep_plan(Pep(**settings), HERE)
+        pep_plan(**settings)
     assert str(raised.value) == f"pep: {field}: {text}"
+
+
+def test_the_table_of_the_kernel_names_settings_of_a_plan() -> None:
+    assert set(KERNEL_TCP) <= set(TcpPlan.__annotations__)
 
 
 def test_every_setting_of_a_leg_is_either_one_of_the_socket_or_refused() -> None:
@@ -188,14 +192,14 @@ def test_every_setting_of_a_leg_is_either_one_of_the_socket_or_refused() -> None
         "stack": "rfc",
         "ecn": True,
     }
-    without = pep_plan(Pep(), HERE)["link"]
+    without = pep_plan()["link"]
     for field in type(Pep().link_tcp).model_fields:
         settings: Any = {"link_tcp": {field: other.get(field, False)}}
         refused = refusals(**settings)
         if refused:
             assert list(refused) == [f"link_tcp.{field}"]
         else:
-            assert pep_plan(Pep(**settings), HERE)["link"] != without, field
+            assert pep_plan(**settings)["link"] != without, field
 
 
 def test_what_the_kernel_does_anyway_may_be_written() -> None:
@@ -241,7 +245,7 @@ def test_the_program_reads_the_plan() -> None:
         "user": NOBODY,
         "group": NOBODY,
         "metrics_listen": None,
-        "pep": pep_plan(Pep(notsent_lowat="16 KiB"), HERE),
+        "pep": pep_plan(notsent_lowat="16 KiB"),
         "tunnel": None,
     }
     # As `bentpipe gateway` starts it.

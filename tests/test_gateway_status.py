@@ -41,6 +41,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
                         started_unix_s=0,
                     )
                 )
+                folder.state_file.write_text('{"pep": {}, "tunnel": null}')
                 if killed:
                     os.close(lock)
                 else:

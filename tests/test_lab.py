@@ -173,8 +173,8 @@ def test_programs_have_the_terminal() -> None:
                     shown += os.read(terminal, 4096)
             shown = b""
 
-        type_until(b"tty; echo re''ady; sleep 60; echo wo''ken\n", b"ready")
-        time.sleep(0.3)
+        # The program that Ctrl-C ends is the one that says so.
+        type_until(b"tty; sh -c \"echo re''ady; exec sleep 60\"; echo wo''ken\n", b"ready")
         type_until(b"\x03echo here $BENTPIPE_HOST\n", b"here island")
         os.write(terminal, b"exit 6\n")
         assert running.wait(TIMEOUT_S) == 6

@@ -31,6 +31,8 @@ SCENARIO = {
     "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 MB"}],
     "duration": "5 s",
 }
+# How many labs are set up whose first report is read; by hand, 100.
+FRESH_LABS = int(os.environ.get("BENTPIPE_STRESS", "1"))
 PING = ["ping", "-c", "3", "-i", "0.1"]
 
 
@@ -55,6 +57,16 @@ def test_a_preset_is_a_lab_whose_link_can_be_changed() -> None:
         directions = lab.report()["directions"]
     assert directions["forward"]["delivered_packets"] >= 6
     assert directions["forward"]["dropped_packets"] == {}
+
+
+@needs_lab
+def test_the_first_report_is_complete() -> None:
+    """Given labs whose report is read at once, expect each direction and the window of time."""
+    for _ in range(FRESH_LABS):
+        with bentpipe.Lab("leo") as lab:
+            first = lab.report()
+        assert list(first["directions"]) == ["forward", "return"]
+        assert (first["window_count"], len(first["windows"])) == (1, 1)
 
 
 @needs_lab

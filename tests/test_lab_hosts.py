@@ -15,7 +15,7 @@ from late import until_on_time
 
 from bentpipe import Plan, Scenario, simulate
 from bentpipe.emulation.draws import Stream
-from bentpipe.emulation.hosts import hosts_of, traffic_class
+from bentpipe.emulation.lab_setup import hosts_of, traffic_class
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 
@@ -132,12 +132,14 @@ with LocalLab(plans=[link_plan({link!r})]) as lab:
         lab.spawn(f"island-{{number}}", [sys.executable, "-c", {RECEIVER!r}])
         for number in (1, 2, 3, 4)
     ]
-    time.sleep(1.5)
+    # 2328 is the port of the receivers.
+    while not all(":2328 " in open(f"/proc/{{pid}}/net/udp").read() for pid in receivers):
+        time.sleep(0.01)
     lab.spawn("world", [sys.executable, "-c", {SENDER!r}])
     for receiver in receivers:
         assert os.waitpid(receiver, 0)[1] == 0
-    time.sleep(0.25)
-    carried = lab.report()["directions"]
+    while (carried := lab.report()["directions"])["forward"]["delivered_packets"] < 100:
+        time.sleep(0.01)
 print(carried["forward"]["delivered_packets"], carried["forward"]["busy_ns"], *carried)
 """
     done = subprocess.run(

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -28,9 +27,9 @@ import bentpipe
 from bentpipe import InvalidRunError, MachineError, Plan, Result, ScenarioError, simulate
 from bentpipe.emulation.checks import check_plan
 from bentpipe.gateway.machine import program
-from bentpipe.lab import daemons, peps
-from bentpipe.lab.gate import most_connections
-from bentpipe.lab.gateways import gateway_hosts
+from bentpipe.lab import daemons
+from bentpipe.lab.daemons import most_connections
+from bentpipe.lab.gateways import gateway_hosts, pep_settings
 from bentpipe.lab.local import LocalLab
 from bentpipe.results.measures import exchange_times_ns
 
@@ -106,13 +105,12 @@ def test_connections_of_programs_are_split_and_keep_their_addresses() -> None:
         refused = lab.run("island", [*fetch, "http://server:7001/"])
         assert refused.returncode == 7, "curl(1): failed to connect to host"
 
-        # The daemons count once a second; a report has the latest counts.
-        time.sleep(3)
-        report = lab.report()
+        def are_counted(pep: str) -> bool:
+            counted = statistics(lab.report(), pep)
+            return counted["split_connections"] >= 3 and counted["refused_connections"] == 1
+
         for name in ("hub-pep", "terminal-1-pep"):
-            counted = statistics(report, name)
-            assert counted["split_connections"] >= 3
-            assert counted["refused_connections"] == 1
+            wait_until(partial(are_counted, name), f"{name} does not count all connections")
         server.kill()
         server.wait()
 
@@ -260,19 +258,18 @@ def test_a_run_whose_pep_ends_is_invalid(monkeypatch: pytest.MonkeyPatch) -> Non
     mark = f"bentpipe-killed-{os.getpid()}"
     monkeypatch.setenv("MARK", mark)
 
-    def daemons() -> list[int]:
+    def running(program: str) -> list[int]:
         found = []
         for process in processes(mark):
             with suppress(OSError):
-                if Path(f"/proc/{process}/comm").read_text().strip() == "bentpipe-gate":
+                if program in Path(f"/proc/{process}/cmdline").read_text():
                     found.append(int(process))
         return found
 
     def kill() -> None:
-        wait_until(daemons, "there is no daemon")
-        # By then the run has begun.
-        time.sleep(1)
-        for process in daemons():
+        # The programs of flows start when the daemons are ready.
+        wait_until(lambda: running("bentpipe.emulation.exchanges"), "no flow starts")
+        for process in running("bentpipe-gate"):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
@@ -291,7 +288,7 @@ def test_a_run_whose_pep_ends_is_invalid(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("pep", "field", "why"),
     [
-        ({"link_tcp": {"mss": "1000 B"}}, "link_tcp.mss", "that of the kernel is 1460 B"),
+        ({"link_tcp": {"mss": "1000 B"}}, "link_tcp.mss", "the kernel's is 1.46 kB and cannot be"),
         ({"lan_tcp": {"prr": False}}, "lan_tcp.prr", "the kernel's is true and cannot be set"),
         (
             {"link_tcp": {"receive_buffer": "1 MiB"}},
@@ -326,8 +323,8 @@ def test_the_settings_of_legs_are_those_of_the_gateway() -> None:
     tcp = {"send_buffer": "1 MiB"}
     gateways = {"terminal": {"pep": {"lan_tcp": tcp, "link_tcp": tcp}}}
     plan = Plan.resolve(scenario(gateways)).data
-    (settings,) = peps.pep_settings([plan]).values()
-    assert re.split(r"\s", settings["net.ipv4.tcp_wmem"])[-1] == str(2 << 20)
+    (settings,) = pep_settings([plan]).values()
+    assert re.split(r"\s", dict(settings)["net.ipv4.tcp_wmem"])[-1] == str(2 << 20)
     (terminal,) = gateway_hosts([plan])
     assert terminal.place("pep") == "terminal-1-pep"
     (terminal,) = gateway_hosts([plan, plan])
@@ -351,7 +348,7 @@ def test_the_connections_are_within_the_limit_of_open_files(
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a lab of a process with threads")
 def test_a_daemon_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a daemon that prints a line and ends, expect that line, and no lab."""
-    monkeypatch.setattr(daemons, "lab_gate_plan", lambda *_: {})
+    monkeypatch.setattr(daemons, "_gate_plan", lambda *_: {})
     plan = Plan.resolve(scenario({"hub": {"pep": {}}})).data
     expected = "the PEP of hub does not start: .*missing field"
     with pytest.raises(MachineError, match=expected), LocalLab(plans=[plan]):

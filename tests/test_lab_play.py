@@ -199,7 +199,6 @@ def test_the_present_link_has_changes_and_the_steps_of_its_plan() -> None:
     """Given outages of 40 ms every 15 s, expect rate 0 in them, and another delay after each."""
     plans = [link_plan("geo"), link_plan("leo-handover")]
     names = ["forward", "return", "forward-2", "return-2"]
-    assert link_state(plans, {}, [], 0) == {}  # before the first report
     now = link_state(plans, {}, names, 15 * S)
     assert now["forward"] == {"rate_bps": 16_000_000, "delay_ns": 271_000_000, "outage": False}
     assert (now["forward-2"]["rate_bps"], now["forward-2"]["outage"]) == (0, True)

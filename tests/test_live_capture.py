@@ -248,13 +248,13 @@ def test_a_killed_run_does_not_replace_an_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "a.pcapng"
     path.write_bytes(b"of yesterday")
     command = [*BENTPIPE, "exec", "--link", "leo", "--capture", str(path), "--"]
-    talk = "echo ready; while :; do curl -s -o /dev/null http://world/bytes/100000; done"
+    load = "curl -s -o /dev/null http://world/bytes/100000"
+    talk = f"{load}; echo ready; while :; do {load}; done"
     with subprocess.Popen(
         [*command, "sh", "-c", talk], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == b"ready\n"
-        time.sleep(0.5)
         running.kill()
     assert path.read_bytes() == b"of yesterday"
 
@@ -264,13 +264,12 @@ def test_a_killed_run_does_not_replace_an_existing_file(tmp_path: Path) -> None:
 def test_a_run_that_is_ended_keeps_what_was_captured(sent: signal.Signals, tmp_path: Path) -> None:
     path = tmp_path / "a.pcapng"
     command = [*BENTPIPE, "exec", "--link", "leo", "--capture", str(path), "--"]
-    talk = f"import time; print('ready', flush=True)\n{SEND}\ntime.sleep(60)"
+    talk = f"{SEND}\nprint('ready', flush=True)\ntime.sleep(60)"
     with subprocess.Popen(
         [*command, sys.executable, "-c", talk], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == b"ready\n"
-        time.sleep(0.5)
         running.send_signal(sent)
         _, stderr = running.communicate(timeout=30)
     assert running.returncode != 0

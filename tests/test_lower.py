@@ -129,12 +129,12 @@ def test_a_new_setting_of_tcp_needs_its_field_alone() -> None:
             {"mean": "f.exponential"},
         ),
         (
-            SizeDraw(pareto={"min": "4 kB", "shape": 1.5, "max": "4 kB"}),
+            SizeDraw.model_validate({"pareto": {"min": "4 kB", "shape": 1.5, "max": "4 kB"}}),
             {"kind": "pareto", "min": 4_000, "shape": 1.5, "max": 4_000},
             {"min": "f.pareto.min", "shape": "f.pareto.shape", "max": "f.pareto.max"},
         ),
         (
-            CountDraw(lognormal={"median": 3, "sigma": 0.5, "max": 3}),
+            CountDraw.model_validate({"lognormal": {"median": 3, "sigma": 0.5, "max": 3}}),
             {"kind": "lognormal", "median": 3, "sigma": 0.5, "max": 3},
             {"median": "f.lognormal.median", "sigma": "f.lognormal.sigma"},
         ),
@@ -152,12 +152,12 @@ def test_draws(written: Any, expected: dict[str, Any], origins: dict[str, str]) 
     ("written", "path", "message"),
     [
         (
-            SizeDraw(pareto={"min": "4 kB", "shape": 1.5, "max": "3 kB"}),
+            SizeDraw.model_validate({"pareto": {"min": "4 kB", "shape": 1.5, "max": "3 kB"}}),
             ("f", "pareto", "max"),
             'read "3 kB"; must be at least "4 kB", the minimum',
         ),
         (
-            CountDraw(lognormal={"median": 3, "sigma": 0.5, "max": 2}),
+            CountDraw.model_validate({"lognormal": {"median": 3, "sigma": 0.5, "max": 2}}),
             ("f", "lognormal", "max"),
             "read 2; must be at least 3, the median",
         ),

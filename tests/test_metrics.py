@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections import Counter
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
+import polars as pl
 import pytest
 from conftest import SMALL, Program
 
-from bentpipe import compare, metrics, simulate_many
+from bentpipe import UsageError, compare, metrics, simulate_many
 from bentpipe.dashboard.sweeps import metrics_of as menu_of
 from bentpipe.metrics import (
     ALL,
@@ -22,15 +25,17 @@ from bentpipe.metrics import (
     TCP,
     UDP,
     Metric,
-    Place,
+    ShownIn,
     label_of,
     metrics_of,
     metrics_shown,
 )
 from bentpipe.quantities import quantity
+from bentpipe.results.metric_values import metric_values, of_runs
+from bentpipe.scenario.metric_ref import read_metric
 from bentpipe.scenario.traffic import FLOWS
 
-PLACES = get_args(Place)
+PLACES = get_args(ShownIn)
 
 
 def test_every_column_of_the_simulator_is_a_metric_or_a_key() -> None:
@@ -40,8 +45,9 @@ def test_every_column_of_the_simulator_is_a_metric_or_a_key() -> None:
 
 
 def test_tables_whose_columns_thresholds_do_not_have_are_hidden_by_name() -> None:
-    hidden = {"legs", "capacity", "flow_samples", "direction_samples", "function_statistics"}
-    assert set(COLUMNS) - set(KEYS) == {*hidden, "events"}
+    samples = {"flow_samples", "datagram_samples", "direction_samples"}
+    hidden = {"legs", "capacity", "function_statistics", "events"}
+    assert set(COLUMNS) - set(KEYS) == samples | hidden
 
 
 def test_names_and_labels_are_unique_in_a_table() -> None:
@@ -108,6 +114,121 @@ def test_shown_metrics_are_those_of_the_place_the_table_and_the_kinds(
     assert list(metrics_of("directions")) == ["e"]
 
 
+# --- values -------------------------------------------------------------------------------------
+
+# Two runs: two flows of an entry, forward and return, and one of another that has no value.
+VALUES = pl.DataFrame(
+    {
+        "run": [0, 0, 0, 1, 1],
+        "name": ["a-1", "a-2", "b", "a-1", "a-2"],
+        "entry": ["a", "a", "b", "a", "a"],
+        "direction": ["forward", "return-2", "forward", "forward", "return-2"],
+        "jitter_ns": [1, 3, None, 0, 0],
+        "rtt_mean_ns": [2.0, math.inf, None, 5.0, None],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("flows.jitter_ns.min", {0: 1, 1: 0}),
+        ("flows.jitter_ns.max", {0: 3, 1: 0}),
+        ("flows.jitter_ns.mean", {0: 2, 1: 0}),
+        ("flows.jitter_ns.sum", {0: 4, 1: 0}),
+        ("flows.jitter_ns.p25", {0: 1.5, 1: 0}),
+        ("flows.jitter_ns.p100", {0: 3, 1: 0}),
+        ("flows.jitter_ns.p999", {0: 2.998, 1: 0}),
+        # (1 + 3)^2 / (2 (1 + 9)); all zero is fair.
+        ("flows.jitter_ns.jain", {0: 0.8, 1: 1}),
+        ("flows.a-1.jitter_ns", {0: 1, 1: 0}),
+        ("flows.a.jitter_ns.max", {0: 3, 1: 0}),
+        ("flows.a.return.jitter_ns", {0: 3, 1: 0}),
+        ("flows.forward.jitter_ns.sum", {0: 1, 1: 0}),
+        # A flow without a value is left out.
+        ("flows.b.jitter_ns", {}),
+        # Between a finite and an infinite value.
+        ("flows.rtt_mean_ns.p50", {0: math.inf, 1: 5}),
+        ("flows.rtt_mean_ns.p0", {0: 2, 1: 5}),
+    ],
+)
+def test_a_metric_of_each_run(text: str, values: dict[int, float]) -> None:
+    found = metric_values(VALUES, read_metric(text))
+    assert dict(found.iter_rows()) == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("flows.jitter_ns", "flows.jitter_ns: has several values in a run; add a statistic"),
+        ("flows.c.jitter_ns", 'name: read "c"; allowed: a, b, a-1, a-2'),
+        ("flows.mos.min", "these results have no column mos"),
+    ],
+)
+def test_a_metric_that_the_rows_do_not_have_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        metric_values(VALUES, read_metric(text))
+
+
+def test_a_table_without_directions_refuses_a_heading() -> None:
+    rows = pl.DataFrame({"run": [0], "processor": ["hub-processor"], "busy_ns": [1]})
+    with pytest.raises(UsageError, match="the table processors has no directions"):
+        metric_values(rows, read_metric("processors.forward.busy_ns"))
+    found = metric_values(rows, read_metric("processors.hub-processor.busy_ns"))
+    assert found.rows() == [(0, 1.0)]
+
+
+def test_times_of_what_did_not_end_or_start_are_infinite() -> None:
+    rows = pl.DataFrame(
+        {
+            "flow": [0, 0, 1, 2, 2],
+            "completion_time_ns": [5, None, None, None, None],
+            "played_ns": [None, None, None, 0, 0],
+            "start_up_time_ns": [None, None, None, None, 7],
+        }
+    )
+    sized = {"amount": {"unit": "bytes", "value": 1}}
+    workloads: tuple[dict[str, Any], ...] = (
+        sized,
+        {"amount": {"unit": "duration_ns", "value": 1}},
+        {},
+    )
+    plan = {"flows": [{"name": "x", "workload": workload} for workload in workloads]}
+    found = of_runs(rows, "flows", plan, [])
+    assert found["completion_time_ns"].to_list() == [5, math.inf, None, None, None]
+    assert found["start_up_time_ns"].to_list() == [None, None, None, math.inf, 7]
+
+
+def test_rows_of_exchanges_and_pages_have_the_entry_of_their_flow() -> None:
+    plan = {"flows": [{"name": name} for name in ("a-1", "a-2", "b")]}
+    entries: list[dict[str, Any]] = [{"name": "a", "flows": 2}, {"name": None, "flows": 1}]
+    rows = pl.DataFrame({"flow": [2, 1]})
+    for table in ("exchanges", "pages"):
+        assert of_runs(rows, table, plan, entries)["entry"].to_list() == ["b", "a"]
+    assert of_runs(rows, "directions", plan, entries).columns == ["flow"]
+
+
+def test_which_values_are_better() -> None:
+    for text, better in (
+        ("flows.goodput_bps.p5", "higher"),
+        ("flows.loss_percent.jain", "higher"),
+        ("flows.loss_percent.max", "lower"),
+        ("directions.utilization.max", ""),
+    ):
+        assert read_metric(text).better == better
+
+
+def test_titles_of_references() -> None:
+    for text, title in (
+        ("flows.goodput_bps.p5", "goodput p5"),
+        ("flows.download.goodput_bps.mean", "download: goodput"),
+        ("flows.a.return.goodput_bps.jain", "a return: fairness"),
+        ("directions.queue_max_bytes.max", "directions: largest queue max"),
+        ("directions.forward.utilization", "forward: utilization"),
+    ):
+        assert read_metric(text).title == title
+
+
 # --- a new metric -------------------------------------------------------------------------------
 
 ADDED = Metric(
@@ -124,6 +245,7 @@ def _added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "METRICS", (*METRICS, ADDED))
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("_added")
 def test_a_new_entry_is_in_json_thresholds_and_entries(bentpipe: Program, tmp_path: Path) -> None:
     file = tmp_path / "scenario.json"
@@ -147,12 +269,14 @@ def test_a_new_entry_is_in_sweeps_comparisons_and_the_menu_of_the_page() -> None
     compared = compare(sweep, simulate_many({**PLAIN, "seed": 7}, seeds=2))
     shown = {str(each.metric): each.metric.title for each in compared.differences}
     assert shown[f"flows.call.{ADDED.name}.mean"] == "call: first byte"
+    better = {each["metric"]: each["better"] for each in compared.to_json()["differences"]}
+    assert better["flows.bulk-1.goodput_bps.mean"] == "higher"
+    assert better["directions.forward.utilization.mean"] is None
     menu = menu_of(sweep)
     assert menu[f"flows.{ADDED.name}"] == "flows: first byte, from the start [ns]"
 
 
-# The tables list their columns themselves so far.
-@pytest.mark.xfail(strict=False)
+@pytest.mark.system
 @pytest.mark.usefixtures("_added")
 def test_a_new_entry_is_in_the_table_and_the_report(bentpipe: Program, tmp_path: Path) -> None:
     file = tmp_path / "scenario.json"

@@ -366,7 +366,7 @@ def test_report_replaces_its_file_as_a_whole(
     monkeypatch.setattr(Path, "write_bytes", full)
     called = bentpipe("report", folder)
     assert (called.code, called.out) == (2, "")
-    message = f"{folder / 'report.html'}: cannot be written: No space left on device"
+    message = f"{folder / 'charts/goodput.png'}: cannot be written: No space left on device"
     assert called.err == f"bentpipe: {message}\n"
     assert (folder / "report.html").read_bytes() == before
     assert not list(folder.glob("*.part"))

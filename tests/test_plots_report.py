@@ -46,9 +46,9 @@ class Page(HTMLParser):
         for name, value in attrs:
             if name == "id":
                 self.ids.append(str(value))
-            # The values of a table are in the page itself.
-            is_data = str(value).startswith("data:text/csv;")
-            if name in ("src", "href", "xlink:href") and not is_data:
+            # Values of a table in the page itself, and files of a figure beside it.
+            is_file = str(value).startswith(("data:text/csv;", "charts/"))
+            if name in ("src", "href", "xlink:href") and not is_file:
                 self.references.append(str(value))
 
     def handle_endtag(self, tag: str) -> None:
@@ -224,7 +224,7 @@ def test_without_exchanges_and_processors_the_report_has_none_of_their_columns(
     text = run_report(small_result)
     assert "exchange" not in text.lower()
     assert "processor" not in text.split("What was run")[0]
-    with pytest.raises(UsageError, match="it needs a finished exchange"):
+    with pytest.raises(UsageError, match="nothing to draw as exchange_times"):
         plots.exchange_times(small_result)
 
 

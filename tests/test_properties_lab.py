@@ -18,7 +18,7 @@ from properties import attempt, examples
 from test_lab import a_lab
 
 from bentpipe.errors import BentpipeError, UsageError
-from bentpipe.lab import clients, sockets
+from bentpipe.lab import sockets
 from bentpipe.lab.changes import link_changes
 from bentpipe.plan.presets import link_plan
 
@@ -76,12 +76,12 @@ def is_request(line: bytes) -> bool:
 
 
 @contextmanager
-def a_server() -> Iterator[tuple[clients.Clients, str]]:
+def a_server() -> Iterator[tuple[sockets.Clients, str]]:
     """The reader of a daemon's requests, at an address of its own in the abstract namespace."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(b"\0")
         listener.listen()
-        yield clients.Clients(listener), listener.getsockname()
+        yield sockets.Clients(listener), listener.getsockname()
 
 
 @given(

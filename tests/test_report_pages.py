@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page
 from test_dashboard_server import Server, serving
 
 from bentpipe import compare, simulate
+from bentpipe.cli.app import main
 from bentpipe.report.comparison import comparison_report
 from bentpipe.report.run import run_report
 
@@ -100,6 +101,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    assert main(["study", "jpl", "--runs", "1", "--out", str(folder / "study")]) == 0
+    (folder / "study" / "report.html").rename(folder / "study.html")
     return folder
 
 
@@ -124,7 +127,7 @@ def assert_printable(page: Page) -> None:
     assert page.evaluate(UNPRINTABLE) == []
 
 
-@pytest.mark.parametrize("name", ["voice", "terminals", "comparison"])
+@pytest.mark.parametrize("name", ["voice", "terminals", "comparison", "study"])
 def test_a_report_fits_phones_screens_and_paper(name: str, reports: Path, page: Page) -> None:
     page.goto((reports / f"{name}.html").as_uri())
     assert_nothing_is_cut(page)

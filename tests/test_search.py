@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import csv
-import io
 import json
 import math
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, Program
-from rich.console import Console
 from test_plots_report import assert_self_contained
 
 from bentpipe import NoDropRate, NoDropSearch, Scenario, ScenarioError, UsageError, no_drop_rate
 from bentpipe.report.search import search_report, search_tables
+from bentpipe.results.views import View, text_table
 from bentpipe.simulation import search as search_module
 
 DUPLEX = ROOT / "scenarios" / "snip-duplex.yaml"
@@ -310,10 +309,11 @@ def test_the_command_prints_a_table(bentpipe: Program) -> None:
 @pytest.mark.parametrize("width", [50, 80, 160])
 def test_the_table_shortens_no_place(width: int) -> None:
     found = no_drop_rate(Scenario.load(DUPLEX), [58, 1400], resolution=0.05)
-    file = io.StringIO()
-    Console(width=width, highlight=False, file=file).print(*search_tables(found), sep="\n")
-    assert "hub-processor" in file.getvalue()
-    assert "…" not in file.getvalue()
+    _, view, *_ = search_tables(found)
+    assert isinstance(view, View)
+    text = text_table(view, width)
+    assert "hub-processor" in text
+    assert max(map(len, text.splitlines())) <= width
 
 
 def test_the_command_prints_json_and_writes_a_folder(bentpipe: Program, tmp_path: Path) -> None:
@@ -327,6 +327,7 @@ def test_the_command_prints_json_and_writes_a_folder(bentpipe: Program, tmp_path
     assert (printed["search"], printed["seed"], printed["resolution"]) == ("no-drop", 3, 0.01)
     assert [size["payload_bytes"] for size in printed["sizes"]] == [58, 1400]
     assert {path.name for path in out.iterdir()} == {
+        "charts",
         "execution.json",
         "manifest.json",
         "report.html",

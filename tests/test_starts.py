@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from bentpipe import Plan, Result, Scenario, simulate
-from bentpipe.emulation.hosts import start_of
-from bentpipe.studies.hermes.conference import conference_cases
+from bentpipe.emulation.lab_setup import start_of
+from bentpipe.studies.base.files import read_scenario
 from bentpipe.studies.hermes.network import Network
-from bentpipe.studies.hermes.streams import StreamCase
-from bentpipe.studies.snip.scenarios import base_scenario, shared_scenario
+from bentpipe.studies.hermes.streams import StreamCase, conference_cases
+from bentpipe.studies.snip.scenarios import shared_scenario
 
 ROOT = Path(__file__).parents[1]
 MS = 10**6
@@ -132,6 +132,6 @@ def test_the_studies_state_their_starts() -> None:
             case.plan(Network(), 1).data
             for case in (*conference_cases(), StreamCase("s", 300, copies=20))
         ),
-        *(Plan.resolve(shared_scenario(base_scenario(), terminals)).data for terminals in (1, 8)),
+        *(Plan.resolve(shared_scenario(read_scenario("snip"), terminals)) for terminals in (1, 8)),
     ]
     assert {flow["start_jitter_ns"] for plan in plans for flow in plan["flows"]} == {0}

@@ -17,13 +17,17 @@ from rich.console import Console
 from test_plots_report import assert_self_contained
 
 from bentpipe import Plan
-from bentpipe.studies.auckland import cells, claims, coding, measure, mixed, study, tables
+from bentpipe.results.views import text_table
+from bentpipe.studies.auckland import cells, claims, measure, mixed, study, tables
 from bentpipe.studies.auckland.cells import CODED, IMMEDIATE, TITRATED, Cell, LinkPath, Loads
 from bentpipe.studies.auckland.claims import Claim
 from bentpipe.studies.auckland.study import AucklandOutcome
 from bentpipe.studies.auckland.variants import BASE, VARIANTS
 from bentpipe.studies.auckland.verdicts import Verdict
+from bentpipe.studies.base.files import read_scenario
 from bentpipe.sweeps import Threads
+
+pytestmark = pytest.mark.system
 
 SMALL, LARGE = cells.QUEUES_KB
 EDGE = "the PEP has a clear edge over the plain link"
@@ -57,7 +61,7 @@ def small() -> AucklandOutcome:
 
 
 def plan_of(cell: Cell, variant: cells.Variant = BASE) -> Any:
-    return Plan.resolve(cells.scenario_of(cell, cells.base_scenario(), variant)).data
+    return Plan.resolve(cells.scenario_of(cell, read_scenario("auckland"), variant)).data
 
 
 def test_the_cells_are_those_of_the_source() -> None:
@@ -194,7 +198,7 @@ def test_json_has_each_claim_with_verdict_seeds_and_effect(small: AucklandOutcom
     result = json.loads(json.dumps(small.to_json(), allow_nan=False))
     assert [each["claim"] for each in result["claims"]] == list_of_claims()
     for each in result["claims"]:
-        about_coding = each["claim"] in coding.TESTS
+        about_coding = claims.TESTS[each["claim"]].is_about_coding
         assert each["verdict"] in set(Verdict)
         assert [found["channels"] for found in each["by_channels"]] == (
             [40] if about_coding else [0, 5, 40]
@@ -248,7 +252,7 @@ def test_a_tunnel_recovers_some_of_what_the_queue_drops(small: AucklandOutcome) 
 def test_terminal_tables_fit_80_columns(small: AucklandOutcome) -> None:
     console = Console(width=80, record=True, file=io.StringIO())
     for number in tables.PUBLISHED:
-        console.print(tables.curves_table(small.measured, number))
+        console.print(text_table(tables.curves_view(small.measured, number), 80))
     text = console.export_text()
     assert "\u2026" not in text
     assert text.count("\u00b1") == 4 * (3 * 2 + 4)
@@ -268,35 +272,6 @@ def test_the_model_reads_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = study.run(**options)
     assert changed.measured == honest.measured
     assert [each.claim for each in changed.decided] == [bent]
-
-
-def test_threads_do_not_change_the_figures(small: AucklandOutcome) -> None:
-    both = study.run(
-        runs=1, seed=5, executor=Threads(2), loads=NOTHING_VARIED, variants=(), change=slow
-    )
-    for cell, found in both.measured.items():
-        assert found.runs[5] == small.measured[cell].runs[5]
-
-
-def test_ctrl_c_leaves_the_cells_that_were_done() -> None:
-    def interrupt(done: int, _total: int) -> None:
-        if done == 6:
-            raise KeyboardInterrupt
-
-    outcome = study.run(
-        runs=1,
-        executor=Threads(1),
-        progress=interrupt,
-        loads=NOTHING_VARIED,
-        variants=(),
-        change=slow,
-    )
-    assert outcome.interrupted
-    result = outcome.to_json()
-    json.dumps(result, allow_nan=False)
-    assert result["cells"][0]["simulated_runs"] == 1
-    assert result["cells"][-1]["simulated"] is None
-    assert "The study was interrupted" in outcome.report()
 
 
 def test_the_report_is_self_contained_and_has_the_verdicts(

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from bentpipe.studies.auckland import cells, claims, coding, effects, measure
+from bentpipe.studies.auckland import cells, claims, measure, verdicts
 from bentpipe.studies.auckland.cells import CODED, IMMEDIATE, TITRATED, Cell, LinkPath
-from bentpipe.studies.auckland.claims import TESTS
-from bentpipe.studies.auckland.effects import Context
+from bentpipe.studies.auckland.claims import TESTS, Context
 from bentpipe.studies.auckland.measure import Measurement
 from bentpipe.studies.auckland.verdicts import Decision, Effect, Rule, Verdict, area
 from bentpipe.studies.base.samples import Samples
@@ -27,6 +26,7 @@ TEN_TIMES = "coded results are almost 10 times the baseline where saturation set
 CODED_QUEUE = "coding benefits from the larger queue at the cost of a higher maximum RTT"
 BEATS = "coding beats both the PEP and the plain link over the entire load range"
 PLAIN, PEP = LinkPath.PLAIN, LinkPath.PEP
+CODING_TESTS = {text: test for text, test in TESTS.items() if test.is_about_coding}
 
 
 # --- rules ----------------------------------------------------------------------------------------
@@ -106,9 +106,7 @@ def made(
 
 
 def uncoded_verdicts(context: Context) -> set[Verdict]:
-    return {
-        test.decide(context).verdict for text, test in TESTS.items() if text not in coding.TESTS
-    }
+    return {test.decide(context).verdict for test in TESTS.values() if not test.is_about_coding}
 
 
 def test_a_world_like_the_source_s_keeps_its_claims() -> None:
@@ -181,7 +179,7 @@ def coded_world(
 
 
 def coding_verdicts(context: Context) -> list[Verdict]:
-    return [test.decide(context).verdict for test in coding.TESTS.values()]
+    return [test.decide(context).verdict for test in CODING_TESTS.values()]
 
 
 def test_a_world_like_the_source_s_keeps_the_claims_about_coding() -> None:
@@ -191,7 +189,7 @@ def test_a_world_like_the_source_s_keeps_the_claims_about_coding() -> None:
     """
     context = coded_world((5.0, 5.0, 6.0, 7.0), (0.1, 0.2, 0.9, 0.9), (560.0, 1000.0))
     assert coding_verdicts(context) == [Verdict.HOLDS] * 5
-    gain, titration, times, queue, beats = (test.decide(context) for test in coding.TESTS.values())
+    gain, titration, times, queue, beats = (test.decide(context) for test in CODING_TESTS.values())
     assert gain.decisive.values.mean == pytest.approx(20)
     assert titration.decisive.values.mean == pytest.approx(1)
     assert [titration.rule.is_about(each.values) for each in titration.effects] == [True, True]
@@ -216,7 +214,7 @@ def test_each_claim_about_coding_can_be_broken_alone(
 ) -> None:
     """Titrated curves that would keep a claim do not decide it."""
     found = dict(
-        zip(coding.TESTS, coding_verdicts(coded_world(totals, transfers, pings)), strict=True)
+        zip(CODING_TESTS, coding_verdicts(coded_world(totals, transfers, pings)), strict=True)
     )
     assert [text for text, each in found.items() if each is Verdict.DOES_NOT_HOLD] == [broken]
     assert list(found.values()).count(Verdict.HOLDS) == 4
@@ -241,10 +239,10 @@ def test_claims_about_coding_without_coded_cells_are_not_decided() -> None:
 
 def test_the_interval_of_a_ratio_is_that_of_its_means() -> None:
     """Runs that are twice the plain ones have a ratio of 2 without spread, also if both vary."""
-    doubled = effects.ratio({1: 1.0, 2: 3.0}, {1: 2.0, 2: 6.0})
+    doubled = verdicts.ratio({1: 1.0, 2: 3.0}, {1: 2.0, 2: 6.0})
     assert doubled.values == pytest.approx((2, 2))
-    assert effects.ratio({1: 1.0, 2: 1.0}, {1: 7.0, 2: 9.0}).values == pytest.approx((7, 9))
-    assert effects.ratio({1: 0.0}, {1: 7.0}).values == ()
+    assert verdicts.ratio({1: 1.0, 2: 1.0}, {1: 7.0, 2: 9.0}).values == pytest.approx((7, 9))
+    assert verdicts.ratio({1: 0.0}, {1: 7.0}).values == ()
 
 
 def test_every_claim_has_a_rule() -> None:
@@ -252,4 +250,4 @@ def test_every_claim_has_a_rule() -> None:
     assert len(found) == 10
     assert {each.text for each in found} == set(TESTS)
     about = [each.text for each in found if each.is_about_coding]
-    assert about == [CODING, TITRATION, TEN_TIMES, CODED_QUEUE, BEATS] == list(coding.TESTS)
+    assert about == [CODING, TITRATION, TEN_TIMES, CODED_QUEUE, BEATS] == list(CODING_TESTS)

@@ -12,7 +12,7 @@ import pytest
 from conftest import measures, needs, needs_lab
 
 from bentpipe import Plan
-from bentpipe.emulation.kernel import refuse
+from bentpipe.emulation.checks import refuse
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.errors import UsageError
 from bentpipe.results.execution import utc_now
@@ -23,11 +23,14 @@ from bentpipe.studies.auckland.cells import QUEUES_KB, Cell, LinkPath
 from bentpipe.studies.auckland.measure import TOTAL, TRANSFER_GOODPUT, figures
 from bentpipe.studies.auckland.variants import BASE
 from bentpipe.studies.base import work
+from bentpipe.studies.base.files import read_scenario
 from bentpipe.studies.base.provenance import Provenance
 from bentpipe.studies.base.real_time import RealOutcome
 from bentpipe.studies.base.work import duration_text, expected_time_s
 from bentpipe.sweeps import Threads
-from bentpipe.sweeps.outcomes import run_all
+from bentpipe.sweeps.executor import run_all
+
+pytestmark = pytest.mark.system
 
 S = 1_000_000_000
 
@@ -85,7 +88,7 @@ def test_the_help_names_the_cells_that_run_by_default() -> None:
 
 def test_the_transfer_is_in_the_middle_half() -> None:
     """Given 40 s, expect the transfer from 10 to 30 s, samples each second, and the study's PEP."""
-    base = real_time.shorter(auckland.base_scenario(), 40)
+    base = real_time.shorter(read_scenario("auckland"), 40)
     plan: Any = Plan.resolve(auckland.scenario_of(Cell(5, 120, LinkPath.PEP), base, BASE)).data
     (transfer,) = (flow for flow in plan["flows"] if flow["name"] == auckland.TRANSFER)
     assert plan["stop_ns"] == 40 * S
@@ -99,7 +102,7 @@ def test_the_transfer_is_in_the_middle_half() -> None:
 
 @pytest.mark.parametrize("cell", auckland.cells(auckland.LOADS.every, tuple(LinkPath)), ids=str)
 def test_every_cell_is_one_that_the_kernel_can_run(cell: Cell) -> None:
-    base = real_time.shorter(auckland.base_scenario(), 60)
+    base = real_time.shorter(read_scenario("auckland"), 60)
     scenario = auckland.scenario_of(cell, base, BASE)
     refuse(Plan.resolve(scenario))
 
@@ -122,9 +125,9 @@ def test_figures_are_those_of_the_simulated_study() -> None:
     Its total has also what arrives after the transfer's 180 s, at most what the PEP holds: buffers
     of 4 MiB to send and 6 MiB to receive, 0.14 Mbit/s of the run.
     """
-    (job,) = auckland.jobs_of(
-        Cell(5, 120, LinkPath.PEP), auckland.base_scenario(), BASE, range(3, 4)
-    )
+    cell = Cell(5, 120, LinkPath.PEP)
+    scenario = auckland.scenario_of(cell, read_scenario("auckland"), BASE)
+    (job,) = work.jobs_of(scenario, [3])
     outcome = outcome_of(job)
     expected, result = figures(outcome), outcome.result(started=utc_now())
     total_mbps = real_time.total_mbps(result)
@@ -221,7 +224,7 @@ def test_rows_compare_the_same_plan_in_both_engines() -> None:
         assert row["difference_percent"] == (None if late else 0)
         assert (row["invalid"] is None) is not late
     assert len(result["summary"]["invalid"]) == 3
-    headings = [column.heading for column in outcome.columns()]
+    headings = [column.title for column in outcome.view().columns]
     assert "published" not in headings
     assert "kernel's hosts" not in headings
 
@@ -259,7 +262,7 @@ def test_two_channels_without_and_with_the_daemon() -> None:
     rows = {(row["figure"], row["path"]): row for row in result["cells"]}
     late = {row["path"]: row["invalid"] for row in result["cells"] if row["invalid"] is not None}
     for path in {"plain", "PEP"} - set(late):
-        total, transfer, median = (rows[each.name, path] for each in real_time.FIGURES)
+        total, transfer, median = (rows[name, path] for name, _, _ in real_time.FIGURES)
         assert total["emulated"] == pytest.approx(total["simulated"], rel=0.3)
         assert median["emulated"] == pytest.approx(median["simulated"], abs=0.15)
         assert transfer["emulated"] > 0.05

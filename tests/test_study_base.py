@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bentpipe import Scenario
-from bentpipe.report.html import environment
 from bentpipe.results.confidence import Interval
+from bentpipe.results.views import Column, html_table
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Tolerance, mean_error
+from bentpipe.studies.base.files import read_scenario
 from bentpipe.studies.base.provenance import Provenance, read_inputs, unlisted
 from bentpipe.studies.base.samples import Samples, estimate
 from bentpipe.studies.base.tables import (
     errors_text,
-    label,
     margin_text,
     mean_text,
     number,
     row_text,
+    view,
 )
 
 POINTS = Tolerance(1.0, "points", "for the test")
@@ -204,9 +204,10 @@ def test_the_mean_absolute_error_has_the_interval_of_its_runs() -> None:
 
 def test_reports_escape_what_they_are_given() -> None:
     made = replace(row(1.0, 1.5), labels={"cell": "<script>"}, how="a & b")
-    template = environment().get_template("comparison.html.j2")
-    html = str(template.module.rows("1 < 2", (label("cell", "cell"),), [made]))  # type: ignore[attr-defined]
-    assert '<td class="text">&lt;script&gt;</td>' in html
+    shown = (Column("cell", "1 < 2"), Column("how", "how"))
+    html = html_table(view("base", "real_time", [made], shown=shown))
+    assert "&lt;script&gt;" in html
+    assert "a &amp; b" in html
     assert "1 &lt; 2" in html
 
 
@@ -215,8 +216,7 @@ def test_reports_escape_what_they_are_given() -> None:
 
 @pytest.mark.parametrize("name", PORTED)
 def test_every_value_of_a_study_s_scenario_is_an_input_with_provenance(name: str) -> None:
-    folder = Path(import_module(f"bentpipe.studies.{name}").__file__ or "").parent
-    scenario = Scenario.load(folder / "scenario.yaml").to_dict()
+    scenario = read_scenario(name)
     inputs = import_module(f"bentpipe.studies.{name}.study").inputs(scenario)
     assert unlisted(scenario, inputs) == []
     for each in inputs:
@@ -226,12 +226,14 @@ def test_every_value_of_a_study_s_scenario_is_an_input_with_provenance(name: str
 
 
 def test_an_input_without_a_value_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "inputs.csv"
-    path.write_text("input,provenance,source\nlink.*.rate,stated,text\n", encoding="utf-8")
-    (found,) = read_inputs(path, {"link": {"forward": {"rate": "2 Mbit/s"}}})
+    folder = str(tmp_path)
+    (tmp_path / "inputs.csv").write_text(
+        "input,provenance,source\nlink.*.rate,stated,text\n", encoding="utf-8"
+    )
+    (found,) = read_inputs(folder, {"link": {"forward": {"rate": "2 Mbit/s"}}})
     assert (found.value, found.unit) == ("2", "Mbit/s")
     assert unlisted({"link": {"forward": {"rate": "1 bit/s", "delay": "0 s"}}}, [found]) == [
         "link.forward.delay"
     ]
     with pytest.raises(KeyError):
-        read_inputs(path, {"link": {"forward": {"delay": "0 s"}}})
+        read_inputs(folder, {"link": {"forward": {"delay": "0 s"}}})

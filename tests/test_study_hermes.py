@@ -6,7 +6,6 @@ framework's use run a handful of cases.
 
 from __future__ import annotations
 
-import csv
 import json
 from html import unescape
 from pathlib import Path
@@ -16,16 +15,25 @@ from conftest import Program
 from test_plots_report import assert_self_contained
 
 from bentpipe import Plan
+from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Row
+from bentpipe.studies.base.files import read_quantities
 from bentpipe.studies.base.provenance import Provenance
-from bentpipe.studies.hermes import compare, conference, sessions, streams, study, transfers
+from bentpipe.studies.hermes import streams, study, transfers
 from bentpipe.studies.hermes.compare import HTTP, MIN_CALIBRATED_PERCENT, OTHER_MSS, ROWS
-from bentpipe.studies.hermes.conference import ConferenceCase, UpstreamCase, max_participants
 from bentpipe.studies.hermes.network import Case, Found, Network
-from bentpipe.studies.hermes.sessions import ASSUMED_LOAD, NONE, SessionsCase, best_of_several
+from bentpipe.studies.hermes.streams import ConferenceCase, UpstreamCase, max_participants
 from bentpipe.studies.hermes.study import HermesOutcome
-from bentpipe.studies.hermes.transfers import FetchCase, PingCase
-from bentpipe.sweeps import Threads
+from bentpipe.studies.hermes.transfers import (
+    ASSUMED_LOAD,
+    NONE,
+    FetchCase,
+    PingCase,
+    SessionsCase,
+    best_of_several,
+)
+
+pytestmark = pytest.mark.system
 
 QUANTITIES = [
     "round-trip time",
@@ -86,7 +94,7 @@ def rows_of(outcome: HermesOutcome, comparison: str = ROWS) -> dict[str, Row]:
 
 
 def test_every_row_of_the_source_is_there_once_and_in_its_order(full: HermesOutcome) -> None:
-    assert list(compare.read_published()) == QUANTITIES
+    assert list(read_quantities("hermes", "published.csv")) == QUANTITIES
     cells = full.to_json()["cells"]
     assert [cell["quantity"] for cell in cells] == QUANTITIES
     for cell in cells:
@@ -98,8 +106,10 @@ def test_every_row_of_the_source_is_there_once_and_in_its_order(full: HermesOutc
 def test_no_run_reads_a_published_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """With all published figures 7 the simulated ones are the same."""
     honest = study.run(runs=1)
-    bent_rows = {name: (7.0, unit) for name, (_, unit) in compare.read_published().items()}
-    monkeypatch.setattr(compare, "read_published", lambda: bent_rows)
+    bent_rows = {
+        name: (7.0, unit) for name, (_, unit) in read_quantities("hermes", "published.csv").items()
+    }
+    monkeypatch.setattr(comparison, "read_quantities", lambda *_: bent_rows)
     bent = study.run(runs=1)
     for name, row in rows_of(honest).items():
         assert rows_of(bent)[name].simulated == row.simulated
@@ -269,11 +279,9 @@ def test_conferences_on_paper(full: HermesOutcome) -> None:
 
     What does not fit is lost, but for what the queue of 0.39 s holds at the end of 60 s.
     """
-    for rate_kbps in conference.RATES_KBPS:
+    for rate_kbps in streams.RATES_KBPS:
         fits = max(
-            n
-            for n in conference.PARTICIPANTS
-            if n * (n - 1) * rate_kbps * VOICE_BYTES / 450 <= 4000
+            n for n in streams.PARTICIPANTS if n * (n - 1) * rate_kbps * VOICE_BYTES / 450 <= 4000
         )
         assert max_participants(full.found, rate_kbps).values == (fits, fits)
         assert max_participants(full.found, rate_kbps, "one").mean == 8
@@ -286,7 +294,7 @@ def test_conferences_on_paper(full: HermesOutcome) -> None:
 def test_upstream_on_paper(full: HermesOutcome) -> None:
     """Of 128 kbit/s 450 of 492.8 bytes are payload: 116.9 kbit/s."""
     carried_kbps = 128 * 450 / ((450 + 28 + 6) * 63 / 62 + 1)
-    for case in conference.upstream_cases():
+    for case in streams.upstream_cases():
         lost = value(full.found, case, "loss_percent")
         assert (lost == 0) == (case.rate_kbps < carried_kbps)
     arrived_bps = value(full.found, UpstreamCase(125), "received_bps")
@@ -326,14 +334,7 @@ def test_sessions_and_sites_share_what_the_case_says() -> None:
     assert sum(name.startswith("session") for name in names) == 4
     assert sum(name.startswith("site") for name in names) == 20
     assert {flow["terminal"] for flow in plan["flows"][:4]} == {0}
-    assert max(sessions.SEVERAL) <= max(sessions.SESSIONS)
-
-
-@pytest.mark.usefixtures("few")
-def test_threads_do_not_change_the_figures() -> None:
-    alone, together = (study.run(runs=2, seed=7, executor=Threads(threads)) for threads in (1, 2))
-    assert json.dumps(alone.to_json()) == json.dumps(together.to_json())
-    assert alone.report() == together.report()
+    assert max(transfers.SEVERAL) <= max(transfers.SESSIONS)
 
 
 @pytest.mark.usefixtures("few")
@@ -359,45 +360,7 @@ def test_the_row_of_several_sessions_needs_a_run_of_each_number() -> None:
     assert rows_of(outcome)[QUANTITIES[6]].simulated.mean is None
 
 
-@pytest.mark.usefixtures("few")
-def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(tmp_path: Path) -> None:
-    def interrupt(done: int, _total: int) -> None:
-        if done == 2:
-            raise KeyboardInterrupt
-
-    outcome = study.run(runs=2, executor=Threads(1), progress=interrupt)
-    assert outcome.interrupted
-    result = outcome.to_json()
-    assert result["cells"][0]["simulated"] == pytest.approx(395.2, abs=0.1)
-    assert (result["cells"][6]["simulated"], result["cells"][6]["agreement"]) == (None, None)
-    assert result["summary"]["outside"] == []
-    # Strict JSON: no NaN anywhere.
-    json.dumps(result, allow_nan=False)
-    text = (outcome.write(tmp_path / "cut") / "report.html").read_text(encoding="utf-8")
-    assert "The study was interrupted" in text
-
-
 # --- what it writes -----------------------------------------------------------------------------
-
-
-def test_the_folder_has_report_data_and_manifest(full: HermesOutcome, tmp_path: Path) -> None:
-    folder = full.write(tmp_path / "hermes")
-    names = sorted(path.name for path in folder.iterdir())
-    data = ["cells.csv", "execution.json", "inputs.csv", "manifest.json"]
-    assert names == [*data, "report.html", "result.json"]
-    assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == full.to_json()
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    assert (manifest["kind"], manifest["study"]) == ("study", "hermes")
-    with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["quantity"] for row in rows if row["comparison"] == ROWS] == QUANTITIES
-    with (folder / "inputs.csv").open(encoding="utf-8", newline="") as file:
-        assert {row["provenance"] for row in csv.DictReader(file)} == {
-            "stated",
-            "derived",
-            "assumed",
-            "calibrated",
-        }
 
 
 def test_the_report_is_self_contained_and_has_the_numbers(full: HermesOutcome) -> None:
@@ -413,15 +376,6 @@ def test_the_report_is_self_contained_and_has_the_numbers(full: HermesOutcome) -
         "does not test the simulation",
     ):
         assert words in text
-
-
-def test_the_command_prints_json_and_a_table(bentpipe: Program, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    called = bentpipe("study", "hermes", "--runs", "1", "--out", out, "--json")
-    assert called.code == 0
-    result = json.loads(called.out)
-    assert result == json.loads((out / "result.json").read_text(encoding="utf-8"))
-    assert list(result)[:4] == ["study", "engine", "interrupted", "inputs"]
 
 
 @pytest.mark.usefixtures("few")

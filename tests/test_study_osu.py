@@ -6,7 +6,6 @@ a few over GEO for the rest.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,16 +20,17 @@ from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base import work
 from bentpipe.studies.base.comparison import Agreement, Row
-from bentpipe.studies.base.files import read_rows
+from bentpipe.studies.base.files import read_rows, read_scenario
 from bentpipe.studies.base.provenance import Provenance
 from bentpipe.studies.osu import cells, compare, measure, study
-from bentpipe.studies.osu.cells import DISCIPLINES, ROUTES, Cell
+from bentpipe.studies.osu.cells import BASE, DISCIPLINES, ROUTES, VARIANTS, Cell, Variant
 from bentpipe.studies.osu.compare import EFFICIENCY, FAIRNESS, RISE, Published
 from bentpipe.studies.osu.measure import Measurement
 from bentpipe.studies.osu.study import OsuOutcome
-from bentpipe.studies.osu.variants import BASE, VARIANTS, Variant
 from bentpipe.sweeps import Threads
 from bentpipe.units import parse_size
+
+pytestmark = pytest.mark.system
 
 RATE_BPS = 155_520_000
 GEO = tuple(
@@ -51,7 +51,7 @@ def short() -> OsuOutcome:
 
 
 def scenario_of(cell: Cell, seed: int = 1, variant: Variant = BASE) -> Scenario:
-    return cells.scenario_of(cell, cells.base_scenario(), seed, variant)
+    return cells.scenario_of(cell, read_scenario("osu"), seed, variant)
 
 
 def mean(each: Row | Measurement, figure: str = EFFICIENCY) -> float:
@@ -71,7 +71,7 @@ def test_the_cells_are_those_of_the_source() -> None:
         (name.split(",")[0], route.one_way_ms): route.sources for name, route in ROUTES.items()
     }
     drawn = routes.pop(("LEO multiple hop", 100))
-    published = read_rows(Path(study.__file__).parent / "published.csv")
+    published = read_rows("osu", "published.csv")
     assert routes == {
         (row["scenario"], int(row["satellite_one_way_ms"])): tuple(
             int(sources) for sources in row["sources"].split(";")
@@ -322,23 +322,6 @@ def test_json_has_every_cell_with_its_runs(short: OsuOutcome) -> None:
     assert all(each["simulated_runs"] == 2 for each in variants)
 
 
-def test_threads_do_not_change_the_figures() -> None:
-    alone, together = (
-        study.run(runs=2, seed=7, executor=Threads(threads), grid=GEO[:4], variants=(EACH_ACK,))
-        for threads in (1, 2)
-    )
-    assert json.dumps(together.to_json()) == json.dumps(alone.to_json())
-    assert together.report() == alone.report()
-
-
-def test_seeds_count_up_from_the_first(short: OsuOutcome) -> None:
-    seventh, eighth = (study.run(runs=1, seed=seed, grid=GEO, variants=()) for seed in (7, 8))
-    for cell, both in short.measured.items():
-        assert both.runs == {**seventh.measured[cell].runs, **eighth.measured[cell].runs}
-        # One run says nothing of the spread.
-        assert seventh.measured[cell][EFFICIENCY].interval is None
-
-
 # --- the comparison, on cells made by hand --------------------------------------------------------
 
 PUBLISHED = Published(("a claim",), min_efficiency=98.0, from_buffer_rtt=0.5)
@@ -347,7 +330,6 @@ PUBLISHED = Published(("a claim",), min_efficiency=98.0, from_buffer_rtt=0.5)
 def made(k: int, *efficiencies: float, fairness: float = 0.99, sources: int = 5) -> Measurement:
     return Measurement(
         Cell("GEO single hop", sources, k),
-        1,
         {
             seed: {
                 "efficiency": efficiency,
@@ -359,6 +341,7 @@ def made(k: int, *efficiencies: float, fairness: float = 0.99, sources: int = 5)
             }
             for seed, efficiency in enumerate(efficiencies)
         },
+        buffer_cells=1,
     )
 
 
@@ -415,44 +398,6 @@ def test_what_was_not_simulated_agrees_with_nothing() -> None:
 # --- what it writes -----------------------------------------------------------------------------
 
 
-def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(tmp_path: Path) -> None:
-    def interrupt(done: int, _total: int) -> None:
-        if done == 5:
-            raise KeyboardInterrupt
-
-    outcome = study.run(
-        runs=2, executor=Threads(1), progress=interrupt, grid=GEO, variants=VARIANTS[:1]
-    )
-    assert outcome.interrupted
-    result = outcome.to_json()
-    assert result["cells"][0]["simulated_runs"] == 2
-    assert result["cells"][-1]["simulated"] is None
-    json.dumps(result, allow_nan=False)
-    text = (outcome.write(tmp_path / "cut") / "report.html").read_text(encoding="utf-8")
-    assert "The study was interrupted" in text
-
-
-def test_the_folder_has_report_data_and_manifest(short: OsuOutcome, tmp_path: Path) -> None:
-    folder = short.write(tmp_path / "osu")
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "cells.csv",
-        "execution.json",
-        "fairness.csv",
-        "inputs.csv",
-        "manifest.json",
-        "report.html",
-        "result.json",
-        "rise.csv",
-        "sensitivity.csv",
-    ]
-    assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == short.to_json()
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    assert (manifest["kind"], manifest["study"]) == ("study", "osu")
-    with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [float(row["simulated"]) for row in rows] == [mean(row) for row in short.main.rows]
-
-
 def test_the_report_is_self_contained_and_has_the_numbers(short: OsuOutcome) -> None:
     text = short.report()
     page = assert_self_contained(text)
@@ -463,16 +408,6 @@ def test_the_report_is_self_contained_and_has_the_numbers(short: OsuOutcome) -> 
         assert claim.split(" ")[0] in text
     for words in ("quick look", "every second", "Not stated in the source", "Sensitivity analysis"):
         assert words in text
-
-
-def test_the_command_prints_json_and_writes_a_folder(
-    bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(study, "cells", lambda: GEO)
-    out = tmp_path / "out"
-    called = bentpipe("study", "osu", "--runs", "1", "--seed", "7", "--out", out, "--json")
-    assert called.code == 0
-    assert json.loads(called.out) == json.loads((out / "result.json").read_text(encoding="utf-8"))
 
 
 def test_the_command_prints_tables_and_verdicts(

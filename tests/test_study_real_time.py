@@ -12,10 +12,13 @@ from conftest import needs, needs_lab
 
 from bentpipe import Plan
 from bentpipe.errors import UsageError
+from bentpipe.studies.base.files import read_scenario
 from bentpipe.studies.jpl import real_time as jpl
-from bentpipe.studies.jpl.cells import Cell, base_scenario, cells
+from bentpipe.studies.jpl.cells import Cell, cells
 from bentpipe.studies.snip import real_time as snip
 from bentpipe.studies.snip.scenarios import DEFAULTS
+
+pytestmark = pytest.mark.system
 
 EXIT_USAGE = 2
 
@@ -52,7 +55,7 @@ def test_rows_of_the_note_are_named_by_size() -> None:
 @pytest.mark.parametrize("cell", cells(), ids=str)
 def test_every_cell_is_one_that_the_kernel_can_be_asked_for(cell: Cell) -> None:
     """Given the hosts of a cell, expect Reno without options and the window of the cell."""
-    scenario = jpl.kernel_scenario_of(cell, base_scenario())
+    scenario = jpl.kernel_scenario_of(cell, read_scenario("jpl"))
     workload: Any = Plan.resolve(scenario).data["flows"][0]["workload"]
     tcp = workload["receiver"]
     assert (tcp["congestion_control"], tcp["sack"], tcp["timestamps"]) == ("reno", False, False)

@@ -6,35 +6,42 @@ It is deterministic. The whole study runs once for all tests, some eight seconds
 from __future__ import annotations
 
 import copy
-import csv
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Program
-from test_plots_report import assert_self_contained
 
 from bentpipe import Plan
 from bentpipe.simulation.many import Job, run_jobs
 from bentpipe.simulation.search import max_trials
+from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Row
+from bentpipe.studies.base.files import read_quantities, read_scenario
 from bentpipe.studies.base.provenance import Provenance
 from bentpipe.studies.base.work import Work
 from bentpipe.studies.snip import compare, study
-from bentpipe.studies.snip.compare import FACT_ROWS, PACKETS, RATES, ROUND, PublishedRow
-from bentpipe.studies.snip.facts import FITTED_WINDOWS, TCP_LOW
+from bentpipe.studies.snip.compare import (
+    FACT_ROWS,
+    FACTS_FILE,
+    FITTED_WINDOWS,
+    PACKETS,
+    RATES,
+    ROUND,
+    TCP_LOW,
+    PublishedRow,
+)
 from bentpipe.studies.snip.measure import RESOLUTION
 from bentpipe.studies.snip.scenarios import (
     DEFAULTS,
     Settings,
-    base_scenario,
     table_scenario,
     tcp_scenario,
 )
 from bentpipe.studies.snip.study import SnipOutcome
-from bentpipe.sweeps import Threads
+
+pytestmark = pytest.mark.system
 
 MODEM_BPS = 29_520_000
 PACKETS_PER_SECOND = 6222
@@ -62,10 +69,10 @@ def full() -> SnipOutcome:
 @pytest.fixture
 def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three sizes, two loads, two windows and one terminal, for a second of iperf and TCP."""
-    base = base_scenario()
+    base = read_scenario("snip")
     base["traffic"][0]["duration"] = "1 s"
     base["duration"] = "2 s"
-    monkeypatch.setattr(study, "base_scenario", lambda: copy.deepcopy(base))
+    monkeypatch.setattr(study, "read_scenario", lambda _: copy.deepcopy(base))
     monkeypatch.setattr(study, "DEFAULTS", REDUCED)
 
 
@@ -77,7 +84,7 @@ def test_the_published_table_is_the_source_s() -> None:
     assert tuple(table) == DEFAULTS.sizes
     assert sum(row.rate_mbps for row in table.values()) == pytest.approx(224.2)
     assert [size for size, row in table.items() if row.limit == "channel"] == [700, 800, 1000, 1400]
-    assert len(compare.read_published_facts()) == 9
+    assert len(read_quantities("snip", FACTS_FILE)) == 9
 
 
 def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
@@ -85,7 +92,7 @@ def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
     rows = [r for r in compare.read_published_table().values() if r.limit == "packet rate"]
     mean = sum(row.packets_per_second for row in rows) / len(rows)
     assert mean == pytest.approx(6222.5, abs=0.05)
-    plan: Any = Plan.resolve(base_scenario()).data
+    plan: Any = Plan.resolve(read_scenario("snip")).data
     for gateway in plan["gateways"]:
         (processor,) = gateway["functions"]
         assert processor["packets_per_second"] == int(mean) == PACKETS_PER_SECOND
@@ -94,10 +101,11 @@ def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
 
 
 def test_the_rounds_of_the_search_are_as_many_as_the_bar_counts() -> None:
-    scenario = table_scenario(base_scenario())
+    scenario = table_scenario(read_scenario("snip"))
     seen: list[tuple[int, int]] = []
-    work = Work(executor=None, progress=lambda *count: seen.append(count), total=100)
-    work.search(scenario, (1400,), resolution=RESOLUTION, seed=1)
+    work = Work("snip", progress=lambda *count: seen.append(count))
+    work.total = 100
+    work.search(scenario, (1400,), resolution=RESOLUTION)
     assert seen[-1] == (max_trials(scenario, (1400,), RESOLUTION), 100)
 
 
@@ -107,15 +115,15 @@ def test_no_run_reads_a_published_figure(monkeypatch: pytest.MonkeyPatch) -> Non
     honest = study.run()
     row = PublishedRow(rate_mbps=1, packets_per_second=1, limit="?")
     wrong = dict.fromkeys((58, 500, 1400), row)
-    facts = dict.fromkeys(compare.read_published_facts(), (1.0, "?"))
+    facts = dict.fromkeys(read_quantities("snip", FACTS_FILE), (1.0, "?"))
     monkeypatch.setattr(compare, "read_published_table", lambda: wrong)
-    monkeypatch.setattr(compare, "read_published_facts", lambda: facts)
+    monkeypatch.setattr(comparison, "read_quantities", lambda *_: facts)
     bent = study.run()
     assert bent.measured == honest.measured
-    for name, comparison in honest.comparisons.items():
-        ours = [(row.simulated, row.provenance) for row in comparison.rows]
+    for name, compared in honest.comparisons.items():
+        ours = [(row.simulated, row.provenance) for row in compared.rows]
         assert [(row.simulated, row.provenance) for row in bent.comparisons[name].rows] == ours
-        assert bent.comparisons[name].summary() != comparison.summary()
+        assert bent.comparisons[name].summary() != compared.summary()
 
 
 # --- provenance ---------------------------------------------------------------------------------
@@ -226,7 +234,7 @@ def test_the_figures_by_hand(full: SnipOutcome) -> None:
 
 def test_a_window_carries_its_whole_segments_a_round_trip(full: SnipOutcome) -> None:
     """The start costs up to ten round trips of 120; bursts without a pair wait for delayed ACKs."""
-    base = base_scenario()
+    base = read_scenario("snip")
     jobs = []
     for window, bps in full.measured.tcp_bps.items():
         ceiling_bps = window // 1460 * 1460 * 8 / 0.5
@@ -278,39 +286,10 @@ def test_aggregation_multiplies_the_rate_of_small_packets_as_on_paper(full: Snip
 # --- promises -----------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("reduced")
-def test_threads_do_not_change_the_figures() -> None:
-    alone, together = study.run(executor=Threads(1)), study.run(executor=Threads(4))
-    assert json.dumps(alone.to_json()) == json.dumps(together.to_json())
-    assert alone.report() == together.report()
-
-
-@pytest.mark.usefixtures("reduced")
-@pytest.mark.parametrize("calls", [1, 30, 150])
-def test_ctrl_c_leaves_what_was_found(calls: int, tmp_path: Path) -> None:
-    counted = 0
-
-    def interrupt(_done: int, _total: int) -> None:
-        nonlocal counted
-        counted += 1
-        if counted == calls:
-            raise KeyboardInterrupt
-
-    outcome = study.run(executor=Threads(1), progress=interrupt)
-    assert outcome.interrupted
-    result = outcome.to_json()
-    json.dumps(result, allow_nan=False)
-    assert len(result["cells"]) == 3
-    assert len(result["facts"]["cells"]) == 9
-    assert (result["cells"][0]["simulated"] is None) == (calls == 1)
-    text = (outcome.write(tmp_path / "cut") / "report.html").read_text(encoding="utf-8")
-    assert "The study was interrupted" in text
-
-
 def test_what_is_outside_is_named(full: SnipOutcome) -> None:
     """Given a row and a figure that are far off, expect both outside, with reasons."""
     far = replace(full.measured, tcp_bps={**full.measured.tcp_bps, 17_520: 1e8}, table=None)
-    base = base_scenario()
+    base = read_scenario("snip")
     outcome = replace(full, measured=far, comparisons=compare.compare(base, DEFAULTS, far))
     result = outcome.to_json()
     assert result["facts"]["summary"]["outside"] == [TCP_LOW]
@@ -324,39 +303,13 @@ def test_what_is_outside_is_named(full: SnipOutcome) -> None:
 # --- what it writes -----------------------------------------------------------------------------
 
 
-def test_the_folder_has_report_data_and_manifest(full: SnipOutcome, tmp_path: Path) -> None:
-    folder = full.write(tmp_path / "snip")
-    names = {"cells.csv", "facts.csv", "inputs.csv", "report.html", "result.json"}
-    names |= {"execution.json", "manifest.json"}
-    assert {path.name for path in folder.iterdir()} == names
-    assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == full.to_json()
-    with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert {row["comparison"] for row in rows} == {RATES, PACKETS, ROUND}
-    assert [float(row["simulated"]) for row in rows[:15]] == [
-        row.simulated.mean for row in full.main.rows
-    ]
-    text = (folder / "report.html").read_text(encoding="utf-8")
-    page = assert_self_contained(text)
-    assert page.tags.count("svg") == 5
-    for words in (
-        "was calibrated",
-        "Not stated in",
-        "What the words mean",
-        "cannot pass at all",
-    ):
-        assert words in text
-    for row in full.main.rows:
-        assert f"<td>{row.published:.2f}</td><td>{row.simulated.mean:.2f}</td>" in text
-
-
 @pytest.mark.usefixtures("reduced")
 def test_the_command_prints_tables_and_json(bentpipe: Program) -> None:
     called = bentpipe("study", "snip")
     assert (called.code, called.err) == (0, "")
     for words in (
         "mean absolute error",
-        "packet rate, packet rate",
+        "packet rate",
         "calibrated",
         "Outside the tolerance",
     ):

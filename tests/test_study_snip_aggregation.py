@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from bentpipe import Plan
-from bentpipe.simulation.many import run_jobs
+from bentpipe.simulation.many import Job, run_jobs
 from bentpipe.simulation.search import no_drop_rate
-from bentpipe.studies.snip.aggregation import begins_at, load_jobs, loads_of, on_paper
+from bentpipe.studies.base.files import read_scenario
+from bentpipe.studies.snip.aggregation import begins_at, load_scenarios, loads_of, on_paper
 from bentpipe.studies.snip.measure import RESOLUTION
-from bentpipe.studies.snip.scenarios import DEFAULTS, Settings, aggregated_scenario, base_scenario
+from bentpipe.studies.snip.scenarios import DEFAULTS, Settings, aggregated_scenario
+
+pytestmark = pytest.mark.system
 
 MODEM_BPS = 29_520_000
 PACKETS_PER_SECOND = 6222
@@ -24,35 +27,33 @@ def test_frames_on_paper_by_hand() -> None:
     processor handles. With 86 bytes (a separator of one) 1 + 1,383 // 87 = 16 fit.
     """
     plan: Any = Plan.resolve(
-        aggregated_scenario(base_scenario(), DEFAULTS.aggregated_duration)
+        aggregated_scenario(read_scenario("snip"), DEFAULTS.aggregated_duration)
     ).data
-    paper = on_paper(plan, 100)
-    assert paper.packets_per_frame == 11
-    assert paper.packets_per_second == pytest.approx(11 * MODEM_BPS / (8 * 1468))
-    assert paper.limit == "channel"
-    assert on_paper(plan, 58).packets_per_frame == 16
+    packets, pps, limit = on_paper(plan, 100)
+    assert (packets, limit) == (11, "channel")
+    assert pps == pytest.approx(11 * MODEM_BPS / (8 * 1468))
+    assert on_paper(plan, 58)[0] == 16
     for gateway in plan["gateways"]:
         gateway["functions"][1]["packets_per_second"] = 1000
-    slow = on_paper(plan, 100)
-    assert (slow.packets_per_second, slow.limit) == (11_000, "packet rate")
+    assert on_paper(plan, 100) == (11, 11_000, "packet rate")
 
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_at_100_bytes_the_no_drop_rate_rises_fourfold_as_on_paper(slow: bool) -> None:
     """Limited by the channel, or by a processor of 1,000 frames a second."""
-    data = base_scenario()
+    data = read_scenario("snip")
     if slow:
         for gateway in data["gateways"].values():
             gateway["processor"]["packets_per_second"] = 1000
     scenario = aggregated_scenario(data, DEFAULTS.aggregated_duration)
     (found,) = no_drop_rate(scenario, [100], resolution=RESOLUTION).rates
-    paper = on_paper(Plan.resolve(scenario).data, 100)
+    _, paper_pps, limit = on_paper(Plan.resolve(scenario).data, 100)
     rate = found.packets_per_second
     assert rate is not None
-    assert rate == pytest.approx(paper.packets_per_second, rel=0.05)
+    assert rate == pytest.approx(paper_pps, rel=0.05)
     assert rate > 4 * (1000 if slow else PACKETS_PER_SECOND)
     assert found.first_loss is not None
-    assert found.first_loss.limit == paper.limit
+    assert found.first_loss.limit == limit
 
 
 def test_it_pays_from_the_second_packet_within_the_hold_time() -> None:
@@ -60,8 +61,9 @@ def test_it_pays_from_the_second_packet_within_the_hold_time() -> None:
 
     Alone a packet waits for 25 ms; of two, one waits for 25 ms and the other for 2.8.
     """
-    jobs = load_jobs(base_scenario(), Settings(loads_pps=(30, 45)), 1)
-    outcomes = dict(zip(jobs, run_jobs(list(jobs.values())), strict=True))
+    scenarios = load_scenarios(read_scenario("snip"), Settings(loads_pps=(30, 45)))
+    jobs = [Job(plan=Plan.resolve(each), seed=1) for each in scenarios.values()]
+    outcomes = dict(zip(scenarios, run_jobs(jobs), strict=True))
     loads = loads_of(outcomes)
     assert (begins_at(loads, 5), begins_at(loads, 25)) == (None, 45)
     by_load = {(each.hold_ms, each.offered_pps): each for each in loads}

@@ -29,10 +29,10 @@ from bentpipe import (
 from bentpipe.results.columns import decode_tables
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.sweeps.executor import Finished, RunFailure
+from bentpipe.sweeps.frames import raw_columns
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import read_values
-from bentpipe.sweeps.precision import UntilCi
-from bentpipe.sweeps.records import raw_columns
+from bentpipe.sweeps.run import UntilCi
 
 VARY = (
     "link.forward.delay=10 ms,250 ms",
@@ -45,7 +45,7 @@ def quiet(_done: int, _total: int) -> None:
     pass
 
 
-def begun(folder: sweeps.SweepFolder, *vary: str, seeds: int = 3, **more: Any) -> sweeps.Running:
+def begun(folder: sweeps.SweepFolder, *vary: str, seeds: int = 3, **more: Any) -> sweeps.SweepRun:
     """Begin a sweep of the small scenario."""
     base = Scenario.from_dict({**SMALL, "packet_events": False})
     points = sweeps.Points(sweeps.vary_option(text) for text in vary)
@@ -57,7 +57,7 @@ def begun(folder: sweeps.SweepFolder, *vary: str, seeds: int = 3, **more: Any) -
         plan_sha256=sweeps.plan_hash(cells),
         **more,
     )
-    return sweeps.Running.begin(folder, definition, cells)
+    return sweeps.SweepRun.begin(folder, definition, cells)
 
 
 def swept(path: Path, *vary: str, threads: int = 1, **more: Any) -> Sweep:
@@ -247,9 +247,9 @@ class Failing(sweeps.Executor):
             yield Finished(each.index, None, failure) if failure else each
 
 
-def resumed(path: Path, executor: Failing | None = None) -> sweeps.Running:
+def resumed(path: Path, executor: Failing | None = None) -> sweeps.SweepRun:
     with sweeps.SweepFolder(path, resume=True) as folder:
-        running = sweeps.Running.resume(folder)
+        running = sweeps.SweepRun.resume(folder)
         running.execute(executor or Failing(), quiet)
     return running
 

@@ -62,7 +62,7 @@ def swept(tmp_path: Path, data: dict[str, Any], *vary: str, seeds: int) -> sweep
         plan_sha256=sweeps.plan_hash(cells),
     )
     with SweepFolder(tmp_path / "sweep") as folder:
-        running = sweeps.Running.begin(folder, definition, cells)
+        running = sweeps.SweepRun.begin(folder, definition, cells)
         running.execute(sweeps.Threads(2), lambda _done, _total: None)
     return sweeps.Sweep.load(tmp_path / "sweep")
 

@@ -21,8 +21,7 @@ from bentpipe.results.result import Result
 from bentpipe.validation.comparison import Comparison, Value, summarize
 from bentpipe.validation.measures import MEASURES, Measure
 from bentpipe.validation.metrics import DeliveredBytes, RunMetrics, simulate_point
-from bentpipe.validation.pep_points import pep_grid
-from bentpipe.validation.points import CONTROLS, FLOWS, MIN_QUEUE_BYTES, Point, grid
+from bentpipe.validation.points import CONTROLS, FLOWS, MIN_QUEUE_BYTES, Point, grid, pep_grid
 from bentpipe.validation.report import missed_thresholds
 from bentpipe.validation.runs import PointRun
 

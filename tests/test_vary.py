@@ -162,7 +162,8 @@ def test_what_a_worker_returns_can_be_pickled(sweep: Sweep) -> None:
 def test_a_notebook_shows_flows_and_directions(sweep: Sweep) -> None:
     shown = sweep.results[0]._repr_html_()
     # TCP flows, UDP flows, and the link.
-    assert shown.count("<table>") == shown.count("</table>") == 3
+    assert shown.count("<caption>") == 3
+    assert shown.count("<table>") == shown.count("</table>")
     assert ">forward<" in shown
     assert "Mbit/s" in shown or "kbit/s" in shown
     assert "<table" in sweep._repr_html_()

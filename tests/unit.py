@@ -50,8 +50,10 @@ _WATCH: Final = _Watch()
 
 
 def is_unit(item: pytest.Item) -> bool:
-    """Return whether a test has no marker of another kind."""
-    return not any(item.get_closest_marker(kind) for kind in OTHER_KINDS)
+    """Return whether a test is no check of files, and has no marker of another kind."""
+    return item.path.parent.name != "check" and not any(
+        item.get_closest_marker(kind) for kind in OTHER_KINDS
+    )
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 from bentpipe import _core
 from bentpipe.quantities import quantity, title
 
-Place: TypeAlias = Literal["run", "entry", "sweep", "compare", "dashboard"]
+ShownIn: TypeAlias = Literal["run", "entry", "sweep", "compare", "dashboard"]
 
 # Kinds of flow.
 ALL: Final[tuple[str, ...]] = ()
@@ -316,7 +316,7 @@ def label_of(column: str) -> str:
     return next((each.label for each in METRICS if each.name == column), title(column))
 
 
-def metrics_shown(place: Place, table: str, *kinds: tuple[str, ...]) -> list[Metric]:
+def metrics_shown(place: ShownIn, table: str, *kinds: tuple[str, ...]) -> list[Metric]:
     """Return the metrics of a table that a place shows; with ``kinds`` those that have one of them.
 
     ``metrics_shown("run", "flows", ALL, TCP)`` are the columns of the table of TCP flows.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from bentpipe.report.bands import band
+from bentpipe.report.bands import band as band  # noqa: PLC0414 - a public name
 from bentpipe.report.plots import draw
 from bentpipe.results.charts import CHARTS, charts_of
 
@@ -58,22 +58,3 @@ drops: Final = _plot("drops")
 page_load_times: Final = _plot("page_load_times")
 exchange_times: Final = _plot("exchange_times")
 attribution: Final = _plot("attribution")
-
-__all__ = [
-    "attribution",
-    "band",
-    "call_quality",
-    "congestion_window",
-    "drops",
-    "exchange_times",
-    "goodput",
-    "in_flight",
-    "jitter",
-    "loss",
-    "names",
-    "one_way_delay",
-    "page_load_times",
-    "queues",
-    "smoothed_rtt",
-    "throughput",
-]

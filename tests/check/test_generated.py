@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 
-from sources import PACKAGE
+import pytest
+from sources import PACKAGE, ROOT
 
 from bentpipe import json_schema
 from bentpipe.plan.links import resolved_plans
@@ -19,3 +21,11 @@ def test_the_published_schema_is_current() -> None:
 
 def test_the_stored_plans_of_presets_are_current() -> None:
     assert {name: stored_plan(name) for name in PRESETS} == resolved_plans()
+
+
+def test_the_tables_of_columns_are_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    columns = import_module("columns")
+    page = columns.PAGE.read_text(encoding="utf-8")
+    assert columns.with_columns(page) == page
+    assert columns.with_columns(page.replace("| u64 |", "| u8 |")) == page

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{thread, time};
 
 use bentpipe_core::link::Counters;
@@ -209,7 +209,7 @@ impl Lab {
         if config.super_packets {
             driver.enable_super_packets();
         }
-        Ok(Self {
+        let lab = Self {
             hosts: network.hosts,
             namespaces,
             driver: Mutex::new(driver),
@@ -226,7 +226,14 @@ impl Lab {
             }),
             report: Mutex::default(),
             pending: Mutex::default(),
-        })
+        };
+        // A report is complete from the start: nobody has to wait for the first one.
+        lab.update_report(&mut lab.driver(), Instant::START);
+        Ok(lab)
+    }
+
+    fn driver(&self) -> MutexGuard<'_, Driver> {
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The hosts, by address.
@@ -265,7 +272,7 @@ impl Lab {
             result
         });
         self.read_counters();
-        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut driver = self.driver();
         let at = driver.now();
         self.update_report(&mut driver, at);
         result
@@ -286,7 +293,7 @@ impl Lab {
     }
 
     fn move_packets(&self) -> Result<(), LabError> {
-        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut driver = self.driver();
         let has_priority = driver.prepare_thread();
         self.checks
             .lock()
@@ -367,7 +374,8 @@ impl Lab {
         self.clock.now()
     }
 
-    /// The latest report, at most a tenth of a second old while the link runs.
+    /// The latest report, at most a tenth of a second old while the link runs. Before it runs it is
+    /// that of the set-up, with all counters 0.
     #[must_use]
     pub fn report(&self) -> Report {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()

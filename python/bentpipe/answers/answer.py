@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from bentpipe.errors import InternalError
+from bentpipe.results.views import View, text_table
+from bentpipe.text import counted
 
 # An answer is read at once: longer ones belong in the table of the report.
 MAX_LINES: Final = 9
-# Of a summary: what a row is of.
-_TEXT_COLUMNS: Final = (0, 1)
+_SUMMARY_WIDTH: Final = 80
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,19 @@ class Estimate:
         """The upper end of the interval; the mean without one."""
         return self.mean + (self.half_width or 0)
 
+    @property
+    def runs_text(self) -> str:
+        """How many runs it has: ``10 runs``."""
+        return counted(self.runs, "run")
+
+    def text(self, write: Callable[[float], str]) -> str:
+        """Return the mean with its interval: ``12.3 Mbit/s ± 200 kbit/s``."""
+        text = write(self.mean)
+        return f"{text} ± {write(self.half_width)}" if self.half_width else text
+
     def times(self, factor: float) -> Estimate:
         """Return the estimate in another unit."""
-        half_width = None if self.half_width is None else self.half_width * factor
+        half_width = None if self.half_width is None else self.half_width * abs(factor)
         return Estimate(self.mean * factor, half_width, self.runs)
 
 
@@ -65,7 +76,7 @@ class Chart:
     """
 
     title: str
-    x_label: str
+    x_label: str = ""
     y_label: str = ""
     x: Sequence[float] | Sequence[str]
     series: Mapping[str, Sequence[Estimate]]
@@ -75,14 +86,16 @@ class Chart:
     x_units: Sequence[tuple[str, float]] = ()
     markers: bool = True
 
-
-@dataclass(frozen=True, kw_only=True)
-class DataTable:
-    """Rows of text, under headings with units; the first column is text, the others numbers."""
-
-    title: str
-    columns: Sequence[tuple[str, str]]
-    rows: Sequence[Sequence[str]]
+    @classmethod
+    def bars(cls, title: str, unit: str, values: Mapping[str, Estimate]) -> Chart:
+        """Return a chart with a bar for each value, by name."""
+        return cls(
+            title=title,
+            y_label=unit,
+            x=list(values),
+            series={unit: list(values.values())},
+            kind="bars",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +114,10 @@ class Check:
 class Answer:
     """The answer to a question, for a person (`text`) and for programs (`to_json`).
 
-    ``lines`` are the answer itself, and ``summary`` is a table for below them, at most 78 columns
-    wide. ``effects`` are how its main figure depends on assumptions, the largest first.
-    ``commands`` are what to try next. ``figures`` are its numbers: names end in their unit.
-    ``interrupted``: Ctrl-C ended the runs, and the answer is that of the complete ones.
+    ``lines`` are the answer itself, and ``summary`` is a table for below them. ``effects`` are how
+    its main figure depends on assumptions, the largest first. ``commands`` are what to try next.
+    ``figures`` are its numbers: names end in their unit. ``interrupted``: Ctrl-C ended the runs,
+    and the answer is that of the complete ones.
     """
 
     question: str
@@ -115,11 +128,11 @@ class Answer:
     assumption: str = ""
     commands: Sequence[str]
     figures: Mapping[str, Any]
-    tables: Sequence[DataTable] = ()
+    tables: Sequence[View] = ()
     charts: Sequence[Chart] = ()
     sources: Sequence[str] = ()
     check: Check | None = None
-    summary: DataTable | None = None
+    summary: View | None = None
     interrupted: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -145,7 +158,7 @@ class Answer:
             self.question,
             *(f"  {line}" for line in self.lines),
             "",
-            *([*_aligned(self.summary), ""] if self.summary else []),
+            *([text_table(self.summary, _SUMMARY_WIDTH), ""] if self.summary else []),
             f"Why: {self.reason}",
             f"How sure: {self.uncertainty}",
             f"What matters most: {self.matters_most}",
@@ -170,21 +183,6 @@ class Answer:
         }
 
 
-def _aligned(table: DataTable) -> list[str]:
-    """Return a table as lines: the first two columns of text, the others aligned to the right."""
-    names, units = zip(*table.columns, strict=True)
-    rows = [names, units, *table.rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(names))]
-    return [f"  {table.title}:"] + [
-        "  "
-        + " ".join(
-            cell.ljust(width) if i in _TEXT_COLUMNS else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
 def plain(value: Any) -> Any:
     """Return figures as plain data: an estimate becomes a mapping."""
     if isinstance(value, Estimate):
@@ -204,6 +202,12 @@ def signed_percent(percent: Estimate) -> str:
     return text
 
 
-def largest_first(effects: Sequence[Effect]) -> tuple[Effect, ...]:
-    """Return effects, the largest change first."""
-    return tuple(sorted(effects, key=lambda effect: -abs(effect.percent.mean)))
+def percent_of(part: float, whole: float) -> str:
+    """Return a part in percent: ``61.3 %``."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def percent_text(share: Estimate) -> str:
+    """Return a share in percent with its interval: ``61.3 % ± 0.4``."""
+    text = f"{100 * share.mean:.1f} %"
+    return f"{text} ± {100 * share.half_width:.1f}" if share.half_width else text

@@ -2,394 +2,464 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Chart, DataTable, Estimate, signed_percent
-from bentpipe.answers.cases import Experiment, Figures, estimate
-from bentpipe.answers.coding_reason import reason
-from bentpipe.answers.coding_runs import (
+from bentpipe.answers.answer import Answer, Chart, Estimate, signed_percent
+from bentpipe.answers.coding_verdict import (
     ADAPTIVE,
-    CODED,
-    DURATION_S,
-    MAX_CHANNELS,
+    MEASURES,
+    OF_VARIANTS,
     PEP,
     PEP_ADAPTIVE,
     PLAIN,
-    SMALL_BYTES,
     UNORDERED,
     VARIANTS,
-    Asked,
     Case,
-    run,
-)
-from bentpipe.answers.coding_verdict import (
-    MEASURES,
-    WORTH_PERCENT,
+    Variant,
     Verdict,
     compare,
     decisive,
     headline,
+    named,
+    reason,
     verdicts,
 )
-from bentpipe.answers.wording import Link, rate_text, runs_text, settings_text, time_text
+from bentpipe.answers.question import (
+    MAX_COUNT,
+    WORTH_PERCENT,
+    Measurements,
+    Question,
+    asking,
+    link_scenario,
+)
+from bentpipe.answers.traffic import with_functions
 from bentpipe.errors import UnitError, UsageError
+from bentpipe.plan.plan import Plan
+from bentpipe.results.result import Result
+from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.scenario.schema import Scenario
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, format_duration, format_size, parse_queue_limit
 
 DEFAULT_LOADS: Final = (0, 20, 60)
+DURATION_S: Final = 60
+# The long transfer and the small downloads start when the channels have.
+WARM_UP_S: Final = 10
+# 35 segments, 37 with the smaller segments of the tunnel: three rounds of slow start with both.
+# Near the end of a round, such as 100 kB, a tunnel would cost a round trip by its headers alone.
+SMALL_BYTES: Final = 50_000
+# Small downloads that begin later are left out, so that the end of the run cuts off none that
+# takes less than this.
+_LAST_S: Final = 10
+# At most these clients take small downloads, one for each 4 Mbit/s: a few percent of the link.
+_CLIENTS: Final = (1, 4)
+_CLIENT_BPS: Final = 4_000_000
+_SMALL, _TRANSFER, _USERS = "small", "transfer", "users"
 _MAX_LOADS: Final = 4
 _QUEUE: Final = "link.forward.queue.limit"
-_NS_PER_MS: Final = 1_000_000
 # Of 100 intervals at 95 %, those that exclude zero by chance.
 _BY_CHANCE: Final = 0.05
 
 
-class _Facts(NamedTuple):
-    asked: Asked
-    found: Mapping[Case, Figures]
-    verdicts: Sequence[Verdict]
-    best: Verdict
-
-    def figure(self, case: Case, name: str) -> Estimate:
-        return estimate(self.found[case][name])
-
-    def compared(self, load: int, before: str, after: str) -> Verdict:
-        case = Case(load, after)
-        return compare(self.found[Case(load, before)], self.found[case], case)
-
-
-def coding(
-    link: str = "geo",
-    *,
-    settings: Sequence[str] = (),
-    loads: Sequence[int] = DEFAULT_LOADS,
-    queue: str | None = None,
-    experiment: Experiment | None = None,
-) -> Answer:
-    """Answer what a coded tunnel between the gateways gives, over a plain link and over a PEP.
+@dataclass(kw_only=True, eq=False)
+class Coding(Question):
+    """What a coded tunnel between the gateways gives, over a plain link and over a PEP.
 
     ``loads`` are one to four numbers of channels, each one download after another, beside a long
     transfer and small downloads. ``queue`` is the limit of the forward queue. Settings of
-    ``gateways.*.tunnel`` and ``gateways.hub.pep`` apply to the runs with those functions.
-
-    Raises:
-        ScenarioError: the link or a setting is wrong.
-        UsageError: there is no such link, a load is out of range, or ``queue`` is no limit.
-        KeyboardInterrupt: Ctrl-C before the first seed was complete; later, the answer is that of
-            the complete ones.
+    ``gateways.*.tunnel`` and ``gateways.hub.pep`` apply to the runs with those functions. After
+    Ctrl-C the answer is that of the seeds that were complete. See `Question` for the other
+    parameters and the errors; a UsageError is also that a load is out of range, that ``queue`` is
+    no limit, or that a setting is one in which the cases differ.
     """
-    found_loads = sorted({*loads})
-    if not 1 <= len(found_loads) <= _MAX_LOADS:
-        raise UsageError(f"load: read {len(found_loads)} numbers; expected 1 to {_MAX_LOADS}")
-    for load in found_loads:
-        if not 0 <= load <= MAX_CHANNELS:
-            raise UsageError(f"load: read {load}; expected 0 to {MAX_CHANNELS:,} channels")
-    if queue is not None:
-        try:
-            parse_queue_limit(queue)
-        except UnitError as error:
-            raise UsageError(f"queue: {error}") from None
-    all_settings = [*settings, *([f"{_QUEUE}={queue}"] if queue is not None else [])]
-    asked = Asked(Link(link, all_settings), found_loads)
-    runs = run(asked, experiment or Experiment())
-    judged = verdicts(runs.figures, asked.loads)
-    return _answer(_Facts(asked, runs.figures, judged, decisive(judged)), runs.interrupted)
 
+    loads: Sequence[int] = DEFAULT_LOADS
+    queue: str | None = None
 
-def _answer(facts: _Facts, interrupted: bool) -> Answer:
-    asked, best = facts.asked, facts.best
-    load = best.case.load
-    lines = [
-        headline(facts.verdicts),
-        *(_load_line(facts, each) for each in asked.loads),
-        _pep_line(facts),
-        _costs_line(facts),
-    ]
-    return Answer(
-        question=f"What would network coding give over {asked.link}?",
-        lines=lines,
-        reason=reason(facts.found[Case(load, PLAIN)], facts.found[best.case], best),
-        uncertainty=_uncertainty(facts),
-        assumption=_matters_most(facts),
-        commands=_commands(facts),
-        figures=_figures(facts),
-        summary=_summary(facts),
-        tables=[_changes_table(facts), _costs_table(facts)],
-        charts=[_chart(facts, measure) for measure in ("total_bps", "small_p50_ns")],
-        sources=[
-            "RFC 8681, sliding-window random linear codes: the code of the tunnel",
-            "docs/model/tunnel-policies.md: redundancy, titration, order",
-        ],
-        interrupted=interrupted,
-        parameters={
-            "link": asked.link.name,
-            "set": list(asked.link.settings),
-            "loads": list(asked.loads),
-        },
-    )
+    name = "coding"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.duration = f"{DURATION_S} s"
+        self.loads = sorted({*self.loads})
+        if not 1 <= len(self.loads) <= _MAX_LOADS:
+            raise UsageError(f"load: read {len(self.loads)} numbers; expected 1 to {_MAX_LOADS}")
+        for load in self.loads:
+            if not 0 <= load <= MAX_COUNT:
+                raise UsageError(f"load: read {load}; expected 0 to {MAX_COUNT:,} channels")
+        if self.queue is not None:
+            try:
+                parse_queue_limit(self.queue)
+            except UnitError as error:
+                raise UsageError(f"queue: {error}") from None
+            self.settings = [*self.settings, f"{_QUEUE}={self.queue}"]
+        for setting in self.settings:
+            path = _path(setting)
+            if _is_of_tunnel(path) and path[-1] in OF_VARIANTS:
+                raise UsageError(
+                    f"--set {setting}: the cases differ in {path[-1]}; leave it out, or compare "
+                    "two runs with bentpipe compare"
+                )
 
-def _load_line(facts: _Facts, load: int) -> str:
-    busy = facts.figure(Case(load, PLAIN), "busy_percent").mean
-    each = [str(verdict) for verdict in facts.verdicts if verdict.case.load == load]
-    return f"{counted(load, 'channel')}, link {busy:.0f} % busy: {'; '.join(each)}"
+    def traffic(self, load: int = 0) -> list[dict[str, Any]]:
+        """Return one long transfer, small downloads, and the channels."""
+        transfer = {"kind": "bulk", "duration": f"{DURATION_S - WARM_UP_S} s"}
+        small = {
+            "kind": "fetch",
+            "count": int(np.clip(self.link_rate_bps() // _CLIENT_BPS, *_CLIENTS)),
+            "size": f"{SMALL_BYTES} B",
+            "think": {"exponential": "1 s"},
+            "start_jitter": "1 s",
+        }
+        start = {"direction": "forward", "start": f"{WARM_UP_S} s"}
+        channels = {"name": _USERS, "kind": "channels", "channels": load}
+        return [
+            {"name": _TRANSFER, **start, **transfer},
+            {"name": _SMALL, **start, **small},
+            *([channels] if load else []),
+        ]
 
+    def case_of(self, load: int, variant: Variant) -> Plan:
+        """Return the scenario of a case; a setting may be one of what it does not have."""
+        document = link_scenario(self.link, self.traffic(load), self.duration)
+        data = copy.deepcopy(document.data)
+        gateways: Mapping[str, Any] = data.get("gateways", {})
+        wanted: dict[str, dict[str, Any]] = {}
+        for end in ("hub", "terminal"):
+            of_file = gateways.get(end) or {}
+            wanted[end] = {"pep": of_file.get("pep") or {}} if variant.pep and end == "hub" else {}
+            if variant.tunnel is not None:
+                tunnel = of_file.get("tunnel") or {}
+                kept = {name: tunnel[name] for name in tunnel if variant.can_have(name)}
+                wanted[end]["tunnel"] = {**kept, **variant.tunnel}
+        data["gateways"] = with_functions(gateways, wanted, {"pep", "tunnel"})
+        settings = [each for each in self.settings if _applies(each, load, variant)]
+        return Plan.resolve(Scenario.from_document(replace(document, data=data), settings))
 
-def _pep_line(facts: _Facts) -> str:
-    load = facts.best.case.load
-    alone = facts.compared(load, PLAIN, PEP)
-    over = facts.compared(load, PEP, PEP_ADAPTIVE)
-    beside = facts.compared(load, PEP, facts.best.case.variant).changes[0]
-    return (
-        f"At {counted(load, 'channel')} a PEP without coding {alone.finding}; {facts.best.name} "
-        f"has {beside} compared with it. Adaptive coding over the PEP {over.finding}"
-    )
+    def measure(self, result: Result) -> Mapping[str, float]:
+        """Return the figures of a run; those of a tunnel are NaN without one."""
+        names = result.flows["name"].to_list()
+        delivered = result.flows["delivered_bytes"].to_numpy().astype(np.float64)
+        transfer = result.flows.row(names.index(_TRANSFER), named=True)
+        times_ns = _small_times_ns(result, names)
+        link = result.directions.row(0, named=True)
+        # All other causes are drops of queue disciplines.
+        errors = link["dropped_bit_error_packets"]
+        return {
+            "total_bps": float(delivered.sum()) * 8 / DURATION_S,
+            "transfer_bps": transfer["delivered_bytes"] * 8 / (DURATION_S - WARM_UP_S),
+            "small_p50_ns": float(np.median(times_ns)) if times_ns.size else math.nan,
+            "small_p95_ns": float(np.quantile(times_ns, 0.95)) if times_ns.size else math.nan,
+            "rtt_mean_ns": transfer["rtt_mean_ns"] or math.nan,
+            "one_way_delay_max_ns": transfer["one_way_delay_max_ns"] or math.nan,
+            "busy_percent": 100 * link["utilization"],
+            "queue_empty_percent": link["queue_empty_percent"],
+            "link_loss_percent": link["loss_percent"] or 0.0,
+            "queue_drops": float(link["dropped_packets"] - errors),
+            "error_losses": float(errors),
+            "link_bytes_per_byte": link["sent_bytes"] / max(float(delivered.sum()), 1.0),
+            **_tunnel_figures(result, link["received_bytes"]),
+        }
 
-
-def _costs_line(facts: _Facts) -> str:
-    case = facts.best.case
-    plain, coded = (
-        facts.figure(each, "link_bytes_per_byte").mean for each in (Case(case.load, PLAIN), case)
-    )
-    share, wait, longest, before, after = (
-        facts.figure(case, name).mean
-        for name in (
-            "repair_share_percent",
-            "order_wait_mean_ns",
-            "order_wait_max_ns",
-            "loss_before_percent",
-            "loss_after_percent",
+    def answer(self) -> Answer:
+        """Run all cases, seed by seed, so that Ctrl-C keeps the seeds that are complete."""
+        cases = {
+            Case(load, name): self.case_of(load, variant)
+            for load in self.loads
+            for name, variant in VARIANTS.items()
+        }
+        plan = next(iter(cases.values())).data
+        self.runs.choose_seeds(plan, len(cases))
+        self._found, interrupted = self.runs.run_by_seed(cases, self.measure)
+        self._verdicts = verdicts(self._found, self.loads)
+        self._best = decisive(self._verdicts)
+        plain, coded = self._found[Case(self._best.case.load, PLAIN)], self._found[self._best.case]
+        return Answer(
+            question=f"What would network coding give over {self.subject}?",
+            lines=[
+                headline(self._verdicts),
+                *(self._load_line(each) for each in self.loads),
+                self._pep_line(),
+                self._costs_line(plain, coded),
+            ],
+            reason=reason(plain, coded, self._best),
+            uncertainty=self._uncertainty(),
+            assumption=self._matters_most(),
+            commands=self._commands(),
+            figures=self._figures(),
+            summary=self._summary(),
+            tables=[self._changes_table(), self._costs_table()],
+            charts=[self._chart(measure) for measure in ("total_bps", "small_p50_ns")],
+            sources=[
+                "RFC 8681, sliding-window random linear codes: the code of the tunnel",
+                "docs/model/tunnel-policies.md: redundancy, titration, order",
+            ],
+            interrupted=interrupted,
+            parameters=self.parameters,
         )
-    )
-    waits = (
-        f"packets wait {_time(wait)} for their order on average, up to {_time(longest)}"
-        if wait > 0
-        else "packets do not wait for their order"
-    )
-    return (
-        f"Costs of {facts.best.name} at {counted(case.load, 'channel')}: repair is {share:.1f} % "
-        f"of the bytes, {coded:.2f} link bytes per byte delivered instead of {plain:.2f}; {waits}. "
-        f"Loss {before:.2f} % before and {after:.2f} % after decoding"
-    )
+
+    def _compared(self, load: int, before: str, after: str) -> Verdict:
+        case = Case(load, after)
+        return compare(self._found[Case(load, before)], self._found[case], case)
+
+    def _compared_with_plain(self, load: int) -> list[Verdict]:
+        return [self._compared(load, PLAIN, each) for each in VARIANTS if each != PLAIN]
+
+    def _load_line(self, load: int) -> str:
+        busy = self._found[Case(load, PLAIN)].mean("busy_percent")
+        each = [str(verdict) for verdict in self._verdicts if verdict.case.load == load]
+        return f"{counted(load, 'channel')}, link {busy:.0f} % busy: {'; '.join(each)}"
+
+    def _pep_line(self) -> str:
+        load = self._best.case.load
+        alone = self._compared(load, PLAIN, PEP)
+        over = self._compared(load, PEP, PEP_ADAPTIVE)
+        beside = self._compared(load, PEP, self._best.case.variant).changes[0]
+        return (
+            f"At {counted(load, 'channel')} a PEP without coding {alone.finding}; "
+            f"{self._best.name} has {named(beside)} compared with it. Adaptive coding over the PEP "
+            f"{over.finding}"
+        )
+
+    def _costs_line(self, plain: Measurements, coded: Measurements) -> str:
+        wait_ns, longest_ns = coded.mean("order_wait_mean_ns"), coded.mean("order_wait_max_ns")
+        waits = (
+            f"packets wait {_time(wait_ns)} for their order on average, up to {_time(longest_ns)}"
+            if wait_ns > 0
+            else "packets do not wait for their order"
+        )
+        return (
+            f"Costs of {self._best.name} at {counted(self._best.case.load, 'channel')}: repair is "
+            f"{coded.mean('repair_share_percent'):.1f} % of the bytes, "
+            f"{coded.mean('link_bytes_per_byte'):.2f} link bytes per byte delivered instead of "
+            f"{plain.mean('link_bytes_per_byte'):.2f}; {waits}. Loss "
+            f"{coded.mean('loss_before_percent'):.2f} % before and "
+            f"{coded.mean('loss_after_percent'):.2f} % after decoding"
+        )
+
+    def _uncertainty(self) -> str:
+        count = len(self._verdicts) * len(MEASURES)
+        return (
+            f"{self._best.changes[0].percent.runs_text} of {DURATION_S} s for each case, with "
+            f"common seeds; intervals are of 95 %, and a gain or loss is one of {WORTH_PERCENT:g} "
+            f"% or more whose interval excludes zero. Of {count} such intervals about "
+            f"{_BY_CHANCE * count:.0f} exclude it by chance. Not modelled: the time that gateways "
+            "take to code, traffic that bypasses the gateways in the same queue, users who pause, "
+            "and QUIC."
+        )
+
+    def _matters_most(self) -> str:
+        """Return what changes the total goodput most: the load, or that flows keep their order."""
+        orders = [self._compared(load, ADAPTIVE, UNORDERED) for load in self.loads]
+        order = max(orders, key=lambda each: abs(each.changes[0].percent.mean))
+        variant = self._best.case.variant
+        totals = {
+            each.case.load: each.changes[0].percent
+            for each in self._verdicts
+            if each.case.variant == variant
+        }
+        low, high = (pick(totals, key=lambda load: totals[load].mean) for pick in (min, max))
+        of_order = order.changes[0].percent
+        spread = totals[high].mean - totals[low].mean
+        if order.changes[0].is_shown and abs(of_order.mean) > spread:
+            return (
+                "whether the tunnel restores the order of flows: at "
+                f"{counted(order.case.load, 'channel')} adaptive coding without it has a total "
+                f"goodput of {signed_percent(of_order)} compared with that in order."
+            )
+        if low == high:
+            return (
+                "not shown by these runs: the load was not varied, and order has no clear effect."
+            )
+        return (
+            f"the load: {self._best.name} changes the total goodput by "
+            f"{signed_percent(totals[low])} at {counted(low, 'channel')}, and by "
+            f"{signed_percent(totals[high])} at {counted(high, 'channel')}."
+        )
+
+    def _commands(self) -> list[str]:
+        others = [each for each in self.settings if not each.startswith(_QUEUE)]
+        queue = "1bdp" if len(others) < len(self.settings) else "120kB"
+        other = replace(self, settings=others, queue=None)
+        return [other.ask_command(self.name, f"--queue {queue}"), other.ask_command("buffer")]
+
+    def _figures(self) -> dict[str, object]:
+        return {
+            "decisive": {
+                "load": self._best.case.load,
+                "variant": self._best.case.variant,
+                "verdict": self._best.kind,
+            },
+            "loads": [
+                {
+                    "channels": load,
+                    "cases": {
+                        variant: {
+                            name: estimate
+                            for name, estimate in self._found[Case(load, variant)]
+                            .estimates()
+                            .items()
+                            if not np.isnan(estimate.mean)
+                        }
+                        for variant in VARIANTS
+                    },
+                    "changes_percent": {
+                        each.case.variant: {"verdict": each.kind, **each.percents}
+                        for each in self._compared_with_plain(load)
+                    },
+                    "pep_adaptive_over_pep_percent": self._compared(
+                        load, PEP, PEP_ADAPTIVE
+                    ).percents,
+                }
+                for load in self.loads
+            ],
+        }
+
+    def _table(self, title: str, *columns: Column) -> View:
+        """Return a table with a row for each case."""
+        keys = (Column("channels", "channels"), Column("case", "case"))
+        rows = [self._cells(load, variant) for load in self.loads for variant in VARIANTS]
+        return from_mappings(title, [*keys, *columns], rows, key=2, group=1)
+
+    def _cells(self, load: int, variant: str) -> dict[str, Any]:
+        """Return the figures of a case, and its changes from the plain link."""
+        cells: dict[str, Any] = {**self._found[Case(load, variant)].means()}
+        has_tunnel = VARIANTS[variant].tunnel is not None
+        if not has_tunnel:
+            cells["loss_before_percent"] = cells["link_loss_percent"]
+        cells["loss_percent"] = cells["loss_after_percent" if has_tunnel else "link_loss_percent"]
+        if variant != PLAIN:
+            percents = self._compared(load, PLAIN, variant).percents
+            cells |= {f"{measure}_change_percent": each for measure, each in percents.items()}
+        return {"channels": load, "case": VARIANTS[variant].title, **cells}
+
+    def _summary(self) -> View:
+        """Return what the terminal shows."""
+        return self._table(
+            f"Means, small downloads of {format_size(SMALL_BYTES)}, loss after decoding",
+            Column("total_bps", "total"),
+            Column("total_bps_change_percent", "change", "", _plus_minus),
+            Column("transfer_bps", "long"),
+            Column("small_p50_ns", "small", "50 %"),
+            Column("small_p95_ns", "small", "95 %"),
+            Column("loss_percent", "lost"),
+            Column("repair_share_percent", "repair"),
+            Column("order_wait_mean_ns", "wait"),
+        )
+
+    def _changes_table(self) -> View:
+        return self._table(
+            "Changes from the plain link",
+            *(
+                Column(f"{measure}_change_percent", title, "change", signed_percent)
+                for measure, title in MEASURES.items()
+            ),
+        )
+
+    def _costs_table(self) -> View:
+        return self._table(
+            "Loss and costs",
+            Column("total_bps", "total goodput"),
+            Column("loss_before_percent", "loss", "before decoding"),
+            Column("loss_after_percent", "loss", "after decoding"),
+            Column("repair_share_percent", "repair", "of the bytes"),
+            Column("repairs_received_percent", "repair that arrives"),
+            Column("link_bytes_per_byte", "link bytes", "per byte delivered", "{:.2f}".format),
+            Column("order_wait_mean_ns", "wait for order", "mean"),
+            Column("order_wait_max_ns", "wait for order", "maximum"),
+            Column("rtt_mean_ns", "RTT of the long transfer", "mean"),
+        )
+
+    def _chart(self, measure: str) -> Chart:
+        changes = {
+            f"{counted(load, 'channel')}, {VARIANTS[each.case.variant].title}": each.percents[
+                measure
+            ]
+            for load in self.loads
+            for each in self._compared_with_plain(load)
+        }
+        title = f"Change of the {MEASURES[measure]} from the plain link"
+        return Chart.bars(title, "Change [%]", changes)
+
+
+coding = asking(Coding)
 
 
 def _time(time_ns: float) -> str:
     return "-" if math.isnan(time_ns) else format_duration(time_ns)
 
 
-def _uncertainty(facts: _Facts) -> str:
-    count = len(facts.verdicts) * len(MEASURES)
-    first = facts.best.changes[0].percent
-    text = (
-        f"{runs_text(first)} of {DURATION_S} s for each case, with common seeds; intervals are of "
-        f"95 %, and a gain or loss is one of {WORTH_PERCENT:g} % or more whose interval excludes "
-        f"zero. Of {count} such intervals about {_BY_CHANCE * count:.0f} exclude it by chance."
-    )
-    return (
-        f"{text} Not modelled: the time that gateways take to code, traffic that bypasses the "
-        "gateways in the same queue, users who pause, and QUIC."
-    )
-
-
-def _matters_most(facts: _Facts) -> str:
-    """Return what changes the total goodput most: the load, or that flows keep their order."""
-    orders = [facts.compared(load, ADAPTIVE, UNORDERED) for load in facts.asked.loads]
-    order = max(orders, key=lambda each: abs(each.changes[0].percent.mean))
-    variant = facts.best.case.variant
-    totals = {
-        each.case.load: each.changes[0].percent
-        for each in facts.verdicts
-        if each.case.variant == variant
-    }
-    low, high = (pick(totals, key=lambda load: totals[load].mean) for pick in (min, max))
-    of_order = order.changes[0].percent
-    spread = totals[high].mean - totals[low].mean
-    if order.changes[0].is_shown and abs(of_order.mean) > spread:
-        return (
-            "whether the tunnel restores the order of flows: at "
-            f"{counted(order.case.load, 'channel')} adaptive coding without it has a total goodput "
-            f"of {signed_percent(of_order)} compared with that in order."
-        )
-    if low == high:
-        return "not shown by these runs: the load was not varied, and order has no clear effect."
-    return (
-        f"the load: {facts.best.name} changes the total goodput by {signed_percent(totals[low])} "
-        f"at {counted(low, 'channel')}, and by {signed_percent(totals[high])} at "
-        f"{counted(high, 'channel')}."
-    )
-
-
-def _commands(facts: _Facts) -> list[str]:
-    link = facts.asked.link
-    others = [each for each in link.settings if not each.startswith(_QUEUE)]
-    sets = settings_text(others)
-    queue = "1bdp" if len(others) < len(link.settings) else "120kB"
-    return [
-        f"bentpipe ask coding --link {link.shell} --queue {queue}{sets}",
-        f"bentpipe ask buffer --link {link.shell}"
-        + settings_text(each for each in others if each.startswith("link.")),
-    ]
-
-
-def _figures(facts: _Facts) -> dict[str, object]:
-    return {
-        "decisive": {
-            "load": facts.best.case.load,
-            "variant": facts.best.case.variant,
-            "verdict": facts.best.kind,
-        },
-        "loads": [
-            {
-                "channels": load,
-                "cases": {
-                    variant: {
-                        name: estimate(values)
-                        for name, values in facts.found[Case(load, variant)].items()
-                        if not np.isnan(values).any()
-                    }
-                    for variant in VARIANTS
-                },
-                "changes_percent": {
-                    each.case.variant: {
-                        "verdict": each.kind,
-                        **{change.measure: change.percent for change in each.changes},
-                    }
-                    for each in _compared_with_plain(facts, load)
-                },
-                "pep_adaptive_over_pep_percent": {
-                    change.measure: change.percent
-                    for change in facts.compared(load, PEP, PEP_ADAPTIVE).changes
-                },
-            }
-            for load in facts.asked.loads
-        ],
-    }
-
-
-def _compared_with_plain(facts: _Facts, load: int) -> list[Verdict]:
-    return [facts.compared(load, PLAIN, each) for each in VARIANTS if each != PLAIN]
-
-
-def _summary(facts: _Facts) -> DataTable:
-    """Return what the terminal shows: a row a case, within 80 columns."""
-    rows = []
-    for load in facts.asked.loads:
-        for variant, found in VARIANTS.items():
-            case = Case(load, variant)
-            total, transfer, p50, p95 = (facts.figure(case, name).mean for name in MEASURES)
-            coded = found.tunnel is not None
-            loss = "loss_after_percent" if coded else "link_loss_percent"
-            change = facts.compared(load, PLAIN, variant).changes[0].percent
-            rows.append(
-                [
-                    str(load) if variant == PLAIN else "",
-                    found.title,
-                    f"{total / 1e6:.2f}",
-                    "" if variant == PLAIN else _plus_minus(change),
-                    f"{transfer / 1e6:.2f}",
-                    _number(p50 / NS_PER_S, 2),
-                    _number(p95 / NS_PER_S, 2),
-                    _number(facts.figure(case, loss).mean, 2),
-                    _number(facts.figure(case, "repair_share_percent").mean, 1),
-                    _number(facts.figure(case, "order_wait_mean_ns").mean / _NS_PER_MS, 0),
-                ]
-            )
-    columns = (
-        ("load", ""),
-        ("case", ""),
-        ("total", "Mbit/s"),
-        ("change", "%"),
-        ("long", "Mbit/s"),
-        ("small", "s, 50%"),
-        ("small", "s, 95%"),
-        ("lost", "%"),
-        ("repair", "%"),
-        ("wait", "ms"),
-    )
-    title = f"Means, small downloads of {format_size(SMALL_BYTES)}, loss after decoding"
-    return DataTable(title=title, columns=columns, rows=rows)
-
-
-def _number(value: float, digits: int) -> str:
-    return "-" if math.isnan(value) else f"{value:.{digits}f}"
-
-
 def _plus_minus(percent: Estimate) -> str:
-    text = f"{percent.mean:+.1f}"
-    return f"{text} ± {percent.half_width:.1f}" if percent.half_width else text
+    return percent.text("{:.1f}".format)
 
 
-def _changes_table(facts: _Facts) -> DataTable:
-    rows = [
-        [
-            str(load),
-            VARIANTS[each.case.variant].title,
-            *(signed_percent(change.percent) for change in each.changes),
-        ]
-        for load in facts.asked.loads
-        for each in _compared_with_plain(facts, load)
+def _applies(setting: str, load: int, variant: Variant) -> bool:
+    """Return whether a setting is for this case: it may be one of what the case does not have."""
+    path = _path(setting)
+    if path[0] == "gateways" and "pep" in path:
+        return variant.pep
+    if _is_of_tunnel(path):
+        return variant.tunnel is not None and variant.can_have(path[-1])
+    return load > 0 or path[:2] != ["traffic", _USERS]
+
+
+def _path(setting: str) -> list[str]:
+    return setting.split("=", maxsplit=1)[0].split(".")
+
+
+def _is_of_tunnel(path: Sequence[str]) -> bool:
+    return path[0] == "gateways" and "tunnel" in path
+
+
+def _small_times_ns(result: Result, names: Sequence[str]) -> np.ndarray[Any, Any]:
+    """Return the times of small downloads; one that has not ended has the time that it took."""
+    small = [i for i, name in enumerate(names) if name.split("-")[0] == _SMALL]
+    table = result.tables["exchanges"]
+    begun = table.filter(
+        table["flow"].is_in(small) & (table["start_ns"] < (DURATION_S - _LAST_S) * NS_PER_S)
+    )
+    ended_ns = begun["finished_ns"].fill_null(DURATION_S * NS_PER_S)
+    return (ended_ns - begun["start_ns"]).to_numpy().astype(np.float64)
+
+
+def _tunnel_figures(result: Result, offered_bytes: int) -> dict[str, float]:
+    """Return what the tunnel did to the forward direction, summed over all terminals."""
+    tunnels = [each for each in result.functions if each["function"].endswith("-tunnel")]
+
+    def total(name: str, end: str) -> float:
+        return float(sum(each[name] for each in tunnels if each["function"].startswith(end)))
+
+    lost = total("sources_lost_packets", "terminal")
+    due = lost + total("sources_received_packets", "terminal")
+    repairs = total("repairs_sent_packets", "hub")
+    unsent = sum(
+        total(f"titrator_{why}_packets", "hub")
+        for why in ("expired", "obsolete", "overflowed", "outdated")
+    )
+    waits = [
+        each["order_wait_max_ns"] for each in tunnels if each["function"].startswith("terminal")
     ]
-    columns = (
-        ("channels", ""),
-        ("case", ""),
-        *((name, "change in %") for name in MEASURES.values()),
-    )
-    return DataTable(title="Changes from the plain link", columns=columns, rows=rows)
+    return {
+        "loss_before_percent": _percent(lost, due),
+        "loss_after_percent": _percent(lost - total("recovered_packets", "terminal"), due),
+        "repair_share_percent": _percent(total("repairs_sent_bytes", "hub"), offered_bytes)
+        if tunnels
+        else math.nan,
+        "repairs_received_percent": _percent(
+            total("repairs_received_packets", "terminal"), repairs
+        ),
+        "repairs_unsent_percent": _percent(unsent, repairs + unsent),
+        # Of all packets, those that did not wait too.
+        "order_wait_mean_ns": total("order_wait_sum_ns", "terminal") / due if due else math.nan,
+        "order_wait_max_ns": float(max(waits, default=math.nan)),
+    }
 
 
-def _costs_table(facts: _Facts) -> DataTable:
-    rows = []
-    for load in facts.asked.loads:
-        for variant in (PLAIN, PEP, *CODED, PEP_ADAPTIVE):
-            case = Case(load, variant)
-            coded = VARIANTS[variant].tunnel is not None
-            before = "loss_before_percent" if coded else "link_loss_percent"
-            rows.append(
-                [
-                    str(load),
-                    VARIANTS[variant].title,
-                    rate_text(facts.figure(case, "total_bps")),
-                    _number(facts.figure(case, before).mean, 2),
-                    _number(facts.figure(case, "loss_after_percent").mean, 2),
-                    _number(facts.figure(case, "repair_share_percent").mean, 1),
-                    _number(facts.figure(case, "repairs_received_percent").mean, 1),
-                    _number(facts.figure(case, "link_bytes_per_byte").mean, 2),
-                    _time(facts.figure(case, "order_wait_mean_ns").mean),
-                    _time(facts.figure(case, "order_wait_max_ns").mean),
-                    time_text(facts.figure(case, "rtt_mean_ns")),
-                ]
-            )
-    columns = (
-        ("channels", ""),
-        ("case", ""),
-        ("total goodput", ""),
-        ("loss", "% before decoding"),
-        ("loss", "% after decoding"),
-        ("repair", "% of bytes"),
-        ("repair that arrives", "%"),
-        ("link bytes", "per byte delivered"),
-        ("wait for order", "mean"),
-        ("wait for order", "maximum"),
-        ("RTT of the long transfer", "mean"),
-    )
-    return DataTable(title="Loss and costs", columns=columns, rows=rows)
-
-
-def _chart(facts: _Facts, measure: str) -> Chart:
-    names, changes = [], []
-    for load in facts.asked.loads:
-        for each in _compared_with_plain(facts, load):
-            names.append(f"{counted(load, 'channel')}, {VARIANTS[each.case.variant].title}")
-            changes.append(next(one for one in each.changes if one.measure == measure).percent)
-    return Chart(
-        title=f"Change of the {MEASURES[measure]} from the plain link",
-        x_label="",
-        y_label="Change [%]",
-        x=names,
-        series={"change": changes},
-        kind="bars",
-    )
+def _percent(part: float, whole: float) -> float:
+    return 100 * part / whole if whole else math.nan

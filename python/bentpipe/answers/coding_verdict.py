@@ -1,18 +1,20 @@
-"""The verdict of ``ask coding``: which tunnel pays at which load, by intervals of paired runs."""
+"""The cases of ``ask coding``, and the verdict: which tunnel pays at which load, and why.
+
+It is by intervals of paired runs.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
 from bentpipe.answers.answer import Estimate, signed_percent
-from bentpipe.answers.cases import Figures, change_percent, estimate
-from bentpipe.answers.coding_runs import CODED, PLAIN, VARIANTS, Case
+from bentpipe.answers.question import WORTH_PERCENT, Change, Measurements
 from bentpipe.errors import InternalError
 from bentpipe.text import counted
 
-# A change below this is no reason for or against a box in the path of all traffic, as in `pep`.
-WORTH_PERCENT: Final = 5.0
 # Figures that are compared, and what a change of them is called; the first one counts first.
 MEASURES: Final[Mapping[str, str]] = {
     "total_bps": "total goodput",
@@ -23,42 +25,74 @@ MEASURES: Final[Mapping[str, str]] = {
 Kind = Literal["pays", "mixed", "loses", "unclear"]
 # The best first.
 _ORDER: Final[tuple[Kind, ...]] = ("pays", "mixed", "unclear", "loses")
+# Losses of which this share has one cause have that cause.
+_MOSTLY: Final = 0.9
+# Recovery below this share of the losses leaves senders most of them.
+_FEW: Final = 0.5
+# Losses that grow by this factor are said to.
+_GROWN: Final = 1.2
+# What the variants differ in; `delay` is of a titration that none has.
+OF_VARIANTS: Final = frozenset({"redundancy", "titration", "delay", "order"})
+_ORDERED_ONLY: Final = "order_hold_time"
 
 
-class Change(NamedTuple):
-    """A figure of two cases, and its change in percent by pairs of equal seeds."""
+class Variant(NamedTuple):
+    """What is at the gateways: a PEP at the hub, a tunnel with settings at both, or neither.
 
-    measure: str
-    before: Estimate
-    after: Estimate
-    percent: Estimate
+    ``title`` is for tables, ``name`` for sentences.
+    """
 
-    @property
-    def gain(self) -> Estimate:
-        """The change with the sign of its value to a user: less time is a gain."""
-        sign = -1.0 if self.measure.endswith("_ns") else 1.0
-        return Estimate(sign * self.percent.mean, self.percent.half_width, self.percent.runs)
+    title: str
+    name: str
+    pep: bool = False
+    tunnel: Mapping[str, Any] | None = None
 
-    @property
-    def is_shown(self) -> bool:
-        """Whether the interval excludes zero; never with a single run."""
-        return self.percent.half_width is not None and (
-            self.percent.low > 0 or self.percent.high < 0
-        )
+    def can_have(self, name: str) -> bool:
+        """Return whether a setting of a tunnel may be that of the file or of ``--set``."""
+        is_ordered = self.tunnel is not None and self.tunnel.get("order", True)
+        return name not in OF_VARIANTS and (name != _ORDERED_ONLY or is_ordered)
 
-    @property
-    def is_gain(self) -> bool:
-        """Whether it is a gain that is shown, and large enough to matter."""
-        return self.is_shown and self.gain.mean >= WORTH_PERCENT
 
-    @property
-    def is_loss(self) -> bool:
-        """Whether it is a loss that is shown, and large enough to matter."""
-        return self.is_shown and self.gain.mean <= -WORTH_PERCENT
+PLAIN, PEP, AT_ONCE, TITRATED, ADAPTIVE, UNORDERED, PEP_ADAPTIVE = (
+    "plain",
+    "pep",
+    "at_once",
+    "titrated",
+    "adaptive",
+    "unordered",
+    "pep_adaptive",
+)
+_ADAPTIVE: Final = MappingProxyType({"redundancy": "adaptive", "titration": "titrated"})
+VARIANTS: Final[Mapping[str, Variant]] = {
+    PLAIN: Variant("plain", "the plain link"),
+    PEP: Variant("PEP", "a PEP", pep=True),
+    AT_ONCE: Variant(
+        "at once 10 %",
+        "coding sent at once",
+        tunnel={"redundancy": "10 %", "titration": "immediate"},
+    ),
+    TITRATED: Variant(
+        "titrated 10 %",
+        "titrated coding",
+        tunnel={"redundancy": "10 %", "titration": "titrated"},
+    ),
+    ADAPTIVE: Variant("adaptive", "adaptive coding", tunnel=_ADAPTIVE),
+    UNORDERED: Variant(
+        "unordered", "adaptive coding without order", tunnel={**_ADAPTIVE, "order": False}
+    ),
+    PEP_ADAPTIVE: Variant(
+        "PEP, adaptive", "adaptive coding over a PEP", pep=True, tunnel=_ADAPTIVE
+    ),
+}
+# Those that are compared with the plain link.
+CODED: Final = (AT_ONCE, TITRATED, ADAPTIVE, UNORDERED)
 
-    def __str__(self) -> str:
-        """Return a part of a sentence, such as "total goodput +12.1 % (+11.8 to +12.4)"."""
-        return f"{MEASURES[self.measure]} {signed_percent(self.percent)}"
+
+class Case(NamedTuple):
+    """A number of channels, and the name of a variant."""
+
+    load: int
+    variant: str
 
 
 class Verdict(NamedTuple):
@@ -87,6 +121,11 @@ class Verdict(NamedTuple):
         return "loses" if self.losses else "unclear"
 
     @property
+    def percents(self) -> dict[str, Estimate]:
+        """The changes in percent, by measure."""
+        return {change.figure: change.percent for change in self.changes}
+
+    @property
     def name(self) -> str:
         """The name of the variant, for sentences."""
         return VARIANTS[self.case.variant].name
@@ -95,36 +134,32 @@ class Verdict(NamedTuple):
     def finding(self) -> str:
         """What is found, as a predicate with the first changes that show it."""
         if self.changes[0].percent.half_width is None:
-            return f"has {self.changes[0]}"
+            return f"has {named(self.changes[0])}"
         if self.kind == "mixed":
-            return f"gains ({self.gains[0]}) and loses ({self.losses[0]})"
+            return f"gains ({named(self.gains[0])}) and loses ({named(self.losses[0])})"
         if self.kind == "unclear":
             return f"shows no {_small_or_none(self.changes)}"
         if self.kind == "pays":
-            return f"gains ({self.gains[0]})"
-        also = f", but gains {self.gains[0]}" if self.gains else ""
-        return f"loses ({self.losses[0]}{also})"
+            return f"gains ({named(self.gains[0])})"
+        also = f", but gains {named(self.gains[0])}" if self.gains else ""
+        return f"loses ({named(self.losses[0])}{also})"
 
     def __str__(self) -> str:
         """Return the name of the variant and what is found."""
         return f"{VARIANTS[self.case.variant].title} {self.finding}"
 
 
-def compare(before: Figures, after: Figures, case: Case) -> Verdict:
+def named(change: Change) -> str:
+    """Return a part of a sentence, such as "total goodput +12.1 % (+11.8 to +12.4)"."""
+    return f"{MEASURES[change.figure]} {signed_percent(change.percent)}"
+
+
+def compare(before: Measurements, after: Measurements, case: Case) -> Verdict:
     """Return what changes from the runs of one case to those of another, ``case``."""
-    changes = [
-        Change(
-            measure,
-            estimate(before[measure]),
-            estimate(after[measure]),
-            change_percent(before[measure], after[measure]),
-        )
-        for measure in MEASURES
-    ]
-    return Verdict(case, changes)
+    return Verdict(case, [Change.of(measure, before, after) for measure in MEASURES])
 
 
-def verdicts(found: Mapping[Case, Figures], loads: Sequence[int]) -> list[Verdict]:
+def verdicts(found: Mapping[Case, Measurements], loads: Sequence[int]) -> list[Verdict]:
     """Return the verdicts on all coded variants over the plain link, load by load."""
     return [
         compare(found[Case(load, PLAIN)], found[Case(load, variant)], Case(load, variant))
@@ -160,7 +195,10 @@ def headline(found: Sequence[Verdict]) -> str:
     total = best.changes[0]
     at = counted(best.case.load, "channel")
     if total.percent.half_width is None:
-        return f"One run has no interval, so nothing is decided: {best.name} has {total} at {at}"
+        return (
+            "One run has no interval, so nothing is decided: "
+            f"{best.name} has {named(total)} at {at}"
+        )
     losing, paying = _loads(found, "loses"), _loads(found, "pays", "mixed")
     # Loads at which some variant loses and none gains.
     lost = [load for load in losing if load not in paying]
@@ -168,19 +206,23 @@ def headline(found: Sequence[Verdict]) -> str:
         text = (
             f"Coding pays at {_channels(_loads(found, 'pays'))}; most gains {best.name} at {at}: "
         )
-        text += str(best.gains[0])
+        text += named(best.gains[0])
     elif best.kind == "mixed":
-        text = f"Coding gains and loses: {best.name} has {best.gains[0]} at {at}, but "
-        text += str(best.losses[0])
+        text = f"Coding gains and loses: {best.name} has {named(best.gains[0])} at {at}, but "
+        text += named(best.losses[0])
     elif best.kind == "loses":
-        return f"Coding loses at {_channels(lost)}; least {best.name}, {best.losses[0]} at {at}"
+        return (
+            f"Coding loses at {_channels(lost)}; least {best.name}, {named(best.losses[0])} at {at}"
+        )
     elif losing:
         worst = min(
             (each for each in found if each.kind == "loses"),
             key=lambda verdict: verdict.changes[0].gain.mean,
         )
-        text = f"Coding shows no gain: its best is {best.name}, {total} at {at}; most loses "
-        return f"{text}{worst.name}, {worst.losses[0]} at {counted(worst.case.load, 'channel')}"
+        text = f"Coding shows no gain: its best is {best.name}, {named(total)} at {at}; most loses "
+        return (
+            f"{text}{worst.name}, {named(worst.losses[0])} at {counted(worst.case.load, 'channel')}"
+        )
     else:
         small = _small_or_none([change for each in found for change in each.changes])
         loads = [*dict.fromkeys(each.case.load for each in found)]
@@ -206,4 +248,74 @@ def _channels(loads: Sequence[int]) -> str:
     *first, last = loads
     return " and ".join(
         [*([", ".join(map(str, first))] if first else []), counted(last, "channel")]
+    )
+
+
+def reason(plain: Measurements, coded: Measurements, verdict: Verdict) -> str:
+    """Return why a coded variant does what it does: losses, room, recovery and overhead."""
+    parts = [
+        f"At {counted(verdict.case.load, 'channel')} {_losses(plain)}, and the queue is empty for "
+        f"{plain.mean('queue_empty_percent'):.0f} % of the time.",
+        _survival(coded, verdict.name),
+        _recovery(plain, coded),
+        _overhead(plain, coded),
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def _losses(plain: Measurements) -> str:
+    drops, errors = plain.mean("queue_drops"), plain.mean("error_losses")
+    if drops + errors == 0:
+        return "the plain link loses nothing, so that there is nothing to recover"
+    share = drops / (drops + errors)
+    loss = f"the plain link loses {plain.mean('link_loss_percent'):.2f} % of the packets"
+    if share >= _MOSTLY:
+        return f"{loss}, {100 * share:.0f} % of them dropped by its queue"
+    if share <= 1 - _MOSTLY:
+        return f"{loss}, {100 * (1 - share):.0f} % of them by errors of the channel"
+    return (
+        f"{loss}, {100 * share:.0f} % of them dropped by its queue and {100 * (1 - share):.0f} % "
+        "lost by errors of the channel"
+    )
+
+
+def _survival(coded: Measurements, name: str) -> str:
+    arrived, unsent = (
+        coded.mean("repairs_received_percent"),
+        coded.mean("repairs_unsent_percent"),
+    )
+    if math.isnan(arrived):
+        return f"With {name} no repair was sent."
+    held = f"; {unsent:.0f} % was held until it was of no use" if unsent >= 1 else ""
+    return f"With {name} {arrived:.0f} % of the repair that is sent arrives{held}."
+
+
+def _recovery(plain: Measurements, coded: Measurements) -> str:
+    before, after = coded.mean("loss_before_percent"), coded.mean("loss_after_percent")
+    if math.isnan(before) or before == 0:
+        return ""
+    recovered = 1 - after / before
+    text = f"It recovers {100 * recovered:.0f} % of the losses"
+    if coded.mean("repairs_unsent_percent") > 100 * _FEW:
+        text += ", as most repair was not sent: the queue had no room for it in time"
+    elif recovered < _FEW:
+        text += ": the others come in bursts that the repair does not cover"
+    without = plain.mean("link_loss_percent")
+    if before > _GROWN * without:
+        text += (
+            f". There are more of them: {before:.2f} % of the packets instead of "
+            f"{without:.2f} %, as senders do not slow down for a loss that is recovered, and "
+            "repair takes queue, too"
+        )
+    return f"{text}."
+
+
+def _overhead(plain: Measurements, coded: Measurements) -> str:
+    before, after = plain.mean("link_bytes_per_byte"), coded.mean("link_bytes_per_byte")
+    share = 100 * (1 - before / after)
+    if share <= 0:
+        return ""
+    return (
+        f"Repair, the tunnel's headers and additional retransmissions take {share:.0f} % of what "
+        "the link sends."
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from bentpipe import _core
-from bentpipe.answers.answer import Answer, Chart, DataTable, Effect, Estimate, signed_percent
+from bentpipe.answers.answer import Answer, Chart, Effect, signed_percent
 from bentpipe.report.export import Exports, write_report
 from bentpipe.report.html import environment
 from bentpipe.report.style import (
@@ -25,6 +25,7 @@ from bentpipe.report.style import (
     log_axis,
     new_figure,
 )
+from bentpipe.results.views import Column, View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,18 +76,17 @@ def page(answer: Answer, exports: Exports | None = None, *, real_time: str | Non
 
 def draw(chart: Chart) -> Figure:
     """Draw a chart with its confidence intervals."""
-    scales_in = _SCALE_HEIGHT_IN * len(chart.x_units)
     if chart.kind == "bars":
         figure, (axes,) = new_figure(1, 1, height_in=1 + _BAR_HEIGHT_IN * len(chart.x))
         _draw_bars(axes, chart)
-    elif chart.kind == "panels":
-        height_in = _PANEL_HEIGHT_IN * len(chart.series) + _SCALE_HEIGHT_IN + scales_in
-        figure, panels = new_figure(len(chart.series), 1, height_in=height_in)
-        _draw_panels(panels, chart)
-    else:
-        figure, (axes,) = new_figure(1, 1, height_in=_LINE_HEIGHT_IN + scales_in)
-        _draw_lines(axes, chart)
-        _draw_x_axis(axes, chart)
+        return figure
+    rows, height_in = 1, _LINE_HEIGHT_IN
+    if chart.kind == "panels":
+        rows = len(chart.series)
+        height_in = _PANEL_HEIGHT_IN * rows + _SCALE_HEIGHT_IN
+    height_in += _SCALE_HEIGHT_IN * len(chart.x_units)
+    figure, panels = new_figure(rows, 1, height_in=height_in)
+    _draw_over_x(panels, chart)
     return figure
 
 
@@ -107,66 +107,46 @@ def _draw_bars(axes: Axes, chart: Chart) -> None:
     axes.set_xlabel(chart.y_label)
 
 
-def _draw_panels(panels: Sequence[Axes], chart: Chart) -> None:
-    """Draw each series on its own axes, one below the other; the lowest has the scales of x."""
-    for axes, colour, (label, estimates) in zip(
-        panels, PALETTE, chart.series.items(), strict=False
-    ):
-        _draw_line(axes, chart, estimates, colour)
-        axes.set_ylabel(label)
-        axes.yaxis.set_major_locator(MaxNLocator(_PANEL_TICKS))
-        _draw_marks(axes, chart)
-    _name_marks(panels[0], chart, (0, 3), "center")
-    _draw_x_axis(panels[-1], chart)
-    figure_of(panels[0]).align_ylabels(panels)
-
-
-def _draw_lines(axes: Axes, chart: Chart) -> None:
-    for colour, (label, estimates) in zip(PALETTE, chart.series.items(), strict=False):
-        _draw_line(axes, chart, estimates, colour)
-        axes.plot([], [], color=colour, label=label)
-    axes.set_ylabel(chart.y_label)
-    _draw_marks(axes, chart)
-    # Above is the legend.
-    _name_marks(axes, chart, (4, -10), "left")
-    if len(chart.series) > 1:
-        add_legend(axes)
-
-
-def _draw_line(axes: Axes, chart: Chart, estimates: Sequence[Estimate], colour: str) -> None:
+def _draw_over_x(panels: Sequence[Axes], chart: Chart) -> None:
+    """Draw each series on axes of its own, one below the other, or all on the same axes."""
     x = np.array(chart.x, dtype=np.float64)
-    marker = "o" if chart.markers else None
-    axes.plot(x, [each.mean for each in estimates], color=colour, marker=marker, markersize=3.5)
-    axes.fill_between(
-        x,
-        [each.low for each in estimates],
-        [each.high for each in estimates],
-        color=colour,
-        alpha=_ALPHA,
-        linewidth=0,
-    )
-    from_zero(axes)
-
-
-def _draw_marks(axes: Axes, chart: Chart) -> None:
-    for place, _text in chart.marks:
-        axes.axvline(place, color=MUTED, linestyle="--", linewidth=1)
-
-
-def _name_marks(
-    axes: Axes, chart: Chart, from_top: tuple[float, float], align: Literal["left", "center"]
-) -> None:
-    """Write the text of each mark at ``from_top``, in points from the top of its line."""
+    own_axes = panels if panels[1:] else [panels[0]] * len(chart.series)
+    for axes, colour, (label, estimates) in zip(
+        own_axes, PALETTE, chart.series.items(), strict=False
+    ):
+        axes.plot(
+            x,
+            [each.mean for each in estimates],
+            color=colour,
+            label=label,
+            marker="o" if chart.markers else None,
+            markersize=3.5,
+        )
+        low, high = ([getattr(each, end) for each in estimates] for end in ("low", "high"))
+        axes.fill_between(x, low, high, color=colour, alpha=_ALPHA, linewidth=0)
+        from_zero(axes)
+        axes.set_ylabel(label if panels[1:] else chart.y_label)
+    for axes in panels:
+        if panels[1:]:
+            axes.yaxis.set_major_locator(MaxNLocator(_PANEL_TICKS))
+        for place, _text in chart.marks:
+            axes.axvline(place, color=MUTED, linestyle="--", linewidth=1)
     for place, text in chart.marks:
-        axes.annotate(
+        panels[0].annotate(
             text,
             (place, 1),
             xycoords=("data", "axes fraction"),
-            xytext=from_top,
+            # In points from the top; above the only axes is the legend.
+            xytext=(0, 3) if panels[1:] else (4, -10),
             textcoords="offset points",
-            horizontalalignment=align,
+            horizontalalignment="center" if panels[1:] else "left",
             color=INK,
         )
+    if panels[1:]:
+        figure_of(panels[0]).align_ylabels(panels)
+    elif len(chart.series) > 1:
+        add_legend(panels[0])
+    _draw_x_axis(panels[-1], chart)
 
 
 def _draw_x_axis(axes: Axes, chart: Chart) -> None:
@@ -178,12 +158,11 @@ def _draw_x_axis(axes: Axes, chart: Chart) -> None:
         add_unit(axes, label, factor, below_in=i * _SCALE_HEIGHT_IN)
 
 
-def _effects_table(effects: Sequence[Effect]) -> DataTable:
-    rows = [
-        [effect.assumption, effect.instead, signed_percent(effect.percent)] for effect in effects
-    ]
-    return DataTable(
-        title="How the answer depends on what it assumes",
-        columns=(("if it is", ""), ("instead of", ""), ("change", "%, 95 % interval")),
-        rows=rows,
+def _effects_table(effects: Sequence[Effect]) -> View:
+    columns = (
+        Column("assumption", "if it is"),
+        Column("instead", "instead of"),
+        Column("change_percent", "change", "95 % interval", signed_percent),
     )
+    rows = [(effect.assumption, effect.instead, effect.percent) for effect in effects]
+    return View("How the answer depends on what it assumes", columns, rows)

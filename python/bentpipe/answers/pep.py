@@ -2,44 +2,65 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
-from bentpipe.answers.answer import Answer, Chart, DataTable, Estimate, signed_percent
-from bentpipe.answers.cases import Experiment, Figures, change_percent, estimate, initial
-from bentpipe.answers.pep_runs import (
-    DURATION_S,
-    LARGE,
-    LARGE_QUIC,
-    PROBES,
-    QUIC,
-    SHORT,
-    SHORT_BYTES,
-    Asked,
-    Case,
+import numpy as np
+
+from bentpipe.answers.answer import Answer, Chart, percent_text, signed_percent
+from bentpipe.answers.question import (
+    WORTH_PERCENT,
     Change,
-    Runs,
+    Measurements,
+    Question,
+    asking,
+    link_scenario,
 )
-from bentpipe.answers.wording import (
-    Link,
-    percent_text,
-    rate_text,
-    runs_text,
-    settings_text,
-    time_text,
-)
+from bentpipe.answers.traffic import with_functions
 from bentpipe.errors import UsageError
 from bentpipe.plan.plan import Plan
-from bentpipe.units import format_duration, format_size
+from bentpipe.results.result import Result
+from bentpipe.results.views import Column, View
+from bentpipe.scenario.schema import Scenario
+from bentpipe.units import format_duration, format_rate, format_size
 
+DURATION_S: Final = 120
+SHORT_BYTES: Final = 100_000
+# What is measured beside the channels, each in runs of its own, so that they do not disturb each
+# other: short downloads, and one large download after another, over TCP or what stands for QUIC.
+SHORT, LARGE, LARGE_QUIC = PROBES = ("short", "large", "large-quic")
+QUIC: Final = "-quic"
+
+# The channels are adjusted until the load is this near to the one asked for.
+_TOLERANCE: Final = 0.02
+_FIRST_CHANNELS: Final = 10
+_CASES: Final = 20
+# A large download is this long at the link rate, within bounds.
+_LARGE_S: Final = 5
+_LARGE_BYTES: Final = (1_000_000, 100_000_000)
+_SERVER: Final = "internet"
+# The probes start when the channels have.
+_WARM_UP_S: Final = 10
+_NAMES: Final = (*PROBES, f"{SHORT}{QUIC}", "channels", f"channels{QUIC}")
+_OF_PEPS: Final = ("gateways.hub.pep", "gateways.terminal.pep")
 _MAX_LOAD: Final = 0.95
-# A gain below this is not worth a box in the path of all traffic.
-_WORTH_PERCENT: Final = 5.0
 # The link is full from this load on.
 _FULL: Final = 0.9
 # The timestamps option and its padding (RFC 7323, appendix A).
 _TIMESTAMPS_BYTES: Final = 12
+
+
+class Case(NamedTuple):
+    """What is measured, and whether with the PEP."""
+
+    probe: str
+    pep: bool
+
+
+Cases = Mapping[Case, Measurements]
 
 
 class _Measure(NamedTuple):
@@ -61,85 +82,155 @@ _MEASURES: Final = {
 _VARIED: Final = ("large", "short")
 
 
-def pep(
-    link: str = "geo",
-    *,
-    settings: Sequence[str] = (),
-    load: float = 0.5,
-    quic_share: float = 0.4,
-    terrestrial_ns: int = 80_000_000,
-    experiment: Experiment | None = None,
-) -> Answer:
-    """Answer what a split-TCP PEP at the hub gives, beside users that keep the link busy.
+@dataclass(kw_only=True, eq=False)
+class Pep(Question):
+    """What a split-TCP PEP at the hub gives, beside users that keep the link busy.
 
     Channels, each one download after another without a pause, keep the forward direction busy for
     ``load`` (0 to 0.95) of the time without a PEP. ``quic_share`` (0 to 1) of them, by number,
     cannot be split: QUIC, or TCP inside a VPN. Servers are ``terrestrial_ns`` of round trip behind
-    the hub. Settings of ``gateways.hub.pep`` apply to the runs with the PEP.
-
-    Raises:
-        ScenarioError: the link or a setting is wrong.
-        UsageError: there is no such link, its rate varies with time, the load or the share is out
-            of range, or the load takes too many channels.
-        RunsInterrupted: Ctrl-C.
+    the hub. Settings of ``gateways.hub.pep`` apply to the runs with the PEP. See `Question` for the
+    other parameters and the errors; a UsageError is also that the rate varies with time, the load
+    or the share is out of range, or the load takes too many channels.
     """
-    for name, share, most in (("load", load, _MAX_LOAD), ("quic-share", quic_share, 1.0)):
-        if not 0 <= share <= most:
-            raise UsageError(f"{name}: read {share:.0%}; expected 0% to {most:.0%}")
-    experiment = experiment or Experiment()
-    asked = Asked(Link(link, settings), load, quic_share, terrestrial_ns)
-    runs = Runs(asked, experiment)
-    channels = runs.channels()
-    found = runs.run(channels, PROBES)
-    others = {
-        name: Runs(changed, experiment).run(channels, (LARGE, SHORT))
-        for name, changed in _assumptions(asked).items()
-    }
-    return _answer(_Facts(asked, runs.base, runs.large_bytes(), channels, found, others))
 
+    load: float = 0.5
+    quic_share: float = 0.4
+    terrestrial_ns: int = 80_000_000
 
-def _assumptions(asked: Asked) -> dict[str, Asked]:
-    """Return what the answer takes for granted, and may be otherwise."""
-    found = {
-        f"a terrestrial round trip of {ms} ms": asked._replace(terrestrial_ns=ms * 1_000_000)
-        for ms in (0, 200)
-        if ms * 1_000_000 != asked.terrestrial_ns
-    }
-    window = 30
-    found[f"an initial window of {window} segments at the servers"] = asked._replace(
-        tcp={"initial_window": window}
-    )
-    return found
+    name = "pep"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.duration = f"{DURATION_S} s"
+        for name, share, most in (
+            ("load", self.load, _MAX_LOAD),
+            ("quic-share", self.quic_share, 1.0),
+        ):
+            if not 0 <= share <= most:
+                raise UsageError(f"{name}: read {share:.0%}; expected 0% to {most:.0%}")
+        size = round(self.link_rate_bps() * _LARGE_S / 8, -6)
+        self.large_bytes = int(np.clip(size, *_LARGE_BYTES))
 
-class _Facts(NamedTuple):
-    asked: Asked
-    base: Plan
-    large_bytes: int
-    channels: int
-    found: Mapping[Case, Figures]
-    others: Mapping[str, Mapping[Case, Figures]]
+    def traffic(self, probe: str = SHORT, channels: int = 1) -> list[dict[str, Any]]:
+        """Return the probe, and the channels: some of them cannot be split."""
+        quic = round(channels * self.quic_share)
+        delay = f"{self.terrestrial_ns // 2} ns"
+        shares = (("channels", channels - quic), (f"channels{QUIC}", quic))
+        large = {"size": f"{self.large_bytes} B", "think": "0 s"}
+        short = {"size": f"{SHORT_BYTES} B", "think": {"exponential": "1 s"}}
+        probes = [SHORT, f"{SHORT}{QUIC}"] if probe == SHORT else [probe]
+        entries: list[dict[str, Any]] = [
+            *(
+                {
+                    "name": name,
+                    "kind": "fetch",
+                    "direction": "forward",
+                    "start": f"{_WARM_UP_S} s",
+                    "world_host": _SERVER,
+                    **(short if probe == SHORT else large),
+                }
+                for name in probes
+            ),
+            *(
+                {
+                    "name": name,
+                    "kind": "channels",
+                    "channels": count,
+                    "servers": [{"name": f"{_SERVER}-{name}", "delay": delay}],
+                }
+                for name, count in shares
+                if count
+            ),
+        ]
+        return [{**entry, "splittable": not entry["name"].endswith(QUIC)} for entry in entries]
 
-    def change(self, name: str, found: Mapping[Case, Figures] | None = None) -> Change:
-        """Return a figure without and with the PEP."""
-        cases = self.found if found is None else found
-        probe, figure, _ = _MEASURES[name]
-        plain, pep = (cases[Case(probe, pep)][figure] for pep in (False, True))
-        return Change(estimate(plain), estimate(pep), change_percent(plain, pep))
+    def case_of(self, case: Case, channels: int) -> Plan:
+        """Return the scenario of a case; a setting may be one of what it does not have."""
+        traffic = self.traffic(case.probe, channels)
+        document = link_scenario(self.link, traffic, self.duration)
+        data = copy.deepcopy(document.data)
+        hosts = data.setdefault("hosts", {}).setdefault("world", [])
+        hosts.append({"name": _SERVER, "delay": f"{self.terrestrial_ns // 2} ns"})
+        gateways = data.get("gateways", {})
+        of_file = gateways.get("hub", {}).get("pep") or {}
+        wanted = {"hub": {"pep": of_file}} if case.pep else {}
+        data["gateways"] = with_functions(gateways, wanted, {"pep"})
+        others = {*_NAMES} - {entry["name"] for entry in traffic}
+        settings = [
+            each
+            for each in self.settings
+            if (case.pep or not each.startswith(_OF_PEPS))
+            and not (
+                each.startswith("traffic.")
+                and each.removeprefix("traffic.").split(".")[0] in others
+            )
+        ]
+        return Plan.resolve(Scenario.from_document(replace(document, data=data), settings))
 
-    def plain(self, figure: str) -> Estimate:
-        """Return a figure of the channels and the short downloads without the PEP."""
-        return estimate(self.found[Case(SHORT, pep=False)][figure])
+    def case(self, *_changes: str) -> Plan:
+        """Return the case without a PEP."""
+        return self.case_of(Case(SHORT, pep=False), 1)
 
-    @property
-    def link_ns(self) -> int:
-        """The round-trip propagation of the link."""
-        return sum(initial(each["delay_ns"]) for each in self.base.data["directions"][:2])
+    def measure(self, result: Result) -> Mapping[str, float]:
+        """Return the figures of a run; a probe that it does not have has none."""
+        names = result.flows["name"].to_list()
+        delivered = result.flows["delivered_bytes"].to_numpy().astype(np.float64)
+        can_split = np.array([flow["splittable"] for flow in result.plan["flows"]])
+        is_channel = np.array([name.startswith("channels") for name in names])
+        of_channels = float(delivered[is_channel].sum())
+        splittable = float(delivered[is_channel & can_split].sum())
+        figures = {
+            "busy": float(result.directions["utilization"][0]),
+            "channels_bps": of_channels * 8 / DURATION_S,
+            "splittable_share": splittable / max(of_channels, 1.0),
+        }
+        exchanges = result.tables["exchanges"]
+        for name in (LARGE, LARGE_QUIC):
+            if name in names:
+                bits = float(delivered[names.index(name)]) * 8
+                figures[f"{name}_bps"] = bits / (DURATION_S - _WARM_UP_S)
+        for name in (SHORT, f"{SHORT}{QUIC}"):
+            if name in names:
+                mine = exchanges.filter(exchanges["flow"] == names.index(name))
+                times_ns = (mine["finished_ns"] - mine["start_ns"]).drop_nulls().to_numpy()
+                figures[f"{name}_ns"] = float(np.mean(times_ns)) if times_ns.size else math.nan
+        return figures
 
-    @property
-    def saved_ns(self) -> int:
-        """What a PEP saves of a short download on paper: see docs/model/pep.md."""
-        return (self.rounds - 1) * min(self.asked.terrestrial_ns, self.link_ns)
+    def assumptions(self) -> dict[str, Pep]:
+        """Return what the answer takes for granted, and may be otherwise."""
+        found = {
+            f"a terrestrial round trip of {ms} ms": replace(
+                self, terrestrial_ns=ms * 1_000_000, experiment=self.runs
+            )
+            for ms in (0, 200)
+            if ms * 1_000_000 != self.terrestrial_ns
+        }
+        settings = [*self.settings, "traffic.*.tcp.initial_window=30"]
+        found["an initial window of 30 segments at the servers"] = replace(
+            self, settings=settings, experiment=self.runs
+        )
+        return found
+
+    def run_probes(self, channels: int, probes: Sequence[str]) -> Cases:
+        """Run the probes beside so many channels, without and with the PEP."""
+        cases = [Case(probe, pep) for probe in probes for pep in (False, True)]
+        return self.run({case: self.case_of(case, channels) for case in cases})
+
+    def channels(self) -> int:
+        """Return how many channels keep the plain link as busy as asked for."""
+        if self.load == 0:
+            return 0
+        plain = Case(SHORT, pep=False)
+        channels, _ = self.adjusted_count(
+            "channels",
+            lambda count: self.run({plain: self.case_of(plain, count)})[plain],
+            first=_FIRST_CHANNELS,
+            figure="busy",
+            wanted=self.load,
+            tolerance=_TOLERANCE,
+        )
+        return channels
 
     @property
     def rounds(self) -> int:
@@ -148,136 +239,161 @@ class _Facts(NamedTuple):
         segments = math.ceil(SHORT_BYTES / (tcp["mss_bytes"] - _TIMESTAMPS_BYTES))
         return math.ceil(math.log2(1 + segments / tcp["initial_window_segments"]))
 
+    @property
+    def saved_ns(self) -> int:
+        """What a PEP saves of a short download on paper: see docs/model/pep.md."""
+        return (self.rounds - 1) * min(self.terrestrial_ns, self.rtt_ns)
 
-def _answer(facts: _Facts) -> Answer:
-    asked = facts.asked
-    changes = {name: facts.change(name) for name in _MEASURES if facts.channels or name != "total"}
-    helped = [name for name, each in changes.items() if _helps(name, each)]
-    shell = f"--link {asked.link.shell}{settings_text(asked.link.settings)}"
-    runs = changes["short"].plain
-    return Answer(
-        question=f"Does {asked.link} need a PEP, with the link busy for {asked.load:.0%} and "
-        f"{asked.quic_share:.0%} of the traffic QUIC or in VPNs?",
-        lines=_lines(facts, changes, helped),
-        reason=_reason(facts, changes),
-        uncertainty=f"{runs_text(runs)} of {DURATION_S} s; ± and brackets are 95 % intervals, "
-        "those of changes by pairs of runs with the same downloads. The users are a model: "
-        "downloads with a heavy tail, one after another without a pause.",
-        assumption=_matters_most(facts),
-        commands=[
-            f"bentpipe ask pep {shell} --load {'90%' if asked.load < _FULL else '30%'} "
-            f"--quic-share {asked.quic_share:.0%} --terrestrial {asked.terrestrial_ns}ns",
-            f"bentpipe ask buffer {shell}",
-        ],
-        figures={
-            "channels": facts.channels,
-            "busy": facts.plain("busy"),
-            "splittable_share": facts.plain("splittable_share") if facts.channels else None,
-            "helps": helped,
-            "large_bytes": facts.large_bytes,
-            "short_bytes": SHORT_BYTES,
-            "saved_on_paper_ns": facts.saved_ns,
-            "changes": {name: each._asdict() for name, each in changes.items()},
-            "assumptions": {
-                name: {each: _gain(each, facts.change(each, found)) for each in _VARIED}
-                for name, found in facts.others.items()
+    def answer(self) -> Answer:
+        """Run the probes without and with the PEP, and with other assumptions."""
+        self.constant_rate_bps()
+        self.choose_seeds(_CASES)
+        channels = self.channels()
+        found = self.run_probes(channels, PROBES)
+        others = {
+            name: changed.run_probes(channels, (LARGE, SHORT))
+            for name, changed in self.assumptions().items()
+        }
+        changes = {name: _change(found, name) for name in _MEASURES if channels or name != "total"}
+        helped = [name for name, change in changes.items() if _helps(change)]
+        plain = found[Case(SHORT, pep=False)]
+        return Answer(
+            question=f"Does {self.subject} need a PEP, with the link busy for {self.load:.0%} and "
+            f"{self.quic_share:.0%} of the traffic QUIC or in VPNs?",
+            lines=self._lines(changes, helped, channels, plain),
+            reason=self._reason(changes, plain.mean("busy")),
+            uncertainty=f"{changes['short'].before.runs_text} of {DURATION_S} s; ± and brackets "
+            "are 95 % intervals, those of changes by pairs of runs with the same downloads. The "
+            "users are a model: downloads with a heavy tail, one after another without a pause.",
+            assumption=_matters_most(found, others),
+            commands=[
+                self.ask_command(
+                    self.name,
+                    f"--load {'90%' if self.load < _FULL else '30%'}",
+                    f"--quic-share {self.quic_share:.0%}",
+                    f"--terrestrial {self.terrestrial_ns}ns",
+                ),
+                self.ask_command("buffer"),
+            ],
+            figures={
+                "channels": channels,
+                "busy": plain.of("busy"),
+                "splittable_share": plain.of("splittable_share") if channels else None,
+                "helps": helped,
+                "large_bytes": self.large_bytes,
+                "short_bytes": SHORT_BYTES,
+                "saved_on_paper_ns": self.saved_ns,
+                "changes": {
+                    name: {"plain": each.before, "pep": each.after, "percent": each.percent}
+                    for name, each in changes.items()
+                },
+                "assumptions": {
+                    name: {each: _change(cases, each).gain for each in _VARIED}
+                    for name, cases in others.items()
+                },
             },
-        },
-        tables=[_table(facts, changes), _assumptions_table(facts)],
-        charts=[_chart(changes)],
-        sources=[
-            "RFC 3135, performance enhancing proxies: types, implications, and QUIC's and "
-            "IPsec's packets that none can split"
-        ],
-        parameters={
-            "link": asked.link.name,
-            "set": list(asked.link.settings),
-            "load": asked.load,
-            "quic_share": asked.quic_share,
-            "terrestrial_ns": asked.terrestrial_ns,
-        },
-    )
-
-
-def _gain(name: str, change: Change) -> Estimate:
-    """Return a change as a gain in percent: more goodput, or less time."""
-    if not _is_time(name):
-        return change.percent
-    return Estimate(-change.percent.mean, change.percent.half_width, change.percent.runs)
-
-
-def _is_time(name: str) -> bool:
-    return name.startswith(SHORT)
-
-
-def _helps(name: str, change: Change) -> bool:
-    gain = _gain(name, change)
-    return gain.mean >= _WORTH_PERCENT and gain.low > 0
-
-
-def _lines(facts: _Facts, changes: Mapping[str, Change], helped: Sequence[str]) -> list[str]:
-    names = {"total": "the total", "large": "large downloads", "short": "short downloads"}
-    worth = [names[name] for name in helped if name in names]
-    large, short = format_size(facts.large_bytes), format_size(SHORT_BYTES)
-    titles = {
-        "total": f"Total of {facts.channels} users",
-        "large": f"A large download ({large})",
-        "short": f"A short download ({short})",
-        "large_quic": "A large one that is not split",
-        "short_quic": "A short one that is not split",
-    }
-    lines = [
-        f"A PEP at the hub gains {_WORTH_PERCENT:g} % or more for {' and '.join(worth)}"
-        if worth
-        else f"A PEP at the hub shows no gain of {_WORTH_PERCENT:g} % or more",
-        *(f"{titles[name]}: {_compared(name, each)}" for name, each in changes.items()),
-    ]
-    if facts.channels:
-        lines.append(
-            f"Of the users' bytes {percent_text(facts.plain('splittable_share'))} can be split; "
-            "QUIC, and TCP inside a VPN, pass a PEP unchanged"
+            tables=[_table(changes, channels), _assumptions_table({"as asked": found, **others})],
+            charts=[
+                Chart.bars(
+                    "Gain of a PEP at the hub: more goodput, or less time",
+                    "Gain [%]",
+                    {_MEASURES[name].title: each.gain for name, each in changes.items()},
+                )
+            ],
+            sources=[
+                "RFC 3135, performance enhancing proxies: types, implications, and QUIC's and "
+                "IPsec's packets that none can split"
+            ],
+            parameters=self.parameters,
         )
-    return lines
 
+    def _lines(
+        self,
+        changes: Mapping[str, Change],
+        helped: Sequence[str],
+        channels: int,
+        plain: Measurements,
+    ) -> list[str]:
+        names = {"total": "the total", "large": "large downloads", "short": "short downloads"}
+        worth = [names[name] for name in helped if name in names]
+        titles = {
+            "total": f"Total of {channels} users",
+            "large": f"A large download ({format_size(self.large_bytes)})",
+            "short": f"A short download ({format_size(SHORT_BYTES)})",
+            "large_quic": "A large one that is not split",
+            "short_quic": "A short one that is not split",
+        }
+        lines = [
+            f"A PEP at the hub gains {WORTH_PERCENT:g} % or more for {' and '.join(worth)}"
+            if worth
+            else f"A PEP at the hub shows no gain of {WORTH_PERCENT:g} % or more",
+            *(
+                f"{titles[name]}: {each.before.text(_write(each))}, with the PEP "
+                f"{signed_percent(each.percent)}"
+                for name, each in changes.items()
+            ),
+        ]
+        if channels:
+            lines.append(
+                f"Of the users' bytes {percent_text(plain.of('splittable_share'))} can be split; "
+                "QUIC, and TCP inside a VPN, pass a PEP unchanged"
+            )
+        return lines
 
-def _compared(name: str, change: Change) -> str:
-    text = time_text if _is_time(name) else rate_text
-    return f"{text(change.plain)}, with the PEP {signed_percent(change.percent)}"
-
-
-def _reason(facts: _Facts, changes: Mapping[str, Change]) -> str:
-    near, link = (format_duration(each) for each in (facts.asked.terrestrial_ns, facts.link_ns))
-    whole = format_duration(facts.asked.terrestrial_ns + facts.link_ns)
-    rounds = (
-        f"slow start doubles the window once a round trip. Without a PEP that is {whole}, from the "
-        f"server to the user; with it {link}, the link's alone, while the round trips of {near} to "
-        f"the server go on beside it. A short download has {facts.rounds} rounds, so on paper it "
-        f"saves {facts.rounds - 1} x {near} = {format_duration(facts.saved_ns)}."
-    )
-    if facts.asked.terrestrial_ns == 0:
+    def _reason(self, changes: Mapping[str, Change], busy: float) -> str:
+        near, link, whole, saved = (
+            format_duration(each)
+            for each in (
+                self.terrestrial_ns,
+                self.rtt_ns,
+                self.terrestrial_ns + self.rtt_ns,
+                self.saved_ns,
+            )
+        )
         rounds = (
-            "servers at the hub leave a PEP nothing to shorten: slow start runs over the link's "
-            f"round trip of {link} with or without it."
+            f"slow start doubles the window once a round trip. Without a PEP that is {whole}, from "
+            f"the server to the user; with it {link}, the link's alone, while the round trips of "
+            f"{near} to the server go on beside it. A short download has {self.rounds} rounds, so "
+            f"on paper it saves {self.rounds - 1} x {near} = {saved}."
         )
-    busy = facts.plain("busy").mean
-    if busy >= _FULL:
-        return (
-            f"{rounds} But the link is busy for {100 * busy:.0f} % of the time: what one flow "
-            "gains another one loses at the queue, and the total is that of the link."
-        )
-    if changes["large"].percent.mean >= _WORTH_PERCENT:
-        return (
-            f"{rounds} A large download also regains its share after losses at the queue in "
-            "shorter round trips, at the cost of flows with longer ones."
-        )
-    return f"{rounds} After slow start the link and its queue limit both alike."
+        if self.terrestrial_ns == 0:
+            rounds = (
+                "servers at the hub leave a PEP nothing to shorten: slow start runs over the "
+                f"link's round trip of {link} with or without it."
+            )
+        if busy >= _FULL:
+            return (
+                f"{rounds} But the link is busy for {100 * busy:.0f} % of the time: what one flow "
+                "gains another one loses at the queue, and the total is that of the link."
+            )
+        if changes["large"].percent.mean >= WORTH_PERCENT:
+            return (
+                f"{rounds} A large download also regains its share after losses at the queue in "
+                "shorter round trips, at the cost of flows with longer ones."
+            )
+        return f"{rounds} After slow start the link and its queue limit both alike."
 
 
-def _matters_most(facts: _Facts) -> str:
-    base = _gain("large", facts.change("large"))
-    gains = {
-        name: _gain("large", facts.change("large", found)) for name, found in facts.others.items()
-    }
+pep = asking(Pep)
+
+
+def _change(cases: Cases, name: str) -> Change:
+    """Return a figure without and with the PEP."""
+    probe, figure, _ = _MEASURES[name]
+    return Change.of(figure, cases[Case(probe, pep=False)], cases[Case(probe, pep=True)])
+
+
+def _helps(change: Change) -> bool:
+    return change.gain.mean >= WORTH_PERCENT and change.gain.low > 0
+
+
+def _write(change: Change) -> Any:
+    return format_duration if change.is_time else format_rate
+
+
+def _matters_most(found: Cases, others: Mapping[str, Cases]) -> str:
+    base = _change(found, "large").gain
+    gains = {name: _change(cases, "large").gain for name, cases in others.items()}
     name = max(gains, key=lambda name: abs(gains[name].mean - base.mean))
     return (
         f"{name}: with it a large download gains {signed_percent(gains[name])} instead of "
@@ -285,31 +401,33 @@ def _matters_most(facts: _Facts) -> str:
     )
 
 
-def _table(facts: _Facts, changes: Mapping[str, Change]) -> DataTable:
-    rows = []
-    for name, each in changes.items():
-        text = time_text if _is_time(name) else rate_text
-        gain = signed_percent(_gain(name, each))
-        rows.append([_MEASURES[name].title, text(each.plain), text(each.pep), gain])
-    columns = (("", ""), ("without", ""), ("with the PEP", ""), ("gain", "%, 95 % interval"))
-    return DataTable(title=f"Beside {facts.channels} users", columns=columns, rows=rows)
-
-
-def _assumptions_table(facts: _Facts) -> DataTable:
-    rows = [
-        [name, *(signed_percent(_gain(each, facts.change(each, found))) for each in _VARIED)]
-        for name, found in (("as asked", facts.found), *facts.others.items())
-    ]
-    columns = (("with", ""), *((_MEASURES[each].title, "gain in %") for each in _VARIED))
-    return DataTable(title="One assumption changed at a time", columns=columns, rows=rows)
-
-
-def _chart(changes: Mapping[str, Change]) -> Chart:
-    return Chart(
-        title="Gain of a PEP at the hub: more goodput, or less time",
-        x_label="",
-        y_label="Gain [%]",
-        x=[_MEASURES[name].title for name in changes],
-        series={"gain": [_gain(name, each) for name, each in changes.items()]},
-        kind="bars",
+def _table(changes: Mapping[str, Change], channels: int) -> View:
+    columns = (
+        Column("measure", ""),
+        Column("plain", "without"),
+        Column("pep", "with the PEP"),
+        Column("gain_percent", "gain", "95 % interval", signed_percent),
     )
+    rows = [
+        (
+            _MEASURES[name].title,
+            *(value.text(_write(each)) for value in (each.before, each.after)),
+            each.gain,
+        )
+        for name, each in changes.items()
+    ]
+    return View(f"Beside {channels} users", columns, rows)
+
+
+def _assumptions_table(cases: Mapping[str, Cases]) -> View:
+    columns = (
+        Column("assumption", "with"),
+        *(
+            Column(f"{name}_gain_percent", _MEASURES[name].title, "gain", signed_percent)
+            for name in _VARIED
+        ),
+    )
+    rows = [
+        (name, *(_change(found, each).gain for each in _VARIED)) for name, found in cases.items()
+    ]
+    return View("One assumption changed at a time", columns, rows)

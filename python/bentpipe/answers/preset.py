@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
-from bentpipe.answers.answer import Answer, DataTable
+from bentpipe.answers.answer import Answer
 from bentpipe.errors import UsageError
+from bentpipe.results.views import Column, View
 from bentpipe.scenario.presets import PRESETS
 from bentpipe.text import choice
 
@@ -72,8 +73,9 @@ def preset(orbit: str = "geo") -> Answer:
     ]
     if not any("jitter" in fact.what for fact in facts):
         lines.append("Jitter and loss: none published here; 0 is assumed, so measure your link")
-    rows = [[fact.what, fact.low, fact.high, str(fact.year), fact.source] for fact in facts]
-    columns = (("what", ""), ("from", ""), ("to", ""), ("year", ""), ("source", ""))
+    titles = {"what": "what", "low": "from", "high": "to", "year": "year", "source": "source"}
+    columns = [Column(name, title, text=str) for name, title in titles.items()]
+    rows = [[getattr(fact, name) for name in titles] for fact in facts]
     return Answer(
         question=f"What delay, jitter and loss should a simulation of {orbit} use?",
         lines=lines,
@@ -87,18 +89,9 @@ def preset(orbit: str = "geo") -> Answer:
         figures={
             "orbit": orbit,
             "link": link,
-            "facts": [
-                {
-                    "what": fact.what,
-                    "low": fact.low,
-                    "high": fact.high,
-                    "year": fact.year,
-                    "source": fact.source,
-                }
-                for fact in facts
-            ],
+            "facts": [asdict(fact) for fact in facts],
         },
-        tables=[DataTable(title="Published figures", columns=columns, rows=rows)],
+        tables=[View("Published figures", columns, rows)],
         sources=[PRESETS[orbit].source],
         parameters={"orbit": orbit},
     )

@@ -2,131 +2,174 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, DataTable, Effect, Estimate, largest_first
-from bentpipe.answers.call import UDP_IP_BYTES, call
-from bentpipe.answers.cases import Experiment, Figures, initial, link_scenario, peak_bps, resolved
-from bentpipe.answers.search import largest
-from bentpipe.answers.wording import Link, settings_text
-from bentpipe.plan.plan import Plan
+from bentpipe.answers.answer import Answer, Effect, Estimate
+from bentpipe.answers.question import (
+    MAX_COUNT,
+    Measurements,
+    Question,
+    asking,
+    initial,
+    largest,
+    peak_bps,
+)
+from bentpipe.answers.traffic import UDP_IP_BYTES, call
 from bentpipe.results.result import Result
-from bentpipe.scenario.codecs import CODECS, PACKET_INTERVAL_MS, Codec, CodecName
+from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.scenario.codecs import CODECS, PACKET_INTERVAL_MS, CodecName
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.units import NS_PER_S
 
 # What calls may lose and wait, on average over the calls; a count above the limit exceeds it soon.
 MAX_LOSS_PERCENT: Final = 0.1
 MAX_WAIT_NS: Final = 50_000_000
-MAX_CALLS: Final = 2_000
-_DURATION: Final = "5 s"
 _PACKETS_PER_SECOND: Final = 1_000 // PACKET_INTERVAL_MS
-_AGGREGATORS: Final = tuple(f"gateways.{end}.aggregator.hold_time" for end in ("hub", "terminal"))
-_SEEDS: Final = 2
 
 
 class _Capacity(NamedTuple):
     """The largest number of calls of a case, with its figures."""
 
     calls: int
-    figures: Figures | None
+    found: Measurements | None
     loss_above: float
 
+    def change(self, after: _Capacity) -> Estimate:
+        """Return the change of the calls in percent."""
+        percent = 100 * (after.calls / self.calls - 1) if self.calls else 0.0
+        return Estimate(percent, None, 1)
 
-def small_packets(
-    link: str = "geo",
-    *,
-    settings: Sequence[str] = (),
-    packets_per_second: int = 6_000,
-    codec: CodecName = "g711",
-    experiment: Experiment | None = None,
-) -> Answer:
-    """Answer how many calls the packet processors of both gateways carry, with and without bundles.
+
+@dataclass(kw_only=True, eq=False)
+class SmallPackets(Question):
+    """How many calls the packet processors of both gateways carry, with and without aggregation.
 
     A call is a flow of datagrams each way, every 20 ms. Calls pass if at most 0.1 % of their
-    packets are lost and 99 % of them wait less than 50 ms. With bundles, the gateways aggregate
-    small packets, holding each at most 5 ms.
-
-    Raises:
-        ScenarioError: the link or a setting is wrong.
-        UsageError: there is no such link.
-        RunsInterrupted: Ctrl-C.
+    packets are lost and 99 % of them wait less than 50 ms. With aggregation, the gateways bundle
+    small packets, holding each at most 5 ms. See `Question` for the other parameters and the
+    errors.
     """
-    experiment = experiment or Experiment(seeds=_SEEDS)
-    speech = CODECS[codec]
-    document = _document(link, speech, packets_per_second)
-    base = resolved(document, settings)
-    bounds = _bounds(base.data, speech, packets_per_second)
-    guess = int(min(bounds.values()))
-    experiment.expect(base.data, 4)
-    plain = _capacity(experiment, document, settings, guess)
-    bundled = _capacity(experiment, document, [*settings, *_holding("5ms")], 2 * guess)
-    longer = _capacity(experiment, document, [*settings, *_holding("20ms")], 2 * bundled.calls)
-    other: CodecName = "g729" if codec != "g729" else "g711"
-    smaller = _capacity(
-        experiment,
-        _document(link, CODECS[other], packets_per_second),
-        [*settings, *_holding("5ms")],
-        bundled.calls,
-    )
-    effects = [
-        Effect("holding packets up to 20 ms", "5 ms", _change(bundled, longer)),
-        Effect(other, codec, _change(bundled, smaller)),
-    ]
-    answer = _answer(Link(link, settings), (codec, packets_per_second), bounds, plain, bundled)
-    return replace(
-        answer,
-        uncertainty=f"each count was simulated for {_DURATION} with {len(experiment.seeds)} seeds; "
-        f"it passes with at most {MAX_LOSS_PERCENT} % lost and 99 % waiting less than "
-        f"{MAX_WAIT_NS // 10**6} ms. Counts above one that fails are not tried.",
-        effects=largest_first(effects),
-        commands=[
-            f"bentpipe ask small-packets --link {Link(link, settings).shell} --pps "
-            f"{packets_per_second} --codec {other}{settings_text(settings)}",
-            "bentpipe search no-drop scenarios/snip-duplex.yaml --sizes 18,172,1472",
-        ],
-        tables=[_table({"none": plain, "hold 5 ms": bundled, "hold 20 ms": longer})],
-    )
+
+    packets_per_second: int = 6_000
+    codec: CodecName = "g711"
+
+    name = "small-packets"
+    seeds = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.duration = "5 s"
+
+    def traffic(self) -> list[dict[str, Any]]:
+        """Return a call."""
+        return [call("both", CODECS[self.codec])]
+
+    @cached_property
+    def document(self) -> Document:
+        """The scenario with a packet processor at each gateway."""
+        document = super().document
+        processor = {"processor": {"packets_per_second": self.packets_per_second}}
+        document.data["gateways"] = {"hub": dict(processor), "terminal": dict(processor)}
+        return document
+
+    def measure(self, result: Result) -> Mapping[str, float]:
+        """Return the loss of all calls, and the longest wait."""
+        flows = result.flows
+        sent, lost = (float(flows[name].sum()) for name in ("expected_segments", "lost_packets"))
+        delays_ns = [initial(each["delay_ns"]) for each in result.plan["directions"][:2]]
+        waits = [
+            late_ns - delays_ns[0 if direction == "forward" else 1]
+            for late_ns, direction in flows.select("one_way_delay_p99_ns", "direction").iter_rows()
+            if late_ns is not None
+        ]
+        return {
+            "loss_percent": 100 * lost / sent if sent else 0.0,
+            "wait_p99_ns": float(max(waits, default=0)),
+        }
+
+    def bounds(self) -> dict[str, float]:
+        """Return the most calls that each part carries, on paper."""
+        bounds = {"packet processors": self.packets_per_second / (2 * _PACKETS_PER_SECOND)}
+        for name, direction in zip(("forward", "return"), self.directions, strict=True):
+            payload_bytes = CODECS[self.codec].payload_bytes
+            bits = frame_bits(direction["framing"], payload_bytes + UDP_IP_BYTES)
+            bounds[f"{name} link"] = peak_bps(direction["rate_bps"]) / (bits * _PACKETS_PER_SECOND)
+        return bounds
+
+    def capacity(self, guess: int, hold: str | None = None) -> _Capacity:
+        """Search the largest number of calls, with packets that are held for ``hold``."""
+        found: dict[int, Measurements] = {}
+        holding = [
+            f"gateways.{end}.aggregator.hold_time={hold}" for end in ("hub", "terminal") if hold
+        ]
+
+        def passes(calls: int) -> bool:
+            found[calls] = self.run_case(*holding, f"traffic.call.count={calls}")
+            return bool(
+                np.mean(found[calls]["loss_percent"]) <= MAX_LOSS_PERCENT
+                and np.mean(found[calls]["wait_p99_ns"]) <= MAX_WAIT_NS
+            )
+
+        calls = largest(passes, guess=guess, limit=MAX_COUNT)
+        above = found.get(calls + 1)
+        loss = float("nan") if above is None else float(np.mean(above["loss_percent"]))
+        return _Capacity(calls, found.get(calls), loss)
+
+    def answer(self) -> Answer:
+        """Search the largest number of calls without and with aggregation."""
+        bounds = self.bounds()
+        limit, bound = min(bounds.items(), key=lambda item: item[1])
+        guess = int(bound)
+        self.choose_seeds(4)
+        plain = self.capacity(guess)
+        bundled = self.capacity(2 * guess, "5ms")
+        longer = self.capacity(2 * bundled.calls, "20ms")
+        other: CodecName = "g729" if self.codec != "g729" else "g711"
+        smaller = replace(self, codec=other, experiment=self.runs).capacity(bundled.calls, "5ms")
+        effects = [
+            Effect("holding packets up to 20 ms", "5 ms", bundled.change(longer)),
+            Effect(other, self.codec, bundled.change(smaller)),
+        ]
+        return Answer(
+            question=f"How many calls ({self.codec}) does a limit of {self.packets_per_second:,} "
+            f"packets per second carry, over {self.subject}?",
+            lines=[
+                f"Without aggregation: {plain.calls:,} calls",
+                f"With aggregation at both gateways: {bundled.calls:,} calls"
+                + (f", {bundled.calls / plain.calls:.1f} times as many" if plain.calls else ""),
+                f"On paper, without aggregation: {bound:,.0f} calls, by the {limit}",
+                f"One call more loses {plain.loss_above:.2f} % of the packets without, "
+                f"{bundled.loss_above:.2f} % with aggregation",
+            ],
+            reason=_reason(limit),
+            uncertainty=f"each count was simulated for {self.duration} with "
+            f"{len(self.runs.seeds)} seeds; it passes with at most {MAX_LOSS_PERCENT} % lost and "
+            f"99 % waiting less than {MAX_WAIT_NS // 10**6} ms. Counts above one that fails are "
+            "not tried.",
+            effects=sorted(effects, key=lambda effect: -abs(effect.percent.mean)),
+            commands=[
+                self.ask_command(self.name, f"--pps {self.packets_per_second}", f"--codec {other}"),
+                "bentpipe search no-drop scenarios/snip-duplex.yaml --sizes 18,172,1472",
+            ],
+            figures={
+                "calls": plain.calls,
+                "calls_aggregated": bundled.calls,
+                "bounds_calls": bounds,
+                "packets_per_second": self.packets_per_second,
+                "loss_above_percent": plain.loss_above,
+                "loss_above_aggregated_percent": bundled.loss_above,
+            },
+            tables=[_table({"none": plain, "hold 5 ms": bundled, "hold 20 ms": longer})],
+            parameters=self.parameters,
+        )
 
 
-def _answer(
-    link: Link,
-    asked: tuple[CodecName, int],
-    bounds: dict[str, float],
-    plain: _Capacity,
-    bundled: _Capacity,
-) -> Answer:
-    codec, packets_per_second = asked
-    name, bound = min(bounds.items(), key=lambda item: item[1])
-    return Answer(
-        question=f"How many calls ({codec}) does a limit of {packets_per_second:,} packets per "
-        f"second carry, over {link}?",
-        lines=[
-            f"Without aggregation: {plain.calls:,} calls",
-            f"With aggregation at both gateways: {bundled.calls:,} calls"
-            + (f", {bundled.calls / plain.calls:.1f} times as many" if plain.calls else ""),
-            f"On paper, without aggregation: {bound:,.0f} calls, by the {name}",
-            f"One call more loses {plain.loss_above:.2f} % of the packets without, "
-            f"{bundled.loss_above:.2f} % with aggregation",
-        ],
-        reason=_reason(name),
-        uncertainty="",
-        commands=[],
-        figures={
-            "calls": plain.calls,
-            "calls_aggregated": bundled.calls,
-            "bounds_calls": bounds,
-            "packets_per_second": packets_per_second,
-            "loss_above_percent": plain.loss_above,
-            "loss_above_aggregated_percent": bundled.loss_above,
-        },
-        parameters={"link": link.name, "set": list(link.settings), "codec": codec},
-    )
+small_packets = asking(SmallPackets)
 
 
 def _reason(limit: str) -> str:
@@ -139,84 +182,21 @@ def _reason(limit: str) -> str:
     )
 
 
-def _document(link: str, codec: Codec, packets_per_second: int) -> Document:
-    document = link_scenario(link, [call("both", codec)], _DURATION)
-    processor = {"processor": {"packets_per_second": packets_per_second}}
-    document.data["gateways"] = {"hub": dict(processor), "terminal": dict(processor)}
-    return document
-
-
-def _holding(time: str) -> list[str]:
-    return [f"{field}={time}" for field in _AGGREGATORS]
-
-
-def _bounds(plan: Mapping[str, Any], codec: Codec, packets_per_second: int) -> dict[str, float]:
-    """Return the most calls that each part carries, on paper."""
-    bounds = {"packet processors": packets_per_second / (2 * _PACKETS_PER_SECOND)}
-    for direction in plan["directions"][:2]:
-        bits = frame_bits(direction["framing"], codec.payload_bytes + UDP_IP_BYTES)
-        name = "forward" if direction is plan["directions"][0] else "return"
-        bounds[f"{name} link"] = peak_bps(direction["rate_bps"]) / (bits * _PACKETS_PER_SECOND)
-    return bounds
-
-
-def _capacity(
-    experiment: Experiment, document: Document, settings: Sequence[str], guess: int
-) -> _Capacity:
-    found: dict[int, Figures] = {}
-
-    def passes(calls: int) -> bool:
-        case: Plan = resolved(document, [*settings, f"traffic.call.count={calls}"])
-        found[calls] = experiment.run({calls: case}, _figures)[calls]
-        return bool(
-            np.mean(found[calls]["loss_percent"]) <= MAX_LOSS_PERCENT
-            and np.mean(found[calls]["wait_p99_ns"]) <= MAX_WAIT_NS
-        )
-
-    calls = largest(passes, guess=guess, limit=MAX_CALLS)
-    above = found.get(calls + 1)
-    loss = float("nan") if above is None else float(np.mean(above["loss_percent"]))
-    return _Capacity(calls, found.get(calls), loss)
-
-
-def _figures(result: Result) -> dict[str, float]:
-    flows = result.flows
-    sent, lost = (float(flows[name].sum()) for name in ("expected_segments", "lost_packets"))
-    delays_ns = [initial(each["delay_ns"]) for each in result.plan["directions"][:2]]
-    waits = [
-        late_ns - delays_ns[0 if direction == "forward" else 1]
-        for late_ns, direction in flows.select("one_way_delay_p99_ns", "direction").iter_rows()
-        if late_ns is not None
-    ]
-    return {
-        "loss_percent": 100 * lost / sent if sent else 0.0,
-        "wait_p99_ns": float(max(waits, default=0)),
-    }
-
-
-def _change(before: _Capacity, after: _Capacity) -> Estimate:
-    percent = 100 * (after.calls / before.calls - 1) if before.calls else 0.0
-    return Estimate(percent, None, 1)
-
-
-def _table(cases: dict[str, _Capacity]) -> DataTable:
-    rows: list[list[str]] = []
-    for name, case in cases.items():
-        figures: Any = case.figures or {}
-        rows.append(
-            [
-                name,
-                f"{case.calls:,}",
-                f"{2 * case.calls * _PACKETS_PER_SECOND:,}",
-                f"{np.mean(figures['loss_percent']):.3f}" if figures else "-",
-                f"{np.mean(figures['wait_p99_ns']) / NS_PER_S * 1e3:.1f}" if figures else "-",
-            ]
-        )
+def _table(cases: Mapping[str, _Capacity]) -> View:
     columns = (
-        ("aggregation", ""),
-        ("calls", ""),
-        ("packets", "per second, both ways"),
-        ("lost", "%"),
-        ("waiting", "ms, p99 of the slowest call"),
+        Column("aggregation", "aggregation"),
+        Column("calls", "calls"),
+        Column("packets_per_second", "packets", "per second, both ways"),
+        Column("loss_percent", "lost"),
+        Column("wait_p99_ns", "waiting", "p99 of the slowest call"),
     )
-    return DataTable(title="The largest number of calls that passes", columns=columns, rows=rows)
+    rows = [
+        {
+            "aggregation": name,
+            "calls": case.calls,
+            "packets_per_second": 2 * case.calls * _PACKETS_PER_SECOND,
+            **(case.found.means() if case.found else {}),
+        }
+        for name, case in cases.items()
+    ]
+    return from_mappings("The largest number of calls that passes", columns, rows)

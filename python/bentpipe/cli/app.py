@@ -23,14 +23,15 @@ from bentpipe.cli.streams import ClosedPipeError
 
 @dataclass(frozen=True)
 class _Verb:
-    """A verb: its module with its function or group, and what --help has of it."""
+    """A verb, and what --help has of it; its function is in the module of its name."""
 
-    module: str
-    attribute: str
     # The first sentence of its own help: --help imports no module of a verb.
     summary: str
     # Without the name of the program; groups have their own.
     examples: tuple[str, ...] = ()
+    # Where module or function have another name.
+    module: str = ""
+    function: str = ""
     runs_program: bool = False
     # It loads matplotlib, which keeps files in the home folder.
     draws: bool = False
@@ -41,8 +42,6 @@ _EXEC: Final = "exec --link geo -- curl -o page http://world/bytes/1000000"
 _VERBS: Final[dict[str, dict[str, _Verb]]] = {
     "Write and run scenarios": {
         "run": _Verb(
-            "run",
-            "run",
             "Run a scenario and print per-flow statistics.",
             (
                 "run scenarios/geo-bulk.yaml --out results/geo",
@@ -51,48 +50,38 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             draws=True,
         ),
         "report": _Verb(
-            "report",
-            "report",
             "Write the HTML report of a result folder.",
             ("report results/geo --out geo.html",),
             draws=True,
         ),
         "serve": _Verb(
-            "serve",
-            "serve",
             "Show results in a browser.",
             ("serve results", "serve results --port 8000 --open"),
             draws=True,
         ),
         "presets": _Verb(
-            "presets",
-            "presets",
             "List the named links, or show one with its source.",
             ("presets", "presets geo"),
+            module="listings",
         ),
         "framings": _Verb(
-            "framings",
-            "framings",
             "List the named framings, or show one with its options.",
             ("framings", "framings ppp"),
+            module="listings",
         ),
         "schema": _Verb(
-            "schema",
-            "schema",
             "Print the JSON Schema of scenario files, for editors.",
             ("schema > scenario.schema.json",),
+            module="listings",
         ),
     },
     "Answer a question": {
         "ask": _Verb(
-            "ask",
-            "ask_app",
             "Answer a common question about a link, with the reason.",
             draws=True,
+            function="ask_app",
         ),
         "sweep": _Verb(
-            "sweep",
-            "sweep",
             "Run a scenario with varied values and seeds.",
             (
                 "sweep scenarios/geo-bulk.yaml --vary traffic.0.size=1MB,9MB",
@@ -100,48 +89,39 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             ),
         ),
         "compare": _Verb(
-            "compare",
-            "compare",
             "Compare settings: differences with 95 % intervals.",
             ("compare scenarios/lossy-cubic.yaml scenarios/lossy-bbr.yaml",),
             draws=True,
         ),
         "search": _Verb(
-            "search",
-            "search_app",
-            "Find a limit by running a scenario repeatedly.",
-            draws=True,
+            "Find a limit by running a scenario repeatedly.", draws=True, function="search_app"
         ),
     },
     "Run programs in a lab, behind a link in real time": {
         "exec": _Verb(
-            "exec",
-            "exec_",
             "Run a program behind a link in real time.",
             (_EXEC, "exec --link leo --set link.forward.rate=4Mbit/s -- ping -c 3 world"),
             runs_program=True,
+            function="exec_",
         ),
         "shell": _Verb(
-            "exec",
-            "shell",
             "Open a shell behind a link.",
             ("shell --link geo --set link.forward.rate=4Mbit/s",),
             runs_program=True,
+            module="exec",
         ),
-        "lab": _Verb("lab", "lab_app", "Keep a link, and change it while programs run."),
+        "lab": _Verb("Keep a link, and change it while programs run.", function="lab_app"),
     },
     "Put functions on a real gateway": {
         "gateway": _Verb(
-            "gateway", "gateway_app", "Run the functions of a gateway on a real router."
+            "Run the functions of a gateway on a real router.", function="gateway_app"
         ),
     },
     "Reproduce a study": {
-        "study": _Verb("study", "study_app", "Reproduce a published experiment.", draws=True),
+        "study": _Verb("Reproduce a published experiment.", draws=True, function="study_app"),
     },
     "Check": {
         "validate": _Verb(
-            "validate",
-            "validate",
             "Check scenario files without running them.",
             (
                 "validate scenarios/geo-bulk.yaml",
@@ -149,8 +129,6 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             ),
         ),
         "validate-model": _Verb(
-            "validate_model",
-            "validate_model",
             "Compare the simulator with Linux TCP.",
             (
                 "validate-model --grid small --points 1,14 --seconds 5",
@@ -159,8 +137,6 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             draws=True,
         ),
         "doctor": _Verb(
-            "doctor",
-            "doctor",
             "Check what this machine can run.",
             ("doctor", "doctor --measure"),
             draws=True,
@@ -181,7 +157,9 @@ class _Verbs(lazy.LazyGroup):
             return None
         if verb.draws:
             cli.use_writable_cache()
-        found = getattr(import_module(f"bentpipe.cli.{verb.module}"), verb.attribute)
+        own = name.replace("-", "_")
+        module = import_module(f"bentpipe.cli.{verb.module or own}")
+        found = getattr(module, verb.function or own)
         if isinstance(found, typer.Typer):
             return lazy.group(found)
         examples = [f"bentpipe {example}" for example in verb.examples]

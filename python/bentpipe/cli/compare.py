@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from bentpipe import comparison as comparisons, report as reports
-from bentpipe.cli.options import AsJson, complete_scenarios, fraction, note, print_json
+from bentpipe.cli.options import (
+    AsJson,
+    argument,
+    complete_scenarios,
+    fraction,
+    note,
+    optional,
+    print_json,
+)
 from bentpipe.cli.progress import Progress
 from bentpipe.cli.thresholds import require_folder
 
@@ -16,29 +24,19 @@ from bentpipe.cli.thresholds import require_folder
 def compare(
     sources: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="SOURCE",
-            help="Two or more settings; the first is the baseline.",
-            show_default=False,
-            autocompletion=complete_scenarios,
-        ),
+        argument("SOURCE", "Two or more settings; the first is the baseline.", complete_scenarios),
     ],
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A metric, such as flows.download.goodput_bps.p5; repeatable. By default those of "
+        optional(
+            "NAME",
+            "A metric, such as flows.download.goodput_bps.p5; repeatable. By default those of "
             "each entry of traffic and each direction.",
-            show_default=False,
         ),
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATH",
-            help="Compare the values of this field of one sweep.",
-            show_default=False,
-        ),
+        optional("PATH", "Compare the values of this field of one sweep."),
     ] = None,
     seeds: Annotated[
         int, typer.Option(metavar="N", min=1, help="The seeds of each scenario file.")
@@ -51,7 +49,7 @@ def compare(
     ] = "5%",
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a report with plots (HTML).", show_default=False),
+        optional("FILE", "Write a report with plots (HTML)."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

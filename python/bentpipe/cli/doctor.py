@@ -17,8 +17,8 @@ import typer
 
 from bentpipe import lab, simulation
 from bentpipe.cli.link_status import microseconds
-from bentpipe.cli.options import AsJson, print_json
-from bentpipe.errors import MachineError
+from bentpipe.cli.options import AsJson, print_checks, print_json
+from bentpipe.gateway import machine
 
 OLDEST_PYTHON: Final = (3, 11)
 
@@ -48,22 +48,14 @@ except BentpipeError as error:
     print(error)
     sys.exit(error.exit_code)
 """
-_FIX: Final = "; to fix it: "
 # Rust adds the number of a kernel's error to its text.
 _ERROR_NUMBER: Final = re.compile(r" \(os error \d+\)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """The result of one check: ``found`` is a sentence, ``fix`` the remedy if it is not ``ok``.
+@dataclass(frozen=True)
+class Check(machine.Check):
+    """A check; one that is not ``needed`` is for labs only; simulations run without it."""
 
-    A check that is not ``needed`` is for labs only; simulations run without it.
-    """
-
-    name: str
-    ok: bool
-    found: str
-    fix: str = ""
     needed: bool = True
 
 
@@ -81,18 +73,10 @@ def doctor(
         ok = all(check.ok or not check.needed for check in checks)
         print_json({"ok": ok, "checks": [asdict(c) for c in checks], "measured": capacity})
     else:
-        width = max(len(check.name) for check in checks)
-        for check in checks:
-            mark = "ok " if check.ok else "NO " if check.needed else "-  "
-            print(f"{mark} {check.name:{width}}  {check.found}")
-            if not check.ok:
-                print(f"{'':{width + 6}}To fix it: {check.fix}")
+        print_checks(checks)
         if capacity is not None:
             print("\n".join(_capacity_lines(capacity)))
-    missing = [check for check in checks if check.needed and not check.ok]
-    if missing:
-        lines = [f"{each.name}: {each.found.rstrip('.')}{_FIX}{each.fix}" for each in missing]
-        raise MachineError("\n".join(lines))
+    machine.require(check for check in checks if check.needed)
 
 
 def examine(folder: Path) -> list[Check]:
@@ -195,7 +179,7 @@ def _labs() -> Check:
         return Check(name="labs", ok=True, found=f"Labs work, {said}.", needed=False)
     if not said:
         return _no_labs("setting one up failed with an internal error", fix)
-    reason, _, remedy = _ERROR_NUMBER.sub("", said).partition(_FIX)
+    reason, _, remedy = _ERROR_NUMBER.sub("", said).partition(machine.FIX)
     return _no_labs(reason, remedy or fix)
 
 

@@ -27,8 +27,6 @@ from bentpipe.cli.options import (
 )
 from bentpipe.cli.watch import EVERY_S, Watch
 from bentpipe.errors import InvalidRunError, UsageError
-from bentpipe.lab import uplink
-from bentpipe.lab.capacity import refuse_beyond_capacity
 from bentpipe.lab.local import LocalLab
 from bentpipe.lab.privileges import gain_privileges
 from bentpipe.lab.programs import FORWARDED_SIGNALS, exit_status, wait_for_program
@@ -106,28 +104,24 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     It exits with the program's code, or with 128 + N if signal N ended it. If bentpipe itself
     fails, the code is 125; if the program cannot be executed 126; if it is not found 127.
     """
-    job = _Job(
+    lab = LocalLab(
         plans=[link_plan(name, settings or []) for name in link],
-        command=command,
-        host=host,
         seed=seed,
-        world=tuple(world or ()),
-        capture=capture,
-        watch=watch,
         super_packets=super_packets,
         gateways=gateways,
         internet=internet,
     )
     if report is not None:
         _require_folder(report)
-    code, measured, failure = _run_with_capture(job)
+    program = _Program(command, host, tuple(world or ()), watch=watch)
+    code, measured, failure = _run_with_capture(lab, program, capture)
     if report is not None:
         try:
             report.write_text(json.dumps(measured, indent=2) + "\n")
         except OSError as error:
             reason = error.strerror or error
             failure = failure or UsageError(f"{report}: cannot be written: {reason}")
-    _print_summary(job, measured)
+    _print_summary(measured, capture)
     if strict and code == 0 and measured["invalid"] is not None:
         raise InvalidRunError(
             f"--strict: the run is invalid, and the exit code {EXIT_FAILED}; the program's was 0"
@@ -150,36 +144,28 @@ def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
 
     It exits as `bentpipe exec` does.
     """
-    job = _Job(
-        plans=[link_plan(name, settings or []) for name in link],
-        command=[os.environ.get("SHELL", "/bin/sh")],
-        host=host,
-        seed=seed,
+    exec_(
+        [os.environ.get("SHELL", "/bin/sh")],
+        link,
+        settings,
+        host,
+        seed,
         capture=capture,
         watch=watch,
         super_packets=super_packets,
         gateways=gateways,
         internet=internet,
     )
-    code, measured, failure = _run_with_capture(job)
-    _print_summary(job, measured)
-    _exit(code, failure)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Job:
-    """A program to run in a lab."""
+@dataclass(frozen=True)
+class _Program:
+    """A program to run on a host of a lab, and shell commands of the world."""
 
-    plans: Sequence[Mapping[str, Any]]
     command: Sequence[str]
     host: str
-    seed: int
-    world: Sequence[str] = ()
-    capture: Path | None
+    world: Sequence[str]
     watch: bool
-    super_packets: bool
-    gateways: bool
-    internet: bool
 
 
 def _require_folder(report: Path) -> None:
@@ -190,13 +176,15 @@ def _require_folder(report: Path) -> None:
         raise UsageError(f"{report}: cannot be written: there is no folder {report.parent}")
 
 
-def _run_with_capture(job: _Job) -> tuple[int, dict[str, Any], UsageError | None]:
-    """Run a job; return the exit code, the report, and why the capture could not be written."""
+def _run_with_capture(
+    lab: LocalLab, program: _Program, capture: Path | None
+) -> tuple[int, dict[str, Any], UsageError | None]:
+    """Return the exit code, the report, and why the capture could not be written."""
     measured: dict[str, Any] = {}
     code = 0
     try:
-        with capture_file(job.capture) as file:
-            code, measured = _run(job, file)
+        with capture_file(capture) as lab.capture:
+            code, measured = _run(lab, program)
     except UsageError as error:
         # The report is valid without the capture.
         if not measured:
@@ -205,28 +193,20 @@ def _run_with_capture(job: _Job) -> tuple[int, dict[str, Any], UsageError | None
     return code, measured, None
 
 
-def _run(job: _Job, capture: Path | None) -> tuple[int, dict[str, Any]]:
+def _run(lab: LocalLab, program: _Program) -> tuple[int, dict[str, Any]]:
     """Run the program in a lab; return its exit code and the report of the lab."""
-    refuse_beyond_capacity(job.plans, super_packets=job.super_packets)
-    if job.internet:
-        uplink.find_program()
+    lab.check()
     gain_privileges()
     # Threads started from here on inherit the mask, so that `wait_for_program` receives the
     # signals. SIGTTOU would stop a background process that writes to the terminal.
     blocked = FORWARDED_SIGNALS | {signal.SIGCHLD, signal.SIGTTOU}
     signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    with LocalLab(
-        plans=job.plans,
-        seed=job.seed,
-        capture=capture,
-        super_packets=job.super_packets,
-        gateways=job.gateways,
-        internet=job.internet,
-    ) as lab:
-        lab.require_host(job.host)
+    with lab:
+        lab.require_host(program.host)
         lab.start_servers()
-        commands = {lab.spawn("world", ["/bin/sh", "-c", line]): line for line in job.world}
-        code = _run_watched(lab, job) if job.watch else _run_program(lab, job, _nothing, _POLL_S)
+        commands = {lab.spawn("world", ["/bin/sh", "-c", line]): line for line in program.world}
+        run = _run_watched if program.watch else _run_program
+        code = run(lab, program)
         _note_failures(commands)
     # The program did not run over the requested link if that link has failed.
     return EXIT_FAILED if lab.failure is not None else code, lab.last_report()
@@ -241,22 +221,26 @@ def _note_failures(commands: Mapping[int, str]) -> None:
             note(f"--world {shlex.quote(command)}: failed with exit code {code}")
 
 
-def _run_watched(lab: LocalLab, job: _Job) -> int:
+def _run_watched(lab: LocalLab, program: _Program) -> int:
     status = LinkStatus()
     with Watch() as watch:
 
         def update() -> None:
-            # The first report exists after 0.1 s.
-            if watch.is_due() and (report := lab.last_report())["directions"]:
-                watch.show(status.lines(report))
+            if watch.is_due():
+                watch.show(status.lines(lab.last_report()))
 
         update()
-        return _run_program(lab, job, update, EVERY_S)
+        return _run_program(lab, program, update, EVERY_S)
 
 
-def _run_program(lab: LocalLab, job: _Job, poll: Callable[[], None], every_s: float) -> int:
-    """Run the program of a job, and kill it if the link fails; return its exit code."""
-    process = lab.spawn(job.host, job.command)
+def _run_program(
+    lab: LocalLab,
+    program: _Program,
+    poll: Callable[[], None] = lambda: None,
+    every_s: float = _POLL_S,
+) -> int:
+    """Run the program, and kill it if the link fails; return its exit code."""
+    process = lab.spawn(program.host, program.command)
 
     def check_link() -> None:
         if lab.failure is not None:
@@ -266,17 +250,13 @@ def _run_program(lab: LocalLab, job: _Job, poll: Callable[[], None], every_s: fl
     return wait_for_program(process, check_link, every_s)
 
 
-def _nothing() -> None:
-    pass
-
-
-def _print_summary(job: _Job, measured: dict[str, Any]) -> None:
-    if job.capture is not None and job.capture.exists():
-        note(f"wrote {job.capture}")
+def _print_summary(measured: dict[str, Any], capture: Path | None) -> None:
+    is_captured = capture is not None and capture.exists()
+    if is_captured:
+        note(f"wrote {capture}")
     for line in summary_lines(measured):
         note(line)
-    missing = incomplete_message(job.capture, measured)
-    if missing is not None and job.capture is not None and job.capture.exists():
+    if is_captured and (missing := incomplete_message(capture, measured)) is not None:
         note(missing)
 
 

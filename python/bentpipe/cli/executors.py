@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bentpipe import sweeps
+from bentpipe.cli.options import optional
 from bentpipe.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,12 +22,7 @@ Dask = Annotated[
 ]
 Scheduler = Annotated[
     str | None,
-    typer.Option(
-        "--scheduler",
-        metavar="tcp://HOST:PORT",
-        help="Run on the workers of this Dask scheduler.",
-        show_default=False,
-    ),
+    optional("tcp://HOST:PORT", "Run on the workers of this Dask scheduler.", "--scheduler"),
 ]
 
 

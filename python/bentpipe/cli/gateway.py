@@ -14,7 +14,7 @@ from bentpipe import gateway
 from bentpipe.cli.gateway_status import action_text, status_lines, totals_lines, watch_gateway
 from bentpipe.cli.gateway_unit import unit_text
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.options import AsJson, complete_files, note, print_json
+from bentpipe.cli.options import AsJson, complete_files, note, print_checks, print_json
 from bentpipe.errors import MachineError, ScenarioError, UsageError
 from bentpipe.plan.errors import PlanningError
 from bentpipe.text import choice
@@ -84,11 +84,7 @@ def check(config: Config, as_json: AsJson = False) -> None:
         ok = all(each.ok for each in checks)
         print_json({"ok": ok, "checks": [asdict(each) for each in checks], "plan": plan})
     else:
-        width = max(len(each.name) for each in checks)
-        for each in checks:
-            print(f"{'ok ' if each.ok else 'NO '} {each.name:{width}}  {each.found}")
-            if not each.ok:
-                print(f"{'':{width + 6}}To fix it: {each.fix}")
+        print_checks(checks)
     if not all(each.ok for each in checks):
         raise MachineError(f"gateway {found.name} would not work here: {gateway.summary(checks)}")
 
@@ -271,8 +267,12 @@ def _status(name: str) -> dict[str, Any]:
         MachineError: it has ended without `gateway down`.
     """
     folder = gateway.GatewayFolder(name)
-    is_up, record = folder.is_up(), folder.record()
-    if not is_up or record is None:
+    # One that is being started has no record or counters yet.
+    counters = (
+        gateway.first_counters(folder, lambda: not folder.is_up()) if folder.is_up() else None
+    )
+    record = folder.record()
+    if counters is None or record is None:
         raise MachineError(
             f"{_end_text(name)}; connections pass without it; to fix it: bentpipe gateway down "
             f"{name} removes what is left, bentpipe gateway up starts it again"
@@ -282,5 +282,5 @@ def _status(name: str) -> dict[str, Any]:
         "config": record.config,
         "processes": folder.processes(),
         "started_unix_s": record.started_unix_s,
-        "counters": folder.counters() or {},
+        "counters": counters,
     }

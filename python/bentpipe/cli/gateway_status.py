@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from bentpipe.cli.gateway_peers import tunnel_lines
 from bentpipe.cli.lab_watch import watch_lines
 from bentpipe.cli.options import note
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.text import counted
-from bentpipe.units import format_duration, format_rate, format_size
+from bentpipe.units import NS_PER_S, format_duration, format_rate, format_size
 
 Status = Mapping[str, Any]
 
@@ -26,6 +25,8 @@ _COUNTERS: Final = {
 }
 # The daemon writes its counters once a second.
 _UNCHANGED_S: Final = 2.0
+_BILLION: Final = 10**9
+_MILLION: Final = 10**6
 _LEGS: Final = {"lan": "legs to the hosts", "link": "legs over the link"}
 
 
@@ -54,7 +55,7 @@ def status_lines(found: Status, rates: Sequence[str] = ()) -> list[str]:
     if "lan" in found:
         lines += _pep_lines(counters.get("pep") or {}, found["connections"])
     if "device" in found:
-        lines += tunnel_lines(counters.get("tunnel") or {})
+        lines += _tunnel_lines(counters.get("tunnel") or {})
     return [*lines, *rates]
 
 
@@ -75,6 +76,48 @@ def _leg_text(leg: Mapping[str, Any]) -> str:
     samples = sum(leg["rtt_counts"])
     rtt = format_duration(leg["rtt_sum_us"] * 1_000 / samples) if samples else "not measured"
     return f"mean RTT {rtt}, {counted(leg['retransmitted_segments'], 'segment')} retransmitted"
+
+
+def _tunnel_lines(counters: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a tunnel in the status of a gateway."""
+    lines = []
+    for peer in counters.get("peers", []):
+        lines += _peer_lines(peer)
+    for name, text in (
+        ("unroutable_packets", "packets to no peer"),
+        ("too_big_packets", "packets above the MTU"),
+        ("refused_datagrams", "datagrams refused"),
+        ("unsent_datagrams", "datagrams not sent"),
+    ):
+        if counters.get(name):
+            lines.append(f"{text:28}{counters[name]:,}")
+    return lines
+
+
+def _peer_lines(peer: Mapping[str, Any]) -> list[str]:
+    endpoint = peer["endpoint"] or "no address yet"
+    # By the second: it is of no use to know it better.
+    age_ns = peer["session_age_ns"]
+    age = None if age_ns is None else age_ns // NS_PER_S * NS_PER_S
+    session = "no session" if age is None else f"session of {format_duration(age)}"
+    rows = {
+        f"peer {peer['name']}": f"{endpoint}, {session}",
+        "  sent": _carried(peer, "sent"),
+        "  received": _carried(peer, "received"),
+        "  dropped": f"{peer['dropped_packets']:,} packets without a session, "
+        f"{peer['refused_packets']:,} refused",
+        "  loss before decoding": f"{peer['loss_ppb'] * 100 / _BILLION:.2f} % on the way there",
+        "  recovered here": f"{peer['sources_recovered']:,} of "
+        f"{peer['sources_recovered'] + peer['sources_lost']:,} lost symbols",
+        "  redundancy": f"{peer['redundancy_ppm'] * 100 / _MILLION:.1f} %, "
+        f"{peer['repairs_sent']:,} repair symbols",
+    }
+    return [f"{name:28}{text}" for name, text in rows.items()]
+
+
+def _carried(peer: Mapping[str, Any], direction: str) -> str:
+    packets, size = peer[f"{direction}_packets"], peer[f"{direction}_bytes"]
+    return f"{packets:,} packets, {format_size(size)}"
 
 
 def totals_lines(counters: Mapping[str, Any]) -> list[str]:
@@ -98,16 +141,11 @@ def watch_gateway(name: str, ask: Callable[[], Status]) -> None:
     """Show what ``ask`` returns until the gateway has ended; the last status stays."""
     rates = _Rates()
 
-    def lines() -> list[str] | None:
-        try:
-            found = ask()
-        except (MachineError, UsageError):
-            return None
+    def lines() -> list[str]:
+        found = ask()
         return status_lines(found, rates.lines(found["counters"]))
 
-    # An error of the first status is one of the command.
-    found = ask()
-    watch_lines(status_lines(found, rates.lines(found["counters"])), lines)
+    watch_lines(lines, (MachineError, UsageError))
     note(f"gateway {name} has ended")
 
 

@@ -8,13 +8,13 @@ import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from bentpipe import cli, lab, plan
-from bentpipe.cli.exits import ProgramCommand
-from bentpipe.cli.lab_play import EventFile, play_events
+from bentpipe.cli.exits import EXIT_INTERRUPTED, ProgramCommand
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.link_status import state_lines, summary_lines, window_lines
 from bentpipe.cli.options import (
@@ -29,9 +29,9 @@ from bentpipe.cli.options import (
     print_json,
 )
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
-from bentpipe.lab import sockets, uplink
-from bentpipe.lab.capacity import refuse_beyond_capacity
+from bentpipe.lab import sockets
 from bentpipe.lab.programs import exit_status, start_in_lab, wait_for_program
+from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
     import socket
@@ -72,6 +72,15 @@ Name = Annotated[
     ),
 ]
 
+EventFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="EVENTS.yaml",
+        help="events: a list of {at: TIME, set: [PATH=VALUE, ...]}; repeat: TIME plays it again.",
+        show_default=False,
+    ),
+]
+
 
 @lab_app.command(
     epilog=examples_text(
@@ -91,9 +100,6 @@ def up(
     folder = sockets.folder()
     sockets.refuse_taken(sockets.checked_name(name), folder)
     plans = [plan.link_plan(each, settings or []) for each in link]
-    refuse_beyond_capacity(plans)
-    if internet:
-        uplink.find_program()
     shown = [*link, *(f"--set {setting}" for setting in settings or [])]
     shown += ["--gateways"] * gateways + ["--internet"] * internet
     config = lab.LabConfig(
@@ -228,9 +234,7 @@ def set_(
     when the queue changes enter the new one in the order of their arrival; those that do not fit
     are dropped.
     """
-    with sockets.connect(name) as connection:
-        change, _ = sockets.ask(connection, {"do": "set", "settings": settings})
-    note(f"{' '.join(settings)} since {change['at_ns'] / 1e9:.6f} s")
+    _set(name, settings)
 
 
 @lab_app.command(
@@ -242,7 +246,17 @@ def play(name: Name, events: EventFile) -> None:
     All events are checked before the first one is played. An event is applied within some
     milliseconds of its time; a scenario has the same events at exact times.
     """
-    play_events(name, events)
+    played = lab.read_events(events)
+    for event in played.events:
+        sockets.request(name, "check", settings=list(event.set))
+    started_s = time.monotonic()
+    try:
+        for at_ns, settings in played.times():
+            time.sleep(max(0.0, started_s + at_ns / NS_PER_S - time.monotonic()))
+            _set(name, list(settings))
+    except KeyboardInterrupt:
+        note("interrupted; the link stays as it is")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 @lab_app.command(
@@ -282,11 +296,13 @@ def exec_(
     raise typer.Exit(exit_status(code))
 
 
+def _set(name: str, settings: list[str]) -> None:
+    change = sockets.request(name, "set", settings=settings)
+    note(f"{' '.join(settings)} since {change['at_ns'] / NS_PER_S:.6f} s")
+
+
 def _status(name: str) -> dict[str, Any]:
-    with sockets.connect(name) as connection:
-        found, _ = sockets.ask(connection, {"do": "status"})
-        # The daemon sees its own process id, the caller that of its own namespace.
-        return {**found, "process": sockets.peer(connection)[0]}
+    return sockets.request(name, "status")
 
 
 def _failure(name: str) -> str | None:

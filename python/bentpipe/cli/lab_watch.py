@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from rich.console import Console
@@ -18,7 +19,7 @@ from rich.text import Text
 
 from bentpipe.cli.link_status import LinkStatus, window_lines
 from bentpipe.cli.options import note
-from bentpipe.errors import UsageError
+from bentpipe.errors import BentpipeError, UsageError
 from bentpipe.lab.sockets import LabEndedError
 
 _EVERY_S: Final = 0.5
@@ -30,45 +31,33 @@ Status = Mapping[str, Any]
 
 
 def watch_lab(name: str, ask: Callable[[], Status]) -> None:
-    """Show what ``ask`` returns, twice a second on a terminal and every ten seconds elsewhere.
-
-    It returns when the lab has ended. The last status stays on the terminal.
-    """
+    """Show what ``ask`` returns until the lab has ended."""
     link = LinkStatus()
-    # An error of the first status is one of the command.
-    first = _lines(ask(), link)
-
-    def lines() -> list[str] | None:
-        try:
-            return _lines(ask(), link)
-        except (LabEndedError, UsageError):
-            return None
-
-    watch_lines(first, lines)
+    watch_lines(lambda: _lines(ask(), link), (LabEndedError, UsageError))
     note(f"lab {name} has ended")
 
 
-def watch_lines(first: list[str], update: Callable[[], list[str] | None]) -> None:
-    """Show lines twice a second on a terminal, and every ten seconds elsewhere, until None.
+def watch_lines(update: Callable[[], list[str]], ends: tuple[type[BentpipeError], ...]) -> None:
+    """Show lines twice a second on a terminal, and every ten seconds elsewhere.
 
+    It returns when ``update`` raises an error of ``ends``; the first one is that of the command.
     The last lines stay on the terminal.
     """
+    shown = update()
     console = Console(highlight=False)
-    lines: list[str] | None = first
     if not sys.stdout.isatty() or console.is_dumb_terminal:
-        while lines is not None:
-            print("\n".join(lines), flush=True)
-            time.sleep(_LINE_EVERY_S)
-            lines = update()
+        with suppress(*ends):
+            while True:
+                print("\n".join(shown), flush=True)
+                time.sleep(_LINE_EVERY_S)
+                shown = update()
         return
-    shown = first
     try:
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            while lines is not None:
-                shown = lines
-                live.update(Text("\n".join(lines), overflow="fold"), refresh=True)
+        with Live(console=console, screen=True, auto_refresh=False) as live, suppress(*ends):
+            while True:
+                live.update(Text("\n".join(shown), overflow="fold"), refresh=True)
                 time.sleep(_EVERY_S)
-                lines = update()
+                shown = update()
     finally:
         print("\n".join(shown))
 

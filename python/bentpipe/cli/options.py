@@ -5,32 +5,23 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from bentpipe import results, scenario
+from bentpipe import results
 from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_names
 
 if TYPE_CHECKING:
+    from bentpipe.gateway.machine import Check
     from bentpipe.results.output import OutputFolder
 
 _PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
 _SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
-
-
-def complete_presets() -> list[str]:
-    """Return the names of presets, for the completion of shells."""
-    return list(preset_names())
-
-
-def complete_framings() -> list[str]:
-    """Return the names of framings."""
-    return list(scenario.FRAMINGS)
 
 
 def complete_scenarios(incomplete: str) -> Iterable[str]:
@@ -52,122 +43,103 @@ def complete_files(incomplete: str, suffixes: Container[str]) -> Iterable[str]:
 
 def complete_links(incomplete: str) -> Iterable[str]:
     """Return presets and scenario files."""
-    yield from complete_presets()
+    yield from preset_names()
     yield from complete_scenarios(incomplete)
+
+
+def optional(metavar: str, text: str, *flags: str, **more: Any) -> Any:
+    """Return an option without a default in --help; ``text`` is what --help says."""
+    return typer.Option(*flags, metavar=metavar, help=text, show_default=False, **more)
+
+
+def argument(metavar: str, text: str, complete: Callable[..., Iterable[str]] | None = None) -> Any:
+    """Return an argument; ``text`` is what --help says."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False, autocompletion=complete)
 
 
 Engine = Literal["simulate", "emulate"]
 
 ScenarioFile = Annotated[
     Path,
-    typer.Argument(
-        metavar="SCENARIO",
-        help="A scenario file (YAML).",
-        show_default=False,
-        autocompletion=complete_scenarios,
-    ),
+    argument("SCENARIO", "A scenario file (YAML).", complete_scenarios),
 ]
 ScenarioInput = Annotated[
     Path,
-    typer.Argument(
-        metavar="SCENARIO",
-        help="A scenario file (YAML), or - for standard input.",
-        show_default=False,
-        autocompletion=complete_scenarios,
-    ),
+    argument("SCENARIO", "A scenario file (YAML), or - for standard input.", complete_scenarios),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Override a value of the scenario, such as traffic.web.size=1MB or "
+    optional(
+        "PATH=VALUE",
+        "Override a value of the scenario, such as traffic.web.size=1MB or "
         "'traffic.*.tcp.congestion_control=bbr'; repeatable.",
-        show_default=False,
+        "--set",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 ScenarioSeed = Annotated[
     int | None,
-    typer.Option(
-        "--seed", metavar="N", min=0, help="Replace the scenario's seed.", show_default=False
-    ),
+    optional("N", "Replace the scenario's seed.", "--seed", min=0),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(
+    optional(
+        "FOLDER",
+        "Write report.html and the data to this folder; replaces an earlier result.",
         "--out",
-        metavar="FOLDER",
-        help="Write report.html and the data to this folder; replaces an earlier result.",
-        show_default=False,
     ),
 ]
 Capture = Annotated[
     Path | None,
-    typer.Option(
+    optional(
+        "FILE",
+        "Capture every packet at every point to this file (pcapng, for Wireshark).",
         "--capture",
-        metavar="FILE",
-        help="Capture every packet at every point to this file (pcapng, for Wireshark).",
-        show_default=False,
     ),
 ]
 MemoryLimit = Annotated[
     str | None,
-    typer.Option(
-        "--memory-limit",
-        metavar="SIZE",
-        help="End simulations that take more memory, counted over all concurrent runs, such as "
+    optional(
+        "SIZE",
+        "End simulations that take more memory, counted over all concurrent runs, such as "
         "4GB; by default half of the available memory.",
-        show_default=False,
+        "--memory-limit",
     ),
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
-        "--threads",
-        metavar="N",
-        min=1,
-        help="Threads; by default one for each core.",
-        show_default=False,
-    ),
+    optional("N", "Threads; by default one for each core.", "--threads", min=1),
 ]
 Thresholds = Annotated[
     list[str] | None,
-    typer.Option(
+    optional(
+        "TEXT",
+        "Exit with 99 unless this holds, such as 'flows.goodput_bps.p5 >= 2 Mbit/s'; repeatable.",
         "--threshold",
-        metavar="TEXT",
-        help="Exit with 99 unless this holds, such as 'flows.goodput_bps.p5 >= 2 Mbit/s'; "
-        "repeatable.",
-        show_default=False,
     ),
 ]
 JUnit = Annotated[
     Path | None,
-    typer.Option(
-        "--junit",
-        metavar="FILE",
-        help="Write the thresholds to this file as JUnit XML, a test case each.",
-        show_default=False,
+    optional(
+        "FILE", "Write the thresholds to this file as JUnit XML, a test case each.", "--junit"
     ),
 ]
 # Options of labs.
 Links = Annotated[
     list[str],
-    typer.Option(
+    optional(
+        "|".join([*preset_names(), "FILE"]),
+        "A preset or a scenario file; repeat for links in series, the world's first.",
         "--link",
-        metavar="|".join([*preset_names(), "FILE"]),
-        help="A preset or a scenario file; repeat for links in series, the world's first.",
-        show_default=False,
         autocompletion=complete_links,
     ),
 ]
 LinkSettings = Annotated[
     list[str] | None,
-    typer.Option(
+    optional(
+        "PATH=VALUE",
+        "Override a value of each link, such as link.forward.rate=4Mbit/s; repeatable.",
         "--set",
-        metavar="PATH=VALUE",
-        help="Override a value of each link, such as link.forward.rate=4Mbit/s; repeatable.",
-        show_default=False,
     ),
 ]
 LinkSeed = Annotated[
@@ -207,6 +179,16 @@ def fraction(text: str, option: str) -> float:
     if match is None:
         raise UsageError(f'{option}: read "{text}"; expected a percentage, such as "0.5%"')
     return float(match[1]) / 100
+
+
+def print_checks(checks: Sequence[Check]) -> None:
+    """Print checks in a table, each that is not passed with its remedy."""
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark = "ok " if check.ok else "NO " if getattr(check, "needed", True) else "-  "
+        print(f"{mark} {check.name:{width}}  {check.found}")
+        if not check.ok:
+            print(f"{'':{width + 6}}To fix it: {check.fix}")
 
 
 def print_json(data: Any) -> None:

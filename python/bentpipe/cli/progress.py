@@ -9,15 +9,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from bentpipe import cli
+import typer
+
+from bentpipe import cli, report
+from bentpipe.cli.exits import EXIT_INTERRUPTED
+from bentpipe.cli.options import note, note_written, print_json
 
 if TYPE_CHECKING:
     from bentpipe.cli.bar import ProgressBar
+    from bentpipe.results.output import OutputFolder
 
 _QUIET_S: Final = 2.0
 # Where stderr is not a terminal.
@@ -52,6 +56,34 @@ def delaying_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def finish(
+    found: Any,
+    output: OutputFolder | None,
+    write: Callable[[Any, OutputFolder], object],
+    tables: Callable[[Any], Sequence[Any]],
+    *,
+    as_json: bool,
+) -> None:
+    """Write a result to its folder, if it has one, and print it as JSON or as tables."""
+    with delaying_interrupts():
+        try:
+            if output is not None:
+                write(found, output)
+                note_written(output)
+        finally:
+            # Also if the folder cannot be written: the runs may have taken hours.
+            if as_json:
+                print_json(found.to_json())
+            else:
+                report.show(*tables(found))
+
+
+def exit_interrupted(text: str = "") -> NoReturn:
+    """Exit with 130 after Ctrl-C; ``text`` says what there is."""
+    note(f"interrupted; {text}" if text else "interrupted")
+    raise typer.Exit(EXIT_INTERRUPTED)
+
+
 class Progress:
     """A bar on a terminal, a line every ten seconds elsewhere, nothing for short work.
 
@@ -72,12 +104,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 

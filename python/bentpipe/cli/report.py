@@ -5,25 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from bentpipe import report as reports, results
-from bentpipe.cli.options import JUnit, Thresholds
+from bentpipe.cli.options import JUnit, Thresholds, argument, optional
 from bentpipe.cli.thresholds import require_folder, require_thresholds, write_thresholds
 from bentpipe.errors import InvalidRunError
 
 
 def report(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A result folder.", show_default=False)
-    ],
+    folder: Annotated[Path, argument("FOLDER", "A result folder.")],
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The HTML file; report.html in the folder by default.",
-            show_default=False,
-        ),
+        optional("FILE", "The HTML file; report.html in the folder by default."),
     ] = None,
     threshold: Thresholds = None,
     junit: JUnit = None,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bentpipe import emulation, plan, report, scenario, simulation
-from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.link_status import LinkStatus
 from bentpipe.cli.options import (
     AsJson,
@@ -25,7 +24,7 @@ from bentpipe.cli.options import (
     output_folder,
     print_json,
 )
-from bentpipe.cli.progress import Progress, delaying_interrupts
+from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
 from bentpipe.cli.thresholds import (
     require_folder,
     require_thresholds,
@@ -39,19 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bentpipe.plan.plan import Plan
-    from bentpipe.results.output import OutputFolder
     from bentpipe.results.result import Result
-
-
-class _Request(NamedTuple):
-    """One run, as the command line asks for it."""
-
-    plan: Plan
-    engine: str
-    seed: int | None
-    out: Path | None
-    capture: Path | None
-    memory_limit: int | None
 
 
 def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
@@ -80,70 +67,67 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     require_folder(junit)
     for warning in resolved.warnings:
         note(f"warning: {warning}")
-    request = _Request(resolved, engine, seed, out, capture, read_limit(memory_limit))
+    limit = read_limit(memory_limit)
     if engine == "emulate":
         # Before modules that start threads are loaded: see `gain_privileges`.
         emulation.prepare(resolved)
     with output_folder(out, "run") as output:
-        result = _emulate(request) if engine == "emulate" else _simulate(request)
+        if engine == "emulate":
+            result = _emulate(resolved, seed, capture)
+        else:
+            result = _simulate(resolved, seed, capture, limit)
         with delaying_interrupts():
-            _output(request, result, output, as_json=as_json)
+            if capture is not None:
+                note(f"wrote {capture}")
+            if output is not None:
+                report.save_run(result, output)
+                note_written(output)
+            if as_json:
+                print_json({**result.summary(), **thresholds_json(result)})
+            else:
+                report.show(*report.run_tables(result))
             checks = write_thresholds(result, junit)
-    _check(request, result)
+    _check(resolved, result, out, capture)
     require_thresholds(checks)
 
 
-def _emulate(request: _Request) -> Result:
+def _emulate(resolved: Plan, seed: int | None, capture: Path | None) -> Result:
     status = LinkStatus()
     with Progress("emulating") as progress:
         return emulation.run_emulation(
-            request.plan,
-            seed=request.seed,
+            resolved,
+            seed=seed,
             progress=progress.fraction,
             note=note,
             on_report=lambda report: progress.describe(lambda: status.brief(report)),
-            capture=request.capture,
+            capture=capture,
         )
 
 
-def _simulate(request: _Request) -> Result:
-    warning = simulation.memory_warning(request.plan, request.memory_limit)
+def _simulate(
+    resolved: Plan, seed: int | None, capture: Path | None, memory_limit: int | None
+) -> Result:
+    warning = simulation.memory_warning(resolved, memory_limit)
     if warning is not None:
         note(f"warning: the run {warning}")
     with Progress("simulating") as progress:
         return simulation.run_simulation(
-            request.plan,
-            seed=request.seed,
+            resolved,
+            seed=seed,
             progress=progress.fraction,
-            capture=request.capture,
-            memory_limit=request.memory_limit,
+            capture=capture,
+            memory_limit=memory_limit,
         )
 
 
-def _output(
-    request: _Request, result: Result, output: OutputFolder | None, *, as_json: bool
-) -> None:
-    """Write the result to its folder and print it."""
-    if request.capture is not None:
-        note(f"wrote {request.capture}")
-    if output is not None:
-        report.save_run(result, output)
-        note_written(output)
-    if as_json:
-        print_json({**result.summary(), **thresholds_json(result)})
-    else:
-        report.show(*report.run_tables(result))
-
-
-def _check(request: _Request, result: Result) -> None:
+def _check(resolved: Plan, result: Result, out: Path | None, capture: Path | None) -> None:
     """Exit with the code of a run that was interrupted, or raise the error of an invalid one."""
     if result.interrupted:
-        written = " and ".join(str(path) for path in (request.out, request.capture) if path)
-        note("interrupted" + (f"; what was recorded is in {written}" if written else ""))
-        raise typer.Exit(EXIT_INTERRUPTED)
+        written = " and ".join(str(path) for path in (out, capture) if path)
+        exit_interrupted(f"what was recorded is in {written}" if written else "")
     if result.memory_limit_reached:
-        kept = f"; the results up to then are in {request.out}" if request.out else ""
-        message = f"{simulation.memory_message(request.plan, result)}{kept}"
+        kept = f"; the results up to then are in {out}" if out else ""
+        message = f"{simulation.memory_message(resolved, result)}{kept}"
         raise MemoryLimitError(message, result=result)
     if result.invalid is not None:
         raise InvalidRunError(f"INVALID: {result.invalid}")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from bentpipe import report, scenario, simulation
-from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import (
     AsJson,
@@ -19,18 +18,12 @@ from bentpipe.cli.options import (
     Settings,
     Threads,
     fraction,
-    note,
-    note_written,
+    optional,
     output_folder,
-    print_json,
 )
-from bentpipe.cli.progress import Progress, delaying_interrupts
+from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import UsageError
 from bentpipe.simulation.memory import limiting, read_limit
-
-if TYPE_CHECKING:
-    from bentpipe.results.output import OutputFolder
-    from bentpipe.simulation.no_drop import NoDropSearch
 
 _SIZE: Final = re.compile(r"\s*(\d{1,9})\s*B?\s*", re.ASCII)
 
@@ -57,21 +50,15 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
     scenario_file: ScenarioFile,
     sizes: Annotated[
         str | None,
-        typer.Option(
-            metavar="BYTES,BYTES,...",
-            help="UDP payloads, as of iperf -l; by default the scenario's.",
-            show_default=False,
-        ),
+        optional("BYTES,BYTES,...", "UDP payloads, as of iperf -l; by default the scenario's."),
     ] = None,
     resolution: Annotated[
         str, typer.Option(metavar="PERCENT", help="The precision of the rate.")
     ] = "0.5%",
     flow: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Vary this flow only; by default all constant_rate flows, at equal rates.",
-            show_default=False,
+        optional(
+            "NAME", "Vary this flow only; by default all constant_rate flows, at equal rates."
         ),
     ] = None,
     settings: Settings = None,
@@ -96,11 +83,9 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
                 threads=threads,
                 progress=progress.count,
             )
-        with delaying_interrupts():
-            _output(found, output, as_json=as_json)
+        finish(found, output, report.write_search, report.search_tables, as_json=as_json)
     if found.interrupted:
-        note("interrupted; the rates are those that had passed by then")
-        raise typer.Exit(EXIT_INTERRUPTED)
+        exit_interrupted("the rates are those that had passed by then")
 
 
 @search_app.command(
@@ -112,20 +97,17 @@ def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the argu
     scenario_file: ScenarioFile,
     threshold: Annotated[
         list[str] | None,
-        typer.Option(
-            "--threshold",
-            metavar="TEXT",
-            help="What must hold, in addition to the scenario's thresholds, such as "
+        optional(
+            "TEXT",
+            "What must hold, in addition to the scenario's thresholds, such as "
             "'flows.mos.p5 >= 3.6'; repeatable.",
-            show_default=False,
+            "--threshold",
         ),
     ] = None,
     entry: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Vary the count of this entry of traffic; by default the only one with a count.",
-            show_default=False,
+        optional(
+            "NAME", "Vary the count of this entry of traffic; by default the only one with a count."
         ),
     ] = None,
     bound: Annotated[
@@ -159,27 +141,9 @@ def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the argu
                 threads=threads,
                 progress=progress.count,
             )
-        with delaying_interrupts():
-            if output is not None:
-                report.write_count(found, output)
-                note_written(output)
-            if as_json:
-                print_json(found.to_json())
-            else:
-                report.show(*report.count_tables(found))
+        finish(found, output, report.write_search, report.search_tables, as_json=as_json)
     if found.interrupted:
-        note("interrupted; the counts are those that had been tried by then")
-        raise typer.Exit(EXIT_INTERRUPTED)
-
-
-def _output(found: NoDropSearch, output: OutputFolder | None, *, as_json: bool) -> None:
-    if output is not None:
-        report.write_search(found, output)
-        note_written(output)
-    if as_json:
-        print_json(found.to_json())
-    else:
-        report.show(*report.search_tables(found))
+        exit_interrupted("the counts are those that had been tried by then")
 
 
 def _sizes(text: str | None) -> list[int] | None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bentpipe.cli.options import note
+from bentpipe.cli.options import argument, note
 from bentpipe.errors import UsageError
 
 _PACKAGES = frozenset({"starlette", "uvicorn"})
@@ -17,7 +17,7 @@ _PACKAGES = frozenset({"starlette", "uvicorn"})
 def serve(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", help="A folder with result folders.", show_default=False),
+        argument("FOLDER", "A folder with result folders."),
     ],
     port: Annotated[
         int, typer.Option(metavar="N", min=0, max=65535, help="The TCP port; 0: a free one.")

@@ -14,7 +14,6 @@ import typer
 
 from bentpipe import report
 from bentpipe.cli.executors import Dask, ExecutorOptions, Scheduler
-from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
 from bentpipe.cli.options import (
     AsJson,
@@ -22,17 +21,18 @@ from bentpipe.cli.options import (
     MemoryLimit,
     Out,
     note,
-    note_written,
+    optional,
     output_folder,
     print_json,
 )
-from bentpipe.cli.progress import Progress, delaying_interrupts
+from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import UsageError
 from bentpipe.results.views import Column, View, records
 from bentpipe.simulation.memory import read_limit
 
 if TYPE_CHECKING:
-    from bentpipe.studies import Study, StudyOutcome
+    from bentpipe.studies import Study
+    from bentpipe.studies.base.outcome import StudyOutcome
 
 _SEED: Final = 1
 # Emulated runs load a core little, but delay each other if more run at a time.
@@ -89,7 +89,7 @@ def _runs_help(study: Study) -> str:
 
 
 def _cells_help(study: Study) -> str:
-    if study.run_real_time is None:
+    if not study.example_cells:
         return "Not available: this study runs in the simulator only."
     return (
         f'With emulate: the cells to run; "{study.example_cells}", for example. By default '
@@ -103,7 +103,7 @@ def _study_command(study: Study) -> Any:
         seed: Annotated[int, typer.Option(metavar="N", min=0, help="The first seed.")] = _SEED,
         threads: Annotated[
             int | None,
-            typer.Option(metavar="N", min=1, help=_THREADS_HELP, show_default=False),
+            optional("N", _THREADS_HELP, min=1),
         ] = None,
         out: Out = None,
         as_json: AsJson = False,
@@ -134,10 +134,10 @@ def _study_command(study: Study) -> Any:
     # typer evaluates annotations that are strings in the module, where `study` is not defined.
     run_study.__annotations__["runs"] = Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help=_runs_help(study), show_default=False),
+        optional("N", _runs_help(study), min=1),
     ]
     run_study.__annotations__["cells"] = Annotated[
-        str | None, typer.Option(metavar="CELLS", help=_cells_help(study), show_default=False)
+        str | None, optional("CELLS", _cells_help(study))
     ]
     run_study.__doc__ = f"{study.title}. Source: {study.source}"
     example = f"bentpipe study {study.name} --out results/{study.name}"
@@ -147,12 +147,11 @@ def _study_command(study: Study) -> Any:
 def _run_real_time(
     study: Study, *, cells: str | None, seed: int, parallel: int, out: Path | None, as_json: bool
 ) -> None:
-    real = study.run_real_time
-    if real is None:
+    if not study.example_cells:
         raise UsageError(f"engine: the study {study.name} runs in the simulator only")
     _finish(
         study,
-        lambda progress: real(
+        lambda progress: study.run_real_time(
             chosen=cells, seed=seed, parallel=parallel, progress=progress.fraction, note=note
         ),
         out=out,
@@ -186,17 +185,12 @@ def _finish(
     with output_folder(out, "study") as output:
         with Progress(f"study {study.name}") as progress:
             outcome = run(progress)
-        with delaying_interrupts():
-            try:
-                if output is not None:
-                    outcome.write(output)
-                    note_written(output)
-            finally:
-                # Also if the folder cannot be written: the runs may have taken hours.
-                if as_json:
-                    print_json(outcome.to_json())
-                else:
-                    report.show(outcome.table())
+        finish(
+            outcome,
+            output,
+            lambda found, folder: found.write(folder),
+            lambda found: found.terminal(),
+            as_json=as_json,
+        )
     if outcome.interrupted:
-        note("interrupted; the figures are those of the finished runs")
-        raise typer.Exit(EXIT_INTERRUPTED)
+        exit_interrupted("the figures are those of the finished runs")

@@ -8,37 +8,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from bentpipe import report, sweeps
 from bentpipe.cli.executors import Dask, ExecutorOptions, Scheduler
-from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import (
     AsJson,
+    Engine,
     JUnit,
     MemoryLimit,
     Settings,
     Threads,
     Thresholds,
+    argument,
+    complete_scenarios,
     fraction,
     note,
+    optional,
     print_json,
 )
-from bentpipe.cli.progress import Progress, delaying_interrupts
-from bentpipe.cli.sweep_options import (
-    KeepRuns,
-    MaxSeeds,
-    Metric,
-    Resume,
-    ScenarioOrSweep,
-    Seeds,
-    SweepEngine,
-    SweepOut,
-    UntilCi,
-    Vary,
-)
+from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
 from bentpipe.cli.thresholds import (
     require_folder,
     require_sweep_thresholds,
@@ -54,8 +45,72 @@ if TYPE_CHECKING:
     from bentpipe.sweeps.executor import Executor
     from bentpipe.sweeps.file import SweepFile
     from bentpipe.sweeps.folder import Definition, SweepFolder
-    from bentpipe.sweeps.run import Running
+    from bentpipe.sweeps.run import SweepRun
     from bentpipe.sweeps.sweep import Sweep
+
+ScenarioOrSweep = Annotated[
+    Path | None,
+    argument(
+        "SCENARIO", "A scenario file (YAML), or a sweep file, which names one.", complete_scenarios
+    ),
+]
+Vary = Annotated[
+    list[str] | None,
+    optional(
+        "PATH=V1,V2,...",
+        "Values of a field; repeat for all combinations. A range is lin(FROM, TO, POINTS) "
+        "or log(FROM, TO, POINTS). A comma in quotes or brackets belongs to the value.",
+        "--vary",
+    ),
+]
+Seeds = Annotated[
+    int | None,
+    optional(
+        "N",
+        "Seeds of each combination, from the scenario's on; by default 1, or 5 with --until-ci.",
+        "--seeds",
+        min=1,
+    ),
+]
+UntilCi = Annotated[
+    str | None,
+    optional(
+        "PERCENT",
+        "Add seeds to each combination until the 95 % confidence interval of the mean is "
+        "this narrow: ± PERCENT of the mean.",
+        "--until-ci",
+    ),
+]
+Metric = Annotated[
+    str,
+    typer.Option("--metric", metavar="NAME", help="The metric of --until-ci, a column of flows."),
+]
+MaxSeeds = Annotated[
+    int,
+    typer.Option("--max-seeds", metavar="N", min=2, help="The most seeds that --until-ci gives."),
+]
+SweepOut = Annotated[
+    str | None,
+    optional(
+        "FOLDER",
+        "Write the data set to this folder; replaces an earlier sweep. A URL such as "
+        "s3://BUCKET/NAME is shared storage, to which workers write the runs of --keep-runs.",
+        "--out",
+    ),
+]
+Resume = Annotated[
+    str | None,
+    optional("FOLDER", "Continue the unfinished sweep of this folder.", "--resume"),
+]
+KeepRuns = Annotated[
+    bool, typer.Option("--keep-runs", help="Keep the result folder of each run, too.")
+]
+SweepEngine = Annotated[
+    Engine,
+    typer.Option(
+        "--engine", help="emulate: in real time, with the kernel's TCP; late runs are repeated."
+    ),
+]
 
 # Enough for a first interval.
 _SEEDS_OF_INTERVALS: Final = 5
@@ -130,7 +185,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         else:
             definition, cells = _defined(request)
             with options.executor(definition.engine) as executor:
-                _execute(sweeps.Running.begin(folder, definition, cells), executor)
+                _execute(sweeps.SweepRun.begin(folder, definition, cells), executor)
         kept = out or resume
         with delaying_interrupts():
             found = sweeps.Sweep.load(folder.path, results=False) if folder.has_result else None
@@ -163,9 +218,9 @@ def _folder(out: str | None, resume: str | None) -> Iterator[SweepFolder]:
         yield folder
 
 
-def _resumed(request: _Request, folder: SweepFolder) -> Running:
+def _resumed(request: _Request, folder: SweepFolder) -> SweepRun:
     """Continue an unfinished sweep; one that the command line describes, too, is compared."""
-    running = sweeps.Running.resume(folder)
+    running = sweeps.SweepRun.resume(folder)
     if request.scenario is not None:
         wanted, _ = _defined(request)
         if wanted.to_json() != running.definition.to_json():
@@ -250,7 +305,7 @@ def _warn(cells: list[Cell]) -> None:
         note(f"and {len(found) - _MAX_WARNINGS:,} more warnings")
 
 
-def _execute(running: Running, executor: Executor) -> None:
+def _execute(running: SweepRun, executor: Executor) -> None:
     before, started_s = len(running.folder.journal), time.monotonic()
     with Progress("sweep", before=before) as progress:
 
@@ -279,8 +334,7 @@ def _check(found: Sweep | None, kept: str | None) -> None:
     if found is None or found.interrupted:
         count = f"{found.runs.height:,} runs are" if found else "no run is"
         advice = f"; continue with bentpipe sweep --resume {kept}" if kept else ""
-        note(f"interrupted; {count} complete{advice}")
-        raise typer.Exit(EXIT_INTERRUPTED)
+        exit_interrupted(f"{count} complete{advice}")
     if found.failures.height:
         first = found.failures.row(0, named=True)
         where = f"; {kept}/failures.parquet has their seeds and errors" if kept else ""

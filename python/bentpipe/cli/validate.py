@@ -9,18 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from bentpipe import plan, scenario
-from bentpipe.cli.options import AsJson, Settings, complete_scenarios, note, print_json
+from bentpipe.cli.options import AsJson, Settings, argument, complete_scenarios, note, print_json
 from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.text import counted
 
 ScenarioFiles = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="SCENARIO",
-        help="Scenario files (YAML), or - for standard input.",
-        show_default=False,
-        autocompletion=complete_scenarios,
-    ),
+    argument("SCENARIO", "Scenario files (YAML), or - for standard input.", complete_scenarios),
 ]
 
 

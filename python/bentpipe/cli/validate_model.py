@@ -15,7 +15,6 @@ from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import AsJson, note, note_written, output_folder, print_json
 from bentpipe.cli.progress import Progress, delaying_interrupts
 from bentpipe.errors import InvalidRunError, ThresholdError, UsageError
-from bentpipe.results.views import Column, View
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
@@ -206,10 +205,8 @@ def _compare(
 
 
 def _show(compared: Sequence[Comparison], seconds: float) -> None:
-    summary = validation.summary_table(validation.summaries(compared))
-    for table in (*validation.tables_of(compared), summary):
-        columns = [Column(heading, heading) for heading in table.headings]
-        report.show(View(table.title, columns, table.rows))
+    summary = validation.summary_view(validation.summaries(compared))
+    report.show(*validation.views_of(compared), summary)
     if compared:
         print("\nThe largest differences, in units of the thresholds:")
         print("\n".join(validation.largest_lines(compared)))

@@ -23,6 +23,7 @@ from bentpipe.comparison.statistics import (
 )
 from bentpipe.errors import UsageError
 from bentpipe.results.confidence import MIN_BOOTSTRAP_VALUES
+from bentpipe.results.views import Column, View, html_table
 from bentpipe.scenario.metric_ref import MetricRef, read_metric
 
 SEEDS: Final = 30
@@ -76,6 +77,7 @@ class Difference:
         interval = estimate.interval
         return {
             "metric": str(self.metric),
+            "better": self.metric.better or None,
             "baseline": self.baseline,
             "setting": self.setting,
             "cell": dict(self.cell),
@@ -122,12 +124,12 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Show the differences as a table, for notebooks."""
+        columns = [Column(name, name) for name in ("metric", "setting", "difference", "verdict")]
         rows = [
-            f"<tr><td>{each.metric}</td><td>{each.setting}</td><td>{each.estimate.difference:.5g}"
-            f"</td><td>{each.verdict}</td></tr>"
+            [str(each.metric), each.setting, each.estimate.difference, each.verdict]
             for each in self.differences
         ]
-        return f"<table>{''.join(rows)}</table>"
+        return html_table(View("", columns, rows))
 
 
 def compare(

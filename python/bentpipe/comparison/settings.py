@@ -16,7 +16,7 @@ from bentpipe.results.metric_values import metric_values, unfinished
 from bentpipe.results.result import Result
 from bentpipe.scenario.metric_ref import MetricRef
 from bentpipe.scenario.schema import Scenario
-from bentpipe.sweeps.many import simulate_many
+from bentpipe.sweeps.run import simulate_many
 from bentpipe.sweeps.sweep import Sweep
 from bentpipe.text import choice
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -15,28 +16,57 @@ from starlette.routing import Route
 
 from bentpipe.comparison import compare
 from bentpipe.dashboard import pages
-from bentpipe.dashboard.catalog import Catalog, Entry, NotFoundError
-from bentpipe.dashboard.charts import export_chart, page_data
-from bentpipe.dashboard.live import LabEvents, Streams, SweepEvents, lab_names, lab_status
-from bentpipe.dashboard.static import StaticFile, static_files
-from bentpipe.dashboard.store import ResultStore
+from bentpipe.dashboard.catalog import Catalog, Entry, NotFoundError, ResultStore
+from bentpipe.dashboard.charts import export_chart, export_sweep, page_data
+from bentpipe.dashboard.live import LabEvents, Streams, SweepEvents, lab_names
 from bentpipe.dashboard.sweeps import sweep_chart, view_of
 from bentpipe.errors import BentpipeError
-from bentpipe.lab.rates import DeliveredRates
+from bentpipe.lab import sockets
+from bentpipe.lab.link_state import DeliveredRates
 from bentpipe.report.comparison import comparison_notes, difference_views
 from bentpipe.report.export import CHARTS as CHARTS_FOLDER
+from bentpipe.report.html import environment
 from bentpipe.results.charts import CHARTS, Chart
 from bentpipe.results.files import REPORT, has_manifest, read_manifest
 
+_STATIC: Final = Path(__file__).parent / "static"
 _COMPARED: Final = 2
 _KINDS: Final = ("run", "sweep")
-_MEDIA_TYPES: Final = {"png": "image/png", "svg": "image/svg+xml", "csv": "text/csv"}
+_MEDIA_TYPES: Final = {
+    "css": "text/css",
+    "csv": "text/csv",
+    "js": "text/javascript",
+    "png": "image/png",
+    "svg": "image/svg+xml",
+}
 # A report has no script; its figures and styles are inline. Without scripts, its origin only lets
 # the browser send the cookie for the files that are linked.
 _REPORT_POLICY: Final = (
     "sandbox allow-same-origin allow-downloads; default-src 'none'; style-src 'unsafe-inline'; "
     "img-src data:; frame-ancestors 'none'"
 )
+
+
+@dataclass(frozen=True)
+class StaticFile:
+    """The content of a file and its media type."""
+
+    content: bytes
+    media_type: str
+
+
+def static_files() -> dict[str, StaticFile]:
+    """Return the files that pages load, by name, so that no request names a path of the disk.
+
+    ``report.css`` is the style of reports, which pages extend.
+    """
+    css = str(environment().globals["css"])
+    found = {"report.css": StaticFile(css.encode(), _MEDIA_TYPES["css"])}
+    for path in _STATIC.rglob("*"):
+        if (kind := path.suffix[1:]) in _MEDIA_TYPES:
+            name = path.relative_to(_STATIC).as_posix()
+            found[name] = StaticFile(path.read_bytes(), _MEDIA_TYPES[kind])
+    return found
 
 
 def create_app(root: Path, stopping: Callable[[], bool] = lambda: False) -> Starlette:
@@ -140,7 +170,7 @@ class _Dashboard:
 
     def _lab(self, request: Request) -> Response:
         name = request.path_params["name"]
-        return HTMLResponse(pages.lab_page(lab_status(name), DeliveredRates()))
+        return HTMLResponse(pages.lab_page(sockets.request(name, "status"), DeliveredRates()))
 
     # --- data ------------------------------------------------------------------------------------
 
@@ -155,7 +185,13 @@ class _Dashboard:
         name, _, kind = file.rpartition(".")
         if kind not in _MEDIA_TYPES:
             raise HTTPException(404, "no such kind of file")
-        content = export_chart(_chart(name), self._store.run(request.path_params["path"]), kind)
+        path = request.path_params["path"]
+        if name == "sweep":
+            sweep = self._store.sweep(path)
+            data = sweep_chart(sweep, view_of(sweep, request.query_params))
+            content = export_sweep(data, kind)
+        else:
+            content = export_chart(_chart(name), self._store.run(path), kind)
         headers = {"Content-Disposition": f'attachment; filename="{file}"'}
         return Response(content, media_type=_MEDIA_TYPES[kind], headers=headers)
 

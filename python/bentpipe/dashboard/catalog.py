@@ -1,4 +1,4 @@
-"""The results below a folder: what they are, without their tables.
+"""The results below a folder: what they are, and the tables of the latest that were read.
 
 A folder with the manifest of a result, or with one that is being written, is an entry, and nothing
 below it is listed. An entry whose
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +32,9 @@ from bentpipe.results.files import (
     read_manifest,
 )
 from bentpipe.results.output import is_being_written
-from bentpipe.sweeps.progress import UNFINISHED, read_definition
+from bentpipe.results.result import Result
+from bentpipe.sweeps import Sweep
+from bentpipe.sweeps.journal import UNFINISHED, read_definition
 
 # Of a folder that was served by mistake, such as a home folder, this many folders are searched.
 FOLDERS_MAX: Final = 20_000
@@ -42,6 +45,8 @@ _MANIFEST_BYTES_MAX: Final = 256_000_000
 # Pages that are followed by many browsers share one search.
 _SEARCH_INTERVAL_S: Final = 1.0
 _PARQUET: Final = ".parquet"
+# Of the results that are kept in memory.
+_TABLES_BYTES_MAX: Final = 500_000_000
 
 
 class NotFoundError(Exception):
@@ -314,3 +319,69 @@ def _title(manifest: Mapping[str, Any]) -> str:
 
 def _damaged(path: str, problem: str, kind: str = "", title: str = "") -> Entry:
     return Entry(path=path, kind=kind, title=title, state="damaged", problem=problem)
+
+
+class ResultStore:
+    """Reads results of a catalog; keeps the latest in memory while they are unchanged."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Path, tuple[object, Result | Sweep, int]] = OrderedDict()
+
+    def run(self, path: str) -> Result:
+        """Return the run in a folder, without its packet events.
+
+        Raises:
+            NotFoundError: there is no run.
+            UsageError: it is damaged.
+        """
+        found = self._load(path, "run")
+        assert isinstance(found, Result)
+        return found
+
+    def sweep(self, path: str) -> Sweep:
+        """Return the data set of a sweep.
+
+        Raises:
+            NotFoundError: there is none.
+            UsageError: it is damaged, or no run of it has ended.
+        """
+        found = self._load(path, "sweep")
+        assert isinstance(found, Sweep)
+        return found
+
+    def _load(self, path: str, kind: str) -> Result | Sweep:
+        entry = self._catalog.entry(path)
+        if entry.problem is not None:
+            raise UsageError(entry.problem)
+        if entry.kind != kind:
+            raise NotFoundError(path)
+        folder = self._catalog.folder(path)
+        with self._lock:
+            kept = self._kept.get(folder)
+            # The catalog makes a new entry for a result that was replaced.
+            if kept is None or kept[0] is not entry:
+                result, size = _read_tables(folder, kind)
+                kept = (entry, result, size)
+                self._kept[folder] = kept
+                self._forget_oldest()
+            self._kept.move_to_end(folder)
+            return kept[1]
+
+    def _forget_oldest(self) -> None:
+        while (
+            len(self._kept) > 1
+            and sum(size for _, _, size in self._kept.values()) > _TABLES_BYTES_MAX
+        ):
+            self._kept.popitem(last=False)
+
+
+def _read_tables(folder: Path, kind: str) -> tuple[Result | Sweep, int]:
+    """Return a result and the bytes of its tables."""
+    if kind == "run":
+        run = Result.load(folder, events=False)
+        return run, sum(int(table.estimated_size()) for table in run.tables.values())
+    # The runs of --keep-runs are results of their own.
+    sweep = Sweep.load(folder, results=False)
+    return sweep, int(sweep.flows.estimated_size() + sweep.directions.estimated_size())

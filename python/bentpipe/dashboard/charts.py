@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from bentpipe.report.export import CHARTS, Exports, svg_file
 from bentpipe.report.plots import draw_data
-from bentpipe.report.style import figure_of
+from bentpipe.report.style import (
+    PALETTE,
+    add_legend,
+    figure_of,
+    from_zero,
+    log_axis,
+    new_figure,
+)
 from bentpipe.results.charts import (
     Chart,
     ChartData,
     chart_data,
     csv_of,
     is_sampled,
+    label_of,
     rounded,
     rounded_x,
 )
+from bentpipe.results.folder import csv_text
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from bentpipe.results.result import Result
 
 # Each interval has two points, so a line has at most some 2,000: more than a screen has columns.
@@ -26,6 +41,8 @@ INTERVALS: Final = 1_000
 # Of rates; a part of a run is drawn with as many.
 _BINS: Final = 300
 _BINS_MAX: Final = 100_000
+_SWEEP_HEIGHT_IN: Final = 2.7
+_COLUMNS: Final = ("y", "low", "high", "runs")
 # The settings of matplotlib are those of the process.
 _drawing: Final = threading.Lock()
 
@@ -87,8 +104,42 @@ def export_chart(chart: Chart, result: Result, kind: str) -> str | bytes:
         UsageError: the result has nothing to show.
     """
     data = chart_data(chart, result)
-    exports = Exports()
     with _drawing:
-        figure = figure_of(draw_data(data))
-        exports.add(figure, chart.name, svg_file(figure, chart.name), csv_of(data))
-    return exports.files[f"{CHARTS}/{chart.name}.{kind}"]
+        return _file(draw_data(data), chart.name, kind, csv_of(data))
+
+
+def export_sweep(data: Mapping[str, Any], kind: str) -> str | bytes:
+    """Return a chart of a sweep (`sweep_chart`) as a file: means with their intervals."""
+    labels = data["labels"]
+    x_label, label = label_of(data["x"], data["x_unit"]), label_of(data["title"], data["unit"])
+    rows = [
+        (line["name"], labels[int(x)] if labels else x, *values)
+        for line in data["lines"]
+        for x, *values in zip(*(line[name] for name in ("x", *_COLUMNS)), strict=True)
+    ]
+    csv = csv_text(("line", x_label, label, *_COLUMNS[1:]), rows)
+    with _drawing:
+        axes = new_figure(1, 1, height_in=_SWEEP_HEIGHT_IN)[1][0]
+        for line, colour in zip(data["lines"], cycle(PALETTE)):
+            x, y, low, high = (np.array(line[name], float) for name in ("x", "y", "low", "high"))
+            if labels:
+                # Between names there is nothing that a band could be of.
+                axes.vlines(x, low, high, color=colour, alpha=0.5)
+            else:
+                axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+            axes.plot(x, y, color=colour, marker="o", markersize=4, label=line["name"])
+        if labels:
+            axes.set_xticks(range(len(labels)), labels)
+        elif data["log"]:
+            log_axis(axes.xaxis)
+        from_zero(axes)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(label)
+        add_legend(axes)
+        return _file(axes, "sweep", kind, csv)
+
+
+def _file(axes: Axes, name: str, kind: str, csv: str) -> str | bytes:
+    exports = Exports()
+    exports.add(figure_of(axes), name, svg_file(figure_of(axes), name), csv)
+    return exports.files[f"{CHARTS}/{name}.{kind}"]

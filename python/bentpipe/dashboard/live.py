@@ -19,9 +19,9 @@ from starlette.responses import StreamingResponse
 
 from bentpipe.errors import BentpipeError
 from bentpipe.lab import sockets
-from bentpipe.lab.rates import DeliveredRates
+from bentpipe.lab.link_state import DeliveredRates
 from bentpipe.results.verdict import invalid_message
-from bentpipe.sweeps.progress import Progress, ProgressReader
+from bentpipe.sweeps.journal import Progress, ProgressReader
 
 Event = tuple[str, Mapping[str, Any]]
 
@@ -90,18 +90,6 @@ def lab_names() -> list[str]:
         return []
 
 
-def lab_status(name: str) -> dict[str, Any]:
-    """Return the status of a lab.
-
-    Raises:
-        UsageError: there is no such lab.
-        MachineError: it has ended, or does not reply.
-    """
-    with sockets.connect(sockets.checked_name(name)) as connection:
-        status, _ = sockets.ask(connection, {"do": "status"})
-    return status
-
-
 class LabEvents:
     """The samples of a lab for a page."""
 
@@ -112,7 +100,7 @@ class LabEvents:
     def __call__(self) -> Event:
         """Return the event ``sample``, or ``ended``."""
         try:
-            status = lab_status(self._name)
+            status = sockets.request(self._name, "status")
         except BentpipeError:
             return "ended", {}
         return "sample", lab_sample(status, self._rates)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from bentpipe.dashboard.catalog import Catalog, Entry
-    from bentpipe.lab.rates import DeliveredRates
+    from bentpipe.lab.link_state import DeliveredRates
     from bentpipe.results.result import Result
     from bentpipe.sweeps import Sweep
 

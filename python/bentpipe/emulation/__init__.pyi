@@ -1,8 +1,8 @@
-from .api import emulate as emulate
 from .checks import check_plan as check_plan, prepare as prepare
 from .pool import (
     EmulatedRun as EmulatedRun,
     EmulationJob as EmulationJob,
+    emulate as emulate,
     emulate_as_completed as emulate_as_completed,
     emulate_many as emulate_many,
 )

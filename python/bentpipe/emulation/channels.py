@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.emulation.iperf3 import Flow
-from bentpipe.emulation.kernel import TCP_IP_BYTES
-from bentpipe.lab.tcp_settings import congestion_control
+from bentpipe.emulation.iperf3 import End, Flow, ProgramReport
+from bentpipe.gateway.kernel_tcp import congestion_control, socket_options
 
 if TYPE_CHECKING:
     from bentpipe import _core
@@ -44,8 +43,6 @@ class ChannelFlow(Flow):
 
     def settings(self) -> dict[str, Any]:
         """Return what the threads are told about the channel."""
-        tcp = self.workload["server"]
-        is_largest = tcp["mss_bytes"] == self.mtu_bytes - TCP_IP_BYTES
         return {
             "flow": self.index,
             "port": self.port,
@@ -53,40 +50,26 @@ class ChannelFlow(Flow):
             "client": self.hosts["island"],
             "servers": self.servers or [self.hosts["world"]],
             "traffic_class": self.traffic_class,
-            "mss_bytes": None if is_largest else tcp["mss_bytes"],
-            "congestion_control": congestion_control(tcp),
+            **socket_options(self.workload["server"], self.mtu_bytes),
         }
 
-    def program_report(self, which: Literal["sender", "receiver"]) -> dict[str, Any] | None:
-        """Return what one end did, in the format of iperf3; None before the end of the run."""
+    def program_report(self, which: End) -> ProgramReport | None:
+        """Return what one end did, as other flows do; None before the end of the run."""
         if self.report is None:
             return None
         if which == "receiver":
-            return {
-                "end": {"sum_received": {"bytes": self.report["received_bytes"]}},
-                "exchanges": [
-                    {
-                        "request_bytes": 0,
-                        "response_bytes": each["bytes"],
-                        **{name: value for name, value in each.items() if name != "bytes"},
-                    }
-                    for each in self.report["connections"]
-                ],
-            }
-        sent = self.report["sent"]
-        round_trips = {}
-        if sent["rtt_min_us"] is not None:
-            mean_us = sent["rtt_sum_us"] / max(1, sent["connections"])
-            round_trips = {"max_rtt": mean_us, "min_rtt": sent["rtt_min_us"], "mean_rtt": mean_us}
-        stream = {"retransmits": sent["retransmitted_segments"], **round_trips}
+            exchanges = [
+                {**each, "request_bytes": 0, "response_bytes": each["bytes"]}
+                for each in self.report["connections"]
+            ]
+            return {"bytes": self.report["received_bytes"], "exchanges": exchanges}
+        sent, name = self.report["sent"], self.workload["server"]["congestion_control"]
+        mean_us = sent["rtt_sum_us"] / max(1, sent["connections"])
         return {
-            "end": {
-                "sum_sent": {"bytes": sent["sent_bytes"]},
-                "sender_tcp_congestion": congestion_control(self.workload["server"]),
-                "streams": [{"sender": stream}],
-            },
-            "acked_bytes": sent["acked_bytes"],
-            "timeouts": sent["timeouts"],
+            **sent,
+            "bytes": sent["sent_bytes"],
+            "congestion_control": congestion_control(name),
+            "rtt_us": None if sent["rtt_min_us"] is None else (sent["rtt_min_us"], mean_us),
             "samples": [],
         }
 

@@ -4,8 +4,7 @@ They are run as ``python -m bentpipe.emulation.exchanges server|client JSON``, e
 the link. A video is a series of exchanges, a segment each. The client prints a line when it is
 ready, and starts on SIGUSR1. Its first connection bypasses the link and carries no data, like the
 control connection of iperf3; the others are measured. Both draw the sizes of the responses from the
-same random stream. When they end, or are interrupted, they print a report as JSON, in the format of
-iperf3.
+same random stream. When they end, or are interrupted, they print a report as JSON.
 
 Times are on the machine's monotonic clock, in ns, which both sides share.
 """
@@ -18,14 +17,17 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from bentpipe import _core
 from bentpipe.emulation.draws import Stream, draw
-from bentpipe.emulation.sender import SenderReport, new_socket, tcp_info
-from bentpipe.emulation.videos import exchanges_of, playback, segment_bytes
+from bentpipe.emulation.sender import SenderReport, new_socket, run_until_interrupted, tcp_info
+from bentpipe.units import NS_PER_S
 
 _PIECE: Final = bytes(64 * 1024)
+_BITS_PER_BYTE: Final = 8
 
 
 class Sizes:
@@ -103,7 +105,7 @@ class Server:
                     self._report.sample([tcp_info(self._connection)])
 
     def report(self) -> dict[str, Any]:
-        """Return the report, in the format of iperf3."""
+        """Return the report."""
         self.add_to_totals()
         return self._report.as_dict()
 
@@ -189,10 +191,10 @@ class Client:
             self._progress.append((now_ns, self._delivered_bytes))
 
     def report(self) -> dict[str, Any]:
-        """Return the report, in the format of iperf3."""
+        """Return the report."""
         self._progress.append((time.monotonic_ns(), self._delivered_bytes))
         report = {
-            "end": {"sum_received": {"bytes": self._delivered_bytes}},
+            "bytes": self._delivered_bytes,
             "exchanges": self._exchanges,
             "progress": self._progress,
         }
@@ -210,18 +212,47 @@ def received(connection: socket.socket, count: int) -> int | None:
     return count
 
 
+def exchanges_of(workload: Mapping[str, Any]) -> int | None:
+    """Return the number of exchanges of a flow: those of the plan, or the segments of a video."""
+    if "media" not in workload:
+        count: int | None = workload["exchanges"]
+        return count
+    media = workload["media"]
+    return -(-int(media["duration_ns"]) // int(media["segment_ns"]))
+
+
+def segment_bytes(media: Mapping[str, int], number: int) -> int:
+    """Return the size of a segment, rounded up; the last one may be shorter than the others."""
+    left_ns = media["duration_ns"] - number * media["segment_ns"]
+    bits_ns = min(media["segment_ns"], left_ns) * media["rate_bps"]
+    return -(-bits_ns // (_BITS_PER_BYTE * NS_PER_S))
+
+
+def playback(
+    media: Mapping[str, int], exchanges: Sequence[Mapping[str, int | None]], end_ns: int
+) -> dict[str, int | None]:
+    """Return what the viewer has seen at ``end_ns``, on the clock of the exchanges.
+
+    The moments in it, ``next_request_ns`` and ``last_frame_ns``, are on that clock, too.
+    """
+    start_ns = exchanges[0]["start_ns"] or 0
+    arrived = [each["finished_ns"] for each in exchanges]
+    columns = _core.video_playback(
+        (media["duration_ns"], media["segment_ns"], media["buffer_ns"], media["start_up_ns"]),
+        [at_ns - start_ns for at_ns in arrived if at_ns is not None],
+        end_ns - start_ns,
+    )
+    seen = dict(columns)
+    moments = ("next_request_ns", "last_frame_ns")
+    due = {name: at_ns for name in moments if (at_ns := seen[name]) is not None}
+    return seen | {name: start_ns + at_ns for name, at_ns in due.items()}
+
+
 def main(role: str, settings: dict[str, Any]) -> int:
     """Run one end and print its report; return the exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     program: Server | Client = Server(settings) if role == "server" else Client(settings)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with suppress(KeyboardInterrupt):
-        program.run()
-    # The report must be complete even if another SIGINT arrives.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    report = program.report()
-    print(json.dumps(report))
-    return 1 if "error" in report else 0
+    return run_until_interrupted(program.run, program.report)
 
 
 if __name__ == "__main__":

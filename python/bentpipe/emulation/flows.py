@@ -15,12 +15,11 @@ from typing import Any, Final
 
 from bentpipe.emulation.channels import ChannelFlow
 from bentpipe.emulation.devtools import START_TIMEOUT_S, installed_browser
-from bentpipe.emulation.hosts import hosts_of, start_of, traffic_class
-from bentpipe.emulation.iperf3 import MIN_INTERVAL_NS, Flow, Role
-from bentpipe.emulation.kernel import TCP_IP_BYTES, mtu_bytes
+from bentpipe.emulation.iperf3 import MIN_INTERVAL_NS, End, Flow, ProgramReport, Role
+from bentpipe.emulation.lab_setup import hosts_of, mtu_bytes, start_of, traffic_class
 from bentpipe.errors import MachineError
+from bentpipe.gateway.kernel_tcp import socket_options
 from bentpipe.lab.local import LocalLab
-from bentpipe.lab.tcp_settings import congestion_control
 from bentpipe.scenario.hosts import Side
 from bentpipe.units import NS_PER_S
 
@@ -64,6 +63,11 @@ class ExchangesFlow(Flow):
         self._signal_program("client", signal.SIGUSR1)
         self.state = "running"
 
+    def _read_report(self, which: End, report: dict[str, Any]) -> ProgramReport | None:
+        """Return a report: `SenderReport` of a sender, ``exchanges`` or ``pages`` of a receiver."""
+        del which
+        return report
+
     def _start_timeout_s(self) -> float:
         return _TIMEOUT_S
 
@@ -73,8 +77,6 @@ class ExchangesFlow(Flow):
 
     def _settings(self, lab: LocalLab) -> dict[str, Any]:
         """Return what both programs are told."""
-        tcp = self.workload["server"]
-        is_largest = tcp["mss_bytes"] == self.mtu_bytes - TCP_IP_BYTES
         return {
             "name": self.plan["name"],
             "seed": self.seed,
@@ -82,8 +84,7 @@ class ExchangesFlow(Flow):
             "address": lab.address(self.hosts[self.sender]),
             "traffic_class": self.traffic_class,
             "port": self.port,
-            "mss_bytes": None if is_largest else tcp["mss_bytes"],
-            "congestion_control": congestion_control(tcp),
+            **socket_options(self.workload["server"], self.mtu_bytes),
             "interval_s": self.interval_ns / NS_PER_S,
         }
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
-from bentpipe.emulation.kernel import TCP_IP_BYTES
+from bentpipe.gateway import machine
+from bentpipe.gateway.kernel_tcp import socket_options
 from bentpipe.lab.local import IPERF3_PORT, LocalLab
-from bentpipe.lab.tcp_settings import congestion_control
 from bentpipe.scenario.hosts import Side
 from bentpipe.units import NS_PER_S
 
@@ -39,6 +39,8 @@ _OTHER: Final[dict[Side, Side]] = {"world": "island", "island": "world"}
 
 
 Role = Literal["client", "server"]
+End = Literal["sender", "receiver"]
+ProgramReport = dict[str, Any]
 State = Literal["waiting", "running", "stopped", "over"]
 
 
@@ -141,10 +143,10 @@ class Flow:
                 *("--udp", "--bitrate", str(rate_bps), "--length", str(payload_bytes)),
                 *("--time", str(_ENDLESS_S), "--pacing-timer", str(timer_us)),
             ]
-        tcp = workload["sender"]
-        asked = ["--congestion", congestion_control(tcp)]
-        if tcp["mss_bytes"] != self.mtu_bytes - TCP_IP_BYTES:
-            asked += ["--set-mss", str(tcp["mss_bytes"])]
+        options = socket_options(workload["sender"], self.mtu_bytes)
+        asked = ["--congestion", options["congestion_control"]]
+        if options["mss_bytes"] is not None:
+            asked += ["--set-mss", str(options["mss_bytes"])]
         if self.size_bytes is None:
             return [*asked, "--length", str(_BLOCK_BYTES), "--time", str(_ENDLESS_S)]
         # Equal blocks, so that the last one exceeds the size by less than one byte for each.
@@ -190,8 +192,12 @@ class Flow:
                     _kill(process, signal.SIGKILL)
                 time.sleep(_POLL_S)
 
-    def program_report(self, which: Literal["sender", "receiver"]) -> dict[str, Any] | None:
-        """Return the report of the sending or the receiving program; None without one."""
+    def program_report(self, which: End) -> ProgramReport | None:
+        """Return what the sending or the receiving program did; None without a report of it.
+
+        Both have ``bytes``, of the application. A sender has ``congestion_control``,
+        ``retransmitted_segments`` and ``rtt_us`` (the least and the mean one, or None).
+        """
         role = "client" if getattr(self, which) == self.client else "server"
         output = self._outputs.get(role)
         if output is None:
@@ -201,13 +207,27 @@ class Flow:
             report = json.load(output)
         except ValueError:
             return None
-        return report if isinstance(report, dict) and "end" in report else None
+        return self._read_report(which, report) if isinstance(report, dict) else None
+
+    def _read_report(self, which: End, report: dict[str, Any]) -> ProgramReport | None:
+        """Read a report of iperf3, which has further ``intervals``, and ``end_s`` of a receiver."""
+        if (end := report.get("end")) is None:
+            return None
+        total = end.get("sum_sent" if which == "sender" else "sum_received", {})
+        (stream,) = end.get("streams", [])[:1] or [{}]
+        tcp = stream.get("sender", {})
+        return {
+            "bytes": int(total.get("bytes", 0)),
+            "end_s": total.get("end"),
+            "congestion_control": end.get("sender_tcp_congestion"),
+            "retransmitted_segments": tcp.get("retransmits"),
+            "rtt_us": (tcp["min_rtt"], tcp["mean_rtt"]) if tcp.get("max_rtt") else None,
+            "intervals": report["intervals"],
+        }
 
     def congestion_control(self) -> str | None:
         """Return the congestion control that the sender's kernel used."""
-        report = self.program_report("sender")
-        name: str | None = None if report is None else report["end"].get("sender_tcp_congestion")
-        return name
+        return (self.program_report("sender") or {}).get("congestion_control")
 
     def error_message(self) -> str | None:
         """Return why the client failed, unless it was ended."""
@@ -248,16 +268,8 @@ def end_all(flows: list[Flow]) -> None:
 
 
 def _children(process: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # proc_pid_stat(5): after the name in parentheses come the state and the parent.
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (OSError, IndexError, ValueError):
-            continue
-        if parent == process:
-            found.append(int(stat.parent.name))
-    return found
+    found = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
+    return [each for each in found if machine.parent(each) == process]
 
 
 def _kill(process: int, number: signal.Signals) -> None:

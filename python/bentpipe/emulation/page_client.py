@@ -4,7 +4,7 @@ It is run as ``python -m bentpipe.emulation.page_client JSON``, on the near side
 prints a line when the browser is ready, and starts on SIGUSR1. Its first connection to the server
 bypasses the link: it tells the server which pages are loaded. Each page has a host name of its own,
 so that the browser opens new connections and finds nothing in its caches. When all pages are
-loaded, or it is interrupted, it prints a report as JSON, in the format of iperf3.
+loaded, or it is interrupted, it prints a report as JSON.
 
 Times are on the machine's monotonic clock, in ns.
 """
@@ -23,8 +23,7 @@ from typing import Any, Final
 
 from bentpipe.emulation.devtools import Browser, BrowserError
 from bentpipe.emulation.draws import Stream, draw
-from bentpipe.emulation.lookup import look_up
-from bentpipe.emulation.page_content import FIRST_DOCUMENT
+from bentpipe.emulation.page_content import FIRST_DOCUMENT, look_up
 from bentpipe.emulation.sender import new_socket
 
 _NS_PER_MS: Final = 1_000_000
@@ -134,8 +133,8 @@ class Client:
         }
 
     def report(self) -> dict[str, Any]:
-        """Return the report, in the format of iperf3."""
-        report = {"end": {}, "pages": self._pages}
+        """Return the report."""
+        report = {"pages": self._pages}
         return report if self.error is None else {**report, "error": self.error}
 
 

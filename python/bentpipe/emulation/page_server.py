@@ -3,8 +3,7 @@
 It is run as ``python -m bentpipe.emulation.page_server JSON``, on the far side of the link. Its
 first connection bypasses the link. On it the server writes the hash of its key (an empty line
 without TLS), and the client the number of each page that it has loaded, a line each; then the
-server closes the connections of that page. When it is interrupted, it prints a report as JSON, in
-the format of iperf3.
+server closes the connections of that page. When it is interrupted, it prints a report as JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import socket
 import ssl
 import sys
@@ -25,9 +23,8 @@ from importlib import import_module
 from typing import Any, Final, cast
 
 from bentpipe.emulation.draws import Stream
-from bentpipe.emulation.lookup import PORT_OFFSET, answer_of
-from bentpipe.emulation.page_content import Content, Pages
-from bentpipe.emulation.sender import SenderReport, new_socket, tcp_info
+from bentpipe.emulation.page_content import PORT_OFFSET, Content, Pages, answer_of
+from bentpipe.emulation.sender import SenderReport, new_socket, run_until_interrupted, tcp_info
 
 _HEAD_END: Final = b"\r\n\r\n"
 _TLS_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -179,7 +176,7 @@ class Server:
             self._report.sample([tcp_info(served.socket) for served in self._open])
 
     def report(self) -> dict[str, Any]:
-        """Return the report, in the format of iperf3."""
+        """Return the report."""
         report = self._report.as_dict()
         numbers = range(1 + max(self._page_bytes, default=-1))
         pages = [
@@ -213,12 +210,7 @@ def new_tls(workload: dict[str, Any]) -> tuple[ssl.SSLContext, str]:
 def main(settings: dict[str, Any]) -> int:
     """Serve until SIGINT, and print the report; return the exit code."""
     server = Server(settings)
-    with suppress(KeyboardInterrupt):
-        asyncio.run(server.run())
-    # The report must be complete even if another SIGINT arrives.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    print(json.dumps(server.report()))
-    return 0
+    return run_until_interrupted(lambda: asyncio.run(server.run()), server.report)
 
 
 if __name__ == "__main__":

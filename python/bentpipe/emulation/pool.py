@@ -1,4 +1,4 @@
-"""Many emulated runs, several at a time, each in a child process.
+"""Emulated runs, each in a child process: one, or many, several at a time.
 
 A run that was late is repeated after the others, when the cause may have ended; its last attempt
 runs alone.
@@ -9,21 +9,78 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from bentpipe.emulation.checks import check_plan
 from bentpipe.emulation.worker import Worker
-from bentpipe.errors import BentpipeError
+from bentpipe.errors import BentpipeError, InvalidRunError
+from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
+from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.seeds import check_seed
+from bentpipe.units import NS_PER_S
 
+# A run at this rate takes a whole processor; the programs and timers of a slow one take a quarter.
+_RATE_OF_A_PROCESSOR_BPS: Final = 50e6
+_MIN_SHARE: Final = 0.25
 MAX_ATTEMPTS: Final = 3
 _POLL_S: Final = 0.05
 # Among so many, one is found whose load fits.
 _LOOK_AHEAD: Final = 100
+
+
+def emulate(
+    scenario: Scenario | str | Path | Mapping[str, Any],
+    *,
+    seed: int | None = None,
+    capture: str | Path | None = None,
+) -> Result:
+    """Run a scenario in real time: iperf3 and Linux TCP over the link of the simulator.
+
+    ``scenario`` is a `Scenario`, the path of a scenario file, or a mapping. ``seed`` (0 to 2^64-1)
+    replaces the scenario's and gives the random losses of the link. ``capture`` names a file to
+    capture packets into (pcapng, for Wireshark); an existing one is replaced. The run takes as long
+    as the scenario and is a process of its own: it needs neither root nor a process with one
+    thread. Ctrl-C ends it and raises KeyboardInterrupt. The tables of the result are those of
+    `simulate`; its manifest has the kernel's settings, warnings and the lateness of packets.
+
+    Raises:
+        ScenarioError: the scenario is wrong, or cannot be run in real time; nothing was run.
+        UsageError: the seed is out of range, or the capture cannot be written.
+        MachineError: the machine lacks something, such as iperf3 or user namespaces.
+        InvalidRunError: packets were late beyond the limits; its ``result`` is what was measured.
+    """
+    plan = Plan.resolve(scenario)
+    check_seed(seed)
+    check_plan(plan)
+    with tempfile.TemporaryDirectory(prefix="bentpipe-") as folder:
+        worker = Worker(
+            scenario=plan.scenario.to_dict(),
+            seed=plan.scenario.seed if seed is None else seed,
+            out=Path(folder) / "result",
+            max_s=plan.data["stop_ns"] / NS_PER_S,
+            capture=None if capture is None else Path(capture),
+        )
+        try:
+            worker.start()
+            while not worker.has_finished():
+                time.sleep(_POLL_S)
+        finally:
+            worker.kill()
+        result = Result.load(worker.out)
+    if result.invalid is not None:
+        raise InvalidRunError(result.invalid, result=result)
+    return result
+
+
+def processor_share(rate_bps: float) -> float:
+    """Return the approximate share of a processor that a run takes, at a link's rate."""
+    return min(1.0, _MIN_SHARE + (1 - _MIN_SHARE) * rate_bps / _RATE_OF_A_PROCESSOR_BPS)
 
 
 @dataclass(frozen=True)

@@ -13,22 +13,27 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.emulation.channels import Channels, failure_warnings, failures_of
+from bentpipe.emulation.checks import window_warnings
 from bentpipe.emulation.flows import WebPageFlow, programs
 from bentpipe.emulation.iperf3 import Flow, end_all
-from bentpipe.emulation.kernel import (
+from bentpipe.emulation.lab_setup import (
     Kernel,
+    delayed_plan,
     kernel_of,
+    lead_time_ns,
     longest_round_trip_ns,
     mtu_bytes,
-    window_warnings,
 )
-from bentpipe.emulation.record import Report, RunRecord, flow_start_ns
-from bentpipe.emulation.steps import delayed_plan, lead_time_ns
+from bentpipe.emulation.record import (
+    Report,
+    RunRecord,
+    flow_start_ns,
+    note_unsent,
+    verdict,
+    watch,
+)
 from bentpipe.emulation.tables import result_of
-from bentpipe.emulation.tcp_info import note_unsent, watch
-from bentpipe.emulation.verdict import verdict
 from bentpipe.errors import MachineError
-from bentpipe.lab.gateways import gateway_hosts
 from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.plan.plan import Plan
 from bentpipe.results.capture import capture_file, incomplete_message
@@ -196,13 +201,11 @@ class _Run:
         return settings
 
     def _set_up(self, lab: LocalLab) -> None:
-        """Start the servers, and wait for the first report."""
+        """Start the servers."""
         if self.kernel.initial_window_segments is not None:
-            _set_initial_window(lab, self.kernel.initial_window_segments)
+            lab.set_initial_windows(self.kernel.initial_window_segments)
         for flow in self.flows:
             flow.listen(lab)
-        while not lab.report()["ports"]:
-            time.sleep(_POLL_S)
 
     def _start_clock(self, lab: LocalLab, lead_ns: int) -> None:
         """Start the clock of the run: now, or ``lead_ns`` after that of the lab if that is not 0.
@@ -299,17 +302,6 @@ class _Sampler:
 
 def _read_back(lab: LocalLab, kernel: Kernel) -> Settings:
     return {side: {name: lab.setting(side, name) for name in kernel.settings} for side in SIDES}
-
-
-def _set_initial_window(lab: LocalLab, segments: int) -> None:
-    """Set the initial congestion window of the route between the hosts; ip-route(8), initcwnd.
-
-    Raises:
-        MachineError: ip(8) is not installed, or fails.
-    """
-    gateways = {gateway.host for gateway in gateway_hosts(lab.plans)}
-    for host in set(lab.hosts()) - gateways:
-        lab.change_route_to_link(host, ["initcwnd", str(segments)])
 
 
 def _version(program: str | None) -> str:

@@ -1,16 +1,20 @@
-"""Sockets of the programs that send data in real time, and the report on their TCP."""
+"""What the programs of emulated flows share: sockets, reports on TCP, and how they end."""
 
 from __future__ import annotations
 
+import json
+import signal
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 # struct tcp_info of linux/tcp.h up to tcpi_bytes_retrans, of Linux 4.19: 8 bytes, 24 words, 4 long
 # words, 6 words, 4 long words, 2 words, 2 long words.
 _TCP_INFO: Final = struct.Struct("=8B24I4Q6I4Q2I2Q")
+# linux/tcp.h, TCP_INFINITE_SSTHRESH: no congestion so far.
 _UNKNOWN_SSTHRESH: Final = 0x7FFF_FFFF
 
 TcpInfo = dict[str, int]
@@ -36,6 +40,30 @@ def tcp_info(connection: socket.socket) -> TcpInfo:
         "bytes_retrans": 41,
     }
     return {name: words[place] for name, place in places.items()}
+
+
+def run_until_interrupted(run: Callable[[], object], report: Callable[[], dict[str, Any]]) -> int:
+    """Run a program until SIGINT and print its report; return the exit code."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        run()
+    # The report must be complete even if another SIGINT arrives.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    printed = report()
+    print(json.dumps(printed))
+    return 1 if "error" in printed else 0
+
+
+def window_sample(info: TcpInfo, srtt_us: int) -> dict[str, int | None]:
+    """Return the columns of ``flow_samples`` that the TCP_INFO of a sender gives."""
+    mss, ssthresh = info["snd_mss"], info["snd_ssthresh"]
+    out = info["unacked"] - info["sacked"] - info["lost"] + info["retrans"]
+    return {
+        "cwnd_bytes": info["snd_cwnd"] * mss,
+        "ssthresh_bytes": None if ssthresh >= _UNKNOWN_SSTHRESH else ssthresh * mss,
+        "srtt_ns": srtt_us * 1_000 or None,
+        "in_flight_bytes": max(0, out) * mss,
+    }
 
 
 def new_socket(settings: dict[str, Any]) -> socket.socket:
@@ -72,33 +100,24 @@ class SenderReport:
         if not infos:
             return
         last = infos[-1]
-        mss, ssthresh = last["snd_mss"], last["snd_ssthresh"]
-        out = last["unacked"] - last["sacked"] - last["lost"] + last["retrans"]
         self._round_trips_us.append(last["rtt"])
         self._samples.append(
             {
                 "at_ns": time.monotonic_ns(),
-                "cwnd_bytes": last["snd_cwnd"] * mss,
-                "ssthresh_bytes": None if ssthresh >= _UNKNOWN_SSTHRESH else ssthresh * mss,
-                "srtt_ns": last["rtt"] * 1_000,
-                "in_flight_bytes": max(0, out) * mss,
+                **window_sample(last, last["rtt"]),
                 "acked_bytes": self._acked_bytes + sum(info["bytes_acked"] for info in infos),
             }
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report on the finished connections, in the format of iperf3."""
-        stream = {"retransmits": self._retransmitted_segments}
-        if self._min_rtts_us:
-            times = self._round_trips_us or self._min_rtts_us
-            stream |= {
-                "min_rtt": min(self._min_rtts_us),
-                "mean_rtt": sum(times) // len(times),
-                "max_rtt": max(times),
-            }
-        end = {
-            "streams": [{"sender": stream}],
-            "sum_sent": {"bytes": self._sent_bytes},
-            "sender_tcp_congestion": self._congestion_control,
+        """Return the report on the finished connections."""
+        round_trips_us = self._round_trips_us or self._min_rtts_us
+        mean_us = sum(round_trips_us) // max(1, len(round_trips_us))
+        return {
+            "bytes": self._sent_bytes,
+            "congestion_control": self._congestion_control,
+            "retransmitted_segments": self._retransmitted_segments,
+            "rtt_us": (min(self._min_rtts_us), mean_us) if self._min_rtts_us else None,
+            "samples": self._samples,
+            "acked_bytes": self._acked_bytes,
         }
-        return {"end": end, "samples": self._samples, "acked_bytes": self._acked_bytes}

@@ -10,12 +10,18 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe.emulation.channels import ChannelFlow
-from bentpipe.emulation.exchange_rows import exchange_rows, page_rows, sampled_rows
+from bentpipe.emulation.exchanges import exchanges_of, playback
 from bentpipe.emulation.flows import ExchangesFlow, WebPageFlow
-from bentpipe.emulation.iperf3 import Flow
-from bentpipe.emulation.record import Report, RunRecord, flow_start_ns
-from bentpipe.emulation.tcp_info import Watched, acked_bytes, moment_of, up_to
-from bentpipe.emulation.videos import exchanges_of, playback
+from bentpipe.emulation.iperf3 import Flow, ProgramReport
+from bentpipe.emulation.record import (
+    Report,
+    RunRecord,
+    Watched,
+    acked_bytes,
+    flow_start_ns,
+    moment_of,
+    up_to,
+)
 from bentpipe.lab.gateways import gateway_hosts
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result, State
@@ -27,6 +33,28 @@ _BITS_PER_BYTE: Final = 8
 _NS_PER_US: Final = 1_000
 # linux/tcp.h: no round trip was measured.
 _UNKNOWN_RTT_US: Final = 0xFFFF_FFFF
+# Columns of ``flows`` that are 0 for datagrams, and those that the link measures of them.
+_OF_TCP: Final = (
+    *("retransmitted_segments", "timeouts", "fast_recoveries", "tail_loss_probes"),
+    *("spurious_timeouts", "spurious_recoveries", "acks_sent", "acked_bytes"),
+)
+_OF_DATAGRAMS: Final = ("jitter_ns", "jitter_mean_ns", "play_out_delay_ns", "late_packets")
+# Columns of directions and of their samples that the link counts.
+_COUNTED: Final = (
+    *("sent_packets", "delivered_packets", "delivered_bytes", "marked_packets", "marked_bytes"),
+    *("busy_ns", "queue_max_bytes"),
+)
+_SAMPLED: Final = (
+    *("queue_bytes", "queue_packets", "in_flight_bytes", "sent_packets", "delivered_bytes"),
+    "marked_packets",
+)
+_EXCHANGE_MOMENTS: Final = ("start_ns", "established_ns", "first_byte_ns", "finished_ns")
+_PAGE_MOMENTS: Final = (
+    *("start_ns", "resolved_ns", "established_ns"),
+    *("first_byte_ns", "document_ns", "finished_ns"),
+)
+
+Row = dict[str, Any]
 
 
 def result_of(
@@ -157,20 +185,10 @@ def flow_row(flow: Flow, record: RunRecord) -> dict[str, Any]:
         row |= {
             "expected_segments": sent["segments"],
             **{f"one_way_delay_{p}_ns": data[f"delay_{p}_ns"] for p in ("p50", "p95", "p99")},
-            "jitter_ns": data["jitter_ns"],
-            "jitter_mean_ns": data["jitter_mean_ns"],
-            "play_out_delay_ns": data["play_out_delay_ns"],
-            "late_packets": data["late_packets"],
+            **{name: data[name] for name in _OF_DATAGRAMS},
             "sent_bytes": sent["payload_bytes"],
-            "delivered_bytes": _bytes(flow.program_report("receiver"), "sum_received"),
-            "retransmitted_segments": 0,
-            "timeouts": 0,
-            "fast_recoveries": 0,
-            "tail_loss_probes": 0,
-            "spurious_timeouts": 0,
-            "spurious_recoveries": 0,
-            "acks_sent": 0,
-            "acked_bytes": 0,
+            "delivered_bytes": _bytes(flow.program_report("receiver")),
+            **dict.fromkeys(_OF_TCP, 0),
         }
         if flow.state == "stopped":
             row["finished_ns"] = from_start(sent["last_payload_ns"])
@@ -193,8 +211,8 @@ def _tcp(flow: Flow, record: RunRecord, row: dict[str, Any]) -> dict[str, Any]:
     """
     sender, receiver = flow.program_report("sender"), flow.program_report("receiver")
     watched = record.watched.get(flow.index, Watched())
-    written = max(0, _bytes(sender, "sum_sent") - watched.unsent_bytes)
-    delivered = _bytes(receiver, "sum_received")
+    written = max(0, _bytes(sender) - watched.unsent_bytes)
+    delivered = _bytes(receiver)
     found: dict[str, Any] = {}
     if flow.size_bytes is not None:
         # The sender continues until the receiver ends the test.
@@ -209,12 +227,10 @@ def _tcp(flow: Flow, record: RunRecord, row: dict[str, Any]) -> dict[str, Any]:
         found |= _end_of_duration(watched, written, row)
     found = {"sent_bytes": written, "delivered_bytes": delivered} | found
     if sender is not None:
-        (stream,) = sender["end"]["streams"][:1] or [{}]
-        kernel = stream.get("sender", {})
-        found["retransmitted_segments"] = kernel.get("retransmits")
-        if kernel.get("max_rtt"):
-            found["rtt_min_ns"] = kernel["min_rtt"] * _NS_PER_US
-            found["rtt_mean_ns"] = float(kernel["mean_rtt"] * _NS_PER_US)
+        found["retransmitted_segments"] = sender["retransmitted_segments"]
+        if sender["rtt_us"] is not None:
+            found["rtt_min_ns"], mean_ns = (each * _NS_PER_US for each in sender["rtt_us"])
+            found["rtt_mean_ns"] = float(mean_ns)
     return found | _watched(flow, watched, written)
 
 
@@ -289,8 +305,8 @@ def _mean(total: int, count: int) -> float | None:
     return total / count if count else None
 
 
-def _bytes(report_json: dict[str, Any] | None, total: str) -> int:
-    return 0 if report_json is None else int(report_json["end"].get(total, {}).get("bytes", 0))
+def _bytes(report: ProgramReport | None) -> int:
+    return 0 if report is None else int(report.get("bytes", 0))
 
 
 def _data_start_ns(flow: Flow, report: Report) -> int | None:
@@ -300,11 +316,11 @@ def _data_start_ns(flow: Flow, report: Report) -> int | None:
     return at_ns
 
 
-def _end_ns(flow: Flow, report_json: dict[str, Any], record: RunRecord) -> int | None:
+def _end_ns(flow: Flow, receiver: ProgramReport, record: RunRecord) -> int | None:
     start_ns = _data_start_ns(flow, record.report)
     if start_ns is None:
         return None
-    elapsed_ns = round(report_json["end"]["sum_received"]["end"] * NS_PER_S)
+    elapsed_ns = round(receiver["end_s"] * NS_PER_S)
     return int(start_ns - record.started_ns + elapsed_ns)
 
 
@@ -315,7 +331,7 @@ def flow_sample_rows(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
         # Without the sender's report the amount that it had written is unknown.
         max_bytes = None
         if watched.unsent_bytes and sender is not None:
-            max_bytes = max(0, _bytes(sender, "sum_sent") - watched.unsent_bytes)
+            max_bytes = max(0, _bytes(sender) - watched.unsent_bytes)
         return [
             up_to(row, max_bytes) for row in watched.rows if row["time_ns"] <= record.duration_ns
         ]
@@ -377,6 +393,70 @@ def _progress(receiver: dict[str, Any] | None) -> tuple[list[float], list[int]]:
     return times_s, delivered
 
 
+# --- exchanges and pages ------------------------------------------------------------------------
+
+
+def exchange_rows(flow: Flow, record: RunRecord) -> list[Row]:
+    """Return the exchanges of a flow as they were at the end of the run."""
+    report_json = flow.program_report("receiver") or {}
+    rows = _in_run(report_json.get("exchanges", []), _EXCHANGE_MOMENTS, record)
+    return [{**row, "flow": flow.index, "exchange": number} for number, row in enumerate(rows)]
+
+
+def page_rows(flow: Flow, record: RunRecord) -> list[Row]:
+    """Return the pages of a flow as they were at the end of the run.
+
+    The client knows the times, and the server what it sent.
+    """
+    client, server = (flow.program_report(end) or {} for end in ("receiver", "sender"))
+    rows = _in_run(client.get("pages", []), _PAGE_MOMENTS, record)
+    sent = server.get("pages", [])
+    nothing = {"objects": 0, "connections": 0, "response_bytes": 0}
+    return [
+        {
+            **row,
+            **(sent[number] if number < len(sent) else nothing),
+            "flow": flow.index,
+            "page": number,
+        }
+        for number, row in enumerate(rows)
+    ]
+
+
+def _in_run(
+    rows: Iterable[Mapping[str, Any]], moments: Iterable[str], record: RunRecord
+) -> list[Row]:
+    """Return the rows that began in a run, with their times from its start, and none after it."""
+
+    def in_run(at_ns: int | None) -> int | None:
+        since_ns = None if at_ns is None else at_ns - record.monotonic_ns
+        return since_ns if since_ns is None or since_ns <= record.duration_ns else None
+
+    found = [{**row, **{name: in_run(row[name]) for name in moments}} for row in rows]
+    return [row for row in found if row["start_ns"] is not None]
+
+
+def sampled_rows(
+    flow: Flow, sender: dict[str, Any], receiver: dict[str, Any] | None, record: RunRecord
+) -> list[Row]:
+    """Return the samples of a flow of exchanges or pages as rows of ``flow_samples``."""
+    report = {} if receiver is None else receiver
+    times_ns, delivered = np.array(
+        [(record.monotonic_ns, 0), *report.get("progress", [])], dtype=np.float64
+    ).T
+    rows = []
+    for sample in sender["samples"]:
+        at_ns = sample["at_ns"]
+        if not 0 <= at_ns - record.monotonic_ns <= record.duration_ns:
+            continue
+        row = {name: value for name, value in sample.items() if name != "at_ns"}
+        row |= {"time_ns": at_ns - record.monotonic_ns, "flow": flow.index}
+        if "progress" in report:
+            row["delivered_bytes"] = int(np.interp(at_ns, times_ns, delivered))
+        rows.append(row)
+    return rows
+
+
 # --- directions ---------------------------------------------------------------------------------
 
 
@@ -396,18 +476,12 @@ def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
         "direction": number,
         "received_packets": counters["delivered_packets"] + sum(packets.values()) + held_packets,
         "received_bytes": counters["delivered_bytes"] + sum(sizes.values()) + held_bytes,
-        "sent_packets": counters["sent_packets"],
         "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
-        "delivered_packets": counters["delivered_packets"],
-        "delivered_bytes": counters["delivered_bytes"],
-        "marked_packets": counters["marked_packets"],
-        "marked_bytes": counters["marked_bytes"],
+        **{name: counters[name] for name in _COUNTED},
         **{f"dropped_{cause}_packets": packets.get(cause, 0) for cause in DROP_CAUSES},
         **{f"dropped_{cause}_bytes": sizes.get(cause, 0) for cause in DROP_CAUSES},
         "held_packets": held_packets,
         "held_bytes": held_bytes,
-        "busy_ns": counters["busy_ns"],
-        "queue_max_bytes": counters["queue_max_bytes"],
     }
 
 
@@ -417,12 +491,7 @@ def _direction_sample(time_ns: int, number: int, report: Report, name: str) -> d
     return {
         "time_ns": time_ns,
         "direction": number,
-        "queue_bytes": counters["queue_bytes"],
-        "queue_packets": counters["queue_packets"],
-        "in_flight_bytes": counters["in_flight_bytes"],
         "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
-        "sent_packets": counters["sent_packets"],
-        "delivered_bytes": counters["delivered_bytes"],
-        "marked_packets": counters["marked_packets"],
+        **{name: counters[name] for name in _SAMPLED},
         **{f"dropped_{cause}_packets": dropped.get(cause, 0) for cause in DROP_CAUSES},
     }

@@ -1,7 +1,8 @@
-"""One emulated run in a child process.
+"""One emulated run in a child process, which runs this module.
 
 A lab needs a process that may create a user namespace, so one with a single thread, and its
-real-time clock is disturbed by other work of the same process.
+real-time clock is disturbed by other work of the same process. The child reads one request as JSON
+from standard input, runs the scenario and saves the result; it prints an error on standard error.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.errors import MachineError, error_with_code
+# By way of the packages: what starts threads must be imported after `prepare`.
+from bentpipe import emulation, plan
+from bentpipe.errors import BentpipeError, MachineError, error_with_code
 
 _SESSION_NICE: Final = -15
 # A run that lasts longer than its traffic by this time is considered hung.
@@ -55,7 +58,7 @@ class Worker:
         }
         with self._errors.open("w") as errors:
             process = self._process = subprocess.Popen(
-                [sys.executable, "-m", "bentpipe.emulation.child"],
+                [sys.executable, "-m", "bentpipe.emulation.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -117,3 +120,25 @@ class Worker:
     @property
     def _name(self) -> str:
         return str(self.scenario.get("name") or self.out.name)
+
+
+def main() -> int:
+    """Run the scenario of the request; return the exit code."""
+    request = json.load(sys.stdin)
+    try:
+        resolved = plan.Plan.resolve(request["scenario"])
+        emulation.prepare(resolved)
+        result = emulation.run_emulation(
+            resolved,
+            seed=request["seed"],
+            capture=None if request["capture"] is None else Path(request["capture"]),
+        )
+        result.save(Path(request["out"]))
+    except BentpipeError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,36 +6,25 @@ Nothing is changed, but the kernel may load modules that it has.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
 
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.gateway import machine
-from bentpipe.gateway.binary import find_binary
 from bentpipe.gateway.config import GatewayConfig
-from bentpipe.gateway.conflicts import numbers_in_use
-from bentpipe.gateway.paths import path_problem, path_summary
-from bentpipe.gateway.plan import GatePlan, PepPlan
+from bentpipe.gateway.machine import FIX, Check, failed, passed
+from bentpipe.gateway.network import numbers_in_use, path_problem, path_summary
+from bentpipe.gateway.plan import GatePlan
 from bentpipe.text import counted, nearest
 
-FIX: Final = "; to fix it: "
+_CAPABILITIES: Final = ("CAP_SETGID", "CAP_SETUID", "CAP_NET_ADMIN", "CAP_NET_RAW")
 # One expression of the rules for each module of the kernel.
 _EXPRESSIONS: Final = {
     "nft_socket": "socket transparent 1 accept",
     "nft_tproxy": "tproxy ip to 127.0.0.1:1 accept",
     "nft_fib_inet": "fib daddr type != local accept",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """The result of one check: ``found`` is a sentence, ``fix`` the remedy if it is not ``ok``."""
-
-    name: str
-    ok: bool
-    found: str
-    fix: str = ""
 
 
 def examine(
@@ -48,7 +37,8 @@ def examine(
     """
     # Only a PEP has rules.
     tools = [name for name in machine.PACKAGES if name != "nft" or plan["pep"] is not None]
-    checks = [_program(), _privileges(), *map(_tool, tools)]
+    checks = [_installed("daemon", machine.find_binary), _privileges()]
+    checks += [_installed(name, partial(machine.require_program, name)) for name in tools]
     if not all(check.ok for check in checks):
         return checks
     checks.append(_forwarding())
@@ -59,7 +49,9 @@ def examine(
     return checks
 
 
-def _of_pep(config: GatewayConfig, plan: PepPlan, name: str, *, has_own: bool) -> Iterator[Check]:
+def _of_pep(
+    config: GatewayConfig, plan: Mapping[str, Any], name: str, *, has_own: bool
+) -> Iterator[Check]:
     tunnel = config.tunnel
     # The device of the tunnel is made by the daemon.
     listed = [each for each in config.interfaces if tunnel is None or each != tunnel.device]
@@ -71,49 +63,19 @@ def _of_pep(config: GatewayConfig, plan: PepPlan, name: str, *, has_own: bool) -
     yield from (_buffer(plan), _numbers(name, plan, has_own=has_own))
 
 
-def require(checks: list[Check]) -> None:
-    """Check that all checks are passed.
-
-    Raises:
-        MachineError: one line for each that is not.
-    """
-    failed = [check for check in checks if not check.ok]
-    if failed:
-        lines = [f"{each.name}: {each.found.rstrip('.')}{FIX}{each.fix}" for each in failed]
-        raise MachineError("\n".join(lines))
-
-
-def _split(error: MachineError) -> tuple[str, str]:
-    """Return what an error found, as a sentence, and its fix."""
-    found, _, fix = str(error).partition(FIX)
-    return f"{found}.", fix
-
-
-def _program() -> Check:
+def _installed(name: str, find: Callable[[], object]) -> Check:
     try:
-        path = find_binary()
+        return passed(name, f"{find()} is installed.")
     except MachineError as error:
-        found, fix = _split(error)
-        return Check(name="daemon", ok=False, found=found, fix=fix)
-    return Check(name="daemon", ok=True, found=f"{path} is installed.")
+        found, _, fix = str(error).partition(FIX)
+        return failed(name, f"{found}.", fix)
 
 
 def _privileges() -> Check:
-    missing = machine.missing_capabilities()
-    if missing:
+    if missing := machine.missing_capabilities(*_CAPABILITIES):
         found = f"This process lacks {', '.join(missing)}."
-        return Check(name="privileges", ok=False, found=found, fix="run it as root, with sudo")
-    found = "This process may change rules and routes."
-    return Check(name="privileges", ok=True, found=found)
-
-
-def _tool(name: str) -> Check:
-    try:
-        path = machine.require_program(name)
-    except MachineError as error:
-        found, fix = _split(error)
-        return Check(name=name, ok=False, found=found, fix=fix)
-    return Check(name=name, ok=True, found=f"{path} is installed.")
+        return failed("privileges", found, "run it as root, with sudo")
+    return passed("privileges", "This process may change rules and routes.")
 
 
 def _kernel() -> Check:
@@ -126,22 +88,20 @@ def _kernel() -> Check:
         reason = machine.refused_by_nft(rules)
         if reason is not None:
             found = f"The kernel does not take a rule with {expression.split()[0]}: {reason}."
-            option = f"CONFIG_{module.upper()}"
-            fix = f"modprobe {module}, or use a kernel with {option}"
-            return Check(name="kernel", ok=False, found=found, fix=fix)
-    return Check(name="kernel", ok=True, found="The kernel has the modules for the rules.")
+            fix = f"modprobe {module}, or use a kernel with CONFIG_{module.upper()}"
+            return failed("kernel", found, fix)
+    return passed("kernel", "The kernel has the modules for the rules.")
 
 
 def _ipv6() -> Check:
     disabled = machine.sysctl("net.ipv6.conf.lo.disable_ipv6")
     if disabled is None:
-        found, fix = "The kernel has no IPv6.", "start it without ipv6.disable=1"
-        return Check(name="ipv6", ok=False, found=found, fix=fix)
+        return failed("ipv6", "The kernel has no IPv6.", "start it without ipv6.disable=1")
     if disabled != "0":
         found = "IPv6 is disabled on lo, where the daemon listens."
         fix = "sysctl -w net.ipv6.conf.lo.disable_ipv6=0"
-        return Check(name="ipv6", ok=False, found=found, fix=fix)
-    return Check(name="ipv6", ok=True, found="IPv6 is enabled on lo.")
+        return failed("ipv6", found, fix)
+    return passed("ipv6", "IPv6 is enabled on lo.")
 
 
 def _interface(name: str) -> Check:
@@ -150,11 +110,10 @@ def _interface(name: str) -> Check:
         near = nearest(name, tuple(links))
         hint = f' did you mean "{near}"?' if near else f" there are {', '.join(links)}."
         fix = "name one that exists in the configuration"
-        return Check(name=title, ok=False, found=f"It does not exist;{hint}", fix=fix)
+        return failed(title, f"It does not exist;{hint}", fix)
     if "UP" not in links[name]["flags"]:
-        fix = f"ip link set {name} up"
-        return Check(name=title, ok=False, found="It is down.", fix=fix)
-    return Check(name=title, ok=True, found="It is up.")
+        return failed(title, "It is down.", f"ip link set {name} up")
+    return passed(title, "It is up.")
 
 
 def _forwarding() -> Check:
@@ -162,10 +121,8 @@ def _forwarding() -> Check:
     on = [name for name, setting in settings.items() if machine.sysctl(setting) == "1"]
     if "IPv4" not in on and ("IPv6" not in on or machine.routes(4)):
         found = "This machine does not forward IPv4 packets, so it is no gateway."
-        fix = "sysctl -w net.ipv4.ip_forward=1"
-        return Check(name="forwarding", ok=False, found=found, fix=fix)
-    found = f"This machine forwards {' and '.join(on)} packets."
-    return Check(name="forwarding", ok=True, found=found)
+        return failed("forwarding", found, "sysctl -w net.ipv4.ip_forward=1")
+    return passed("forwarding", f"This machine forwards {' and '.join(on)} packets.")
 
 
 def _source_marks(listed: list[str]) -> Check:
@@ -177,27 +134,27 @@ def _source_marks(listed: list[str]) -> Check:
                 "(src_valid_mark), and would drop those of the gateway."
             )
             fix = f"sysctl -w net.ipv4.conf.all.src_valid_mark=0 net.ipv4.conf.{interface}."
-            return Check(name=name, ok=False, found=found, fix=f"{fix}src_valid_mark=0")
-    found = "The kernel checks the sources of packets without marks."
-    return Check(name=name, ok=True, found=found)
+            return failed(name, found, f"{fix}src_valid_mark=0")
+    return passed(name, "The kernel checks the sources of packets without marks.")
 
 
 def _paths(config: GatewayConfig) -> Check:
     lan, link = ([] if side is None else side.interfaces for side in (config.lan, config.link))
     tunnel = config.tunnel
-    added = [
-        {"dst": network, "dev": tunnel.device}
-        for peer in (() if tunnel is None else tunnel.peers)
-        for network in peer.networks
-        if tunnel is not None
-    ]
+    added = (
+        []
+        if tunnel is None
+        else [
+            {"dst": network, "dev": tunnel.device}
+            for peer in tunnel.peers
+            for network in peer.networks
+        ]
+    )
     problem = path_problem(lan, link, added)
-    if problem is not None:
-        return Check(name="path", ok=False, found=problem.found, fix=problem.fix)
-    return Check(name="path", ok=True, found=path_summary(link))
+    return passed("path", path_summary(link)) if problem is None else failed("path", *problem)
 
 
-def _congestion_controls(plan: PepPlan) -> Iterator[Check]:
+def _congestion_controls(plan: Mapping[str, Any]) -> Iterator[Check]:
     legs = (plan["lan"]["tcp"], plan["link"]["tcp"])
     for name in sorted({each for leg in legs if (each := leg["congestion_control"])}):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
@@ -209,30 +166,29 @@ def _congestion_controls(plan: PepPlan) -> Iterator[Check]:
                 has = machine.sysctl("net.ipv4.tcp_available_congestion_control") or "none"
                 found = f"The kernel has none of that name; it has {has.replace(' ', ', ')}."
                 fix = f"modprobe tcp_{name}, or choose another one"
-                yield Check(name=title, ok=False, found=found, fix=fix)
+                yield failed(title, found, fix)
             else:
-                yield Check(name=title, ok=True, found="The kernel has it.")
+                yield passed(title, "The kernel has it.")
 
 
-def _buffer(plan: PepPlan) -> Check:
+def _buffer(plan: Mapping[str, Any]) -> Check:
     asked = plan["buffer_bytes"]
     limit = int(machine.sysctl("fs.pipe-max-size") or 1 << 20)
     if asked > limit:
         found = f"A pipe holds at most {limit} B here (fs.pipe-max-size), and buffer is {asked} B."
         fix = f"sysctl -w fs.pipe-max-size={asked}, or a smaller buffer"
-        return Check(name="buffer", ok=False, found=found, fix=fix)
-    return Check(name="buffer", ok=True, found=f"A pipe may hold {asked} B.")
+        return failed("buffer", found, fix)
+    return passed("buffer", f"A pipe may hold {asked} B.")
 
 
-def _numbers(name: str, plan: PepPlan, *, has_own: bool) -> Check:
+def _numbers(name: str, plan: Mapping[str, Any], *, has_own: bool) -> Check:
     problems = list(numbers_in_use(name, plan, has_own=has_own))
     if problems:
         found = " ".join(problem.found for problem in problems)
         fixes = dict.fromkeys(problem.fix for problem in problems)
-        return Check(name="rules", ok=False, found=found, fix="; ".join(fixes))
-    mark, table = plan["mark"], plan["route_table"]
-    found = f"Mark {mark}, routing table {table} and table {name} are free."
-    return Check(name="rules", ok=True, found=found)
+        return failed("rules", found, "; ".join(fixes))
+    numbers = f"Mark {plan['mark']}, routing table {plan['route_table']}"
+    return passed("rules", f"{numbers} and table {name} are free.")
 
 
 def _sockets(plan: GatePlan, *, is_up: bool) -> Iterator[Check]:
@@ -251,9 +207,9 @@ def _sockets(plan: GatePlan, *, is_up: bool) -> Iterator[Check]:
     if code != 0:
         found, _, fix = said.partition(FIX)
         fix = fix or "report it with the configuration"
-        yield Check(name="sockets", ok=False, found=f"The daemon: {found}.", fix=fix)
-        return
-    yield Check(name="sockets", ok=True, found=f"The daemon can open its sockets: {said}.")
+        yield failed("sockets", f"The daemon: {found}.", fix)
+    else:
+        yield passed("sockets", f"The daemon can open its sockets: {said}.")
 
 
 def summary(checks: list[Check]) -> str:

@@ -2,33 +2,162 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import pwd
 import re
 import tomllib
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from bentpipe import units
 from bentpipe.errors import ScenarioError
-from bentpipe.gateway.fields import Interface, Loopback, checked_name
-from bentpipe.gateway.plan import MARK, ROUTE_TABLE, mark_count
-from bentpipe.gateway.tunnel_config import DaemonTunnel
 from bentpipe.scenario.document import Document, file_error, file_text
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.problems import all_problems
-from bentpipe.scenario.record import Duration, PositiveDuration, Record, refusal
+from bentpipe.scenario.record import Duration, PositiveDuration, Record, Size, refusal
+from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.text import counted, shown
 
+# Marks and tables up to 255 are common in hand-written rules, and docker, cilium, tailscale and
+# wg-quick use others than these. The mark is a multiple of 128, for up to 64 workers.
+MARK: Final = 25_088
+ROUTE_TABLE: Final = 25_113
+PORT: Final = 51_871
+_WORKERS_MAX: Final = 64
 # The daemon hands over its sockets in one message.
 _INTERFACES_MAX: Final = 26
+# The smallest MTU of IPv4 (RFC 791), and the largest of a device.
+_MTU_MIN: Final = 576
+_MTU_MAX: Final = 65_535
+# As `daemon/tunnel_plan.rs`.
+PEERS_MAX: Final = 64
+_PORTS: Final = 1 << 16
+# As `tunnel/keys.rs`: a key and the beginning of a digest.
+_KEY_BYTES: Final = 32
+_KEY_CHARACTERS: Final = 48
+_HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.ASCII)
 _TOML_LINE: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
-_WORKERS_MAX: Final = 64
-
 FunctionName = Literal["pep", "tunnel"]
-_FUNCTIONS: Final[tuple[FunctionName, ...]] = ("pep", "tunnel")
+
+
+def mark_count(workers: int) -> int:
+    """Return how many marks a daemon uses; the first one is a multiple of this power of two."""
+    return 2 << (workers - 1).bit_length()
+
+
+# --- fields that a scenario does not have -------------------------------------------------------
+
+
+def _text(read: Callable[[str], str], expected: str) -> BeforeValidator:
+    """Return the check of a text that ``read`` returns as the daemon reads it, or refuses.
+
+    It refuses by a ValueError; ``expected`` is what the message says then.
+    """
+
+    def check(text: object) -> object:
+        if not isinstance(text, str):
+            return text
+        try:
+            return read(text)
+        except ValueError:
+            raise refusal(f"read {shown(text)}; {expected}") from None
+
+    return BeforeValidator(check)
+
+
+def _matching(pattern: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if re.fullmatch(pattern, text, re.ASCII) is None:
+            raise ValueError(text)
+        return text
+
+    return read
+
+
+def split_port(text: str) -> tuple[str, int]:
+    """Return the host and the port of ``host:port``, without brackets.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    host, _, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    bracketed = host.startswith("[") and host.endswith("]")
+    is_port = port.isascii() and port.isdigit() and len(port) < len(str(_PORTS)) + 1
+    if not is_port or not 0 < int(port) < _PORTS or bracketed != (":" in bare):
+        raise ValueError(text)
+    return bare, int(port)
+
+
+def _loopback(text: str) -> str:
+    if not ip_address(split_port(text)[0]).is_loopback:
+        raise ValueError(text)
+    return text
+
+
+def _endpoint(text: str) -> str:
+    host, _ = split_port(text)
+    if not _HOST.fullmatch(host):
+        ip_address(host)
+    return text
+
+
+def _listen(value: object) -> object:
+    with suppress(ValueError):
+        if isinstance(value, str):
+            ip_address(split_port(value)[0])
+            return value
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _PORTS:
+        return value
+    raise refusal(
+        f"read {shown(value)}; expected a port from 1 to {_PORTS - 1}, or an address with one, "
+        'such as "192.0.2.1:51871"'
+    )
+
+
+def _network(text: object) -> object:
+    if not isinstance(text, str):
+        return text
+    near = ""
+    try:
+        return str(ip_network(text))
+    except ValueError:
+        with suppress(ValueError):
+            near = f'; did you mean "{ip_interface(text).network}"?'
+    raise refusal(f'read {shown(text)}; expected a network, such as "10.1.0.0/16"{near}')
+
+
+def _public_key(text: object) -> object:
+    if not isinstance(text, str):
+        return text
+    try:
+        decoded = base64.b64decode(text, validate=True)
+    except ValueError:
+        decoded = b""
+    key, checksum = decoded[:_KEY_BYTES], decoded[_KEY_BYTES:]
+    if len(text) != _KEY_CHARACTERS or not decoded:
+        raise refusal(
+            f"read a text of {len(text)} characters; expected the {_KEY_CHARACTERS} letters, "
+            "digits, + and / that bentpipe gateway keygen printed"
+        )
+    if checksum == _checksum("private", key):
+        # Not shown: it is a secret.
+        raise refusal("read a private key; expected the public key that keygen printed")
+    if checksum != _checksum("public", key):
+        raise refusal(f"read {shown(text)}; its checksum is wrong: a character differs")
+    return text
+
+
+def _checksum(kind: str, key: bytes) -> bytes:
+    digest = hashlib.sha256(f"bentpipe {kind} key".encode() + key).digest()
+    return digest[: _KEY_CHARACTERS // 4 * 3 - _KEY_BYTES]
 
 
 def _user(name: object) -> object:
@@ -40,6 +169,60 @@ def _user(name: object) -> object:
         if number == 0:
             raise refusal(f"read {shown(name)}; must be a user without privileges")
     return name
+
+
+# A name becomes part of that of a table of nftables, and of a folder.
+Name = Annotated[
+    str,
+    _text(
+        _matching("[A-Za-z0-9][A-Za-z0-9_-]{0,31}"),
+        'allowed are up to 32 letters, digits, "-" and "_", the first a letter or a digit',
+    ),
+]
+# It becomes a label of metrics.
+PeerName = Annotated[
+    str,
+    _text(
+        _matching("[A-Za-z0-9][A-Za-z0-9_.-]{0,31}"),
+        'allowed are up to 32 letters, digits, "-", "_" and ".", the first a letter or a digit',
+    ),
+]
+# IFNAMSIZ is 16 with the final zero. Linux allows more characters, quotes among them.
+Interface = Annotated[
+    str,
+    _text(
+        _matching(r"(?!\.\.?$)[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,14}"),
+        "expected the name of an interface, such as eth0",
+    ),
+]
+Loopback = Annotated[
+    str,
+    _text(
+        _loopback,
+        'expected an address of this host with a port, such as "127.0.0.1:9464" or "[::1]:9464": '
+        "a proxy can pass it on to others",
+    ),
+]
+Endpoint = Annotated[
+    str,
+    _text(
+        _endpoint,
+        'expected a name or an address with a port, such as "hub.example.org:51871", '
+        '"192.0.2.1:51871" or "[2001:db8::1]:51871"',
+    ),
+]
+InterfaceAddress = Annotated[
+    str,
+    _text(
+        lambda text: str(ip_interface(text)),
+        'expected an address with the length of its prefix, such as "10.99.0.1/24"',
+    ),
+]
+Network = Annotated[str, BeforeValidator(_network)]
+PublicKey = Annotated[str, BeforeValidator(_public_key)]
+
+
+# --- sections ------------------------------------------------------------------------------------
 
 
 class Side(Record):
@@ -66,6 +249,85 @@ class DaemonPep(Pep):
     """The processes that relay. Each may have as many open files as one process may."""
 
 
+class TunnelPeer(Record):
+    """A gateway at the other end of a tunnel."""
+
+    name: PeerName
+    """Its name in the status and in metrics: letters, digits, ``-``, ``_`` and ``.``."""
+    public_key: PublicKey
+    """Its public key: what ``bentpipe gateway keygen`` printed there."""
+    endpoint: Endpoint | None = None
+    """Its name or address with its port. Names are looked up once, at the start. Without one it is
+    where its last packet came from, so it has to begin."""
+    networks: Annotated[tuple[Network, ...], Field(strict=False, min_length=1)]
+    """The networks behind it, which are routed into the tunnel. Packets from it with other sources
+    are dropped."""
+    keepalive: PositiveDuration | None = None
+    """The interval after which something is sent to it at the latest, from 1 s; by default an idle
+    tunnel sends nothing. For peers behind a NAT."""
+
+    @model_validator(mode="after")
+    def _check_keepalive(self) -> Self:
+        if self.keepalive is not None and units.value_of(self.keepalive) < units.NS_PER_S:
+            raise refusal(f"read keepalive {self.keepalive}; at least 1 s, such as 25 s")
+        return self
+
+
+class DaemonTunnel(Tunnel):
+    """The tunnel of a scenario, with what only a real one needs."""
+
+    device: Interface = "bp0"
+    """The name of its TUN device, which exists while the gateway is up."""
+    addresses: Annotated[tuple[InterfaceAddress, ...], Field(strict=False, min_length=1)]
+    """The addresses of the device with the lengths of their prefixes, such as ``10.99.0.1/24``."""
+    listen: Annotated[int | str, BeforeValidator(_listen)] = PORT
+    """The UDP port, or an address with it. A port alone is one of all addresses of the version of
+    IP that the first endpoint has."""
+    private_key: Annotated[str, Field(min_length=1)]
+    """The file with the private key of this gateway, which only root may read. The path is relative
+    to the folder of the configuration."""
+    peers: Annotated[
+        tuple[TunnelPeer, ...], Field(strict=False, min_length=1, max_length=PEERS_MAX)
+    ]
+    """The gateways at the other ends."""
+    outer_mtu: Annotated[int, Field(ge=_MTU_MIN, le=_MTU_MAX)] | None = None
+    """The largest IP packet that the path to the peers carries, in bytes; by default the MTU of the
+    routes to them. The MTU of the device is 74 B less, 94 B over IPv6."""
+    round_trip: PositiveDuration = units.duration("600 ms")
+    """The round-trip time of the link, from which hold times are computed that are not written; by
+    default that of a geostationary satellite."""
+    packet_overhead: Size = units.size("0 B")
+    """What the link adds to each packet outside the tunnel."""
+
+    @model_validator(mode="after")
+    def _check_daemon(self) -> Self:
+        needs_queue = self.titration in {"titrated", "delayed"}
+        for name in ("rate", "queue") if needs_queue else ():
+            if getattr(self, name) is None:
+                raise refusal(
+                    f"read titration {self.titration} without {name}; a gateway cannot see the "
+                    f"link: write its {name}, or titration immediate"
+                )
+        seen = dict[str, str]()
+        for peer in self.peers:
+            if sum(other.name == peer.name for other in self.peers) > 1:
+                raise refusal(f"read two peers named {peer.name}; each has a name of its own")
+            same = [other.name for other in self.peers if other.public_key == peer.public_key]
+            if len(same) > 1:
+                raise refusal(
+                    f"read the same public_key at {same[0]} and {same[1]}; each gateway has the "
+                    "key that bentpipe gateway keygen printed there"
+                )
+            for network in peer.networks:
+                if network in seen:
+                    raise refusal(
+                        f"read the network {network} at {seen[network]} and {peer.name}; it is "
+                        "behind one peer"
+                    )
+                seen[network] = peer.name
+        return self
+
+
 class Metrics(Record):
     """The server of metrics, for Prometheus."""
 
@@ -76,7 +338,7 @@ class Metrics(Record):
 class GatewayConfig(Record):
     """A gateway on a real router: its interfaces, and its functions in order."""
 
-    name: Annotated[str, BeforeValidator(checked_name)]
+    name: Name
     """The name of the gateway."""
     functions: Annotated[tuple[FunctionName, ...], Field(strict=False, min_length=1)] = ("pep",)
     """Its functions: ``pep`` and ``tunnel``, in any order. What a packet passes first is decided by
@@ -101,7 +363,7 @@ class GatewayConfig(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for function in _FUNCTIONS:
+        for function in get_args(FunctionName):
             if self.functions.count(function) > 1:
                 raise refusal(f"read {function} twice in functions; each is allowed once")
             if function in self.model_fields_set and function not in self.functions:

@@ -1,75 +1,40 @@
-"""Start and end the daemon of a gateway."""
+"""Start and end the daemon of a gateway, and change its tunnel while it runs."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from bentpipe.errors import MachineError
+from bentpipe.errors import MachineError, UsageError
 from bentpipe.gateway import machine
-from bentpipe.gateway.binary import NAME, find_binary
-from bentpipe.gateway.checks import examine, require
+from bentpipe.gateway.checks import examine
 from bentpipe.gateway.config import GatewayConfig, described
-from bentpipe.gateway.plan import GatePlan, Installation, PepPlan, pep_plan
+from bentpipe.gateway.machine import PROGRAM, find_binary, require
+from bentpipe.gateway.plan import GatePlan
 from bentpipe.gateway.state import GatewayFolder, Record, held, network_namespace
-from bentpipe.gateway.tunnel_plan import daemon_tunnel_plan
-from bentpipe.units import value_of
+from bentpipe.plan.lower import origin
 
 # A daemon is ready within 0.1 s on an idle machine.
 _START_TIMEOUT_S: Final = 20.0
 _END_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.02
-_THREADS_MAX: Final = 4
 # It holds the processes of a killed daemon until they end; the worker notices within a second.
 _KILL_TIMEOUT_S: Final = 5.0
-
-
-def plan_of(config: GatewayConfig, path: Path) -> GatePlan:
-    """Return the plan of the daemon; ``path`` is the file of the configuration.
-
-    Raises:
-        ScenarioError: the PEP has settings that the kernel does not have.
-        PlanningError: settings of the tunnel do not fit together.
-    """
-    user, group = config.user_and_group()
-    folder = GatewayFolder(config.name)
-    tunnel = config.tunnel
-    return {
-        "name": f"bentpipe-{config.name}",
-        "state_file": str(folder.state_file),
-        "files": [str(file) for file in (folder.log_file, folder.record_file)],
-        "user": user,
-        "group": group,
-        "metrics_listen": None if config.metrics is None else config.metrics.listen,
-        "pep": _pep_plan_of(config),
-        "tunnel": (
-            None if tunnel is None else daemon_tunnel_plan(tunnel, path.parent, folder.control_file)
-        ),
-    }
-
-
-def _pep_plan_of(config: GatewayConfig) -> PepPlan | None:
-    if config.lan is None or config.link is None:
-        return None
-    threads = config.pep.threads or min(len(os.sched_getaffinity(0)), _THREADS_MAX)
-    installation = Installation(
-        lan=config.lan.interfaces,
-        link=config.link.interfaces,
-        mark=config.mark,
-        route_table=config.route_table,
-        workers=config.pep.workers,
-        threads=threads,
-        connect_limit_ns=value_of(config.pep.connect_limit),
-        idle_limit_ns=value_of(config.pep.idle_limit) or None,
-        keep_alive_ns=value_of(config.pep.keep_alive) or None,
-    )
-    return pep_plan(config.pep, installation)
+_REPLY_TIMEOUT_S: Final = 5.0
+_REPLY_BYTES_MAX: Final = 64 * 1024
+_CHANGEABLE: Final = (
+    "redundancy, redundancy_max, window, window_max, titration, delay, threshold, hold_time, "
+    "hold_buffer, rate, classes, packet_size, uncoded_first and congestion_signal"
+)
 
 
 def start(config: GatewayConfig, plan: GatePlan, path: Path) -> int:
@@ -109,7 +74,7 @@ def become(config: GatewayConfig, plan: GatePlan, path: Path) -> NoReturn:
         os.set_inheritable(lock, True)
         os.chdir("/")
         binary = str(find_binary())
-        os.execve(binary, [NAME], os.environ | {"PATH": machine.search_path()})
+        os.execve(binary, [PROGRAM], os.environ | {"PATH": machine.search_path()})
     except BaseException:
         folder.remove()
         raise
@@ -143,7 +108,7 @@ def _prepare(folder: GatewayFolder, config: GatewayConfig, plan: GatePlan, path:
             Record(
                 config=str(path.absolute()),
                 described=described(config),
-                plan=dict(plan),
+                plan=plan,
                 network=network_namespace(),
                 started_unix_s=time.time(),
             )
@@ -173,7 +138,9 @@ def _spawn(folder: GatewayFolder, plan: GatePlan, lock: int) -> int:
         assert process.stdin is not None
         with process.stdin as given, suppress(BrokenPipeError):
             given.write(json.dumps(plan).encode())
-        _wait_until_ready(folder, process)
+        if first_counters(folder, lambda: process.poll() is not None) is None:
+            ended = f"{PROGRAM} ended with code {process.returncode}"
+            raise MachineError(folder.last_words() or ended)
     except BaseException:
         process.kill()
         process.wait()
@@ -183,18 +150,23 @@ def _spawn(folder: GatewayFolder, plan: GatePlan, lock: int) -> int:
     return process.pid
 
 
-def _wait_until_ready(folder: GatewayFolder, process: subprocess.Popen[bytes]) -> None:
+def first_counters(folder: GatewayFolder, has_ended: Callable[[], bool]) -> dict[str, Any] | None:
+    """Wait until a daemon that is being started has written its counters, and return them.
+
+    None if it has ended before.
+
+    Raises:
+        MachineError: it has not after 20 s.
+    """
     deadline = time.monotonic() + _START_TIMEOUT_S
-    while folder.counters() is None:
-        if process.poll() is not None:
-            reason = folder.last_words() or f"{NAME} ended with code {process.returncode}"
-            raise MachineError(reason)
+    while (counters := folder.counters()) is None and not has_ended():
         if time.monotonic() > deadline:
             raise MachineError(
-                f"{NAME} is not ready after {_START_TIMEOUT_S:.0f} s; to fix it: try again, and "
+                f"{PROGRAM} is not ready after {_START_TIMEOUT_S:.0f} s; to fix it: try again, and "
                 "report it"
             )
         time.sleep(_POLL_S)
+    return counters
 
 
 def _end(folder: GatewayFolder) -> None:
@@ -223,15 +195,7 @@ def _end(folder: GatewayFolder) -> None:
 
 def _privileged(processes: list[int]) -> list[int]:
     """Return the processes whose parents are not among them."""
-    return [pid for pid in processes if _parent(pid) not in processes]
-
-
-def _parent(pid: int) -> int:
-    with suppress(OSError, ValueError, IndexError):
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        # The name of the program, in parentheses, may have spaces.
-        return int(stat.rpartition(")")[2].split()[1])
-    return 0
+    return [pid for pid in processes if machine.parent(pid) not in processes]
 
 
 def _remove_leftovers(record: Record) -> None:
@@ -245,7 +209,7 @@ def _remove_leftovers(record: Record) -> None:
         _remove_rules(record.plan, "nsenter", f"--net={path}", "--")
 
 
-def _remove_rules(plan: GatePlan | dict[str, Any], *within: str) -> None:
+def _remove_rules(plan: GatePlan, *within: str) -> None:
     code, said = machine.run_daemon("remove", plan, *within)
     if code != 0:
         raise MachineError(f"removing rules: {said}; to fix it: run it as root")
@@ -262,3 +226,65 @@ def _namespace_path(number: int) -> Path | None:
             if (process / "ns/net").stat().st_ino == number:
                 return process / "ns/net"
     return None
+
+
+# --- reload ---------------------------------------------------------------------------------------
+
+
+def reload_gateway(config: GatewayConfig, plan: GatePlan) -> None:
+    """Pass the settings of a plan to the running daemon of the same name.
+
+    Raises:
+        UsageError: the plan differs in what a running daemon cannot change; nothing is changed.
+        MachineError: the daemon does not answer.
+    """
+    folder = GatewayFolder(config.name)
+    record = folder.record()
+    if record is None or not folder.is_up():
+        raise MachineError(
+            f"gateway {config.name} is not up; to fix it: start it with bentpipe gateway up"
+        )
+    if record.plan.get("tunnel") is None:
+        raise UsageError(
+            f"gateway {config.name} has no tunnel, whose settings alone can be reloaded; to fix "
+            f"it: bentpipe gateway down {config.name}, then up"
+        )
+    reply = _ask(folder.control_file, plan)
+    if reply == "changed":
+        folder.write_record(replace(record, plan=plan, described=described(config)))
+        return
+    if "differs" in reply:
+        names = ", ".join(dict.fromkeys(_config_name(plan, path) for path in reply["differs"]))
+        raise UsageError(
+            f"{record.config}: a running gateway cannot change {names}; nothing was changed. It "
+            f"can change {_CHANGEABLE} of its tunnel; to fix it: bentpipe gateway down "
+            f"{config.name}, then up"
+        )
+    raise UsageError(f"{record.config}: {reply['refused']}")
+
+
+def _ask(path: Path, plan: GatePlan) -> Any:
+    message = json.dumps(plan).encode()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            client.settimeout(_REPLY_TIMEOUT_S)
+            client.connect(str(path))
+            client.send(message)
+            reply = client.recv(_REPLY_BYTES_MAX)
+        return json.loads(reply)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise MachineError(
+            f"{path}: the daemon does not answer: {reason}; to fix it: try again, as the user who "
+            "has started the gateway"
+        ) from None
+
+
+def _config_name(plan: Mapping[str, Any], path: str) -> str:
+    """Return the name in the configuration of a path in the plan."""
+    parts = path.split(".")
+    if parts[:2] == ["tunnel", "settings"]:
+        parts = [str(field) for field in origin(plan, parts)]
+    elif parts[0] == "tunnel" and parts[1:2] in (["listen_address"], ["listen_port"]):
+        parts = ["tunnel", "listen"]
+    return ".".join(part.removesuffix("_bytes").removesuffix("_ns") for part in parts)

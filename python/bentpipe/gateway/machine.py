@@ -1,4 +1,4 @@
-"""What the programs `ip` and `nft` and the kernel say of this machine's network."""
+"""What this machine has: programs, capabilities, and what its kernel says of its network."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.errors import MachineError, UsageError
-from bentpipe.gateway.binary import NAME, find_binary
 
+# The program of the daemon, which is inside this package.
+PROGRAM: Final = "bentpipe-gate"
+FIX: Final = "; to fix it: "
 _SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _PROC: Final = Path("/proc/sys")
 # capabilities(7), by the numbers of linux/capability.h.
@@ -21,11 +26,71 @@ _CAPABILITIES: Final = {
     "CAP_SETUID": 7,
     "CAP_NET_ADMIN": 12,
     "CAP_NET_RAW": 13,
+    "CAP_SYS_ADMIN": 21,
 }
 _TIMEOUT_S: Final = 20.0
 # The Debian packages of the programs.
 PACKAGES: Final = {"nft": "nftables", "ip": "iproute2"}
-_KERNEL_NAMES: Final = {"newreno": "reno"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check: ``found`` is a sentence, ``fix`` the remedy if it is not ``ok``."""
+
+    name: str
+    ok: bool
+    found: str
+    fix: str = ""
+
+
+def passed(name: str, found: str) -> Check:
+    """Return a check that is passed."""
+    return Check(name, ok=True, found=found)
+
+
+def failed(name: str, found: str, fix: str) -> Check:
+    """Return a check that is not passed, and its remedy."""
+    return Check(name, ok=False, found=found, fix=fix)
+
+
+def require(checks: Iterable[Check]) -> None:
+    """Check that all checks are passed.
+
+    Raises:
+        MachineError: one line for each that is not.
+    """
+    lines = [
+        f"{each.name}: {each.found.rstrip('.')}{FIX}{each.fix}" for each in checks if not each.ok
+    ]
+    if lines:
+        raise MachineError("\n".join(lines))
+
+
+def find_binary(folder: Path = Path(__file__).parent) -> Path:
+    """Return the path of the program.
+
+    Raises:
+        MachineError: this installation was made without it.
+    """
+    path = folder / PROGRAM
+    if not path.is_file():
+        raise MachineError(
+            f"{path}: no such file: this installation has no daemon for gateways; to fix it: "
+            "install a wheel of `make wheel`, or run make .venv/.installed in the checkout"
+        )
+    if not os.access(path, os.X_OK):
+        raise MachineError(f"{path}: cannot be executed; to fix it: chmod 755 {path}")
+    return path
+
+
+def user_folder(name: str) -> Path:
+    """Return where this user's daemons have a folder of this name, which need not exist."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    # su(1) and sudo(8) may leave the folder of another user, which cannot be accessed.
+    with suppress(OSError):
+        if runtime and Path(runtime).is_dir():
+            return Path(runtime) / name
+    return Path(tempfile.gettempdir()) / f"{name}-{os.geteuid()}"
 
 
 def search_path() -> str:
@@ -51,16 +116,20 @@ def require_program(name: str) -> str:
     return path
 
 
-def kernel_congestion_control(name: str) -> str:
-    """Return the kernel's name of a congestion control of a scenario."""
-    return _KERNEL_NAMES.get(name, name)
-
-
-def missing_capabilities() -> list[str]:
-    """Return the capabilities that a daemon needs and this process lacks."""
+def missing_capabilities(*names: str) -> list[str]:
+    """Return which capabilities this process lacks."""
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     effective = next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:"))
-    return [name for name, bit in _CAPABILITIES.items() if not int(effective, 16) >> bit & 1]
+    return [name for name in names if not int(effective, 16) >> _CAPABILITIES[name] & 1]
+
+
+def parent(process: int) -> int:
+    """Return the process id of a parent; 0 if the process has ended."""
+    with suppress(OSError, ValueError, IndexError):
+        stat = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
+        # proc_pid_stat(5): the name of the program, in parentheses, may have spaces.
+        return int(stat.rpartition(")")[2].split()[1])
+    return 0
 
 
 def sysctl(name: str) -> str | None:
@@ -137,7 +206,7 @@ def run_daemon(verb: str, plan: Mapping[str, Any], *within: str) -> tuple[int, s
     """
     done = _completed([*within, str(find_binary()), verb], json.dumps(plan))
     lines = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
-    return done.returncode, lines[-1].removeprefix(f"{NAME}: ")
+    return done.returncode, lines[-1].removeprefix(f"{PROGRAM}: ")
 
 
 def make_key(path: Path) -> str:
@@ -150,7 +219,7 @@ def make_key(path: Path) -> str:
     done = _completed([str(find_binary()), "keygen", str(path)], "")
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"{path}: code {done.returncode}"]
-        raise UsageError(lines[-1].removeprefix(f"{NAME}: "))
+        raise UsageError(lines[-1].removeprefix(f"{PROGRAM}: "))
     return done.stdout.strip()
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,13 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.errors import MachineError
-from bentpipe.gateway.binary import NAME as PROGRAM
+from bentpipe.gateway.machine import PROGRAM, user_folder
 
 RUN: Final = Path("/run")
-_RECORD: Final = "gateway.json"
-_STATE: Final = "state.json"
-_LOG: Final = "log"
-_CONTROL: Final = "control"
 _LOG_BYTES_MAX: Final = 64 * 1024
 # Others take the lock for a moment to see whether the gateway is up.
 _LOCK_TIMEOUT_S: Final = 0.2
@@ -57,15 +52,10 @@ class Record:
 
 def base_folder() -> Path:
     """Return the folder of all gateways: ``/run/bentpipe`` for root, else one of the user's."""
-    user = os.geteuid()
     # In a user namespace, root may not own /run.
-    if user == 0 and RUN.stat().st_uid == 0:
+    if os.geteuid() == 0 and RUN.stat().st_uid == 0:
         return RUN / "bentpipe"
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    with suppress(OSError):
-        if runtime and Path(runtime).is_dir():
-            return Path(runtime) / "bentpipe-gateways"
-    return Path(tempfile.gettempdir()) / f"bentpipe-gateways-{user}"
+    return user_folder("bentpipe-gateways")
 
 
 def network_namespace() -> int:
@@ -73,36 +63,20 @@ def network_namespace() -> int:
     return Path("/proc/self/ns/net").stat().st_ino
 
 
-@dataclass(frozen=True)
 class GatewayFolder:
-    """The folder of one gateway, which need not exist."""
+    """The folder of one gateway, which need not exist.
 
-    name: str
+    ``record_file`` has the record and is the lock, ``state_file`` the counters, ``log_file`` what
+    the daemon has printed; ``control_file`` is the socket on which a running tunnel is changed.
+    """
 
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return base_folder() / self.name
-
-    @property
-    def record_file(self) -> Path:
-        """The record, which is also the lock."""
-        return self.path / _RECORD
-
-    @property
-    def state_file(self) -> Path:
-        """The counters."""
-        return self.path / _STATE
-
-    @property
-    def log_file(self) -> Path:
-        """What the daemon has printed."""
-        return self.path / _LOG
-
-    @property
-    def control_file(self) -> Path:
-        """The socket on which the settings of a running tunnel are changed."""
-        return self.path / _CONTROL
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.path = base_folder() / name
+        self.record_file = self.path / "gateway.json"
+        self.state_file = self.path / "state.json"
+        self.log_file = self.path / "log"
+        self.control_file = self.path / "control"
 
     def lock(self) -> int:
         """Make the folder and lock it; return the descriptor that holds the lock.

@@ -1,7 +1,5 @@
 from .capacity import measure_capacity as measure_capacity
-from .daemon import LabConfig as LabConfig
+from .daemon import LabConfig as LabConfig, start_daemon as start_daemon
 from .events import read_events as read_events
 from .lab import Lab as Lab
-from .launch import start_daemon as start_daemon
 from .local import LocalLab as LocalLab
-from .pep_refusals import refused_settings as refused_settings

@@ -9,8 +9,7 @@ from typing import Any, Final, Literal, TypedDict, cast
 
 from bentpipe import plan, scenario
 from bentpipe.errors import ScenarioError, UnitError, UsageError
-from bentpipe.lab.capacity import refuse_beyond_capacity
-from bentpipe.plan.data import series_values
+from bentpipe.lab.capacity import largest_value, refuse_beyond_capacity
 from bentpipe.units import parse_duration
 
 _PATH: Final = re.compile(
@@ -166,8 +165,8 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
     # The limit may be a share of the bandwidth-delay product.
     link = {
         name: {
-            "rate": f"{_highest(end['rate_bps'])} bit/s",
-            "delay": f"{_highest(end['delay_ns'])} ns",
+            "rate": f"{largest_value(end['rate_bps'])} bit/s",
+            "delay": f"{largest_value(end['delay_ns'])} ns",
             "queue": _DIRECTION["queue"],
         }
         for name, end in ends.items()
@@ -187,11 +186,6 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
             "classes then; set the lab up with it"
         )
     return found if "discipline" in options else {**present, "limit": found["limit"]}
-
-
-def _highest(series: Mapping[str, Any]) -> int:
-    """Return the largest value of a series."""
-    return max(series_values(series))
 
 
 def with_changes(

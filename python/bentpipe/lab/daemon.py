@@ -1,6 +1,6 @@
 """The lab daemon: a process that keeps a lab and serves requests; the lab ends with it.
 
-`bentpipe.lab.launch` starts it as ``python -m bentpipe.lab.daemon NAME`` with its configuration, a
+`start_daemon` starts it as ``python -m bentpipe.lab.daemon NAME`` with its configuration, a
 `LabConfig` as JSON, on standard input. It prints one line of JSON, ``hosts`` or ``error``, once the
 lab is set up.
 """
@@ -12,12 +12,13 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -25,7 +26,6 @@ from bentpipe import _core
 from bentpipe.errors import BentpipeError, InternalError, MachineError, UsageError
 from bentpipe.lab import sockets
 from bentpipe.lab.changes import link_changes, with_changes
-from bentpipe.lab.clients import Clients
 from bentpipe.lab.link_state import OutageEnds, link_state, with_outages
 from bentpipe.lab.local import LocalLab
 from bentpipe.lab.privileges import gain_privileges
@@ -55,6 +55,50 @@ class LabConfig:
     internet: bool = False
     ends_with_parent: bool = False
 
+    def lab(self) -> LocalLab:
+        """Return the lab, which is not set up."""
+        return LocalLab(
+            plans=self.plans, seed=self.seed, gateways=self.gateways, internet=self.internet
+        )
+
+
+def start_daemon(config: LabConfig) -> tuple[subprocess.Popen[str], list[str]]:
+    """Start a lab daemon; return its process and the names of the hosts once the lab is set up.
+
+    It has no terminal and a session of its own, so that Ctrl-C and the end of the terminal do not
+    reach it.
+
+    Raises:
+        BentpipeError: the lab cannot be set up.
+    """
+    config.lab().check()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bentpipe.lab.daemon", config.name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        with process.stdout as output:
+            # One that has ended already replies nothing.
+            with suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(asdict(config)) + "\n")
+                process.stdin.flush()
+            content = sockets.parsed(output.readline().encode())
+        if content is None:
+            raise MachineError("the lab ended while it was set up; to fix it: try again")
+        sockets.raise_error_of(content)
+    except BaseException:
+        process.kill()
+        process.stdin.close()
+        process.wait()
+        raise
+    return process, [str(host) for host in content["hosts"]]
+
 
 @dataclass(kw_only=True)
 class LabDaemon:
@@ -77,7 +121,7 @@ class LabDaemon:
 
     def serve(self, listener: socket.socket) -> NoReturn:
         """Serve requests until one ends the lab; end the programs if the link fails."""
-        clients = Clients(listener)
+        clients = sockets.Clients(listener)
         while True:
             for connection, request in clients.requests(_POLL_S):
                 with connection:
@@ -197,9 +241,7 @@ def main() -> int:
 def _keep(config: LabConfig) -> NoReturn:
     folder = Path(config.folder)
     gain_privileges()
-    with LocalLab(
-        plans=config.plans, seed=config.seed, gateways=config.gateways, internet=config.internet
-    ) as lab:
+    with config.lab() as lab:
         lab.start_servers()
         daemon = LabDaemon(config=config, lab=lab)
         listener = sockets.listen(config.name, folder)

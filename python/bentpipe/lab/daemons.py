@@ -1,29 +1,36 @@
 """The daemons of a lab: `bentpipe-gate` on each gateway with a PEP or a tunnel.
 
 The lab makes such a gateway a host of its own, with an interface ``hosts`` to the hosts behind it
-and an interface ``link``. The daemons and their files end with the lab.
+and an interface ``link``. The daemons and their files end with the lab. Packets between hosts
+behind different gateways go through a tunnel; its own packets, and those between other addresses,
+go over the link as they are.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+# By way of the package: a lab without a PEP starts without the classes of scenarios.
+from bentpipe import gateway
 from bentpipe.errors import MachineError
 from bentpipe.gateway import machine
-from bentpipe.gateway.binary import find_binary
-from bentpipe.lab.gate import lab_gate_plan, most_connections
-from bentpipe.lab.gateways import GatewayHost, gateway_hosts
-from bentpipe.lab.peps import SIDES
-from bentpipe.lab.routes import DEFAULT_WINDOW_SEGMENTS, change_route, link_route
-from bentpipe.lab.tunnels import DEVICE, new_key, tunnel_plan_of
+from bentpipe.gateway.kernel_tcp import (
+    DEFAULT_WINDOW_SEGMENTS,
+    KERNEL_TCP,
+    congestion_control,
+    initial_window,
+)
+from bentpipe.lab.gateways import LEGS, GatewayHost, gateway_hosts, hosts_behind
 from bentpipe.results.verdict import PEP_FAULT, TUNNEL_FAULT
+from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
     from bentpipe import _core
@@ -38,8 +45,20 @@ _NOT_READY: Final = (
 # A handshake takes a round trip, and is repeated 1 to 1.25 s after one that was lost: five of them.
 _SESSION_TIMEOUT_S: Final = 7.0
 _POLL_S: Final = 0.01
-# A folder that the gateway has of its own: `PRIVATE_FOLDER` of bentpipe-sys.
+# Files in a folder that the gateway has of its own: `PRIVATE_FOLDER` of bentpipe-sys.
 _STATE: Final = "/dev/shm/bentpipe-gate.json"
+_KEY_FILE: Final = "/dev/shm/bentpipe-gate.key"
+_CONTROL_FILE: Final = "/dev/shm/bentpipe-gate.control"
+_THREADS: Final = 1
+# A client gives up after six retransmissions of its SYN (tcp_syn_retries of tcp(7)), as in the
+# simulator.
+_CONNECT_LIMIT_NS: Final = 127 * NS_PER_S
+_DEVICE: Final = "bp0"
+_PORT: Final = 51_871
+# The network of the devices, which is none of hosts.
+_DEVICES: Final = "10.84.1"
+# Sessions begin before the traffic, and last while there is none.
+_KEEPALIVE_NS: Final = 25 * NS_PER_S
 # It reports once a second.
 _REPORT_TIMEOUT_S: Final = 5.0
 # What the daemon counts of the counters of a simulated PEP.
@@ -173,12 +192,12 @@ class RunningDaemons:
         running, gateways = cls(), gateway_hosts(plans)
         try:
             public_keys = {
-                each.host: new_key(core, each.host)
+                each.host: _new_key(core, each.host)
                 for each in gateways
                 if each.function("tunnel") is not None
             }
-            for gateway in gateways:
-                running._daemons.append(_spawn(core, gateway, public_keys))
+            for each in gateways:
+                running._daemons.append(_spawn(core, each, public_keys))
             running._wait_until_ready()
             # The device of a tunnel and its routes are the daemon's.
             for daemon in running._daemons:
@@ -245,35 +264,201 @@ class RunningDaemons:
             daemon.close()
 
 
-def _spawn(core: _core.Lab, gateway: GatewayHost, public_keys: Mapping[str, str]) -> _Daemon:
-    has_tunnel = gateway.function("tunnel") is not None
-    plan = lab_gate_plan(
-        gateway.function("pep"),
-        tunnel_plan_of(core, gateway, public_keys) if has_tunnel else None,
-        _STATE,
+def _spawn(core: _core.Lab, host: GatewayHost, public_keys: Mapping[str, str]) -> _Daemon:
+    has_tunnel = host.function("tunnel") is not None
+    plan = _gate_plan(
+        host.function("pep"), _tunnel_plan(core, host, public_keys) if has_tunnel else None
     )
     # It reads its plan from standard input.
     shell = ["/bin/sh", "-c", 'exec "$0" <<END\n$1\nEND\n']
-    command = [*shell, str(find_binary()), json.dumps(plan)]
-    log = os.memfd_create(f"{gateway.host}.log")
+    command = [*shell, str(machine.find_binary()), json.dumps(plan)]
+    log = os.memfd_create(f"{host.host}.log")
     environment = [("PATH", machine.search_path())]
-    process = core.spawn(gateway.host, command, environment=environment, output=log)
-    return _Daemon(gateway, plan, process, log)
+    process = core.spawn(host.host, command, environment=environment, output=log)
+    return _Daemon(host, plan, process, log)
+
+
+# --- routes -------------------------------------------------------------------------------------
+
+
+def set_initial_windows(core: _core.Lab, hosts: Iterable[str], segments: int) -> None:
+    """Set the initial window of the connections of hosts over the link.
+
+    Raises:
+        MachineError: ip(8) is not installed, or fails.
+    """
+    for host in hosts:
+        _set_initial_window(core, host, [_link_route(core, host)], segments)
 
 
 def _set_initial_windows(core: _core.Lab, daemon: _Daemon) -> None:
-    """Set the initial windows of both legs of a PEP: that of a leg is a property of its route."""
-    gateway, tunnel = daemon.gateway, daemon.plan["tunnel"]
-    pep = gateway.function("pep")
+    """Set the initial windows of both legs of a PEP."""
+    host, tunnel = daemon.gateway, daemon.plan["tunnel"]
+    pep = host.function("pep")
     if pep is None:
         return
-    to_hosts = [[core.address(host), "dev", "hosts"] for host in gateway.near_hosts()]
-    to_link = [link_route(core, gateway.host)]
+    to_hosts = [[core.address(each), "dev", "hosts"] for each in host.near_hosts()]
+    to_link = [_link_route(core, host.host)]
     if tunnel is not None:
         networks = [network for peer in tunnel["peers"] for network in peer["networks"]]
-        to_link = [[network, "dev", DEVICE] for network in networks]
-    for side, routes in zip(SIDES, (to_hosts, to_link), strict=True):
-        window = pep[side]["initial_window_segments"]
-        if window != DEFAULT_WINDOW_SEGMENTS:
-            for route in routes:
-                change_route(core, gateway.host, [*route, "initcwnd", str(window)])
+        to_link = [[network, "dev", _DEVICE] for network in networks]
+    for leg, routes in zip(LEGS, (to_hosts, to_link), strict=True):
+        if (segments := initial_window(pep[leg])) is not None:
+            _set_initial_window(core, host.host, routes, segments)
+
+
+def _link_route(core: _core.Lab, host: str) -> list[str]:
+    """Return the route of a host to the hosts beyond the link, as ip(8) names it."""
+    own = core.address(host)
+    network = f"{own.rpartition('.')[0]}.0/24"
+    return [network, "dev", "link", "proto", "kernel", "scope", "link", "src", own]
+
+
+def _set_initial_window(
+    core: _core.Lab, host: str, routes: Iterable[Sequence[str]], segments: int
+) -> None:
+    attribute = KERNEL_TCP["initial_window_segments"].route
+    for route in routes:
+        change = ["route", "change", *route, attribute, str(segments)]
+        process = core.spawn(host, [machine.require_program("ip"), *change])
+        if os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) != 0:
+            raise MachineError(
+                f"ip {' '.join(change)} failed; to fix it: leave the initial window at "
+                f"{DEFAULT_WINDOW_SEGMENTS} segments"
+            )
+
+
+# --- plans of the daemons -----------------------------------------------------------------------
+
+
+def most_connections(pep: Mapping[str, Any]) -> int:
+    """Return how many connections the daemon splits at a time, within the limit of open files.
+
+    It is at least 1: within a limit for less the daemon does not start, and says why.
+    """
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted: int = pep["connections"]
+    if most_files == resource.RLIM_INFINITY:
+        return wanted
+    return max(min(wanted, gateway.connections_within(most_files, threads=_THREADS)), 1)
+
+
+def _gate_plan(pep: Mapping[str, Any] | None, tunnel: Mapping[str, Any] | None) -> GatePlan:
+    """Return the daemon's plan of the PEP of a plan, and of a tunnel, whose connections it splits.
+
+    In the user namespace of an ordinary user the worker is that user, the only one there.
+    """
+    is_root = os.geteuid() == 0
+    return {
+        "name": "bentpipe",
+        "state_file": _STATE,
+        "files": [],
+        "user": gateway.NOBODY if is_root else os.getuid(),
+        "group": gateway.NOBODY if is_root else os.getgid(),
+        "metrics_listen": None,
+        "pep": None if pep is None else _pep_plan(pep, tunnel["device"] if tunnel else "link"),
+        "tunnel": tunnel,
+    }
+
+
+def _pep_plan(pep: Mapping[str, Any], link_interface: str) -> dict[str, Any]:
+    """Return the daemon's plan of a PEP.
+
+    The gateway has a kernel's network of its own, so buffers are its sysctls, as those of hosts:
+    the kernel tunes them up to the maximum. Nobody else uses its marks and tables.
+    """
+
+    def side(interface: str, tcp: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "interfaces": [interface],
+            "tcp": {
+                "congestion_control": congestion_control(tcp["congestion_control"]),
+                "send_buffer_bytes": None,
+                "receive_buffer_bytes": None,
+                "not_sent_bytes": pep["notsent_lowat_bytes"],
+            },
+        }
+
+    return {
+        "mark": gateway.MARK,
+        "route_table": gateway.ROUTE_TABLE,
+        "workers": 1,
+        "threads": _THREADS,
+        "connections": most_connections(pep),
+        "buffer_bytes": pep["buffer_bytes"],
+        "early_accept": pep["early_accept"],
+        "connect_limit_ns": _CONNECT_LIMIT_NS,
+        "idle_limit_ns": None,
+        # As hosts of a lab, it probes no idle connection.
+        "keep_alive_ns": None,
+        "lan": side("hosts", pep["lan_tcp"]),
+        "link": side(link_interface, pep["link_tcp"]),
+    }
+
+
+def _new_key(core: _core.Lab, host: str) -> str:
+    """Make a private key in the own folder of a gateway, and return its public key.
+
+    Raises:
+        MachineError: the key could not be written.
+    """
+    output = os.memfd_create("public-key")
+    try:
+        command = [str(machine.find_binary()), "keygen", _KEY_FILE]
+        _, status = os.waitpid(core.spawn(host, command, output=output), 0)
+        printed = os.pread(output, 4_096, 0).decode(errors="replace").strip()
+    finally:
+        os.close(output)
+    if os.waitstatus_to_exitcode(status) != 0:
+        raise MachineError(f"the tunnel of {host} does not start: {printed}")
+    return printed
+
+
+def _tunnel_plan(
+    core: _core.Lab, end: GatewayHost, public_keys: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the daemon's plan of an end of a tunnel.
+
+    ``public_keys`` has those of all gateways by host.
+    """
+    function = end.function("tunnel")
+    assert function is not None
+    gateways, hub_is_here = end.plan["gateways"], end.number == 0
+    others = range(1, len(gateways)) if hub_is_here else range(1)
+
+    def networks(number: int) -> list[str]:
+        hosts = hosts_behind(end.plan, number)
+        return [*(f"{core.address(host)}/32" for host in hosts), _device_address(number)]
+
+    def peer(number: int) -> dict[str, Any]:
+        host = gateways[number]["name"]
+        # Terminals reach each other by way of the hub.
+        behind = [
+            network
+            for each in range(len(gateways))
+            if each == number or (not hub_is_here and each != end.number)
+            for network in networks(each)
+        ]
+        return {
+            "name": host,
+            "public_key": public_keys[host],
+            "endpoint": f"{core.address(host)}:{_PORT}",
+            "keepalive_ns": None if hub_is_here else _KEEPALIVE_NS,
+            "networks": behind,
+        }
+
+    return {
+        "device": _DEVICE,
+        "addresses": [_device_address(end.number)],
+        "listen_address": None,
+        "listen_port": _PORT,
+        "private_key": _KEY_FILE,
+        "outer_mtu_bytes": None,
+        "control_file": _CONTROL_FILE,
+        "peers": [peer(number) for number in others],
+        "settings": {name: value for name, value in function.items() if name != "kind"},
+    }
+
+
+def _device_address(number: int) -> str:
+    return f"{_DEVICES}.{1 + number}/32"

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+# By way of the package: a lab without a PEP starts without the classes of scenarios.
+from bentpipe import gateway
+from bentpipe.errors import Problem, ScenarioError
+from bentpipe.gateway import machine
+from bentpipe.gateway.kernel_tcp import host_sysctls, require_congestion_controls
+
+LEGS: Final = ("lan_tcp", "link_tcp")
+# As `daemon/tunnel_plan.rs`.
+_PEERS_MAX: Final = 64
 # As `Function::is_program` of the simulator's plans.
 PROGRAMS: Final = ("pep", "tunnel")
 
@@ -61,3 +70,66 @@ def hosts_behind(plan: Mapping[str, Any], number: int) -> list[str]:
         return [*names, "world"]
     is_alone = len(plan["gateways"]) <= 1 + 1
     return [*names, "island" if is_alone else f"island-{number}"]
+
+
+def pep_settings(plans: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
+    """Return the sysctls of the gateways with a PEP, by host."""
+    return {
+        each.host: list(host_sysctls(pep["lan_tcp"]).items())
+        for each in gateway_hosts(plans)
+        if (pep := each.function("pep"))
+    }
+
+
+def refuse_functions(plans: Sequence[Mapping[str, Any]], mtu_bytes: int = 1_500) -> None:
+    """Check that daemons and this machine can do what the PEPs and tunnels of plans say.
+
+    Raises:
+        ScenarioError: they cannot; the error names every unsupported field.
+        MachineError: the machine lacks a program or a congestion control.
+    """
+    hosts = gateway_hosts(plans)
+    if not hosts:
+        return
+    tunnels = [each for each in hosts if each.function("tunnel") is not None]
+    peps = {each.end: pep for each in hosts if (pep := each.function("pep"))}
+    found = dict(text for each in tunnels for text in _refused_tunnel(each))
+    found |= {
+        f"gateways.{end}.pep.{leg}.{field}": text
+        for end, pep in peps.items()
+        for leg in LEGS
+        for field, text in gateway.refused_tcp("leg", pep[leg], pep["lan_tcp"], mtu_bytes)
+    }
+    if found:
+        problems = (Problem(source="emulate", field=each, message=found[each]) for each in found)
+        raise ScenarioError(*problems)
+    machine.find_binary()
+    for program in machine.PACKAGES if peps else ("ip",):
+        machine.require_program(program)
+    require_congestion_controls(pep[leg] for pep in peps.values() for leg in LEGS)
+
+
+def _refused_tunnel(end: GatewayHost) -> Iterator[tuple[str, str]]:
+    path = f"gateways.{end.end}"
+    functions = end.plan["gateways"][end.number]["functions"]
+    kinds = [function["kind"] for function in functions]
+    before = [kind for kind in kinds[: kinds.index("tunnel")] if kind != "pep"]
+    if before:
+        text = f"read {before[0]} before tunnel; in real time the tunnel is next to the hosts"
+        yield f"{path}.functions", f"{text}: put tunnel first, or behind pep only"
+    for function in functions:
+        given = function.get("classifier", function).get("classes")
+        if given is not None:
+            text = f"read {given}; classes are not supported in real time: leave it out"
+            yield f"{path}.{function['kind']}.classes", text
+    for direction in end.plan["directions"]:
+        name, queue = direction["name"], direction["queue"]
+        if (queue.get("classes") or 1) > 1:
+            text = f"read {queue['discipline']} with a tunnel; not supported in real time"
+            yield f"link.{name}.queue.discipline", f"{text}: choose another discipline"
+        if queue.get("ecn"):
+            text = "read true with a tunnel; not supported in real time: leave it out"
+            yield f"link.{name}.queue.ecn", text
+    terminals = len(end.plan["gateways"]) - 1
+    if terminals > _PEERS_MAX:
+        yield "link.terminals", f"read {terminals} with a tunnel; at most {_PEERS_MAX} in real time"

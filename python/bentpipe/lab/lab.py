@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import plan
 from bentpipe.errors import UsageError
-from bentpipe.lab import sockets, uplink
-from bentpipe.lab.capacity import refuse_beyond_capacity
-from bentpipe.lab.daemon import LabConfig
-from bentpipe.lab.launch import start_daemon
+from bentpipe.lab import sockets
+from bentpipe.lab.daemon import LabConfig, start_daemon
 from bentpipe.scenario.seeds import check_seed
 
 if TYPE_CHECKING:
@@ -62,9 +60,6 @@ class Lab:
             raise UsageError("links: none; name a preset, such as geo, or a scenario file")
         check_seed(seed)
         plans = [_plan_of(link) for link in links]
-        refuse_beyond_capacity(plans)
-        if internet:
-            uplink.find_program()
         # The name of its socket is private to this object.
         self._folder = Path(tempfile.mkdtemp(prefix="bentpipe-lab-"))
         config = LabConfig(
@@ -139,8 +134,9 @@ class Lab:
             raise UsageError(f"program: {' '.join(arguments[:1]) or 'none'}: no such program")
         _, descriptors = self._ask({"do": "enter", "host": host})
         numbers = ",".join(map(str, descriptors))
-        command = [sys.executable, "-m", "bentpipe.lab.enter", host, numbers, *arguments]
+        program = [sys.executable, "-m", "bentpipe.lab.programs", "enter"]
         try:
+            command = [*program, host, numbers, *arguments]
             return subprocess.Popen(command, pass_fds=descriptors, **options)
         finally:
             for descriptor in descriptors:

@@ -1,12 +1,14 @@
-"""The rate and the delay that each direction of a running link has now."""
+"""What each direction of a running link has now: rate and delay, and what it delivers."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from bentpipe.lab.changes import LinkChange
 
+# A rate over a shorter time has a large error: reports are up to 0.1 s old.
+_MIN_INTERVAL_NS: Final = 50_000_000
 # The ends of outages in ns, by hop and by `forward` or `return`.
 OutageEnds = Mapping[tuple[int, str], int]
 
@@ -31,8 +33,7 @@ def link_state(
                     "outage": rate_bps == 0 or at_ns < end_ns,
                 }
             )
-    # A lab that has just started has not reported its directions yet.
-    return dict(zip(names, found, strict=True)) if names else {}
+    return dict(zip(names, found, strict=True))
 
 
 def with_outages(
@@ -55,3 +56,27 @@ def _at(series: Mapping[str, Any], at_ns: int) -> int:
         return int(series["value"])
     begun = [value for start_ns, value in series["steps"] if start_ns <= at_ns]
     return int(begun[-1] if begun else series["steps"][0][1])
+
+
+class DeliveredRates:
+    """IP bit/s by direction since the report before; at first since the lab was set up."""
+
+    def __init__(self) -> None:
+        self._at_ns = 0
+        self._delivered_bytes: dict[str, int] = {}
+        self._rates_bps: dict[str, float] = {}
+
+    def update(self, report: Mapping[str, Any]) -> Mapping[str, float]:
+        """Return the rates at a report; those before it if it is not later by 50 ms."""
+        directions = report["directions"]
+        delivered_bytes = {name: d["delivered_bytes"] for name, d in directions.items()}
+        for name in directions:
+            self._rates_bps.setdefault(name, 0.0)
+        elapsed_ns = report["at_ns"] - self._at_ns
+        if elapsed_ns < _MIN_INTERVAL_NS:
+            return self._rates_bps
+        for name, count in delivered_bytes.items():
+            bits = 8 * (count - self._delivered_bytes.get(name, 0))
+            self._rates_bps[name] = bits / elapsed_ns * 1e9
+        self._at_ns, self._delivered_bytes = report["at_ns"], delivered_bytes
+        return self._rates_bps

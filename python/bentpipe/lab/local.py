@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
-from bentpipe.lab.daemons import RunningDaemons
-from bentpipe.lab.gateways import gateway_hosts
-from bentpipe.lab.peps import pep_settings, refuse_peps
+from bentpipe.lab.capacity import refuse_beyond_capacity
+from bentpipe.lab.daemons import RunningDaemons, set_initial_windows
+from bentpipe.lab.gateways import gateway_hosts, pep_settings, refuse_functions
 from bentpipe.lab.programs import start_error
-from bentpipe.lab.routes import change_route, link_route
-from bentpipe.lab.tunnels import refuse_tunnels
-from bentpipe.lab.uplink import Uplink, open_uplink
+from bentpipe.lab.uplink import Uplink, find_slirp4netns, open_uplink
 from bentpipe.results.verdict import late_windows, verdict
 from bentpipe.text import choice
 
@@ -72,6 +70,16 @@ class LocalLab:
     _uplink: Uplink | None = field(init=False, default=None)
     _daemons: RunningDaemons | None = field(init=False, default=None)
 
+    def check(self) -> None:
+        """Check that this machine carries the link, and has what the uplink needs.
+
+        Raises:
+            MachineError: it does not.
+        """
+        refuse_beyond_capacity(self.plans, super_packets=self.super_packets)
+        if self.internet:
+            find_slirp4netns()
+
     def __enter__(self) -> Self:
         """Set the lab up and start the link.
 
@@ -81,9 +89,7 @@ class LocalLab:
             ScenarioError: a PEP or a tunnel cannot be run in real time.
             OSError: the capture cannot be written.
         """
-        refuse_tunnels(self.plans)
-        refuse_peps(self.plans, self.mtu_bytes)
-        of_peps = pep_settings(self.plans).items()
+        refuse_functions(self.plans, self.mtu_bytes)
         world, island = (list(side.items()) for side in self.settings)
         try:
             self._core = _core.Lab(
@@ -95,7 +101,7 @@ class LocalLab:
                 capture=self.capture,
                 super_packets=self.super_packets,
                 gateways=self.gateways,
-                host_settings={host: list(of_host.items()) for host, of_host in of_peps},
+                host_settings=pep_settings(self.plans),
             )
             if gateway_hosts(self.plans):
                 self._daemons = RunningDaemons.start(self._core, self.plans)
@@ -243,13 +249,14 @@ class LocalLab:
         except _core.MachineError as error:
             raise MachineError(str(error)) from None
 
-    def change_route_to_link(self, host: str, options: Sequence[str]) -> None:
-        """Change the route of a host to the link; ``options`` are those of ip-route(8).
+    def set_initial_windows(self, segments: int) -> None:
+        """Set the initial window of all hosts but gateways with programs.
 
         Raises:
             MachineError: ip(8) is not installed, or fails.
         """
-        change_route(self._core, host, [*link_route(self._core, host), *options])
+        gateways = {gateway.host for gateway in gateway_hosts(self.plans)}
+        set_initial_windows(self._core, set(self.hosts()) - gateways, segments)
 
     def namespace_fds(self, host: str, pids: SharedPidNamespace) -> list[int]:
         """Return new descriptors with which another process can start programs on a host."""
@@ -270,7 +277,7 @@ class LocalLab:
             raise InvalidRunError(self.failure)
 
     def report(self) -> dict[str, Any]:
-        """Return the statistics of the link; they are at most 0.1 s old.
+        """Return the statistics of the link, at most 0.1 s old; complete from the start.
 
         - ``at_ns``: the time of the report; ``directions``: counters by name.
         - ``ports``: what the connections to each of ``control_ports`` carried, by the sending side;

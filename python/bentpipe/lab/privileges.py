@@ -6,14 +6,14 @@ starts in a lab have none, but their user owns the lab's network and may do ever
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from bentpipe import _core
 from bentpipe.errors import MachineError
+from bentpipe.gateway import machine
 
-# What namespaces and devices require: capabilities(7), numbered as in linux/capability.h.
-_CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
+# What namespaces and devices require.
+_CAPABILITIES: Final = ("CAP_NET_ADMIN", "CAP_SYS_ADMIN")
 
 
 def gain_privileges() -> str:
@@ -25,7 +25,7 @@ def gain_privileges() -> str:
     Raises:
         MachineError: the kernel does not allow it.
     """
-    missing = _missing_capabilities()
+    missing = machine.missing_capabilities(*_CAPABILITIES)
     if not missing:
         return "as root"
     try:
@@ -34,11 +34,3 @@ def gain_privileges() -> str:
         names = " and ".join(missing)
         raise MachineError(f"a lab needs {names}, or a user namespace; {error}") from None
     return "in a user namespace"
-
-
-def _missing_capabilities() -> list[str]:
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("CapEff:"):
-            effective = int(line.split()[1], 16)
-            return [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
-    return list(_CAPABILITIES)

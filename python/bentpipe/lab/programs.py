@@ -1,4 +1,8 @@
-"""Programs of this process in a lab that another process keeps."""
+"""Programs of this process in a lab that another process keeps.
+
+``python -m bentpipe.lab.programs`` runs one in a process of its own: only a process with one thread
+may join a user namespace (setns(2)).
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,21 @@ import errno
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from bentpipe import _core
-from bentpipe.errors import MachineError, ProgramStartError
+from bentpipe.errors import BentpipeError, MachineError, ProgramStartError
 
 # Signals that a user or a service manager sends to end or to notify a program.
 FORWARDED_SIGNALS: Final = frozenset(
     {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
 )
 _POLL_S: Final = 60.0
+# As env(1) exits when it fails itself.
+_EXIT_FAILED: Final = 125
 
 
 def start_in_lab(descriptors: Sequence[int], arguments: Sequence[str], host: str) -> int:
@@ -94,3 +101,26 @@ def _has_reached_group(received: signal.struct_siginfo) -> bool:
 def exit_status(code: int) -> int:
     """Return the exit status that a shell shows for the code of `wait_for_program`."""
     return code if code >= 0 else 128 - code
+
+
+def main(action: str, *arguments: str) -> int:
+    """Run a program on a host of a lab, and return its exit status.
+
+    ``enter HOST DESCRIPTOR,... COMMAND...`` runs it with the descriptors of `start_in_lab`;
+    ``become DESCRIPTOR COMMAND...`` becomes it in a user namespace.
+    """
+    try:
+        if action == "become":
+            descriptor, *command = arguments
+            _core.join_user_namespace(int(descriptor))
+            os.execv(command[0], command)
+        host, descriptors, *command = arguments
+        process = start_in_lab([int(text) for text in descriptors.split(",")], command, host)
+    except (BentpipeError, _core.MachineError, OSError) as error:
+        print(f"bentpipe: {error}", file=sys.stderr)
+        return _EXIT_FAILED
+    return exit_status(wait_for_program(process))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Unix sockets of lab daemons: their folder, their names, requests and replies.
+"""Unix sockets of lab daemons: their folder, their names, requests and replies, and clients.
 
 A lab daemon listens on a unix socket in a folder that only its user can access. A request is one
 line of JSON, and so is the reply. A lab exists if its socket accepts a connection: a killed daemon
@@ -11,17 +11,20 @@ import fcntl
 import json
 import os
 import re
+import resource
+import selectors
 import socket
 import stat
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.errors import BentpipeError, MachineError, UsageError, error_with_code
+from bentpipe.gateway import machine
 from bentpipe.text import choice
 
 # A request holds a few settings, a reply a report.
@@ -39,6 +42,12 @@ _BACKLOG: Final = 4096
 _RETRY_S: Final = 0.05
 _CREDENTIALS: Final = struct.Struct("=iII")
 _DESCRIPTORS_MAX: Final = 8
+# A client that has not sent its request after this time is disconnected.
+_REQUEST_TIMEOUT_S: Final = 2.0
+# Above this number the oldest client is disconnected for each new one.
+_CLIENTS_MAX: Final = 256
+# Wait before the next accept(2) that fails for lack of descriptors (EMFILE, ENFILE).
+_BACK_OFF_S: Final = 0.1
 
 
 class LabEndedError(MachineError):
@@ -68,7 +77,7 @@ def folder() -> Path:
     Raises:
         MachineError: it cannot be created, or other users can access it.
     """
-    path = _chosen_folder()
+    path = machine.user_folder("bentpipe")
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()
@@ -82,15 +91,6 @@ def folder() -> Path:
             f"{path}: other users can access it; to fix it: remove it, or set XDG_RUNTIME_DIR"
         )
     return path
-
-
-def _chosen_folder() -> Path:
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    # su(1) and sudo(8) may leave the folder of another user, which cannot be accessed.
-    with suppress(OSError):
-        if runtime and Path(runtime).is_dir():
-            return Path(runtime) / "bentpipe"
-    return Path(tempfile.gettempdir()) / f"bentpipe-{os.geteuid()}"
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def listen(name: str, place: Path) -> socket.socket:
         UsageError: a lab of that name exists.
     """
     with _locked(place):
-        refuse_taken(name, place)
+        _refuse_taken(name, place)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with _short(place) as short:
             listener.bind(f"{short}/{name}{_SUFFIX}")
@@ -136,45 +136,37 @@ def remove(name: str, place: Path) -> None:
 
 
 def refuse_taken(name: str, place: Path) -> None:
-    """Refuse the name of an existing lab; remove the socket file of a killed one.
+    """Refuse the name of an existing lab.
 
     Raises:
         UsageError: a lab of that name exists.
     """
-    try:
-        try_connect(name, place).close()
-    except FileNotFoundError:
-        return
-    except ConnectionRefusedError:
-        remove(name, place)
-        return
-    except TimeoutError:
-        pass
-    raise UsageError(
-        f'a lab "{name}" exists already; end it with bentpipe lab down {name}, '
-        "or choose another name"
-    )
+    with _locked(place):
+        _refuse_taken(name, place)
 
 
 def names() -> list[str]:
     """Return the names of the running labs, sorted; remove the socket files of killed ones."""
     place = folder()
-    found = sorted(path.name.removesuffix(_SUFFIX) for path in place.glob(f"*{_SUFFIX}"))
-    return [name for name in found if _is_alive(name, place)]
+    with _locked(place):
+        found = sorted(path.name.removesuffix(_SUFFIX) for path in place.glob(f"*{_SUFFIX}"))
+        return [name for name in found if _is_alive(name, place)]
+
+
+def _refuse_taken(name: str, place: Path) -> None:
+    if _is_alive(name, place):
+        raise UsageError(
+            f'a lab "{name}" exists already; end it with bentpipe lab down {name}, '
+            "or choose another name"
+        )
 
 
 def _is_alive(name: str, place: Path) -> bool:
+    """Return whether a lab runs; remove the socket file of a killed one, in a locked folder."""
     try:
         try_connect(name, place).close()
     except ConnectionRefusedError:
-        with _locked(place):
-            # Another lab may have taken the name meanwhile.
-            try:
-                try_connect(name, place).close()
-            except ConnectionRefusedError:
-                remove(name, place)
-            except OSError:
-                pass
+        remove(name, place)
         return False
     except TimeoutError:
         return True
@@ -266,6 +258,20 @@ def ask(connection: socket.socket, request: dict[str, Any]) -> tuple[dict[str, A
     return content, descriptors
 
 
+def request(name: str, action: str, **arguments: Any) -> dict[str, Any]:
+    """Send a request without descriptors to a lab daemon of this user, and return the reply.
+
+    ``process`` of a status is the process id that this process sees.
+
+    Raises:
+        UsageError: there is no such lab, or the request is wrong.
+        BentpipeError: see `ask`.
+    """
+    with connect(name) as connection:
+        content, _ = ask(connection, {"do": action, **arguments})
+        return content | ({"process": peer(connection)[0]} if "process" in content else {})
+
+
 def raise_error_of(content: dict[str, Any]) -> None:
     """Raise the error that a reply holds, if it holds one."""
     if "error" in content:
@@ -312,3 +318,104 @@ def parsed(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
+
+
+# --- the clients of a daemon: many at a time, none of which blocks another ------------------------
+
+Request = tuple[socket.socket, dict[str, Any] | None]
+
+
+@dataclass(kw_only=True)
+class _Client:
+    connection: socket.socket
+    deadline_s: float
+    line: bytearray = field(default_factory=bytearray)
+
+
+class Clients:
+    """Accepts connections and reads one request from each."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        """Take the listening socket."""
+        listener.setblocking(False)
+        self._listener = listener
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        # By descriptor, the oldest first.
+        self._clients: dict[int, _Client] = {}
+        # Requests and the web server need the other descriptors.
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        limited = descriptors != resource.RLIM_INFINITY
+        self._clients_max = min(_CLIENTS_MAX, descriptors // 4) if limited else _CLIENTS_MAX
+
+    def requests(self, timeout_s: float) -> list[Request]:
+        """Wait up to ``timeout_s`` for requests; None stands for a line that is not a request.
+
+        The caller replies on the connections and closes them.
+        """
+        complete: list[Request] = []
+        ready = self._selector.select(timeout_s)
+        # Clients before the listener: a new connection may reuse the descriptor of a closed one.
+        for key, _ in ready:
+            if key.data is not None and (request := self._read(key.data)) is not None:
+                complete.append(request)
+        if any(key.data is None for key, _ in ready):
+            self._accept()
+        now = time.monotonic()
+        for client in [client for client in self._clients.values() if client.deadline_s < now]:
+            self._drop(client)
+        return complete
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:
+            if not self._drop_oldest():
+                time.sleep(_BACK_OFF_S)
+            return
+        if not is_of_this_user(connection):
+            connection.close()
+            return
+        if len(self._clients) >= self._clients_max:
+            self._drop_oldest()
+        connection.setblocking(False)
+        client = _Client(connection=connection, deadline_s=time.monotonic() + _REQUEST_TIMEOUT_S)
+        self._clients[connection.fileno()] = client
+        self._selector.register(connection, selectors.EVENT_READ, client)
+
+    def _read(self, client: _Client) -> Request | None:
+        """Return the request of a client if it is complete."""
+        try:
+            part = client.connection.recv(REQUEST_BYTES_MAX)
+        except BlockingIOError:
+            return None
+        except OSError:
+            part = b""
+        client.line += part
+        line, end, _ = client.line.partition(b"\n")
+        if not end and part and len(line) <= REQUEST_BYTES_MAX:
+            return None
+        self._forget(client)
+        if not line and not end:
+            # A caller that only tests whether the lab runs.
+            client.connection.close()
+            return None
+        fits = end and len(line) <= REQUEST_BYTES_MAX
+        return client.connection, parsed(bytes(line)) if fits else None
+
+    def _drop_oldest(self) -> bool:
+        oldest = next(iter(self._clients.values()), None)
+        if oldest is not None:
+            self._drop(oldest)
+        return oldest is not None
+
+    def _drop(self, client: _Client) -> None:
+        self._forget(client)
+        client.connection.close()
+
+    def _forget(self, client: _Client) -> None:
+        with suppress(KeyError):
+            self._selector.unregister(client.connection)
+        self._clients.pop(client.connection.fileno(), None)

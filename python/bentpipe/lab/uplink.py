@@ -34,7 +34,7 @@ _START_TIMEOUT_S: Final = 10.0
 _END_TIMEOUT_S: Final = 5.0
 
 
-def find_program() -> str:
+def find_slirp4netns() -> str:
     """Return the path of slirp4netns.
 
     Raises:
@@ -73,7 +73,7 @@ def open_uplink(network_fd: int) -> Uplink:
     Raises:
         MachineError: the NAT does not start; the message has the last line that it printed.
     """
-    path = find_program()
+    path = find_slirp4netns()
     exit_read, exit_write = os.pipe()
     ready_read, ready_write = os.pipe()
     # A pipe that is not read would block the NAT once it is full.
@@ -88,7 +88,14 @@ def open_uplink(network_fd: int) -> Uplink:
         command = ["unshare", "--mount", "--propagation", "private", *command]
     else:
         owner_fds.append(fcntl.ioctl(network_fd, _NS_GET_USERNS))
-        command = [sys.executable, "-m", "bentpipe.lab.as_owner", str(owner_fds[0]), *command]
+        command = [
+            sys.executable,
+            "-m",
+            "bentpipe.lab.programs",
+            "become",
+            str(owner_fds[0]),
+            *command,
+        ]
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

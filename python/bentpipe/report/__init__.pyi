@@ -3,7 +3,6 @@ from .comparison import (
     comparison_tables as comparison_tables,
     write_comparison as write_comparison,
 )
-from .counts import count_tables as count_tables, write_count as write_count
 from .junit import write_junit as write_junit, write_sweep_junit as write_sweep_junit
 from .run import (
     run_report as run_report,

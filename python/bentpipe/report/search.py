@@ -1,4 +1,4 @@
-"""The result of a no-drop search: for a terminal, as a report, and as files."""
+"""The result of a search, for the largest rate or the largest count, for people and as files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe import _core
+from bentpipe.quantities import quantity
 from bentpipe.report.export import Exports
 from bentpipe.report.html import environment
 from bentpipe.report.style import PALETTE, from_zero, new_figure
 from bentpipe.results.files import REPORT
-from bentpipe.results.folder import json_text, write_folder
+from bentpipe.results.folder import csv_text, json_text, write_folder
 from bentpipe.results.views import Cell, Column, View, csv_table
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
 from bentpipe.units import NS_PER_S, format_duration, format_rate
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from bentpipe.results.output import OutputFolder
+    from bentpipe.simulation.counts import MaxCount
 
 # The names of flows that fit in a line.
 _MAX_NAMES: Final = 4
-_COLUMNS: Final = (
+_SIZE_COLUMNS: Final = (
     Column("payload_bytes", "payload", "of UDP", "{:,} B".format),
     Column("rate_bps", "largest rate without loss", "of payload, each flow"),
     Column("fails_bps", ""),
@@ -35,69 +37,111 @@ _COLUMNS: Final = (
     Column("converged", ""),
     Column("proven", "proven"),
 )
-NOTE: Final = (
+_TRIAL_COLUMNS: Final = ("count", "passed", "threshold", "value")
+_RATE_NOTE: Final = (
     "A rate passes if nothing is lost and no delay grows by more than the resolution times the "
     "time sent, as it does at a rate above the limit, whatever the buffers. A rate is not proven "
-    "if the run is too short, or the delay varies too much, to tell: then buffers may hide more"
+    "if the run is too short, or the delay varies too much, to tell: then buffers may hide more."
 )
 _NOT_PROVEN: Final = (
     "Not proven: buffers may hide that a rate is too high; send for longer (traffic.N.duration)."
 )
+_COUNT_NOTE: Final = (
+    "A count passes if every threshold holds with every seed. The search assumes that every count "
+    "above one that fails fails, too; with random traffic or errors, a larger one may pass by "
+    "chance."
+)
+_OF_MANIFEST: Final = ("scenario", "seed", "seeds", "interrupted")
 
 
-def search_tables(found: NoDropSearch) -> list[View | str]:
-    """Return the table of the sizes for a terminal, with a line on the search above it."""
+def search_tables(found: NoDropSearch | MaxCount) -> list[View | str]:
+    """Return the table of a search for a terminal, with its answer above it and notes below."""
+    if not isinstance(found, NoDropSearch):
+        return [_answer(found), _trials(found), _COUNT_NOTE]
     unproven = any(each.rate_bps is not None and not each.proven for each in found.rates)
-    return [_head(found), _view(found), *([_NOT_PROVEN] if unproven else [])]
+    return [_head(found), _sizes(found), *([_NOT_PROVEN] if unproven else [])]
 
 
-def write_search(found: NoDropSearch, out: Path | OutputFolder) -> Path:
-    """Write report.html, sizes.csv, search.json and the manifest; return the folder.
+def write_search(found: NoDropSearch | MaxCount, out: Path | OutputFolder) -> Path:
+    """Write report.html with its figure, a CSV file, search.json and the manifest.
 
     Raises:
         UsageError: the folder contains other files, or cannot be written.
     """
-    exports = Exports()
-    report = search_report(found, exports)
+    exports, facts = Exports(), found.to_json()
+    if isinstance(found, NoDropSearch):
+        kind, data = "no-drop", {"sizes.csv": csv_table(_sizes(found))}
+    else:
+        rows = [
+            [trial["count"], trial["passed"], check["threshold"], check["value"]]
+            for trial in facts["trials"]
+            for check in trial["checks"]
+        ]
+        kind, data = "max-count", {"trials.csv": csv_text(_TRIAL_COLUMNS, rows)}
     return write_folder(
         out,
         kind="search",
         manifest={
             "bentpipe_version": _core.version(),
-            "search": "no-drop",
-            "scenario": found.scenario,
-            "seed": found.seed,
-            "interrupted": found.interrupted,
+            "search": kind,
+            **{name: facts[name] for name in _OF_MANIFEST if name in facts},
         },
         files={
-            REPORT: report,
+            REPORT: search_report(found, exports),
             **exports.files,
-            "sizes.csv": csv_table(_view(found)),
-            "search.json": json_text(found.to_json()),
+            **data,
+            "search.json": json_text(facts),
         },
     )
 
 
-def search_report(found: NoDropSearch, exports: Exports | None = None) -> str:
+def search_report(found: NoDropSearch | MaxCount, exports: Exports | None = None) -> str:
     """Return the report as HTML; the same search gives identical bytes.
 
-    Its figures are added to ``exports``, and linked.
+    Its figure is added to ``exports``, and linked.
     """
-    template = environment().get_template("search.html.j2")
-    return template.render(
-        title=f"{found.scenario or 'Scenario'}: largest rate without loss",
-        facts=f"bentpipe {_core.version()}; seed {found.seed}",
-        head=_head(found),
-        interrupted=found.interrupted,
-        figure=rate_figure(found),
-        sizes=_view(found),
-        note=NOTE,
-        sending=_sending(found),
-        exports=exports,
+    context: dict[str, Any]
+    if isinstance(found, NoDropSearch):
+        context = {
+            "title": "largest rate without loss",
+            "seeds": f"seed {found.seed}",
+            "answer": _head(found),
+            "so_far": "The rates are those that had passed until then.",
+            "figure": _rate_figure(found),
+            "name": "no-drop rate",
+            "caption": "Largest rate without loss, in payload bits and in packets per second.",
+            "view": _sizes(found),
+            "note": f"{_RATE_NOTE} Here the flows send for {_sending(found)}.",
+        }
+    else:
+        context = {
+            "title": f"largest count of {found.entry}",
+            "seeds": f"seeds {found.seeds[0]} to {found.seeds[-1]}",
+            "answer": _answer(found),
+            "so_far": "",
+            "figure": _count_figure(found),
+            "name": "trials",
+            "caption": "The value of each threshold by the count, the worst of all seeds; the line "
+            "is the limit.",
+            "view": _trials(found),
+            "note": _COUNT_NOTE,
+        }
+    return (
+        environment()
+        .get_template("search.html.j2")
+        .render(
+            **context | {"title": f"{found.scenario or 'Scenario'}: {context['title']}"},
+            facts=f"bentpipe {_core.version()}; {context['seeds']}",
+            interrupted=found.interrupted,
+            exports=exports,
+        )
     )
 
 
-def rate_figure(found: NoDropSearch) -> Figure:
+# --- the largest rate ---------------------------------------------------------------------------
+
+
+def _rate_figure(found: NoDropSearch) -> Figure:
     """Draw rate in Mbit/s and packets per second of each flow over the payload in bytes."""
     figure, (above, below) = new_figure(2, 1, height_in=4.6)
     sizes = [each.payload_bytes for each in found.rates]
@@ -128,12 +172,9 @@ def _sending(found: NoDropSearch) -> str:
     return format_duration(found.sending_s * NS_PER_S)
 
 
-def _view(found: NoDropSearch) -> View:
-    return View(
-        "Each rate passed; a rate above it by at most the resolution failed",
-        _COLUMNS,
-        [_row(each) for each in found.rates],
-    )
+def _sizes(found: NoDropSearch) -> View:
+    title = "Each rate passed; a rate above it by at most the resolution failed"
+    return View(title, _SIZE_COLUMNS, [_row(each) for each in found.rates])
 
 
 def _row(each: NoDropRate) -> list[Any]:
@@ -152,5 +193,74 @@ def _row(each: NoDropRate) -> list[Any]:
         Cell(values[column.name], cells[column.name])
         if column.name in cells
         else values[column.name]
-        for column in _COLUMNS
+        for column in _SIZE_COLUMNS
     ]
+
+
+# --- the largest count --------------------------------------------------------------------------
+
+
+def _count_figure(found: MaxCount) -> Figure:
+    """Draw the worst value of each threshold over the count, with its limit as a line."""
+    figure, axes = new_figure(len(found.thresholds), 1, height_in=2.3 * len(found.thresholds))
+    trials = sorted(found.trials, key=lambda trial: trial.count)
+    for number, axis in enumerate(axes):
+        checks = [(trial.count, trial.checks[number]) for trial in trials]
+        if not checks:
+            continue
+        threshold = checks[0][1].threshold
+        points = [
+            (count, check.value)
+            for count, check in checks
+            if check.value is not None and math.isfinite(check.value)
+        ]
+        unit, size = quantity(threshold.metric.unit_column).scale(
+            max([abs(threshold.limit), *(abs(value) for _, value in points)])
+        )
+        axis.plot(
+            [count for count, _ in points],
+            [value / size for _, value in points],
+            color=PALETTE[0],
+            marker="o",
+            markersize=4,
+        )
+        axis.axhline(threshold.limit / size, color=PALETTE[1], linestyle="--")
+        axis.set_ylabel(f"{threshold.metric.title}{f' [{unit}]' if unit else ''}")
+    axes[-1].set_xlabel(f"count of {found.entry}")
+    return figure
+
+
+def _answer(found: MaxCount) -> str:
+    """Return the answer in a line or two."""
+    where = f"{found.scenario or 'Scenario'}: "
+    if found.count is None:
+        text = "not even 1" if found.converged else "none yet"
+        answer = f"{where}{text} of {found.entry} meets the thresholds"
+    elif found.fails is None:
+        at_most = "" if found.converged else " (interrupted)"
+        answer = f"{where}at least {found.count} of {found.entry} meet the thresholds{at_most}"
+        if found.converged:
+            answer += "; all counts up to the bound (--max) pass"
+    else:
+        range_ = "" if found.converged else f" (between {found.count} and {found.fails})"
+        answer = f"{where}at most {found.count} of {found.entry} meet the thresholds{range_}"
+    if found.reason is not None:
+        answer += f"; at {found.fails}, {found.reason.message}"
+    return answer
+
+
+def _trials(found: MaxCount) -> View:
+    columns = [
+        Column("count", "count"),
+        Column("passed", "result", text=lambda passed: "passed" if passed else "FAILED"),
+        *(Column(text, text) for text in found.thresholds),
+    ]
+    rows = [
+        [
+            trial.count,
+            trial.passed,
+            *(Cell(check.value, check.value_text) for check in trial.checks),
+        ]
+        for trial in sorted(found.trials, key=lambda trial: trial.count)
+    ]
+    return View(f"Trials: the worst of {len(found.seeds)} seeds", columns, rows)

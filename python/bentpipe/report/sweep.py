@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.metrics import metrics_shown
 from bentpipe.results.views import Cell, Column, View
 from bentpipe.sweeps.frames import text_of
+from bentpipe.sweeps.sweep import cell_metrics
 from bentpipe.text import counted
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 _MAX_CELLS: Final = 50
 # Quantities have a column with their numbers, too.
 _UNITS: Final = ("_bps", "_ns", "_bytes")
-
-
 _WITH_INTERVAL: Final = "goodput_bps"
 
 
@@ -35,7 +33,9 @@ def sweep_tables(sweep: Sweep, more: str = "--json") -> list[View | str]:
     keys = cells.columns[: cells.columns.index("runs")]
     paths = [key for key in keys if not _is_number_of(key, columns)]
     metrics = [
-        column for column in _metrics() if column.name in cells and cells[column.name].count()
+        Column(name, each.title, each.note if each.table == "flows" else "forward")
+        for name, each in cell_metrics().items()
+        if cells[name].count()
     ]
     names = [
         *(Column(path, heading) for path, heading in zip(paths, _headings(paths), strict=True)),
@@ -84,17 +84,6 @@ def _headings(paths: Sequence[str]) -> list[str]:
             next(each for each in endings if not any(o.endswith(f".{each}") for o in others))
         )
     return found
-
-
-def _metrics() -> list[Column]:
-    """Return the columns of the means of cells."""
-    return [
-        *(Column(each.name, each.title, each.note) for each in metrics_shown("sweep", "flows")),
-        *(
-            Column(f"forward_{each.name}", each.title, "forward")
-            for each in metrics_shown("sweep", "directions")
-        ),
-    ]
 
 
 def _mean(row: Mapping[str, Any], column: Column) -> Cell:

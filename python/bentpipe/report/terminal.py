@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.measures import (
@@ -29,12 +29,12 @@ _STYLES: Final = {"title": "italic", "heading": "bold"}
 _PIPE_WIDTH: Final = 160
 
 
-def show(*parts: View | RenderableType) -> None:
+def show(*parts: View | str) -> None:
     """Print texts and tables to stdout, without styles when it is not a terminal."""
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(width=None if has_width else _PIPE_WIDTH, highlight=False, markup=False)
     for part in parts:
-        if not isinstance(part, View):
+        if isinstance(part, str):
             console.print(part)
             continue
         if part.title:

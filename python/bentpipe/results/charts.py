@@ -22,6 +22,7 @@ from bentpipe.results.folder import csv_text
 from bentpipe.results.measures import exchange_times_ns, page_load_times_ns
 from bentpipe.results.outages import Outages, outages
 from bentpipe.results.series import INTERVALS, RATE_BINS, Array, Band, Series
+from bentpipe.results.tables import TABLES
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Chart:
 
     ``series`` returns the lines of a result, with the number of values that a rate has over the
     whole run. ``steps``: values hold until the next one. A chart has something to show if one of
-    its ``tables`` has rows and ``is_known``; ``needs`` says so.
+    its ``tables`` has rows, and ``is_known``.
 
     A chart of kind ``time`` has times in s on its x axis, a ``distribution`` the share of values
     up to x, and ``stacks`` have the parts of bars: x is the number of a bar in ``bars``.
@@ -51,7 +52,6 @@ class Chart:
     caption: str
     series: Callable[[Result, int], list[Series]]
     tables: tuple[str, ...]
-    needs: str
     steps: bool = False
     kind: Literal["time", "distribution", "stacks"] = "time"
     x_title: str = "Time"
@@ -62,12 +62,12 @@ class Chart:
     @property
     def label(self) -> str:
         """The title with the unit, for an axis."""
-        return _label(self.title, self.unit)
+        return label_of(self.title, self.unit)
 
     @property
     def x_label(self) -> str:
         """The title of the x axis with its unit."""
-        return _label(self.x_title, self.x_unit)
+        return label_of(self.x_title, self.x_unit)
 
     def is_shown(self, result: Result) -> bool:
         """Return whether a result has something to show."""
@@ -85,7 +85,8 @@ class ChartData:
     bars: Sequence[str]
 
 
-def _label(title: str, unit: str) -> str:
+def label_of(title: str, unit: str) -> str:
+    """Return a title with its unit, if it has one."""
     return f"{title} [{unit}]" if unit else title
 
 
@@ -121,11 +122,6 @@ def _times(
     return found
 
 
-def _is_finished(table: str, result: Result) -> bool:
-    finished = result.tables[table]["finished_ns"]
-    return finished.count() > 0
-
-
 def _attribution(result: Result, _bins: int) -> list[Series]:
     """Return the parts of the link's capacity in the time of each TCP flow, in percent."""
     rows = result.attribution
@@ -140,13 +136,10 @@ def _attributed_flows(result: Result) -> list[str]:
 
 # --- the list ------------------------------------------------------------------------------------
 
-_FLOWS: Final = ("flow_samples", "datagram_samples")
-_TCP: Final = ("flow_samples",)
-_DATAGRAMS: Final = ("datagram_samples",)
-_DIRECTIONS: Final = ("direction_samples",)
-_COUNT: Final = "The legend has the number of finished"
-_of_tcp: Final = partial(partial, series.sampled_values, table="flow_samples")
-_of_datagrams: Final = partial(partial, series.sampled_values, table="datagram_samples")
+_of_directions: Final = partial(Chart, tables=("direction_samples",))
+_of_tcp: Final = partial(Chart, tables=("flow_samples",))
+_of_datagrams: Final = partial(Chart, tables=("datagram_samples",))
+_of_times: Final = partial(Chart, unit="", kind="distribution")
 
 _ALL: Final = (
     Chart(
@@ -155,133 +148,102 @@ _ALL: Final = (
         "Mbit/s",
         "Application data delivered, by flow; those of TCP in order.",
         series.goodputs,
-        _FLOWS,
-        "a flow",
+        ("flow_samples", "datagram_samples"),
         steps=True,
     ),
-    Chart(
+    _of_directions(
         "throughput",
         "Throughput",
         "Mbit/s",
         "IP packets delivered by each direction.",
         series.throughputs,
-        _DIRECTIONS,
-        "a direction",
         steps=True,
     ),
-    Chart(
-        "queues",
-        "Queue",
-        "kB",
-        "IP bytes in the queue of each transmitter.",
-        series.queues,
-        _DIRECTIONS,
-        "a direction",
+    _of_directions(
+        "queues", "Queue", "kB", "IP bytes in the queue of each transmitter.", series.queues
     ),
-    Chart(
+    _of_tcp(
         "congestion_window",
         "Congestion window",
         "kB",
         "Congestion window of the sender.",
-        _of_tcp(column="cwnd_bytes", scale=1e3),
-        _TCP,
-        "a TCP flow",
+        series.sampled("flow_samples", "cwnd_bytes", 1e3),
     ),
-    Chart(
+    _of_tcp(
         "in_flight",
         "In flight",
         "kB",
         "Application bytes sent and not yet acknowledged.",
-        _of_tcp(column="in_flight_bytes", scale=1e3),
-        _TCP,
-        "a TCP flow",
+        series.sampled("flow_samples", "in_flight_bytes", 1e3),
     ),
-    Chart(
+    _of_tcp(
         "smoothed_rtt",
         "Smoothed RTT",
         "ms",
         "Smoothed round-trip time (RFC 6298) at the sender.",
-        _of_tcp(column="srtt_ns", scale=1e6),
-        _TCP,
-        "a TCP flow",
+        series.sampled("flow_samples", "srtt_ns", 1e6),
     ),
-    Chart(
+    _of_datagrams(
         "one_way_delay",
         "One-way delay",
         "ms",
         "Mean delay of the datagrams of each flow, from sender to receiver.",
         series.one_way_delays,
-        _DATAGRAMS,
-        "a flow of datagrams",
         steps=True,
     ),
-    Chart(
+    _of_datagrams(
         "jitter",
         "Jitter",
         "ms",
         "Interarrival jitter of datagrams (RFC 3550, section 6.4.1).",
-        _of_datagrams(column="jitter_ns", scale=1e6),
-        _DATAGRAMS,
-        "a flow of datagrams",
+        series.sampled("datagram_samples", "jitter_ns", 1e6),
     ),
-    Chart(
+    _of_datagrams(
         "loss",
         "Datagrams lost",
         "%",
         "Datagrams lost, of those received or lost.",
         series.losses,
-        _DATAGRAMS,
-        "a datagram that was lost",
         steps=True,
-        is_known=lambda result: bool(result.tables["datagram_samples"]["lost_packets"].sum()),
+        is_known=lambda run: bool(run.tables["datagram_samples"]["lost_packets"].sum()),
     ),
-    Chart(
+    _of_datagrams(
         "call_quality",
         "Mean opinion score",
         "",
         "Quality of each call by the E-model (ITU-T G.107), 1 to 4.5, in windows of 5 s or more.",
         series.call_qualities,
-        _DATAGRAMS,
-        "a call",
         steps=True,
-        is_known=lambda result: result.tables["flows"]["play_out_delay_ns"].count() > 0,
+        is_known=lambda run: bool(run.tables["flows"]["play_out_delay_ns"].count()),
     ),
-    Chart(
+    _of_directions(
         "drops",
         "Dropped",
         "packets",
         "Packets dropped since the start, by direction and cause.",
         series.drops,
-        _DIRECTIONS,
-        "a dropped packet",
         steps=True,
-        is_known=lambda result: bool(series.drop_causes(result)),
+        is_known=lambda run: bool(series.drop_causes(run)),
     ),
-    Chart(
+    _of_times(
         "page_load_times",
         "Share of pages",
-        "",
-        "Distribution function of each user's page load times, from the click to the last byte of "
-        f"the last object. {_COUNT} pages.",
-        partial(_times, table="pages", times_ns=page_load_times_ns),
-        ("pages",),
-        "a finished web page",
-        kind="distribution",
+        caption="Distribution function of each user's page load times, from the click to the last "
+        "byte of the last object. The legend has the number of finished pages.",
+        series=partial(_times, table="pages", times_ns=page_load_times_ns),
+        tables=("pages",),
         x_title="Page load time",
-        is_known=partial(_is_finished, "pages"),
+        is_known=lambda run: bool(run.tables["pages"]["finished_ns"].count()),
     ),
-    Chart(
+    _of_times(
         "exchange_times",
         "Share of exchanges",
-        "",
-        "Distribution function of each flow's exchange times, from the client's start to the last "
-        f"byte of the response. {_COUNT} exchanges.",
-        partial(_times, table="exchanges", times_ns=exchange_times_ns),
-        ("exchanges",),
-        "a finished exchange",
-        kind="distribution",
+        caption="Distribution function of each flow's exchange times, from the client's start to "
+        "the last byte of the response. The legend has the number of finished exchanges.",
+        series=partial(_times, table="exchanges", times_ns=exchange_times_ns),
+        tables=("exchanges",),
         x_title="Exchange time",
-        is_known=partial(_is_finished, "exchanges"),
+        is_known=lambda run: bool(run.tables["exchanges"]["finished_ns"].count()),
     ),
     Chart(
         "attribution",
@@ -291,11 +253,10 @@ _ALL: Final = (
         "last delivery.",
         _attribution,
         ("capacity",),
-        "a simulated TCP flow",
         kind="stacks",
         x_title="Flow",
         x_unit="",
-        is_known=lambda result: 0 < result.attribution.height <= MAX_SINGLE_FLOWS,
+        is_known=lambda run: 0 < run.attribution.height <= MAX_SINGLE_FLOWS,
         bars=_attributed_flows,
     ),
 )
@@ -309,7 +270,7 @@ def charts_of(result: Result) -> list[Chart]:
 
 def is_sampled(result: Result) -> bool:
     """Return whether a result has time series."""
-    return any(result.tables[name].height for name in (*_FLOWS, *_DIRECTIONS))
+    return any(result.tables[name].height for name in TABLES if name.endswith("_samples"))
 
 
 # --- what is drawn -------------------------------------------------------------------------------
@@ -335,7 +296,7 @@ def chart_data(
     if not chart.is_shown(result):
         if chart.kind == "time" and not is_sampled(result):
             raise UsageError(_NOT_SAMPLED)
-        raise UsageError(f"the result has nothing to draw as {chart.name}: it needs {chart.needs}")
+        raise UsageError(f"the result has nothing to draw as {chart.name}")
     start, stop = span_s or (-np.inf, np.inf)
     # A flow may be shorter than the interval of the samples, and its values unknown.
     lines = [each for each in chart.series(result, bins) if not np.isnan(each.values).all()]
@@ -379,7 +340,7 @@ def csv_of(data: ChartData) -> str:
         x = [data.bars[int(each)] for each in line.x] if data.bars else rounded_x(line.x)
         rows += [(line.name, *point) for point in zip(x, rounded(line.values), strict=True)]
     if data.bands:
-        header += [_label(name, chart.unit) for name in ("p5", "p95")]
+        header += [label_of(name, chart.unit) for name in ("p5", "p95")]
     for band in data.bands:
         columns = [rounded(each) for each in (band.middle, band.low, band.high)]
         points = zip(rounded_x(band.x), *columns, strict=True)

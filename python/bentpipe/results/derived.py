@@ -57,7 +57,7 @@ def table_rows(
     rows = _with_formulas(rows, name)
     if name == "flows":
         columns = [*columns, "entry"]
-        rows = _with_figures(rows, tables, plan, ends_ns)
+        rows = _with_values(rows, tables, plan, ends_ns)
     elif name == "legs":
         columns = ["flow", "leg", "from", "to", *columns[columns.index("connections") :]]
         rows = rows.with_columns(_leg_ends(plan))
@@ -101,7 +101,7 @@ def flow_directions(plan: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _with_figures(
+def _with_values(
     rows: pl.DataFrame,
     tables: Mapping[str, pl.DataFrame],
     plan: Mapping[str, Any],

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from bentpipe.errors import UsageError
-from bentpipe.metrics import KINDS_OF_ROWS
+from bentpipe.metrics import KEYS, KINDS_OF_ROWS
 from bentpipe.results.entries import names_of_entries
 from bentpipe.scenario.metric_ref import MetricRef
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
-
-# The columns of each table that a name may be in; the first one with it counts.
-_NAMES: Final = {
-    "flows": ("entry", "name"),
-    "exchanges": ("entry", "name"),
-    "pages": ("entry", "name"),
-    "directions": ("direction",),
-    "processors": ("processor",),
-}
 
 
 def metric_frame(result: Result, table: str) -> pl.DataFrame:
@@ -100,7 +91,8 @@ def metric_values(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
 
 def _selected(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
     """Return the rows with the name and the heading of a metric."""
-    columns = [name for name in _NAMES[metric.table] if name in frame.columns]
+    # The first column with the name counts.
+    columns = [name for name in ("entry", "name") if name in frame.columns] or KEYS[metric.table]
     if metric.heading is not None:
         if "direction" not in frame.columns:
             raise UsageError(f"{metric}: the table {metric.table} has no directions")

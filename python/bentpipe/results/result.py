@@ -65,6 +65,8 @@ class Result:
     made; manifest and tables of equal runs are equal.
     """
 
+    tables: Tables
+
     def __init__(
         self,
         manifest: dict[str, Any],
@@ -72,7 +74,7 @@ class Result:
         execution: dict[str, Any] | None = None,
     ) -> None:
         self.manifest = manifest
-        self.tables: Tables = Tables(tables)
+        self.tables = Tables(tables)
         self.execution = execution or {}
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -240,13 +242,13 @@ class Result:
         """
         return self._rows("flow_samples")
 
-    @property
+    @cached_property
     def datagram_samples(self) -> pl.DataFrame:
         """Return the table ``datagram_samples`` with the flow's name and direction in front.
 
         Rows: one a flow of datagrams and sample interval. Counts, delays and losses so far.
         """
-        return self._with_flow_names("datagram_samples")
+        return self._rows("datagram_samples")
 
     @property
     def direction_samples(self) -> pl.DataFrame:

@@ -56,7 +56,12 @@ _FLOW_TABLES: Final = (
         _FETCHED,
     ),
     (PAGES, (PAGES,), "Web pages (to the last byte of the last object)", _FINISHED),
-    (UDP, (ALL, UDP), "UDP flows (sent: to the receiver, in a conference by the others)", ()),
+    (
+        UDP,
+        (ALL, UDP),
+        "UDP flows (expected: sent to the receiver, in a conference by the others)",
+        (),
+    ),
     (CALLS, (CALLS,), "Calls (R-factor and MOS: ITU-T G.107, without echo)", ()),
 )
 _TIMES: Final = (Column("completion_time_ns", "completion time", "of transfers, exchanges"),)

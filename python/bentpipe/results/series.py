@@ -70,19 +70,24 @@ def drop_causes(result: Result) -> list[str]:
 # --- flows ---------------------------------------------------------------------------------------
 
 
-def sampled_values(
-    result: Result, _bins: int, *, table: str, column: str, scale: float
-) -> list[Series]:
-    """Return a column of each flow of a table of samples, divided by ``scale``, in its time."""
-    return [
-        Series(
-            flow.name,
-            flow.rows["time_ns"][flow.is_active] / NS_PER_S,
-            flow.rows[column][flow.is_active] / scale,
-            flow.group,
-        )
-        for flow in _sampled_flows(result, table)
-    ]
+def sampled(table: str, column: str, scale: float) -> Callable[[Result, int], list[Series]]:
+    """Return a function of a result: a column of a table of samples for each flow, over ``scale``.
+
+    A line begins and ends with its flow.
+    """
+
+    def lines(result: Result, _bins: int) -> list[Series]:
+        return [
+            Series(
+                flow.name,
+                flow.rows["time_ns"][flow.is_active] / NS_PER_S,
+                flow.rows[column][flow.is_active] / scale,
+                flow.group,
+            )
+            for flow in _sampled_flows(result, table)
+        ]
+
+    return lines
 
 
 def goodputs(result: Result, bins: int) -> list[Series]:

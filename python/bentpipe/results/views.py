@@ -303,7 +303,8 @@ def html_table(view: View, *, link: bool = False) -> str:
         caption += f' <span class="files">{anchor}</span>'
     lines = ['<div class="wide">']
     for number, part in enumerate(view.parts(_html_widths(view, texts), _PAGE_WIDTH)):
-        lines += ["<table>"] if number else [f"<table><caption>{caption}</caption>"]
+        has_caption = caption and not number
+        lines.append(f"<table><caption>{caption}</caption>" if has_caption else "<table>")
         head = "".join(f"<th{kinds[i]}>{_heading(view.columns[i])}</th>" for i in part)
         lines.append(f"<thead><tr>{head}</tr></thead><tbody>")
         for row, cells in enumerate(texts):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bentpipe.errors import UsageError
-from bentpipe.metrics import KEYS, metrics_of
+from bentpipe.metrics import KEYS, Metric, metrics_of
 from bentpipe.text import choice, nearest, shown
 
 # A part in double quotes is always a name, as in settings.
@@ -63,13 +63,21 @@ class MetricRef:
         return "jain" if self.statistic == "jain" else self.column
 
     @property
+    def better(self) -> str:
+        """Which values are better: "higher", "lower", or "" if that is not clear."""
+        return "higher" if self.statistic == "jain" else self.metric.better
+
+    @property
+    def metric(self) -> Metric:
+        """The entry of the registry."""
+        return metrics_of(self.table)[self.column]
+
+    @property
     def title(self) -> str:
         """The metric for a person: "download: goodput p5"."""
         where = " ".join(part for part in (self.name, self.heading) if part)
         where = where or ("" if self.table == "flows" else self.table)
-        what = "fairness"
-        if self.statistic != "jain":
-            what = metrics_of(self.table)[self.column].title
+        what = "fairness" if self.statistic == "jain" else self.metric.title
         statistic = "" if self.statistic in {None, "jain", "mean"} else f" {self.statistic}"
         return (f"{where}: " if where else "") + what + statistic
 

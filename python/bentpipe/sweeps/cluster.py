@@ -18,9 +18,9 @@ from typing import Any, Final, TypeVar
 from bentpipe import _core
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.simulation.many import Job, Outcome, cores
+from bentpipe.sweeps.dask_batches import DaskBatches, scheduler_lost
+from bentpipe.sweeps.dask_logging import deferring_interrupts, silenced
 from bentpipe.sweeps.executor import Executor, Finished
-from bentpipe.sweeps.quiet import deferring_interrupts, silenced
-from bentpipe.sweeps.under_way import UnderWay, scheduler_lost
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class DaskExecutor(Executor):
         Raises:
             MachineError: the scheduler or all workers are lost, or a worker has another bentpipe.
         """
-        under_way = UnderWay(
+        under_way = DaskBatches(
             self._client, reduce, memory_limit=self._memory_limit, check=self._check_workers
         )
         waiting = iter(jobs)
@@ -154,7 +154,7 @@ class LocalCluster(DaskExecutor):
                 # The memory limit of runs is that of bentpipe.
                 memory_limit=0,
                 silence_logs=False,
-                preload=["bentpipe.sweeps.worker_setup"],
+                preload=["bentpipe.sweeps.dask_worker"],
             )
         )
         return stack.enter_context(self._distributed.Client(cluster, set_as_default=False))

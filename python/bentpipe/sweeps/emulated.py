@@ -10,14 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from bentpipe.emulation.load import processor_share
-from bentpipe.emulation.pool import EmulationJob, EmulationTask, run_tasks
+from bentpipe.emulation.pool import EmulationJob, EmulationTask, processor_share, run_tasks
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.lab.capacity import largest_value
 from bentpipe.results.result import Result
 from bentpipe.simulation.many import Job, Outcome, cores
 from bentpipe.sweeps.executor import Executor, FailureKind, Finished, RunFailure
-from bentpipe.sweeps.records import raw_columns
+from bentpipe.sweeps.frames import raw_columns
 from bentpipe.units import NS_PER_S
 
 T = TypeVar("T")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from types import TracebackType
+from functools import partial
 from typing import Final, Generic, Literal, Self, TypeVar
 
 from bentpipe import _core
@@ -17,11 +18,12 @@ from bentpipe.errors import (
     InternalError,
     InvalidRunError,
     MachineError,
+    RunsInterrupted,
     ScenarioError,
     UsageError,
 )
-from bentpipe.simulation.many import Batch, Job, Outcome, PreparedRun
-from bentpipe.sweeps.records import pack
+from bentpipe.simulation.many import Batch, Job, Outcome, PreparedRun, run_as_completed
+from bentpipe.sweeps.frames import pack
 
 T = TypeVar("T")
 
@@ -107,12 +109,11 @@ def _attempt(prepared: PreparedRun, reduce: Callable[[Outcome], T]) -> Finished[
     index = prepared.index
     try:
         outcome = prepared.run()
-    except ScenarioError as error:
-        return Finished(index, None, RunFailure("scenario", str(error)))
-    except UsageError as error:
-        return Finished(index, None, RunFailure("size", str(error)))
-    except InternalError as error:
-        return Finished(index, None, RunFailure("internal", str(error)))
+    except (ScenarioError, UsageError, InternalError) as error:
+        kind: FailureKind = "internal"
+        if not isinstance(error, InternalError):
+            kind = "scenario" if isinstance(error, ScenarioError) else "size"
+        return Finished(index, None, RunFailure(kind, str(error)))
     if outcome.interrupted:
         return Finished(index, None, _CANCELLED)
     if outcome.memory_limit_reached:
@@ -148,10 +149,70 @@ class Executor(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Threads(Executor):
+    """Runs jobs on ``threads`` threads (None: one a core).
+
+    Concurrent runs share ``memory_limit`` bytes (None: half of the available memory) equally.
+    """
+
+    def __init__(self, threads: int | None = None, *, memory_limit: int | None = None) -> None:
+        self._threads = threads
+        self._memory_limit = memory_limit
+
+    def run(
+        self, jobs: Iterable[tuple[int, Job]], reduce: Callable[[Outcome], T]
+    ) -> Generator[Finished[T]]:
+        """Yield jobs as they finish; see `bentpipe.sweeps.executor.Executor`."""
+        runs = run_as_completed(
+            jobs,
+            partial(attempt_all, reduce=reduce),
+            threads=self._threads,
+            memory_limit=self._memory_limit,
+        )
+        with closing(runs):
+            yield from runs
+
+
+def run_all(
+    executor: Executor,
+    jobs: Sequence[Job],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Outcome]:
+    """Run jobs as `bentpipe.simulation.many.run_jobs` does, by an executor.
+
+    Raises:
+        UsageError: a plan is not valid.
+        InvalidRunError: a run reached its memory limit.
+        InternalError: a run violated an invariant of the simulator.
+        MachineError: the executor lost what it runs on.
+        RunsInterrupted: Ctrl-C; the outcomes of the complete runs are in the exception.
+    """
+    outcomes: dict[int, Outcome] = {}
+    try:
+        with closing(executor.run(enumerate(jobs), _without_job)) as runs:
+            for each in runs:
+                if each.error is not None:
+                    raise error_of(each.error)
+                assert each.value is not None, "the run did not fail"
+                raw, limit = each.value
+                outcomes[each.index] = Outcome(
+                    job=jobs[each.index], index=each.index, raw=raw, memory_limit_bytes=limit
+                )
+                if progress is not None:
+                    progress(len(outcomes), len(jobs))
+    except KeyboardInterrupt:
+        complete = [outcomes[index] for index in sorted(outcomes)]
+        raise RunsInterrupted(
+            f"{len(complete):,} of {len(jobs):,} runs are complete", outcomes=complete
+        ) from None
+    return [outcomes[index] for index in sorted(outcomes)]
+
+
+def _without_job(outcome: Outcome) -> tuple[_core.RawRun, int]:
+    """Return what a worker must send: the plan is known where the job came from."""
+    return outcome.raw, outcome.memory_limit_bytes

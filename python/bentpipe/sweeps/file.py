@@ -23,8 +23,8 @@ from bentpipe.sweeps.points import (
     read_values,
     zip_axis,
 )
-from bentpipe.sweeps.precision import DEFAULT_METRIC, MAX_SEEDS
 from bentpipe.sweeps.ranges import MAX_VALUES, Range
+from bentpipe.sweeps.run import DEFAULT_METRIC, MAX_SEEDS
 from bentpipe.text import shown
 
 _VALUES: Final = "expected a list of values, or a text such as log(10 ms, 300 ms, 4)"

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from bentpipe import _core
@@ -28,13 +27,11 @@ from bentpipe.results.tables import TABLES
 from bentpipe.sweeps.cells import Cell, plan_hash
 from bentpipe.sweeps.dataset import Dataset, partition_paths
 from bentpipe.sweeps.executor import RunFailure
-from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
+from bentpipe.sweeps.journal import DEFINITION, FAILURE, JOURNAL, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
 from bentpipe.sweeps.storage import Storage, is_url, local_folder
 
 KIND: Final = "sweep"
-DEFINITION: Final = "sweep.json"
-JOURNAL: Final = "journal"
 _KEPT: Final = "runs"
 # Another attempt may succeed: these depend on the machine.
 _RETRIED: Final = ("lost", "memory", "size", "invalid")
@@ -74,15 +71,9 @@ class Definition:
     @classmethod
     def from_json(cls, data: Mapping[str, Any], source: str) -> Self:
         """Return the definition that `to_json` describes."""
-        return cls(
-            scenario=data["scenario"],
-            points=Points.from_json(data["axes"], source),
-            seeds=data["seeds"],
-            plan_sha256=data["plan_sha256"],
-            until_ci=data["until_ci"],
-            keep_runs=data["keep_runs"],
-            engine=data["engine"],
-        )
+        points = Points.from_json(data["axes"], source)
+        others = ("scenario", "seeds", "plan_sha256", "until_ci", "keep_runs", "engine")
+        return cls(points=points, **{name: data[name] for name in others})
 
 
 class SweepFolder:
@@ -130,12 +121,7 @@ class SweepFolder:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property

@@ -2,23 +2,31 @@
 
 A record is a header, the length, the CRC-32 and the number of the run, and then its bytes. It is
 written by one write(2). A process that is killed can leave one incomplete record at the end, which
-is cut off when the journal is opened again.
+is cut off when the journal is opened again. Another process reads how far a sweep is from its
+folder alone, without its lock.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
+from bentpipe.results.files import PART
+from bentpipe.results.output import WORK, is_being_written
+
+# What a sweep runs, from its begin until all of its runs have ended.
+DEFINITION: Final = "sweep.json"
+JOURNAL: Final = "journal"
+UNFINISHED: Final = Path(PART) / WORK / DEFINITION
 # Length and CRC-32 of what follows, the point, the seed, and the kind of the record.
 HEADER: Final = struct.Struct("<IIIQB")
 _CHECKED: Final = struct.Struct("<IQB")
-_READ_BYTES: Final = 1 << 20
 
 RESULT: Final = 0
 FAILURE: Final = 1
@@ -62,12 +70,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
     def __contains__(self, run: Run) -> bool:
@@ -115,27 +118,23 @@ class Journal:
 
     def _scan(self) -> None:
         """Find the records, up to the first one that is incomplete or damaged."""
-        for header, data in self._records():
-            _, crc, point, seed, kind = header
+        for (length, crc, point, seed, kind), begin in _headers(self._descriptor, 0):
+            data = os.pread(self._descriptor, length, begin)
             if zlib.crc32(data, zlib.crc32(_CHECKED.pack(point, seed, kind))) != crc:
                 break
-            location = _Location(kind, self._end + HEADER.size, len(data))
-            self._locations[Run(point, seed)] = location
-            self._end += HEADER.size + len(data)
+            self._locations[Run(point, seed)] = _Location(kind, begin, length)
+            self._end = begin + length
 
-    def _records(self) -> Iterator[tuple[tuple[int, ...], bytes]]:
-        size = os.fstat(self._descriptor).st_size
-        with open(self._descriptor, "rb", buffering=_READ_BYTES, closefd=False) as file:
-            file.seek(0)
-            while len(head := file.read(HEADER.size)) == HEADER.size:
-                header = HEADER.unpack(head)
-                # A damaged length could ask for more memory than there is.
-                if header[0] > size:
-                    return
-                data = file.read(header[0])
-                if len(data) < header[0]:
-                    return
-                yield header, data
+
+def _headers(descriptor: int, offset: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield the header of each complete record from an offset on, and where its bytes begin."""
+    size = os.fstat(descriptor).st_size
+    while len(head := os.pread(descriptor, HEADER.size, offset)) == HEADER.size:
+        header, begin = HEADER.unpack(head), offset + HEADER.size
+        offset = begin + header[0]
+        if offset > size:
+            return
+        yield header, begin
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:
@@ -145,3 +144,75 @@ def _write(descriptor: int, data: bytes, offset: int) -> None:
         written = os.pwrite(descriptor, view, offset)
         offset += written
         view = view[written:]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The runs of a sweep that have ended, failed ones included, and how many there will be.
+
+    ``total`` is what is known: seeds may be added until intervals are narrow (``grows``). A sweep
+    that is neither ``running`` nor complete can be resumed.
+    """
+
+    ended: int
+    failed: int
+    total: int
+    grows: bool
+    running: bool
+
+
+class ProgressReader:
+    """Reads the progress of the sweep in a folder, and of its journal only what is new."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._work = folder / PART / WORK
+        self._start_again()
+
+    def read(self) -> Progress | None:
+        """Return the progress; None if there is no sweep that has not ended."""
+        definition = read_definition(self._folder)
+        if definition is None:
+            return None
+        self._read_journal()
+        seeds = len(definition["seeds"])
+        total = definition["points"] * seeds
+        return Progress(
+            ended=len(self._kinds),
+            failed=sum(kind == FAILURE for kind in self._kinds.values()),
+            total=max(total, len(self._kinds)),
+            grows=definition["until_ci"] is not None,
+            running=is_being_written(self._folder),
+        )
+
+    def _start_again(self) -> None:
+        self._inode = 0
+        self._offset = 0
+        self._kinds: dict[Run, int] = {}
+
+    def _read_journal(self) -> None:
+        """Read the headers of the complete records that were appended."""
+        try:
+            descriptor = os.open(self._work / JOURNAL, os.O_RDONLY)
+        except OSError:
+            return
+        try:
+            about = os.fstat(descriptor)
+            if about.st_ino != self._inode or about.st_size < self._offset:
+                self._start_again()
+                self._inode = about.st_ino
+            for (length, _, point, seed, kind), begin in _headers(descriptor, self._offset):
+                self._kinds[Run(point, seed)] = kind
+                self._offset = begin + length
+        finally:
+            os.close(descriptor)
+
+
+def read_definition(folder: Path) -> Mapping[str, Any] | None:
+    """Return what an unfinished sweep runs (`Definition.to_json`); None if there is none."""
+    try:
+        about = json.loads((folder / UNFINISHED).read_bytes())
+        definition: dict[str, Any] = about["definition"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return definition

@@ -1,31 +1,110 @@
-"""A sweep from begin to end: its runs by an executor, the journal, and the data set."""
+"""A sweep from begin to end, in a folder or in memory: its runs, the journal, and the data set."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-from bentpipe.errors import MachineError, UsageError
+import polars as pl
+
+from bentpipe.errors import MachineError, MemoryLimitError, RunsInterrupted, UsageError
+from bentpipe.results.confidence import mean_half_width
 from bentpipe.results.execution import utc_now
+from bentpipe.results.frames import Frame
 from bentpipe.results.result import Result
+from bentpipe.scenario.document import SourceLocation
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job, Outcome
-from bentpipe.sweeps.cells import Cell, cells_of
+from bentpipe.simulation.many import Job, Outcome, run_jobs
+from bentpipe.sweeps.cells import Cell, cells_of, seeds_of
 from bentpipe.sweeps.executor import Executor
 from bentpipe.sweeps.folder import Definition, SweepFolder, run_name
+from bentpipe.sweeps.frames import Keys, flow_schema, pack, rows_of, unpack, with_keys
 from bentpipe.sweeps.journal import RESULT, Run
-from bentpipe.sweeps.precision import UntilCi, check_metric
-from bentpipe.sweeps.records import flow_schema, pack, rows_of, unpack
+from bentpipe.sweeps.points import Points, grid_axis, zip_axis
 from bentpipe.sweeps.storage import Storage
+from bentpipe.sweeps.sweep import Sweep
+from bentpipe.text import choice
 
+DEFAULT_METRIC: Final = "goodput_bps"
+MAX_SEEDS: Final = 1_000
+# A cell at most doubles its seeds at a time: the first few tell little about the variance.
+_GROWTH: Final = 2
 RUNS_MAX: Final = 1_000_000
+# All results are in memory; a folder has room for more.
+RUNS_IN_MEMORY_MAX: Final = 100_000
+_SOURCE: Final = SourceLocation("vary")
 
 # The record of a run, and its result if it is kept in the folder.
 Kept = bytes | tuple[bytes, Result]
+
+
+@dataclass(frozen=True)
+class UntilCi:
+    """The half width of the 95 % interval of a cell's mean at which no more seeds are added.
+
+    ``width`` is a share of the mean. The value of a run is the mean of ``metric``, a column of
+    `Result.flows`, over the flows that have one. No cell gets more than ``max_seeds`` seeds.
+
+    Raises:
+        UsageError: the width is not above 0.
+    """
+
+    width: float
+    metric: str = DEFAULT_METRIC
+    max_seeds: int = MAX_SEEDS
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"width": self.width, "metric": self.metric, "max_seeds": self.max_seeds}
+
+    def __post_init__(self) -> None:
+        if self.width <= 0:
+            raise UsageError("until_ci: the width must be above 0 %")
+
+    def missing_seeds(self, flows: pl.DataFrame, seeds: int) -> int:
+        """Return how many seeds to add to a cell, from the flows of its complete runs.
+
+        ``seeds`` is how many it has, failed runs included. The interval is by Student's t
+        distribution. Its width shrinks with the square root of the runs, so that their number for
+        the wanted width is known approximately.
+        """
+        left = self.max_seeds - seeds
+        if left <= 0:
+            return 0
+        values = run_values(flows, self.metric)
+        half_width = mean_half_width(values)
+        if half_width is None:
+            return min(seeds, left)
+        mean = abs(sum(values) / len(values))
+        if half_width <= self.width * mean:
+            return 0
+        wanted = seeds * _GROWTH
+        if mean > 0:
+            wanted = min(wanted, math.ceil(seeds * (half_width / (self.width * mean)) ** 2))
+        return min(max(wanted - seeds, 1), left)
+
+
+def check_metric(metric: str, schema: Mapping[str, pl.DataType]) -> None:
+    """Check that flows have a column of numbers with this name.
+
+    Raises:
+        UsageError: they have not.
+    """
+    numeric = tuple(name for name, dtype in schema.items() if dtype.is_numeric())
+    if metric not in numeric:
+        raise UsageError(f"metric: {choice(metric, numeric)}")
+
+
+def run_values(flows: pl.DataFrame, metric: str) -> Sequence[float]:
+    """Return the value of each run that has one: the mean of a column over its flows."""
+    values = flows.group_by("run", maintain_order=True).agg(pl.col(metric).cast(pl.Float64).mean())
+    return values[metric].drop_nulls().to_list()
 
 
 def reduce_to_result(outcome: Outcome, *, started: str) -> Kept:
@@ -40,7 +119,7 @@ def reduce_to_storage(outcome: Outcome, *, started: str, url: str) -> Kept:
 
 
 @dataclass
-class Running:
+class SweepRun:
     """A sweep under way: its cells, and the runs that are wanted so far, by point and seed."""
 
     folder: SweepFolder
@@ -56,7 +135,7 @@ class Running:
         self._narrow: set[int] = set()
 
     @classmethod
-    def begin(cls, folder: SweepFolder, definition: Definition, cells: Sequence[Cell]) -> Running:
+    def begin(cls, folder: SweepFolder, definition: Definition, cells: Sequence[Cell]) -> SweepRun:
         """Begin a sweep in an empty folder, or one whose result is replaced at the end.
 
         Raises:
@@ -70,7 +149,7 @@ class Running:
         return running
 
     @classmethod
-    def resume(cls, folder: SweepFolder) -> Running:
+    def resume(cls, folder: SweepFolder) -> SweepRun:
         """Continue the unfinished sweep of a folder.
 
         Raises:
@@ -188,3 +267,84 @@ class Running:
     def _check_count(self) -> None:
         if self.total > RUNS_MAX:
             raise UsageError(f"{self.total:,} runs; at most {RUNS_MAX:,} are allowed")
+
+
+def simulate_many(
+    scenario: Scenario | str | Path | Mapping[str, Any],
+    *,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    zipped: Sequence[Mapping[str, Sequence[Any]]] = (),
+    seeds: int | Iterable[int] | None = None,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    memory_limit: int | None = None,
+) -> Sweep:
+    """Simulate a scenario with every combination of varied values and seeds, on all cores.
+
+    ``vary`` maps the path of a field, as ``--set`` takes it, to its values, such as
+    ``{"link.forward.delay": ["10 ms", "250 ms"], "traffic.web.size": ["100 kB", "1 MB"]}``. Fields
+    in one mapping of ``zipped`` are varied together: their first values are one combination, their
+    second ones the next.
+    ``seeds`` is a number of seeds, from the scenario's on, or the seeds themselves; by default the
+    scenario's alone. ``threads`` is one a core by default; ``progress(done, total)`` counts runs;
+    ``memory_limit`` in bytes is shared by the runs under way. Results do not depend on ``threads``.
+
+    Raises:
+        ScenarioError: the scenario, or one with a varied value, is wrong; nothing was run.
+        UsageError: a field has no values, a seed is out of range, or there are too many runs.
+        MemoryLimitError: a run reached its part of the memory limit; all results are in the error.
+        InternalError: a run violated an invariant of the simulator.
+        RunsInterrupted: Ctrl-C; the sweep of the complete runs is in the exception, which is a
+            KeyboardInterrupt.
+    """
+    base = Scenario.of(scenario)
+    axes = [grid_axis(path, values, _SOURCE) for path, values in (vary or {}).items()]
+    points = Points([*axes, *(zip_axis(each, [_SOURCE] * len(each)) for each in zipped if each)])
+    numbers = seeds_of(base, seeds)
+    count = len(points) * len(numbers)
+    if count > RUNS_IN_MEMORY_MAX:
+        raise UsageError(f"vary: {count:,} runs; at most {RUNS_IN_MEMORY_MAX:,} are allowed")
+    cells = cells_of(base, points)
+    runs = [Run(point, seed) for point in range(len(cells)) for seed in numbers]
+    jobs = [job for cell in cells for job in cell.jobs(numbers)]
+    started = utc_now()
+
+    def sweep(outcomes: Iterable[Outcome]) -> Sweep:
+        return _sweep(points, cells, runs, list(outcomes), started)
+
+    try:
+        return sweep(run_jobs(jobs, threads=threads, progress=progress, memory_limit=memory_limit))
+    except RunsInterrupted as ended:
+        kept = sweep(ended.outcomes)
+        raise RunsInterrupted(str(ended), results=kept.results, sweep=kept) from None
+    except MemoryLimitError as error:
+        raise MemoryLimitError(str(error), results=sweep(error.outcomes).results) from None
+
+
+def _sweep(
+    points: Points,
+    cells: Sequence[Cell],
+    runs: Sequence[Run],
+    outcomes: Sequence[Outcome],
+    started: str,
+) -> Sweep:
+    keys = Keys(points)
+    found: list[tuple[pl.DataFrame, pl.DataFrame]] = []
+    first = 0
+    for point, group in groupby(outcomes, key=lambda outcome: runs[outcome.index].point):
+        own = list(group)
+        of_cell = [runs[outcome.index] for outcome in own]
+        numbers = range(first, first + len(own))
+        tables, cell = unpack([pack(outcome) for outcome in own]), cells[point]
+        names = keys.runs(of_cell, numbers)
+        flows, directions = rows_of(tables, cell.plan.data, cell.plan.entries)
+        found.append((with_keys(flows, names), with_keys(directions, names)))
+        first += len(own)
+    columns = zip(*found, strict=True) if found else ([keys.runs([], [])],) * 2
+    flows, directions = (Frame(pl.concat(rows)) for rows in columns)
+    return Sweep(
+        results=tuple(outcome.result(started=started) for outcome in outcomes),
+        flows=flows,
+        directions=directions,
+        interrupted=len(outcomes) < len(runs),
+    )

@@ -52,6 +52,7 @@ class Comparison:
                     yield self._value(measure, name)
 
     def _value(self, measure: Measure, name: str) -> Value:
+        seeds = known(self.model, name)
         return Value(
             measure=measure,
             name=name,
@@ -59,7 +60,7 @@ class Comparison:
             kernel=mean_of(self.kernel, name),
             model=mean_of(self._paired(), name),
             mean=mean_of(self.model, name),
-            mean_half_width=half_width(self.model, name),
+            mean_half_width=None if seeds is None else mean_half_width(seeds),
             rate_limited=self._is_rate_limited(name),
         )
 
@@ -166,26 +167,16 @@ def _relative(model: float | None, kernel: float | None) -> float | None:
     return model / kernel - 1 if kernel else None
 
 
-def _known(runs: Sequence[RunMetrics], name: str) -> list[float] | None:
+def known(runs: Sequence[RunMetrics], name: str) -> list[float] | None:
     """Return a value of all runs; None without runs, or if a run does not have it."""
-    values = [each.values[name] for each in runs]
-    known = [value for value in values if value is not None]
-    return known if known and len(known) == len(values) else None
+    values = [value for run in runs if (value := run.values[name]) is not None]
+    return values if values and len(values) == len(runs) else None
 
 
 def mean_of(runs: Sequence[RunMetrics], name: str) -> float | None:
     """Return the mean of a value over runs; None without runs, or if a run does not have it."""
-    known = _known(runs, name)
-    return None if known is None else float(np.mean(known))
-
-
-def half_width(runs: Sequence[RunMetrics], name: str) -> float | None:
-    """Return the half width of the 95 % confidence interval of a mean (Student's t).
-
-    None without two runs, or if a run does not have the value.
-    """
-    known = _known(runs, name)
-    return None if known is None else mean_half_width(known)
+    values = known(runs, name)
+    return None if values is None else float(np.mean(values))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +206,7 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain data; null is a percentile that depends on a failed point."""
         over = {
-            group: {name: _finite(value) for name, value in found.items()}
+            group: {name: value if math.isfinite(value) else None for name, value in found.items()}
             for group, found in self.over.items()
         }
         thresholds = [
@@ -235,10 +226,6 @@ class Summary:
             "thresholds": thresholds,
             "passed": self.passed,
         }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def summarize(measure: Measure, values: Iterable[Value]) -> Summary | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
-from bentpipe.validation.points import OUTAGE_S, SIZES_BYTES, Kind, Point, size_text
+from bentpipe.validation.points import Point
 
 Group = Literal["all", "not limited by the link rate"]
 Statistic = Literal["median", "p90"]
-ALL: Final = "all"
-NOT_LIMITED: Final = "not limited by the link rate"
+STATISTICS: Final[tuple[Statistic, ...]] = ("median", "p90")
+ALL: Final[Group] = "all"
+NOT_LIMITED: Final[Group] = "not limited by the link rate"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +34,7 @@ class Measure:
 
     name: str
     title: str
-    kind: Kind
+    kind: str
     values: tuple[str, ...]
     thresholds: tuple[Threshold, ...] = ()
     size_bytes: int | None = None
@@ -42,77 +45,33 @@ class Measure:
         return point.kind == self.kind and self.size_bytes in {None, point.size_bytes}
 
 
-def _median(limit: float) -> tuple[Threshold, ...]:
-    return (Threshold(over=ALL, statistic="median", limit=limit),)
+# By the names of their columns in measures.csv.
+_GROUPS: Final[dict[str, Group]] = {"all": ALL, "not_limited": NOT_LIMITED}
 
 
-_GOODPUT_THRESHOLDS: Final = (
-    Threshold(over=ALL, statistic="median", limit=0.01),
-    Threshold(over=ALL, statistic="p90", limit=0.05),
-    Threshold(over=NOT_LIMITED, statistic="median", limit=0.03),
-    Threshold(over=NOT_LIMITED, statistic="p90", limit=0.08),
-)
-MEASURES: Final = (
-    Measure(
-        name="goodput",
-        title="goodput",
-        kind="goodput",
-        values=("goodput_bps",),
-        thresholds=_GOODPUT_THRESHOLDS,
-    ),
-    Measure(name="queue", title="mean queue", kind="goodput", values=("queue_ms",), min_value=1.0),
-    Measure(
-        name="retransmissions",
-        title="retransmitted segments",
-        kind="goodput",
-        values=("retransmitted_segments",),
-        thresholds=_median(0.15),
-        min_value=10.0,
-    ),
-    *(
-        Measure(
-            name=f"completion-{size_text(size_bytes).replace(' ', '')}",
-            title=f"completion time of {size_text(size_bytes)}",
-            kind="completion",
-            values=("completion_s",),
-            thresholds=_median(0.05),
-            size_bytes=size_bytes,
-        )
-        for size_bytes in SIZES_BYTES
-    ),
-    Measure(
-        name="two-way",
-        title="two-way transfers",
-        kind="two-way",
-        values=("forward_bps", "return_bps"),
-        thresholds=_median(0.08),
-    ),
-    Measure(
-        name="rate-step",
-        title="rate step",
-        kind="rate-step",
-        values=("before_bps", "after_bps"),
-        thresholds=_median(0.08),
-    ),
-    Measure(
-        name="outage",
-        title=f"outage of {OUTAGE_S:g} s",
-        kind="outage",
-        values=("after_bps", "recovery_s"),
-        thresholds=_median(0.08),
-    ),
-    Measure(
-        name="pep-goodput",
-        title="goodput with PEPs",
-        kind="pep-goodput",
-        values=("goodput_bps",),
-        thresholds=_median(0.05),
-    ),
-    Measure(
-        name="pep-completion",
-        title="completion time with PEPs",
-        kind="pep-completion",
-        values=("completion_s",),
-        thresholds=_median(0.05),
-    ),
-)
+def _read() -> tuple[Measure, ...]:
+    """Return the measures in measures.csv."""
+    measures = []
+    with (Path(__file__).parent / "measures.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            thresholds = (
+                Threshold(over=group, statistic=statistic, limit=float(limit))
+                for prefix, group in _GROUPS.items()
+                for statistic in STATISTICS
+                if (limit := row[f"{prefix}_{statistic}"])
+            )
+            measures.append(
+                Measure(
+                    name=row["name"],
+                    title=row["title"],
+                    kind=row["kind"],
+                    values=tuple(row["values"].split()),
+                    thresholds=tuple(thresholds),
+                    size_bytes=int(row["size_bytes"]) if row["size_bytes"] else None,
+                    min_value=float(row["min_value"] or 0),
+                )
+            )
+    return tuple(measures)
+
+
+MEASURES: Final = _read()

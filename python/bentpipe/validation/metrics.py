@@ -50,7 +50,7 @@ class RunMetrics:
 def metrics_of(result: Result, point: Point) -> RunMetrics:
     """Return the metrics of a run of a point, in either engine."""
     seed = int(result.manifest["seed"])
-    return RunMetrics(seed=seed, values=_VALUES[point.kind](result, point))
+    return RunMetrics(seed=seed, values=_VALUES[point.kind.removeprefix("pep-")](result, point))
 
 
 def simulate_point(
@@ -82,12 +82,10 @@ def _goodput(result: Result, point: Point) -> dict[str, float | None]:
     return {
         "goodput_bps": aggregate_goodput_bps(result, range(point.flows)),
         "queue_ms": mean_bytes * _BITS_PER_BYTE / (point.rate_mbps * 1e3),
-        "retransmitted_segments": _retransmitted(result),
+        "retransmitted_segments": float(
+            result.tables["flows"]["retransmitted_segments"].fill_null(0).sum()
+        ),
     }
-
-
-def _retransmitted(result: Result) -> float:
-    return float(result.tables["flows"]["retransmitted_segments"].fill_null(0).sum())
 
 
 def _completion(result: Result, _: Point) -> dict[str, float | None]:
@@ -130,8 +128,6 @@ _VALUES: Final[dict[str, Callable[[Any, Point], dict[str, float | None]]]] = {
     "two-way": _two_way,
     "rate-step": _rate_step,
     "outage": _outage,
-    "pep-goodput": _goodput,
-    "pep-completion": _completion,
 }
 
 

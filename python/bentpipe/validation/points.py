@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from bentpipe.emulation.load import processor_share
+from bentpipe.emulation.pool import processor_share
 from bentpipe.errors import UsageError
 
 Kind = Literal[
     "goodput", "completion", "two-way", "rate-step", "outage", "pep-goodput", "pep-completion"
 ]
+
+Place = Literal["hub", "both", "terminal"]
 
 CONTROLS: Final = ("reno", "cubic", "bbr")
 FLOWS: Final = (1, 2, 8)
@@ -57,6 +59,20 @@ _COMPLETION_MAX_S: Final = 180.0
 # Short transfers are repeated more often, so that runs take about the same time.
 FILES: Final = {10_000: 6, 100_000: 3, 1_000_000: 2}
 
+# With PEPs: the gateways with one, and rates and round trips of the link (LEO, medium Earth orbit,
+# GEO) with the size of each of two files.
+_PLACES: Final[tuple[Place, ...]] = ("hub", "both", "terminal")
+_LINKS: Final = ((30.0, 40.0), (8.0, 160.0), (20.0, 560.0))
+_PEP_SIZES_BYTES: Final = (300_000, 1_000_000, 3_000_000)
+_PEP_FILES: Final = 2
+_PEP_LOSSES: Final = (0.0, 0.0003, 0.001)
+# The server's way to the hub. Its access line spreads what it sends at once: thousands of packets
+# at one instant would take a lab longer than the link does.
+_SERVER_DELAY_MS: Final = 40.0
+_SERVER_MBPS: Final = 100
+_PEP_MAX_S: Final = 120.0
+_PEP_GOODPUT_S: Final = 20.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
@@ -89,6 +105,16 @@ class Point:
         return max(MIN_QUEUE_BYTES, round(self.queue_bdp * product_bytes))
 
     @property
+    def files(self) -> int:
+        """The number of files of a point of completion times."""
+        return FILES.get(self.size_bytes or 0, 0)
+
+    @property
+    def whole_rtt_ms(self) -> float:
+        """The round trip between the hosts."""
+        return self.rtt_ms
+
+    @property
     def possible_bps(self) -> float:
         """The largest possible goodput at the link's rate, in application bit/s."""
         return self.rate_mbps * 1e6 * PAYLOAD_BYTES / PACKET_BYTES
@@ -116,7 +142,7 @@ class Point:
         # The handshake, the request and slow start, then transmission at the rate.
         round_trips = 2 + max(0.0, math.log2(self.size_bytes / MIN_QUEUE_BYTES))
         sending_s = self.size_bytes * _BITS_PER_BYTE / (self.rate_mbps * 1e6)
-        return FILES[self.size_bytes] * (round_trips * self.rtt_ms / 1e3 + sending_s)
+        return self.files * (round_trips * self.whole_rtt_ms / 1e3 + sending_s)
 
     def scenario(self, seconds: float) -> dict[str, Any]:
         """Return the point as a scenario; ``seconds`` is the duration of a goodput point."""
@@ -130,26 +156,21 @@ class Point:
             "name": f"validation point {self.number}, {self.kind}",
             "link": {
                 "forward": {**way, "rate": self._rate(), "queue": limit, "bit_error_rate": errors},
-                "return": {**way, "rate": _mbps(self.rate_mbps), "queue": back},
+                "return": {**way, "rate": f"{self.rate_mbps:g} Mbit/s", "queue": back},
             },
             "traffic": self._traffic(length),
             "duration": length,
         }
 
     def _rate(self) -> str | list[dict[str, str]]:
-        rate = _mbps(self.rate_mbps)
-        if self.kind == "rate-step":
-            return [
-                {"at": "0 s", "value": rate},
-                {"at": f"{STEP_AT_S:g} s", "value": _mbps(self.rate_mbps / 2)},
-            ]
-        if self.kind == "outage":
-            return [
-                {"at": "0 s", "value": rate},
-                {"at": f"{OUTAGE_AT_S:g} s", "value": "0 bit/s"},
-                {"at": f"{OUTAGE_AT_S + OUTAGE_S:g} s", "value": rate},
-            ]
-        return rate
+        rate, half = f"{self.rate_mbps:g} Mbit/s", f"{self.rate_mbps / 2:g} Mbit/s"
+        changes = {
+            "rate-step": {0.0: rate, STEP_AT_S: half},
+            "outage": {0.0: rate, OUTAGE_AT_S: "0 bit/s", OUTAGE_AT_S + OUTAGE_S: rate},
+        }.get(self.kind)
+        if changes is None:
+            return rate
+        return [{"at": f"{at_s:g} s", "value": value} for at_s, value in changes.items()]
 
     def _traffic(self, length: str) -> list[dict[str, Any]]:
         buffers = {
@@ -160,10 +181,8 @@ class Point:
         }
         tcp = {"congestion_control": self.control, **buffers}
         if self.size_bytes is not None:
-            files = FILES[self.size_bytes]
-            size = f"{self.size_bytes} B"
-            fetch = {"kind": "fetch", "direction": "forward", "size": size, "files": files}
-            return [{**fetch, "tcp": tcp}]
+            size = {"size": f"{self.size_bytes} B", "files": self.files}
+            return [{"kind": "fetch", "direction": "forward", **size, "tcp": tcp}]
         bulk = {"kind": "bulk", "duration": length, "count": self.flows, "tcp": tcp}
         bulk["start_spacing"] = f"{_SPACING_MS} ms"
         there = {**bulk, "direction": "forward"}
@@ -186,12 +205,75 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes // 10**6} MB" if size_bytes >= 10**6 else f"{size_bytes // 10**3} kB"
 
 
-def _mbps(rate: float) -> str:
-    return f"{rate:g} Mbit/s"
+@dataclass(frozen=True, kw_only=True)
+class PepPoint(Point):
+    """A point with PEPs; ``rtt_ms`` is that of the link alone.
+
+    ``control`` is the congestion control of the hosts, ``link_control`` that of the legs over the
+    link. The data are for the island, or from it if the direction is return.
+    """
+
+    place: Place
+    link_control: str
+    direction: Literal["forward", "return"] = "forward"
+
+    @property
+    def label(self) -> str:
+        """The congestion controls of hosts and link, the gateways with a PEP, and the direction."""
+        controls = dict.fromkeys((self.control, self.link_control))
+        return f"{'/'.join(controls)}, {self.place}, {self.direction}"
+
+    @property
+    def load(self) -> float:
+        """The approximate share of a processor that a run takes: the legs are two runs."""
+        return min(1.0, 2 * super().load)
+
+    @property
+    def files(self) -> int:
+        """The number of files of a point of completion times."""
+        return _PEP_FILES
+
+    @property
+    def whole_rtt_ms(self) -> float:
+        """The round trip between the hosts."""
+        return self.rtt_ms + 2 * _SERVER_DELAY_MS
+
+    def max_s(self, seconds: float) -> float:
+        """Return the longest duration of a run."""
+        return min(seconds, _PEP_GOODPUT_S) if self.size_bytes is None else _PEP_MAX_S
+
+    def scenario(self, seconds: float) -> dict[str, Any]:
+        """Return the point as a scenario; ``seconds`` is the duration of a goodput point."""
+        scenario = super().scenario(seconds)
+        link = scenario["link"]
+        if self.direction == "return":
+            link["forward"], link["return"] = link["return"], link["forward"]
+        pep = {
+            "lan_tcp": {"congestion_control": self.control},
+            "link_tcp": {"congestion_control": self.link_control},
+        }
+        ends = ("hub", "terminal") if self.place == "both" else (self.place,)
+        rate, delay = f"{_SERVER_MBPS:g} Mbit/s", f"{_SERVER_DELAY_MS:g} ms"
+        return {
+            **scenario,
+            "hosts": {"world": [{"name": "server", "delay": delay, "rate": rate}]},
+            "gateways": {end: {"pep": pep} for end in ends},
+        }
+
+    def _traffic(self, length: str) -> list[dict[str, Any]]:
+        workload: dict[str, Any] = {"kind": "bulk", "duration": length}
+        if self.size_bytes is not None:
+            workload = {"kind": "fetch", "size": f"{self.size_bytes} B", "files": self.files}
+        tcp = {"congestion_control": self.control}
+        return [{**workload, "direction": self.direction, "world_host": "server", "tcp": tcp}]
+
+    def __str__(self) -> str:
+        """Return the configuration as text."""
+        return f"{self.label}; {super().__str__()}"
 
 
-def grid(name: str) -> list[Point]:
-    """Return the points of a grid, of all kinds.
+def grid(name: str) -> Sequence[Point]:
+    """Return the points of a grid: ``small`` and ``full`` of links, ``pep`` of links with PEPs.
 
     Those of goodput come first: 27 in ``small``, 225 in ``full``. Both are fixed orthogonal arrays
     (Rao 1947): any two levels of any two quantities occur together equally often. ``small`` has
@@ -203,78 +285,95 @@ def grid(name: str) -> list[Point]:
     Raises:
         UsageError: there is no such grid.
     """
+    if name == "pep":
+        return pep_grid()
     if name == "small":
+        threes = itertools.product(range(3), repeat=3)
         rows = [
-            (a, b, c, (a + b + c) % 3, (a + 2 * b) % 3, (b + 2 * c) % 3)
-            for a, b, c in itertools.product(range(3), repeat=3)
-        ]
-        points = [
-            _point(number, _SMALL, levels, CONTROLS[control], FLOWS[flows])
-            for number, (*levels, flows, control) in enumerate(rows, start=1)
+            (a, b, c, (a + b + c) % 3, CONTROLS[(b + 2 * c) % 3], FLOWS[(a + 2 * b) % 3])
+            for a, b, c in threes
         ]
     elif name == "full":
-        plane = [
-            (a, b, (a + b) % 5, (a + 2 * b) % 5) for a, b in itertools.product(range(5), repeat=2)
-        ]
-        whole = itertools.product(CONTROLS, FLOWS, plane)
-        points = [
-            _point(number, _FULL, levels, control, flows)
-            for number, (control, flows, levels) in enumerate(whole, start=1)
-        ]
+        whole = itertools.product(CONTROLS, FLOWS, _plane(5))
+        rows = [(*levels, control, flows) for control, flows, levels in whole]
     else:
         raise UsageError(f'grid: read "{name}"; allowed are "small", "full" and "pep"')
+    rates, rtts, queues, losses = (_SMALL if name == "small" else _FULL).values()
+    points = [
+        Point(
+            number=number,
+            control=control,
+            rate_mbps=rates[rate],
+            rtt_ms=rtts[rtt],
+            queue_bdp=queues[queue],
+            loss=losses[loss],
+            flows=flows,
+        )
+        for number, (rate, rtt, queue, loss, control, flows) in enumerate(rows, start=1)
+    ]
     return [*points, *_other_kinds(first=len(points) + 1)]
 
 
-def _point(
-    number: int,
-    ranges: dict[str, tuple[float, ...]],
-    levels: Iterable[int],
-    control: str,
-    flows: int,
-) -> Point:
-    rate, rtt, queue, loss = levels
-    return Point(
-        number=number,
-        control=control,
-        rate_mbps=ranges["rate_mbps"][rate],
-        rtt_ms=ranges["rtt_ms"][rtt],
-        queue_bdp=ranges["queue_bdp"][queue],
-        loss=ranges["loss"][loss],
-        flows=flows,
-    )
+def _plane(levels: int) -> list[tuple[int, int, int, int]]:
+    """Return the levels of four quantities: any two levels of any two of them occur once."""
+    pairs = itertools.product(range(levels), repeat=2)
+    return [(a, b, (a + b) % levels, (a + 2 * b) % levels) for a, b in pairs]
 
 
 def _other_kinds(first: int) -> list[Point]:
     """Return the points of completion times, two-way transfers, rate steps and outages."""
-    plane = [(a, b, (a + b) % 3, (a + 2 * b) % 3) for a, b in itertools.product(range(3), repeat=2)]
-    kinds: tuple[Kind, ...] = ("two-way", "rate-step", "outage")
     numbers = itertools.count(first)
-
-    def point(rate: int, rtt: int, control: int, **others: Any) -> Point:
-        return Point(
+    rates, rtts, queues, losses = _SMALL.values()
+    kinds: tuple[Kind, ...] = ("two-way", "rate-step", "outage")
+    every: list[tuple[Kind, int | None]] = [("completion", size) for size in SIZES_BYTES]
+    every += [(kind, None) for kind in kinds]
+    return [
+        Point(
             number=next(numbers),
             control=CONTROLS[control],
-            rate_mbps=_SMALL["rate_mbps"][rate],
-            rtt_ms=_SMALL["rtt_ms"][rtt],
+            rate_mbps=rates[rate],
+            rtt_ms=rtts[rtt],
+            queue_bdp=queues[other] if size_bytes is None else 1,
+            loss=0 if size_bytes is None else losses[other],
             flows=1,
-            **others,
-        )
-
-    completion = [
-        point(
-            rate,
-            rtt,
-            control,
-            queue_bdp=1,
-            loss=_SMALL["loss"][loss],
-            kind="completion",
+            kind=kind,
             size_bytes=size_bytes,
         )
-        for size_bytes, (rate, rtt, loss, control) in itertools.product(SIZES_BYTES, plane)
+        for (kind, size_bytes), (rate, rtt, other, control) in itertools.product(every, _plane(3))
     ]
-    others = [
-        point(rate, rtt, control, queue_bdp=_SMALL["queue_bdp"][queue], loss=0, kind=kind)
-        for kind, (rate, rtt, queue, control) in itertools.product(kinds, plane)
+
+
+def pep_grid() -> list[PepPoint]:
+    """Return the twelve points of goodput, then the same with files.
+
+    The first nine are an orthogonal array of the gateways with a PEP, the congestion control of all
+    connections, the link and its losses: any two levels of any two occur together once. The last
+    three have different congestion controls for hosts and link, and data from the island.
+    """
+    rows: list[tuple[Place, str, str, int, int]] = [
+        (_PLACES[a], CONTROLS[b], CONTROLS[b], link, loss) for a, b, link, loss in _plane(3)
     ]
-    return completion + others
+    mixed = (("reno", "bbr"), ("reno", "cubic"), ("cubic", "bbr"))
+    rows += [
+        (place, hosts, link, 2, 1) for place, (hosts, link) in zip(_PLACES, mixed, strict=True)
+    ]
+    kinds: tuple[Kind, ...] = ("pep-goodput", "pep-completion")
+    return [
+        PepPoint(
+            number=number,
+            kind=kind,
+            control=control,
+            link_control=link_control,
+            place=place,
+            rate_mbps=_LINKS[link][0],
+            rtt_ms=_LINKS[link][1],
+            queue_bdp=1,
+            loss=_PEP_LOSSES[loss],
+            flows=1,
+            size_bytes=_PEP_SIZES_BYTES[link] if kind == "pep-completion" else None,
+            direction="forward" if control == link_control else "return",
+        )
+        for number, (kind, (place, control, link_control, link, loss)) in enumerate(
+            itertools.product(kinds, rows), start=1
+        )
+    ]

@@ -5,32 +5,17 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from bentpipe.results.views import Column, View, markdown_table
 from bentpipe.validation.comparison import Comparison, Summary, Value, summarize
-from bentpipe.validation.measures import MEASURES
-from bentpipe.validation.points import Point, size_text
+from bentpipe.validation.measures import ALL, MEASURES
+from bentpipe.validation.points import size_text
 
 # The unit of differences of a measure without a threshold.
 _DEFAULT_THRESHOLD: Final = 0.15
 _LARGEST: Final = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextTable:
-    """A table of text cells."""
-
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def markdown(self) -> str:
-        """Return it as Markdown."""
-        lines = [self.headings, ("---",) * len(self.headings), *self.rows]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        return f"**{self.title}**\n\n{table}\n"
 
 
 def values_of(compared: Iterable[Comparison]) -> list[Value]:
@@ -48,7 +33,7 @@ def summaries(compared: Iterable[Comparison]) -> list[Summary]:
 def missed_thresholds(found: Iterable[Summary]) -> list[str]:
     """Return the thresholds that are not met, as text."""
     return [
-        f"{each.measure.title}, {threshold.over}: {_statistic(threshold.statistic)} "
+        f"{each.measure.title}, {threshold.over}: {_STATISTICS[threshold.statistic]} "
         f"{_percent(each.over[threshold.over][threshold.statistic])}, "
         f"at most {threshold.limit:.0%}"
         for each in found
@@ -89,32 +74,30 @@ def report_of(compared: Sequence[Comparison], *, grid: str, seconds: float) -> d
 # --- tables -------------------------------------------------------------------------------------
 
 
-def summary_table(found: Iterable[Summary]) -> TextTable:
+def summary_view(found: Iterable[Summary]) -> View:
     """Return the measures, one a row for each group of points."""
-    rows = []
+    rows: list[list[Any]] = []
     for summary in found:
         for group, statistics in summary.over.items():
             thresholds = [each for each in summary.measure.thresholds if each.over == group]
-            if group != "all" and not thresholds:
-                continue
             verdicts = (
-                f"{_statistic(each.statistic)} {each.limit:.0%}: "
+                f"{_STATISTICS[each.statistic]} {each.limit:.0%}: "
                 f"{'passed' if summary.meets(each) else 'MISSED'}"
                 for each in thresholds
             )
-            counts = (str(summary.counted), str(summary.failed), str(summary.excluded))
-            rows.append(
-                (
-                    summary.measure.title,
-                    group,
-                    *(counts if group == "all" else ("", "", "")),
-                    _percent(statistics["median"]),
-                    _percent(statistics["p90"]),
-                    ", ".join(verdicts) or "-",
-                )
-            )
-    headings = ("measure", "values", "counted", "failed", "excluded", "median", "90 %", "at most")
-    return TextTable(title="Absolute relative differences", headings=headings, rows=tuple(rows))
+            counts = (summary.counted, summary.failed, summary.excluded)
+            if group == ALL or thresholds:
+                rows.append([summary.measure.title, group, *counts, *statistics.values()])
+                rows[-1].append(", ".join(verdicts) or None)
+    columns = (
+        Column("measure", "measure"),
+        Column("values", "values"),
+        *(Column(each, each, once=True) for each in ("counted", "failed", "excluded")),
+        Column("median", "median", text=_percent),
+        Column("p90", "90 %", text=_percent),
+        Column("thresholds", "at most"),
+    )
+    return View("Absolute relative differences", columns, rows, group=1)
 
 
 def largest_lines(compared: Iterable[Comparison]) -> list[str]:
@@ -127,26 +110,28 @@ def largest_lines(compared: Iterable[Comparison]) -> list[str]:
     ]
 
 
-def tables_of(compared: Sequence[Comparison]) -> list[TextTable]:
+def views_of(compared: Sequence[Comparison]) -> list[View]:
     """Return the points, a table for each kind; those limited by the link's rate are separate."""
-    goodput = [each for each in compared if each.point.kind == "goodput"]
-    found = [_goodput_table(goodput, rate_limited=rate_limited) for rate_limited in (False, True)]
-    others = [value for value in values_of(compared) if value.point.kind != "goodput"]
-    kinds = dict.fromkeys(value.point.kind for value in others)
-    for kind in kinds:
-        own = [value for value in others if value.point.kind == kind]
+    found = []
+    for kind in dict.fromkeys(each.point.kind for each in compared):
+        own = [each for each in compared if each.point.kind == kind]
+        # The values of a goodput point are one row.
+        lines = [tuple(each.values()) for each in own]
+        if kind != "goodput":
+            lines = [(value,) for values in lines for value in values]
         for rate_limited, suffix in _GROUPS.items():
-            rows = tuple(_row(value) for value in own if value.rate_limited is rate_limited)
-            headings = (*_LINK, "value", "kernel", "simulator", *_DIFFERENCES)
-            found.append(TextTable(title=f"{kind}{suffix}", headings=headings, rows=rows))
-    return [table for table in found if table.rows]
+            rows = [_row(line) for line in lines if line[0].rate_limited is rate_limited]
+            if rows:
+                columns = (*_LINK, *(_GOODPUT if kind == "goodput" else _VALUES))
+                found.append(View(f"{kind}{suffix}", columns, rows, key=2))
+    return found
 
 
 def markdown(compared: Sequence[Comparison]) -> str:
     """Return summary, largest differences and tables as Markdown."""
     lines = "\n".join(f"-{line[1:]}" for line in largest_lines(compared))
-    tables = [table.markdown() for table in tables_of(compared)]
-    head = summary_table(summaries(compared)).markdown()
+    tables = [markdown_table(view) for view in views_of(compared)]
+    head = markdown_table(summary_view(summaries(compared)))
     return "\n".join([head, "**Largest differences**\n", lines, "", *tables])
 
 
@@ -155,65 +140,80 @@ _GROUPS: Final = {
     True: ", limited by the link rate",
     None: "",
 }
-_LINK: Final = ("point", "control", "Mbit/s", "RTT ms", "queue BDP", "loss %", "flows")
-_DIFFERENCES: Final = ("difference %", "mean of seeds %, 95 % CI")
+_STATISTICS: Final = {"median": "median", "p90": "90th percentile"}
 
 
-def _goodput_table(compared: Iterable[Comparison], *, rate_limited: bool) -> TextTable:
-    rows = []
-    for each in compared:
-        goodput, queue, retransmitted = each.values()
-        if bool(goodput.rate_limited) is rate_limited:
-            cells = [_number(one, which(one)) for one in (queue, retransmitted) for which in _BOTH]
-            link = _link(each.point)
-            rows.append(
-                (
-                    *link,
-                    *(_number(goodput, which(goodput)) for which in _BOTH),
-                    *_differences(goodput),
-                    *cells,
-                )
-            )
-    headings = (
-        *_LINK,
-        *("goodput kernel", "simulator", *_DIFFERENCES),
-        *("queue kernel", "simulator", "retransmitted kernel", "simulator"),
+def _percent(size: float) -> str:
+    return f"{size:.1%}" if math.isfinite(size) else "failed"
+
+
+def _signed(difference: float | None) -> str:
+    return "FAILED" if difference is None else f"{difference:+.1%}"
+
+
+def _difference_text(value: Value) -> str:
+    difference = value.difference
+    return "FAILED" if difference is None else f"{difference * 100:+.1f}"
+
+
+def _mean_text(value: Value) -> str:
+    if value.mean_difference is None:
+        return "-"
+    half = value.mean_difference_half_width
+    margin = "" if half is None else f" \u00b1 {half * 100:.1f}"
+    return f"{value.mean_difference * 100:+.1f}{margin}"
+
+
+def _kernel_text(value: Value) -> str:
+    return _number(value, value.kernel)
+
+
+def _model_text(value: Value) -> str:
+    return _number(value, value.model)
+
+
+def _engines(name: str, title: str) -> tuple[Column, Column]:
+    return (
+        Column(f"{name}_kernel", f"{title}kernel", text=_kernel_text),
+        Column(f"{name}_simulator", "simulator", text=_model_text),
     )
-    return TextTable(title=f"goodput{_GROUPS[rate_limited]}", headings=headings, rows=tuple(rows))
 
 
-_BOTH: Final[tuple[Callable[[Value], float | None], ...]] = (
-    lambda value: value.kernel,
-    lambda value: value.model,
+_LINK: Final = (
+    Column("point", "point"),
+    Column("control", "control"),
+    *(
+        Column(name, title, note, "{:g}".format)
+        for name, title, note in (
+            ("rate_mbps", "rate", "Mbit/s"),
+            ("rtt_ms", "RTT", "ms"),
+            ("queue_bdp", "queue", "BDP"),
+            ("loss_percent", "loss", "%"),
+            ("flows", "flows", ""),
+        )
+    ),
+)
+_DIFFERENCES: Final = (
+    Column("difference_percent", "difference", "%", _difference_text),
+    Column("mean_difference_percent", "mean of seeds", "%, 95 % CI", _mean_text),
+)
+_VALUES: Final = (Column("value", "value"), *_engines("value", ""), *_DIFFERENCES)
+_GOODPUT: Final = (
+    *_engines("goodput", "goodput "),
+    *_DIFFERENCES,
+    *_engines("queue", "queue "),
+    *_engines("retransmitted", "retransmitted "),
 )
 
 
-def _row(value: Value) -> tuple[str, ...]:
-    both = tuple(_number(value, which(value)) for which in _BOTH)
-    return (*_link(value.point), _name(value), *both, *_differences(value))
-
-
-def _link(point: Point) -> tuple[str, ...]:
-    return (
-        str(point.number),
-        point.label,
-        f"{point.rate_mbps:g}",
-        f"{point.rtt_ms:g}",
-        f"{point.queue_bdp:g}",
-        f"{point.loss * 100:g}",
-        str(point.flows),
-    )
-
-
-def _differences(value: Value) -> tuple[str, str]:
-    if value.mean_difference is None:
-        return ("FAILED", "-")
-    mean = f"{value.mean_difference * 100:+.1f}"
-    if value.mean_difference_half_width is not None:
-        mean += f" ± {value.mean_difference_half_width * 100:.1f}"
-    if value.difference is None:
-        return ("FAILED", mean)
-    return (f"{value.difference * 100:+.1f}", mean)
+def _row(values: Sequence[Value]) -> list[Any]:
+    """Return a row of the values of a goodput point, or of one value of another point."""
+    first, point = values[0], values[0].point
+    link = (point.rate_mbps, point.rtt_ms, point.queue_bdp, point.loss * 100, point.flows)
+    name = [_name(first)] if len(values) == 1 else []
+    # A value stands in each column that is written from it.
+    cells = [*name, *(first,) * 4, *(each for each in values[1:] for _ in range(2))]
+    return [point.number, point.label, *link, *cells]
 
 
 def _name(value: Value) -> str:
@@ -234,15 +234,3 @@ def _number(value: Value, number: float | None) -> str:
     if value.name.endswith("_segments"):
         return f"{number:,.0f}"
     return f"{number:,.1f}" if value.name.endswith("_ms") else f"{number:,.3f}"
-
-
-def _percent(size: float) -> str:
-    return f"{size:.1%}" if math.isfinite(size) else "failed"
-
-
-def _signed(difference: float | None) -> str:
-    return "FAILED" if difference is None else f"{difference:+.1%}"
-
-
-def _statistic(name: str) -> str:
-    return {"median": "median", "p90": "90th percentile"}[name]

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from bentpipe.emulation.pool import EmulatedRun, EmulationJob, emulate_as_completed
+from bentpipe.emulation.pool import EmulationJob, emulate_as_completed
 from bentpipe.validation.metrics import RunMetrics, metrics_of
 from bentpipe.validation.points import Point
 
@@ -21,7 +21,6 @@ class PointRun:
     seed: int
     metrics: RunMetrics | None = None
     invalid: str | None = None
-    attempts: int = 1
 
 
 def run_points(
@@ -56,14 +55,9 @@ def run_points(
     runs = emulate_as_completed(jobs, parallel=parallel, folder=folder, progress=progress)
     with closing(runs):
         for run in runs:
-            yield _point_run(*order[run.index], run)
-
-
-def _point_run(point: Point, seed: int, run: EmulatedRun) -> PointRun:
-    metrics = metrics_of(run.result, point) if run.invalid is None else None
-    return PointRun(
-        point=point, seed=seed, metrics=metrics, invalid=run.invalid, attempts=run.attempts
-    )
+            point, seed = order[run.index]
+            metrics = metrics_of(run.result, point) if run.invalid is None else None
+            yield PointRun(point=point, seed=seed, metrics=metrics, invalid=run.invalid)
 
 
 def _fast_with_slow(runs: list[tuple[Point, int]]) -> list[tuple[Point, int]]:

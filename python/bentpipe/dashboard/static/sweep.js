@@ -77,6 +77,7 @@ class View {
   async load() {
     const query = new URLSearchParams(new FormData(this.form)).toString();
     history.replaceState(null, "", `?${query}`);
+    for (const link of document.querySelectorAll(".files a")) link.search = query;
     this.abort?.abort();
     this.abort = new AbortController();
     const { path } = this.form.dataset;

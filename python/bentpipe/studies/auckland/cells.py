@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.plan.plan import Plan
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job
 
 SMALL_KB, LARGE_KB = QUEUES_KB = (120, 1000)
 # 16 Mbit/s x 500 ms: a limit in bdp counts Ethernet bytes.
@@ -36,12 +33,6 @@ class LinkPath(StrEnum):
     CODED_20 = "coded 20 %"
     TITRATED_10 = "titrated 10 %"
     TITRATED_20 = "titrated 20 %"
-
-    @property
-    def tunnel(self) -> Data | None:
-        """The settings of the tunnel at both ends; None without one."""
-        found = TUNNELS.get(self)
-        return None if found is None else dict(found)
 
 
 # The source gives no settings of its code. Redundancy: fixed, because titration is compared at
@@ -109,15 +100,16 @@ MAX_VARIANT_RUNS: Final = 3
 class Variant:
     """Another value for something that the source does not give.
 
-    ``change`` gets the scenario of a cell, with its gateways, and changes it in place. ``paths``
-    are the curves that are run with it. ``of_code``: it changes the tunnel alone, so that the other
-    curves are as described.
+    ``settings`` are values of a cell's scenario by path, as in `set_values`; ``change`` changes
+    it in place after that. ``paths`` are the curves that are run with it. ``of_code``: it changes
+    the tunnel alone, so that the other curves are as described.
     """
 
     name: str
-    change: Callable[[Data], None] = _unchanged
+    settings: Mapping[str, Any] = field(default_factory=dict)
     paths: tuple[LinkPath, ...] = UNCODED
     of_code: bool = False
+    change: Callable[[Data], None] = _unchanged
 
 
 def cells(channels: Sequence[int], paths: Sequence[LinkPath]) -> tuple[Cell, ...]:
@@ -139,14 +131,26 @@ def main_cells(loads: Loads = LOADS) -> tuple[Cell, ...]:
     )
 
 
-def base_scenario() -> Data:
-    """Return the configuration of all cells as plain data."""
-    return Scenario.load(Path(__file__).parent / "scenario.yaml").to_dict()
-
-
-def entry(data: Mapping[str, Any], name: str) -> Data | None:
+def entry(data: Mapping[str, Any], name: str) -> Data:
     """Return the entry of ``traffic`` with this name."""
-    return next((each for each in data["traffic"] if each["name"] == name), None)
+    found: Data = next(each for each in data["traffic"] if each["name"] == name)
+    return found
+
+
+def set_values(data: Any, path: str, value: Any) -> None:
+    """Set a value by path, in which ``*`` matches all parts; parts that are not there have none.
+
+    Elements of a list are found by their ``name``. Settings are added to those that are there.
+    """
+    head, _, rest = path.partition(".")
+    if isinstance(data, list):
+        data = {str(each.get("name")): each for each in data}
+    if rest:
+        for name, part in data.items():
+            if head in {name, "*"}:
+                set_values(part, rest, value)
+    else:
+        data[head] = {**data.get(head, {}), **value} if isinstance(value, Mapping) else value
 
 
 def queue_kb_of(data: Data, direction: str) -> float:
@@ -163,25 +167,14 @@ def scenario_of(cell: Cell, base: Data, variant: Variant) -> Scenario:
         data["link"][direction]["queue"]["limit"] = f"{cell.queue_kb / _BDP_KB:g} bdp"
     if cell.path is LinkPath.PEP:
         data["gateways"] = {"hub": {"pep": {"early_accept": True}}}
-    elif cell.path.tunnel is not None:
+    elif cell.path in TUNNELS:
         # The order of delivery is a setting of the receiving end: both ends have the same.
-        data["gateways"] = {end: {"tunnel": cell.path.tunnel} for end in ("hub", "terminal")}
-    background = entry(data, BACKGROUND)
-    assert background is not None
-    background["channels"] = max(cell.channels, 1)
+        ends = ("hub", "terminal")
+        data["gateways"] = {end: {"tunnel": dict(TUNNELS[cell.path])} for end in ends}
+    entry(data, BACKGROUND)["channels"] = max(cell.channels, 1)
+    for path, value in variant.settings.items():
+        set_values(data, path, value)
     variant.change(data)
     if cell.channels == 0:
         data["traffic"] = [each for each in data["traffic"] if each["name"] != BACKGROUND]
     return Scenario.from_dict(data)
-
-
-def jobs_of(cell: Cell, base: Data, variant: Variant, seeds: range) -> list[Job]:
-    """Return the runs of a cell. Cells with equal seeds have the same downloads, in their order."""
-    plan = Plan.resolve(scenario_of(cell, base, variant))
-    return [Job(plan=plan, seed=seed) for seed in seeds]
-
-
-def trace_jobs(cell: Cell, base: Data, seed: int) -> list[Job]:
-    """Return one run of a cell whose queue is sampled each second."""
-    sampled = {**base, "sample_interval": "1 s"}
-    return jobs_of(cell, sampled, Variant("traced"), range(seed, seed + 1))

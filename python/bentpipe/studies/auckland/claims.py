@@ -1,30 +1,180 @@
-"""The source's claims about the plain link and the PEP, each as a function of the measured cells.
+"""The source's claims, each decided by changes between measured curves.
 
-The rules were written down before the first run of the study. `coding` has those of coded links.
+rules.csv and effects.csv were written down before the runs that decide them. The source says
+"titration" where it means that, so "coding" is a code whose repair is sent at once, and it has no
+settings, so a claim about coding must not depend on the redundancy: both immediate curves decide,
+and the titrated ones are reported with the verdict that each would have alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.studies.auckland import coding
-from bentpipe.studies.auckland.cells import LARGE_KB, SMALL_KB, LinkPath
-from bentpipe.studies.auckland.effects import (
-    RELEVANT_PERCENT,
-    Context,
-    Effects,
-    Test,
+from bentpipe.studies.auckland.cells import CODED, IMMEDIATE, SMALL_KB, TITRATED, Cell, LinkPath
+from bentpipe.studies.auckland.measure import BACKGROUND_BUSY, Measured
+from bentpipe.studies.auckland.verdicts import (
+    Curve,
+    Decision,
+    Effect,
+    Rule,
+    area,
+    difference,
     gain_percent,
+    ratio,
+    share_percent,
 )
-from bentpipe.studies.auckland.measure import TOTAL, TRANSFER_GOODPUT
-from bentpipe.studies.auckland.verdicts import Decision, Effect, Rule
 from bentpipe.studies.base.files import read_rows
 from bentpipe.studies.base.samples import Samples
 
-_HERE: Final = Path(__file__).parent
+# How busy the channels alone keep the plain link, in percent of its rate.
+LOADED_PERCENT: Final = 50.0
+SATURATED_PERCENT: Final = 90.0
+VERY_LOW_PERCENT: Final = 10.0
+
+Channels = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a claim is decided with: the cells of a variant, and the link's largest goodput."""
+
+    measured: Measured
+    payload_rate_mbps: float
+
+    def channels(self) -> Channels:
+        """Return the numbers of channels, ascending."""
+        return tuple(sorted({cell.channels for cell in self.measured}))
+
+    def coded(self, among: Sequence[int] | None = None) -> Channels:
+        """Return the numbers of channels, or those among some, at which there are coded cells."""
+        found = {cell.channels for cell in self.measured if cell.path in CODED}
+        return tuple(n for n in (self.channels() if among is None else among) if n in found)
+
+    def paths(self, name: str, after: LinkPath | None = None) -> list[LinkPath]:
+        """Return the curves that effects.csv calls so; "same" and "immediate" depend on another."""
+        if after is not None and name == "same":
+            return [after]
+        if after is not None and name == "immediate":
+            return [IMMEDIATE[TITRATED.index(after)]]
+        if name not in {"coded", "titrated"}:
+            return [LinkPath(each) for each in name.split(";") if each]
+        found = {cell.path for cell in self.measured}
+        return [path for path in (CODED if name == "coded" else TITRATED) if path in found]
+
+    def busy_percent(self, queue_kb: int, channels: int) -> float:
+        """Return how busy the channels alone keep the plain link with this queue."""
+        busy = self.measured[Cell(channels, queue_kb, LinkPath.PLAIN)][BACKGROUND_BUSY].mean
+        return 0.0 if busy is None else busy
+
+    def loaded(self, queue_kb: int, percent: float = LOADED_PERCENT) -> Channels:
+        """Return the numbers of channels that are called "under load"."""
+        return tuple(n for n in self.channels() if self.busy_percent(queue_kb, n) >= percent)
+
+    def saturated(self, queue_kb: int) -> Channels:
+        """Return the numbers of channels that saturate the link."""
+        return self.loaded(queue_kb, SATURATED_PERCENT)
+
+    def very_low(self, queue_kb: int) -> Channels:
+        """Return the numbers of channels that are called "very low background load"."""
+        every = self.channels()
+        return tuple(n for n in every if self.busy_percent(queue_kb, n) < VERY_LOW_PERCENT)
+
+    def curve(self, figure: str, queue_kb: int, channels: Sequence[int], path: LinkPath) -> Curve:
+        """Return the area under a curve by seed; nothing if a cell or all channels are missing."""
+        cells = [Cell(n, queue_kb, path) for n in channels]
+        if not cells or any(cell not in self.measured for cell in cells):
+            return {}
+        runs = [self.measured[cell].runs for cell in cells]
+        seeds = [seed for seed in runs[0] if all(seed in each for each in runs)]
+        if not seeds:
+            return {}
+        values = [[each[seed][figure] for seed in seeds] for each in runs]
+        return dict(zip(seeds, area(channels, values), strict=True))
+
+
+# By name in rules.csv.
+_EACH: Final = "each coded"
+_CHANNELS: Final[Mapping[str, Callable[[Context], Channels]]] = {
+    "all": Context.channels,
+    "under load": lambda context: context.loaded(SMALL_KB),
+    "very low load": lambda context: context.very_low(SMALL_KB),
+    "coded": Context.coded,
+    "coded under load": lambda context: context.coded(context.loaded(SMALL_KB)),
+    "coded saturated": lambda context: context.coded(context.saturated(SMALL_KB)),
+    "coded at the first load": lambda context: context.coded(context.loaded(SMALL_KB))[:1],
+    _EACH: Context.coded,
+}
+_CHANGES: Final[Mapping[str, Callable[[Curve, Curve], Samples]]] = {
+    "gain": gain_percent,
+    "share": share_percent,
+    "difference": difference,
+    "ratio": ratio,
+}
+
+
+@dataclass(frozen=True)
+class Test:
+    """How a claim is decided: the rule, the numbers of channels that count, and the effects.
+
+    ``lines`` are the rows of effects.csv.
+    """
+
+    rule: Rule
+    channels: str
+    lines: tuple[Mapping[str, str], ...]
+
+    @property
+    def is_about_coding(self) -> bool:
+        """Return whether the effects are of coded links."""
+        return all(line["after"] in {"coded", "titrated"} for line in self.lines)
+
+    def decide(self, context: Context, channels: Channels | None = None) -> Decision:
+        """Return the decision over the numbers of channels that count, or over these."""
+        chosen = _CHANNELS[self.channels](context) if channels is None else channels
+        effects = (each for line in self.lines for each in self._effects(line, context, chosen))
+        return Decision(self.rule, tuple(effects))
+
+    def _effects(
+        self, line: Mapping[str, str], context: Context, channels: Channels
+    ) -> Iterator[Effect]:
+        before_kb, after_kb = int(line["before_queue_kB"]), int(line["after_queue_kB"])
+        change = _CHANGES[line["change"]]
+        # At each number of channels alone none may be made up for by others.
+        parts = [(n,) for n in channels] if self.channels == _EACH else [channels]
+        for after in context.paths(line["after"]):
+            befores: list[LinkPath | None] = [*context.paths(line["before"], after)]
+            for before in befores or [None]:
+                for part in parts:
+                    values = context.curve(line["figure"], after_kb, part, after)
+                    first: Curve = dict.fromkeys(values, context.payload_rate_mbps)
+                    if before is not None:
+                        first = context.curve(line["figure"], before_kb, part, before)
+                    yield Effect(
+                        line["of"].format(after=after, before=before),
+                        change(first, values),
+                        part,
+                        after if self.is_about_coding else None,
+                        decides=line["after"] != "coded" or after in IMMEDIATE,
+                    )
+
+
+def _read_tests() -> dict[str, Test]:
+    effects = read_rows("auckland", "effects.csv")
+    tests = {}
+    for row in read_rows("auckland", "rules.csv"):
+        rule: dict[str, Any] = {name: row[name] for name in ("bound", "unit", "effect", "reason")}
+        about_to = float(row["about_to"]) if row["about_to"] else None
+        tests[row["claim"]] = Test(
+            Rule(**rule, value=float(row["value"]), about_to=about_to),
+            row["channels"],
+            tuple(line for line in effects if line["claim"] == row["claim"]),
+        )
+    return tests
+
+
+TESTS: Final[Mapping[str, Test]] = _read_tests()
 
 
 @dataclass(frozen=True)
@@ -39,106 +189,7 @@ class Claim:
     @property
     def is_about_coding(self) -> bool:
         """Return whether the claim is about coded links."""
-        return self.text in coding.TESTS
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the claim as plain data."""
-        return {
-            "figure": self.figure,
-            "queue_kB": self.queue_kb,
-            "metric": self.metric,
-            "claim": self.text,
-        }
-
-
-def _gain_of_pep(figure: str, queue_kb: int) -> Effects:
-    def effects(context: Context, channels: tuple[int, ...]) -> tuple[Effect, ...]:
-        plain, pep = (
-            context.curve(figure, queue_kb, channels, path)
-            for path in (LinkPath.PLAIN, LinkPath.PEP)
-        )
-        return (Effect("PEP over plain", gain_percent(plain, pep), channels),)
-
-    return effects
-
-
-def _shares(context: Context, channels: tuple[int, ...]) -> tuple[Effect, ...]:
-    """Return the transfer's goodput in percent of the link's largest, for both paths."""
-    effects = []
-    for path in (LinkPath.PLAIN, LinkPath.PEP):
-        curve = context.curve(TRANSFER_GOODPUT, SMALL_KB, channels, path)
-        share = (100 * goodput / context.payload_rate_mbps for goodput in curve.values())
-        effects.append(Effect(path.value, Samples.of(share, exact=False), channels))
-    return tuple(effects)
-
-
-def _gain_of_queue(context: Context, channels: tuple[int, ...]) -> tuple[Effect, ...]:
-    small, large = (
-        context.curve(TOTAL, queue_kb, channels, LinkPath.PLAIN)
-        for queue_kb in (SMALL_KB, LARGE_KB)
-    )
-    return (Effect("1,000 kB over 120 kB", gain_percent(small, large), channels),)
-
-
-TESTS: Final[Mapping[str, Test]] = {
-    "PEPsal gives no overall gain over the plain link under load": Test(
-        Rule(
-            bound="below",
-            value=RELEVANT_PERCENT,
-            effect="gain of the PEP in total goodput, as the area under the curve under load",
-            reason="5 % is the smallest gain that a figure with goodputs from 0 to 16 Mbit/s shows "
-            "(0.8 Mbit/s), and less would hardly pay for a PEP",
-        ),
-        lambda context: context.loaded(SMALL_KB),
-        _gain_of_pep(TOTAL, SMALL_KB),
-    ),
-    "the transfer fares badly on the plain link and on the PEP link under load": Test(
-        Rule(
-            bound="below",
-            value=25.0,
-            effect="goodput of the transfer in percent of the largest goodput of the link, as the "
-            "area under the curve under load",
-            reason="under load the channels leave at most half of the link; badly is less than "
-            "half of what they leave",
-        ),
-        lambda context: context.loaded(SMALL_KB),
-        _shares,
-    ),
-    "the PEP gains markedly over the plain link at very low background load": Test(
-        Rule(
-            bound="at_least",
-            value=20.0,
-            effect="gain of the PEP in goodput of the transfer, as the area under the curve at "
-            "very low load",
-            reason="a curve that is a fifth higher is seen at once in a figure, and it is four "
-            "times the smallest gain that counts",
-        ),
-        lambda context: context.very_low(SMALL_KB),
-        _gain_of_pep(TRANSFER_GOODPUT, SMALL_KB),
-    ),
-    "no overall gain for the plain link from the larger queue": Test(
-        Rule(
-            bound="below",
-            value=RELEVANT_PERCENT,
-            effect="gain of the plain link in total goodput from 120 to 1,000 kB, as the area "
-            "under the curve",
-            reason="as for the PEP in figure 1",
-        ),
-        Context.channels,
-        _gain_of_queue,
-    ),
-    "the PEP has a clear edge over the plain link": Test(
-        Rule(
-            bound="at_least",
-            value=10.0,
-            effect="gain of the PEP in goodput of the transfer, as the area under the curve",
-            reason="an edge is clear if it is twice the smallest gain that counts",
-        ),
-        Context.channels,
-        _gain_of_pep(TRANSFER_GOODPUT, LARGE_KB),
-    ),
-    **coding.TESTS,
-}
+        return TESTS[self.text].is_about_coding
 
 
 @dataclass(frozen=True)
@@ -156,9 +207,12 @@ class Decided:
 
     def to_json(self) -> dict[str, Any]:
         """Return the claim, its verdict, the effect that decides and its seeds as plain data."""
-        decision = self.decision
+        claim, decision = self.claim, self.decision
         return {
-            **self.claim.to_json(),
+            "figure": claim.figure,
+            "queue_kB": claim.queue_kb,
+            "metric": claim.metric,
+            "claim": claim.text,
             **decision.to_json(),
             **decision.rule.to_json(),
             "effects": [each.to_json(decision.rule) for each in decision.effects],
@@ -182,7 +236,7 @@ def read_claims() -> tuple[Claim, ...]:
     """Return the source's claims, in its order."""
     return tuple(
         Claim(int(row["figure"]), int(row["queue_kB"]), row["metric"], row["claim"])
-        for row in read_rows(_HERE / "claims.csv")
+        for row in read_rows("auckland", "claims.csv")
     )
 
 
@@ -196,10 +250,9 @@ def decide(
     found = []
     for claim in claims:
         test = TESTS[claim.text]
-        is_coding = claim.is_about_coding
-        channels = context.coded() if is_coding else context.channels()
+        channels = context.coded() if claim.is_about_coding else context.channels()
         by_channels = {each: test.decide(context, (each,)) for each in channels}
-        contexts = coded_variants if is_coding else variants
+        contexts = coded_variants if claim.is_about_coding else variants
         of_variants = {name: test.decide(each) for name, each in contexts.items()}
         found.append(Decided(claim, test.decide(context), by_channels, of_variants))
     return tuple(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -14,7 +13,8 @@ from bentpipe.results.derived import by_function
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.simulation.many import Outcome
 from bentpipe.studies.auckland.cells import PING, TRANSFER, Cell
-from bentpipe.studies.base.samples import Array, Samples
+from bentpipe.studies.base import samples
+from bentpipe.studies.base.samples import Array
 from bentpipe.units import NS_PER_S
 
 TOTAL, TRANSFER_GOODPUT = "total_goodput_mbps", "iperf3_goodput_mbps"
@@ -35,26 +35,13 @@ _TCP_IP_HEADER_BYTES: Final = 40
 _HUB, _TERMINAL = "hub-tunnel", "terminal-1-tunnel"
 
 
+Measurement = samples.Measurement[Cell]
+Measured = Mapping[Cell, Measurement]
+
+
 def download_time(size_class: str) -> str:
     """Return the name of the figure with the median time of the downloads of a class."""
     return f"download_s {size_class}"
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """The figures of the runs of one cell, by seed."""
-
-    cell: Cell
-    runs: Mapping[int, Mapping[str, float]]
-
-    def __getitem__(self, figure: str) -> Samples:
-        """Return the values of a figure; a run without a value has none."""
-        found = (run.get(figure, np.nan) for run in self.runs.values())
-        return Samples.of((each for each in found if not np.isnan(each)), exact=False)
-
-    def first(self, runs: int) -> Measurement:
-        """Return the measurement with its first runs alone."""
-        return Measurement(self.cell, dict(list(self.runs.items())[:runs]))
 
 
 def figures(outcome: Outcome) -> dict[str, float]:
@@ -126,13 +113,11 @@ def _ping(outcome: Outcome, names: list[str]) -> dict[str, float]:
     the percentile and in the maximum, too.
     """
     there, back = (names.index(f"{PING}-{way}") for way in ("forward", "return"))
-    mean_ns = outcome.column("flows", "one_way_delay_mean_ns")
-    p95_ns = outcome.column("flows", "one_way_delay_p95_ns")
-    max_ns = outcome.column("flows", "one_way_delay_max_ns")
+    return_ns = outcome.column("flows", "one_way_delay_mean_ns")[back]
+    delays = ((PING_MEAN, "mean"), (PING_P95, "p95"), (PING_MAX, "max"))
     return {
-        PING_MEAN: float(mean_ns[there] + mean_ns[back]) / 1e6,
-        PING_P95: float(p95_ns[there] + mean_ns[back]) / 1e6,
-        PING_MAX: float(max_ns[there] + mean_ns[back]) / 1e6,
+        name: float(outcome.column("flows", f"one_way_delay_{which}_ns")[there] + return_ns) / 1e6
+        for name, which in delays
     }
 
 
@@ -173,26 +158,12 @@ def _download_times(outcome: Outcome) -> dict[str, float]:
     return {
         download_time(name): float(np.median(times))
         for name, (low, high) in zip(SIZE_CLASSES, pairwise(_SIZE_EDGES), strict=True)
-        if (times := _finite(times_s[(sizes >= low) & (sizes < high)])).size
+        if (times := times_s[(sizes >= low) & (sizes < high) & np.isfinite(times_s)]).size
     }
 
 
-def _finite(values: Array) -> Array:
-    return values[np.isfinite(values)]
-
-
-@dataclass(frozen=True)
-class Trace:
-    """The forward queue of one run over time."""
-
-    time_s: Array
-    queue_kb: Array
-
-
-def trace(outcome: Outcome) -> Trace:
-    """Return the forward queue at the samples of a run."""
+def trace(outcome: Outcome) -> tuple[Array, Array]:
+    """Return the times in s and the forward queue in kB at the samples of a run."""
     forward = outcome.column("direction_samples", "direction") == 0
-    return Trace(
-        outcome.column("direction_samples", "time_ns")[forward] / NS_PER_S,
-        outcome.column("direction_samples", "queue_bytes")[forward] / 1e3,
-    )
+    queue_kb = outcome.column("direction_samples", "queue_bytes")[forward] / 1e3
+    return outcome.column("direction_samples", "time_ns")[forward] / NS_PER_S, queue_kb

@@ -18,8 +18,8 @@ from bentpipe.studies.auckland.cells import (
     Variant,
     entry,
 )
-from bentpipe.studies.auckland.effects import Measured, gain_percent
-from bentpipe.studies.auckland.measure import Measurement
+from bentpipe.studies.auckland.measure import Measured, Measurement
+from bentpipe.studies.auckland.verdicts import gain_percent
 from bentpipe.studies.base.samples import Samples
 
 MAX_MIXED_RUNS: Final = 5
@@ -32,7 +32,6 @@ CODED_HALF, UNCODED_HALF = "coded_half_mbps", "uncoded_half_mbps"
 
 def _halve(data: Data) -> None:
     background = entry(data, BACKGROUND)
-    assert background is not None
     channels = background["channels"]
     background["channels"] = channels - channels // 2
     others = copy.deepcopy(background)
@@ -42,7 +41,7 @@ def _halve(data: Data) -> None:
         functions["tunnel"]["classes"] = [_CODED_CLASS]
 
 
-HALVED: Final = Variant("half of the channels uncoded", _halve, PATHS)
+HALVED: Final = Variant("half of the channels uncoded", paths=PATHS, change=_halve)
 
 
 def halves(outcome: Outcome) -> dict[str, float]:
@@ -85,12 +84,8 @@ def shares(measured: Measured) -> Sequence[Share]:
             plain = measured[Cell(cell.channels, cell.queue_kb, LinkPath.PLAIN)]
             if cell.queue_kb == queue_kb:
                 gains = (
-                    gain_percent(_by_seed(plain, half), _by_seed(measurement, half))
+                    gain_percent(plain.by_seed(half), measurement.by_seed(half))
                     for half in (CODED_HALF, UNCODED_HALF)
                 )
                 found.append(Share(measurement, *gains))
     return found
-
-
-def _by_seed(measurement: Measurement, figure: str) -> dict[int, float]:
-    return {seed: run[figure] for seed, run in measurement.runs.items()}

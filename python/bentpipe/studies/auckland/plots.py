@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
-import matplotlib as mpl
 import numpy as np
 
-from bentpipe.report.style import INK, PALETTE, STYLE, add_legend, from_zero, log_axis, new_figure
+from bentpipe.report.style import INK, PALETTE, add_legend, from_zero, log_axis, new_figure
+from bentpipe.studies.auckland import measure
 from bentpipe.studies.auckland.cells import (
     CODED,
     LARGE_KB,
@@ -18,27 +19,14 @@ from bentpipe.studies.auckland.cells import (
     Cell,
     LinkPath,
 )
-from bentpipe.studies.auckland.effects import Measured
-from bentpipe.studies.auckland.measure import (
-    LOSS_AFTER,
-    LOSS_BEFORE,
-    PING_MAX,
-    PING_MEAN,
-    PING_P95,
-    QUEUE_FULL,
-    QUEUE_IDLE,
-    REPAIR_SHARE,
-    SIZE_CLASSES,
-    TOTAL,
-    TRANSFER_GOODPUT,
-    Trace,
-    download_time,
-)
-from bentpipe.studies.base.plots import plot_samples
+from bentpipe.studies.auckland.measure import SIZE_CLASSES, Measured, download_time
+from bentpipe.studies.base.plots import add_figure_legend, plot_samples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from bentpipe.studies.base.samples import Array
 
 _BLUE, _ORANGE, _GREEN, _RED = PALETTE[:4]
 # A colour is what the gateways do; a dashed line has twice the redundancy.
@@ -51,15 +39,52 @@ _STYLES: Final = {
     LinkPath.TITRATED_20: (_RED, "dashed", "v"),
 }
 _PUBLISHED: Final = (
-    (1, SMALL_KB, TOTAL, "Total goodput [Mbit/s]"),
-    (2, SMALL_KB, TRANSFER_GOODPUT, "Goodput of the transfer [Mbit/s]"),
-    (3, LARGE_KB, TOTAL, "Total goodput [Mbit/s]"),
-    (4, LARGE_KB, TRANSFER_GOODPUT, "Goodput of the transfer [Mbit/s]"),
+    (1, SMALL_KB, measure.TOTAL, "Total goodput [Mbit/s]"),
+    (2, SMALL_KB, measure.TRANSFER_GOODPUT, "Goodput of the transfer [Mbit/s]"),
+    (3, LARGE_KB, measure.TOTAL, "Total goodput [Mbit/s]"),
+    (4, LARGE_KB, measure.TRANSFER_GOODPUT, "Goodput of the transfer [Mbit/s]"),
 )
+# Those over both queues, by name: figures of cells with labels, the curves, whether y is from zero.
+_GRIDS: Final[Mapping[str, tuple[tuple[tuple[str, str], ...], Iterable[LinkPath], bool]]] = {
+    "idle_figure": (((measure.QUEUE_IDLE, "Queue empty [% of the time]"),), LinkPath, True),
+    "full_figure": (((measure.QUEUE_FULL, "Queue full [% of the time]"),), LinkPath, True),
+    "ping_figure": (
+        (
+            (measure.PING_MEAN, "RTT, mean [ms]"),
+            (measure.PING_P95, "RTT, 95 % [ms]"),
+            (measure.PING_MAX, "RTT, maximum [ms]"),
+        ),
+        LinkPath,
+        False,
+    ),
+    "loss_figure": (
+        (
+            (measure.LOSS_BEFORE, "Loss [%]"),
+            (measure.LOSS_AFTER, "Loss after decoding [%]"),
+            (measure.REPAIR_SHARE, "Repair [% of bytes]"),
+        ),
+        CODED,
+        True,
+    ),
+}
 # Of direct labels, in parts of the height of the axes: the least distance between two.
 _LABEL_STEP: Final = 0.075
 # The part of the width that labels take on the right.
 _LABEL_ROOM: Final = 0.34
+
+
+def figures(
+    measured: Measured, traces: Mapping[Cell, tuple[Array, Array]]
+) -> dict[str, Figure | None]:
+    """Return the figures by name; None for those without cells."""
+    paths = {cell.path for cell in measured}
+    found: dict[str, Figure | None] = {"figures": published_figures(measured)}
+    for name, (shown, curves, from_0) in _GRIDS.items():
+        some = paths.intersection(curves)
+        found[name] = _grid(measured, shown, curves, from_0=from_0) if some else None
+    found["download_figure"] = download_figure(measured)
+    found["trace_figure"] = trace_figure(traces)
+    return found
 
 
 def published_figures(measured: Measured) -> Figure:
@@ -77,67 +102,24 @@ def published_figures(measured: Measured) -> Figure:
     panels[0].set_xlim(left, last + (last - left) * _LABEL_ROOM / (1 - _LABEL_ROOM))
     for axes in panels:
         _label_directly(axes)
-    _name_x(panels, columns=2)
+    _name_x(panels)
     return figure
 
 
-def idle_figure(measured: Measured) -> Figure:
-    """Draw for how long the queue was empty."""
-    return _by_queue(measured, QUEUE_IDLE, "Queue empty [% of the time]")
-
-
-def full_figure(measured: Measured) -> Figure:
-    """Draw for how long the queue was full."""
-    return _by_queue(measured, QUEUE_FULL, "Queue full [% of the time]")
-
-
-def _by_queue(measured: Measured, name: str, label: str) -> Figure:
-    figure, panels = new_figure(1, 2, height_in=3.0)
-    for axes, queue_kb in zip(panels, QUEUES_KB, strict=True):
-        _curves(axes, measured, queue_kb, name, LinkPath)
+def _grid(
+    measured: Measured, shown: Sequence[tuple[str, str]], paths: Iterable[LinkPath], *, from_0: bool
+) -> Figure:
+    """Draw figures of cells over channels, a row for each and a panel for each queue."""
+    figure, panels = new_figure(len(shown), 2, height_in=3.0 if len(shown) == 1 else 6.6)
+    for axes, ((name, label), queue_kb) in zip(panels, product(shown, QUEUES_KB), strict=True):
+        _curves(axes, measured, queue_kb, name, paths)
         _title(axes, f"queue of {queue_kb:,} kB")
         axes.set_ylabel(label)
         axes.label_outer()
-        from_zero(axes)
-    _add_legend(figure, panels[0])
-    _name_x(panels, columns=2)
-    return figure
-
-
-def ping_figure(measured: Measured) -> Figure:
-    """Draw mean, 95th percentile and maximum of the ping's RTT."""
-    figure, panels = new_figure(3, 2, height_in=6.6)
-    shown = ((PING_MEAN, "mean"), (PING_P95, "95 %"), (PING_MAX, "maximum"))
-    places = [(name, label, queue_kb) for name, label in shown for queue_kb in QUEUES_KB]
-    for axes, (name, label, queue_kb) in zip(panels, places, strict=True):
-        _curves(axes, measured, queue_kb, name, LinkPath)
-        _title(axes, f"queue of {queue_kb:,} kB")
-        axes.set_ylabel(f"RTT, {label} [ms]")
-        axes.label_outer()
-    _add_legend(figure, panels[0])
-    _name_x(panels, columns=2)
-    return figure
-
-
-def loss_figure(measured: Measured) -> Figure | None:
-    """Draw what tunnels lost, before and after decoding, and their repair; None without tunnels."""
-    if not any(cell.path in CODED for cell in measured):
-        return None
-    figure, panels = new_figure(3, 2, height_in=6.6)
-    shown = (
-        (LOSS_BEFORE, "Loss [%]"),
-        (LOSS_AFTER, "Loss after decoding [%]"),
-        (REPAIR_SHARE, "Repair [% of bytes]"),
-    )
-    places = [(name, label, queue_kb) for name, label in shown for queue_kb in QUEUES_KB]
-    for axes, (name, label, queue_kb) in zip(panels, places, strict=True):
-        _curves(axes, measured, queue_kb, name, CODED)
-        _title(axes, f"queue of {queue_kb:,} kB")
-        axes.set_ylabel(label)
-        axes.label_outer()
-        from_zero(axes)
-    _add_legend(figure, panels[0])
-    _name_x(panels, columns=2)
+        if from_0:
+            from_zero(axes)
+    add_figure_legend(figure, panels[0], columns=6)
+    _name_x(panels)
     return figure
 
 
@@ -148,8 +130,7 @@ def download_figure(measured: Measured) -> Figure:
     chosen = [every[len(every) // 2], every[-1]] if every else [0, 0]
     figure, panels = new_figure(2, 2, height_in=6.0)
     x = list(range(len(SIZE_CLASSES)))
-    places = [(queue_kb, channels) for queue_kb in QUEUES_KB for channels in chosen]
-    for axes, (queue_kb, channels) in zip(panels, places, strict=True):
+    for axes, (queue_kb, channels) in zip(panels, product(QUEUES_KB, chosen), strict=True):
         for path in LinkPath:
             found = measured.get(Cell(channels, queue_kb, path))
             if found is not None:
@@ -164,26 +145,23 @@ def download_figure(measured: Measured) -> Figure:
     for axes in panels[-2:]:
         axes.set_xticks(x, ["\n".join(name.rsplit(" ", 1)) for name in SIZE_CLASSES])
         axes.set_xlabel("Size of the download")
-    _add_legend(figure, panels[0])
+    add_figure_legend(figure, panels[0], columns=6)
     return figure
 
 
-def trace_figure(traces: Mapping[Cell, Trace]) -> Figure | None:
+def trace_figure(traces: Mapping[Cell, tuple[Array, Array]]) -> Figure | None:
     """Draw the queue over time in one run of each cell; None without a run."""
     numbers = sorted({cell.channels for cell in traces})
     if not numbers:
         return None
     figure, panels = new_figure(len(numbers), 2, height_in=0.8 + 1.7 * len(numbers))
-    places = [(channels, queue_kb) for channels in numbers for queue_kb in QUEUES_KB]
-    for axes, (channels, queue_kb) in zip(panels, places, strict=True):
+    for axes, (channels, queue_kb) in zip(panels, product(numbers, QUEUES_KB), strict=True):
         for path in UNCODED:
             found = traces.get(Cell(channels, queue_kb, path))
             if found is not None:
-                share = 100 * found.queue_kb / queue_kb
-                colour = _style(path)["color"]
-                axes.plot(
-                    found.time_s, share, color=colour, linewidth=0.7, alpha=0.8, label=path.value
-                )
+                time_s, waiting_kb = found
+                style: dict[str, Any] = {"color": _STYLES[path][0], "linewidth": 0.7, "alpha": 0.8}
+                axes.plot(time_s, 100 * waiting_kb / queue_kb, label=path.value, **style)
         _title(axes, f"{queue_kb:,} kB, {channels} channels")
         axes.set_ylabel("Queue [% of its limit]")
         axes.set_ylim(0, 105)
@@ -248,18 +226,10 @@ def _label_directly(axes: Axes) -> None:
         )
 
 
-def _add_legend(figure: Figure, axes: Axes) -> None:
-    """Add a legend of all curves above the panels, each of which has the same."""
-    with mpl.rc_context(STYLE):
-        figure.legend(
-            *axes.get_legend_handles_labels(), loc="outside upper left", ncols=6, labelcolor=INK
-        )
-
-
 def _title(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="right", fontsize=9, color=INK)
 
 
-def _name_x(panels: list[Axes], *, columns: int) -> None:
-    for axes in panels[-columns:]:
+def _name_x(panels: Sequence[Axes]) -> None:
+    for axes in panels[-2:]:
         axes.set_xlabel("Channels")

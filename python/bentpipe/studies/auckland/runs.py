@@ -17,12 +17,12 @@ from bentpipe.studies.auckland.cells import (
     Loads,
     Variant,
     cells,
-    jobs_of,
+    scenario_of,
 )
-from bentpipe.studies.auckland.effects import Context, Measured
-from bentpipe.studies.auckland.measure import Measurement
+from bentpipe.studies.auckland.claims import Context
+from bentpipe.studies.auckland.measure import Measured, Measurement
 from bentpipe.studies.auckland.variants import BASE
-from bentpipe.studies.base.work import Work
+from bentpipe.studies.base.work import Work, jobs_of
 
 # The main cells have this redundancy, too; its variant has the same runs.
 _TWENTY: Final = "redundancy of 20 %"
@@ -46,14 +46,6 @@ class Batch:
         return len(self.cells) * self.runs
 
 
-def by_load(every: Sequence[Cell]) -> list[tuple[Cell, ...]]:
-    """Return cells in groups of equal numbers of channels."""
-    groups: dict[int, list[Cell]] = {}
-    for cell in every:
-        groups.setdefault(cell.channels, []).append(cell)
-    return [tuple(group) for group in groups.values()]
-
-
 def batches(variant: Variant, loads: Loads, runs: int) -> list[Batch]:
     """Return the runs of a variant.
 
@@ -63,24 +55,32 @@ def batches(variant: Variant, loads: Loads, runs: int) -> list[Batch]:
     coded = tuple(path for path in variant.paths if path in CODED)
     found = list(cells(loads.sweep, coded))
     if not variant.of_code:
-        numbers = sorted({*loads.variants, *(loads.sweep if coded else ())})
-        found += cells(numbers, UNCODED)
-    return [Batch(variant, group, runs) for group in by_load(found)]
+        found += cells(sorted({*loads.variants, *(loads.sweep if coded else ())}), UNCODED)
+    return by_load(variant, found, runs)
+
+
+def by_load(variant: Variant, every: Sequence[Cell], runs: int) -> list[Batch]:
+    """Return batches of cells with equal numbers of channels."""
+    groups: dict[int, list[Cell]] = {}
+    for cell in every:
+        groups.setdefault(cell.channels, []).append(cell)
+    return [Batch(variant, tuple(group), runs) for group in groups.values()]
 
 
 def measure(
     work: Work,
     base: Data,
     every: Sequence[Batch],
-    seed: int,
     figures: Callable[[Outcome], Mapping[str, float]],
 ) -> dict[str, dict[Cell, Measurement]]:
     """Run batches; return the figures of their cells by variant."""
     measured: dict[str, dict[Cell, Measurement]] = {}
     for batch in every:
         # The outcomes of all cells at once would take gigabytes.
-        seeds = range(seed, seed + batch.runs)
-        jobs = {cell: jobs_of(cell, base, batch.variant, seeds) for cell in batch.cells}
+        seeds = work.seeds(batch.runs)
+        jobs = {
+            cell: jobs_of(scenario_of(cell, base, batch.variant), seeds) for cell in batch.cells
+        }
         of_variant = measured.setdefault(batch.variant.name, {})
         for cell, outcomes in work.run(jobs).items():
             runs_of_cell = {outcome.job.seed: figures(outcome) for outcome in outcomes}
@@ -94,63 +94,36 @@ def contexts(
     measured: Mapping[str, Measured],
     loads: Loads,
     few: int,
-) -> dict[str, Context]:
-    """Return what the claims about the plain link and the PEP are decided with, by variant.
+) -> tuple[dict[str, Context], dict[str, Context]]:
+    """Return what claims about the plain link and the PEP, and about coding, are decided with.
 
-    The first one is the configuration as described, with as many runs as a variant has.
+    Both are by variant, those about coding with one redundancy. The first variant is the
+    configuration as described, with as many runs as a variant has.
     """
-    found = {
-        variant.name: measured[variant.name]
-        for variant in variants
-        if not variant.of_code and variant.name in measured
-    }
-    every = {BASE.name: _first(described, few), **found} if found else {}
-    return _contexts(described, every, loads.variants, UNCODED)
-
-
-def coded_contexts(
-    described: Context,
-    variants: Sequence[Variant],
-    measured: Mapping[str, Measured],
-    loads: Loads,
-    few: int,
-) -> dict[str, Context]:
-    """Return what the claims about coding are decided with, by variant, with one redundancy."""
-    base = _first(described, few)
-    found = {}
+    base = {cell: each.first(few) for cell, each in described.measured.items()}
+    uncoded: dict[str, Measured] = {BASE.name: base}
+    coded: dict[str, Measured] = {BASE.name: base}
     for variant in variants:
-        if variant.name in measured and set(variant.paths) & set(CODED):
-            own = measured[variant.name]
-            found[variant.name] = {**base, **own} if variant.of_code else own
-    if not found:
-        return {}
-    twenty = {
-        replace(cell, path=_INSTEAD[cell.path]): each
-        for cell, each in base.items()
-        if cell.path in _INSTEAD
-    }
-    every = {BASE.name: base, **found, _TWENTY: {**base, **twenty}}
-    return _contexts(described, every, loads.sweep, (*UNCODED, *ONE_CODED))
-
-
-def _first(described: Context, runs: int) -> Measured:
-    return {cell: each.first(runs) for cell, each in described.measured.items()}
-
-
-def _contexts(
-    described: Context,
-    every: Mapping[str, Measured],
-    channels: Sequence[int],
-    paths: Sequence[LinkPath],
-) -> dict[str, Context]:
-    chosen = {
-        name: {
-            cell: each
-            for cell, each in measured.items()
-            if cell.channels in channels and cell.path in paths
+        own = measured.get(variant.name, {})
+        if own and not variant.of_code:
+            uncoded[variant.name] = own
+        if own and set(variant.paths) & set(CODED):
+            coded[variant.name] = {**base, **own} if variant.of_code else own
+    if len(coded) > 1:
+        moved = {
+            replace(c, path=_INSTEAD[c.path]): m for c, m in base.items() if c.path in _INSTEAD
         }
-        for name, measured in every.items()
-    }
-    return {
-        name: Context(found, described.payload_rate_mbps) for name, found in chosen.items() if found
-    }
+        coded[_TWENTY] = {**base, **moved}
+
+    def chosen(
+        every: Mapping[str, Measured], channels: Sequence[int], paths: Sequence[LinkPath]
+    ) -> dict[str, Context]:
+        found = {
+            name: {c: m for c, m in own.items() if c.channels in channels and c.path in paths}
+            for name, own in (every.items() if len(every) > 1 else ())
+        }
+        rate_mbps = described.payload_rate_mbps
+        return {name: Context(own, rate_mbps) for name, own in found.items() if own}
+
+    all_coded = chosen(coded, loads.sweep, (*UNCODED, *ONE_CODED))
+    return chosen(uncoded, loads.variants, UNCODED), all_coded

@@ -1,84 +1,56 @@
-"""The study's tables: curves and verdicts for a terminal, and the tables of the report."""
+"""The study's tables: curves, verdicts and cells as views, and claims in words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from rich.table import Table
-
+from bentpipe.results.views import Column, View
+from bentpipe.studies.auckland import measure
 from bentpipe.studies.auckland.cells import LARGE_KB, SMALL_KB, Cell, LinkPath
 from bentpipe.studies.auckland.claims import Decided
-from bentpipe.studies.auckland.effects import Measured
-from bentpipe.studies.auckland.measure import (
-    BACKGROUND_BUSY,
-    LOSS_AFTER,
-    LOSS_BEFORE,
-    ORDER_WAIT,
-    PING_MAX,
-    PING_MEAN,
-    PING_P95,
-    QUEUE_FULL,
-    QUEUE_IDLE,
-    REPAIR_SHARE,
-    SIZE_CLASSES,
-    TOTAL,
-    TRANSFER_GOODPUT,
-    download_time,
-)
+from bentpipe.studies.auckland.measure import Measured
 from bentpipe.studies.auckland.mixed import CODED_HALF, UNCODED_HALF, Share
 from bentpipe.studies.auckland.verdicts import Decision, Effect, Rule, Unit, Verdict
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import Row
 from bentpipe.studies.base.samples import Samples
-from bentpipe.studies.base.tables import Column, interval_text, margin_text, number
+from bentpipe.studies.base.tables import margin_text
 
-# Each figure of a cell with its heading, its unit and its decimals; the first is `simulated`.
-_SHOWN: Final = (
-    (TRANSFER_GOODPUT, "transfer", "Mbit/s", 2),
-    (BACKGROUND_BUSY, "link busy", "%, channels alone", 1),
-    (QUEUE_IDLE, "queue empty", "% of the time", 1),
-    (QUEUE_FULL, "queue full", "% of the time", 2),
-    (PING_MEAN, "ping", "ms, mean", 0),
-    (PING_P95, "ping", "ms, 95 %", 0),
-    (PING_MAX, "ping", "ms, maximum", 0),
-    (LOSS_BEFORE, "loss", "% of coded packets", 2),
-    (LOSS_AFTER, "loss after decoding", "% of coded packets", 2),
-    (REPAIR_SHARE, "repair", "% of IP bytes", 1),
-    (ORDER_WAIT, "wait for order", "ms, mean", 0),
-    *((download_time(name), name, "s, median", 2) for name in SIZE_CLASSES),
-)
-FIGURES: Final = tuple(figure for figure, *_ in _SHOWN)
+# The figures of a cell beside its total goodput.
+FIGURES: Final = tuple(column.name for column in tables.columns("auckland", "figures"))
 # The figures of the source: queue, figure of a cell, and what it is.
 PUBLISHED: Final = {
-    1: (SMALL_KB, TOTAL, "total goodput"),
-    2: (SMALL_KB, TRANSFER_GOODPUT, "goodput of the transfer"),
-    3: (LARGE_KB, TOTAL, "total goodput"),
-    4: (LARGE_KB, TRANSFER_GOODPUT, "goodput of the transfer"),
+    1: (SMALL_KB, measure.TOTAL, "total goodput"),
+    2: (SMALL_KB, measure.TRANSFER_GOODPUT, "goodput of the transfer"),
+    3: (LARGE_KB, measure.TOTAL, "total goodput"),
+    4: (LARGE_KB, measure.TRANSFER_GOODPUT, "goodput of the transfer"),
 }
 _DIGITS: Final[Mapping[Unit, int]] = {"%": 1, "Mbit/s": 2, "times": 2}
 # More of a claim are one of each path.
 _MANY_EFFECTS: Final = 8
-_Key = TypeVar("_Key")
-Rows = tuple[list[tuple[str, str]], list[list[str]]]
+_Key = TypeVar("_Key", int, str)
 
 
-def curves_table(measured: Measured, figure: int) -> Table:
+def curves_view(measured: Measured, figure: int) -> View:
     """Return a figure of the source as a table, with half of the 95 % intervals."""
     queue_kb, name, words = PUBLISHED[figure]
-    title = f"Figure {figure}: {words} [Mbit/s], queue of {queue_kb:,} kB"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for heading in ("channels", *LinkPath):
-        table.add_column(heading, justify="right")
-    for channels in sorted({cell.channels for cell in measured}):
-        cells = (Cell(channels, queue_kb, path) for path in LinkPath)
-        # Without the space six curves fit 80 columns.
-        texts = (
-            margin_text(measured[cell][name]).replace(" ", "") if cell in measured else ""
-            for cell in cells
-        )
-        table.add_row(str(channels), *texts)
-    return table
+    # Without the space six curves fit 80 columns.
+    columns = [
+        Column("channels", "channels"),
+        *(
+            Column(path, path, text=lambda each: margin_text(each).replace(" ", ""))
+            for path in LinkPath
+        ),
+    ]
+    rows = [
+        [n, *(_value(measured, Cell(n, queue_kb, path), name) for path in LinkPath)]
+        for n in sorted({cell.channels for cell in measured})
+    ]
+    return View(f"Figure {figure}: {words} [Mbit/s], queue of {queue_kb:,} kB", columns, rows)
+
+
+def _value(measured: Measured, cell: Cell, name: str) -> Samples | None:
+    return measured[cell][name] if cell in measured else None
 
 
 def claim_text(each: Decided) -> str:
@@ -145,52 +117,49 @@ def _grouped(decisions: Mapping[_Key, Decision], word: str) -> str:
     return "; ".join(parts)
 
 
-def claims_rows(decided: Sequence[Decided]) -> list[list[str]]:
-    """Return the rows of the table of claims, one for each effect.
-
-    The first one has the claim, its verdict and the bound; all have what the effect is of, its
-    verdict alone, value, seeds and channels.
-    """
+def claims_view(decided: Sequence[Decided]) -> View:
+    """Return the table of claims, a row for each effect."""
     rows = []
     for each in decided:
         claim, decision = each.claim, each.decision
+        rule = decision.rule
         front = [
-            f"{claim.figure}",
+            str(claim.figure),
             f"{claim.text} ({claim.queue_kb:,} kB, {claim.metric})",
             decision.verdict.value,
-            f"{_upper(decision.rule.effect)}. {_upper(bound_text(each))}: {decision.rule.reason}.",
+            f"{_upper(rule.effect)}. {_upper(bound_text(each))}: {rule.reason}.",
         ]
         for effect in shown(decision):
             reported = "" if effect.decides else " (reported)"
-            alone = f"{decision.rule.verdict(effect.values).value}{reported}"
-            value = value_text(effect.values, decision.rule.unit)
-            seeds = str(len(effect.values.values))
+            alone = f"{rule.verdict(effect.values).value}{reported}"
+            value = value_text(effect.values, rule.unit)
+            seeds = len(effect.values.values)
             rows.append([*front, effect.of, alone, value, seeds, _channels_text(effect)])
-            front = [""] * len(front)
-    return rows
+    return tables.view("auckland", "claims", rows)
 
 
-def channels_rows(decided: Sequence[Decided]) -> Rows:
-    """Return the columns and rows of the table of each number of channels alone."""
-    columns = [("channels", ""), *(_heading(each) for each in decided)]
-    numbers = list(decided[0].by_channels) if decided else []
-    rows = [
-        [str(number), *(_decision_text(each.by_channels[number]) for each in decided)]
-        for number in numbers
-    ]
-    return columns, rows
+def channels_view(decided: Sequence[Decided], about: str) -> View:
+    """Return the table of each number of channels alone."""
+    title = f"The same bounds at each number of channels alone, claims about {about}: where along "
+    found = [each.by_channels for each in decided]
+    return _decisions(f"{title}the load each claim holds.", "channels", decided, found)
 
 
-def variants_rows(decided: Sequence[Decided]) -> Rows:
-    """Return the columns and rows of the table of variants: a verdict and an effect a claim."""
-    columns = [("instead", ""), *(_heading(each) for each in decided)]
-    names = list(decided[0].variants) if decided else []
-    rows = [[name, *(_decision_text(each.variants[name]) for each in decided)] for name in names]
-    return columns, rows
+def variants_view(decided: Sequence[Decided], about: str) -> View:
+    """Return the table of variants: a verdict and an effect a claim."""
+    title = f"Verdict and the effect that decides it, claims about {about}."
+    return _decisions(title, "instead", decided, [each.variants for each in decided])
 
 
-def _heading(each: Decided) -> tuple[str, str]:
-    return f"figure {each.claim.figure}", each.claim.text
+def _decisions(
+    title: str, key: str, decided: Sequence[Decided], found: Sequence[Mapping[Any, Decision]]
+) -> View:
+    columns = [Column(key, key)]
+    for i, each in enumerate(decided, start=1):
+        name = f"claim_{i}"
+        columns.append(Column(name, f"figure {each.claim.figure}", each.claim.text, _decision_text))
+    keys = list(found[0]) if found else []
+    return View(title, columns, [[name, *(each[name] for each in found)] for name in keys])
 
 
 def _decision_text(decision: Decision) -> str:
@@ -207,62 +176,23 @@ def _verdict_text(decision: Decision) -> str:
 
 def value_text(values: Samples, unit: Unit) -> str:
     """Return an effect with its 95 % interval, in its unit."""
-    if values.mean is None:
-        return "no such cells"
-    digits, sign = _DIGITS[unit], unit != "times"
-    text = f"{number(values.mean, digits, sign=sign)} {unit}"
-    if values.interval is None:
-        return text
-    return f"{text} [{interval_text(values.interval, digits, sign=sign)}]"
+    return tables.change_text(values, unit, _DIGITS[unit], sign=unit != "times")
 
 
-def mixed_rows(shares: Sequence[Share]) -> Rows:
-    """Return the columns and rows of the table of cells in which half is not coded."""
-    columns = [
-        ("queue", "kB"),
-        ("path", "of the first half"),
-        ("channels", ""),
-        ("first half", "Mbit/s"),
-        ("change", "from plain"),
-        ("second half", "Mbit/s, never coded"),
-        ("change", "from plain"),
-        ("runs", ""),
-    ]
-    rows = [
+def mixed_view(shares: Sequence[Share]) -> View:
+    """Return the table of cells in which half is not coded."""
+    rows: list[list[Any]] = [
         [
-            f"{each.measurement.cell.queue_kb:,}",
-            each.measurement.cell.path.value,
-            str(each.measurement.cell.channels),
-            margin_text(each.measurement[CODED_HALF]),
-            value_text(each.coded_gain_percent, "%"),
-            margin_text(each.measurement[UNCODED_HALF]),
-            value_text(each.uncoded_gain_percent, "%"),
-            str(len(each.measurement.runs)),
+            *(each.measurement.cell.labels.values()),
+            each.measurement[CODED_HALF],
+            each.coded_gain_percent,
+            each.measurement[UNCODED_HALF],
+            each.uncoded_gain_percent,
+            len(each.measurement.runs),
         ]
         for each in shares
     ]
-    return columns, rows
-
-
-def columns() -> tuple[Column, ...]:
-    """Return the columns of the table of all cells."""
-    return (
-        tables.label("queue_kB", "queue", "kB"),
-        tables.label("path", "path"),
-        tables.label("channels", "channels"),
-        Column(heading="total", unit="Mbit/s", text=lambda row: margin_text(row.simulated)),
-        *(_column(*shown) for shown in _SHOWN),
-        tables.RUNS,
-    )
-
-
-def _column(figure: str, heading: str, unit: str, digits: int) -> Column:
-    def text(row: Row) -> str:
-        found = row.more[figure]
-        assert isinstance(found, Samples)
-        return margin_text(found, digits)
-
-    return Column(heading=heading, unit=unit, text=text)
+    return tables.view("auckland", "mixed", rows)
 
 
 def _effect_text(effect: Effect, rule: Rule) -> str:

@@ -41,53 +41,10 @@ class _Tail:
         weight = sum(row.weight for row in small)
         # P(X >= x) at each size; the last one takes what is left.
         above = [weight * (size / _TAIL_FROM) ** -self.shape for size in tail]
-        background = _background(data)
+        background = entry(data, BACKGROUND)
         background["sizes"] = [{"size": str(row.size), "weight": row.weight} for row in small]
         for size, here, beyond in zip(tail, above, [*above[1:], 0.0], strict=True):
             background["sizes"].append({"size": f"{size:.0f} B", "weight": round(here - beyond)})
-
-
-@dataclass(frozen=True)
-class _OneServer:
-    """All downloads come from one server with this one-way delay."""
-
-    delay: str
-
-    def __call__(self, data: Data) -> None:
-        _background(data)["servers"] = [{"name": "the server", "delay": self.delay}]
-
-
-def _background(data: Data) -> Data:
-    found = entry(data, BACKGROUND)
-    assert found is not None
-    return found
-
-
-@dataclass(frozen=True)
-class _TransferFrom:
-    """The transfer comes from a server with this one-way delay."""
-
-    delay: str
-
-    def __call__(self, data: Data) -> None:
-        (server,) = data["hosts"]["world"]
-        server["delay"] = self.delay
-
-
-@dataclass(frozen=True)
-class _Tcp:
-    """Hosts and PEP with another TCP."""
-
-    tcp: Mapping[str, Any]
-
-    def __call__(self, data: Data) -> None:
-        for name in (BACKGROUND, TRANSFER):
-            found = entry(data, name)
-            assert found is not None
-            found["tcp"] = {**found.get("tcp", {}), **self.tcp}
-        for functions in data.get("gateways", {}).values():
-            if "pep" in functions:
-                functions["pep"] |= {"lan_tcp": self.tcp, "link_tcp": self.tcp}
 
 
 @dataclass(frozen=True)
@@ -102,31 +59,25 @@ class _Threshold:
             data["gateways"][end]["tunnel"]["threshold"] = f"{limit_kb * self.percent / 100:g} kB"
 
 
-@dataclass(frozen=True)
-class _Tunnel:
-    """Both ends of the tunnel with other settings."""
-
-    settings: Mapping[str, Any]
-
-    def __call__(self, data: Data) -> None:
-        for functions in data["gateways"].values():
-            functions["tunnel"] |= self.settings
-
-
 def _pep_at_both_ends(data: Data) -> None:
     if "gateways" in data:
         data["gateways"]["terminal"] = copy.deepcopy(data["gateways"]["hub"])
 
 
-def _late_accept(data: Data) -> None:
-    if "gateways" in data:
-        data["gateways"]["hub"]["pep"]["early_accept"] = False
+def _one_server(delay: str) -> Data:
+    return {f"traffic.{BACKGROUND}.servers": [{"name": "the server", "delay": delay}]}
+
+
+def _tcp(**tcp: Any) -> Data:
+    """Return the settings of hosts and PEP with another TCP."""
+    entries = {f"traffic.{name}.tcp": tcp for name in (BACKGROUND, TRANSFER)}
+    return entries | {f"gateways.*.pep.{leg}_tcp": tcp for leg in ("lan", "link")}
 
 
 def _of_code(
     name: str, settings: Mapping[str, Any], paths: tuple[LinkPath, ...] = ONE_CODED
 ) -> Variant:
-    return Variant(name, _Tunnel(settings), paths, of_code=True)
+    return Variant(name, {"gateways.*.tunnel": settings}, paths, of_code=True)
 
 
 _TITRATED: Final = (LinkPath.TITRATED_10,)
@@ -138,22 +89,27 @@ _ORDER_HOLD_TIMES_MS: Final = (10, 600)
 _ALL: Final = (*UNCODED, *ONE_CODED)
 
 VARIANTS: Final = (
-    Variant("a lighter tail of sizes (shape 1.3)", _Tail(1.3), _ALL),
-    Variant("a heavier tail of sizes (shape 0.9)", _Tail(0.9), _ALL),
-    Variant("one server, 206 ms of round trip away", _OneServer(_MEAN_DELAY)),
-    Variant("one server, at the hub", _OneServer("0 ms")),
-    Variant("the transfer from the hub", _TransferFrom("0 ms")),
-    Variant("the transfer from 390 ms of round trip away", _TransferFrom(_LONGEST_DELAY)),
-    Variant("NewReno", _Tcp({"congestion_control": "newreno"})),
-    Variant("BBR", _Tcp({"congestion_control": "bbr"}), _ALL),
-    Variant("initial window of 3 segments", _Tcp({"initial_window": 3})),
-    Variant("PEPs at both ends", _pep_at_both_ends),
-    Variant("a PEP that accepts when the server has", _late_accept),
+    Variant("a lighter tail of sizes (shape 1.3)", paths=_ALL, change=_Tail(1.3)),
+    Variant("a heavier tail of sizes (shape 0.9)", paths=_ALL, change=_Tail(0.9)),
+    Variant("one server, 206 ms of round trip away", _one_server(_MEAN_DELAY)),
+    Variant("one server, at the hub", _one_server("0 ms")),
+    Variant("the transfer from the hub", {"hosts.world.*.delay": "0 ms"}),
+    Variant("the transfer from 390 ms of round trip away", {"hosts.world.*.delay": _LONGEST_DELAY}),
+    Variant("NewReno", _tcp(congestion_control="newreno")),
+    Variant("BBR", _tcp(congestion_control="bbr"), _ALL),
+    Variant("initial window of 3 segments", _tcp(initial_window=3)),
+    Variant("PEPs at both ends", change=_pep_at_both_ends),
+    Variant("a PEP that accepts when the server has", {"gateways.*.pep.early_accept": False}),
     *(_of_code(f"redundancy of {n} %", {"redundancy": f"{n} %"}) for n in (5, 40)),
     _of_code("adaptive redundancy", {"redundancy": "adaptive", "window_max": 1024}),
     *(_of_code(f"window of {n:,} symbols", {"window": n}) for n in (128, 1024)),
     *(
-        Variant(f"repair below {n} % of the queue", _Threshold(n), _TITRATED, of_code=True)
+        Variant(
+            f"repair below {n} % of the queue",
+            paths=_TITRATED,
+            of_code=True,
+            change=_Threshold(n),
+        )
         for n in _QUEUE_SHARES
     ),
     *(

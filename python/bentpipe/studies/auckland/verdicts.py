@@ -1,11 +1,13 @@
-"""How a claim is decided: a rule that was written down before any result, and three verdicts."""
+"""How a claim is decided: changes between curves, a rule, and three verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
+
+import numpy as np
 
 from bentpipe.studies.auckland.cells import LinkPath
 from bentpipe.studies.base.samples import Samples
@@ -20,6 +22,8 @@ class Verdict(StrEnum):
 
 
 Unit = Literal["%", "Mbit/s", "times"]
+# The value of a figure by seed.
+Curve = Mapping[int, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,13 +157,43 @@ def area(channels: Sequence[int], values: Sequence[Sequence[float]]) -> list[flo
     ``values`` has the values over seeds of each number of channels. The area is that of trapezoids,
     over the range of channels; with one number it is the value itself.
     """
-    runs = min(map(len, values))
     if len(channels) == 1:
         return list(values[0])
-    span = channels[-1] - channels[0]
-    found = []
-    for seed in range(runs):
-        pairs = zip(channels, channels[1:], values, values[1:], strict=False)
-        parts = ((b - a) * (low[seed] + high[seed]) / 2 for a, b, low, high in pairs)
-        found.append(sum(parts) / span)
-    return found
+    areas = np.asarray(np.trapezoid(values, channels, axis=0))
+    return [float(each) for each in areas / (channels[-1] - channels[0])]
+
+
+def gain_percent(before: Curve, after: Curve) -> Samples:
+    """Return the change in percent of the mean before, by pairs of equal seeds, as `ratio`."""
+    return Samples.of((100 * (each - 1) for each in ratio(before, after).values), exact=False)
+
+
+def difference(before: Curve, after: Curve) -> Samples:
+    """Return the change by pairs of equal seeds."""
+    seeds, _ = _pairs(before, after)
+    return Samples.of((after[seed] - before[seed] for seed in seeds), exact=False)
+
+
+def share_percent(largest: Curve, after: Curve) -> Samples:
+    """Return values in percent of the largest ones."""
+    return Samples.of((100 * each / largest[seed] for seed, each in after.items()), exact=False)
+
+
+def ratio(before: Curve, after: Curve) -> Samples:
+    """Return how many times the mean before the mean after is, by pairs of equal seeds.
+
+    The values vary as the ratio of the means does in the first order (delta method), so their
+    interval is that of the ratio.
+    """
+    seeds, mean = _pairs(before, after)
+    if mean == 0:
+        return Samples()
+    times = sum(after[seed] for seed in seeds) / len(seeds) / mean
+    values = (times + (after[seed] - times * before[seed]) / mean for seed in seeds)
+    return Samples.of(values, exact=False)
+
+
+def _pairs(before: Curve, after: Curve) -> tuple[list[int], float]:
+    """Return the seeds that both curves have, and the mean before."""
+    seeds = [seed for seed in before if seed in after]
+    return seeds, sum(before[seed] for seed in seeds) / len(seeds) if seeds else 0.0

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from bentpipe.results.confidence import Interval
+from bentpipe.studies.base.files import read_quantities, read_rows
 from bentpipe.studies.base.provenance import COUNTED, Provenance
-from bentpipe.studies.base.samples import Array, Estimate, Samples, estimate
+from bentpipe.studies.base.samples import Array, Estimate, Samples, estimate, with_interval
 
 _PERCENT: Final = 100.0
 
@@ -74,7 +75,15 @@ class Row:
     how: str = ""
     reason: str = ""
     judged: bool = True
-    more: Mapping[str, Samples | Label | None] = field(default_factory=dict)
+    more: Mapping[str, Samples | Label | Row | None] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a label, a further value or an attribute; ``a.b`` is b of the row ``a``."""
+        known: dict[str, Any] = {**self.labels, **self.more}
+        head, _, last = name.rpartition(".")
+        if name in known or not head:
+            return known[name] if name in known else getattr(self, name)
+        return None if known[head] is None else known[head][last]
 
     @property
     def name(self) -> str:
@@ -117,7 +126,7 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain data; a row of cells.csv has the same names."""
-        interval, agreement = self.error_interval, self.agreement
+        agreement = self.agreement
         more: dict[str, Any] = {}
         for name, value in self.more.items():
             more |= value.to_json(name) if isinstance(value, Samples) else {name: value}
@@ -126,9 +135,7 @@ class Row:
             "unit": self.unit,
             "published": self.published,
             **self.simulated.to_json("simulated"),
-            "error": self.error,
-            "error_low": None if interval is None else interval.low,
-            "error_high": None if interval is None else interval.high,
+            **with_interval("error", self.error, self.error_interval),
             "error_unit": self.tolerance.unit,
             "bound": self.bound,
             "provenance": self.provenance.value,
@@ -161,6 +168,16 @@ class Comparison:
         wanted = labels.items()
         return Comparison(tuple(row for row in self.rows if wanted <= row.labels.items()))
 
+    def beside(self, **others: Comparison) -> tuple[Row, ...]:
+        """Return the rows; their further values have the row of the same name of each other one."""
+        by_name = {name: {row.name: row for row in other.rows} for name, other in others.items()}
+        return tuple(
+            replace(
+                row, more={**row.more, **{n: rows.get(row.name) for n, rows in by_name.items()}}
+            )
+            for row in self.rows
+        )
+
     @property
     def outside(self) -> tuple[Row, ...]:
         """The rows with an error larger than the tolerance."""
@@ -190,20 +207,38 @@ class Comparison:
         return found
 
 
+def quantity_rows(
+    study: str, published: str, simulated: Callable[[str], Samples], **settings: Any
+) -> tuple[Row, ...]:
+    """Return the rows of a study's published quantities.
+
+    ``published`` is the name of the file with their values, ``simulated`` returns the samples of a
+    quantity, ``settings`` are further fields of all rows. facts.csv says how each is simulated,
+    what its agreement is worth, why it may be outside, and whether the value is a bound.
+    """
+    facts = {row.pop("quantity"): row for row in read_rows(study, "facts.csv")}
+    rows = []
+    for quantity, (value, unit) in read_quantities(study, published).items():
+        about = {name: text for name, text in facts[quantity].items() if text}
+        own: dict[str, Any] = about | {"provenance": Provenance(about["provenance"])} | settings
+        labels = {"quantity": quantity}
+        samples = simulated(quantity)
+        rows.append(Row(labels=labels, unit=unit, published=value, simulated=samples, **own))
+    return tuple(rows)
+
+
 def errors_of(rows: Sequence[Row]) -> dict[str, Any]:
     """Return the mean and the largest absolute error of rows, and how many agree.
 
     A bound has no error: its rows count in the agreement only.
     """
     mean = mean_error(rows)
-    interval = None if mean is None else mean.interval
+    value, interval = (None, None) if mean is None else (mean.value, mean.interval)
     found: dict[str, Any] = {
         "rows": len(rows),
         "simulated": sum(each.error is not None for each in rows),
         "bounds": sum(each.error is not None and each.bound != "equal" for each in rows),
-        "mean_absolute_error": None if mean is None else mean.value,
-        "mean_absolute_error_low": None if interval is None else interval.low,
-        "mean_absolute_error_high": None if interval is None else interval.high,
+        **with_interval("mean_absolute_error", value, interval),
         "max_absolute_error": max((abs(error) for _, error in _errors(rows)), default=None),
         "error_unit": rows[0].tolerance.unit if rows else None,
     }

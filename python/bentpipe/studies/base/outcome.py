@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rich.console import Group, RenderableType
-
 from bentpipe.report.export import Exports
 from bentpipe.report.html import environment
 from bentpipe.results.files import REPORT
 from bentpipe.results.folder import csv_text, json_text, write_folder
 from bentpipe.results.output import OutputFolder
+from bentpipe.results.views import View
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison
+from bentpipe.studies.base.files import STUDIES_FOLDER
 from bentpipe.studies.base.provenance import COUNTED, MEANINGS, Input
-
-_BASE: Path = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +25,10 @@ class StudyOutcome:
     """The compared rows of a study with its inputs.
 
     ``comparisons`` are by name; the first one is the study's table, and its rows are the ``cells``
-    of the JSON. Each study derives a class with its figures, its terminal table and the ``folder``
-    of its template.
+    of the JSON. ``about_runs`` says how many runs there are. Each study derives a class with its
+    figures, its terminal tables and the variables of its template.
     """
 
-    folder: ClassVar[Path]
     engine: ClassVar[str] = "simulate"
     template: ClassVar[str] = "report.html.j2"
 
@@ -41,6 +38,7 @@ class StudyOutcome:
     comparisons: Mapping[str, Comparison]
     configuration: dict[str, Any]
     interrupted: bool
+    about_runs: str = ""
 
     @property
     def main(self) -> Comparison:
@@ -50,7 +48,8 @@ class StudyOutcome:
     @property
     def facts(self) -> str:
         """The line under the report's title."""
-        return f"bentpipe {self.configuration['bentpipe_version']}"
+        version = f"bentpipe {self.configuration['bentpipe_version']}"
+        return f"{version}; {self.about_runs}" if self.about_runs else version
 
     # --- what a study adds -----------------------------------------------------------------------
 
@@ -62,8 +61,8 @@ class StudyOutcome:
         """Return the variables of the report's template, in addition to the outcome."""
         return {}
 
-    def terminal(self) -> Iterator[RenderableType]:
-        """Yield the figures for a terminal."""
+    def terminal(self) -> Iterator[View | str]:
+        """Yield tables and lines for a terminal."""
         yield from self.headline()
 
     # --- what every study does -------------------------------------------------------------------
@@ -98,16 +97,13 @@ class StudyOutcome:
             "configuration": self.configuration,
         }
 
-    def table(self) -> RenderableType:
-        """Return the figures for a terminal."""
-        return Group(*self.terminal())
-
     def report(self, exports: Exports | None = None) -> str:
         """Return the report as HTML; the same outcome gives the same bytes.
 
         Its figures are added to ``exports``, and linked.
         """
-        template = environment(self.folder, _BASE).get_template(self.template)
+        folders = (STUDIES_FOLDER / self.study, STUDIES_FOLDER / "base")
+        template = environment(*folders).get_template(self.template)
         return template.render(
             title=self.title,
             facts=self.facts,
@@ -115,7 +111,7 @@ class StudyOutcome:
             configuration=self.configuration,
             pretty_configuration=json.dumps(self.configuration, indent=2),
             main=self.main,
-            inputs=self.inputs,
+            inputs=tables.view("base", "inputs", [each.to_json() for each in self.inputs]),
             meanings=MEANINGS,
             number=tables.number,
             errors_text=tables.errors_text,

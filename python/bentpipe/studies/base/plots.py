@@ -6,11 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import matplotlib as mpl
+
+from bentpipe.report.style import INK, STYLE
 from bentpipe.studies.base.comparison import Row
 from bentpipe.studies.base.samples import Samples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def plot_means(axes: Axes, x: Sequence[float], rows: Sequence[Row], label: str, color: str) -> None:
@@ -50,3 +54,10 @@ def plot_published(
         markeredgewidth=1.3,
         label=label,
     )
+
+
+def add_figure_legend(figure: Figure, axes: Axes, *, columns: int) -> None:
+    """Add the legend of one panel above all of them: above its own it would narrow it."""
+    with mpl.rc_context(STYLE):
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper left", ncols=columns, labelcolor=INK)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.scenario.profiles import PROFILES
@@ -66,19 +65,13 @@ class Input:
 
     def to_json(self) -> dict[str, str]:
         """Return the input as plain data."""
-        return {
-            "name": self.name,
-            "value": self.value,
-            "unit": self.unit,
-            "provenance": self.provenance.value,
-            "source": self.source,
-        }
+        return asdict(self) | {"provenance": self.provenance.value}
 
 
 def read_inputs(
-    path: Path, scenario: Mapping[str, Any], values: Mapping[str, Any] | None = None
+    study: str, scenario: Mapping[str, Any], values: Mapping[str, Any] | None = None
 ) -> tuple[Input, ...]:
-    """Read a study's inputs.csv: names, their provenance and their sources.
+    """Read inputs.csv of a study: names, their provenance and their sources.
 
     The value of a name is that of ``values``, or of the scenario at that path, in which ``*``
     matches any part. A TCP setting that the scenario does not have is that of its host profile.
@@ -88,7 +81,7 @@ def read_inputs(
     """
     known = dict(_leaves(scenario))
     inputs = []
-    for row in read_rows(path):
+    for row in read_rows(study, "inputs.csv"):
         name = row["input"]
         value = (values or {}).get(name)
         text = _text(known, scenario, name) if value is None else str(value)

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from matplotlib.figure import Figure
-from rich.console import RenderableType
 
 from bentpipe.emulation.pool import EmulatedRun
 from bentpipe.errors import UsageError
 from bentpipe.report.style import INK, PALETTE, add_legend, new_figure
+from bentpipe.results.views import Column, View
+from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Row
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.samples import Samples
-from bentpipe.studies.base.tables import (
-    PROVENANCE,
-    UNIT,
-    Column,
-    figures,
-    interval_text,
-    more,
-    more_spread,
-    number,
-    terminal_table,
-)
+from bentpipe.studies.base.tables import interval_text, number
 
 _Cell = TypeVar("_Cell")
 
@@ -82,10 +72,8 @@ class RealOutcome(StudyOutcome):
 
     engine: ClassVar[str] = "emulate"
     template: ClassVar[str] = "real_time.html.j2"
-    folder: ClassVar[Path] = Path(__file__).parent
 
     labels: tuple[Column, ...]
-    notes: tuple[str, ...]
 
     def differences(self) -> Samples:
         """Return the absolute differences of emulated and simulated values, in percent."""
@@ -113,37 +101,24 @@ class RealOutcome(StudyOutcome):
         )
         return [f"{text} Invalid, not counted: {'; '.join(late)}." if late else text]
 
-    def columns(self) -> tuple[Column, ...]:
-        """Return the columns of the table; without those of values that no row can have."""
-
-        def emulated(row: Row) -> str:
-            invalid = "" if row.more["invalid"] is None else " INVALID"
-            return more("emulated", "").text(row) + invalid
-
-        published, *simulated = figures()[:3]
+    def view(self) -> View:
+        """Return the table, without columns of values that no row can have."""
         is_published = any(row.published is not None for row in self.main.rows)
-        kernel_hosts = (
-            more("simulated_kernel_hosts", "kernel's hosts"),
-            more_spread("simulated_kernel_hosts"),
-        )
-        return (
-            *self.labels,
-            *((published, *simulated, *kernel_hosts) if is_published else simulated[:1]),
-            Column(heading="emulated", unit="one run", text=emulated),
-            more("difference_percent", "difference", "%", sign=True),
-            UNIT,
-            PROVENANCE,
-        )
+        is_invalid = any(row["invalid"] is not None for row in self.main.rows)
+        columns = tables.columns("base", "real_time" if is_published else "unpublished")
+        found = (each for each in columns if is_invalid or each.name != "invalid")
+        view = tables.view("base", "real_time", self.main.rows, shown=(*self.labels, *found))
+        return replace(view, key=len(self.labels))
 
-    def terminal(self) -> Iterator[RenderableType]:
+    def terminal(self) -> Iterator[View | str]:
         """Yield the table and the differences."""
-        yield terminal_table(self.title, self.columns(), self.main.rows)
-        yield ""
+        yield self.title
+        yield self.view()
         yield from self.headline()
 
     def context(self) -> dict[str, Any]:
         """Return further variables of the template."""
-        return {"columns": self.columns(), "notes": self.notes, "drawing": self._plot()}
+        return {"rows": self.view(), "drawing": self._plot()}
 
     def _plot(self) -> Figure:
         rows = self.main.rows
@@ -168,11 +143,3 @@ class RealOutcome(StudyOutcome):
         axes.set_xlabel(", ".join(dict.fromkeys(row.unit for row in rows)))
         add_legend(axes)
         return figure
-
-
-def kernel_of(runs: Mapping[Any, EmulatedRun | None]) -> str | None:
-    """Return the release of the kernel of the runs; None without a run."""
-    for each in runs.values():
-        if each is not None:
-            return str(each.result.manifest["emulation"]["kernel"])
-    return None

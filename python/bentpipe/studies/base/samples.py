@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -58,14 +58,41 @@ class Samples:
 
     def to_json(self, name: str) -> dict[str, Any]:
         """Return mean, interval and number of runs, as columns that begin with ``name``."""
-        interval = self.interval
         return {
-            name: self.mean,
-            f"{name}_low": None if interval is None else interval.low,
-            f"{name}_high": None if interval is None else interval.high,
+            **with_interval(name, self.mean, self.interval),
             f"{name}_runs": len(self.values),
             f"{name}_exact": self.exact,
         }
+
+
+def with_interval(name: str, value: float | None, interval: Interval | None) -> dict[str, Any]:
+    """Return a value and the ends of its interval, as columns that begin with ``name``."""
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+Cell = TypeVar("Cell")
+
+
+@dataclass(frozen=True)
+class Measurement(Generic[Cell]):
+    """The figures of the runs of one cell, by seed."""
+
+    cell: Cell
+    runs: Mapping[int, Mapping[str, float]]
+
+    def __getitem__(self, figure: str) -> Samples:
+        """Return the values of a figure; a run without a value has none."""
+        found = (run.get(figure, np.nan) for run in self.runs.values())
+        return Samples.of((each for each in found if not np.isnan(each)), exact=False)
+
+    def by_seed(self, figure: str) -> dict[int, float]:
+        """Return the values of a figure by seed."""
+        return {seed: run[figure] for seed, run in self.runs.items()}
+
+    def first(self, runs: int) -> Self:
+        """Return the measurement with its first runs alone."""
+        return replace(self, runs=dict(list(self.runs.items())[:runs]))
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,27 @@
-"""Columns of compared rows, the same for terminals and reports."""
+"""Tables of compared rows as views, and numbers as texts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-
-from rich.table import Table
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
 
 from bentpipe.results.confidence import Interval
-from bentpipe.studies.base.comparison import Agreement, Comparison, Row, errors_of, mean_error
+from bentpipe.results.views import Column, View
+from bentpipe.studies.base.comparison import Agreement, Row, errors_of, mean_error
+from bentpipe.studies.base.files import read_rows
 from bentpipe.studies.base.samples import Estimate, Samples
 
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """A column: heading, unit (or layer), and the text of a row."""
-
-    heading: str
-    unit: str = ""
-    text: Callable[[Row], str]
-    is_text: bool = False
-    bold: Callable[[Row], bool] = lambda _: False
+# --- texts --------------------------------------------------------------------------------------
 
 
-def number(value: float | None, digits: int | None = 2, *, sign: bool = False) -> str:
-    """Return a value with a number of decimals, or a dash for None.
+def number(value: float | Samples | None, digits: int | None = 2, *, sign: bool = False) -> str:
+    """Return a value, or a mean, with a number of decimals; a dash for None.
 
     Without a number of decimals it has four significant digits, for rows of different units.
     """
+    if isinstance(value, Samples):
+        value = value.mean
     if value is None:
         return "-"
     plus = "+" if sign else ""
@@ -54,11 +48,28 @@ def margin_text(samples: Samples, digits: int = 2) -> str:
     return f"{text} \u00b1{number(interval.high - mean, digits)}"
 
 
+def mean_text(samples: Samples, digits: int = 2) -> str:
+    """Return the mean of runs, with its 95 % interval in brackets if the digits show one."""
+    text = number(samples, digits)
+    interval = interval_text(samples.interval, digits)
+    return text if interval in {"-", f"{text} to {text}"} else f"{text} [{interval}]"
+
+
 def spread_text(samples: Samples, digits: int | None = 2) -> str:
     """Return the 95 % interval of a mean, ``exact`` for a deterministic cell."""
     if samples.exact and samples.values:
         return "exact"
     return interval_text(samples.interval, digits)
+
+
+def change_text(values: Samples, unit: str, digits: int, *, sign: bool = True) -> str:
+    """Return a change in its unit, with its 95 % interval in brackets if it has one."""
+    if values.mean is None:
+        return "no such cells"
+    text = f"{number(values.mean, digits, sign=sign)} {unit}"
+    if values.interval is None:
+        return text
+    return f"{text} [{interval_text(values.interval, digits, sign=sign)}]"
 
 
 def estimate_text(estimate: Estimate | None, digits: int = 2, *, sign: bool = False) -> str:
@@ -69,96 +80,6 @@ def estimate_text(estimate: Estimate | None, digits: int = 2, *, sign: bool = Fa
     if estimate.interval is None:
         return text
     return f"{text} [{interval_text(estimate.interval, digits, sign=sign)}]"
-
-
-def label(name: str, heading: str, unit: str = "") -> Column:
-    """Return the column of a label."""
-    return Column(heading=heading, unit=unit, text=lambda row: str(row.labels[name]), is_text=True)
-
-
-def more(name: str, heading: str, unit: str = "", digits: int = 2, *, sign: bool = False) -> Column:
-    """Return the column of a further figure of the rows."""
-
-    def text(row: Row) -> str:
-        value = row.more[name]
-        value = value.mean if isinstance(value, Samples) else value
-        return value if isinstance(value, str) else number(value, digits, sign=sign)
-
-    return Column(heading=heading, unit=unit, text=text)
-
-
-def more_spread(name: str, digits: int = 2) -> Column:
-    """Return the column of the 95 % interval of a further figure of the rows."""
-
-    def text(row: Row) -> str:
-        value = row.more[name]
-        return spread_text(value, digits) if isinstance(value, Samples) else "-"
-
-    return Column(heading="95 % interval", text=text)
-
-
-def of_comparison(column: Column, comparison: Comparison) -> Column:
-    """Return a column that shows the row with the same labels of another comparison."""
-    rows = {row.name: row for row in comparison.rows}
-    return replace(
-        column,
-        text=lambda row: column.text(rows[row.name]),
-        bold=lambda row: column.bold(rows[row.name]),
-    )
-
-
-def mean_text(samples: Samples, digits: int = 2) -> str:
-    """Return the mean of runs, with its 95 % interval in brackets if the digits show one."""
-    text = number(samples.mean, digits)
-    interval = interval_text(samples.interval, digits)
-    return text if interval in {"-", f"{text} to {text}"} else f"{text} [{interval}]"
-
-
-def figures(
-    digits: int | None = 2,
-    *,
-    unit: str = "",
-    error_unit: str = "",
-    error_digits: int | None = None,
-    interval: bool = True,
-) -> tuple[Column, ...]:
-    """Return the columns published, simulated (with its interval, if ``interval``) and error."""
-    error_digits = digits if error_digits is None else error_digits
-    intervals = Column(
-        heading="95 % interval", unit=unit, text=lambda row: spread_text(row.simulated, digits)
-    )
-    return (
-        Column(heading="published", unit=unit, text=lambda row: number(row.published, digits)),
-        Column(heading="simulated", unit=unit, text=lambda row: number(row.simulated.mean, digits)),
-        *((intervals,) if interval else ()),
-        Column(
-            heading="error",
-            unit=error_unit,
-            text=lambda row: number(row.error, error_digits, sign=True),
-            bold=lambda row: row.is_outside,
-        ),
-    )
-
-
-AGREEMENT = Column(
-    heading="agreement",
-    text=lambda row: "-" if row.agreement is None else row.agreement.words,
-    is_text=True,
-)
-PROVENANCE = Column(heading="provenance", text=lambda row: row.provenance.value, is_text=True)
-UNIT = Column(heading="unit", text=lambda row: row.unit, is_text=True)
-RUNS = Column(heading="runs", text=lambda row: str(len(row.simulated.values)))
-
-
-def terminal_table(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
-    """Return compared rows as a table for a terminal."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        heading = f"{column.heading} [{column.unit}]" if column.unit else column.heading
-        table.add_column(heading, justify="left" if column.is_text else "right")
-    for row in rows:
-        table.add_row(*(column.text(row) for column in columns))
-    return table
 
 
 def errors_text(rows: Sequence[Row]) -> str:
@@ -182,8 +103,74 @@ def errors_text(rows: Sequence[Row]) -> str:
 def row_text(row: Row, digits: int = 2) -> str:
     """Return published and simulated value, interval and error of a row as text."""
     bound = "" if row.bound == "equal" else f"{row.bound.replace('_', ' ')} "
-    simulated = number(row.simulated.mean, digits)
+    simulated = number(row.simulated, digits)
     text = f"published {bound}{row.published:g} {row.unit}, simulated {simulated}"
     if row.simulated.interval is not None:
         text += f" [{interval_text(row.simulated.interval, digits)}]"
     return f"{text}, error {number(row.error, digits, sign=True)} {row.tolerance.unit}"
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+# How tables.csv says that values are written, the first ones with a number of decimals.
+_NUMBERS: Final[Mapping[str, Callable[..., str]]] = {
+    "number": number,
+    "signed": partial(number, sign=True),
+    "margin": margin_text,
+    "mean": mean_text,
+    "spread": spread_text,
+    "estimate": estimate_text,
+    "estimate_signed": partial(estimate_text, sign=True),
+}
+_TEXTS: Final[Mapping[str, Callable[..., str]]] = {
+    "text": str,
+    "short": "{:g}".format,
+    "change": lambda samples: change_text(samples, "%", 1),
+    "words": lambda agreement: agreement.words,
+    "runs": lambda samples: str(len(samples.values)),
+}
+
+
+def columns(study: str, table: str) -> tuple[Column, ...]:
+    """Return the columns of a table in tables.csv of a study."""
+    found = []
+    for row in read_rows(study, "tables.csv"):
+        if table in row["tables"].split():
+            kind, _, digits = row["text"].partition(" ")
+            text = _TEXTS.get(kind)
+            if kind in _NUMBERS:
+                text = partial(_NUMBERS[kind], digits=int(digits) if digits else None)
+            once = kind == "once"
+            found.append(Column(row["name"], row["heading"], row["note"], text, once=once))
+    return tuple(found)
+
+
+def view(
+    study: str,
+    table: str,
+    rows: Sequence[Row | Mapping[str, Any] | Sequence[Any]],
+    *,
+    shown: Sequence[Column] | None = None,
+    strong: Collection[str] = ("error",),
+    **values: Any,
+) -> View:
+    """Return a table of a study, as titles.csv and tables.csv describe it.
+
+    ``rows`` are compared rows, or values by name or in the order of the columns; ``shown`` are
+    other columns than those of tables.csv, ``values`` those in the title. Of compared rows the
+    columns ``strong`` are emphasized where they are outside.
+    """
+    (about,) = (row for row in read_rows(study, "titles.csv") if row["table"] == table)
+    found = columns(study, about["columns"]) if shown is None else shown
+    cells: list[list[Any]] = []
+    emphasized: set[tuple[int, int]] = set()
+    for i, row in enumerate(rows):
+        if not isinstance(row, Row | Mapping):
+            cells.append(list(row))
+            continue
+        cells.append([row[column.name] for column in found])
+        for j, name in enumerate(column.name for column in found if isinstance(row, Row)):
+            if name in strong and row[f"{name.rpartition('error')[0]}is_outside"]:
+                emphasized.add((i, j))
+    key, group = int(about["key"]), int(about["group"] or 0)
+    return View(about["title"].format(**values), found, cells, key, group, strong=emphasized)

@@ -4,42 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from bentpipe import _core
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob, emulate_many
-from bentpipe.errors import RunsInterrupted
+from bentpipe.errors import RunsInterrupted, UsageError
+from bentpipe.plan.plan import Plan
 from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.seeds import LARGEST_SEED
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.simulation.search import max_trials, search_rates
-from bentpipe.sweeps.executor import Executor
-from bentpipe.sweeps.outcomes import run_all
-from bentpipe.sweeps.threads import Threads
+from bentpipe.studies import STUDIES
+from bentpipe.sweeps.executor import Executor, Threads, run_all
 
 Cell = TypeVar("Cell", bound=Hashable)
+# All plans are made before the first run: a thousand of the largest study take some 2 GB.
+MAX_RUNS: Final = 1000
 _MINUTES_FROM_S: Final = 120
 
 
 class Work:
-    """Runs jobs and searches, one batch after the other.
+    """Runs jobs and searches of a study, one batch after the other.
 
-    ``executor`` runs them, by default threads, one a core. ``total`` is the number of runs that
-    ``progress(done, total)`` counts up to. After Ctrl-C ``interrupted`` is true and no further
-    batch runs.
+    The options are those of `bentpipe.studies.RunOptions`; ``runs`` and ``seed`` are kept.
+    ``total`` is the number of runs that ``progress`` counts up to, by default those of the first
+    batch. After Ctrl-C ``interrupted`` is true and no further batch runs.
+
+    Raises:
+        UsageError: ``runs`` or ``seed`` is out of range.
     """
 
     def __init__(
         self,
+        study: str,
         *,
-        executor: Executor | None,
-        progress: Callable[[int, int], None] | None,
-        total: int,
+        runs: int | None = None,
+        seed: int = 1,
+        executor: Executor | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
+        self.runs = (STUDIES[study].default_runs or 1) if runs is None else runs
+        self.seed = seed
+        _check(self.runs, seed)
+        self.total = 0
         self.interrupted = False
         self._executor = executor or Threads()
         self._progress = progress
-        self._total = total
         self._done = 0
+
+    def seeds(self, runs: int | None = None) -> range:
+        """Return the seeds of ``runs`` runs, by default of as many as a stochastic cell has."""
+        return range(self.seed, self.seed + (self.runs if runs is None else runs))
+
+    def configuration(self, **others: Any) -> dict[str, Any]:
+        """Return what is recorded of the runs: version, first seed and others."""
+        return {"bentpipe_version": _core.version(), "first_seed": self.seed, **others}
 
     def run(self, jobs: Mapping[Cell, Sequence[Job]]) -> dict[Cell, tuple[Outcome, ...]]:
         """Run the jobs of cells; return the complete outcomes of each, in the order of its jobs."""
@@ -47,6 +67,7 @@ class Work:
         found: dict[Cell, list[Outcome]] = {cell: [] for cell in jobs}
         if not self.interrupted:
             every = [job for of_cell in jobs.values() for job in of_cell]
+            self.total = self.total or len(every)
             complete: Sequence[Outcome]
             try:
                 complete = run_all(self._executor, every, progress=self._count)
@@ -59,7 +80,7 @@ class Work:
         return {cell: tuple(outcomes) for cell, outcomes in found.items()}
 
     def search(
-        self, scenario: Scenario, sizes: Sequence[int], *, resolution: float, seed: int
+        self, scenario: Scenario, sizes: Sequence[int], *, resolution: float
     ) -> NoDropSearch | None:
         """Search the largest rate without a loss for payloads in bytes; None after Ctrl-C."""
         if self.interrupted:
@@ -69,7 +90,7 @@ class Work:
             sizes,
             partial(run_all, self._executor),
             resolution=resolution,
-            seed=seed,
+            seed=self.seed,
             progress=self._count,
         )
         self._done += max_trials(scenario, sizes, resolution)
@@ -78,46 +99,83 @@ class Work:
 
     def _count(self, done: int, _total: int) -> None:
         if self._progress is not None:
-            self._progress(self._done + done, self._total)
+            self._progress(self._done + done, self.total)
+
+
+def jobs_of(scenario: Scenario, seeds: Sequence[int]) -> list[Job]:
+    """Return the runs of a scenario, which differ in their seeds only."""
+    plan = Plan.resolve(scenario)
+    return [Job(plan=plan, seed=seed) for seed in seeds]
 
 
 class RealWork:
     """Runs jobs in real time, up to ``parallel`` at a time, one batch after the other.
 
-    ``total`` is the expected number of runs; ``progress`` takes the fraction done, 0 to 1, and
-    ``note`` the expected time of all runs, before the first one.
+    The options are those of `bentpipe.studies.RealOptions`. ``total`` is the expected number of
+    runs, by default those of the first batch.
+
+    Raises:
+        UsageError: ``seed`` is out of range.
     """
 
     def __init__(
         self,
         *,
+        chosen: str | None,
+        seed: int,
         parallel: int,
         progress: Callable[[float], None],
         note: Callable[[str], None],
-        total: int,
     ) -> None:
+        _check(1, seed)
+        self.chosen = chosen
+        self.seed = seed
+        self.total = 0
         self.interrupted = False
         self._parallel = parallel
         self._progress = progress
         self._note = note
-        self._total = total
         self._done = 0
+        self._kernel: str | None = None
+
+    def configuration(self, **others: Any) -> dict[str, Any]:
+        """Return what is recorded of the runs: version, seed, kernel and others."""
+        return {
+            "bentpipe_version": _core.version(),
+            "seed": self.seed,
+            "parallel": self._parallel,
+            "kernel": self._kernel,
+            **others,
+        }
 
     def run(self, jobs: Mapping[Cell, EmulationJob]) -> dict[Cell, EmulatedRun | None]:
         """Run the jobs of cells; a cell that Ctrl-C prevented has None."""
         if self.interrupted or not jobs:
             return dict.fromkeys(jobs)
+        total = self.total = self.total or len(jobs)
         if not self._done:
-            time_s = expected_time_s(list(jobs.values()), self._total, self._parallel)
-            self._note(f"{self._total} runs in real time: about {duration_text(time_s)}")
+            time_s = expected_time_s(list(jobs.values()), total, self._parallel)
+            self._note(f"{total} runs in real time: about {duration_text(time_s)}")
 
         def count(share: float) -> None:
-            self._progress(min(1.0, (self._done + share * len(jobs)) / self._total))
+            self._progress(min(1.0, (self._done + share * len(jobs)) / total))
 
         runs = emulate_many(list(jobs.values()), parallel=self._parallel, progress=count)
         self._done += len(jobs)
         self.interrupted = None in runs
+        for run in runs:
+            if run is not None:
+                self._kernel = str(run.result.manifest["emulation"]["kernel"])
         return dict(zip(jobs, runs, strict=True))
+
+
+def _check(runs: int, seed: int) -> None:
+    if not 1 <= runs <= MAX_RUNS:
+        raise UsageError(f"runs: read {runs}; must be 1 to {MAX_RUNS}")
+    # Run i has the seed seed + i.
+    largest = LARGEST_SEED - (runs - 1)
+    if not 0 <= seed <= largest:
+        raise UsageError(f"seed: read {seed}; must be 0 to {largest}")
 
 
 def expected_time_s(jobs: Sequence[EmulationJob], total: int, parallel: int) -> float:

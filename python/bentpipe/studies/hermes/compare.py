@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
-from bentpipe.studies.base.comparison import Comparison, Row, Tolerance
-from bentpipe.studies.base.files import read_rows
-from bentpipe.studies.base.provenance import Provenance
+from bentpipe.studies.base.comparison import Comparison, Tolerance, quantity_rows
 from bentpipe.studies.base.samples import Samples
-from bentpipe.studies.hermes import conference, network, sessions, streams, transfers
+from bentpipe.studies.hermes import network, streams, transfers
 from bentpipe.studies.hermes.network import Found
 from bentpipe.studies.hermes.transfers import FetchCase, LongTransferCase
 
@@ -32,55 +29,30 @@ HTTP: Final = {
 IMAGE_TIME: Final = "DICOM image must show within"
 SESSIONS_MAX: Final = "maximum TCP throughput with several sessions on one client"
 
-_HERE: Final = Path(__file__).parent
 _IMAGE_LIMIT_S: Final = 10
 
 
 def compare(found: Found) -> dict[str, Comparison]:
     """Read the published figures and compare all rows, and those of TCP with the other MSS."""
-    facts = {row["quantity"]: row for row in read_rows(_HERE / "facts.csv")}
-    published = read_published()
-
-    def row(quantity: str, simulated: Samples) -> Row:
-        value, unit = published[quantity]
-        return Row(
-            labels={"quantity": quantity},
-            unit=unit,
-            published=value,
-            simulated=simulated,
-            provenance=Provenance(facts[quantity]["provenance"]),
-            tolerance=TOLERANCE,
-            bound="at_most" if quantity == IMAGE_TIME else "equal",
-            how=facts[quantity]["how"],
-            reason=facts[quantity]["reason"],
-        )
-
     main, other = simulated(found), tcp(found, network.LARGE_MSS_BYTES)
-    return {
-        ROWS: Comparison(tuple(row(quantity, main[quantity]) for quantity in published)),
-        OTHER_MSS: Comparison(
-            tuple(replace(row(quantity, other[quantity]), judged=False) for quantity in other)
-        ),
-    }
-
-
-def read_published() -> dict[str, tuple[float, str]]:
-    """Return the source's figures by quantity, each with its unit, in the order of the source."""
-    rows = read_rows(_HERE / "published.csv")
-    return {row["quantity"]: (float(row["value"]), row["unit"]) for row in rows}
+    rows = quantity_rows("hermes", "published.csv", main.__getitem__, tolerance=TOLERANCE)
+    others = (
+        replace(row, simulated=other[row.name], judged=False) for row in rows if row.name in other
+    )
+    return {ROWS: Comparison(rows), OTHER_MSS: Comparison(tuple(others))}
 
 
 def simulated(found: Found) -> dict[str, Samples]:
     """Return the simulated values of all rows."""
-    best = sessions.best_of_several(found, sessions.ASSUMED_LOAD)
-    lowest, middle, highest = conference.RATES_KBPS
+    best = transfers.best_of_several(found, transfers.ASSUMED_LOAD)
+    lowest, middle, highest = streams.RATES_KBPS
     upstream = "upstream each participant manages over ISDN"
     received = {
         "UDP stream played without tuning": streams.STREAM,
         "UDP stream reception while buffering; highest seen": streams.BUFFERING,
         "video clip multicast from the operating theatre": streams.CLIP,
-        f"{upstream}; lowest": conference.UpstreamCase(lowest),
-        f"{upstream}; highest": conference.UpstreamCase(highest),
+        f"{upstream}; lowest": streams.UpstreamCase(lowest),
+        f"{upstream}; highest": streams.UpstreamCase(highest),
     }
     constants = {
         "DICOM image size (512 x 512 x 16 bit)": network.IMAGE_BYTES / 1e3,
@@ -96,7 +68,7 @@ def simulated(found: Found) -> dict[str, Samples]:
         "forward rate": found.samples(streams.FORWARD_FLOOD, "link_bps", 1e6),
         "return rate": found.samples(streams.RETURN_FLOOD, "link_bps", 1e3),
         SESSIONS_MAX: found.samples(best, "goodput_bps", 1e6),
-        participants: conference.max_participants(found, middle),
+        participants: streams.max_participants(found, middle),
     }
 
 

@@ -9,16 +9,20 @@ from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, new_figure
 from bentpipe.studies.base.plots import plot_samples
 from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.hermes import compare, network
-from bentpipe.studies.hermes.conference import PARTICIPANTS, RATES_KBPS, ConferenceCase
 from bentpipe.studies.hermes.network import Case, Found
-from bentpipe.studies.hermes.sessions import ASSUMED_LOAD, NONE, SESSIONS, Asymmetry, SessionsCase
+from bentpipe.studies.hermes.streams import PARTICIPANTS, RATES_KBPS, ConferenceCase
 from bentpipe.studies.hermes.transfers import (
+    ASSUMED_LOAD,
+    NONE,
     ROUND_TRIPS_MS,
+    SESSIONS,
     SIZES_BYTES,
     WINDOWS_BYTES,
+    Asymmetry,
     FetchCase,
     IdealPathCase,
     LongTransferCase,
+    SessionsCase,
 )
 
 if TYPE_CHECKING:

@@ -1,46 +1,52 @@
-"""UDP streams: with TCP sessions, while buffering, to one site and to all; and full links."""
+"""UDP: streams to one site and to all, full links, and a conference.
+
+Each participant of a conference sends over ISDN; the carrier takes the streams to the others.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import product, takewhile
+from typing import Final
 
 import numpy as np
 
+from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Outcome
+from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.hermes.network import (
     MSS_BYTES,
     SITES,
+    STREAM_PAYLOAD_BYTES,
     TUNED_WINDOW_BYTES,
     Case,
+    Found,
     Network,
     direction,
     loss_percent,
     steady_bps,
+    stream,
 )
+from bentpipe.units import NS_PER_S
 
-# Assumed. Headers and framing add 6.6 % on the carrier.
-STREAM_PAYLOAD_BYTES: Final = 1024
 _START_S: Final = 20
-# Packets in transit when a stream ends still arrive.
+# Packets in transit when a stream ends still arrive, and those that wait in a full queue.
 _DRAIN_S: Final = 2
+_QUEUE_DRAIN_S: Final = 5
 
+PARTICIPANTS: Final = tuple(range(2, 9))
+RATES_KBPS: Final = (80, 90, 100)
+UPSTREAM_KBPS: Final = (*RATES_KBPS, 105, 110, 115, 120, 125)
+# A conference fits as long as its worst receiver loses no more than this.
+TOLERABLE_LOSS_PERCENT: Final = 1.0
 
-def stream(
-    name: str, rate_kbps: int, payload_bytes: int = STREAM_PAYLOAD_BYTES, **more: Any
-) -> dict[str, Any]:
-    """Return datagrams at a constant rate."""
-    return {
-        "name": name,
-        "kind": "constant_rate",
-        "direction": "forward",
-        "rate": f"{rate_kbps} kbit/s",
-        "payload": f"{payload_bytes} B",
-        # Streams to several sites are copies of one.
-        "start_jitter": "0 s",
-        **more,
-    }
+# Assumed: some 25 datagrams a second at these rates. Headers and framing add 12 % on the carrier
+# and 9.5 % on ISDN.
+PAYLOAD_BYTES: Final = 450
+_UDP_IP_HEADER_BYTES: Final = 28
+_TIME_S: Final = 60
+_DURATION: Final = {"duration": f"{_TIME_S} s"}
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,7 @@ class StreamCase(Case):
             stream(
                 "stream",
                 self.rate_kbps,
+                STREAM_PAYLOAD_BYTES,
                 direction=self.towards,
                 terminal=1 if self.copies == 1 else "all",
                 start=f"{_START_S} s",
@@ -108,3 +115,130 @@ CLIP_EACH: Final = StreamCase("the clip, a copy for each site", 600, copies=SITE
 FORWARD_FLOOD: Final = StreamCase("more than the carrier's rate", 5000, floods=True)
 RETURN_FLOOD: Final = StreamCase("more than the rate of ISDN", 200, towards="return", floods=True)
 STREAMS: Final = (STREAM, STREAM_FULL, BUFFERING, CLIP, CLIP_EACH, FORWARD_FLOOD, RETURN_FLOOD)
+
+
+@dataclass(frozen=True)
+class ConferenceCase(Case):
+    """Participants that each send at this rate.
+
+    ``copies``: with "each" the reflector sends a copy to every other participant, with "one" each
+    stream crosses the carrier once and all sites receive it.
+    """
+
+    participants: int
+    rate_kbps: int
+    copies: str = "each"
+
+    @property
+    def stagger(self) -> tuple[str, int]:
+        """Each participant starts at random within the interval between two datagrams."""
+        return "site", PAYLOAD_BYTES * 8 * NS_PER_S // (self.rate_kbps * 1000)
+
+    def scenario(self, network: Network) -> Scenario:
+        """Return the streams of all participants."""
+        if self.copies == "each":
+            conference = stream("site", self.rate_kbps, PAYLOAD_BYTES, **_DURATION)
+            del conference["direction"]
+            traffic = [conference | {"kind": "conference", "participants": self.participants}]
+        else:
+            traffic = [
+                stream(
+                    f"site {way} {number}",
+                    self.rate_kbps,
+                    PAYLOAD_BYTES,
+                    direction=way,
+                    terminal=number,
+                    **_DURATION,
+                )
+                for number in range(1, self.participants + 1)
+                for way in ("return", "forward")
+            ]
+        return network.scenario(traffic, duration_s=_TIME_S + _QUEUE_DRAIN_S)
+
+    def measure(self, outcome: Outcome) -> dict[str, float]:
+        """Return what a participant receives of the others, and what is lost."""
+        received = outcome.column("flows", "received_segments").astype(np.float64)
+        sent = outcome.column("flows", "sent_segments").astype(np.float64)
+        expected = sent.sum() - sent
+        if self.copies == "one":
+            # A stream that arrived at the hub goes out once, to all sites but its sender.
+            arrived = (received / sent).reshape(-1, 2).prod(axis=1) * sent[::2]
+            received = arrived.sum() - arrived
+            expected = sent[::2].sum() - sent[::2]
+        loss = 100 * (1 - received / expected)
+        received_bps = received * PAYLOAD_BYTES * 8 / _TIME_S
+        return {
+            "received_bps": float(received_bps.mean()),
+            "received_bps_min": float(received_bps.min()),
+            "received_bps_a_stream": float(received_bps.mean()) / (self.participants - 1),
+            "loss_percent": float(loss.mean()),
+            "loss_percent_worst": float(loss.max()),
+            "forward_offered_percent": _offered_percent(outcome),
+        }
+
+
+@dataclass(frozen=True)
+class UpstreamCase(Case):
+    """One participant's stream over ISDN, with nothing else on the line."""
+
+    rate_kbps: int
+
+    def scenario(self, network: Network) -> Scenario:
+        """Return the stream."""
+        up = stream("upstream", self.rate_kbps, PAYLOAD_BYTES, direction="return", **_DURATION)
+        return network.scenario([up], duration_s=_TIME_S + _QUEUE_DRAIN_S)
+
+    def measure(self, outcome: Outcome) -> dict[str, float]:
+        """Return what arrives at the hub."""
+        received = float(outcome.column("flows", "received_segments")[0])
+        sent = float(outcome.column("flows", "sent_segments")[0])
+        return {
+            "received_bps": received / sent * self.rate_kbps * 1e3,
+            "loss_percent": loss_percent(sent, received),
+            "delay_ms_max": float(outcome.column("flows", "one_way_delay_max_ns")[0]) / 1e6,
+        }
+
+
+def conference_cases() -> tuple[ConferenceCase, ...]:
+    """Return two to eight participants at three rates, with a copy for each and with one."""
+    return tuple(
+        ConferenceCase(participants, rate_kbps, copies)
+        for copies, rate_kbps, participants in product(("each", "one"), RATES_KBPS, PARTICIPANTS)
+    )
+
+
+def upstream_cases() -> tuple[UpstreamCase, ...]:
+    """Return the rates from the published ones up to that of the line."""
+    return tuple(UpstreamCase(rate_kbps) for rate_kbps in UPSTREAM_KBPS)
+
+
+def max_participants(found: Found, rate_kbps: int, copies: str = "each") -> Samples:
+    """Return the largest conference that fits, in each run; nothing if a run is missing."""
+    losses = [
+        found.samples(ConferenceCase(count, rate_kbps, copies), "loss_percent_worst").values
+        for count in PARTICIPANTS
+    ]
+    if len(set(map(len, losses))) > 1:
+        return Samples()
+
+    def largest(run: tuple[float, ...]) -> int:
+        fits = takewhile(lambda loss: loss <= TOLERABLE_LOSS_PERCENT, run)
+        return 1 + sum(1 for _ in fits)
+
+    return Samples.of(map(largest, zip(*losses, strict=True)), exact=False)
+
+
+def max_upstream_kbps(found: Found) -> int | None:
+    """Return the largest rate without a loss on ISDN; None when a run is missing."""
+    losses = {case.rate_kbps: found.mean(case, "loss_percent") for case in upstream_cases()}
+    if None in losses.values():
+        return None
+    return max((rate_kbps for rate_kbps, loss in losses.items() if loss == 0), default=None)
+
+
+def _offered_percent(outcome: Outcome) -> float:
+    """Return what is offered to the carrier, framing included, in percent of its rate."""
+    forward = outcome.job.plan.data["directions"][0]
+    frame = frame_bits(forward["framing"], PAYLOAD_BYTES + _UDP_IP_HEADER_BYTES)
+    packets = direction(outcome, "received_packets", 0)
+    return 100 * packets * frame / (_TIME_S * float(forward["rate_bps"]["value"]))

@@ -5,55 +5,38 @@ The published figures are read after the last run, so that no run can depend on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe import _core
 from bentpipe.plan.plan import Plan
+from bentpipe.results.views import View
 from bentpipe.simulation.many import Job
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.provenance import Input, read_inputs
+from bentpipe.studies.base.tables import mean_text
 from bentpipe.studies.base.work import Work
-from bentpipe.studies.hermes import (
-    compare,
-    conference,
-    network,
-    plots,
-    sessions,
-    streams,
-    transfers,
-)
+from bentpipe.studies.hermes import compare, network, plots, streams, transfers
 from bentpipe.studies.hermes.network import LARGE_MSS_BYTES, MSS_BYTES, Case, Found, Network
-from bentpipe.sweeps.executor import Executor
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from typing import Unpack
 
-DEFAULT_RUNS: Final = 5
-_HERE: Final = Path(__file__).parent
+    from bentpipe.studies import RunOptions
+
+_view: Final = partial(tables.view, "hermes")
+_UNTUNED, _TUNED = network.DEFAULT_WINDOW_BYTES, network.TUNED_WINDOW_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
 class HermesOutcome(StudyOutcome):
     """The rows of the source, and the figures of all cases by part."""
 
-    folder: ClassVar[Path] = _HERE
-
     found: Found
     parts: Mapping[str, tuple[Case, ...]]
-    asymmetries: tuple[sessions.Asymmetry, ...]
-
-    @property
-    def facts(self) -> str:
-        """The line under the report's title."""
-        return (
-            f"{super().facts}; first seed {self.configuration['first_seed']}; "
-            f"{self.configuration['runs_of_a_stochastic_case']} runs of each stochastic case, one "
-            "of each other"
-        )
+    asymmetries: tuple[transfers.Asymmetry, ...]
 
     def extras(self) -> dict[str, Any]:
         """Return the figures that have no published value."""
@@ -64,55 +47,93 @@ class HermesOutcome(StudyOutcome):
             ),
             **{
                 f"conference_participants_max{name}": {
-                    str(rate_kbps): conference.max_participants(found, rate_kbps, copies).mean
-                    for rate_kbps in conference.RATES_KBPS
+                    str(rate_kbps): streams.max_participants(found, rate_kbps, copies).mean
+                    for rate_kbps in streams.RATES_KBPS
                 }
                 for name, copies in (("", "each"), ("_one_copy", "one"))
             },
-            "upstream_without_loss_kbps": conference.max_upstream_kbps(found),
+            "upstream_without_loss_kbps": streams.max_upstream_kbps(found),
             "asymmetry": [asdict(each) for each in self.asymmetries],
             **{part: [found.row(case) for case in cases] for part, cases in self.parts.items()},
         }
 
-    def terminal(self) -> Iterator[RenderableType]:
+    def terminal(self) -> Iterator[View | str]:
         """Yield the table, its errors, and the rows outside the tolerance with their reasons."""
-        title = f"Published vs. simulated (tolerance {compare.TOLERANCE})"
-        yield tables.terminal_table(title, columns(), self.main.rows)
+        yield _view("terminal", self.main.rows, tolerance=compare.TOLERANCE)
         yield ""
         yield from self.headline()
         for row in self.main.outside:
             yield f"Outside: {row.name}: {tables.row_text(row)}. {row.reason}"
 
     def context(self) -> dict[str, Any]:
-        """Return columns, published values, and the modules whose figures the template prints."""
+        """Return tables, published values, and the modules whose figures the template prints."""
         return {
-            "columns": columns(how=True),
-            "other_mss": self.comparisons[compare.OTHER_MSS].rows,
-            "other_columns": [each for each in columns() if each is not tables.AGREEMENT],
+            "main_table": _view("main", self.main.rows, tolerance=compare.TOLERANCE),
+            "other_table": _view("other", self.comparisons[compare.OTHER_MSS].rows),
+            "windows_table": self._windows_view(),
+            **self._cases_views(),
             "published": {row.name: row.published for row in self.main.rows},
             "found": self.found,
-            "mean_text": tables.mean_text,
+            "mean_text": mean_text,
+            "tolerances": (compare.TOLERANCE,),
             "compare": compare,
-            "conference": conference,
             "network": network,
             "plots": plots,
-            "sessions": sessions,
             "streams": streams,
             "transfers": transfers,
         }
 
+    def _windows_view(self) -> View:
+        rows: list[list[Any]] = [
+            [
+                case.round_trip_ms,
+                case.window_bytes,
+                case.bound_bps / 1e6,
+                case.bound_whole_segments_bps / 1e6,
+                self.found.samples(case, "goodput_bps", 1e6),
+                transfers.window_error_percent(self.found, case),
+            ]
+            for case in transfers.ideal_cases(MSS_BYTES)
+        ]
+        return _view("ideal", rows)
 
-def columns(*, how: bool = False) -> tuple[tables.Column, ...]:
-    """Return the columns of the rows; ``how`` has the remarks, too."""
-    remarks = (tables.Column(heading="how", text=lambda row: row.how, is_text=True),)
-    return (
-        tables.label("quantity", "quantity"),
-        *tables.figures(None, error_unit="%", error_digits=1),
-        tables.UNIT,
-        tables.AGREEMENT,
-        tables.PROVENANCE,
-        *(remarks if how else ()),
-    )
+    def _cases_views(self) -> dict[str, View]:
+        eight, case = transfers.SEVERAL[-1], transfers.SessionsCase
+        files = {
+            (size / 1e3,): tuple(transfers.FetchCase(size, w) for w in (_UNTUNED, _TUNED))
+            for size in transfers.SIZES_BYTES
+        }
+        alone = {(n,): (case(n, _TUNED),) for n in transfers.SESSIONS}
+        loads = {(load,): (case(eight, _TUNED, load),) for load in transfers.LOADS}
+        sent = {(each.name, each.rate_kbps * each.copies): (each,) for each in streams.STREAMS}
+        conference = {
+            (each.rate_kbps, each.participants): (each,)
+            for each in streams.conference_cases()
+            if each.copies == "each"
+        }
+        every: dict[str, Mapping[tuple[Any, ...], Sequence[Case]]] = {
+            "files": files,
+            "sessions": alone,
+            "loads": loads,
+            "streams": sent,
+            "conference": conference,
+        }
+        return {f"{name}_table": self._cases_view(name, lines) for name, lines in every.items()}
+
+    def _cases_view(self, name: str, lines: Mapping[tuple[Any, ...], Sequence[Case]]) -> View:
+        """Return a table of cases, with labels and figures as in tables.csv."""
+        key = len(next(iter(lines)))
+        names = [column.name for column in tables.columns("hermes", name)[key:]]
+        figures = [each.partition(" /") for each in names]
+        rows = []
+        for label, cases in lines.items():
+            each = len(figures) // len(cases)
+            values = (
+                self.found.samples(cases[i // each], figure, float(size or 1))
+                for i, (figure, _, size) in enumerate(figures)
+            )
+            rows.append([*label, *values])
+        return _view(name, rows, sessions=transfers.SEVERAL[-1])
 
 
 def parts() -> dict[str, tuple[Case, ...]]:
@@ -122,37 +143,29 @@ def parts() -> dict[str, tuple[Case, ...]]:
         "windows": transfers.ideal_cases(),
         "windows_on_the_network": transfers.network_cases(),
         "files": transfers.fetch_cases(),
-        "sessions": sessions.session_cases(),
+        "sessions": transfers.session_cases(),
         "streams": streams.STREAMS,
-        "upstream": conference.upstream_cases(),
-        "conference": conference.conference_cases(),
+        "upstream": streams.upstream_cases(),
+        "conference": streams.conference_cases(),
     }
 
 
-def run(
-    *,
-    runs: int | None = None,
-    seed: int = 1,
-    executor: Executor | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> HermesOutcome:
+def run(**options: Unpack[RunOptions]) -> HermesOutcome:
     """Simulate all cases, then read the published rows and compare.
 
-    ``runs`` (default 5) is the number of runs of a stochastic case, with the seeds ``seed``,
-    ``seed`` + 1, ...; a deterministic case runs once.
+    A deterministic case runs once.
     """
-    count = DEFAULT_RUNS if runs is None else runs
+    work = Work("hermes", **options)
     base = Network()
     all_parts = parts()
     jobs = {
         case: [
-            Job(plan=case.plan(base, each), seed=each)
-            for each in range(seed, seed + (count if case.is_stochastic else 1))
+            Job(plan=case.plan(base, seed), seed=seed)
+            for seed in work.seeds(None if case.is_stochastic else 1)
         ]
         for cases in all_parts.values()
         for case in cases
     }
-    work = Work(executor=executor, progress=progress, total=sum(map(len, jobs.values())))
     outcomes = work.run(jobs)
     found = Found({case: [case.measure(each) for each in outcomes[case]] for case in jobs})
     return HermesOutcome(
@@ -160,17 +173,17 @@ def run(
         title="HERMES: files, streams and a conference over satellite and ISDN",
         inputs=inputs(base.data),
         comparisons=compare.compare(found),
-        configuration={
-            "bentpipe_version": _core.version(),
-            "first_seed": seed,
-            "runs_of_a_stochastic_case": count,
-            "runs_of_a_deterministic_case": 1,
-            "scenario": base.data,
-        },
+        configuration=work.configuration(
+            runs_of_a_stochastic_case=work.runs,
+            runs_of_a_deterministic_case=1,
+            scenario=base.data,
+        ),
         interrupted=work.interrupted,
+        about_runs=f"first seed {work.seed}; {work.runs} runs of each stochastic case, one of each "
+        "other",
         found=found,
         parts=all_parts,
-        asymmetries=tuple(sessions.asymmetry(base, mss) for mss in (MSS_BYTES, LARGE_MSS_BYTES)),
+        asymmetries=tuple(transfers.asymmetry(base, mss) for mss in (MSS_BYTES, LARGE_MSS_BYTES)),
     )
 
 
@@ -186,19 +199,19 @@ def inputs(scenario: Mapping[str, Any]) -> tuple[Input, ...]:
         "return rate": f"{rates_bps[1] / 1e3:g} kbit/s",
         "round-trip delay": f"{sum(hop['delay_ns']['value'] for hop in hops) / 1e6:g} ms",
         "queues": f"{queues_bytes[0]} B and {queues_bytes[1]} B",
-        "8 KB window": f"{network.DEFAULT_WINDOW_BYTES} B",
+        "8 KB window": f"{_UNTUNED} B",
         "ping payload": f"{transfers.PING_BYTES} B",
-        "payload of streams": f"{streams.STREAM_PAYLOAD_BYTES} B",
+        "payload of streams": f"{network.STREAM_PAYLOAD_BYTES} B",
         "starts of streams": "0 s; participants within one interval",
         "rates of streams": f"{_list(each.rate_kbps for each in played)} kbit/s",
-        "sessions": f"{sessions.SEVERAL[0]} to {sessions.SEVERAL[-1]}",
-        "pause between images": f"{sessions.THINK_S[sessions.ASSUMED_LOAD]} s",
-        "rates of participants": f"{_list(conference.RATES_KBPS)} kbit/s",
-        "payload of participants": f"{conference.PAYLOAD_BYTES} B",
+        "sessions": f"{transfers.SEVERAL[0]} to {transfers.SEVERAL[-1]}",
+        "pause between images": f"{transfers.THINK_S[transfers.ASSUMED_LOAD]} s",
+        "rates of participants": f"{_list(streams.RATES_KBPS)} kbit/s",
+        "payload of participants": f"{streams.PAYLOAD_BYTES} B",
         "copies": "a copy for each",
-        "tolerable loss": f"{conference.TOLERABLE_LOSS_PERCENT:g} %",
+        "tolerable loss": f"{streams.TOLERABLE_LOSS_PERCENT:g} %",
     }
-    return read_inputs(_HERE / "inputs.csv", scenario, values)
+    return read_inputs("hermes", scenario, values)
 
 
 def _list(numbers: Iterable[int]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.scenario.schema import Scenario
@@ -16,7 +15,7 @@ from bentpipe.studies.base.provenance import Provenance
 BIT_ERROR_RATES: Final = {"1e-7": 1e-7, "1e-8": 1e-8, "1e-9": 1e-9, "0": 0.0}
 SHORT_DELAYS_MS: Final = (0, 50, 100)
 LONG_DELAYS_MS: Final = (150, 200, 250, 300)
-WINDOWS: Final = {"both": "0 to 100 ms", "yes": "large windows", "no": "64 KB windows"}
+WINDOWS: Final = ("both", "yes", "no")
 
 # Without the window scale option TCP can advertise at most 65,535 bytes.
 SMALL_WINDOW: Final = {
@@ -87,11 +86,6 @@ def small_window_cells() -> tuple[Cell, ...]:
     return tuple(
         replace(each, large_windows="no") for each in cells() if each.large_windows == "both"
     )
-
-
-def base_scenario() -> dict[str, Any]:
-    """Return the configuration of all cells as plain data."""
-    return Scenario.load(Path(__file__).parent / "scenario.yaml").to_dict()
 
 
 def scenario_of(cell: Cell, base: Mapping[str, Any], *, linux: bool = False) -> Scenario:

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bentpipe import _core
 from bentpipe.emulation.pool import EmulationJob
 from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import channel_utilization
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job
 from bentpipe.studies.base.comparison import Comparison
-from bentpipe.studies.base.real_time import RealOutcome, cells_by_name, kernel_of, real_row
+from bentpipe.studies.base.files import read_scenario
+from bentpipe.studies.base.real_time import RealOutcome, cells_by_name, real_row
 from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.tables import columns
 from bentpipe.studies.base.work import RealWork, Work
-from bentpipe.studies.jpl.cells import BIT_ERROR_RATES, Cell, base_scenario, cells, scenario_of
-from bentpipe.studies.jpl.study import (
-    BSD,
-    inputs,
-    jobs_of,
-    label_columns,
-    read_published,
-    row_of,
-    samples_of,
-)
+from bentpipe.studies.jpl import study
+from bentpipe.studies.jpl.cells import BIT_ERROR_RATES, Cell, cells, scenario_of
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from bentpipe.results.result import Result
+    from bentpipe.studies import RealOptions
 
 # The TCP of the testbed's hosts, as far as the kernel can be configured.
 KERNEL_TCP: Final[dict[str, Any]] = {
@@ -51,42 +46,26 @@ _SMALL: Final = {
 _TRANSFER_BYTES: Final = 10 << 20
 # Runs of the simulator for a stochastic cell.
 _SIMULATED_RUNS: Final = 20
-_NOTES: Final = (
-    "Emulated: one transfer in real time for each cell, so without an interval.",
-    "Emulated: the kernel's TCP with Reno, without SACK and timestamps, from a window of one "
-    "segment, 256 KiB or 65,535 bytes of receive window. What cannot be set is the kernel's: "
-    "timers in milliseconds, early and delayed ACKs, PRR.",
-    "Simulated: the study's hosts of 1997. The kernel's hosts: the simulator with the settings "
-    "that the kernel has.",
-    "The clock runs from the start of the data to the last acknowledgement.",
-)
 
 
-def run_real_time(
-    *,
-    chosen: str | None,
-    seed: int,
-    parallel: int,
-    progress: Callable[[float], None],
-    note: Callable[[str], None],
-) -> RealOutcome:
+def run_real_time(**options: Unpack[RealOptions]) -> RealOutcome:
     """Run cells in real time; ``chosen`` is as in `cells_named`, None for all.
 
     Raises:
         UsageError: a cell is not in the table, or cannot be run in real time.
         MachineError: the machine lacks something.
     """
-    table = cells() if chosen is None else cells_named(chosen)
-    base = base_scenario()
-    real = RealWork(parallel=parallel, progress=progress, note=note, total=len(table))
-    runs = real.run({cell: _job(cell, base, seed) for cell in table})
-    simulated = {} if real.interrupted else _simulated(table, base, seed)
+    real = RealWork(**options)
+    table = cells() if real.chosen is None else cells_named(real.chosen)
+    base = read_scenario("jpl")
+    runs = real.run({cell: _job(cell, base, real.seed) for cell in table})
+    simulated = {} if real.interrupted else _simulated(table, base, real.seed)
     # Every run is over: the published figures may be read.
-    published = read_published()
+    published = study.read_published()
     nothing = Samples()
     rows = tuple(
         real_row(
-            row_of(cell, published[cell], simulated.get((cell, False), nothing)),
+            study.row_of(cell, published[cell], simulated.get((cell, False), nothing)),
             run,
             None if run is None else utilization_in_real_time(run.result),
             simulated.get((cell, True), nothing),
@@ -96,19 +75,14 @@ def run_real_time(
     return RealOutcome(
         study="jpl",
         title="JPL testbed in real time: TCP channel utilization",
-        inputs=inputs(base),
-        comparisons={BSD: Comparison(rows)},
-        labels=label_columns(),
-        notes=_NOTES,
-        configuration={
-            "bentpipe_version": _core.version(),
-            "seed": seed,
-            "parallel": parallel,
-            "simulated_runs_of_a_cell_with_bit_errors": _SIMULATED_RUNS,
-            "kernel": kernel_of(runs),
-            "tcp": KERNEL_TCP,
-            "tcp_with_64_kb_windows": KERNEL_TCP | _SMALL,
-        },
+        inputs=study.inputs(base),
+        comparisons={study.BSD: Comparison(rows)},
+        labels=columns("jpl", "main")[:3],
+        configuration=real.configuration(
+            simulated_runs_of_a_cell_with_bit_errors=_SIMULATED_RUNS,
+            tcp=KERNEL_TCP,
+            tcp_with_64_kb_windows=KERNEL_TCP | _SMALL,
+        ),
         interrupted=real.interrupted,
     )
 
@@ -164,10 +138,10 @@ def _simulated(
     table: Sequence[Cell], base: Mapping[str, Any], seed: int
 ) -> dict[tuple[Cell, bool], Samples]:
     """Return the utilization of each cell, with the study's hosts and with the kernel's."""
-    jobs: dict[tuple[Cell, bool], list[Job]] = {}
-    for cell in table:
-        for kernel in (False, True):
-            scenario = (kernel_scenario_of if kernel else scenario_of)(cell, base)
-            jobs[cell, kernel] = jobs_of(cell, scenario, seed, _SIMULATED_RUNS)
-    work = Work(executor=None, progress=None, total=0)
-    return {key: samples_of(key[0], found) for key, found in work.run(jobs).items()}
+    work = Work("jpl", runs=_SIMULATED_RUNS, seed=seed)
+    jobs = {
+        (cell, kernel): study.jobs_of_cell(cell, scenario(cell, base), work)
+        for cell in table
+        for kernel, scenario in ((False, scenario_of), (True, kernel_scenario_of))
+    }
+    return {key: study.samples_of(key[0], found) for key, found in work.run(jobs).items()}

@@ -6,24 +6,23 @@ depend on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe import _core
-from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import channel_utilization
+from bentpipe.results.views import View
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Row, Tolerance, errors_of, mean_error
-from bentpipe.studies.base.files import read_rows
+from bentpipe.studies.base.files import read_rows, read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.provenance import COUNTED, Input, Provenance, read_inputs
 from bentpipe.studies.base.samples import Samples
-from bentpipe.studies.base.work import Work
+from bentpipe.studies.base.work import Work, jobs_of
 from bentpipe.studies.jpl.cells import (
     BIT_ERROR_RATES,
     LINUX_HOSTS,
@@ -33,19 +32,18 @@ from bentpipe.studies.jpl.cells import (
     SMALL_WINDOW,
     WINDOWS,
     Cell,
-    base_scenario,
     cells,
     either_window,
     scenario_of,
     small_window_cells,
 )
 from bentpipe.studies.jpl.plots import curves
-from bentpipe.sweeps.executor import Executor
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from typing import Unpack
 
-DEFAULT_RUNS: Final = 30
+    from bentpipe.studies import RunOptions
+
 TOLERANCE: Final = Tolerance(
     1.0,
     "points",
@@ -54,39 +52,32 @@ TOLERANCE: Final = Tolerance(
 )
 
 BSD, BSD_SMALL, LINUX = "bsd-1997", "both_with_64_kb_windows", "linux"
-
-_HERE: Final = Path(__file__).parent
+_view: Final = partial(tables.view, "jpl")
 
 
 @dataclass(frozen=True, kw_only=True)
 class JplOutcome(StudyOutcome):
     """The table for the bsd-1997 profile of the testbed, and for the linux profile."""
 
-    folder: ClassVar[Path] = _HERE
-
     def extras(self) -> dict[str, Any]:
         """Return the errors by bit error rate and provenance, in points."""
-        return {
-            "by_bit_error_rate": {
-                row: {
-                    provenance.value: errors_of(rows)
-                    for provenance in COUNTED
-                    if (rows := self.main.where(bit_error_rate=row).of(provenance))
-                }
-                for row in BIT_ERROR_RATES
-            }
-        }
+        found: dict[str, dict[str, Any]] = {}
+        for rate in BIT_ERROR_RATES:
+            groups = ((each, self._rows(rate, each)) for each in COUNTED)
+            found[rate] = {each.value: errors_of(rows) for each, rows in groups if rows}
+        return {"by_bit_error_rate": found}
 
     def context(self) -> dict[str, Any]:
-        """Return figures, columns, and inconsistencies of the published table."""
-        small = self.comparisons[BSD_SMALL]
-        linux = self.comparisons[LINUX]
+        """Return figures, tables, and inconsistencies of the published table."""
+        small, linux = self.comparisons[BSD_SMALL], self.comparisons[LINUX]
         return {
-            "columns": columns(),
-            "difference_columns": [each for each in columns() if each is not tables.AGREEMENT],
-            "tolerance": TOLERANCE,
-            "small": small,
+            "tolerances": (TOLERANCE,),
+            "main_table": _view("main", self.main.rows, tolerance=TOLERANCE),
+            "small_table": _view("small", small.rows),
+            "linux_table": _view("linux", linux.rows),
             "linux": linux,
+            "errors_by_rate": self.errors_by_rate(),
+            "signed_errors": self.signed_errors(),
             "either_window": either_window(self.main, small),
             "counted": COUNTED,
             "inconsistencies": inconsistencies(self.main),
@@ -94,101 +85,53 @@ class JplOutcome(StudyOutcome):
             "linux_curves": curves(linux),
         }
 
-    @property
-    def facts(self) -> str:
-        """The line under the report's title."""
-        return (
-            f"bentpipe {self.configuration['bentpipe_version']}; first seed "
-            f"{self.configuration['first_seed']}; "
-            f"{self.configuration['runs_of_a_cell_with_bit_errors']} runs of each cell with bit "
-            "errors, one of each cell without, which is deterministic"
-        )
-
-    def errors_by_rate(self) -> list[list[str]]:
-        """Return the mean absolute errors by bit error rate and provenance, as texts."""
-        table = []
+    def errors_by_rate(self) -> View:
+        """Return the mean absolute errors by bit error rate and provenance."""
+        rows: list[list[Any]] = []
         for rate in BIT_ERROR_RATES:
-            texts = [rate]
-            for provenance in COUNTED:
-                rows = self.main.where(bit_error_rate=rate).of(provenance)
-                texts += [tables.estimate_text(mean_error(rows)), str(len(rows))]
-            table.append(texts)
-        return table
+            groups = [self._rows(rate, each) for each in COUNTED]
+            rows.append([rate, *(x for rows in groups for x in (mean_error(rows), len(rows)))])
+        return _view("errors", rows)
 
-    def signed_errors(self) -> list[list[str]]:
-        """Return the mean errors with their sign by bit error rate and windows, as texts."""
-        table = []
+    def signed_errors(self) -> View:
+        """Return the mean errors with their sign by bit error rate and windows."""
+        rows: list[list[Any]] = []
         for rate in BIT_ERROR_RATES:
-            groups = (
-                self.main.where(bit_error_rate=rate, large_windows=each).rows for each in WINDOWS
-            )
-            errors = (mean_error(rows, absolute=False) for rows in groups)
-            table.append([rate, *(tables.estimate_text(each, sign=True) for each in errors)])
-        return table
+            groups = (self.main.where(bit_error_rate=rate, large_windows=each) for each in WINDOWS)
+            rows.append([rate, *(mean_error(group.rows, absolute=False) for group in groups)])
+        return _view("signed", rows)
 
-    def terminal(self) -> Iterator[RenderableType]:
+    def terminal(self) -> Iterator[View | str]:
         """Yield the table and its errors."""
-        yield tables.terminal_table(
-            "TCP channel utilization in percent, profile bsd-1997 (error: percentage points)",
-            columns(),
-            self.main.rows,
-        )
+        yield _view("terminal", self.main.rows)
         yield ""
         yield from self.headline()
-        for provenance in COUNTED:
-            errors = (
-                (row, self.main.where(bit_error_rate=row).of(provenance)) for row in BIT_ERROR_RATES
-            )
-            yield f"{provenance.value.capitalize()}, by bit error rate: " + ", ".join(
-                f"{row}: {tables.estimate_text(mean_error(rows))}" for row, rows in errors if rows
+        for each in COUNTED:
+            errors = ((rate, self._rows(rate, each)) for rate in BIT_ERROR_RATES)
+            yield f"{each.value.capitalize()}, by bit error rate: " + ", ".join(
+                f"{rate}: {tables.estimate_text(mean_error(rows))}" for rate, rows in errors if rows
             )
         yield (
             "Hosts of the linux profile, which the source did not run (difference): "
             + tables.errors_text(self.comparisons[LINUX].rows)
         )
 
-
-def label_columns() -> tuple[tables.Column, ...]:
-    """Return the columns that identify a cell."""
-    return (
-        tables.label("bit_error_rate", "bit error rate"),
-        tables.label("one_way_delay_ms", "one-way delay", "ms"),
-        tables.label("large_windows", "large windows"),
-    )
+    def _rows(self, rate: str, provenance: Provenance) -> tuple[Row, ...]:
+        return self.main.where(bit_error_rate=rate).of(provenance)
 
 
-def columns() -> tuple[tables.Column, ...]:
-    """Return the columns of the table."""
-    return (
-        *label_columns(),
-        *tables.figures(),
-        tables.AGREEMENT,
-        tables.PROVENANCE,
-        tables.RUNS,
-    )
-
-
-def run(
-    *,
-    runs: int | None = None,
-    seed: int = 1,
-    executor: Executor | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> JplOutcome:
+def run(**options: Unpack[RunOptions]) -> JplOutcome:
     """Simulate all cells for both profiles, then read the published table and compare.
 
-    ``runs`` (default 30) is the number of runs of a cell with bit errors, with the seeds ``seed``,
-    ``seed`` + 1, ...; a cell without errors is deterministic and runs once.
+    A cell without bit errors is deterministic and runs once.
     """
-    count = DEFAULT_RUNS if runs is None else runs
-    base = base_scenario()
-    jobs: dict[tuple[bool, Cell], list[Job]] = {}
-    for linux, cell in (
-        *((False, cell) for cell in (*cells(), *small_window_cells())),
-        *((True, cell) for cell in cells()),
-    ):
-        jobs[linux, cell] = jobs_of(cell, scenario_of(cell, base, linux=linux), seed, count)
-    work = Work(executor=executor, progress=progress, total=sum(map(len, jobs.values())))
+    work = Work("jpl", **options)
+    base = read_scenario("jpl")
+    jobs = {
+        (linux, cell): jobs_of_cell(cell, scenario_of(cell, base, linux=linux), work)
+        for linux, every in ((False, (*cells(), *small_window_cells())), (True, cells()))
+        for cell in every
+    }
     samples = {key: samples_of(key[1], outcomes) for key, outcomes in work.run(jobs).items()}
     # Every run is over: the published figures may be read.
     return JplOutcome(
@@ -196,17 +139,17 @@ def run(
         title="JPL testbed: TCP channel utilization over satellite delay and bit error rate",
         inputs=inputs(base),
         comparisons=compare(samples, read_published()),
-        configuration={
-            "bentpipe_version": _core.version(),
-            "first_seed": seed,
-            "runs_of_a_cell_with_bit_errors": count,
-            "runs_of_a_cell_without": 1,
-            "scenario": base,
-            "tcp_with_64_kb_windows": SMALL_WINDOW,
-            "linux": LINUX_HOSTS,
-            "linux_tcp_with_64_kb_windows": LINUX_SMALL_WINDOW,
-        },
+        configuration=work.configuration(
+            runs_of_a_cell_with_bit_errors=work.runs,
+            runs_of_a_cell_without=1,
+            scenario=base,
+            tcp_with_64_kb_windows=SMALL_WINDOW,
+            linux=LINUX_HOSTS,
+            linux_tcp_with_64_kb_windows=LINUX_SMALL_WINDOW,
+        ),
         interrupted=work.interrupted,
+        about_runs=f"first seed {work.seed}; {work.runs} runs of each cell with bit errors, one of "
+        "each cell without, which is deterministic",
     )
 
 
@@ -214,28 +157,25 @@ def compare(
     samples: Mapping[tuple[bool, Cell], Samples], published: Mapping[Cell, float]
 ) -> dict[str, Comparison]:
     """Return the table for the profile of the time, with small windows, and for linux hosts."""
-    both = {cell: replace(cell, large_windows="both") for cell in small_window_cells()}
-    linux = (row_of(cell, published[cell], samples[True, cell]) for cell in cells())
+    main, linux = (
+        tuple(row_of(cell, published[cell], samples[hosts, cell]) for cell in cells())
+        for hosts in (False, True)
+    )
+    small = (
+        row_of(cell, published[replace(cell, large_windows="both")], samples[False, cell])
+        for cell in small_window_cells()
+    )
+    predicted = (replace(row, provenance=Provenance.PREDICTED, judged=False) for row in linux)
     return {
-        BSD: Comparison(
-            tuple(row_of(cell, published[cell], samples[False, cell]) for cell in cells())
-        ),
-        BSD_SMALL: Comparison(
-            tuple(
-                row_of(cell, published[published_as], samples[False, cell])
-                for cell, published_as in both.items()
-            )
-        ),
-        LINUX: Comparison(
-            tuple(replace(row, provenance=Provenance.PREDICTED, judged=False) for row in linux)
-        ),
+        BSD: Comparison(main),
+        BSD_SMALL: Comparison(tuple(small)),
+        LINUX: Comparison(tuple(predicted)),
     }
 
 
-def jobs_of(cell: Cell, scenario: Scenario, seed: int, runs: int) -> list[Job]:
-    """Return the runs of a cell: ``runs`` if it has random bit errors, else one."""
-    plan = Plan.resolve(scenario)
-    return [Job(plan=plan, seed=seed + i) for i in range(runs if cell.is_stochastic else 1)]
+def jobs_of_cell(cell: Cell, scenario: Scenario, work: Work) -> list[Job]:
+    """Return the runs of a cell: several if it has random bit errors, else one."""
+    return jobs_of(scenario, work.seeds(None if cell.is_stochastic else 1))
 
 
 def samples_of(cell: Cell, outcomes: Sequence[Outcome]) -> Samples:
@@ -274,7 +214,7 @@ def read_published() -> dict[Cell, float]:
         Cell(row["bit_error_rate"], int(row["one_way_delay_ms"]), row["large_windows"]): float(
             row["utilization_percent"]
         )
-        for row in read_rows(_HERE / "published.csv")
+        for row in read_rows("jpl", "published.csv")
     }
 
 
@@ -285,7 +225,7 @@ def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
         "link.*.bit_error_rate": ", ".join(BIT_ERROR_RATES),
         "64 KB window": SMALL_WINDOW["receive_buffer"],
     }
-    return read_inputs(_HERE / "inputs.csv", base, values)
+    return read_inputs("jpl", base, values)
 
 
 def inconsistencies(main: Comparison) -> list[str]:

@@ -1,11 +1,10 @@
-"""The cells of the study: their scenarios, their runs, and the provenance of their agreement."""
+"""The cells of the study, the variants of its sensitivity analysis, and the runs of a cell."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +13,6 @@ from bentpipe.plan.plan import Plan
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job
 from bentpipe.studies.base.provenance import Provenance
-from bentpipe.studies.osu.variants import BASE, Variant
 from bentpipe.units import parse_rate
 
 KS: Final = (-1, 0, 1, 2, 3, 4, 5, 6)
@@ -70,16 +68,6 @@ class Cell:
         return 2.0**-self.k
 
     @property
-    def labels(self) -> dict[str, str | int]:
-        """What tells the cell from the others."""
-        return {
-            "scenario": self.scenario,
-            "sources": self.sources,
-            "k": self.k,
-            "discipline": self.discipline,
-        }
-
-    @property
     def title(self) -> str:
         """The cell in words."""
         other = "" if self.discipline == SELECTIVE else ", drop-tail"
@@ -111,9 +99,43 @@ def cells() -> tuple[Cell, ...]:
     )
 
 
-def base_scenario() -> dict[str, Any]:
-    """Return the configuration of all cells as plain data."""
-    return Scenario.load(Path(__file__).parent / "scenario.yaml").to_dict()
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A change to the configuration, in all cells alike."""
+
+    name: str
+    tcp: Mapping[str, Any] = field(default_factory=dict)
+    queue: Mapping[str, Any] = field(default_factory=dict)
+    start_within_ms: int = 1000
+    duration_s: int = 100
+
+    def apply(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return a scenario's data with the change in it."""
+        changed = copy.deepcopy(data)
+        changed["link"]["forward"]["queue"] |= self.queue
+        changed["duration"] = f"{self.duration_s} s"
+        for source in changed["traffic"]:
+            source["tcp"] |= self.tcp
+            source["duration"] = changed["duration"]
+        return changed
+
+
+# A variant shows a direction: three runs of the cells with 1/2 and 1/8 round trip are enough.
+MAX_VARIANT_RUNS: Final = 3
+VARIANT_KS: Final = (1, 3)
+
+BASE: Final = Variant(name="as described")
+
+VARIANTS: Final = (
+    Variant(name="growth by bytes, not by ACKs", tcp={"avoidance_counting": "bytes"}),
+    Variant(name="an ACK for each segment", tcp={"delayed_ack_segments": 1}),
+    Variant(name="no SACK (NewReno)", tcp={"sack": False}),
+    Variant(name="timer ticks of 100 ms", tcp={"clock_granularity": "100 ms"}),
+    Variant(name="initial window of 4 segments", tcp={"initial_window": 4}),
+    Variant(name="selective drop with Z = 1", queue={"load_ratio": 1.0}),
+    Variant(name="starts within 0.1 s", start_within_ms=100),
+    Variant(name="300 s", duration_s=300),
+)
 
 
 def scenario_of(

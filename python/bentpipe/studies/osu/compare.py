@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from bentpipe.studies.base.comparison import Comparison, Row, Tolerance
+from bentpipe.studies.base.files import STUDIES_FOLDER
 from bentpipe.studies.base.provenance import Provenance
 from bentpipe.studies.base.tables import margin_text, number
-from bentpipe.studies.osu.cells import LEO_SINGLE, SELECTIVE, Cell
+from bentpipe.studies.osu.cells import LEO_SINGLE, SELECTIVE, VARIANT_KS, Cell
 from bentpipe.studies.osu.measure import Measurement, lowest, mean_over
-from bentpipe.studies.osu.variants import VARIANT_KS
 
 EFFICIENCY, RISE, FAIRNESS, SENSITIVITY = "efficiency", "rise", "fairness", "sensitivity"
 # Shown with the efficiency of each cell.
@@ -38,7 +37,6 @@ NOISE: Final = Tolerance(
     "is what a reader of such curves may miss.",
 )
 
-_HERE: Final = Path(__file__).parent
 # All sources halve at a loss, or every second one.
 SHARES: Final = (1.0, 0.5)
 # R of selective drop: the buffer fills no further when all sources have their share.
@@ -60,21 +58,17 @@ def compare(measured: Mapping[Cell, Measurement], published: Published) -> dict[
     That of the efficiency has every cell; where nothing is claimed, the row has no published value.
     """
     selective = {cell: each for cell, each in measured.items() if cell.discipline == SELECTIVE}
-    smaller = {cell: selective.get(replace(cell, k=cell.k + 1)) for cell in selective}
+    rises = [
+        rise_row(large, selective[half])
+        for cell, large in selective.items()
+        if (half := replace(cell, k=cell.k + 1)) in selective
+    ]
+    fair = (each for cell, each in selective.items() if cell.k <= SMALLEST_FAIR_BUFFER_K)
+    every = (efficiency_row(each, published) for each in measured.values())
     return {
-        EFFICIENCY: Comparison(
-            tuple(efficiency_row(each, published) for each in measured.values())
-        ),
-        RISE: Comparison(
-            tuple(rise_row(selective[cell], small) for cell, small in smaller.items() if small)
-        ),
-        FAIRNESS: Comparison(
-            tuple(
-                fairness_row(each)
-                for cell, each in selective.items()
-                if cell.k <= SMALLEST_FAIR_BUFFER_K
-            )
-        ),
+        EFFICIENCY: Comparison(tuple(every)),
+        RISE: Comparison(tuple(rises)),
+        FAIRNESS: Comparison(tuple(map(fairness_row, fair))),
     }
 
 
@@ -97,7 +91,7 @@ def efficiency_row(each: Measurement, published: Published) -> Row:
     """Return a cell with its efficiency; the claim is on selective drop and large buffers."""
     cell = each.cell
     is_claimed = cell.discipline == SELECTIVE and cell.buffer_rtt >= published.from_buffer_rtt
-    together, half = (efficiency_if_halving(filled_buffer_rtt(cell.k), share) for share in SHARES)
+    together, half = halving(cell.k)
     return _row(
         each,
         unit="%",
@@ -199,6 +193,11 @@ def efficiency_if_halving(buffer_rtt: float, share: float) -> float:
     return 100 * ((1 - lowest**2) / 2 + busy) / (1 - lowest + busy)
 
 
+def halving(k: int) -> list[float]:
+    """Return these efficiencies with a buffer of 2^-k round trips, for each of `SHARES`."""
+    return [efficiency_if_halving(filled_buffer_rtt(k), share) for share in SHARES]
+
+
 def filled_buffer_rtt(k: int) -> float:
     """Return how far selective drop lets a buffer of 2^-k round trips fill, in round trips."""
     return _FILLED * 2.0**-k
@@ -210,18 +209,17 @@ def read_published() -> Published:
     Raises:
         ValueError: the claim on the efficiency is not there.
     """
-    lines = (_HERE / "published.csv").read_text(encoding="utf-8").splitlines()
-    texts = tuple(line.removeprefix("# claim: ") for line in lines if line.startswith("# claim: "))
+    text = (STUDIES_FOLDER / "osu" / "published.csv").read_text(encoding="utf-8")
+    texts = tuple(re.findall("^# claim: (.*)$", text, re.MULTILINE))
     pattern = re.compile(r"buffer >= ([0-9.]+) RTT gives efficiency >= ([0-9.]+) %")
-    found = [match.groups() for text in texts if (match := pattern.search(text))]
-    ((buffer, efficiency),) = found
+    ((buffer, efficiency),) = pattern.findall("\n".join(texts))
     return Published(texts, float(efficiency), float(buffer))
 
 
 def _row(each: Measurement, **values: Any) -> Row:
     cell = each.cell
     return Row(
-        labels=cell.labels,
+        labels=asdict(cell),
         title=cell.title,
         provenance=cell.provenance,
         bound="at_least",

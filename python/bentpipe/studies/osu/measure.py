@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import numpy as np
 from bentpipe.results.measures import jain
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.simulation.many import Outcome
+from bentpipe.studies.base import samples
 from bentpipe.studies.base.samples import Array, Samples
 from bentpipe.studies.osu.cells import Cell
 from bentpipe.units import NS_PER_S
@@ -23,27 +24,16 @@ _TCP_IP_HEADER_BYTES: Final = 40
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """The figures of the runs of one cell, by seed."""
+class Measurement(samples.Measurement[Cell]):
+    """The figures of the runs of one cell."""
 
-    cell: Cell
     buffer_cells: int
-    runs: Mapping[int, Mapping[str, float]]
-
-    def __getitem__(self, figure: str) -> Samples:
-        """Return the values of a figure."""
-        return Samples.of((run[figure] for run in self.runs.values()), exact=False)
-
-    def first(self, runs: int) -> Measurement:
-        """Return the measurement with its first runs alone."""
-        return replace(self, runs=dict(list(self.runs.items())[:runs]))
 
     def gain_over(self, other: Measurement, figure: str) -> Samples:
         """Return the difference of a figure from another cell's, by pairs of the same seed."""
-        seeds = [seed for seed in self.runs if seed in other.runs]
-        return Samples.of(
-            (self.runs[seed][figure] - other.runs[seed][figure] for seed in seeds), exact=False
-        )
+        mine, others = self.by_seed(figure), other.by_seed(figure)
+        gains = (value - others[seed] for seed, value in mine.items() if seed in others)
+        return Samples.of(gains, exact=False)
 
 
 def mean_over(cells: Sequence[Measurement], figure: str) -> Samples:

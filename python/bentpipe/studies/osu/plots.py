@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import matplotlib as mpl
-
-from bentpipe.report.style import INK, MUTED, PALETTE, STYLE, add_legend, log_axis, new_figure
-from bentpipe.studies.base.plots import plot_samples
+from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, log_axis, new_figure
+from bentpipe.studies.base.plots import add_figure_legend, plot_samples
 from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.osu.cells import DROP_TAIL, KS, ROUTES, SELECTIVE, Cell
-from bentpipe.studies.osu.compare import MIN_FAIRNESS, efficiency_if_halving, filled_buffer_rtt
+from bentpipe.studies.osu.compare import MIN_FAIRNESS, halving
 from bentpipe.studies.osu.measure import Measurement
 
 if TYPE_CHECKING:
@@ -20,21 +18,22 @@ if TYPE_CHECKING:
 
 _COLOURS: Final = dict(zip((5, 15, 50, 100), PALETTE, strict=False))
 _LINES: Final = {SELECTIVE: ("solid", "o"), DROP_TAIL: ("dashed", "")}
-_SHARES: Final = (("all halve at once", 1.0, "dotted"), ("every second halves", 0.5, "dashdot"))
+# As `SHARES`.
+_THEORY: Final = {"all halve at once": "dotted", "every second halves": "dashdot"}
 
 
 def efficiency_figure(measured: Mapping[Cell, Measurement]) -> Figure:
     """Draw efficiency over the buffer, a panel for each scenario."""
     figure, panels = _panels(measured, "efficiency", "Efficiency [%]")
     for axes in panels:
-        for name, share, style in _SHARES:
+        for (name, line), curve in zip(
+            _THEORY.items(), zip(*map(halving, KS), strict=True), strict=True
+        ):
             label = name if axes is panels[0] else None
-            curve = [efficiency_if_halving(filled_buffer_rtt(k), share) for k in KS]
-            axes.plot(
-                [-k for k in KS], curve, color=MUTED, linestyle=style, linewidth=1.0, label=label
-            )
+            style: dict[str, Any] = {"color": MUTED, "linestyle": line, "linewidth": 1.0}
+            axes.plot([-k for k in KS], curve, label=label, **style)
         axes.set_ylim(40, 101)
-    _add_figure_legend(figure, panels[0])
+    add_figure_legend(figure, panels[0], columns=4)
     return figure
 
 
@@ -44,7 +43,7 @@ def fairness_figure(measured: Mapping[Cell, Measurement]) -> Figure:
     for axes in panels:
         axes.axhline(MIN_FAIRNESS, color=MUTED, linewidth=1.0, linestyle="dotted")
         axes.set_ylim(0.78, 1.002)
-    _add_figure_legend(figure, panels[0])
+    add_figure_legend(figure, panels[0], columns=4)
     return figure
 
 
@@ -102,13 +101,6 @@ def _panels(
         text = discipline.replace("_", " ")
         panels[0].plot([], [], color=INK, linestyle=line, marker=marker, markersize=3.5, label=text)
     return figure, panels
-
-
-def _add_figure_legend(figure: Figure, axes: Axes) -> None:
-    """Add the legend of one panel above all of them: above its own it would narrow it."""
-    with mpl.rc_context(STYLE):
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper left", ncols=4, labelcolor=INK)
 
 
 def _buffer(k: int) -> str:

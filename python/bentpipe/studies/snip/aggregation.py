@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bentpipe.plan.plan import Plan
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.simulation.many import Job, Outcome
+from bentpipe.scenario.schema import Scenario
+from bentpipe.simulation.many import Outcome
 from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.studies.snip.scenarios import (
     LOAD_PAYLOAD_BYTES,
@@ -34,16 +34,7 @@ _NS_PER_MS: Final = 1e6
 _PAYS_BELOW: Final = 0.99
 
 # Hold time in ms (0: no aggregation) and packets a second.
-LoadKey = tuple[int, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Paper:
-    """The result of the equations for one payload, with aggregation."""
-
-    packets_per_frame: int
-    packets_per_second: float
-    limit: str
+LoadKey = tuple[str | int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,15 +62,15 @@ class Size:
     error_percent: float | None
 
 
-def load_jobs(base: Mapping[str, Any], settings: Settings, seed: int) -> dict[LoadKey, Job]:
-    """Return the runs of all loads, without aggregation and with each hold time."""
-    jobs = {}
+def load_scenarios(base: Mapping[str, Any], settings: Settings) -> dict[LoadKey, Scenario]:
+    """Return all loads, without aggregation and with each hold time."""
+    scenarios: dict[LoadKey, Scenario] = {}
     for hold_ms in (0, *settings.hold_times_ms):
         scenario = aggregated_scenario(base, settings.aggregated_duration, hold_ms)
         for pps in settings.loads_pps:
-            loaded = iperf_scenario(scenario, LOAD_PAYLOAD_BYTES, 8 * LOAD_PAYLOAD_BYTES * pps)
-            jobs[hold_ms, pps] = Job(plan=Plan.resolve(loaded), seed=seed)
-    return jobs
+            rate_bps = 8 * LOAD_PAYLOAD_BYTES * pps
+            scenarios[hold_ms, pps] = iperf_scenario(scenario, LOAD_PAYLOAD_BYTES, rate_bps)
+    return scenarios
 
 
 def loads_of(outcomes: Mapping[LoadKey, Outcome]) -> tuple[LoadPoint, ...]:
@@ -93,11 +84,11 @@ def loads_of(outcomes: Mapping[LoadKey, Outcome]) -> tuple[LoadPoint, ...]:
         frames = offered_pps * float(run.column("directions", "received_packets")[0]) / packets
         found.append(
             LoadPoint(
-                hold_ms=hold_ms,
+                hold_ms=int(hold_ms),
                 offered_pps=offered_pps,
                 frames_per_second=frames,
                 packets_per_frame=offered_pps / frames,
-                added_delay_ms=_delay_ms(run) - _delay_ms(alone),
+                added_delay_ms=delay_ms(run) - delay_ms(alone),
             )
         )
     return tuple(found)
@@ -120,22 +111,25 @@ def size_of(
     aggregated: NoDropSearch | None,
 ) -> Size:
     """Return one payload with and without aggregation, and the result of the equations."""
-    paper = on_paper(plan, payload_bytes)
+    packets, paper_pps, limit = on_paper(plan, payload_bytes)
     alone, shared = converged_pps(without, payload_bytes), converged_pps(aggregated, payload_bytes)
     return Size(
         payload_bytes=payload_bytes,
         without_pps=alone,
         with_pps=shared,
         gain=None if alone is None or shared is None else shared / alone,
-        packets_per_frame=paper.packets_per_frame,
-        paper_pps=paper.packets_per_second,
-        paper_limit=paper.limit,
-        error_percent=None if shared is None else 100 * (shared / paper.packets_per_second - 1),
+        packets_per_frame=packets,
+        paper_pps=paper_pps,
+        paper_limit=limit,
+        error_percent=None if shared is None else 100 * (shared / paper_pps - 1),
     )
 
 
-def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> Paper:
-    """Return the rate that the processor and the forward link can carry in full frames."""
+def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> tuple[int, float, str]:
+    """Return what processor and forward link can carry in full frames.
+
+    It is the packets of a frame, packets a second, and which of the two is the limit.
+    """
     functions = {each["kind"]: each for each in plan["gateways"][0]["functions"]}
     direction = plan["directions"][0]
     packet = payload_bytes + UDP_IP_HEADER_BYTES
@@ -146,11 +140,8 @@ def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> Paper:
     frame = _FRAME_HEADER_BYTES + first + more * later
     by_processor = functions["processor"]["packets_per_second"]
     by_link = direction["rate_bps"]["value"] / frame_bits(direction["framing"], frame)
-    return Paper(
-        packets_per_frame=1 + more,
-        packets_per_second=(1 + more) * min(by_processor, by_link),
-        limit="packet rate" if by_processor < by_link else "channel",
-    )
+    limit = "packet rate" if by_processor < by_link else "channel"
+    return 1 + more, (1 + more) * min(by_processor, by_link), limit
 
 
 def converged_pps(found: NoDropSearch | None, payload_bytes: int) -> float | None:
@@ -161,5 +152,6 @@ def converged_pps(found: NoDropSearch | None, payload_bytes: int) -> float | Non
     return None
 
 
-def _delay_ms(run: Outcome) -> float:
+def delay_ms(run: Outcome) -> float:
+    """Return the mean delay of the first flow."""
     return float(run.column("flows", "one_way_delay_mean_ns")[0]) / _NS_PER_MS

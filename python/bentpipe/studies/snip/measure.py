@@ -5,7 +5,7 @@ Nothing in this module reads a published figure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -14,11 +14,18 @@ from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import rate_bps
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job, Outcome
+from bentpipe.simulation.many import Outcome
 from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.simulation.search import max_trials
-from bentpipe.studies.base.work import Work
-from bentpipe.studies.snip.aggregation import LoadPoint, Size, load_jobs, loads_of, size_of
+from bentpipe.studies.base.work import Work, jobs_of
+from bentpipe.studies.snip.aggregation import (
+    LoadPoint,
+    Size,
+    delay_ms,
+    load_scenarios,
+    loads_of,
+    size_of,
+)
 from bentpipe.studies.snip.scenarios import (
     DUPLEX_PAYLOAD_BYTES,
     MODES,
@@ -32,16 +39,14 @@ from bentpipe.studies.snip.scenarios import (
     table_scenario,
     tcp_scenario,
 )
-from bentpipe.sweeps.executor import Executor
 from bentpipe.units import NS_PER_S
 
 # Ten seconds and 50 packets of buffer hide up to 0.2 % (at 2,570 packets a second).
 RESOLUTION: Final = 0.0025
 SMALL_PAYLOAD_BYTES: Final = 58
-_NS_PER_MS: Final = 1e6
 
-# What a run is for, and its parameter.
-_Key = tuple[str, int]
+# What a run is for, or its hold time, and its parameter.
+Key = tuple[str | int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,31 +94,24 @@ class Measured:
     interrupted: bool
 
 
-def measure(
-    base: Mapping[str, Any],
-    settings: Settings,
-    *,
-    seed: int,
-    executor: Executor | None,
-    progress: Callable[[int, int], None] | None,
-) -> Measured:
+def measure(base: Mapping[str, Any], settings: Settings, work: Work) -> Measured:
     """Perform all searches and runs in a fixed order; after Ctrl-C return those that finished."""
     searches = _searches(base, settings)
-    jobs, loads = _jobs(base, settings, seed), load_jobs(base, settings, seed)
+    jobs, loads = _jobs(base, settings), load_scenarios(base, settings)
     # The ten sizes of the fine search are not known yet. The smallest sizes need the most trials.
     fine_step = settings.coarse_sizes[1] - settings.coarse_sizes[0]
     planned = [*searches.values(), (narrow_scenario(base), tuple(range(1, fine_step + 1)))]
     trials = sum(max_trials(scenario, sizes, RESOLUTION) for scenario, sizes in planned)
-    work = Work(executor=executor, progress=progress, total=trials + len(jobs) + len(loads))
+    work.total = trials + len(jobs) + len(loads)
 
-    def search(scenario: Scenario, sizes: tuple[int, ...]) -> NoDropSearch | None:
-        return work.search(scenario, sizes, resolution=RESOLUTION, seed=seed)
+    def run_each(scenarios: Mapping[Key, Scenario]) -> dict[Key, Outcome]:
+        found = work.run({key: jobs_of(each, work.seeds(1)) for key, each in scenarios.items()})
+        return {key: of_key[0] for key, of_key in found.items() if of_key}
 
-    found = {name: search(*searched) for name, searched in searches.items()}
+    found = {name: work.search(*each, resolution=RESOLUTION) for name, each in searches.items()}
     fine = _fine_sizes(_complete(found["coarse"]))
-    finest = search(narrow_scenario(base), fine) if fine else None
-    runs = {key: of_key[0] for key, of_key in work.run(_each(jobs)).items() if of_key}
-    by_load = {key: of_key[0] for key, of_key in work.run(_each(loads)).items() if of_key}
+    finest = work.search(narrow_scenario(base), fine, resolution=RESOLUTION) if fine else None
+    runs, by_load = run_each(jobs), run_each(loads)
     tcp_bps = {window: _goodput_bps(run) for (what, window), run in runs.items() if what == "tcp"}
     fastest, probe = runs.get(("efficiency", 0)), runs.get(("delay", 0))
     modes = {mode: _complete(found[mode]) for mode in ("route", *MODES)}
@@ -133,7 +131,7 @@ def measure(
         duplex=tuple(_duplex(n, run) for (what, n), run in runs.items() if what == "duplex"),
         tcp_bps=tcp_bps,
         efficiency_percent=None if fastest is None else _efficiency_percent(fastest),
-        one_way_delay_ms=None if probe is None else _delay_ms(probe),
+        one_way_delay_ms=None if probe is None else delay_ms(probe),
         aggregated_sizes=tuple(
             size_of(plan, size, found["table"], aggregated) for size in settings.aggregated_sizes
         ),
@@ -149,7 +147,7 @@ def _searches(
     aggregated = aggregated_scenario(base, settings.aggregated_duration)
     return {
         "table": (table_scenario(base), settings.sizes),
-        "round figure": (table_scenario(base, calibrated=False), settings.sizes),
+        "round figure": (table_scenario(base, mode="route"), settings.sizes),
         "route": (duplex_scenario(base), small),
         **{mode: (duplex_scenario(base, mode), small) for mode in MODES},
         **{f"shared {n}": (shared_scenario(base, n), medium) for n in settings.terminals},
@@ -158,10 +156,10 @@ def _searches(
     }
 
 
-def _jobs(base: Mapping[str, Any], settings: Settings, seed: int) -> dict[_Key, Job]:
+def _jobs(base: Mapping[str, Any], settings: Settings) -> dict[Key, Scenario]:
     """Return the other runs: iperf in both directions, TCP by window, and one for the delay."""
     largest, duration = settings.windows_bytes[-1], settings.tcp_duration
-    scenarios: dict[_Key, Scenario] = {}
+    scenarios: dict[Key, Scenario] = {}
     for pps in settings.offered_pps:
         rate = 8 * DUPLEX_PAYLOAD_BYTES * pps
         scenarios["duplex", pps] = iperf_scenario(duplex_scenario(base), DUPLEX_PAYLOAD_BYTES, rate)
@@ -169,11 +167,7 @@ def _jobs(base: Mapping[str, Any], settings: Settings, seed: int) -> dict[_Key, 
         scenarios["tcp", window_bytes] = tcp_scenario(base, window_bytes, duration)
     scenarios["efficiency", 0] = tcp_scenario(base, largest, duration, delay="0 ms")
     scenarios["delay", 0] = table_scenario(base)
-    return {key: Job(plan=Plan.resolve(each), seed=seed) for key, each in scenarios.items()}
-
-
-def _each(jobs: Mapping[tuple[Any, int], Job]) -> dict[tuple[Any, int], list[Job]]:
-    return {key: [job] for key, job in jobs.items()}
+    return scenarios
 
 
 def _complete(found: NoDropSearch | None) -> NoDropSearch | None:
@@ -218,7 +212,3 @@ def _goodput_bps(run: Outcome) -> float:
 
 def _efficiency_percent(run: Outcome) -> float:
     return 100 * _goodput_bps(run) / int(run.job.plan.data["directions"][0]["rate_bps"]["value"])
-
-
-def _delay_ms(run: Outcome) -> float:
-    return float(run.column("flows", "one_way_delay_mean_ns")[0]) / _NS_PER_MS

@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe import _core
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.errors import UsageError
 from bentpipe.plan.plan import Plan
+from bentpipe.results.views import Column
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job
 from bentpipe.simulation.no_drop import NoDropRate
 from bentpipe.simulation.search import no_drop_rate
-from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Row
+from bentpipe.studies.base.files import read_quantities, read_scenario
 from bentpipe.studies.base.provenance import Provenance
-from bentpipe.studies.base.real_time import RealOutcome, kernel_of, real_row
+from bentpipe.studies.base.real_time import RealOutcome, real_row
 from bentpipe.studies.base.samples import Samples
-from bentpipe.studies.base.work import RealWork, Work
+from bentpipe.studies.base.work import RealWork, Work, jobs_of
 from bentpipe.studies.snip.compare import (
+    FACTS_FILE,
+    FITTED_WINDOWS,
     RATES,
     TOLERANCE,
     converged,
-    read_published_facts,
     read_published_table,
     table_row,
 )
-from bentpipe.studies.snip.facts import FITTED_WINDOWS
 from bentpipe.studies.snip.measure import RESOLUTION
 from bentpipe.studies.snip.scenarios import (
     DEFAULTS,
-    base_scenario,
     iperf_scenario,
     table_scenario,
     tcp_scenario,
 )
 from bentpipe.studies.snip.study import inputs
 from bentpipe.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from bentpipe.studies import RealOptions
 
 TCP: Final = "tcp"
 # The first rates tried are this far below and above the simulator's rate, and so is each further
@@ -58,17 +61,6 @@ KERNEL_TCP: Final[dict[str, Any]] = {
     "receive_buffer_counts": "window",
     "initial_window": 1,
 }
-_NOTES: Final = (
-    "Emulated rows: iperf3 sends ten seconds of datagrams through processor and link; the largest "
-    "rate without a loss is bisected to 1 %, beginning near the simulator's. Losses are counted "
-    "at the link, since iperf3's receiver also loses some.",
-    "iperf3 sends in bursts of a millisecond, which the buffer of 50 packets absorbs.",
-    "TCP: goodput over the hop with the windows that are fitted to the note; the kernel's Reno "
-    "without SACK and timestamps. The kernel's hosts: the simulator with the settings that the "
-    "kernel has.",
-    "Asked for 17,520 and 57,344 bytes of window, Linux 6.18 carried as much as larger ones would: "
-    "it derives the window from its memory. This is an error of the settings, not of the model.",
-)
 
 
 @dataclass
@@ -100,38 +92,30 @@ class Bracket:
             self.low_bps = rate_bps
 
 
-def run_real_time(
-    *,
-    chosen: str | None,
-    seed: int,
-    parallel: int,
-    progress: Callable[[float], None],
-    note: Callable[[str], None],
-) -> RealOutcome:
+def run_real_time(**options: Unpack[RealOptions]) -> RealOutcome:
     """Run rows in real time: packet sizes and ``tcp``, a list with commas; None for all.
 
     Raises:
         UsageError: a row is not in the table.
         MachineError: the machine lacks something.
     """
-    sizes, with_tcp = rows_named(chosen)
+    work = RealWork(**options)
+    sizes, with_tcp = rows_named(work.chosen)
     windows = FITTED_WINDOWS if with_tcp else {}
-    base = base_scenario()
-    work = RealWork(
-        parallel=parallel,
-        progress=progress,
-        note=note,
-        total=_USUAL_ROUNDS * len(sizes) + len(windows),
-    )
+    base = read_scenario("snip")
+    work.total = _USUAL_ROUNDS * len(sizes) + len(windows)
     scenario = table_scenario(base)
-    simulated = no_drop_rate(scenario, sizes, resolution=RESOLUTION, seed=seed) if sizes else None
-    found, last_runs = _search(
-        base, {each: converged(simulated, each) for each in sizes}, seed, work
+    simulated = (
+        no_drop_rate(scenario, sizes, resolution=RESOLUTION, seed=work.seed) if sizes else None
     )
-    tcp_runs = work.run({w: _job(kernel_tcp_scenario(base, w), seed) for w in windows.values()})
-    tcp = _simulate_tcp(base, list(windows.values()), seed)
+    found, last_runs = _search(base, {each: converged(simulated, each) for each in sizes}, work)
+    tcp_runs = work.run(
+        {w: _job(kernel_tcp_scenario(base, w), work.seed) for w in windows.values()}
+    )
+    tcp = _simulate_tcp(base, list(windows.values()), work.seed)
     # Every run is over: the published figures may be read.
     table = read_published_table()
+    published = read_quantities("snip", FACTS_FILE) if windows else {}
     rates = [
         real_row(
             replace(
@@ -145,26 +129,33 @@ def run_real_time(
         for size in sizes
     ]
     tcp_rows = [
-        real_row(row, tcp_runs[window], _goodput_kbps(tcp_runs[window]), tcp[window, True])
-        for window, row in _tcp_rows(windows, tcp).items()
+        real_row(
+            Row(
+                labels={"row": quantity},
+                unit=published[quantity][1],
+                published=published[quantity][0],
+                simulated=tcp[window, False],
+                provenance=Provenance.FITTED,
+                tolerance=TOLERANCE,
+            ),
+            tcp_runs[window],
+            _goodput_kbps(tcp_runs[window]),
+            tcp[window, True],
+        )
+        for quantity, window in windows.items()
     ]
     return RealOutcome(
         study="snip",
         title="SnIP in real time: UDP rate without loss, and TCP over a satellite hop",
         inputs=inputs(base),
         comparisons={RATES: Comparison((*rates, *tcp_rows))},
-        labels=(tables.label("row", "row"),),
-        notes=_NOTES,
-        configuration={
-            "bentpipe_version": _core.version(),
-            "seed": seed,
-            "parallel": parallel,
-            "kernel": kernel_of({**last_runs, **tcp_runs}),
-            "resolution": REAL_RESOLUTION,
-            "tcp": KERNEL_TCP,
-            "tcp_duration": DEFAULTS.tcp_duration,
-            "scenario": base,
-        },
+        labels=(Column("row", "row"),),
+        configuration=work.configuration(
+            resolution=REAL_RESOLUTION,
+            tcp=KERNEL_TCP,
+            tcp_duration=DEFAULTS.tcp_duration,
+            scenario=base,
+        ),
         interrupted=work.interrupted,
     )
 
@@ -204,7 +195,7 @@ def _job(scenario: Scenario, seed: int) -> EmulationJob:
 
 
 def _search(
-    base: Mapping[str, Any], simulated: Mapping[int, NoDropRate | None], seed: int, work: RealWork
+    base: Mapping[str, Any], simulated: Mapping[int, NoDropRate | None], work: RealWork
 ) -> tuple[dict[int, Bracket], dict[int, EmulatedRun]]:
     """Bisect the rates of all sizes in parallel; return the bracket and the last run of each size.
 
@@ -225,12 +216,10 @@ def _search(
         if not rates or work.interrupted:
             break
         trials = {
-            size: iperf_scenario(table_scenario(base), size, round(rate))
+            size: _job(iperf_scenario(table_scenario(base), size, round(rate)), work.seed)
             for size, rate in rates.items()
         }
-        for size, run in work.run(
-            {size: _job(each, seed) for size, each in trials.items()}
-        ).items():
+        for size, run in work.run(trials).items():
             if run is not None:
                 last_runs[size] = run
                 if not _is_late(run):
@@ -257,12 +246,12 @@ def _simulate_tcp(
     base: Mapping[str, Any], windows: Sequence[int], seed: int
 ) -> dict[tuple[int, bool], Samples]:
     """Return the goodput by window, in kbit/s, of the study's hosts and of the kernel's."""
+    work = Work("snip", seed=seed)
     jobs = {}
     for window in windows:
         study = tcp_scenario(base, window, DEFAULTS.tcp_duration)
         for kernel, scenario in ((False, study), (True, kernel_tcp_scenario(base, window))):
-            jobs[window, kernel] = [Job(plan=Plan.resolve(scenario), seed=seed)]
-    found = Work(executor=None, progress=None, total=0).run(jobs)
+            jobs[window, kernel] = jobs_of(scenario, work.seeds(1))
     return {
         key: Samples.of(
             (
@@ -271,24 +260,7 @@ def _simulate_tcp(
             ),
             exact=True,
         )
-        for key, outcomes in found.items()
-    }
-
-
-def _tcp_rows(
-    windows: Mapping[str, int], simulated: Mapping[tuple[int, bool], Samples]
-) -> dict[int, Row]:
-    published = read_published_facts()
-    return {
-        window: Row(
-            labels={"row": quantity},
-            unit=published[quantity][1],
-            published=published[quantity][0],
-            simulated=simulated[window, False],
-            provenance=Provenance.FITTED,
-            tolerance=TOLERANCE,
-        )
-        for quantity, window in windows.items()
+        for key, outcomes in work.run(jobs).items()
     }
 
 

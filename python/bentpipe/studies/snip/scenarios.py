@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.scenario.framings import frame_bits
@@ -52,84 +51,57 @@ class Settings:
 
 
 DEFAULTS: Final = Settings()
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
-def base_scenario() -> dict[str, Any]:
-    """Return the scenario of the table as plain data."""
-    return Scenario.load(Path(__file__).parent / "scenario.yaml").to_dict()
-
-
-def table_scenario(base: Mapping[str, Any], *, calibrated: bool = True) -> Scenario:
-    """Return the scenario of the table, or the same with the round packet rate of the mode."""
-    data = _copy(base)
-    if not calibrated:
-        _set_mode(data, "route")
-    return Scenario.from_dict(data)
+def table_scenario(base: Mapping[str, Any], *, mode: str | None = None) -> Scenario:
+    """Return the scenario of the table; ``mode``: with the round packet rate of a mode instead."""
+    return _changed(base, mode=mode)
 
 
 def iperf_scenario(scenario: Scenario, payload_bytes: int, rate_bps: int) -> Scenario:
     """Return the scenario in which iperf sends payloads of this size at this rate."""
-    data = scenario.to_dict()
-    data["traffic"][0] |= {"payload": f"{payload_bytes} B", "rate": f"{rate_bps} bit/s"}
-    return Scenario.from_dict(data)
+    sent = {"payload": f"{payload_bytes} B", "rate": f"{rate_bps} bit/s"}
+    return _changed(scenario.to_dict(), traffic=sent)
 
 
 def duplex_scenario(base: Mapping[str, Any], mode: str | None = None) -> Scenario:
     """Return the scenario with iperf in both directions; ``mode`` replaces the processor's."""
-    data = _copy(base)
-    data["traffic"][0]["direction"] = "both"
-    if mode is not None:
-        _set_mode(data, mode)
-    return Scenario.from_dict(data)
+    return _changed(base, traffic={"direction": "both"}, mode=mode)
 
 
 def narrow_scenario(base: Mapping[str, Any]) -> Scenario:
     """Return the scenario with a modem of 4 Mbit/s."""
-    data = _copy(base)
-    for direction in ("forward", "return"):
-        data["link"][direction]["rate"] = NARROW_RATE
-    return Scenario.from_dict(data)
+    return _changed(base, directions={"rate": NARROW_RATE})
 
 
 def shared_scenario(base: Mapping[str, Any], terminals: int) -> Scenario:
     """Return the scenario with one flow to each of a number of terminals, all through one hub."""
-    data = _copy(base)
-    data["link"]["terminals"] = terminals
-    data["traffic"][0]["terminal"] = "all"
-    return Scenario.from_dict(data)
+    return _changed(base, link={"terminals": terminals}, traffic={"terminal": "all"})
 
 
 def tcp_scenario(
     base: Mapping[str, Any], window_bytes: int, duration: str, delay: str | None = None
 ) -> Scenario:
     """Return the scenario with one TCP transfer of a bsd-1997 host, over the hop or a delay."""
-    data = _copy(base)
-    if delay is not None:
-        for direction in ("forward", "return"):
-            data["link"][direction]["delay"] = delay
-    data["duration"] = duration
-    data["traffic"] = [
-        {
-            "kind": "bulk",
-            "direction": "forward",
-            "duration": duration,
-            "profile": "bsd-1997",
-            "tcp": {"receive_buffer": f"{window_bytes} B", "window_scaling": False},
-        }
-    ]
-    return Scenario.from_dict(data)
+    transfer = {
+        "kind": "bulk",
+        "direction": "forward",
+        "duration": duration,
+        "profile": "bsd-1997",
+        "tcp": {"receive_buffer": f"{window_bytes} B", "window_scaling": False},
+    }
+    changed = {**base, "duration": duration, "traffic": [transfer]}
+    return _changed(changed, directions={} if delay is None else {"delay": delay})
 
 
 def aggregated_scenario(
     base: Mapping[str, Any], duration: str, hold_ms: int | None = None
 ) -> Scenario:
     """Return the scenario with an aggregator at both ends; 0 ms: without, None: the default."""
-    data = _copy(base)
-    data["traffic"][0]["duration"] = duration
-    if hold_ms != 0:
-        for gateway in data["gateways"].values():
-            gateway["aggregator"] = {} if hold_ms is None else {"hold_time": f"{hold_ms} ms"}
-    return Scenario.from_dict(data)
+    aggregator = {} if hold_ms is None else {"hold_time": f"{hold_ms} ms"}
+    functions = {} if hold_ms == 0 else {"aggregator": aggregator}
+    return _changed(base, traffic={"duration": duration}, functions=functions)
 
 
 def is_channel_limited(plan: Mapping[str, Any], payload_bytes: int) -> bool:
@@ -140,11 +112,27 @@ def is_channel_limited(plan: Mapping[str, Any], payload_bytes: int) -> bool:
     return bool(direction["rate_bps"]["value"] / bits < processor["packets_per_second"])
 
 
-def _copy(base: Mapping[str, Any]) -> dict[str, Any]:
-    return copy.deepcopy(dict(base))
+def _changed(
+    base: Mapping[str, Any],
+    *,
+    mode: str | None = None,
+    link: Mapping[str, Any] = _NOTHING,
+    directions: Mapping[str, Any] = _NOTHING,
+    traffic: Mapping[str, Any] = _NOTHING,
+    functions: Mapping[str, Any] = _NOTHING,
+) -> Scenario:
+    """Return a scenario with values of its link, both directions, first flow and both gateways.
 
-
-def _set_mode(data: dict[str, Any], mode: str) -> None:
+    With a ``mode`` the packet rate of the processor is that of the mode.
+    """
+    data = copy.deepcopy(dict(base))
+    data["link"] |= link
+    for direction in ("forward", "return"):
+        data["link"][direction] |= directions
+    data["traffic"][0] |= traffic
     for gateway in data["gateways"].values():
-        del gateway["processor"]["packets_per_second"]
-        gateway["processor"]["mode"] = mode
+        gateway.update(copy.deepcopy(dict(functions)))
+        if mode is not None:
+            del gateway["processor"]["packets_per_second"]
+            gateway["processor"]["mode"] = mode
+    return Scenario.from_dict(data)

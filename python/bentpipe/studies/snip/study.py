@@ -6,39 +6,42 @@ after the last run, so that no run can depend on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe import _core
+from bentpipe.results.views import Column, View
 from bentpipe.scenario.framings import frame_bits, plan_framing
 from bentpipe.scenario.gateways import PROCESSOR_PPS
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Row
+from bentpipe.studies.base.files import read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.provenance import COUNTED, Input, Provenance, read_inputs
+from bentpipe.studies.base.work import Work
+from bentpipe.studies.snip import plots
 from bentpipe.studies.snip.aggregation import PUBLISHED_LOAD_PPS, begins_at
-from bentpipe.studies.snip.compare import FACT_ROWS, PACKETS, RATES, ROUND, TOLERANCE, compare
-from bentpipe.studies.snip.facts import CROSSOVER, FITTED_WINDOWS
-from bentpipe.studies.snip.measure import RESOLUTION, Measured, measure
-from bentpipe.studies.snip.plots import duplex_figure, load_figure, table_figure, window_figure
-from bentpipe.studies.snip.scenarios import (
-    DEFAULTS,
-    NARROW_RATE,
-    UDP_IP_HEADER_BYTES,
-    Settings,
-    base_scenario,
+from bentpipe.studies.snip.compare import (
+    CROSSOVER,
+    FACT_ROWS,
+    FITTED_WINDOWS,
+    PACKETS,
+    RATES,
+    ROUND,
+    TOLERANCE,
+    compare,
 )
-from bentpipe.sweeps.executor import Executor
+from bentpipe.studies.snip.measure import RESOLUTION, Measured, measure
+from bentpipe.studies.snip.scenarios import DEFAULTS, NARROW_RATE, UDP_IP_HEADER_BYTES, Settings
 from bentpipe.units import parse_rate
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from typing import Unpack
 
-_HERE: Final = Path(__file__).parent
-# Nothing is stochastic, so no column of intervals.
-_EXACT: Final[Any] = {"interval": False, "error_digits": 1, "error_unit": "%"}
+    from bentpipe.studies import RunOptions
+
+_view: Final = partial(tables.view, "snip")
 _CANDIDATES: Final[tuple[tuple[str, dict[str, object]], ...]] = (
     ("ppp", {"fcs": 16, "payload": "iperf"}),
     ("ppp", {"fcs": 32, "payload": "iperf"}),
@@ -54,15 +57,8 @@ _CANDIDATES: Final[tuple[tuple[str, dict[str, object]], ...]] = (
 class SnipOutcome(StudyOutcome):
     """The table, the facts, and the measured values."""
 
-    folder: ClassVar[Path] = _HERE
-
     measured: Measured
     settings: Settings
-
-    @property
-    def facts(self) -> str:
-        """The line under the report's title."""
-        return f"{super().facts}; every figure is deterministic: one run each, no intervals"
 
     def extras(self) -> dict[str, Any]:
         """Return the figures that have no published value."""
@@ -117,34 +113,24 @@ class SnipOutcome(StudyOutcome):
             f"packets a second {outside[ROUND]}; other figures {outside[FACT_ROWS]}.",
         ]
 
-    def terminal(self) -> Iterator[RenderableType]:
+    def terminal(self) -> Iterator[View | str]:
         """Yield table, other figures, and the errors of both."""
-        yield tables.terminal_table(
-            "Largest rate without a loss, in Mbit/s of UDP payload", self.columns(), self.main.rows
-        )
+        yield self.rates_view("rates")
         yield from self.headline()
         yield ""
         facts = self.comparisons[FACT_ROWS]
-        yield tables.terminal_table("The note's other figures", fact_columns(), facts.rows)
+        yield _view("facts", facts.rows)
         for row in facts.outside:
             yield f"Outside: {row.name}. {row.how}"
         yield ""
         yield "With packet aggregation at both gateways:"
         yield from self.aggregation_lines()
 
-    def columns(self, *, wide: bool = False) -> tuple[tables.Column, ...]:
-        """Return the columns of the table; ``wide`` has also the rates at 6,000 packets/s."""
-        packets = tables.figures(0, unit="1/s", **_EXACT)
-        rounded = tables.figures(unit="at 6,000/s", **_EXACT)[1:] if wide else ()
-        return (
-            tables.label("packet_bytes", "payload", "bytes"),
-            *tables.figures(unit="Mbit/s", **_EXACT),
-            *(tables.of_comparison(each, self.comparisons[PACKETS]) for each in packets),
-            *(tables.of_comparison(each, self.comparisons[ROUND]) for each in rounded),
-            tables.Column(heading="limit", unit="published, simulated", text=_limits, is_text=True),
-            tables.AGREEMENT,
-            tables.PROVENANCE,
-        )
+    def rates_view(self, table: str) -> View:
+        """Return the rows of the table; ``wide`` has also the rates at 6,000 packets/s."""
+        others = {"packets": self.comparisons[PACKETS], "rounded": self.comparisons[ROUND]}
+        strong = ("error", "packets.error", "rounded.error")
+        return _view(table, self.main.beside(**others), strong=strong, tolerance=TOLERANCE)
 
     def aggregation_lines(self) -> list[str]:
         """Return the gain of aggregation, one sentence a line."""
@@ -168,83 +154,82 @@ class SnipOutcome(StudyOutcome):
         ]
 
     def context(self) -> dict[str, Any]:
-        """Return columns, figures and further variables of the template."""
+        """Return tables, figures and further variables of the template."""
         scenario = self.configuration["scenario"]
-        facts = self.comparisons[FACT_ROWS]
+        facts, packets = self.comparisons[FACT_ROWS], self.comparisons[PACKETS]
         channel = [row for row in self.main.rows if row.more["published_limit"] == "channel"]
         bound = [
-            row.published or 0.0
-            for row in self.comparisons[PACKETS].rows
-            if row.more["published_limit"] == "packet rate"
+            row.published or 0.0 for row in packets.rows if row["published_limit"] == "packet rate"
         ]
+        link_bps = parse_rate(scenario["link"]["forward"]["rate"])
         return {
-            "columns": self.columns(wide=True),
-            "fact_columns": fact_columns(how=True),
-            "fact_rows": facts.rows,
+            "tolerances": (TOLERANCE,),
+            "rates_table": self.rates_view("wide"),
+            "facts_table": _view("how", facts.rows, tolerance=TOLERANCE),
+            **self._measured_views(facts.where(quantity=CROSSOVER).rows[0].published or 0.0),
             "fact_outside": facts.outside,
             "measured": self.measured,
-            "tolerance": TOLERANCE,
-            "fitted_windows": FITTED_WINDOWS,
-            "published_crossover": facts.where(quantity=CROSSOVER).rows[0].published,
-            "published": {row.name: row.published for row in facts.rows},
-            "link_mbps": parse_rate(scenario["link"]["forward"]["rate"]) / 1e6,
+            "link_mbps": link_bps / 1e6,
             "constant": scenario["gateways"]["hub"]["processor"]["packets_per_second"],
             "bound_pps": (min(bound), max(bound)),
             "channel": channel,
-            "packets": {row.name: row for row in self.comparisons[PACKETS].rows},
-            "framings": framing_rows(channel, parse_rate(scenario["link"]["forward"]["rate"])),
+            "packets": {row.name: row for row in packets.rows},
+            "framings": framings_view(channel, link_bps),
             "header_bytes": UDP_IP_HEADER_BYTES,
             "published_load_pps": PUBLISHED_LOAD_PPS,
-            "rate_figure": table_figure(self.main, "Payload [Mbit/s]"),
-            "packet_figure": table_figure(self.comparisons[PACKETS], "Packets [1/s]"),
-            "duplex_figure": duplex_figure(self.measured.duplex),
-            "window_figure": window_figure(self.measured.tcp_bps, facts, FITTED_WINDOWS),
-            "load_figure": load_figure(self.measured.loads, self.settings.hold_times_ms),
+            "rate_figure": plots.table_figure(self.main, "Payload [Mbit/s]"),
+            "packet_figure": plots.table_figure(packets, "Packets [1/s]"),
+            "duplex_figure": plots.duplex_figure(self.measured.duplex),
+            "window_figure": plots.window_figure(self.measured.tcp_bps, facts, FITTED_WINDOWS),
+            "load_figure": plots.load_figure(self.measured.loads, self.settings.hold_times_ms),
         }
 
+    def _measured_views(self, published_bytes: float) -> dict[str, View]:
+        """Return the tables of what was measured beside the note's rows."""
+        measured = self.measured
+        published = {row.name: row.published for row in self.comparisons[FACT_ROWS].rows}
+        sizes = {} if measured.crossover is None else asdict(measured.crossover)
+        layers = zip(("UDP payload", "IP packet", "on the link"), sizes.values(), strict=False)
+        tcp_kbps = {window: bps / 1e3 for window, bps in measured.tcp_bps.items()}
+        every: dict[str, list[tuple[Any, ...]]] = {
+            "crossover": [
+                (layer, published_bytes, size, 100 * (size / published_bytes - 1))
+                for layer, size in layers
+            ],
+            "windows": [
+                (name.rpartition("; ")[2], window, published[name], tcp_kbps.get(window))
+                for name, window in FITTED_WINDOWS.items()
+            ],
+            "sharing": [
+                (terminals, rate.packets_per_second, rate.aggregate_packets_per_second)
+                for terminals, found in measured.sharing.items()
+                for rate in found.rates[:1]
+            ],
+            "sizes": [tuple(asdict(each).values()) for each in measured.aggregated_sizes],
+        }
+        return {f"{name}_table": _view(name, rows) for name, rows in every.items()}
 
-def fact_columns(*, how: bool = False) -> tuple[tables.Column, ...]:
-    """Return the columns of the note's other figures; ``how`` has the remarks, too."""
-    remarks = (tables.Column(heading="remark", text=lambda row: row.how, is_text=True),)
-    return (
-        tables.label("quantity", "quantity"),
-        *tables.figures(1, interval=False, error_unit="%"),
-        tables.UNIT,
-        tables.AGREEMENT,
-        tables.PROVENANCE,
-        *(remarks if how else ()),
-    )
 
-
-def run(
-    *,
-    runs: int | None = None,  # noqa: ARG001 - every study is called alike; nothing here is stochastic
-    seed: int = 1,
-    executor: Executor | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    settings: Settings | None = None,
-) -> SnipOutcome:
+def run(*, settings: Settings | None = None, **options: Unpack[RunOptions]) -> SnipOutcome:
     """Measure everything, then read the published figures and compare.
 
-    Nothing in the study is stochastic, so ``runs`` changes nothing and the seed is only recorded in
-    the configuration.
+    Nothing in the study is stochastic, so the number of runs changes nothing and the seed is only
+    recorded in the configuration.
     """
+    work = Work("snip", **options)
     settings = DEFAULTS if settings is None else settings
-    base = base_scenario()
-    measured = measure(base, settings, seed=seed, executor=executor, progress=progress)
+    base = read_scenario("snip")
+    measured = measure(base, settings, work)
     return SnipOutcome(
         study="snip",
         title="SnIP: UDP rate without loss over packet size, and TCP over a satellite hop",
         inputs=inputs(base),
         comparisons=compare(base, settings, measured),
-        configuration={
-            "bentpipe_version": _core.version(),
-            "seed": seed,
-            "resolution": RESOLUTION,
-            "tcp_duration": settings.tcp_duration,
-            "scenario": base,
-        },
+        configuration=work.configuration(
+            resolution=RESOLUTION, tcp_duration=settings.tcp_duration, scenario=base
+        ),
         interrupted=measured.interrupted,
+        about_runs="every figure is deterministic: one run each, no intervals",
         measured=measured,
         settings=settings,
     )
@@ -263,26 +248,29 @@ def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
             for name, window in FITTED_WINDOWS.items()
         },
     }
-    return read_inputs(_HERE / "inputs.csv", base, values)
+    return read_inputs("snip", base, values)
 
 
-def _limits(row: Row) -> str:
-    return f"{row.more['published_limit']}, {row.more['simulated_limit'] or '-'}"
-
-
-def framing_rows(channel: list[Row], link_bps: int) -> list[list[str]]:
+def framings_view(channel: Sequence[Row], link_bps: int) -> View:
     """Compare what framings allow on a full channel with the published rows that it limits."""
     rows = []
     for kind, options in _CANDIDATES:
         framing = plan_framing(kind, options)
         errors = []
         for row in channel:
-            size = int(row.labels["packet_bytes"])
+            size = int(row["packet_bytes"])
             bits = frame_bits(framing, size + UDP_IP_HEADER_BYTES)
             rate_mbps = link_bps / 1e6 * 8 * size / bits
             errors.append(100 * (rate_mbps / (row.published or 1.0) - 1))
         named = ", ".join(f"{name} {value}" for name, value in options.items())
         mean = sum(map(abs, errors)) / len(errors)
-        texts = [tables.number(error, sign=True) for error in errors]
-        rows.append([f"{kind} ({named})" if named else kind, tables.number(mean), *texts])
-    return rows
+        rows.append((f"{kind} ({named})" if named else kind, mean, *errors))
+    columns = [*tables.columns("snip", "framings")]
+    for row in channel:
+        name = f"error_{row.name}_percent"
+        columns.append(Column(name, f"{row.name} bytes", "error, %", _signed))
+    return _view("framings", rows, shown=columns)
+
+
+def _signed(error: float) -> str:
+    return tables.number(error, sign=True)

@@ -1,0 +1,178 @@
+"""The verbs ``presets``, ``framings`` and ``schema``: what a scenario file may have."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+from bentpipe import report, scenario
+from bentpipe.cli.options import AsJson, argument, print_json
+from bentpipe.errors import UsageError
+from bentpipe.plan.presets import preset_names
+from bentpipe.results.views import Column, View
+from bentpipe.text import choice
+
+if TYPE_CHECKING:
+    from bentpipe.scenario.framings import FramingPreset
+    from bentpipe.scenario.presets import Preset
+
+T = TypeVar("T")
+
+# A TCP ACK, 20 ms of a G.711 call over UDP (160 bytes), and the MTUs of X.25 and of Ethernet.
+_IP_BYTES: Final = (40, 188, 576, 1500)
+_WIDTH: Final = 88
+
+
+def _name(known: Iterable[str], text: str) -> Any:
+    """Return the argument that is one of these names."""
+    return argument("|".join(known), text, lambda: list(known))
+
+
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    print_json(scenario.json_schema())
+
+
+def _list(
+    kind: str,
+    known: Mapping[str, T],
+    name: str | None,
+    json_of: Callable[[T], Any] | None,
+    view: Callable[[Iterable[T]], View],
+    text: Callable[[T], str],
+) -> None:
+    """Print all, or the one with a name: as JSON, in a table, or with its source."""
+    if name is not None and name not in known:
+        raise UsageError(f"{kind}: {choice(name, tuple(known))}")
+    if json_of is not None:
+        print_json([json_of(each) for each in (known.values() if name is None else [known[name]])])
+    elif name is None:
+        report.show(view(known.values()))
+    else:
+        print(text(known[name]))
+
+
+def presets(
+    name: Annotated[
+        str | None,
+        _name(preset_names(), "Show this preset and its source."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the named links, or show one with its source."""
+    _list(
+        "preset", scenario.PRESETS, name, asdict if as_json else None, _presets_view, _preset_text
+    )
+
+
+def _presets_view(presets: Iterable[Preset]) -> View:
+    """Return the presets, one a row."""
+    columns = [Column(name, name) for name in ("preset", "link", "forward", "return")]
+    rows = []
+    for preset in presets:
+        ends = (preset.link["forward"], preset.link["return"])
+        shown = (f"{_range(end['rate'])}, {_range(end['delay'])}" for end in ends)
+        rows.append([preset.name, preset.title, *shown])
+    return View("", columns, rows)
+
+
+def _range(value: str | Mapping[str, Any]) -> str:
+    """Return a value, or the smallest and the largest of those that repeat."""
+    if isinstance(value, str):
+        return value
+    values = sorted(value["values"], key=lambda text: float(text.partition(" ")[0]))
+    return f"{values[0]} to {values[-1]}"
+
+
+def _preset_text(preset: Preset) -> str:
+    """Return a preset as YAML for a scenario file, and the source of its numbers."""
+    lines = [f"{preset.name}: {preset.title}", "", "link:"]
+    for name, values in preset.link.items():
+        fields = [f"{field}: {_flow_yaml(value)}" for field, value in values.items()]
+        if all(isinstance(values[field], str) for field in ("rate", "delay")):
+            lines.append(f"  {name}: {{{', '.join(fields)}}}")
+        else:
+            lines += [f"  {name}:", *(f"    {field}" for field in fields)]
+    return "\n".join([*lines, "", *textwrap.wrap(f"Source: {preset.source}", width=_WIDTH)])
+
+
+def _flow_yaml(value: object) -> str:
+    """Return a value in the flow style of YAML."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_flow_yaml(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_flow_yaml, value))}]"
+    return str(value)
+
+
+def framings(
+    name: Annotated[
+        str | None,
+        _name(scenario.FRAMINGS, "Show this framing, its options and its source."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the named framings, or show one with its options."""
+    json_of = _framing_facts if as_json else None
+    _list("framing", scenario.FRAMINGS, name, json_of, _framings_view, _framing_text)
+
+
+def _framings_view(framings: Iterable[FramingPreset]) -> View:
+    """Return the framings, one a row, with the frame sizes of common packets."""
+    columns = [
+        Column("framing", "framing"),
+        Column("title", "link layer"),
+        *(Column(f"of_{size}_bytes", f"{size} B", text="{:.1f}".format) for size in _IP_BYTES),
+    ]
+    rows = [
+        [preset.name, preset.title, *(bits / 8 for bits in _frames(preset).values())]
+        for preset in framings
+    ]
+    title = "Link bytes of an IP packet of the given size, with the default options"
+    return View(title, columns, rows)
+
+
+def _framing_text(preset: FramingPreset) -> str:
+    """Return a framing as a scenario file has it, its options and its source."""
+    options = ", ".join(f"{name}: {_flow_yaml(o.default)}" for name, o in preset.options.items())
+    written = f"{{kind: {preset.name}, {options}}}" if options else preset.name
+    lines = [f"{preset.name}: {preset.title}", "", f"framing: {written}", ""]
+    for name, option in preset.options.items():
+        allowed = ", ".join(_flow_yaml(value) for value in option.allowed)
+        lines += textwrap.wrap(
+            f"{name}: {option.meaning}; {allowed}", width=_WIDTH, subsequent_indent="    "
+        )
+    sizes = ", ".join(f"{size} B takes {bits / 8:.1f} B" for size, bits in _frames(preset).items())
+    return "\n".join(
+        [
+            *lines,
+            *([""] if options else []),
+            f"On the link {sizes}.",
+            "",
+            *textwrap.wrap(f"Source: {preset.source}", width=_WIDTH),
+        ]
+    )
+
+
+def _framing_facts(preset: FramingPreset) -> dict[str, Any]:
+    """Return a framing as plain data, ready for JSON."""
+    return {
+        "name": preset.name,
+        "title": preset.title,
+        "source": preset.source,
+        "options": {name: asdict(option) for name, option in preset.options.items()},
+        "plan": scenario.plan_framing(preset.name, {}),
+        "frames": [
+            {"ip_bytes": ip_bytes, "link_bits": bits} for ip_bytes, bits in _frames(preset).items()
+        ],
+    }
+
+
+def _frames(preset: FramingPreset) -> dict[int, int]:
+    """Return the link bits of packets of common sizes, with the default options."""
+    framing = scenario.plan_framing(preset.name, {})
+    return {ip_bytes: scenario.frame_bits(framing, ip_bytes) for ip_bytes in _IP_BYTES}

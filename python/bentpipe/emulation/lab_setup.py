@@ -1,0 +1,227 @@
+"""What a plan needs of a lab: its hosts, the settings of their kernels, and time before the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bentpipe.emulation.draws import Stream
+from bentpipe.gateway.kernel_tcp import (
+    TCP_IP_BYTES,
+    host_sysctls,
+    initial_window,
+    require_congestion_controls,
+)
+from bentpipe.lab.capacity import largest_value
+from bentpipe.scenario.hosts import Side
+
+# The largest precedence: the three highest bits of the traffic class (RFC 2474, section 4.2.2).
+_PRECEDENCE_MAX: Final = 7
+_PRECEDENCE_SHIFT: Final = 5
+CLASSES_MAX: Final = 8
+# Headers of datagrams.
+_UDP_IP_BYTES: Final = 28
+# The window of the memory that a segment takes, as in the simulator's receive_buffer.rs.
+_BEFORE_PAYLOAD_BYTES: Final = 52 + 64
+_CACHE_LINE_BYTES: Final = 64
+_SHARED_INFO_BYTES: Final = 320
+_SK_BUFF_BYTES: Final = 256
+# Several times the set-up time of a lab, and of the programs of a flow.
+_LAB_NS: Final = 1_500_000_000
+_FLOW_NS: Final = 250_000_000
+# The longest wait for the sessions of a tunnel.
+_TUNNEL_NS: Final = 7_000_000_000
+_BROWSER_NS: Final = 6_000_000_000
+_SERIES: Final = ("rate_bps", "delay_ns")
+
+
+# --- hosts, starts and classes of flows ---------------------------------------------------------
+
+
+def hosts_of(plan: Mapping[str, Any], flow: Mapping[str, Any], seed: int) -> dict[Side, str]:
+    """Return the hosts of the two ends of a flow of the plan.
+
+    A random choice is the same as in a simulation with the same seed.
+    """
+    terminal: int = flow["terminal"]
+    is_alone = len(plan["gateways"]) <= 1 + 1
+    island = "island" if is_alone else f"island-{1 + terminal}"
+    return {
+        "world": _host(plan, flow, ("world", 0), seed) or "world",
+        "island": _host(plan, flow, ("island", 1 + terminal), seed) or island,
+    }
+
+
+def _host(
+    plan: Mapping[str, Any], flow: Mapping[str, Any], place: tuple[Side, int], seed: int
+) -> str | None:
+    side, gateway = place
+    choice = flow[f"{side}_host"]
+    if choice is None:
+        return None
+    if choice["kind"] == "named":
+        name: str = plan["hosts"][choice["host"]]["name"]
+        return name
+    names = [host["name"] for host in plan["hosts"] if host["gateway"] == gateway]
+    stream = Stream(seed, f"flow.{flow['name']}.{side}_host")
+    chosen: str = names[stream.below(len(names))]
+    return chosen
+
+
+def start_of(flow: Mapping[str, Any], seed: int) -> int:
+    """Return when a flow of the plan starts, in ns: as in a simulation with the same seed."""
+    start_ns, range_ns = int(flow["start_ns"]), int(flow["start_jitter_ns"])
+    return start_ns + (
+        Stream(seed, f"flow.{flow['name']}.start").below(range_ns) if range_ns else 0
+    )
+
+
+def classes(plan: Mapping[str, Any]) -> int:
+    """Return how many classes of packets the queues and functions of a plan distinguish."""
+    of_queues: list[int] = [each["queue"].get("classes") or 1 for each in plan["directions"]]
+    functions = [function for gateway in plan["gateways"] for function in gateway["functions"]]
+    of_functions: list[int] = [1 + max(function.get("classes") or [0]) for function in functions]
+    return max([1, *of_queues, *of_functions])
+
+
+def traffic_class(plan: Mapping[str, Any], flow: Mapping[str, Any]) -> int:
+    """Return the traffic class (DSCP, ECN) that marks the class of the flow's packets in a lab."""
+    count, priority = classes(plan), int(flow["priority"])
+    if count == 1:
+        return 0
+    last = min(count, CLASSES_MAX) - 1
+    precedence = (_PRECEDENCE_MAX * (last - min(priority, last)) + last // 2) // last
+    return precedence << _PRECEDENCE_SHIFT
+
+
+# --- the kernels of the hosts ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Kernel settings of both hosts, and the initial window of their route.
+
+    ``initial_window_segments`` is None for the kernel's default.
+    """
+
+    settings: dict[str, str]
+    initial_window_segments: int | None
+
+
+def kernel_of(plan: Mapping[str, Any]) -> Kernel:
+    """Return the kernel settings for the TCP of the plan.
+
+    Raises:
+        MachineError: the kernel lacks a congestion control.
+    """
+    settings = {}
+    if Path("/proc/sys/net/ipv6").exists():
+        # Neighbour discovery would put packets on the link that no flow sent.
+        settings["net.ipv6.conf.default.disable_ipv6"] = "1"
+    tcps = [tcp for flow in plan["flows"] if (tcp := tcp_of(flow)) is not None]
+    if not tcps:
+        return Kernel(settings, None)
+    tcp = tcps[0]
+    require_congestion_controls(tcps)
+    return Kernel(settings | host_sysctls(tcp), initial_window(tcp))
+
+
+def tcp_of(flow: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the TCP settings of the sending end of a flow; None for datagrams."""
+    workload = flow["workload"]
+    tcp: dict[str, Any] | None = workload.get("sender") or workload.get("server")
+    return tcp
+
+
+def mtu_bytes(plan: Mapping[str, Any]) -> int:
+    """Return the size of the largest IP packet of the flows, at least 1,500 bytes."""
+    sizes: list[int] = [
+        flow["workload"]["payload_bytes"] + _UDP_IP_BYTES
+        if (tcp := tcp_of(flow)) is None
+        else tcp["mss_bytes"] + TCP_IP_BYTES
+        for flow in plan["flows"]
+    ]
+    return max(1_500, *sizes)
+
+
+def largest_window_bytes(tcp: dict[str, Any]) -> int:
+    """Return the largest window that a receiver of the plan advertises, in bytes."""
+    buffer: int = tcp["receive_buffer_bytes"]
+    if tcp["receive_buffer_counts"] == "window":
+        return buffer
+    options = 12 if tcp["timestamps"] else 0
+    payload: int = tcp["mss_bytes"] - options
+    before = -(-(payload + _BEFORE_PAYLOAD_BYTES) // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
+    memory: int = (1 << (before + _SHARED_INFO_BYTES - 1).bit_length()) + _SK_BUFF_BYTES
+    return buffer * (payload * 256 // memory) // 256
+
+
+# --- the link -----------------------------------------------------------------------------------
+
+
+def highest(plan: Mapping[str, Any], quantity: str) -> dict[str, int]:
+    """Return the largest value over time of a direction's ``rate_bps`` or ``delay_ns``."""
+    # The return directions of all terminals are equal.
+    ends = zip(("forward", "return"), plan["directions"][:2], strict=True)
+    return {name: largest_value(direction[quantity]) for name, direction in ends}
+
+
+def longest_round_trip_ns(plan: Mapping[str, Any]) -> int:
+    """Return the longest round trip between two hosts, without queueing and serialization."""
+    over_link: int = sum(highest(plan, "delay_ns").values())
+    forward, *returns = plan["directions"]
+    branches = (forward["to"], [branch for each in returns for branch in each["to"]])
+    beyond: int = sum(max(branch["delay_ns"] for branch in ways) for ways in branches)
+    to_hosts: list[int] = [0, 0]
+    for host in plan["hosts"]:
+        side = min(host["gateway"], 1)
+        to_hosts[side] = max(to_hosts[side], host["delay_ns"] + host["jitter_ns"])
+    return over_link + beyond + 2 * sum(to_hosts)
+
+
+def lead_time_ns(plan: Mapping[str, Any]) -> int:
+    """Return how long the link runs before the run starts, in ns.
+
+    It is 0 for a link that does not change.
+    """
+    directions = plan["directions"]
+    kinds = {direction[name]["kind"] for direction in directions for name in _SERIES}
+    kinds |= {direction["channel"]["kind"] for direction in directions}
+    if not kinds & {"steps", "error_series"}:
+        return 0
+    functions = (function for gateway in plan["gateways"] for function in gateway["functions"])
+    has_tunnel = any(function["kind"] == "tunnel" for function in functions)
+    return (
+        _LAB_NS
+        + _TUNNEL_NS * has_tunnel
+        + sum(
+            _BROWSER_NS if flow["workload"]["kind"] == "web_page" else _FLOW_NS
+            for flow in plan["flows"]
+        )
+    )
+
+
+def delayed_plan(plan: Mapping[str, Any], lead_ns: int) -> dict[str, Any]:
+    """Return the plan with the steps of its link later by ``lead_ns``; the first lasts longer."""
+    directions = [_direction(direction, lead_ns) for direction in plan["directions"]]
+    return {**plan, "directions": directions}
+
+
+def _direction(direction: Mapping[str, Any], lead_ns: int) -> dict[str, Any]:
+    changed = {name: _delayed(direction[name], lead_ns) for name in _SERIES}
+    channel = direction["channel"]
+    if channel["kind"] == "error_series":
+        first, *rest = channel["steps"]
+        steps = [first, *({**step, "at_ns": step["at_ns"] + lead_ns} for step in rest)]
+        changed["channel"] = {**channel, "steps": steps}
+    return {**direction, **changed}
+
+
+def _delayed(series: Mapping[str, Any], lead_ns: int) -> Mapping[str, Any]:
+    if series["kind"] == "constant":
+        return series
+    (at_ns, first), *rest = series["steps"]
+    steps = [[at_ns, first], *([at_ns + lead_ns, value] for at_ns, value in rest)]
+    return {**series, "steps": steps}

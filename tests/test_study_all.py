@@ -1,0 +1,160 @@
+"""What all studies promise: equal figures on any threads, Ctrl-C, and what they write."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_plots_report import assert_self_contained
+
+from bentpipe.studies.auckland import study as auckland
+from bentpipe.studies.auckland.cells import LOADS
+from bentpipe.studies.base.files import read_scenario
+from bentpipe.studies.base.outcome import StudyOutcome
+from bentpipe.studies.hermes import study as hermes
+from bentpipe.studies.hermes.streams import ConferenceCase
+from bentpipe.studies.hermes.transfers import ASSUMED_LOAD, FetchCase, PingCase, SessionsCase
+from bentpipe.studies.jpl import study as jpl
+from bentpipe.studies.osu import study as osu
+from bentpipe.studies.osu.cells import VARIANTS, Cell
+from bentpipe.studies.snip import study as snip
+from bentpipe.studies.snip.scenarios import Settings
+from bentpipe.sweeps import Threads
+
+pytestmark = pytest.mark.system
+
+GEO = [Cell("GEO single hop", sources, k) for sources in (5, 15) for k in (1, 3)]
+FEW_CASES = {
+    "round_trip": (PingCase(),),
+    "files": (FetchCase(10_000, 8192), FetchCase(524_288, 65_535)),
+    "sessions": (SessionsCase(2, 65_535, ASSUMED_LOAD),),
+    "conference": (ConferenceCase(7, 90),),
+}
+REDUCED = Settings(
+    sizes=(58, 500, 1400),
+    offered_pps=(1000, 5000),
+    windows_bytes=(17_520, 65_535),
+    tcp_duration="5 s",
+    terminals=(1,),
+    coarse_sizes=(40, 50),
+    aggregated_sizes=(58, 500),
+    aggregated_duration="1 s",
+    loads_pps=(30, 450),
+)
+NOTHING_VARIED = replace(LOADS, every=(0, 5), coded=(), variants=(), sweep=(), mixed=0)
+# Each study with few cells: its function, and the options of these cells.
+STUDIES: dict[str, tuple[Callable[..., StudyOutcome], dict[str, Any]]] = {
+    "jpl": (jpl.run, {}),
+    "snip": (snip.run, {"settings": REDUCED}),
+    "hermes": (hermes.run, {}),
+    "osu": (osu.run, {"grid": GEO, "variants": VARIANTS[:1]}),
+    "auckland": (auckland.run, {"loads": NOTHING_VARIED, "variants": ()}),
+}
+# The tables with columns of their own.
+OTHER_FILES = {"snip": {"facts.csv"}, "osu": {"rise.csv", "fairness.csv", "sensitivity.csv"}}
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five cases of hermes, a second of iperf for snip, and 2 Mbit/s for auckland."""
+
+    def scenario(study: str) -> dict[str, Any]:
+        data = copy.deepcopy(read_scenario(study))
+        if study == "snip":
+            data["traffic"][0]["duration"] = "1 s"
+            data["duration"] = "2 s"
+        elif study == "auckland":
+            for direction in data["link"].values():
+                direction["rate"] = "2 Mbit/s"
+        return data
+
+    monkeypatch.setattr(hermes, "parts", lambda: FEW_CASES)
+    for module in (snip, auckland):
+        monkeypatch.setattr(module, "read_scenario", scenario)
+
+
+def run(study: str, **options: Any) -> StudyOutcome:
+    function, few_cells = STUDIES[study]
+    return function(**few_cells, **options)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_threads_do_not_change_the_figures(study: str) -> None:
+    alone, together = (run(study, runs=2, seed=7, executor=Threads(n)) for n in (1, 2))
+    assert json.dumps(together.to_json()) == json.dumps(alone.to_json())
+    assert together.report() == alone.report()
+
+
+@pytest.mark.parametrize("study", ["jpl", "osu", "auckland"])
+def test_seeds_count_up_from_the_first(study: str) -> None:
+    """The values of the seeds 7 and 8 are those of two studies of one run each."""
+    both, seventh, eighth = (
+        run(study, runs=runs, seed=seed).main.rows for runs, seed in ((2, 7), (1, 7), (1, 8))
+    )
+    for row, one, other in zip(both, seventh, eighth, strict=True):
+        values = one.simulated.values + other.simulated.values
+        assert row.simulated.values == (values[:1] if row.simulated.exact else values)
+        # One run has no interval, and only a deterministic cell needs none.
+        assert one.simulated.interval is None
+
+
+@pytest.mark.parametrize(
+    ("study", "calls"),
+    [
+        ("jpl", 5),
+        ("hermes", 2),
+        ("osu", 3),
+        ("auckland", 2),
+        ("snip", 1),
+        ("snip", 30),
+        ("snip", 99),
+    ],
+)
+def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(
+    study: str, calls: int, tmp_path: Path
+) -> None:
+    counted = 0
+
+    def interrupt(_done: int, _total: int) -> None:
+        nonlocal counted
+        counted += 1
+        if counted == calls:
+            raise KeyboardInterrupt
+
+    outcome = run(study, runs=2, executor=Threads(1), progress=interrupt)
+    assert outcome.interrupted
+    result = outcome.to_json()
+    first, last = result["cells"][0], result["cells"][-1]
+    assert (first["simulated"] is None) == (calls == 1)
+    if study not in {"hermes", "snip"}:
+        assert (last["simulated"], last["agreement"]) == (None, None)
+    # Strict JSON: no NaN anywhere.
+    json.dumps(result, allow_nan=False)
+    text = (outcome.write(tmp_path / "cut") / "report.html").read_text(encoding="utf-8")
+    assert "The study was interrupted" in text
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_the_folder_has_report_data_and_manifest(study: str, tmp_path: Path) -> None:
+    outcome = run(study, runs=1)
+    folder = outcome.write(tmp_path / study)
+    names = {"cells.csv", "inputs.csv", "report.html", "result.json", "charts"}
+    names |= {"execution.json", "manifest.json"} | OTHER_FILES.get(study, set())
+    assert {path.name for path in folder.iterdir()} == names
+    assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == outcome.to_json()
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert (manifest["kind"], manifest["study"]) == ("study", study)
+    with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))[: len(outcome.main.rows)]
+    means = [float(row["simulated"]) if row["simulated"] else None for row in rows]
+    assert means == [row.simulated.mean for row in outcome.main.rows]
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert_self_contained(text)
+    assert "Not stated in the source" in text
+    assert (outcome.write(folder) / "report.html").read_text(encoding="utf-8") == text
