@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from conftest import EVERY, ROOT, SMALL, Program, needs
 
-from bentpipe import Result, UsageError, load, simulate
+from bentpipe import Result, Scenario, UsageError, simulate
 from bentpipe.cli.progress import Progress
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
@@ -268,7 +268,7 @@ def test_tshark_finds_the_retransmissions_that_are_counted(tmp_path: Path) -> No
     Given a slow start that overshoots by a window, as the RFCs' does there.
     """
     path, world = tmp_path / "geo.pcapng", tmp_path / "world.pcapng"
-    overshooting = load(GEO, settings=("traffic.0.tcp.stack=rfc",))
+    overshooting = Scenario.load(GEO, settings=("traffic.0.tcp.stack=rfc",))
     result = simulate(overshooting, capture=path)
     only = at_points("forward.queue", "return.delivered")
     tshark(path, "-Y", only, "-w", str(world))

@@ -27,14 +27,14 @@ from dask_processes import (
     until,
 )
 
-from bentpipe import Job, MachineError, UsageError, from_dict, resolve
+from bentpipe import Job, MachineError, Plan, Scenario, UsageError
 from bentpipe.sweeps import Cluster, Finished, LocalCluster, Threads, dask_batches
 
 pytestmark = needs_dask
 
-PLAN = resolve(from_dict({**SMALL, "packet_events": False}))
-LONG = resolve(
-    from_dict(
+PLAN = Plan.resolve({**SMALL, "packet_events": False})
+LONG = Plan.resolve(
+    Scenario.from_dict(
         {
             "link": {"preset": "leo", "forward": {"rate": "10 Gbit/s"}},
             "traffic": [
@@ -114,7 +114,7 @@ def test_closing_the_iterator_stops_the_runs_of_the_workers(two_workers: DaskPro
 
 def test_a_failed_run_does_not_end_the_others(two_workers: DaskProcesses) -> None:
     work = dict(jobs(4))
-    work[2] = Job(plan={**PLAN, "directions": []}, seed=2)
+    work[2] = Job(plan=PLAN.with_values(directions=[]), seed=2)
     with Cluster(two_workers.address) as cluster:
         finished = in_order(cluster.run(iter(work.items()), delivered))
         assert [each.error and each.error.kind for each in finished] == [
