@@ -352,6 +352,7 @@ def test_an_ordinary_user_needs_only_the_folder(user: User) -> None:
     assert stat.S_IMODE((out / "flows.parquet").stat().st_mode) & stat.S_IRUSR
 
 
+@pytest.mark.system
 def test_report_replaces_its_file_as_a_whole(
     bentpipe: Program, small_result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
