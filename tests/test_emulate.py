@@ -301,7 +301,8 @@ def test_datagrams_are_lost_by_bit_errors_only(tmp_path: Path) -> None:
     assert whole["delivered_bytes"] == whole["sent_bytes"]
     assert 180_000 <= whole["delivered_bytes"] <= 202_000
     assert whole["goodput_bps"] == pytest.approx(4 * whole["delivered_bytes"], rel=0.011)
-    assert whole["one_way_delay_max_ns"] < 20e6
+    # 13 ms, and 2.06 ms of sending; packets of a sender that waited come in a burst.
+    assert 15.05e6 <= whole["one_way_delay_mean_ns"] < 17e6
 
 
 def assert_losses_are_binomial(flow: dict[str, Any], row: dict[str, Any]) -> None:

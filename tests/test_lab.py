@@ -27,7 +27,8 @@ from bentpipe.lab import sockets
 from bentpipe.lab.changes import link_changes
 from bentpipe.plan.presets import link_plan
 
-TIMEOUT_S = 20.0
+# For machines that are busy: an idle one takes a second.
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -107,7 +108,6 @@ def min_ms(name: str) -> float:
 
 
 @needs_lab
-@pytest.mark.unprivileged
 @pytest.mark.usefixtures("own_labs")
 def test_labs_are_listed_until_they_are_taken_down() -> None:
     """Given two labs, expect them in the list and in errors, and nothing of them at the end."""

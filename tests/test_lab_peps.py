@@ -86,6 +86,7 @@ def needs_programs() -> pytest.MarkDecorator:
 
 
 @needs_lab
+@pytest.mark.unprivileged
 @needs_programs()
 def test_connections_of_programs_are_split_and_keep_their_addresses() -> None:
     """Given PEPs at both ends, expect the server to see the client's address, and a download.

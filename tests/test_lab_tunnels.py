@@ -61,6 +61,7 @@ def statistics(report: dict[str, Any], tunnel: str) -> dict[str, int]:
 
 
 @needs_lab
+@pytest.mark.unprivileged
 @needs_programs()
 def test_packets_between_hosts_are_coded_and_lost_ones_recovered() -> None:
     """Given a tunnel, expect a download through it, and the link between gateways beside it."""

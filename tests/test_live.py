@@ -167,7 +167,6 @@ def told_by_a_program_that_hears_signals(words: Sequence[str], folder: Path) -> 
 
 
 @needs_lab
-@pytest.mark.unprivileged
 def test_programs_have_their_side_working_directory_and_signals(tmp_path: Path) -> None:
     for side in ("world", "island"):
         words = ["exec", "--link", "leo", "--host", side]
