@@ -124,6 +124,7 @@ def read(connection: socket.socket, count: int) -> bytes:
 # --- the server ---------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("tls", ["none", "1.2", "1.3"])
 def test_header_and_body_are_as_large_as_drawn(tls: str) -> None:
     """Given HTTP/1.1, expect 30,000 bytes of document and 20,000 of object, and nothing more.
@@ -158,6 +159,7 @@ def test_header_and_body_are_as_large_as_drawn(tls: str) -> None:
     assert sent <= report["acked_bytes"] <= sent + 2
 
 
+@pytest.mark.system
 def test_frames_are_as_large_as_drawn() -> None:
     """Given HTTP/2 and three requests at once, expect frames with 30,000, 20,000 and 20,000 bytes.
 
@@ -227,6 +229,7 @@ def test_a_lookup_is_as_large_as_simulated() -> None:
     assert bytes([10, 0, 0, 1]) in answer
 
 
+@pytest.mark.system
 def test_the_resolver_answers() -> None:
     """Given a server with a resolver, expect an answer to a query within its timeout."""
     with serving(settings()) as server:

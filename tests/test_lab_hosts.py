@@ -248,7 +248,7 @@ def test_aggregation_multiplies_what_a_processor_carries(tmp_path: Path) -> None
         assert lost_of(above) > LOSS, aggregator
 
 
-def flows_of(file: Path) -> list[dict[str, Any]]:
+def flows_of(file: str) -> list[dict[str, Any]]:
     flows: list[dict[str, Any]] = emulated(file)["flows"]
     return flows
 

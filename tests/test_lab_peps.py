@@ -353,6 +353,7 @@ def test_a_daemon_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatc
         pass
 
 
+@pytest.mark.system
 def test_nothing_of_a_pep_is_imported_for_a_lab_without_one() -> None:
     """Expect a lab of a preset to start without the classes of scenarios."""
     code = "import sys; from bentpipe.lab import local; print('pydantic' in sys.modules)"
