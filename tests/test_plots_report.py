@@ -223,6 +223,7 @@ def test_the_report_names_every_direction_processor_and_cause(every_result: Resu
     assert "exchange time p50<br><small>at the client</small>" in text
 
 
+@pytest.mark.system
 def test_without_exchanges_and_processors_the_report_has_none_of_their_columns(
     small_result: Result,
 ) -> None:
