@@ -53,14 +53,14 @@ def main(program: str, folder: Path) -> int:
 
 def _run(program: str, folder: Path, name: str, file: str, seconds: int) -> tuple[int, int]:
     """Return the instructions of one run of ``seconds``, and its packet-hops."""
-    data = bentpipe.load(_HERE.parent / "scenarios" / file).to_dict()
+    data = bentpipe.Scenario.load(_HERE.parent / "scenarios" / file).to_dict()
     data |= {"duration": f"{seconds} s"}
     for flow in data["traffic"]:
         # No flow may outlast the run.
         if "duration" in flow:
             flow["duration"] = f"{seconds} s"
     plan = folder / f"{name}-{seconds}.json"
-    plan.write_text(json.dumps(bentpipe.resolve(bentpipe.from_dict(data))))
+    plan.write_text(json.dumps(bentpipe.Plan.resolve(data).data))
     verb = "--once-with-capacity" if name.endswith("_with_capacity") else "--once"
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", program, verb]
     done = subprocess.run([*command, str(plan)], capture_output=True, text=True, check=True)

@@ -60,7 +60,11 @@ def main(folder: Path) -> None:
     for name, (file, settings) in loads.items():
         path = folder / f"{name}.json"
         path.write_text(
-            json.dumps(bentpipe.resolve(bentpipe.load(scenarios / file, settings=settings)))
+            json.dumps(
+                bentpipe.Plan.resolve(
+                    bentpipe.Scenario.load(scenarios / file, settings=settings)
+                ).data
+            )
         )
         print(f"{name}={path}")
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from bentpipe import Scenario, from_dict, resolve
+from bentpipe import Plan, Scenario
 from bentpipe.sweeps import (
     Definition,
     Executor,
@@ -54,7 +54,7 @@ print(time.perf_counter() - began_s)
 def scenario_of(size: str) -> Scenario:
     """Return the scenario of one transfer over a GEO link."""
     bulk = {"kind": "bulk", "direction": "forward", "size": size}
-    return from_dict({"link": {"preset": "geo"}, "traffic": [bulk], "duration": "600 s"})
+    return Scenario.from_dict({"link": {"preset": "geo"}, "traffic": [bulk], "duration": "600 s"})
 
 
 def simulator_alone_s(plan: dict[str, object], runs: int, processes: int) -> float:
@@ -120,7 +120,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     scenario, runs, workers = scenario_of(options.size), options.runs, options.workers
-    plan = {**resolve(scenario), "sample_interval_ns": None}
+    plan = {**Plan.resolve(scenario).data, "sample_interval_ns": None}
     turns: dict[str, list[tuple[float, float]]] = {}
     with Threads(1) as thread, Threads(workers) as threads, LocalCluster(workers) as cluster:
         sweep_s(cluster, scenario, 20)

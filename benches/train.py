@@ -21,7 +21,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for scenario in SCENARIOS:
         path = folder / f"{scenario.stem}.json"
-        path.write_text(json.dumps(bentpipe.resolve(bentpipe.load(scenario))))
+        path.write_text(json.dumps(bentpipe.Plan.resolve(scenario).data))
         print(path)
 
 

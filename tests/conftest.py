@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import as_nobody
+import matplotlib.font_manager  # noqa: F401 - it starts a process to find fonts, once
 import pytest
 from late import LATE, Repeater
 from properties import use_same_examples

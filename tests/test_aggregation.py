@@ -12,8 +12,7 @@ import pytest
 from conftest import Program
 from test_capture import fields, needs_tshark
 
-from bentpipe import Result, ScenarioError, simulate
-from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe import Plan, Result, ScenarioError, simulate
 
 # 1,000 datagrams of 128 bytes of IP a second, for a second.
 CALLS: dict[str, Any] = {
@@ -95,6 +94,7 @@ def test_frames_match_hand_calculations() -> None:
     assert flow["one_way_delay_mean_ns"] == pytest.approx(3e6 + 679 * 800 + 100e6, abs=1)
 
 
+@pytest.mark.system
 @needs_tshark
 def test_a_capture_shows_frames_as_datagrams_of_the_first_packet_s_hosts(
     bentpipe: Program, tmp_path: Path
@@ -157,7 +157,7 @@ def test_functions_keep_the_written_order() -> None:
 def test_a_missing_peer_is_refused() -> None:
     def refused(hub: dict[str, Any], terminal: dict[str, Any]) -> str:
         with pytest.raises(ScenarioError) as error:
-            resolve(from_dict(with_functions(hub, terminal)))
+            Plan.resolve(with_functions(hub, terminal))
         return str(error.value)
 
     alone = refused({"aggregator": {}}, {})

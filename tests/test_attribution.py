@@ -30,7 +30,9 @@ def link(**forward: Any) -> dict[str, Any]:
 
 def run(data: Mapping[str, Any], seed: int = 1) -> bentpipe.Result:
     """Simulate a scenario with one TCP flow."""
-    return bentpipe.simulate(bentpipe.from_dict({"sample_interval": None, **data}), seed=seed)
+    return bentpipe.simulate(
+        bentpipe.Scenario.from_dict({"sample_interval": None, **data}), seed=seed
+    )
 
 
 def bulk(**settings: Any) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import pytest
 from conftest import Program
 from wording import Wording
 
-from bentpipe import Bulk, Direction, Link, Scenario, ScenarioError, Tcp, from_dict, load
+from bentpipe import Bulk, Direction, Link, Plan, Scenario, ScenarioError, Tcp
 from bentpipe.scenario.record import Record
 
 GOOD = """\
@@ -222,7 +222,7 @@ def test_a_bad_file_is_refused_with_place_and_reason(
     for bad in CASES[first : first + 30]:
         file = bad.write(tmp_path)
         with pytest.raises(ScenarioError) as error:
-            load(file)
+            Plan.resolve(file)
         (problem,) = error.value.problems
         assert (problem.source, problem.line, problem.field) == (str(file), bad.line, bad.field)
         found[bad.kind] = f"{problem.field}: {problem.message}".removeprefix(": ")
@@ -264,7 +264,7 @@ def test_a_bad_setting_is_named(wording: Wording, tmp_path: Path) -> None:
     found = {}
     for setting in SETTINGS:
         with pytest.raises(ScenarioError) as error:
-            load(file, settings=(setting,))
+            Plan.resolve(Scenario.load(file, [setting]))
         (problem,) = error.value.problems
         assert problem.source == f"--set {setting}"
         found[setting] = f"{problem.field}: {problem.message}".removeprefix(": ")
@@ -340,7 +340,7 @@ def test_construction_in_python_raises_the_errors_of_files(
     """Given a mistake, expect one problem from plain data, the scenario's class and its part."""
     data = {**GOOD_DATA, **changes}
     with pytest.raises(ScenarioError) as from_data:
-        from_dict(data)
+        Scenario.from_dict(data)
     with pytest.raises(ScenarioError) as from_class:
         Scenario(**data)
     found = [(each.field, each.message) for each in from_data.value.problems]

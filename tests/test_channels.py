@@ -9,9 +9,7 @@ import polars as pl
 import pytest
 
 import bentpipe
-from bentpipe import ScenarioError, simulate
-from bentpipe.plan.resolver import from_dict, resolve
-from bentpipe.plan.warnings import warnings_of
+from bentpipe import Plan, ScenarioError, simulate
 from bentpipe.scenario.channels import DEFAULT_SERVERS, DEFAULT_SIZES
 from bentpipe.units import value_of
 
@@ -29,12 +27,12 @@ def scenario(*more: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def planned(*more: dict[str, Any], **fields: Any) -> Any:
-    return resolve(from_dict(scenario(*more, **fields)))
+    return Plan.resolve(scenario(*more, **fields)).data
 
 
 def error_of(data: dict[str, Any]) -> str:
     with pytest.raises(ScenarioError) as caught:
-        resolve(from_dict(data))
+        Plan.resolve(data)
     return str(caught.value)
 
 
@@ -84,7 +82,7 @@ def test_each_channel_is_a_flow_and_servers_are_shared() -> None:
 
 def test_the_servers_can_be_the_hosts_of_the_world() -> None:
     hosts = {"world": [{"name": "a", "delay": "10 ms"}, {"name": "b", "delay": "90 ms"}]}
-    plan: Any = resolve(from_dict(scenario(servers="world") | {"hosts": hosts}))
+    plan: Any = Plan.resolve(scenario(servers="world") | {"hosts": hosts}).data
     assert [host["name"] for host in plan["hosts"]] == ["a", "b"]
     assert plan["flows"][0]["workload"]["servers"] == [0, 1]
 
@@ -93,7 +91,7 @@ def test_listed_servers_come_between_the_hosts_of_both_sides() -> None:
     """Expect servers behind the hub, after its other hosts: hosts are in order of gateways."""
     hosts = {"world": [{"name": "a"}], "island": [{"name": "b"}]}
     data = scenario(servers=[{"name": "x", "delay": "7 ms"}], island_host="b") | {"hosts": hosts}
-    plan: Any = resolve(from_dict(data))
+    plan: Any = Plan.resolve(data).data
     placed = [(host["name"], host["gateway"]) for host in plan["hosts"]]
     assert placed == [("a", 0), ("x", 0), ("b", 1)]
     assert plan["flows"][0]["workload"]["servers"] == [1]
@@ -117,7 +115,7 @@ def test_a_table_is_read_from_a_file_beside_the_scenario(tmp_path: Path) -> None
         "  - {kind: channels, channels: 2, sizes: {csv: sizes.csv}}\n",
         encoding="utf-8",
     )
-    plan: Any = resolve(bentpipe.load(file))
+    plan: Any = Plan.resolve(bentpipe.Scenario.load(file)).data
     sizes = plan["flows"][1]["workload"]["sizes"]
     assert sizes == [[235, 4_000_000], [2_000, 500_000], [1_000_000, 10_000]]
 
@@ -172,15 +170,15 @@ def test_a_random_host_is_not_drawn_from_the_servers_of_channels() -> None:
     data = scenario(bulk) | {"hosts": {"world": [{"name": "a"}]}}
     assert "the servers of channels would be drawn, too" in error_of(data)
     data["traffic"][0]["servers"] = "world"
-    assert resolve(from_dict(data))["flows"][3]["world_host"] == {"kind": "random"}
+    assert Plan.resolve(data).data["flows"][3]["world_host"] == {"kind": "random"}
 
 
 def test_more_connections_than_the_run_has_time_for_are_a_warning() -> None:
     """Given two round trips of 500 ms for each connection, expect no time for 31 in 30 s."""
 
     def texts(connections: int) -> list[str]:
-        written = from_dict(scenario(connections=connections, channels=1, start_jitter="0 s"))
-        return [warning.message for warning in warnings_of(written, resolve(written))]
+        plan = Plan.resolve(scenario(connections=connections, channels=1, start_jitter="0 s"))
+        return [warning.message for warning in plan.warnings]
 
     assert not any("at least" in text for text in texts(29))
     assert any("at least 31 s" in text for text in texts(31))

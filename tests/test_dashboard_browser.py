@@ -90,6 +90,7 @@ def shown(page: Page) -> list[str]:
 # --- the list -----------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_the_list_is_sorted_by_a_click_on_a_heading(page: Page) -> None:
     page.goto("/")
     assert shown(page) == ["a/every", "b-small", "c-other", "damaged"]
@@ -103,6 +104,7 @@ def test_the_list_is_sorted_by_a_click_on_a_heading(page: Page) -> None:
     assert shown(page) == ["b-small", "a/every", "c-other", "damaged"]
 
 
+@pytest.mark.system
 def test_the_list_is_filtered_by_words_and_kind(page: Page) -> None:
     page.goto("/")
     count = page.get_by_role("status")
@@ -117,6 +119,7 @@ def test_the_list_is_filtered_by_words_and_kind(page: Page) -> None:
     assert len(shown(page)) == 4
 
 
+@pytest.mark.system
 def test_a_result_appears_in_the_open_page(
     page: Page, root: Path, small_result: Result, every_result: Result
 ) -> None:
@@ -138,6 +141,7 @@ def test_a_result_appears_in_the_open_page(
 # --- a run --------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_the_charts_of_a_run_are_drawn(page: Page) -> None:
     page.goto("/")
     page.get_by_role("link", name="small", exact=True).first.click()
@@ -150,6 +154,7 @@ def test_the_charts_of_a_run_are_drawn(page: Page) -> None:
     expect(legend.locator("tbody tr").first).to_contain_text("forward")
 
 
+@pytest.mark.system
 def test_a_line_is_hidden_and_shown_by_its_name(page: Page) -> None:
     page.goto("/result/b-small")
     wait_for_charts(page)
@@ -164,6 +169,7 @@ def test_a_line_is_hidden_and_shown_by_its_name(page: Page) -> None:
     assert drawn(page, "throughput")[BLUE] == before
 
 
+@pytest.mark.system
 def test_a_drag_zooms_all_charts_and_asks_for_more_points(page: Page) -> None:
     """Given a drag over the middle third, expect that third; after a double-click, all."""
     page.goto("/result/b-small")
@@ -188,6 +194,7 @@ def test_a_drag_zooms_all_charts_and_asks_for_more_points(page: Page) -> None:
     assert asked.value.url.endswith(f"from=0&to={page.locator('#zoom').get_attribute('data-end')}")
 
 
+@pytest.mark.system
 def test_the_keyboard_zooms(page: Page) -> None:
     page.goto("/result/b-small")
     wait_for_charts(page)
@@ -203,6 +210,7 @@ def test_the_keyboard_zooms(page: Page) -> None:
     assert page.get_by_label("from").input_value() == "0"
 
 
+@pytest.mark.system
 def test_the_pointer_shows_values(page: Page, small_result: Result) -> None:
     """Given the pointer at the end of the windows, expect the value of the sample before it."""
     page.goto("/result/b-small")
@@ -219,6 +227,7 @@ def test_the_pointer_shows_values(page: Page, small_result: Result) -> None:
     ).not_to_have_text("-")
 
 
+@pytest.mark.system
 def test_outages_are_shaded_and_in_the_legend(page: Page, root: Path) -> None:
     """Given half of the time without a link, expect half of the plot in another colour."""
     link = {way: SMALL["link"][way] | {"outage": OUTAGE} for way in ("forward", "return")}
@@ -234,6 +243,7 @@ def test_outages_are_shaded_and_in_the_legend(page: Page, root: Path) -> None:
     shutil.rmtree(root / "outages")
 
 
+@pytest.mark.system
 def test_a_damaged_result_says_why(page: Page) -> None:
     page.goto("/")
     page.locator("tr.damaged a").click()
@@ -245,6 +255,7 @@ def test_a_damaged_result_says_why(page: Page) -> None:
 # --- comparison ---------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_two_runs_are_chosen_and_compared(page: Page) -> None:
     page.goto("/")
     button = page.get_by_role("button", name="Compare")
@@ -375,6 +386,7 @@ PATHS: Final = [
 ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_no_page_is_wider_than_the_window(page: Page, path: str, size: Any) -> None:
@@ -395,6 +407,7 @@ def _visit(page: Page, path: str) -> None:
     wait_for_charts(page)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("path", PATHS[:-1])
 def test_every_control_has_a_name_and_every_page_one_heading(page: Page, path: str) -> None:
     """Given the tree that screen readers get, expect a name for each control and picture."""
@@ -413,6 +426,7 @@ def test_every_control_has_a_name_and_every_page_one_heading(page: Page, path: s
     assert page.evaluate("document.activeElement.className") == "skip"
 
 
+@pytest.mark.system
 def test_dark_mode_changes_page_and_charts(page: Page) -> None:
     page.goto("/result/b-small")
     wait_for_charts(page)
@@ -426,6 +440,7 @@ def test_dark_mode_changes_page_and_charts(page: Page) -> None:
     assert BLUE not in drawn(page, "queues")
 
 
+@pytest.mark.system
 def test_no_request_leaves_the_machine_even_if_a_page_tries(
     browser: Browser, server: Server, proxy: Proxy
 ) -> None:
@@ -455,6 +470,7 @@ def test_no_request_leaves_the_machine_even_if_a_page_tries(
     assert proxy.asked == []
 
 
+@pytest.mark.system
 def test_the_proxy_of_these_tests_would_see_a_request(browser: Browser) -> None:
     """Given a page without a policy, expect its request to another address at the proxy."""
     seen = Proxy()

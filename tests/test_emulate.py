@@ -27,12 +27,11 @@ from late import until_on_time
 from test_lab import wait_until
 from test_live import processes
 
-from bentpipe import Result, simulate
+from bentpipe import Plan, Result, simulate
 from bentpipe.emulation import checks, lab_setup
 from bentpipe.emulation.draws import Stream, draw
 from bentpipe.emulation.lab_setup import delayed_plan, lead_time_ns
 from bentpipe.gateway import kernel_tcp
-from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.plots import congestion_window, goodput
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 
@@ -164,12 +163,12 @@ def test_steps_are_delayed_by_the_lead_time() -> None:
     """Given rates from 0 s and from 5 s and a lead time of 2 s, expect 0 s and 7 s."""
     bulk = {"kind": "bulk", "direction": "forward", "duration": "3 s"}
     data = scenario(bulk, duration="3 s")
-    plain = resolve(from_dict(data))
+    plain = Plan.resolve(data).data
     assert lead_time_ns(plain) == 0
     assert delayed_plan(plain, 2 * 10**9) == plain
     rate = [{"at": "0 s", "value": "8 Mbit/s"}, {"at": "5 s", "value": "4 Mbit/s"}]
     stepped = scenario(bulk, duration="3 s", forward={"rate": rate, "delay": "10 ms"})
-    plan = resolve(from_dict(stepped))
+    plan = Plan.resolve(stepped).data
     assert lead_time_ns(plan) >= 10**9
     assert forward_rate_steps(delayed_plan(plan, 2 * 10**9)) == [
         [0, 8_000_000],
@@ -238,7 +237,7 @@ def test_draws_equal_those_of_the_simulator(distribution: dict[str, Any]) -> Non
         "files": 40,
     }
     data = scenario(files, duration="60 s")
-    workload: Any = resolve(from_dict(data))["flows"][0]["workload"]
+    workload: Any = Plan.resolve(data).data["flows"][0]["workload"]
     stream = Stream(2**63 + 5, "flow.f.responses")
     simulated = simulate(data, seed=2**63 + 5).exchanges["response_bytes"].to_list()
     assert [max(1, draw(workload["response_bytes"], stream)) for _ in simulated] == simulated
@@ -401,7 +400,7 @@ def late(monkeypatch: pytest.MonkeyPatch, small_result: Result) -> Iterator[None
     manifest = {**small_result.manifest, "engine": "emulate", "emulation": about}
     result = Result(manifest, small_result.tables)
     monkeypatch.setattr("bentpipe.emulation.prepare", lambda _: None)
-    monkeypatch.setattr("bentpipe.emulation.emulate_partly", lambda *_, **__: result)
+    monkeypatch.setattr("bentpipe.emulation.run_emulation", lambda *_, **__: result)
     return iter(())
 
 
@@ -485,7 +484,7 @@ def test_a_receive_buffer_that_counts_memory_is_the_kernel_s_own(
         ("window", "4096 262144 12582912", 6_291_456),
     ):
         flow = {**bulk, "tcp": {"receive_buffer_counts": counts}}
-        plan = resolve(from_dict(scenario(flow, duration="1 s")))
+        plan = Plan.resolve(scenario(flow, duration="1 s")).data
         assert lab_setup.kernel_of(plan).settings["net.ipv4.tcp_rmem"] == memory
         tcp = lab_setup.tcp_of(plan["flows"][0])
         assert tcp is not None

@@ -109,7 +109,7 @@ def test_an_invalid_run_raises_its_result(
 
 @pytest.fixture
 def _no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bentpipe.emulation.pool.check_scenario", lambda _: None)
+    monkeypatch.setattr("bentpipe.emulation.pool.check_plan", lambda _: None)
 
 
 LONG = ROOT / "scenarios" / "geo-bulk.yaml"
@@ -117,7 +117,7 @@ INTERRUPTED = f"""
 import bentpipe, sys
 print("ready", flush=True)
 try:
-    bentpipe.emulate(bentpipe.load({str(LONG)!r}, settings=("traffic.0.size=1GB",)))
+    bentpipe.emulate(bentpipe.Scenario.load({str(LONG)!r}, settings=("traffic.0.size=1GB",)))
 except KeyboardInterrupt:
     print("interrupted")
 """

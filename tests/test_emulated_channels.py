@@ -12,9 +12,8 @@ import pytest
 from conftest import measures, needs_lab
 from test_emulate import emulated
 
-from bentpipe import ScenarioError, simulate
+from bentpipe import Plan, ScenarioError, simulate
 from bentpipe.emulation.checks import refuse
-from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.measures import aggregate_goodput_bps
 
 MS = 1_000_000
@@ -115,6 +114,6 @@ def test_a_connection_takes_two_round_trips_in_real_time(tmp_path: Path) -> None
 
 
 def test_more_channels_than_a_lab_holds_are_refused() -> None:
-    data = from_dict(scenario(1_001, 10))
+    plan = Plan.resolve(scenario(1_001, 10))
     with pytest.raises(ScenarioError, match="has 1001 channels; in real time at most 1000"):
-        refuse(data, resolve(data))
+        refuse(plan)

@@ -28,14 +28,13 @@ from late import until_on_time
 from test_emulate import EXIT_INVALID, EXIT_MACHINE, emulated
 from test_lab import wait_until
 
-from bentpipe import Result, simulate
+from bentpipe import Plan, Result, simulate
 from bentpipe.emulation import flows
 from bentpipe.emulation.certificate import new_certificate
 from bentpipe.emulation.devtools import Browser, BrowserError
 from bentpipe.emulation.page_content import PORT_OFFSET, Pages, answer_of, look_up, query_of
 from bentpipe.emulation.page_server import head_of
 from bentpipe.emulation.worker import Worker
-from bentpipe.plan.resolver import from_dict, resolve
 
 HOST = "127.0.0.1"
 DOCUMENT, OBJECT = 30_000, 20_000
@@ -53,7 +52,7 @@ def web_page(**changed: Any) -> dict[str, Any]:
 
 def settings(**changed: Any) -> dict[str, Any]:
     """What the programs of the flow are told, on a free port of this machine."""
-    (flow,) = resolve(from_dict(web_page(**changed)))["flows"]
+    (flow,) = Plan.resolve(web_page(**changed)).data["flows"]
     with socket.create_server((HOST, 0)) as free:
         port = free.getsockname()[1]
     return {
@@ -125,6 +124,7 @@ def read(connection: socket.socket, count: int) -> bytes:
 # --- the server ---------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("tls", ["none", "1.2", "1.3"])
 def test_header_and_body_are_as_large_as_drawn(tls: str) -> None:
     """Given HTTP/1.1, expect 30,000 bytes of document and 20,000 of object, and nothing more.
@@ -159,6 +159,7 @@ def test_header_and_body_are_as_large_as_drawn(tls: str) -> None:
     assert sent <= report["acked_bytes"] <= sent + 2
 
 
+@pytest.mark.system
 def test_frames_are_as_large_as_drawn() -> None:
     """Given HTTP/2 and three requests at once, expect frames with 30,000, 20,000 and 20,000 bytes.
 
@@ -192,7 +193,7 @@ def test_pages_are_those_of_the_simulator() -> None:
     """Given three pages with random objects and sizes, expect the same bytes in both engines."""
     data = web_page(pages=3, objects={"exponential": 20}, http="2")
     del data["traffic"][0]["document"], data["traffic"][0]["object"]
-    (flow,) = resolve(from_dict(data))["flows"]
+    (flow,) = Plan.resolve(data).data["flows"]
     pages = Pages({"name": flow["name"], "seed": 7, "workload": flow["workload"]})
     found = []
     for number in range(3):
@@ -209,7 +210,7 @@ def test_the_document_refers_to_its_objects_at_its_end() -> None:
 
     Without room for them the document is as large as they need.
     """
-    (flow,) = resolve(from_dict(web_page()))["flows"]
+    (flow,) = Plan.resolve(web_page()).data["flows"]
     page = Pages({"name": flow["name"], "seed": 1, "workload": flow["workload"]}).page(0)
     images = b"".join(b"<img src=%d>" % number for number in range(20))
     overhead = len(head_of("text/html", 0))
@@ -228,6 +229,7 @@ def test_a_lookup_is_as_large_as_simulated() -> None:
     assert bytes([10, 0, 0, 1]) in answer
 
 
+@pytest.mark.system
 def test_the_resolver_answers() -> None:
     """Given a server with a resolver, expect an answer to a query within its timeout."""
     with serving(settings()) as server:
@@ -326,7 +328,7 @@ def test_tls_without_its_packages_is_exit_code_3(
     called = bentpipe("run", "--engine", "emulate", file, "--out", tmp_path / "out")
     assert called.code == EXIT_MACHINE
     assert "h2 is not installed; pip install 'bentpipe[web]'" in called.err
-    plan = resolve(from_dict(web_page(http="1.1", tls="none")))
+    plan = Plan.resolve(web_page(http="1.1", tls="none")).data
     assert len(flows.programs(plan, 1)) == 1
 
 
@@ -350,7 +352,7 @@ def test_chromium_loads_pages_as_long_as_simulated(tmp_path: Path, http: str, co
     longest_ns = 1.1 * simulate(data).pages["load_time_ns"][0]
 
     def fastest_ns(result: Result) -> int:
-        return min(page["load_time_ns"] for page in result.pages.to_dicts())
+        return int(min(page["load_time_ns"] for page in result.pages.to_dicts()))
 
     def why_late(result: Result) -> str | None:
         # The link is punctual also where a browser waits for a processor.

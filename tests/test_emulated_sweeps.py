@@ -12,19 +12,19 @@ import polars as pl
 import pytest
 from conftest import SMALL, Program, needs, needs_lab
 
-from bentpipe import Job, MachineError, Result, UsageError, from_dict, resolve
+from bentpipe import Job, MachineError, Plan, Result, UsageError
 from bentpipe.emulation import worker
 from bentpipe.simulation.many import Outcome
 from bentpipe.sweeps import Emulated, Finished
 
-PLAN = resolve(from_dict(SMALL))
+PLAN = Plan.resolve(SMALL)
 
 
 def jobs(count: int, rate: str = "8 Mbit/s") -> Iterator[tuple[int, Job]]:
     scenario = {**SMALL, "link": {**SMALL["link"], "forward": {"rate": rate, "delay": "20 ms"}}}
-    plan = resolve(from_dict(scenario))
+    plan = Plan.resolve(scenario)
     for seed in range(count):
-        yield seed, Job(plan=plan, seed=seed, scenario=scenario)
+        yield seed, Job(plan=plan, seed=seed)
 
 
 class FakeLabs:

@@ -76,6 +76,7 @@ def test_lab_exec_has_the_same_codes(tmp_path: Path, lab: tuple[str, ...]) -> No
     assert 'host: read "moon"; allowed: world, island' in other_host.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -14,14 +14,14 @@ import pytest
 from conftest import SMALL
 from dask_processes import delivered, disk_full, raw
 
-from bentpipe import Job, UsageError, _core, from_dict, resolve
-from bentpipe.simulation.batches import BatchSize, PlanEncoder, by_plan
+from bentpipe import Job, Plan, UsageError, _core
+from bentpipe.simulation.batches import BatchSize, by_plan
 from bentpipe.simulation.many import Batch, Outcome, PreparedRun
 from bentpipe.sweeps import Finished, RunFailure, Threads, cluster
 from bentpipe.sweeps.executor import attempt_all
 from bentpipe.sweeps.frames import pack, unpack
 
-PLAN = resolve(from_dict({**SMALL, "packet_events": False}))
+PLAN = Plan.resolve({**SMALL, "packet_events": False})
 
 
 def jobs(count: int) -> Iterator[tuple[int, Job]]:
@@ -61,7 +61,8 @@ def test_jobs_are_drawn_when_they_can_start() -> None:
 
 
 def test_a_plan_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given two plans in turns, expect each to be encoded once for all of its runs."""
+    """Given a plan and a changed one in turns, expect that only the changed one is encoded."""
+    plans = [PLAN, PLAN.with_values(stop_ns=PLAN.data["stop_ns"] // 2)]
     encoded: list[object] = []
     real = json.dumps
 
@@ -70,22 +71,14 @@ def test_a_plan_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(plan)
 
     monkeypatch.setattr(json, "dumps", dumps)
-    plans = [PLAN, {**PLAN}]
     work = ((seed, Job(plan=plans[seed % 2], seed=seed)) for seed in range(20))
-    assert len(list(Threads(2).run(work, delivered))) == 20
-    assert encoded == plans
+    assert len(list(Threads(1).run(work, delivered))) == 20
+    assert encoded == [plans[1].data]
 
 
-def test_encoded_plans_are_bounded() -> None:
-    """Given more plans than the encoder keeps, expect the text of each, also of the first again."""
-    encoder = PlanEncoder()
-    plans = [{"number": number} for number in range(200)]
-    texts = [encoder.encode(plan) for plan in (*plans, plans[0])]
-    assert texts == [json.dumps(plan) for plan in (*plans, plans[0])]
-
-
-def without_directions(plan: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in plan.items() if name != "directions"}
+def without_directions(plan: Plan) -> Plan:
+    data = {name: value for name, value in plan.data.items() if name != "directions"}
+    return replace(plan, data=data)
 
 
 def test_a_failed_run_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +106,7 @@ def test_a_failed_run_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -
 
 def test_records_are_the_same_one_by_one_and_in_batches() -> None:
     """Given runs of two plans, expect the extension's records to be those of single outcomes."""
-    other = {**PLAN, "stop_ns": PLAN["stop_ns"] // 2}
+    other = PLAN.with_values(stop_ns=PLAN.data["stop_ns"] // 2)
     work = [(index, Job(plan=PLAN if index % 5 else other, seed=index)) for index in range(40)]
     one_by_one = in_order(Threads(1).run(work, partial(pack)))
     for threads in (1, 3):
@@ -126,10 +119,7 @@ def test_records_are_the_same_one_by_one_and_in_batches() -> None:
 def test_records_have_the_tables_of_their_runs() -> None:
     """Given the records of two runs, expect their tables one after the other."""
     outcomes = [
-        PreparedRun(
-            index=index, job=job, plan_json=json.dumps(job.plan), memory_limit_bytes=2**30
-        ).run()
-        for index, job in jobs(2)
+        PreparedRun(index=index, job=job, memory_limit_bytes=2**30).run() for index, job in jobs(2)
     ]
     tables = unpack([pack(outcome) for outcome in outcomes])
     assert tables.pop("runs")["end_ns"].to_list() == [each.raw["end_ns"] for each in outcomes]
@@ -139,7 +129,7 @@ def test_records_have_the_tables_of_their_runs() -> None:
         for run, outcome in enumerate(outcomes):
             own = table.filter(run=run).drop("run")
             assert own.equals(outcome.tables()[name]), name
-    assert tables["flows"].height == 2 * len(PLAN["flows"])
+    assert tables["flows"].height == 2 * len(PLAN.data["flows"])
 
 
 def test_columns_without_validity_are_joined_with_nullable_ones() -> None:
@@ -191,7 +181,6 @@ def test_failed_runs_of_a_batch_do_not_end_the_others(monkeypatch: pytest.Monkey
     monkeypatch.setattr(_core, "run_packed", run_packed)
     batch = Batch(
         runs=by_plan(work.items()),
-        plans_json=[json.dumps(plan) for plan in (PLAN, work[102].plan, PLAN)],
         memory_limit_bytes=2**30,
         sharing=1,
     )
@@ -210,7 +199,6 @@ def test_failed_runs_of_a_batch_do_not_end_the_others(monkeypatch: pytest.Monkey
 def test_a_cancelled_batch_ends_at_the_run_under_way() -> None:
     batch = Batch(
         runs=by_plan(jobs(5)),
-        plans_json=[json.dumps(PLAN)],
         memory_limit_bytes=2**30,
         sharing=1,
     )
@@ -266,7 +254,10 @@ def test_closing_the_iterator_stops_the_runs() -> None:
         ],
         "duration": "600 s",
     }
-    work = [Job(plan=PLAN, seed=1), *[Job(plan=resolve(from_dict(scenario)), seed=1)] * 3]
+    work = [
+        Job(plan=PLAN, seed=1),
+        *[Job(plan=Plan.resolve(scenario), seed=1)] * 3,
+    ]
     runs = Threads(2).run(enumerate(work), delivered)
     assert next(runs).index == 0
     runs.close()
@@ -277,6 +268,7 @@ def test_an_error_of_reduce_is_raised() -> None:
         list(Threads(2).run(jobs(5), disk_full))
 
 
+@pytest.mark.system
 def test_a_cluster_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name=name)

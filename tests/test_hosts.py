@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bentpipe import ScenarioError, from_dict, resolve, simulate
+from bentpipe import Plan, Scenario, ScenarioError, simulate
 
 HOP = {"rate": "10 Mbit/s", "delay": "1 ms"}
 LINK = {"forward": HOP, "return": HOP}
@@ -33,7 +33,7 @@ def test_round_trips_are_those_of_the_hosts_to_the_microsecond() -> None:
     """
     starts = {"near": "0 s", "far": "5 s"}
     flows = [{**FETCH, "world_host": name, "start": start} for name, start in starts.items()]
-    result = simulate(from_dict(scenario(flows)))
+    result = simulate(Scenario.from_dict(scenario(flows)))
     exchanges = result.exchanges
     took_ns = (exchanges["established_ns"] - exchanges["start_ns"]).to_list()
     assert took_ns[1] - took_ns[0] == pytest.approx(390_000_000, abs=1_000)
@@ -44,7 +44,7 @@ def test_the_line_rate_of_a_host_limits_its_flow() -> None:
     """At 1 Mbit/s of IP, 1448 of 1500 bytes are data."""
     hosts = {"world": [{"name": "slow", "rate": "1 Mbit/s"}]}
     bulk = {"kind": "bulk", "direction": "forward", "duration": "15 s", "world_host": "slow"}
-    (goodput,) = simulate(from_dict(scenario([bulk], hosts=hosts))).goodput_bps
+    (goodput,) = simulate(Scenario.from_dict(scenario([bulk], hosts=hosts))).goodput_bps
     assert goodput == pytest.approx(1e6 * 1448 / 1500, rel=0.03)
 
 
@@ -55,7 +55,7 @@ def test_hosts_are_named_random_or_round_robin() -> None:
         {**FETCH, "world_host": "random", "count": 2},
         FETCH,
     ]
-    chosen = [flow["world_host"] for flow in resolve(from_dict(scenario(flows)))["flows"]]
+    chosen = [flow["world_host"] for flow in Plan.resolve(scenario(flows)).data["flows"]]
     near, far = ({"kind": "named", "host": number} for number in (0, 1))
     assert chosen == [far, near, far, near, *[{"kind": "random"}] * 2, None]
 
@@ -65,7 +65,7 @@ def test_random_hosts_follow_the_seed() -> None:
     flow = {**FETCH, "world_host": "random", "count": 20}
     drawn = []
     for seed in (1, 1, 2):
-        result = simulate(from_dict(scenario([flow], seed=seed)))
+        result = simulate(Scenario.from_dict(scenario([flow], seed=seed)))
         took = result.exchanges["finished_ns"] - result.exchanges["start_ns"]
         drawn.append(tuple(took > 300_000_000))
     assert drawn[0] == drawn[1] != drawn[2]
@@ -76,7 +76,7 @@ def test_each_terminal_has_the_hosts_of_the_island() -> None:
     hosts = {"island": [{"name": "pc", "delay": "2 ms"}]}
     flow = {**FETCH, "terminal": "all", "island_host": "pc"}
     link = {**LINK, "terminals": 2}
-    plan: Any = resolve(from_dict(scenario([flow], hosts=hosts, link=link)))
+    plan: Any = Plan.resolve(scenario([flow], hosts=hosts, link=link)).data
     assert [(host["name"], host["gateway"]) for host in plan["hosts"]] == [("pc-1", 1), ("pc-2", 2)]
     assert [flow["island_host"]["host"] for flow in plan["flows"]] == [0, 1]
 
@@ -94,7 +94,7 @@ def test_each_terminal_has_the_hosts_of_the_island() -> None:
 )
 def test_an_unknown_host_is_refused(change: dict[str, str], field: str, message: str) -> None:
     with pytest.raises(ScenarioError, match=message) as refused:
-        from_dict(scenario([{**FETCH, **change}]))
+        Plan.resolve(scenario([{**FETCH, **change}]))
     assert field in str(refused.value)
 
 
@@ -102,4 +102,4 @@ def test_host_names_are_unique_and_not_reserved() -> None:
     for names, message in (("aa", "another host"), (("random",), "for a choice")):
         hosts = {"world": [{"name": name} for name in names]}
         with pytest.raises(ScenarioError, match=message):
-            from_dict(scenario([FETCH], hosts=hosts))
+            Plan.resolve(scenario([FETCH], hosts=hosts))

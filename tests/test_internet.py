@@ -19,6 +19,8 @@ from conftest import needs, needs_lab
 from test_lab import wait_until
 from test_live import BENTPIPE, bentpipe, machine, processes
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def server() -> Iterator[str]:

@@ -79,7 +79,7 @@ def test_the_first_report_is_complete() -> None:
 @needs("ping")
 def test_links_are_scenarios_mappings_files_and_plans_in_series(tmp_path: Path) -> None:
     """Given 5 ms each way, 20 ms to a distant host and one link in series with another."""
-    scenario = bentpipe.from_dict(SCENARIO)
+    scenario = bentpipe.Scenario.from_dict(SCENARIO)
     with bentpipe.Lab(scenario) as lab:
         assert lab.hosts == ("world", "island", "far")
         assert min_rtt_ms(lab, "far") >= 50

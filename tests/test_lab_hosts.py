@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,9 @@ from late import until_on_time
 from test_lab import wait_until
 
 import bentpipe
-from bentpipe import simulate
+from bentpipe import Plan, Scenario, simulate
 from bentpipe.emulation.draws import Stream
 from bentpipe.emulation.lab_setup import hosts_of, traffic_class
-from bentpipe.plan.resolver import from_dict, resolve
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 
@@ -127,6 +127,7 @@ def assert_terminals_share_the_forward_link(lab: bentpipe.Lab) -> None:
         for number in (1, 2, 3, 4)
     ]
     for each in receivers:
+        assert each.stdout is not None
         assert each.stdout.readline() == "ready\n"
     assert lab.run("world", [sys.executable, "-c", SENDER]).returncode == 0
     spreads = []
@@ -242,9 +243,14 @@ def test_aggregation_multiplies_what_a_processor_carries(tmp_path: Path) -> None
             short = any(one < 0.98 * due for one, due in zip(sent, rates_bps, strict=True))
             return "iperf3 sent too little" if short else None
 
-        below, above = until_on_time(lambda file=file: emulated(file)["flows"], why_late)
+        below, above = until_on_time(partial(flows_of, file), why_late)
         assert lost_of(below) <= LOSS, aggregator
         assert lost_of(above) > LOSS, aggregator
+
+
+def flows_of(file: str) -> list[dict[str, Any]]:
+    flows: list[dict[str, Any]] = emulated(file)["flows"]
+    return flows
 
 
 def lost_of(flow: dict[str, Any]) -> float:
@@ -270,7 +276,7 @@ def test_a_flow_runs_on_the_hosts_of_the_simulation() -> None:
         ],
         "duration": "10 s",
     }
-    plan = resolve(from_dict(data))
+    plan = Plan.resolve(data).data
     chosen = [hosts_of(plan, flow, 7) for flow in plan["flows"]]
     assert chosen[-2:] == [
         {"world": "world", "island": "cabin-2"},
@@ -305,7 +311,9 @@ def test_the_precedence_of_a_packet_is_its_class(classes: int, precedences: list
         {"kind": "bulk", "direction": "forward", "size": "1 kB", "priority": priority}
         for priority in range(classes)
     ]
-    plan = resolve(from_dict({"link": link, "traffic": flows, "duration": "1 s"}))
+    plan = Plan.resolve(
+        Scenario.from_dict({"link": link, "traffic": flows, "duration": "1 s"})
+    ).data
     assert [traffic_class(plan, flow) >> 5 for flow in plan["flows"]] == precedences
 
 

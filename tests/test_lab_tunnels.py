@@ -16,10 +16,9 @@ from test_lab_peps import emulated, why_invalid
 from test_live import machine, processes
 
 import bentpipe
-from bentpipe import Result, ScenarioError, simulate
-from bentpipe.emulation.checks import check_scenario
+from bentpipe import Plan, Result, ScenarioError, simulate
+from bentpipe.emulation.checks import check_plan
 from bentpipe.gateway.machine import program
-from bentpipe.plan.resolver import from_dict
 
 KEY = "/dev/shm/bentpipe-gate.key"
 # Inner packets of 1,426 B: an outer packet has 74 B more.
@@ -195,7 +194,7 @@ def test_a_tunnel_gains_what_the_simulator_predicts() -> None:
 
 def refused(given: dict[str, Any]) -> str:
     with pytest.raises(ScenarioError) as raised:
-        check_scenario(from_dict(given))
+        check_plan(Plan.resolve(given))
     return str(raised.value)
 
 

@@ -293,6 +293,7 @@ def test_a_link_is_a_preset_or_a_file(tmp_path: Path) -> None:
         link_plan("gio")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import Program
 
-from bentpipe import UsageError, from_dict, max_count
+from bentpipe import Scenario, UsageError, max_count
 from bentpipe.errors import RunsInterrupted
 from bentpipe.results import Result
 from bentpipe.simulation import counts as module
@@ -22,7 +22,7 @@ MOS = "flows.mos.p5 >= 3.6"
 def scenario(*traffic: dict[str, Any], thresholds: list[str] | None = None) -> Any:
     """Return calls (80 kbit/s of IP packets each way) on a link of 1 Mbit/s."""
     calls = traffic or ({"name": "call", "kind": "voice"},)
-    return from_dict(
+    return Scenario.from_dict(
         {
             "name": "Calls",
             "link": {"forward": HOP, "return": HOP},
@@ -76,7 +76,7 @@ def test_a_trial_takes_the_worst_seed() -> None:
     data = scenario(thresholds=["flows.call.forward.mos <= 5"]).to_dict()
     data["link"]["forward"]["loss"] = "5 %"
     data["thresholds"] = ["flows.call.forward.mos >= 1"]
-    made = from_dict(data)
+    made = Scenario.from_dict(data)
     many = max_count(made, seeds=4, bound=1).trials[0].checks[0].value
     each = [
         max_count(made, seeds=1, seed=s, bound=1).trials[0].checks[0].value for s in range(1, 5)

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from bentpipe import Job, MemoryLimitError, Result, UsageError, from_dict, run_many, simulate
+from bentpipe import Job, MemoryLimitError, Plan, Result, UsageError, run_many, simulate
 from bentpipe.cli.app import main
-from bentpipe.plan.resolver import load, resolve
 from bentpipe.scenario.presets import PRESETS
 from bentpipe.simulation import memory as _memory
-from bentpipe.simulation.run import memory_warning, simulate_partly
+from bentpipe.simulation.run import memory_warning, run_simulation
 from bentpipe.units import parse_size
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
@@ -84,11 +83,11 @@ def test_a_run_at_its_limit_ends_with_what_was_recorded(
 
 
 def test_the_same_limit_ends_at_the_same_bytes() -> None:
-    made = from_dict(EVENTS)
-    first, again = (simulate_partly(made, memory_limit=LIMIT) for _ in range(2))
+    made = Plan.resolve(EVENTS)
+    first, again = (run_simulation(made, memory_limit=LIMIT) for _ in range(2))
     assert first.manifest["end_ns"] == again.manifest["end_ns"]
     assert all(first.tables[name].equals(again.tables[name]) for name in first.tables)
-    later = simulate_partly(made, memory_limit=2 * LIMIT)
+    later = run_simulation(made, memory_limit=2 * LIMIT)
     assert later.manifest["end_ns"] > first.manifest["end_ns"]
 
 
@@ -103,14 +102,14 @@ def test_in_python_the_error_has_the_result() -> None:
 
 def test_concurrent_runs_share_the_limit() -> None:
     """Given 40 MB for two runs at a time, each ends where one with 20 MB does."""
-    plan = resolve(from_dict(EVENTS))
-    alone = simulate_partly(from_dict(EVENTS), seed=1, memory_limit=LIMIT)
+    plan = Plan.resolve(EVENTS)
+    alone = run_simulation(plan, seed=1, memory_limit=LIMIT)
     with pytest.raises(MemoryLimitError, match="its part of what 2 runs share") as caught:
         run_many([Job(plan=plan, seed=s) for s in (1, 2, 3)], threads=2, memory_limit=2 * LIMIT)
     results = caught.value.results
     assert [result.manifest["seed"] for result in results] == [1, 2, 3]
     assert all(result.execution["memory"]["limit_bytes"] == LIMIT for result in results)
-    assert results[0].manifest == alone.manifest | {"scenario": {}, "entries": []}
+    assert results[0].manifest == alone.manifest
 
 
 def test_hosts_that_do_not_fit_are_refused_before_the_run(
@@ -143,17 +142,17 @@ def test_studies_and_searches_have_the_option(capfd: pytest.CaptureFixture[str])
 
 def test_a_limit_is_not_too_small() -> None:
     with pytest.raises(UsageError, match="must be at least 1 byte"):
-        simulate_partly(from_dict(EVENTS), memory_limit=0)
+        run_simulation(Plan.resolve(EVENTS), memory_limit=0)
 
 
 def test_examples_and_presets_give_no_memory_warning() -> None:
     """The example scenarios and the presets are expected to fit in 1 GB."""
     for file in sorted(SCENARIOS.glob("*.yaml")):
-        assert memory_warning(load(file), 10**9) is None, file
+        assert memory_warning(Plan.resolve(file), 10**9) is None, file
     for name in PRESETS:
         flow = {"kind": "bulk", "direction": "forward", "size": "10 MB"}
         made = {"link": {"preset": name}, "traffic": [flow], "duration": "1 min"}
-        assert memory_warning(from_dict(made), 10**9) is None, name
+        assert memory_warning(Plan.resolve(made), 10**9) is None, name
 
 
 def test_the_default_is_half_of_the_smallest_available_memory(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bentpipe import Direction, Outage, OutageAt, ScenarioError, from_dict, resolve, simulate
+from bentpipe import Direction, Outage, OutageAt, Plan, Scenario, ScenarioError, simulate
 from bentpipe.results.outages import Outages, outages
 
 MS = 10**6
@@ -29,12 +29,12 @@ CALL = {
 def scenario(duration: str = "10 s", link: dict[str, Any] | None = None, **forward: Any) -> Any:
     """Return a scenario with 50 packets a second on a link of 1 Mbit/s and 50 ms."""
     hop = {"forward": {**HOP, **forward}, "return": HOP, **(link or {})}
-    return from_dict({"link": hop, "traffic": [CALL], "duration": duration})
+    return Scenario.from_dict({"link": hop, "traffic": [CALL], "duration": duration})
 
 
 def plan(duration: str = "10 s", **forward: Any) -> dict[str, Any]:
     """Return the plan of the forward direction."""
-    return dict(resolve(scenario(duration, **forward))["directions"][0])
+    return dict(Plan.resolve(scenario(duration, **forward)).data["directions"][0])
 
 
 def refusal(**forward: Any) -> str:
@@ -90,9 +90,11 @@ def test_packets_wait_during_an_outage_and_none_is_lost() -> None:
 def test_the_link_has_outages_for_both_directions() -> None:
     """Given outages of the link, and an empty list in the return, expect one direction."""
     outage = [{"at": "1 s", "for": "1 s"}]
-    both = resolve(scenario(link={"outage": outage}))["directions"]
+    both = Plan.resolve(scenario(link={"outage": outage})).data["directions"]
     assert [each["rate_bps"]["kind"] for each in both] == ["steps", "steps"]
-    one = resolve(scenario(link={"outage": outage, "return": {**HOP, "outage": []}}))["directions"]
+    one = Plan.resolve(scenario(link={"outage": outage, "return": {**HOP, "outage": []}})).data[
+        "directions"
+    ]
     assert [each["rate_bps"]["kind"] for each in one] == ["steps", "constant"]
 
 
@@ -245,8 +247,10 @@ def test_bad_losses_are_refused(fields: dict[str, Any], message: str) -> None:
 
 def test_leo_handover_has_epochs_of_fifteen_seconds() -> None:
     """Given 60 s, expect a delay for each of 4 epochs, and outages of 40 ms at 15, 30 and 45 s."""
-    made = from_dict({"link": {"preset": "leo-handover"}, "traffic": [CALL], "duration": "60 s"})
-    for direction in resolve(made)["directions"]:
+    made = Scenario.from_dict(
+        {"link": {"preset": "leo-handover"}, "traffic": [CALL], "duration": "60 s"}
+    )
+    for direction in Plan.resolve(made).data["directions"]:
         delays, rates = direction["delay_ns"], direction["rate_bps"]
         assert delays["kind"] == rates["kind"] == "steps"
         assert [at_ns for at_ns, _ in delays["steps"]] == [0, 15 * S, 30 * S, 45 * S]
@@ -259,8 +263,10 @@ def test_leo_handover_has_epochs_of_fifteen_seconds() -> None:
 
 def test_leo_handover_has_the_round_trips_of_its_source() -> None:
     """With the mean jitter, RTT percentiles of the epochs are near 40, 50 and 60 ms."""
-    made = from_dict({"link": {"preset": "leo-handover"}, "traffic": [CALL], "duration": "120 s"})
-    forward, back = resolve(made)["directions"]
+    made = Scenario.from_dict(
+        {"link": {"preset": "leo-handover"}, "traffic": [CALL], "duration": "120 s"}
+    )
+    forward, back = Plan.resolve(made).data["directions"]
     jitter_ms = (forward["jitter_ns"] + back["jitter_ns"]) / 2 / MS
     assert forward["delay_ns"]["kind"] == back["delay_ns"]["kind"] == "steps"
     ways = zip(forward["delay_ns"]["steps"], back["delay_ns"]["steps"], strict=True)

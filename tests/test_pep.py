@@ -10,9 +10,8 @@ import pytest
 from conftest import Program
 
 import bentpipe
-from bentpipe import ScenarioError, simulate
+from bentpipe import Plan, ScenarioError, simulate
 from bentpipe.emulation.checks import refuse
-from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.run_views import link_views
 
 ROOT = Path(__file__).parent.parent
@@ -23,7 +22,7 @@ _NONE: dict[str, Any] = {}
 
 
 def example(**changes: Any) -> dict[str, Any]:
-    return bentpipe.load(EXAMPLE).to_dict() | changes
+    return bentpipe.Scenario.load(EXAMPLE).to_dict() | changes
 
 
 def with_functions(hub: dict[str, Any], terminal: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -93,7 +92,7 @@ def test_connections_beyond_the_limit_pass_unsplit() -> None:
 
 def test_the_settings_of_a_leg_override_those_of_the_profile() -> None:
     pep = {"link_tcp": {"congestion_control": "bbr", "initial_window": 100}, "buffer": "1 MB"}
-    plan = resolve(from_dict(with_functions({"pep": pep})))
+    plan = Plan.resolve(with_functions({"pep": pep})).data
     (found,) = plan["gateways"][0]["functions"]
     assert found["kind"] == "pep"
     assert found["link_tcp"]["congestion_control"] == "bbr"
@@ -157,7 +156,7 @@ def test_wrong_settings_are_refused(
 ) -> None:
     terminal: dict[str, Any] = {"aggregator": {}} if "functions" in functions else {}
     with pytest.raises(ScenarioError) as raised:
-        resolve(from_dict(with_functions(functions, terminal)))
+        Plan.resolve(with_functions(functions, terminal))
     message = str(raised.value)
     assert ".".join(where) in message
     assert what in message
@@ -183,10 +182,8 @@ def test_a_pep_does_not_split_quic() -> None:
 
 
 def test_quic_is_not_run_in_real_time() -> None:
-    scenario = from_dict(example(gateways={}))
-    plan = resolve(scenario)
-    refuse(scenario, plan)
+    refuse(Plan.resolve(example(gateways={})))
     flow = {**example()["traffic"][0], "splittable": False}
-    scenario = from_dict(example(gateways={}, traffic=[flow]))
+    plan = Plan.resolve(example(gateways={}, traffic=[flow]))
     with pytest.raises(ScenarioError, match=r"traffic\.0\.splittable: read false"):
-        refuse(scenario, resolve(scenario))
+        refuse(plan)

@@ -201,6 +201,7 @@ def test_a_long_run_with_many_flows_stays_small() -> None:
     assert "fairness (Jain)" in text
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", ["geo-voip-and-bulk", "isdn-return", "leo-two-flows"])
 def test_reports_of_the_examples(name: str) -> None:
     text = run_report(simulate(ROOT / "scenarios" / f"{name}.yaml"))
@@ -255,6 +256,7 @@ def test_exchanges_are_drawn_without_time_series_too() -> None:
     assert "Exchange time [s]" in text
 
 
+@pytest.mark.system
 def test_many_sessions_and_terminals_are_drawn_together() -> None:
     web = {"kind": "fetch", "direction": "forward", "size": "1 kB", "files": 3}
     scenario = with_changes(traffic=[{**web, "terminal": "all"}], packet_events=False)

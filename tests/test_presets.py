@@ -8,7 +8,7 @@ import math
 import pytest
 from conftest import Program
 
-from bentpipe import PRESETS, from_dict, resolve
+from bentpipe import PRESETS, Plan, Scenario
 from bentpipe.units import parse_duration
 
 LIGHT_KM_PER_S = 299_792.458
@@ -49,9 +49,13 @@ def test_every_preset_is_checked_and_resolves() -> None:
     for name, preset in PRESETS.items():
         assert preset.name == name
         traffic = [{"kind": "bulk", "direction": "forward", "size": "1 MB"}]
-        scenario = from_dict({"link": {"preset": name}, "traffic": traffic, "duration": "9 s"})
-        written_out = from_dict({"link": preset.link, "traffic": traffic, "duration": "9 s"})
-        assert resolve(scenario) == resolve(written_out)
+        scenario = Scenario.from_dict(
+            {"link": {"preset": name}, "traffic": traffic, "duration": "9 s"}
+        )
+        written_out = Scenario.from_dict(
+            {"link": preset.link, "traffic": traffic, "duration": "9 s"}
+        )
+        assert Plan.resolve(scenario).data == Plan.resolve(written_out).data
 
 
 def test_the_isdn_preset_has_the_round_trip_of_its_source() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import example, given, strategies as st
 from properties import SCENARIOS, attempt, examples
 
-from bentpipe import ScenarioError, plan
+from bentpipe import Plan, Scenario, ScenarioError
 from bentpipe.scenario.document import Document, FieldPath, read_text
 from bentpipe.scenario.settings import with_settings
 from bentpipe.text import nearest
@@ -167,7 +167,7 @@ def test_json_is_read_as_the_same_data(data: dict[str, Any]) -> None:
 def test_any_setting_changes_a_copy_or_is_refused(settings: list[str]) -> None:
     data = {"link": {"forward": {"rate": "1 Mbit/s"}, "return": None}, "traffic": [{"size": 1}, 2]}
     document = Document(data=copy.deepcopy(data), source="file.yaml")
-    changed = attempt(ScenarioError, lambda: with_settings(document, settings))
+    changed = attempt(ScenarioError, lambda: with_settings(document, settings, Scenario))
     if isinstance(changed, ScenarioError):
         assert_named(changed, "file.yaml")
     else:
@@ -182,7 +182,7 @@ def test_a_setting_is_read_back_at_its_path(value: object, data: st.DataObject) 
     document = Document(data={"a": {"b": [1, {"c": 2}]}, "d": None}, source="file.yaml")
     path = data.draw(st.sampled_from(["a", "a.b", "a.b.0", "a.b.1.c", "a.b.1.new", "d.e.f", "x.y"]))
     text = json.dumps(value)
-    changed = attempt(ScenarioError, lambda: with_settings(document, [f"{path}={text}"]))
+    changed = attempt(ScenarioError, lambda: with_settings(document, [f"{path}={text}"], Scenario))
     if isinstance(changed, ScenarioError):
         # Half of a surrogate pair, or a word of JSON that is none in YAML.
         assert "\\ud" in text or "Infinity" in text or "NaN" in text
@@ -209,11 +209,11 @@ def test_a_scenario_with_one_odd_value_is_accepted_or_refused_by_name(
         container[name] = value
     else:
         container[path[-1]] = value
-    made = attempt(ScenarioError, lambda: plan.from_dict(scenario))
+    made = attempt(ScenarioError, lambda: Plan.resolve(scenario).scenario)
     if isinstance(made, ScenarioError):
         assert_named(made, "scenario")
         return
-    assert plan.from_dict(made.to_dict()) == made
+    assert Scenario.from_dict(made.to_dict()) == made
 
 
 @given(word=st.text(max_size=12), words=st.lists(st.text(max_size=12), max_size=5))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,8 +12,7 @@ import pytest
 from hypothesis import assume, example, given, strategies as st
 from properties import SCENARIOS, attempt, examples
 
-from bentpipe import Result, ScenarioError, _core, plan, simulate
-from bentpipe.scenario import Scenario
+from bentpipe import Plan, Result, Scenario, ScenarioError, _core, simulate
 
 T = TypeVar("T")
 
@@ -43,10 +42,15 @@ ODD_VALUES: st.SearchStrategy[Any] = st.sampled_from(
 
 def fitting(data: dict[str, Any]) -> Scenario:
     """The scenario of plain data; another example if its parts do not fit together."""
-    scenario = attempt(ScenarioError, lambda: plan.from_dict(data))
+    scenario = attempt(ScenarioError, lambda: Plan.resolve(data).scenario)
     assume(not isinstance(scenario, ScenarioError))
     assert isinstance(scenario, Scenario)
     return scenario
+
+
+def loaded(path: Path, settings: Sequence[str]) -> Scenario:
+    """The scenario of a file, whose parts fit together."""
+    return Plan.resolve(Scenario.load(path, settings)).scenario
 
 
 def without_panic(call: Callable[[], T]) -> T:
@@ -80,9 +84,9 @@ def column(result: Result, table: str, name: str) -> list[int]:
 def test_a_run_of_any_scenario_conserves_its_packets(data: dict[str, Any]) -> None:
     """Per direction: received = delivered + dropped by any cause + held, in packets and bytes."""
     scenario = fitting(data)
-    resolved = plan.resolve(scenario)
-    assert plan.resolve(scenario) == resolved
-    without_panic(lambda: _core.validate(json.dumps(resolved)))
+    resolved = Plan.resolve(scenario)
+    assert Plan.resolve(scenario).data == resolved.data
+    without_panic(lambda: _core.validate(resolved.text))
     result = without_panic(lambda: simulate(scenario))
     assert isinstance(result, Result)
     for unit in ("packets", "bytes"):
@@ -116,10 +120,10 @@ def test_the_same_plan_and_seed_give_the_same_tables(data: dict[str, Any], seed:
 @examples(60)
 def test_a_scenario_survives_its_plain_data(data: dict[str, Any]) -> None:
     scenario = fitting(data)
-    again = plan.from_dict(json.loads(json.dumps(scenario.to_dict())))
+    again = Scenario.from_dict(json.loads(json.dumps(scenario.to_dict())))
     assert again == scenario
     assert again.to_dict() == scenario.to_dict()
-    assert plan.resolve(again) == plan.resolve(scenario)
+    assert Plan.resolve(again).data == Plan.resolve(scenario).data
 
 
 @given(data=SCENARIOS)
@@ -144,7 +148,7 @@ def test_a_plan_with_one_odd_value_is_accepted_or_refused_by_name(
     data: dict[str, Any], draw: st.DataObject, value: object
 ) -> None:
     """Given a change of a valid plan, expect PlanError or a plan whose memory can be estimated."""
-    changed: Any = json.loads(json.dumps(plan.resolve(fitting(data))))
+    changed: Any = json.loads(Plan.resolve(fitting(data)).text)
     container, key = draw.draw(st.sampled_from(leaves(changed)))
     if isinstance(container, dict) and draw.draw(st.booleans()):
         del container[key]
@@ -194,7 +198,7 @@ def test_settings_of_a_file_are_settings_of_its_plan(
         # JSON is YAML.
         path.write_text(json.dumps(fitting(data).to_dict()), encoding="utf-8")
         options = tuple(f"{name}={value}" for name, value in settings)
-        changed = attempt(ScenarioError, lambda: plan.load(path, settings=options))
+        changed = attempt(ScenarioError, lambda: loaded(path, options))
     if isinstance(changed, ScenarioError):
         assert settings, str(changed)
         return

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
 
-from bentpipe import _core, from_dict, resolve
-from bentpipe.plan.refusals import in_scenario
+from bentpipe import Plan, _core
+from bentpipe.plan.plan import error_of
 
-SCENARIO = from_dict(
+PLAN = Plan.resolve(
     {
         "link": {
             "preset": "geo",
@@ -100,7 +101,7 @@ SCENARIO = from_dict(
 def test_a_field_of_the_plan_is_named_as_in_the_scenario(
     field: str, path: str, read: str | None
 ) -> None:
-    refusal = in_scenario(field.split("."), "must be another", SCENARIO)
+    refusal = error_of(PLAN, field.split("."), "must be another")
     assert ".".join(str(part) for part in refusal.path) == path
     assert refusal.message.endswith(f"must be another ({field.rsplit('.', maxsplit=1)[-1]})")
     if read is not None:
@@ -108,7 +109,7 @@ def test_a_field_of_the_plan_is_named_as_in_the_scenario(
 
 
 def test_the_simulator_gives_path_and_reason_apart() -> None:
-    plan = resolve(SCENARIO)
+    plan = copy.deepcopy(PLAN.data)
     plan["directions"][0]["framing"]["expansion"] = [0, 1]
     with pytest.raises(_core.PlanError) as caught:
         _core.validate(json.dumps(plan))
@@ -121,6 +122,6 @@ def test_the_simulator_gives_path_and_reason_apart() -> None:
 
 
 def test_a_refusal_without_a_field_is_passed_on() -> None:
-    refusal = in_scenario((), "expected value at line 1", SCENARIO)
+    refusal = error_of(PLAN, (), "expected value at line 1")
     assert refusal.path == ()
     assert refusal.message == "the plan is refused: expected value at line 1"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bentpipe import from_dict, simulate
+from bentpipe import Scenario, simulate
 
 RATE_BPS = 155_000_000
 MEAN_RTT_MS = 100
@@ -73,7 +73,7 @@ def scenario(flows: int, buffer_packets: int) -> dict[str, Any]:
 
 def utilization_percent(flows: int, buffer_packets: int) -> float:
     """Return the share of the link's bits that was used after the warm-up."""
-    samples = simulate(from_dict(scenario(flows, buffer_packets))).direction_samples
+    samples = simulate(Scenario.from_dict(scenario(flows, buffer_packets))).direction_samples
     forward = samples.filter(samples["direction"] == "forward").sort("time_ns")
     late = forward.filter(forward["time_ns"] >= WARM_UP_S * 10**9)
     sent_bits = 8 * (late["sent_bytes"][-1] - late["sent_bytes"][0])

@@ -18,27 +18,23 @@ from bentpipe import (
     Direction,
     DropTail,
     Link,
+    Plan,
     RateStep,
     Scenario,
     ScenarioError,
     Tcp,
     _core,
-    from_dict,
-    load,
 )
-from bentpipe.plan.resolver import resolve
 from bentpipe.results.tables import DROP_CAUSES
-from bentpipe.scenario.document import read_file
 from bentpipe.scenario.link import PresetName
 from bentpipe.scenario.profiles import PROFILES
-from bentpipe.scenario.schema import parse
 from bentpipe.scenario.tcp import MAX_MSS_BYTES, CongestionControl, ProfileName
 from bentpipe.scenario.traffic import MAX_PAYLOAD_BYTES
 
 
 def planned(**changes: Any) -> Any:
     """Return the plan of the small scenario with some fields replaced."""
-    return resolve(from_dict({**copy.deepcopy(SMALL), **changes}))
+    return Plan.resolve({**copy.deepcopy(SMALL), **changes}).data
 
 
 def bulk(**fields: Any) -> dict[str, Any]:
@@ -80,7 +76,7 @@ def test_the_plan_has_every_field_in_base_units() -> None:
         "delay_ns": {"kind": "constant", "value": 275_000_000},
     } | {"jitter_ns": 0}
     limits = ({"unit": "bytes", "value": 120_000}, {"unit": "packets", "value": 100})
-    assert resolve(from_dict(scenario)) == {
+    assert Plan.resolve(scenario).data == {
         "format_version": 4,
         "stop_ns": 60_000_000_000,
         "sample_interval_ns": 100_000_000,
@@ -134,9 +130,9 @@ def test_the_plan_has_every_field_in_base_units() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_is_a_scenario(example: Path) -> None:
-    scenario = load(example)
+    scenario = Scenario.load(example)
     assert scenario.name
-    assert resolve(scenario)["flows"]
+    assert Plan.resolve(scenario).data["flows"]
 
 
 def test_the_documented_examples_exist() -> None:
@@ -172,7 +168,7 @@ def test_the_documented_examples_exist() -> None:
 
 
 def test_a_scenario_round_trips_through_plain_data() -> None:
-    assert from_dict(SMALL).to_dict() == SMALL
+    assert Scenario.from_dict(SMALL).to_dict() == SMALL
 
 
 def test_python_and_yaml_give_equal_scenarios() -> None:
@@ -195,12 +191,12 @@ def test_python_and_yaml_give_equal_scenarios() -> None:
         duration="20 s",
         packet_events=True,
     )
-    assert scenario == from_dict(SMALL)
+    assert scenario == Scenario.from_dict(SMALL)
     assert scenario.to_dict() == SMALL
 
 
 def test_a_scenario_is_immutable() -> None:
-    scenario = from_dict(SMALL)
+    scenario = Scenario.from_dict(SMALL)
     with pytest.raises(pydantic.ValidationError, match="frozen"):
         scenario.duration = "1 s"
 
@@ -281,7 +277,7 @@ def test_an_outage_is_a_step_of_zero() -> None:
         traffic=(Bulk(direction="forward", size="1 MB"),),
         duration="20 s",
     )
-    rate: Any = resolve(scenario)["directions"][0]["rate_bps"]
+    rate: Any = Plan.resolve(scenario).data["directions"][0]["rate_bps"]
     assert rate["steps"][1] == [1_000_000_000, 0]
 
 
@@ -430,12 +426,12 @@ def test_the_schema_is_checked_before_the_plan(tmp_path: Path) -> None:
         "traffic: [{kind: bulk, direction: forward, size: 1 MB}]\n"
         "duration: 9 s\n"
     )
-    parsed = parse(read_file(file))
-    assert parsed.duration == "9 s"
+    loaded = Scenario.load(file)
+    assert loaded.duration == "9 s"
     with pytest.raises(ScenarioError, match=r"^scenario: link\.forward\.queue\.limit: read "):
-        resolve(parsed)
+        Plan.resolve(loaded.to_dict())
     with pytest.raises(ScenarioError, match=rf"^{file}:3: link\.forward\.queue\.limit: read "):
-        load(file)
+        Plan.resolve(file)
 
 
 # --- settings that override a file --------------------------------------------------------------
@@ -449,7 +445,7 @@ def test_settings_override_a_file_in_order(tmp_path: Path) -> None:
         "duration: 60 s\n",
         encoding="utf-8",
     )
-    scenario = load(
+    scenario = Scenario.load(
         file,
         settings=(
             "link.forward.delay=150ms",
@@ -460,7 +456,7 @@ def test_settings_override_a_file_in_order(tmp_path: Path) -> None:
             "sample_interval=null",
         ),
     )
-    plan: Any = resolve(scenario)
+    plan: Any = Plan.resolve(scenario).data
     assert plan["directions"][0]["delay_ns"]["value"] == 150_000_000
     assert plan["directions"][0]["channel"]["bit_error_rate"] == 1e-6
     assert plan["flows"][0]["workload"]["amount"]["value"] == 3_000_000
@@ -477,7 +473,9 @@ def test_yaml_aliases_are_expanded(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     # A setting changes only the forward direction, although both share an alias in the file.
-    directions: Any = resolve(load(file, settings=("link.forward.rate=2 Mbit/s",)))["directions"]
+    directions: Any = Plan.resolve(
+        Scenario.load(file, settings=("link.forward.rate=2 Mbit/s",))
+    ).data["directions"]
     forward, back = directions
     assert forward["rate_bps"]["value"] == 2_000_000
     assert back["rate_bps"]["value"] == 1_000_000

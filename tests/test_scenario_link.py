@@ -14,18 +14,17 @@ from bentpipe import (
     FramingOptions,
     Gateway,
     Gateways,
+    Plan,
     Processor,
     Red,
+    Scenario,
     ScenarioError,
     SelectiveDrop,
-    from_dict,
 )
-from bentpipe.plan.resolver import resolve
 from bentpipe.scenario.framings import plan_framing
 from bentpipe.scenario.gateways import PROCESSOR_PPS
 from bentpipe.scenario.link import DEFAULT_DIRECTION
 from bentpipe.scenario.queues import QUEUES
-from bentpipe.scenario.schema import Scenario
 from bentpipe.units import parse_queue_limit
 
 BULK = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
@@ -37,12 +36,14 @@ def scenario(
     """Return a scenario of 8 Mbit/s and 50 ms each way with changes."""
     hop = {"rate": "8 Mbit/s", "delay": "50 ms"}
     link = {"forward": {**hop, **(forward or {})}, "return": hop, **fields.pop("link", {})}
-    return from_dict({"link": link, "traffic": traffic or [BULK], "duration": "20 s", **fields})
+    return Scenario.from_dict(
+        {"link": link, "traffic": traffic or [BULK], "duration": "20 s", **fields}
+    )
 
 
 def queue_of(queue: dict[str, Any], **direction: Any) -> dict[str, Any]:
     """Return the plan of a forward queue."""
-    plan = resolve(scenario({"queue": queue, **direction}))["directions"][0]
+    plan = Plan.resolve(scenario({"queue": queue, **direction})).data["directions"][0]
     return dict(plan["queue"])
 
 
@@ -62,13 +63,13 @@ def queue_of(queue: dict[str, Any], **direction: Any) -> dict[str, Any]:
 )
 def test_a_framing_is_a_name_or_a_mapping(written: Any, kind: str, options: dict[str, Any]) -> None:
     made = scenario({"framing": written})
-    assert resolve(made)["directions"][0]["framing"] == plan_framing(kind, options)
-    assert resolve(made)["directions"][1]["framing"] == plan_framing("none", {})
+    assert Plan.resolve(made).data["directions"][0]["framing"] == plan_framing(kind, options)
+    assert Plan.resolve(made).data["directions"][1]["framing"] == plan_framing("none", {})
     assert made.to_dict()["link"]["forward"]["framing"] == written
 
 
 def test_a_framing_is_a_size() -> None:
-    framing = resolve(scenario({"framing": "8 B"}))["directions"][0]["framing"]
+    framing = Plan.resolve(scenario({"framing": "8 B"})).data["directions"][0]["framing"]
     assert framing == {**plan_framing("none", {}), "header_bytes": 8}
 
 
@@ -193,7 +194,7 @@ def test_a_discipline_keeps_the_limit_of_its_preset() -> None:
     assert Direction(queue=CoDel()).over(preset).queue == CoDel(limit="1 bdp")
     assert Direction(queue=CoDel(limit="9 packets")).over(preset).queue == CoDel(limit="9 packets")
     geo = {"link": {"preset": "geo", "forward": {"queue": {"discipline": "fq_codel"}}}}
-    plan: Any = resolve(from_dict({**geo, "traffic": [BULK], "duration": "9 s"}))
+    plan: Any = Plan.resolve({**geo, "traffic": [BULK], "duration": "9 s"}).data
     # 16 Mbit/s x 542 ms / 8.
     assert plan["directions"][0]["queue"]["limit"] == {"unit": "link_bytes", "value": 1_084_000}
 
@@ -225,7 +226,7 @@ def test_python_and_yaml_give_equal_queues() -> None:
 
 
 def test_each_terminal_has_a_return_and_a_gateway_of_its_own() -> None:
-    plan: Any = resolve(scenario(link={"terminals": 3}))
+    plan: Any = Plan.resolve(scenario(link={"terminals": 3})).data
     forward, *returns = plan["directions"]
     assert [branch["gateway"] for branch in forward["to"]] == [1, 2, 3]
     assert [(back["name"], back["from"]) for back in returns] == [
@@ -246,13 +247,13 @@ def test_a_terminal_path_overrides_delay_errors_and_class() -> None:
         {"terminal": 3, "priority": 1},
     ]
     bulk = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
-    plan: Any = resolve(
+    plan: Any = Plan.resolve(
         scenario(
             {"delay": "250 ms", "bit_error_rate": 1e-7},
             link={"terminals": 3, "terminal_paths": paths},
             traffic=[{**bulk, "terminal": "all"}, {**bulk, "terminal": 3, "priority": 0}],
         )
-    )
+    ).data
     forward = plan["directions"][0]
     assert forward["delay_ns"] == {"kind": "constant", "value": 250_000_000}
     assert forward["channel"] == {"kind": "clear"}
@@ -264,13 +265,13 @@ def test_a_terminal_path_overrides_delay_errors_and_class() -> None:
 def test_a_nearer_terminal_keeps_the_delay_of_the_others() -> None:
     path = {"terminal": 1, "delay": "240 ms"}
     link = {"terminals": 2, "terminal_paths": [path]}
-    forward: Any = resolve(scenario({"delay": "250 ms"}, link=link))["directions"][0]
+    forward: Any = Plan.resolve(scenario({"delay": "250 ms"}, link=link)).data["directions"][0]
     assert forward["delay_ns"]["value"] == 240_000_000
     assert [way["delay_ns"] for way in forward["to"]] == [0, 10_000_000]
 
 
 def test_functions_of_a_gateway_keep_their_order_and_defaults() -> None:
-    plan: Any = resolve(scenario(gateways={"hub": {"functions": ["processor"]}}))
+    plan: Any = Plan.resolve(scenario(gateways={"hub": {"functions": ["processor"]}})).data
     (processor,) = plan["gateways"][0]["functions"]
     assert processor["kind"] == "processor"
     assert processor["packets_per_second"] == 6_000
@@ -283,7 +284,7 @@ def test_the_mode_of_a_processor_sets_its_rate() -> None:
     """SnIP: 6,000 packets a second when it routes, 5,400 otherwise."""
     assert PROCESSOR_PPS == {"bridge": 5_400, "pass-thru": 5_400, "route": 6_000}
     gateways = {"hub": {"processor": {}}, "terminal": {"processor": {"mode": "pass-thru"}}}
-    plan: Any = resolve(scenario(link={"terminals": 2}, gateways=gateways))["gateways"]
+    plan: Any = Plan.resolve(scenario(link={"terminals": 2}, gateways=gateways)).data["gateways"]
     defaults = {"per_byte_ns": 0, "buffer_packets": 50}
     hub, *terminals = (gateway["functions"] for gateway in plan)
     assert hub == [{"kind": "processor", "packets_per_second": 6_000, **defaults}]
@@ -292,7 +293,9 @@ def test_the_mode_of_a_processor_sets_its_rate() -> None:
 
 def test_processor_settings_resolve() -> None:
     processor = {"packets_per_second": 900, "per_byte": "8 ns", "buffer": "7 packets"}
-    plan: Any = resolve(scenario(gateways={"terminal": {"processor": processor}}))["gateways"]
+    plan: Any = Plan.resolve(scenario(gateways={"terminal": {"processor": processor}})).data[
+        "gateways"
+    ]
     assert plan[0] == {"name": "hub", "functions": []}
     assert plan[1]["functions"] == [
         {
@@ -311,7 +314,7 @@ def test_a_bridge_carries_the_ethernet_header_over_the_link() -> None:
     """14 bytes in both directions, on top of the link's own framing."""
     bridge = {"processor": {"mode": "bridge"}}
     gateways = {"hub": bridge, "terminal": bridge}
-    forward, back = resolve(scenario({"framing": "8 B"}, gateways=gateways))["directions"]
+    forward, back = Plan.resolve(scenario({"framing": "8 B"}, gateways=gateways)).data["directions"]
     assert forward["framing"]["header_bytes"] == 22
     assert back["framing"]["header_bytes"] == 14
 
@@ -320,7 +323,7 @@ def test_the_bridged_header_counts_against_a_queue_in_link_bytes() -> None:
     bridge = {"hub": {"processor": {"mode": "bridge"}}}
     for limit, fits in (("0.01514 bdp", True), ("0.01513 bdp", False)):
         if fits:
-            assert resolve(scenario({"queue": {"limit": limit}}, gateways=bridge))
+            assert Plan.resolve(scenario({"queue": {"limit": limit}}, gateways=bridge)).data
         else:
             with pytest.raises(ScenarioError, match="one packet, 1514 link bytes"):
-                scenario({"queue": {"limit": limit}}, gateways=bridge)
+                Plan.resolve(scenario({"queue": {"limit": limit}}, gateways=bridge))

@@ -11,15 +11,14 @@ from bentpipe import (
     Fetch,
     LognormalTime,
     ParetoSize,
+    Plan,
     RequestResponse,
     Scenario,
     ScenarioError,
     SizeDraw,
     TimeDraw,
-    from_dict,
     simulate,
 )
-from bentpipe.plan.resolver import resolve
 from bentpipe.plan.traffic import (
     largest_flow_packet_bytes,  # queues must hold these
 )
@@ -40,12 +39,12 @@ TALK = {"kind": "conference", "rate": "64 kbit/s", "payload": "160 B"}
 def scenario(*traffic: dict[str, Any], terminals: int = 1) -> Scenario:
     """Return a scenario of 20 s with this traffic."""
     link = {"terminals": terminals, "forward": HOP, "return": HOP}
-    return from_dict({"link": link, "traffic": list(traffic), "duration": "20 s"})
+    return Scenario.from_dict({"link": link, "traffic": list(traffic), "duration": "20 s"})
 
 
 def flows(*traffic: dict[str, Any], terminals: int = 1) -> list[Any]:
     """Return the flows of the plan with this traffic."""
-    planned: list[Any] = resolve(scenario(*traffic, terminals=terminals))["flows"]
+    planned: list[Any] = Plan.resolve(scenario(*traffic, terminals=terminals)).data["flows"]
     return planned
 
 
@@ -143,7 +142,7 @@ def test_requests_and_responses_keep_their_connection() -> None:
 def test_each_congestion_control_is_planned_and_carries_data(name: str) -> None:
     made = scenario({**BULK, "tcp": {"congestion_control": name}})
     flow: Any
-    (flow,) = resolve(made)["flows"]
+    (flow,) = Plan.resolve(made).data["flows"]
     ends = (flow["workload"][end]["congestion_control"] for end in ("sender", "receiver"))
     assert set(ends) == {name}
     # 1 MB needs a second at 8 Mbit/s, and some rounds of 40 ms.

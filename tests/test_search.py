@@ -13,18 +13,9 @@ import pytest
 from conftest import ROOT, Program
 from test_plots_report import assert_self_contained
 
-from bentpipe import (
-    NoDropRate,
-    NoDropSearch,
-    ScenarioError,
-    UsageError,
-    from_dict,
-    load,
-    no_drop_rate,
-)
+from bentpipe import NoDropRate, NoDropSearch, Scenario, ScenarioError, UsageError, no_drop_rate
 from bentpipe.report.search import search_report, search_tables
 from bentpipe.results.views import View, text_table
-from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation import search as search_module
 
 DUPLEX = ROOT / "scenarios" / "snip-duplex.yaml"
@@ -57,7 +48,7 @@ def one_way(**changes: Any) -> Scenario:
     """Return the scenario with other fields in its only flow."""
     data = copy.deepcopy(ONE_WAY)
     data["traffic"][0] |= changes
-    return from_dict(data)
+    return Scenario.from_dict(data)
 
 
 def brackets(found: NoDropRate, limit_bps: float, hidden: float = 0.0006) -> bool:
@@ -119,7 +110,7 @@ def test_a_named_flow_is_searched_and_the_others_are_unchanged() -> None:
     """Given another flow of 300 of the processor's 1,000 packets a second, expect 700."""
     data = copy.deepcopy(ONE_WAY)
     data["traffic"].append({**data["traffic"][0], "name": "call", "rate": "240 kbit/s"})
-    found = no_drop_rate(from_dict(data), [50], flow="test", resolution=0.002)
+    found = no_drop_rate(Scenario.from_dict(data), [50], flow="test", resolution=0.002)
     assert found.flows == ("test",)
     assert found.rates[0].packets_per_second == pytest.approx(700, rel=0.004)
 
@@ -129,8 +120,8 @@ def test_without_sizes_the_payload_of_the_scenario_is_searched() -> None:
     data = copy.deepcopy(ONE_WAY)
     data["traffic"].append({**data["traffic"][0], "name": "call", "payload": "60 B"})
     with pytest.raises(UsageError, match=r"differ in payload \(60 B, 100 B\)"):
-        no_drop_rate(from_dict(data))
-    assert no_drop_rate(from_dict(data), flow="call").rates[0].payload_bytes == 60
+        no_drop_rate(Scenario.from_dict(data))
+    assert no_drop_rate(Scenario.from_dict(data), flow="call").rates[0].payload_bytes == 60
 
 
 def test_an_unlimited_queue_does_not_raise_the_rate() -> None:
@@ -138,7 +129,7 @@ def test_an_unlimited_queue_does_not_raise_the_rate() -> None:
     data = copy.deepcopy(ONE_WAY)
     del data["gateways"]
     data["link"]["forward"]["queue"] = {"limit": "unlimited"}
-    (found,) = no_drop_rate(from_dict(data), [1000]).rates
+    (found,) = no_drop_rate(Scenario.from_dict(data), [1000]).rates
     assert brackets(found, 2e6 * 1000 / 1028, hidden=0.005)
     assert (found.converged, found.proven) == (True, True)
     assert found.first_loss is not None
@@ -150,7 +141,7 @@ def test_no_rate_passes_if_every_packet_is_lost() -> None:
     """Given an error in every second bit, expect the first trial to lose its ten packets."""
     data = copy.deepcopy(ONE_WAY)
     data["link"]["forward"]["bit_error_rate"] = 0.5
-    (found,) = no_drop_rate(from_dict(data), [100]).rates
+    (found,) = no_drop_rate(Scenario.from_dict(data), [100]).rates
     assert (found.rate_bps, found.packets_per_second, found.converged) == (None, None, True)
     assert found.first_loss is not None
     assert (found.first_loss.limit, found.first_loss.packets) == ("bit errors", 10)
@@ -159,7 +150,7 @@ def test_no_rate_passes_if_every_packet_is_lost() -> None:
 def test_a_processor_with_a_large_buffer_is_found_too() -> None:
     data = copy.deepcopy(ONE_WAY)
     data["gateways"]["hub"]["processor"]["buffer"] = "5000 packets"
-    (found,) = no_drop_rate(from_dict(data), [100]).rates
+    (found,) = no_drop_rate(Scenario.from_dict(data), [100]).rates
     assert brackets(found, 800_000, hidden=0.005)
     assert found.proven
     assert found.first_loss is not None
@@ -180,7 +171,7 @@ def test_a_rate_is_not_proven_by_too_short_a_run() -> None:
 
 def test_a_run_that_ends_before_a_delivery_proves_nothing() -> None:
     """Given a stop after 10 ms of a link of 20 ms, expect the link's rate, marked."""
-    (found,) = no_drop_rate(from_dict({**ONE_WAY, "duration": "10 ms"}), [1000]).rates
+    (found,) = no_drop_rate(Scenario.from_dict({**ONE_WAY, "duration": "10 ms"}), [1000]).rates
     assert not found.proven
     assert not found.to_json()["proven"]
 
@@ -198,7 +189,7 @@ def test_each_rate_is_that_on_paper_whatever_the_buffer(
     direction = {"rate": "10 Mbit/s", "delay": "250 ms", "framing": framing}
     link = {"forward": {**direction, "queue": {"limit": limit}}, "return": direction}
     flow = {**ONE_WAY["traffic"][0], "duration": f"{seconds} s"}
-    scenario = from_dict({"link": link, "traffic": [flow], "duration": f"{seconds + 2} s"})
+    scenario = Scenario.from_dict({"link": link, "traffic": [flow], "duration": f"{seconds + 2} s"})
     sizes = [18, 58, 100, 200, 512, 1000, 1472]
     rates = no_drop_rate(scenario, sizes).rates
     for each in rates:
@@ -218,7 +209,7 @@ def test_a_link_that_changes_is_searched_by_losses_alone() -> None:
     del data["gateways"]
     steps = [{"at": "0 s", "value": "20 ms"}, {"at": "5 s", "value": "220 ms"}]
     data["link"]["forward"]["delay"] = steps
-    (found,) = no_drop_rate(from_dict(data), [1000]).rates
+    (found,) = no_drop_rate(Scenario.from_dict(data), [1000]).rates
     assert brackets(found, 2e6 * 1000 / 1028, hidden=0.004)
     assert not found.proven
     assert found.first_loss is not None
@@ -294,14 +285,14 @@ def test_a_scenario_needs_a_flow_of_constant_rate() -> None:
     data = copy.deepcopy(ONE_WAY)
     data["traffic"] = [{"kind": "bulk", "direction": "forward", "size": "1 MB"}]
     with pytest.raises(UsageError, match=r"no flow of kind constant_rate.*\(read: bulk\)"):
-        no_drop_rate(from_dict(data), [100])
+        no_drop_rate(Scenario.from_dict(data), [100])
 
 
 def test_a_packet_that_fits_into_no_queue_is_the_scenario_s_error() -> None:
     data = copy.deepcopy(ONE_WAY)
     data["link"]["forward"]["queue"] = {"limit": "1000 B"}
     with pytest.raises(ScenarioError, match="smaller than one packet"):
-        no_drop_rate(from_dict(data), [973])
+        no_drop_rate(Scenario.from_dict(data), [973])
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -317,7 +308,7 @@ def test_the_command_prints_a_table(bentpipe: Program) -> None:
 
 @pytest.mark.parametrize("width", [50, 80, 160])
 def test_the_table_shortens_no_place(width: int) -> None:
-    found = no_drop_rate(load(DUPLEX), [58, 1400], resolution=0.05)
+    found = no_drop_rate(Scenario.load(DUPLEX), [58, 1400], resolution=0.05)
     _, view, *_ = search_tables(found)
     assert isinstance(view, View)
     text = text_table(view, width)

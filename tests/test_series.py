@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from conftest import Program
 
-from bentpipe import ScenarioError, from_dict, load, resolve, simulate
+from bentpipe import Plan, Scenario, ScenarioError, simulate
 
 MS = 10**6
 S = 10**9
@@ -21,7 +21,9 @@ def plan(duration: str = "1 s", **forward: Any) -> dict[str, Any]:
     """Return the plan of the forward direction of a link of 8 Mbit/s and 50 ms."""
     hop = {"rate": "8 Mbit/s", "delay": "50 ms"}
     link = {"forward": {**hop, **forward}, "return": hop}
-    whole = resolve(from_dict({"link": link, "traffic": [BULK], "duration": duration}))
+    whole = Plan.resolve(
+        Scenario.from_dict({"link": link, "traffic": [BULK], "duration": duration})
+    ).data
     return dict(whole["directions"][0])
 
 
@@ -265,10 +267,10 @@ def test_file_names_are_relative_to_the_scenario(tmp_path: Path) -> None:
     written(tmp_path / "series", "rate.csv", "time_s,rate_mbps", "0,4")
     file = tmp_path / "scenario.yaml"
     file.write_text(SCENARIO)
-    scenario = load(file)
+    scenario = Scenario.load(file)
     expected = [[0, 4_000_000]]
-    for same in (scenario, from_dict(scenario.to_dict())):
-        rate: Any = resolve(same)["directions"][0]["rate_bps"]
+    for same in (scenario, Scenario.from_dict(scenario.to_dict())):
+        rate: Any = Plan.resolve(same).data["directions"][0]["rate_bps"]
         assert rate["steps"] == expected
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bentpipe import ScenarioError, simulate_many
-from bentpipe.scenario import Document, with_settings
+from bentpipe.scenario import Document, Scenario
+from bentpipe.scenario.settings import with_settings
 
 Program = Any
 
@@ -26,7 +27,7 @@ DATA: dict[str, Any] = {
 
 
 def changed(*settings: str) -> dict[str, Any]:
-    return with_settings(Document(data=DATA, source="test"), settings).data
+    return with_settings(Document(data=DATA, source="test"), settings, Scenario).data
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_hosts_have_names_too() -> None:
 
 def test_a_wildcard_stands_for_the_entries_that_have_the_field() -> None:
     document = with_settings(
-        Document(data=DATA, source="test"), ["traffic.*.tcp.congestion_control=bbr"]
+        Document(data=DATA, source="test"), ["traffic.*.tcp.congestion_control=bbr"], Scenario
     )
     written = [entry.get("tcp") for entry in document.data["traffic"]]
     bbr = {"congestion_control": "bbr"}
@@ -85,7 +86,7 @@ def test_a_wildcard_stands_for_the_fields_of_a_mapping_that_have_the_field() -> 
 def test_places_that_share_a_mapping_are_set_alone() -> None:
     hop = {"rate": "1 Mbit/s"}
     shared = Document(data={"link": {"forward": hop, "return": hop}}, source="test")
-    assert with_settings(shared, ["link.forward.rate=2Mbit/s"]).data["link"] == {
+    assert with_settings(shared, ["link.forward.rate=2Mbit/s"], Scenario).data["link"] == {
         "forward": {"rate": "2Mbit/s"},
         "return": {"rate": "1 Mbit/s"},
     }
@@ -118,7 +119,7 @@ def test_a_path_that_names_nothing_is_refused(setting: str, message: str) -> Non
 def test_two_entries_of_one_name_need_a_number() -> None:
     twice = {"traffic": [{"name": "a"}, {"name": "b"}, {"name": "a"}]}
     with pytest.raises(ScenarioError, match='several entries "a"; write a number: 0 and 2'):
-        with_settings(Document(data=twice, source="test"), ["traffic.a.size=1MB"])
+        with_settings(Document(data=twice, source="test"), ["traffic.a.size=1MB"], Scenario)
 
 
 def test_vary_takes_names_and_wildcards() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bentpipe import Result, from_dict, load, resolve, simulate
+from bentpipe import Plan, Result, Scenario, simulate
 from bentpipe.emulation.lab_setup import start_of
 from bentpipe.studies.base.files import read_scenario
 from bentpipe.studies.hermes.network import Network
@@ -41,7 +41,7 @@ def call(**fields: Any) -> dict[str, Any]:
 
 
 def jitter_ms(*traffic: dict[str, Any], **link: Any) -> list[float]:
-    plan = resolve(from_dict(scenario(*traffic, link=link)))
+    plan = Plan.resolve(scenario(*traffic, link=link)).data
     return [flow["start_jitter_ns"] / MS for flow in plan["flows"]]
 
 
@@ -68,7 +68,7 @@ def test_calls_in_phase_overflow_a_queue_that_carries_calls_with_random_phases()
 
 def test_the_scenario_of_the_docs_shows_both() -> None:
     calls = ROOT / "scenarios" / "calls-60.yaml"
-    with_zero = load(calls, settings=("traffic.call.start_jitter=0 s",))
+    with_zero = Scenario.load(calls, settings=("traffic.call.start_jitter=0 s",))
     assert lost(simulate(calls))[0] == 0
     lost_datagrams, sent = lost(simulate(with_zero))
     assert lost_datagrams * CALLS == 5 * sent
@@ -78,7 +78,7 @@ def test_phases_come_from_the_seed_and_are_those_of_an_emulation() -> None:
     calls = scenario(call(count=CALLS, start="100 ms"))
     by_seed = {seed: simulate(calls, seed=seed).flows["start_ns"].to_list() for seed in (1, 2)}
     assert by_seed[1] != by_seed[2]
-    plan = resolve(from_dict(calls))
+    plan = Plan.resolve(calls).data
     for seed, starts in by_seed.items():
         assert [start_of(flow, seed) for flow in plan["flows"]] == starts
         assert all(100 * MS <= start < 120 * MS for start in starts)
@@ -129,9 +129,9 @@ def test_the_studies_state_their_starts() -> None:
     """Their figures do not depend on the default: no plan has a random phase."""
     plans: list[Any] = [
         *(
-            case.plan(Network(), 1)
+            case.plan(Network(), 1).data
             for case in (*conference_cases(), StreamCase("s", 300, copies=20))
         ),
-        *(resolve(shared_scenario(read_scenario("snip"), terminals)) for terminals in (1, 8)),
+        *(Plan.resolve(shared_scenario(read_scenario("snip"), terminals)) for terminals in (1, 8)),
     ]
     assert {flow["start_jitter_ns"] for plan in plans for flow in plan["flows"]} == {0}

@@ -16,7 +16,7 @@ from conftest import Program
 from rich.console import Console
 from test_plots_report import assert_self_contained
 
-from bentpipe.plan.resolver import load, resolve
+from bentpipe import Plan
 from bentpipe.results.views import text_table
 from bentpipe.studies.auckland import cells, claims, measure, mixed, study, tables
 from bentpipe.studies.auckland.cells import CODED, IMMEDIATE, TITRATED, Cell, LinkPath, Loads
@@ -61,7 +61,7 @@ def small() -> AucklandOutcome:
 
 
 def plan_of(cell: Cell, variant: cells.Variant = BASE) -> Any:
-    return resolve(cells.scenario_of(cell, read_scenario("auckland"), variant))
+    return Plan.resolve(cells.scenario_of(cell, read_scenario("auckland"), variant)).data
 
 
 def test_the_cells_are_those_of_the_source() -> None:
@@ -119,7 +119,7 @@ def test_half_of_the_channels_can_go_uncoded() -> None:
 
 
 def test_the_scenario_file_is_a_cell() -> None:
-    written = resolve(load(Path(study.__file__).parent / "scenario.yaml"))
+    written = Plan.resolve(Path(study.__file__).parent / "scenario.yaml").data
     assert written == plan_of(Cell(20, 120, PLAIN))
 
 
@@ -274,12 +274,8 @@ def test_the_model_reads_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each.claim for each in changed.decided] == [bent]
 
 
-def test_the_report_is_self_contained_and_has_the_verdicts(
-    small: AucklandOutcome, tmp_path: Path
-) -> None:
-    folder = small.write(tmp_path / "auckland")
-    assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == small.to_json()
-    text = (folder / "report.html").read_text(encoding="utf-8")
+def test_the_report_is_self_contained_and_has_the_verdicts(small: AucklandOutcome) -> None:
+    text = small.report()
     page = assert_self_contained(text)
     assert page.tags.count("svg") == 7
     for each in small.decided:

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from conftest import measures, needs
 
+from bentpipe import Plan
 from bentpipe.emulation.checks import refuse
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.errors import UsageError
-from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.execution import utc_now
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies import STUDIES
@@ -89,7 +89,7 @@ def test_the_help_names_the_cells_that_run_by_default() -> None:
 def test_the_transfer_is_in_the_middle_half() -> None:
     """Given 40 s, expect the transfer from 10 to 30 s, samples each second, and the study's PEP."""
     base = real_time.shorter(read_scenario("auckland"), 40)
-    plan: Any = resolve(auckland.scenario_of(Cell(5, 120, LinkPath.PEP), base, BASE))
+    plan: Any = Plan.resolve(auckland.scenario_of(Cell(5, 120, LinkPath.PEP), base, BASE)).data
     (transfer,) = (flow for flow in plan["flows"] if flow["name"] == auckland.TRANSFER)
     assert plan["stop_ns"] == 40 * S
     assert transfer["start_ns"] == 10 * S
@@ -104,7 +104,7 @@ def test_the_transfer_is_in_the_middle_half() -> None:
 def test_every_cell_is_one_that_the_kernel_can_run(cell: Cell) -> None:
     base = real_time.shorter(read_scenario("auckland"), 60)
     scenario = auckland.scenario_of(cell, base, BASE)
-    refuse(scenario, resolve(scenario))
+    refuse(Plan.resolve(scenario))
 
 
 def test_runs_share_processors_by_their_load() -> None:
@@ -192,9 +192,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     def emulate(jobs: Sequence[EmulationJob], **_: Any) -> list[EmulatedRun]:
         runs = []
         for index, job in enumerate(jobs):
-            plan = resolve(from_dict(job.scenario))
+            plan = Plan.resolve(job.scenario)
             result = outcome_of(Job(plan=plan, seed=job.seed)).result(started=utc_now())
-            invalid = "the link was late" if plan["gateways"][0]["functions"] else None
+            invalid = "the link was late" if plan.data["gateways"][0]["functions"] else None
             result.manifest["emulation"] = {"kernel": "6.0", "invalid": invalid, "windows": []}
             runs.append(EmulatedRun(index, result, 3 if invalid else 1))
         return runs

@@ -15,8 +15,7 @@ import pytest
 from conftest import Program
 from test_plots_report import assert_self_contained
 
-from bentpipe.plan.resolver import load, resolve
-from bentpipe.scenario.schema import Scenario
+from bentpipe import Plan, Scenario
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base import work
@@ -100,7 +99,7 @@ def test_a_round_trip_over_geo_is_209072_cells() -> None:
 
 
 def limit_of(job: Job) -> int:
-    limit = job.plan["directions"][0]["queue"]["limit"]
+    limit = job.plan.data["directions"][0]["queue"]["limit"]
     assert limit["unit"] == "link_bytes"
     return int(limit["value"])
 
@@ -126,7 +125,7 @@ def test_the_largest_goodput_is_what_full_segments_leave(mss_bytes: int, atm_cel
     """40 bytes of TCP/IP, 16 of LLC/SNAP and trailer, cells of 48 in 53: 89.74 and 84.00 %."""
     assert -(-(mss_bytes + 56) // 48) == atm_cells
     name = "GEO single hop" if mss_bytes == 9180 else "LEO single hop"
-    plan = resolve(scenario_of(Cell(name, 15, 1), seed=1))
+    plan = Plan.resolve(scenario_of(Cell(name, 15, 1), seed=1)).data
     share = measure.largest_goodput_bps(plan) / RATE_BPS
     assert share == pytest.approx(mss_bytes / (53 * atm_cells))
     assert share == pytest.approx({9180: 0.8974, 1024: 0.8400}[mss_bytes], abs=5e-5)
@@ -136,7 +135,7 @@ def test_one_configuration_for_all_cells() -> None:
     """Plans differ in delay, buffer, discipline, segment size and sources; in nothing else."""
     seen = set()
     for job in jobs_of(cells.cells(), runs=1):
-        plan = json.loads(json.dumps(job.plan))
+        plan = json.loads(job.plan.text)
         queue = plan["directions"][0].pop("queue")
         assert queue["discipline"] in DISCIPLINES
         assert queue.get("threshold", 0.9) == 0.9
@@ -155,8 +154,8 @@ def test_one_configuration_for_all_cells() -> None:
 
 def test_the_scenario_file_is_a_cell() -> None:
     """Written out is GEO with half a round trip of buffer."""
-    written = resolve(load(Path(study.__file__).parent / "scenario.yaml"))
-    made = resolve(scenario_of(Cell("GEO single hop", 15, 1), seed=1))
+    written = Plan.resolve(Path(study.__file__).parent / "scenario.yaml").data
+    made = Plan.resolve(scenario_of(Cell("GEO single hop", 15, 1), seed=1)).data
     assert written["directions"] == made["directions"]
     assert written["flows"][0]["workload"] == made["flows"][0]["workload"]
 
@@ -174,11 +173,13 @@ def test_a_run_is_the_scenario_of_its_seed() -> None:
     cell = Cell("GEO single hop", 15, 3, "drop_tail")
     jobs = jobs_of([cell], runs=3, seed=4)
     assert [job.seed for job in jobs] == [4, 5, 6]
-    assert [job.plan for job in jobs] == [resolve(scenario_of(cell, seed)) for seed in (4, 5, 6)]
+    assert [job.plan.data for job in jobs] == [
+        Plan.resolve(scenario_of(cell, seed)).data for seed in (4, 5, 6)
+    ]
     varied = replace(cell, discipline="selective_drop")
     jobs = jobs_of([varied], runs=1, variants=VARIANTS, seed=4)
-    plans = [json.dumps(resolve(scenario_of(varied, 4, each))) for each in (BASE, *VARIANTS)]
-    assert sorted(json.dumps(job.plan) for job in jobs) == sorted(plans)
+    plans = [Plan.resolve(scenario_of(varied, 4, each)).text for each in (BASE, *VARIANTS)]
+    assert sorted(job.plan.text for job in jobs) == sorted(plans)
     assert len(set(plans)) == 1 + len(VARIANTS)
 
 
@@ -193,7 +194,7 @@ def test_sources_start_at_moments_drawn_from_the_seed() -> None:
 
 def test_long_runs_come_first() -> None:
     grid = [Cell("GEO single hop", 5, 1), Cell("LEO single hop", 100, 1)]
-    sources = [len(job.plan["flows"]) for job in jobs_of(grid, runs=2)]
+    sources = [len(job.plan.data["flows"]) for job in jobs_of(grid, runs=2)]
     assert sources == [100, 100, 5, 5]
 
 

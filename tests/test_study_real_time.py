@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from conftest import needs, needs_lab
 
+from bentpipe import Plan
 from bentpipe.errors import UsageError
-from bentpipe.plan.resolver import resolve
 from bentpipe.studies.base.files import read_scenario
 from bentpipe.studies.jpl import real_time as jpl
 from bentpipe.studies.jpl.cells import Cell, cells
@@ -56,7 +56,7 @@ def test_rows_of_the_note_are_named_by_size() -> None:
 def test_every_cell_is_one_that_the_kernel_can_be_asked_for(cell: Cell) -> None:
     """Given the hosts of a cell, expect Reno without options and the window of the cell."""
     scenario = jpl.kernel_scenario_of(cell, read_scenario("jpl"))
-    workload: Any = resolve(scenario)["flows"][0]["workload"]
+    workload: Any = Plan.resolve(scenario).data["flows"][0]["workload"]
     tcp = workload["receiver"]
     assert (tcp["congestion_control"], tcp["sack"], tcp["timestamps"]) == ("reno", False, False)
     assert tcp["receive_buffer_bytes"] == (65_535 if cell.large_windows == "no" else 256 * 1024)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import Program
 
-from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe import Plan
 from bentpipe.simulation.many import Job, run_jobs
 from bentpipe.simulation.search import max_trials
 from bentpipe.studies.base import comparison
@@ -92,7 +92,7 @@ def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
     rows = [r for r in compare.read_published_table().values() if r.limit == "packet rate"]
     mean = sum(row.packets_per_second for row in rows) / len(rows)
     assert mean == pytest.approx(6222.5, abs=0.05)
-    plan: Any = resolve(from_dict(read_scenario("snip")))
+    plan: Any = Plan.resolve(read_scenario("snip")).data
     for gateway in plan["gateways"]:
         (processor,) = gateway["functions"]
         assert processor["packets_per_second"] == int(mean) == PACKETS_PER_SECOND
@@ -241,7 +241,7 @@ def test_a_window_carries_its_whole_segments_a_round_trip(full: SnipOutcome) -> 
         assert 0.8 * ceiling_bps < bps < ceiling_bps
         data = tcp_scenario(base, window, DEFAULTS.tcp_duration).to_dict()
         data["traffic"][0]["tcp"] |= {"delayed_ack_segments": 1}
-        jobs.append(Job(plan=resolve(from_dict(data)), seed=1))
+        jobs.append(Job(plan=Plan.resolve(data), seed=1))
     # What the report says: with an ACK for each segment nothing waits.
     for window, outcome in zip(full.measured.tcp_bps, run_jobs(jobs), strict=True):
         bps = 8 * outcome.column("flows", "delivered_bytes")[0] / 60

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bentpipe.plan.resolver import resolve
+from bentpipe import Plan
 from bentpipe.simulation.many import Job, run_jobs
 from bentpipe.simulation.search import no_drop_rate
 from bentpipe.studies.base.files import read_scenario
@@ -26,7 +26,9 @@ def test_frames_on_paper_by_hand() -> None:
     A frame of 1,459 bytes takes 11,744 bits: 2,513.6 frames a second, which is less than what the
     processor handles. With 86 bytes (a separator of one) 1 + 1,383 // 87 = 16 fit.
     """
-    plan: Any = resolve(aggregated_scenario(read_scenario("snip"), DEFAULTS.aggregated_duration))
+    plan: Any = Plan.resolve(
+        aggregated_scenario(read_scenario("snip"), DEFAULTS.aggregated_duration)
+    ).data
     packets, pps, limit = on_paper(plan, 100)
     assert (packets, limit) == (11, "channel")
     assert pps == pytest.approx(11 * MODEM_BPS / (8 * 1468))
@@ -45,7 +47,7 @@ def test_at_100_bytes_the_no_drop_rate_rises_fourfold_as_on_paper(slow: bool) ->
             gateway["processor"]["packets_per_second"] = 1000
     scenario = aggregated_scenario(data, DEFAULTS.aggregated_duration)
     (found,) = no_drop_rate(scenario, [100], resolution=RESOLUTION).rates
-    _, paper_pps, limit = on_paper(resolve(scenario), 100)
+    _, paper_pps, limit = on_paper(Plan.resolve(scenario).data, 100)
     rate = found.packets_per_second
     assert rate is not None
     assert rate == pytest.approx(paper_pps, rel=0.05)
@@ -60,7 +62,7 @@ def test_it_pays_from_the_second_packet_within_the_hold_time() -> None:
     Alone a packet waits for 25 ms; of two, one waits for 25 ms and the other for 2.8.
     """
     scenarios = load_scenarios(read_scenario("snip"), Settings(loads_pps=(30, 45)))
-    jobs = [Job(plan=resolve(each), seed=1) for each in scenarios.values()]
+    jobs = [Job(plan=Plan.resolve(each), seed=1) for each in scenarios.values()]
     outcomes = dict(zip(scenarios, run_jobs(jobs), strict=True))
     loads = loads_of(outcomes)
     assert (begins_at(loads, 5), begins_at(loads, 25)) == (None, 45)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,15 +13,13 @@ from conftest import SMALL
 from bentpipe import (
     InternalError,
     Job,
+    Plan,
     RunsInterrupted,
     ScenarioError,
     _core,
-    from_dict,
-    resolve,
     run_many,
     simulate,
 )
-from bentpipe.plan.entries import traffic_entries
 from bentpipe.simulation.many import Outcome, run_jobs, run_one
 
 
@@ -31,7 +29,7 @@ def jobs(count: int) -> list[Job]:
     for i in range(count):
         scenario = copy.deepcopy(SMALL)
         scenario["traffic"][0]["size"] = f"{(count - i) * 100} kB"
-        plans.append(Job(plan=resolve(from_dict(scenario)), seed=i))
+        plans.append(Job(plan=Plan.resolve(scenario), seed=i))
     return plans
 
 
@@ -89,25 +87,23 @@ def test_ctrl_c_ends_the_script_and_keeps_what_is_complete() -> None:
 
 def test_results_of_plans_are_those_of_simulate() -> None:
     """Given plans without their scenarios, expect tables, names and goodput of a run alone."""
-    small, again = run_many([Job(plan=resolve(from_dict(SMALL)), seed=1)] * 2)
+    small, again = run_many([Job(plan=Plan.resolve(SMALL), seed=1)] * 2)
     alone = simulate(SMALL)
     assert small.flows.equals(alone.flows)
     assert again.flows["name"].to_list() == ["bulk-1", "call"]
     assert small.goodput_bps.tolist() == alone.goodput_bps.tolist()
-    assert repr(small).startswith("<Result 'unnamed': 2 flows, completed at ")
-    scenario = from_dict(SMALL)
-    entries = traffic_entries(scenario)
-    named = Job(plan=resolve(scenario), seed=1, scenario=SMALL, entries=entries)
-    assert run_many([named])[0].manifest == alone.manifest
+    assert repr(small).startswith("<Result 'small': 2 flows, completed at ")
+    assert small.manifest == alone.manifest
 
 
 def test_no_jobs_are_no_outcomes() -> None:
     assert run_jobs([]) == []
 
 
-def broken(plan: Mapping[str, Any]) -> dict[str, Any]:
+def broken(plan: Plan) -> Plan:
     """Return the plan without its directions."""
-    return {name: value for name, value in plan.items() if name != "directions"}
+    data = {name: value for name, value in plan.data.items() if name != "directions"}
+    return replace(plan, data=data)
 
 
 def test_a_plan_that_is_not_valid_stops_the_sweep() -> None:
@@ -127,7 +123,7 @@ def test_a_violated_invariant_names_the_seed(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(_core, "run", fail)
     with pytest.raises(InternalError, match=r"seed 4 .* 3 packets too many") as failure:
-        run_one(Job(plan={}, seed=4))
+        run_one(Job(plan=Plan.resolve(SMALL), seed=4))
     assert failure.value.exit_code == 1
 
 
@@ -145,7 +141,7 @@ def long_job() -> Job:
         ],
         "duration": "600 s",
     }
-    return Job(plan=resolve(from_dict(scenario)), seed=1)
+    return Job(plan=Plan.resolve(scenario), seed=1)
 
 
 def test_ctrl_c_stops_a_run_and_keeps_what_it_recorded() -> None:

@@ -19,9 +19,9 @@ from polars.testing import assert_frame_equal
 from bentpipe import (
     MachineError,
     Result,
+    Scenario,
     Sweep,
     UsageError,
-    from_dict,
     simulate,
     simulate_many,
     sweeps,
@@ -47,7 +47,7 @@ def quiet(_done: int, _total: int) -> None:
 
 def begun(folder: sweeps.SweepFolder, *vary: str, seeds: int = 3, **more: Any) -> sweeps.SweepRun:
     """Begin a sweep of the small scenario."""
-    base = from_dict({**SMALL, "packet_events": False})
+    base = Scenario.from_dict({**SMALL, "packet_events": False})
     points = sweeps.Points(sweeps.vary_option(text) for text in vary)
     cells = sweeps.cells_of(base, points)
     definition = sweeps.Definition(

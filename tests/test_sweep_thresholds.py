@@ -12,7 +12,7 @@ import pytest
 from conftest import Program
 from ruamel.yaml import YAML
 
-from bentpipe import Result, check_thresholds, from_dict, simulate, sweeps
+from bentpipe import Result, Scenario, check_thresholds, simulate, sweeps
 from bentpipe.sweeps import SweepFolder
 
 SCENARIO: dict[str, Any] = {
@@ -53,7 +53,7 @@ def scenario(tmp_path: Path) -> Path:
 
 def swept(tmp_path: Path, data: dict[str, Any], *vary: str, seeds: int) -> sweeps.Sweep:
     points = sweeps.Points(map(sweeps.vary_option, vary))
-    base = from_dict(data)
+    base = Scenario.from_dict(data)
     cells = sweeps.cells_of(base, points)
     definition = sweeps.Definition(
         scenario=base.to_dict(),

@@ -16,15 +16,7 @@ from conftest import SMALL, Program
 from hypothesis import example, given, strategies as st
 from properties import attempt, examples
 
-from bentpipe import (
-    Result,
-    ScenarioError,
-    UsageError,
-    check_thresholds,
-    from_dict,
-    resolve,
-    simulate,
-)
+from bentpipe import Plan, Result, ScenarioError, UsageError, check_thresholds, simulate
 from bentpipe.metrics import KEYS, metrics_of
 from bentpipe.report.junit import junit_text
 from bentpipe.results.measures import jain
@@ -127,7 +119,7 @@ def test_a_limit_has_the_unit_of_its_metric(text: str, limit: float) -> None:
 )
 def test_a_wrong_limit_is_refused(text: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        from_dict(scenario_with(text))
+        Plan.resolve(scenario_with(text))
     assert caught.value.problems[0].field == "thresholds.0"
     assert message in str(caught.value)
 
@@ -147,13 +139,13 @@ def test_a_name_that_the_result_will_not_have_is_refused_before_the_run(
     text: str, message: str
 ) -> None:
     with pytest.raises(ScenarioError) as caught:
-        from_dict(scenario_with(MET, text))
+        Plan.resolve(scenario_with(MET, text))
     assert caught.value.problems[0].field == "thresholds.1"
     assert message in str(caught.value)
 
 
 def test_thresholds_are_no_part_of_the_plan() -> None:
-    assert resolve(from_dict(scenario_with(MET))) == resolve(from_dict(SMALL))
+    assert Plan.resolve(scenario_with(MET)).data == Plan.resolve(SMALL).data
 
 
 # --- values -------------------------------------------------------------------------------------

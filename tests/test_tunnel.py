@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from bentpipe import ScenarioError
-from bentpipe.plan.resolver import from_dict, loaded, resolve
-from bentpipe.plan.tunnel_types import TunnelPlan
-from bentpipe.scenario.document import Document
+from bentpipe import Plan, ScenarioError
 
 ROOT = Path(__file__).resolve().parents[1]
 MS = 1_000_000
@@ -43,20 +40,20 @@ def scenario(
     }
 
 
-def tunnels(data: dict[str, Any]) -> list[TunnelPlan]:
+def tunnels(data: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the plan of the hub's end, and of each terminal's."""
-    gateways = resolve(from_dict(data))["gateways"]
-    return [cast("TunnelPlan", gateway["functions"][0]) for gateway in gateways]
+    gateways = Plan.resolve(data).data["gateways"]
+    return [gateway["functions"][0] for gateway in gateways]
 
 
 def warnings(data: dict[str, Any]) -> dict[str, str]:
-    found = loaded(Document(data=data, source="scenario")).warnings
+    found = Plan.resolve(data).warnings
     return {each.field: each.message for each in found if ".tunnel." in each.field}
 
 
 def refused(data: dict[str, Any]) -> str:
     with pytest.raises(ScenarioError) as raised:
-        from_dict(data)
+        Plan.resolve(data)
     return str(raised.value)
 
 
@@ -250,7 +247,7 @@ def test_a_priority_has_an_effect_on_a_tunnel_with_classes() -> None:
     for classes, expected in (({"classes": [1]}, 0), ({}, 1)):
         data = scenario(classes)
         data["traffic"][0]["priority"] = 1
-        found = loaded(Document(data=data, source="scenario")).warnings
+        found = Plan.resolve(data).warnings
         assert len([each for each in found if each.field == "traffic.0.priority"]) == expected
 
 
@@ -344,13 +341,13 @@ def test_the_order_of_functions_is_checked() -> None:
     data = scenario()
     both: dict[str, Any] = {"aggregator": {}, "processor": {}, "pep": {}, "tunnel": {}}
     data["gateways"] = {"hub": both, "terminal": both}
-    hub, *_ = resolve(from_dict(data))["gateways"]
+    hub, *_ = Plan.resolve(data).data["gateways"]
     order = ["pep", "tunnel", "aggregator", "processor"]
     assert [function["kind"] for function in hub["functions"]] == order
 
     functions = {"functions": ["aggregator", "tunnel"]}
     data["gateways"] = {"hub": functions, "terminal": functions}
-    hub, *_ = resolve(from_dict(data))["gateways"]
+    hub, *_ = Plan.resolve(data).data["gateways"]
     assert [function["kind"] for function in hub["functions"]] == ["aggregator", "tunnel"]
 
     data["gateways"] = {"hub": functions, "terminal": {"functions": ["tunnel", "aggregator"]}}

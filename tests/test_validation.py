@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 from conftest import Program, measures, needs
 
-from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe import Plan
 from bentpipe.results.result import Result
 from bentpipe.validation.comparison import Comparison, Value, summarize
 from bentpipe.validation.measures import MEASURES, Measure
@@ -120,7 +120,7 @@ def test_a_point_is_a_scenario() -> None:
     point = Point(
         number=1, control="cubic", rate_mbps=7, rtt_ms=110, queue_bdp=2, loss=0.01, flows=2
     )
-    plan: Any = resolve(from_dict(point.scenario(60)))
+    plan: Any = Plan.resolve(point.scenario(60)).data
     forward = plan["directions"][0]
     assert forward["rate_bps"]["value"] == 7_000_000
     assert forward["delay_ns"]["value"] == 55_000_000
@@ -162,9 +162,9 @@ def test_other_kinds_have_every_pair_of_levels_once() -> None:
 def test_a_step_and_an_outage_are_in_the_plan() -> None:
     """Given points at 1 Mbit/s, expect half the rate from 12 s on, and none from 12 to 14 s."""
     steps: Any
-    steps = resolve(from_dict(points_of("rate-step")[0].scenario(30)))["directions"][0]["rate_bps"]
+    steps = Plan.resolve(points_of("rate-step")[0].scenario(30)).data["directions"][0]["rate_bps"]
     assert steps["steps"] == [[0, 1_000_000], [12 * 10**9, 500_000]]
-    steps = resolve(from_dict(points_of("outage")[0].scenario(30)))["directions"][0]["rate_bps"]
+    steps = Plan.resolve(points_of("outage")[0].scenario(30)).data["directions"][0]["rate_bps"]
     assert steps["steps"] == [[0, 1_000_000], [12 * 10**9, 0], [14 * 10**9, 1_000_000]]
 
 
@@ -189,7 +189,7 @@ def test_points_with_peps_have_every_pair_of_levels_once() -> None:
         assert list(pairs.values()) == [1] * 9, (one, other)
     assert all(point.control != point.link_control for point in points[9:])
     for point in pep_grid():
-        plan: Any = resolve(from_dict(point.scenario(30)))
+        plan: Any = Plan.resolve(point.scenario(30)).data
         kinds = [[each["kind"] for each in gateway["functions"]] for gateway in plan["gateways"]]
         assert kinds == [["pep"] * (point.place in (end, "both")) for end in ("hub", "terminal")]
         losing = plan["directions"][point.direction == "return"]["channel"]
@@ -438,7 +438,7 @@ def test_the_verb_on_points_of_two_kinds(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_lab(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bentpipe.emulation.check_scenario", lambda _: None)
+    monkeypatch.setattr("bentpipe.emulation.check_plan", lambda _: None)
 
 
 @pytest.mark.usefixtures("no_lab")

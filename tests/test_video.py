@@ -13,22 +13,20 @@ from hypothesis import given, strategies as st
 from test_emulate import emulated
 
 from bentpipe import (
+    Plan,
     Result,
+    Scenario,
     ScenarioError,
     Sweep,
     Video,
     compare,
-    from_dict,
     max_count,
-    resolve,
     simulate,
 )
 from bentpipe.emulation.exchanges import exchanges_of, playback, segment_bytes
-from bentpipe.plan import loaded
 from bentpipe.results import check_thresholds
 from bentpipe.results.run_views import flow_views
 from bentpipe.results.views import records
-from bentpipe.scenario import Document
 
 S = 10**9
 EXIT_USAGE, EXIT_THRESHOLD = 2, 99
@@ -39,7 +37,7 @@ def scenario(*videos: dict[str, Any], duration: str = "40 s", **link: Any) -> An
     hop = {"rate": "20 Mbit/s", "delay": "50 ms", "queue": {"limit": "10 MB"}}
     both = {"forward": hop | link, "return": hop}
     traffic = [{"kind": "video", "direction": "forward", "rate": "3 Mbit/s"} | v for v in videos]
-    return from_dict({"link": both, "traffic": traffic, "duration": duration})
+    return Scenario.from_dict({"link": both, "traffic": traffic, "duration": duration})
 
 
 def flow_of(result: Result) -> dict[str, Any]:
@@ -58,7 +56,7 @@ def slow(duration: str = "100 s") -> Any:
 
 def test_a_video_has_the_media_of_the_scenario() -> None:
     """Given no duration, expect media from the start to the end of the run, and the defaults."""
-    workload = resolve(scenario({"start": "10 s"}))["flows"][0]["workload"]
+    workload = Plan.resolve(scenario({"start": "10 s"})).data["flows"][0]["workload"]
     assert workload["kind"] == "video"
     assert workload["media"] == {
         "rate_bps": 3_000_000,
@@ -93,7 +91,7 @@ def test_a_video_has_the_media_of_the_scenario() -> None:
 )
 def test_an_impossible_player_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        resolve(scenario(change))
+        Plan.resolve(scenario(change))
     assert message in str(caught.value)
 
 
@@ -102,7 +100,7 @@ def test_media_longer_than_the_run_gives_a_warning() -> None:
 
     def warned(video: dict[str, Any]) -> list[str]:
         data = scenario(video).model_dump(exclude_unset=True)
-        return [str(each) for each in loaded(Document(data=data, source="test")).warnings]
+        return [str(each) for each in Plan.resolve(data).warnings]
 
     (warning,) = warned({"duration": "40 s"})
     assert warning.startswith('traffic.0.duration: read "40 s"; lasts 40.2 s')
@@ -159,7 +157,7 @@ def test_a_video_that_has_not_started_stalls_all_the_time() -> None:
 def test_other_flows_have_no_figures_of_videos() -> None:
     bulk = {"kind": "bulk", "direction": "forward", "size": "10 kB"}
     data = {"link": {"preset": "geo"}, "traffic": [bulk], "duration": "9 s"}
-    flow = flow_of(simulate(from_dict(data)))
+    flow = flow_of(simulate(Scenario.from_dict(data)))
     names = ("start_up_time_ns", "stalls", "stalled_ns", "played_ns", "stall_ratio_percent")
     assert [flow[name] for name in names] == [None] * 5
 
@@ -251,7 +249,9 @@ def test_as_many_videos_fit_as_the_rate_carries() -> None:
     tv = {"name": "tv", "duration": "240 s", "start_jitter": "4 s"}
     made = scenario(tv, duration="260 s")
     limit = "flows.tv.stall_ratio_percent.max <= 1 %"
-    found = max_count(from_dict(made.model_dump() | {"thresholds": [limit]}), seeds=1, bound=16)
+    found = max_count(
+        Scenario.from_dict(made.model_dump() | {"thresholds": [limit]}), seeds=1, bound=16
+    )
     assert (found.count, found.fails, found.converged) == (6, 7, True)
 
 
@@ -307,7 +307,7 @@ def test_a_player_in_real_time_is_that_of_the_simulator(
     Start-up and stalls are within 30 ms and a tenth: the kernel's TCP is not the simulator's.
     """
     run = emulated(data, tmp_path).result
-    expected = simulate(from_dict(data))
+    expected = simulate(Scenario.from_dict(data))
     own, other = flow_of(run), flow_of(expected)
     assert (own["stalls"], other["stalls"]) == (stalls, stalls)
     assert own["played_ns"] == other["played_ns"] == 3_500_000_000

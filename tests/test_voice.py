@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import Program
 
-from bentpipe import Result, ScenarioError, Voice, from_dict, load, resolve, simulate
+from bentpipe import Plan, Result, Scenario, ScenarioError, Voice, simulate
 from bentpipe.results import check_thresholds
 from bentpipe.results.run_views import flow_views
 
@@ -21,7 +21,7 @@ def scenario(*calls: dict[str, Any], duration: str = "10 s", **forward: Any) -> 
     """Return calls on a link of 1 Mbit/s and 100 ms."""
     link = {"forward": {**HOP, **forward}, "return": HOP}
     traffic = [{"kind": "voice", **call} for call in calls]
-    return from_dict({"link": link, "traffic": traffic, "duration": duration})
+    return Scenario.from_dict({"link": link, "traffic": traffic, "duration": duration})
 
 
 def flows(result: Result) -> dict[str, dict[str, Any]]:
@@ -45,7 +45,7 @@ def test_a_call_is_two_flows_of_fifty_packets_a_second() -> None:
     [("g711", 172, 68_800), ("g729", 32, 12_800), ("opus", 92, 36_800)],
 )
 def test_a_codec_gives_the_rate_and_the_payload(codec: str, payload: int, rate: int) -> None:
-    workload = resolve(scenario({"codec": codec}))["flows"][0]["workload"]
+    workload = Plan.resolve(scenario({"codec": codec})).data["flows"][0]["workload"]
     assert workload["kind"] == "voice"
     assert (workload["payload_bytes"], workload["rate_bps"]) == (payload, rate)
     assert (workload["codec"], workload["jitter_buffer_ns"]) == (codec, 60 * MS)
@@ -53,9 +53,9 @@ def test_a_codec_gives_the_rate_and_the_payload(codec: str, payload: int, rate: 
 
 
 def test_several_calls_start_at_random_phases_of_a_packet_interval() -> None:
-    plan = resolve(scenario({"count": 3}))
+    plan = Plan.resolve(scenario({"count": 3})).data
     assert [flow["start_jitter_ns"] for flow in plan["flows"]] == [20 * MS] * 6
-    assert resolve(scenario({}))["flows"][0]["start_jitter_ns"] == 0
+    assert Plan.resolve(scenario({})).data["flows"][0]["start_jitter_ns"] == 0
 
 
 def test_silence_suppression_sends_in_talk_spurts_only() -> None:
@@ -145,7 +145,7 @@ def test_a_call_of_which_nothing_arrives_has_the_worst_score() -> None:
 def test_other_flows_have_no_score() -> None:
     traffic = [{"kind": "bulk", "direction": "forward", "size": "10 kB"}]
     link = {"forward": HOP, "return": HOP}
-    result = simulate(from_dict({"link": link, "traffic": traffic, "duration": "9 s"}))
+    result = simulate(Scenario.from_dict({"link": link, "traffic": traffic, "duration": "9 s"}))
     (flow,) = result.flows.to_dicts()
     assert flow["mos"] is None
     assert flow["late_packets"] is None
@@ -195,8 +195,10 @@ def test_a_codec_that_needs_more_than_the_link_is_warned_about() -> None:
 def test_the_example_of_calls_beside_a_download_is_better_with_fq_codel() -> None:
     """The queue of the download ruins the calls; FQ-CoDel protects them."""
     path = "scenarios/voice.yaml"
-    bad = simulate(load(path, settings=("link.forward.queue.discipline=drop_tail",))).entries[0]
-    good = simulate(load(path)).entries[0]
+    bad = simulate(
+        Scenario.load(path, settings=("link.forward.queue.discipline=drop_tail",))
+    ).entries[0]
+    good = simulate(Scenario.load(path)).entries[0]
     assert bad["mos"]["p50"] < 2
     assert good["mos"]["p5"] > 3.6
 
@@ -204,7 +206,9 @@ def test_the_example_of_calls_beside_a_download_is_better_with_fq_codel() -> Non
 def test_thresholds_are_about_the_score_of_calls() -> None:
     """A score is one of the metrics of flows; a missed one is told by how much."""
     made = scenario({"name": "call", "codec": "g729"})
-    result = simulate(from_dict(made.to_dict() | {"thresholds": ["flows.call.mos.p5 >= 4.2"]}))
+    result = simulate(
+        Scenario.from_dict(made.to_dict() | {"thresholds": ["flows.call.mos.p5 >= 4.2"]})
+    )
     (check,) = check_thresholds(result)
     assert not check.passed
     assert check.value == pytest.approx(result.flows["mos"].min())

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from conftest import Called
 
-from bentpipe import Result, ScenarioWarning, simulate, simulate_many
-from bentpipe.plan import loaded
-from bentpipe.scenario import Document
+from bentpipe import Plan, Result, Scenario, ScenarioWarning, simulate, simulate_many
 
 Data = dict[str, Any]
 
@@ -42,7 +40,7 @@ def told(field: str, read: str, needs: str, left: str) -> str:
 
 
 def warnings(data: Data, *settings: str) -> list[str]:
-    return [str(each) for each in loaded(Document(data=data, source="test"), settings).warnings]
+    return [str(each) for each in Plan.resolve(Scenario.from_dict(data, settings)).warnings]
 
 
 @pytest.mark.parametrize(

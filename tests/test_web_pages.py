@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 from conftest import Program
 
-from bentpipe import ScenarioError, from_dict, simulate
-from bentpipe.plan import loaded
-from bentpipe.plan.resolver import resolve
-from bentpipe.scenario import Document
+from bentpipe import Plan, Scenario, ScenarioError, simulate
 
 HOP = {"rate": "1 Gbit/s", "delay": "250 ms"}
 SLOW = {"rate": "1 Mbit/s", "delay": "10 ms", "queue": {"limit": "100 kB"}}
@@ -32,12 +29,12 @@ def data(hop: dict[str, Any] = HOP, **entry: Any) -> dict[str, Any]:
 
 
 def planned(**entry: Any) -> dict[str, Any]:
-    workload: dict[str, Any] = dict(resolve(from_dict(data(**entry)))["flows"][0]["workload"])
+    workload: dict[str, Any] = dict(Plan.resolve(data(**entry)).data["flows"][0]["workload"])
     return workload
 
 
 def warnings(**entry: Any) -> list[str]:
-    return [str(each) for each in loaded(Document(data=data(**entry), source="test"), ()).warnings]
+    return [str(each) for each in Plan.resolve(data(**entry)).warnings]
 
 
 def test_the_defaults_are_those_of_the_median_page() -> None:
@@ -48,7 +45,9 @@ def test_the_defaults_are_those_of_the_median_page() -> None:
     assert chosen == {"pages": 1, "http": "2", "connections": 6, "tls": "1.3", "dns": True}
     link = {"forward": HOP, "return": HOP}
     entry = {"kind": "web_page", "direction": "forward"}
-    flow = resolve(from_dict({"link": link, "traffic": [entry], "duration": "1 s"}))["flows"][0]
+    flow = Plan.resolve(
+        Scenario.from_dict({"link": link, "traffic": [entry], "duration": "1 s"})
+    ).data["flows"][0]
     assert flow["name"] == "web_page-1"
     assert dict(flow["workload"])["object_bytes"] == {
         "kind": "lognormal",

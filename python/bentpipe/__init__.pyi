@@ -27,9 +27,7 @@ from .lab import (
     Lab as Lab,
 )
 from .plan import (
-    from_dict as from_dict,
-    load as load,
-    resolve as resolve,
+    Plan as Plan,
 )
 from .results import (
     Result as Result,

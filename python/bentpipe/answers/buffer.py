@@ -19,7 +19,6 @@ from bentpipe.answers.question import (
 )
 from bentpipe.answers.traffic import CODEC, NS_PER_MS, UDP_IP_BYTES, call, call_quality
 from bentpipe.errors import UsageError
-from bentpipe.plan.types import DirectionPlan
 from bentpipe.results.measures import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View, from_mappings
@@ -81,7 +80,7 @@ class Buffer(Question):
         ]
 
     @cached_property
-    def _wire(self) -> DirectionPlan:
+    def _wire(self) -> Mapping[str, Any]:
         wire = self.directions[0 if self.direction == "forward" else 1]
         if wire["rate_bps"]["kind"] != "constant" or wire["delay_ns"]["kind"] != "constant":
             raise UsageError(

@@ -140,7 +140,7 @@ class BusyLink(Question):
         users, found = self.adjusted_count(
             "users",
             lambda count: self.run_case(sampled, f"traffic.reader.count={count}"),
-            first=round(users_of(self.base.plan).at(self.average, rate_bps, idle_page_ns)),
+            first=round(users_of(self.base.data).at(self.average, rate_bps, idle_page_ns)),
             figure="average",
             wanted=self.average,
             tolerance=_TOLERANCE,

@@ -40,9 +40,10 @@ from bentpipe.answers.question import (
 )
 from bentpipe.answers.traffic import with_functions
 from bentpipe.errors import UnitError, UsageError
-from bentpipe.plan.resolver import Loaded, loaded
+from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.scenario.schema import Scenario
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, format_duration, format_size, parse_queue_limit
 
@@ -124,7 +125,7 @@ class Coding(Question):
             *([channels] if load else []),
         ]
 
-    def case_of(self, load: int, variant: Variant) -> Loaded:
+    def case_of(self, load: int, variant: Variant) -> Plan:
         """Return the scenario of a case; a setting may be one of what it does not have."""
         document = link_scenario(self.link, self.traffic(load), self.duration)
         data = copy.deepcopy(document.data)
@@ -139,7 +140,7 @@ class Coding(Question):
                 wanted[end]["tunnel"] = {**kept, **variant.tunnel}
         data["gateways"] = with_functions(gateways, wanted, {"pep", "tunnel"})
         settings = [each for each in self.settings if _applies(each, load, variant)]
-        return loaded(replace(document, data=data), settings)
+        return Plan.resolve(Scenario.from_document(replace(document, data=data), settings))
 
     def measure(self, result: Result) -> Mapping[str, float]:
         """Return the figures of a run; those of a tunnel are NaN without one."""
@@ -173,7 +174,7 @@ class Coding(Question):
             for load in self.loads
             for name, variant in VARIANTS.items()
         }
-        plan = next(iter(cases.values())).plan
+        plan = next(iter(cases.values())).data
         self.runs.choose_seeds(plan, len(cases))
         self._found, interrupted = self.runs.run_by_seed(cases, self.measure)
         self._verdicts = verdicts(self._found, self.loads)

@@ -21,9 +21,10 @@ from bentpipe.answers.question import (
 )
 from bentpipe.answers.traffic import with_functions
 from bentpipe.errors import UsageError
-from bentpipe.plan.resolver import Loaded, loaded
+from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View
+from bentpipe.scenario.schema import Scenario
 from bentpipe.units import format_duration, format_rate, format_size
 
 DURATION_S: Final = 120
@@ -144,7 +145,7 @@ class Pep(Question):
         ]
         return [{**entry, "splittable": not entry["name"].endswith(QUIC)} for entry in entries]
 
-    def case_of(self, case: Case, channels: int) -> Loaded:
+    def case_of(self, case: Case, channels: int) -> Plan:
         """Return the scenario of a case; a setting may be one of what it does not have."""
         traffic = self.traffic(case.probe, channels)
         document = link_scenario(self.link, traffic, self.duration)
@@ -165,9 +166,9 @@ class Pep(Question):
                 and each.removeprefix("traffic.").split(".")[0] in others
             )
         ]
-        return loaded(replace(document, data=data), settings)
+        return Plan.resolve(Scenario.from_document(replace(document, data=data), settings))
 
-    def case(self, *_changes: str) -> Loaded:
+    def case(self, *_changes: str) -> Plan:
         """Return the case without a PEP."""
         return self.case_of(Case(SHORT, pep=False), 1)
 
@@ -234,7 +235,7 @@ class Pep(Question):
     @property
     def rounds(self) -> int:
         """The rounds of slow start of a short download: the window doubles in each."""
-        tcp = self.base.plan["flows"][0]["workload"]["server"]  # type: ignore[typeddict-item]
+        tcp = self.base.data["flows"][0]["workload"]["server"]
         segments = math.ceil(SHORT_BYTES / (tcp["mss_bytes"] - _TIMESTAMPS_BYTES))
         return math.ceil(math.log2(1 + segments / tcp["initial_window_segments"]))
 

@@ -19,13 +19,13 @@ import numpy.typing as npt
 
 from bentpipe.answers.answer import Answer, Effect, Estimate
 from bentpipe.errors import ScenarioError, UsageError
-from bentpipe.plan.entries import traffic_entries
+from bentpipe.plan.data import series_values
 from bentpipe.plan.links import link_document
-from bentpipe.plan.resolver import Loaded, loaded
-from bentpipe.plan.types import DirectionPlan, Plan, Series
+from bentpipe.plan.plan import Plan
 from bentpipe.results.confidence import mean_half_width
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
+from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job
 from bentpipe.simulation.run import run_many
 from bentpipe.units import NS_PER_S
@@ -135,7 +135,7 @@ class Experiment:
         self._progress = progress
         self._done = self._total = 0
 
-    def choose_seeds(self, plan: Plan, cases: int, seeds: int | None = None) -> None:
+    def choose_seeds(self, plan: Mapping[str, Any], cases: int, seeds: int | None = None) -> None:
         """Set how many cases like ``plan`` there will be, and from that the number of seeds.
 
         ``seeds`` is what a question uses by default, whatever the time.
@@ -153,7 +153,7 @@ class Experiment:
         return range(1, 1 + count)
 
     def run(
-        self, cases: Mapping[Name, Loaded], measure: Callable[[Result], Mapping[str, float]]
+        self, cases: Mapping[Name, Plan], measure: Callable[[Result], Mapping[str, float]]
     ) -> dict[Name, Measurements]:
         """Run cases; return what ``measure`` takes from each result.
 
@@ -167,7 +167,7 @@ class Experiment:
         }
 
     def run_by_seed(
-        self, cases: Mapping[Name, Loaded], measure: Callable[[Result], Mapping[str, float]]
+        self, cases: Mapping[Name, Plan], measure: Callable[[Result], Mapping[str, float]]
     ) -> tuple[dict[Name, Measurements], bool]:
         """Run cases as `run` does, but all of them with one seed after another.
 
@@ -192,7 +192,7 @@ class Experiment:
         of_cases = zip(jobs, zip(*rows, strict=True), strict=True)
         return {name: _measurements(of_case) for name, of_case in of_cases}, interrupted
 
-    def result(self, case: Loaded) -> Result:
+    def result(self, case: Plan) -> Result:
         """Run a case with the first seed; return its whole result."""
         return run_many(self._jobs(case)[:1])[0]
 
@@ -201,12 +201,8 @@ class Experiment:
         self._done += len(results)
         return results
 
-    def _jobs(self, case: Loaded) -> list[Job]:
-        scenario, entries = case.scenario.to_dict(), traffic_entries(case.scenario)
-        return [
-            Job(plan=case.plan, seed=seed, scenario=scenario, entries=entries)
-            for seed in self.seeds
-        ]
+    def _jobs(self, case: Plan) -> list[Job]:
+        return [Job(plan=case, seed=seed) for seed in self.seeds]
 
     def _count(self, done: int, _total: int) -> None:
         if self._progress is not None:
@@ -277,14 +273,15 @@ class Question(ABC):
         return link_scenario(self.link, self.traffic(), self.duration)
 
     @cached_property
-    def base(self) -> Loaded:
+    def base(self) -> Plan:
         """The case as asked for."""
         return self.case()
 
     @property
-    def directions(self) -> list[DirectionPlan]:
+    def directions(self) -> list[dict[str, Any]]:
         """The forward and the return direction of the plan."""
-        return self.base.plan["directions"][:2]
+        directions: list[dict[str, Any]] = self.base.data["directions"][:2]
+        return directions
 
     @property
     def rtt_ns(self) -> int:
@@ -302,19 +299,21 @@ class Question(ABC):
             raise UsageError(
                 f"ask {self.name}: the rate of this link varies with time; set a constant"
             )
-        return rate["value"]
+        return int(rate["value"])
 
     def link_rate_bps(self) -> int:
         """Return the largest rate of the forward direction, whatever the traffic."""
         probe = {"kind": "bulk", "direction": "forward", "size": "1 B"}
-        plan = loaded(link_scenario(self.link, [probe], "1 s"), self.link_settings).plan
+        plan = Plan.resolve(
+            Scenario.from_document(link_scenario(self.link, [probe], "1 s"), self.link_settings)
+        ).data
         return peak_bps(plan["directions"][0]["rate_bps"])
 
-    def case(self, *changes: str) -> Loaded:
+    def case(self, *changes: str) -> Plan:
         """Return the scenario with further settings."""
-        return loaded(self.document, [*self.settings, *changes])
+        return Plan.resolve(Scenario.from_document(self.document, [*self.settings, *changes]))
 
-    def cases(self, changes: Mapping[Name, Sequence[str]]) -> dict[Name, Loaded]:
+    def cases(self, changes: Mapping[Name, Sequence[str]]) -> dict[Name, Plan]:
         """Return the scenario with each list of settings; what does not fit is left out."""
         found = {}
         for name, settings in changes.items():
@@ -326,9 +325,9 @@ class Question(ABC):
 
     def choose_seeds(self, cases: int) -> None:
         """Choose how many seeds the cases have, from their number."""
-        self.runs.choose_seeds(self.base.plan, cases, self.seeds)
+        self.runs.choose_seeds(self.base.data, cases, self.seeds)
 
-    def run(self, cases: Mapping[Name, Loaded]) -> dict[Name, Measurements]:
+    def run(self, cases: Mapping[Name, Plan]) -> dict[Name, Measurements]:
         """Run cases and measure them."""
         return self.runs.run(cases, self.measure)
 
@@ -479,20 +478,20 @@ def change_percent(before: Values, after: Values) -> Estimate:
     return estimate(100 * (times - 1 + (after - times * before) / reference))
 
 
-def run_packets(plan: Plan) -> float:
+def run_packets(plan: Mapping[str, Any]) -> float:
     """Return how many full-size packets the link can carry in a run, at most."""
     rates = sum(peak_bps(direction["rate_bps"]) for direction in plan["directions"][:2])
-    return max(rates * plan["stop_ns"] / NS_PER_S / PACKET_BITS, 1.0)
+    return max(rates * int(plan["stop_ns"]) / NS_PER_S / PACKET_BITS, 1.0)
 
 
-def initial(series: Series) -> int:
+def initial(series: Mapping[str, Any]) -> int:
     """Return the value at the start of a run."""
-    return series["value"] if series["kind"] == "constant" else series["steps"][0][1]
+    return series_values(series)[0]
 
 
-def peak_bps(rate: Series) -> int:
+def peak_bps(rate: Mapping[str, Any]) -> int:
     """Return the largest rate of a direction, in link bit/s."""
-    return rate["value"] if rate["kind"] == "constant" else max(value for _, value in rate["steps"])
+    return max(series_values(rate))
 
 
 def largest(

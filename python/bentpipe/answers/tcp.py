@@ -18,7 +18,6 @@ from bentpipe.answers.question import (
     peak_bps,
 )
 from bentpipe.metrics import CAPACITY_PARTS
-from bentpipe.plan.types import DirectionPlan
 from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View, from_mappings
 from bentpipe.scenario.framings import frame_bits
@@ -79,14 +78,15 @@ class Tcp(Question):
         }
 
     @property
-    def _data(self) -> DirectionPlan:
+    def _data(self) -> Mapping[str, Any]:
         """The direction of the data."""
         return self.directions[0 if self.direction == "forward" else 1]
 
     @property
     def _sender(self) -> Mapping[str, Any]:
         """The TCP of the sender."""
-        return self.base.plan["flows"][0]["workload"]["sender"]  # type: ignore[typeddict-item]
+        sender: Mapping[str, Any] = self.base.data["flows"][0]["workload"]["sender"]
+        return sender
 
     def options(self) -> dict[str, list[str]]:
         """Return the settings that may help: each changes one thing that the transfer lacks."""
@@ -147,7 +147,7 @@ class Tcp(Question):
 
     @property
     def _length(self) -> str:
-        return format_duration(self.base.plan["stop_ns"])
+        return format_duration(self.base.data["stop_ns"])
 
     def bounds_bps(self) -> dict[str, float]:
         """Return bounds of the goodput, on paper: headers, and window over round trip."""

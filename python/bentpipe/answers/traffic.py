@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from bentpipe.errors import UsageError
-from bentpipe.plan.types import DrawPlan, Plan
 from bentpipe.results.voice import Quality, quality
 from bentpipe.scenario.codecs import CODECS, Codec
 from bentpipe.units import NS_PER_S
@@ -77,7 +76,7 @@ class Users(NamedTuple):
         return load * rate_bps * (self.think_s + page_ns / NS_PER_S) / (8 * self.page_bytes)
 
 
-def users_of(plan: Plan) -> Users:
+def users_of(plan: Mapping[str, Any]) -> Users:
     """Return the users of the first flow of a plan.
 
     Raises:
@@ -94,7 +93,7 @@ def users_of(plan: Plan) -> Users:
     return Users(page_bytes, mean_of(workload["think_ns"]) / NS_PER_S)
 
 
-def mean_of(draw: DrawPlan) -> float:
+def mean_of(draw: Mapping[str, Any]) -> float:
     """Return the mean of what is drawn, in its unit."""
     if draw["kind"] == "constant":
         return float(draw["value"])

@@ -145,7 +145,7 @@ class Users(Question):
         self.choose_seeds(_COUNTS + len(_ASSUMPTIONS) + 1)
         if self.page_time_ns is None:
             self.page_time_ns = self._default_page_time()
-        readers, rate_bps = users_of(self.base.plan), peak_bps(self.directions[0]["rate_bps"])
+        readers, rate_bps = users_of(self.base.data), peak_bps(self.directions[0]["rate_bps"])
         bound = readers.at(1.0, rate_bps, self.page_time_ns)
         if bound > MAX_COUNT:
             raise UsageError(
@@ -182,7 +182,7 @@ class Users(Question):
             ],
             reason=reason,
             uncertainty=f"{self.counts[counts[0]].of('page_p95_ns').runs_text} of "
-            f"{format_duration(self.base.plan['stop_ns'])} for each count; counts near the limit "
+            f"{format_duration(self.base.data['stop_ns'])} for each count; counts near the limit "
             "may pass or fail with other seeds. Users load pages like the median of 2024 (Web "
             "Almanac).",
             effects=effects,

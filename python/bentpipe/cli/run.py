@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bentpipe import emulation, plan, report, simulation
+from bentpipe import emulation, plan, report, scenario, simulation
 from bentpipe.cli.link_status import LinkStatus
 from bentpipe.cli.options import (
     AsJson,
@@ -37,7 +37,7 @@ from bentpipe.simulation.memory import read_limit
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bentpipe.plan.resolver import Loaded
+    from bentpipe.plan.plan import Plan
     from bentpipe.results.result import Result
 
 
@@ -62,19 +62,20 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     with exit code 4; its results are kept. A valid run that misses a threshold, of the scenario or
     of --threshold, ends with exit code 99.
     """
-    loaded = plan.read(scenario_file, settings or (), thresholds=threshold or ())
+    loaded = scenario.Scenario.load(scenario_file, settings or (), thresholds=threshold or ())
+    resolved = plan.Plan.resolve(loaded)
     require_folder(junit)
-    for warning in loaded.warnings:
+    for warning in resolved.warnings:
         note(f"warning: {warning}")
     limit = read_limit(memory_limit)
     if engine == "emulate":
         # Before modules that start threads are loaded: see `gain_privileges`.
-        emulation.prepare(loaded.scenario)
+        emulation.prepare(resolved)
     with output_folder(out, "run") as output:
         if engine == "emulate":
-            result = _emulate(loaded, seed, capture)
+            result = _emulate(resolved, seed, capture)
         else:
-            result = _simulate(loaded, seed, capture, limit)
+            result = _simulate(resolved, seed, capture, limit)
         with delaying_interrupts():
             if capture is not None:
                 note(f"wrote {capture}")
@@ -86,49 +87,47 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
             else:
                 report.show(*report.run_tables(result))
             checks = write_thresholds(result, junit)
-    _check(result, out, capture)
+    _check(resolved, result, out, capture)
     require_thresholds(checks)
 
 
-def _emulate(loaded: Loaded, seed: int | None, capture: Path | None) -> Result:
+def _emulate(resolved: Plan, seed: int | None, capture: Path | None) -> Result:
     status = LinkStatus()
     with Progress("emulating") as progress:
-        return emulation.emulate_partly(
-            loaded.scenario,
+        return emulation.run_emulation(
+            resolved,
             seed=seed,
             progress=progress.fraction,
             note=note,
             on_report=lambda report: progress.describe(lambda: status.brief(report)),
             capture=capture,
-            scenario_warnings=loaded.warnings,
         )
 
 
 def _simulate(
-    loaded: Loaded, seed: int | None, capture: Path | None, memory_limit: int | None
+    resolved: Plan, seed: int | None, capture: Path | None, memory_limit: int | None
 ) -> Result:
-    warning = simulation.memory_warning(loaded.scenario, memory_limit)
+    warning = simulation.memory_warning(resolved, memory_limit)
     if warning is not None:
         note(f"warning: the run {warning}")
     with Progress("simulating") as progress:
-        return simulation.simulate_partly(
-            loaded.scenario,
+        return simulation.run_simulation(
+            resolved,
             seed=seed,
             progress=progress.fraction,
             capture=capture,
             memory_limit=memory_limit,
-            warnings=loaded.warnings,
         )
 
 
-def _check(result: Result, out: Path | None, capture: Path | None) -> None:
+def _check(resolved: Plan, result: Result, out: Path | None, capture: Path | None) -> None:
     """Exit with the code of a run that was interrupted, or raise the error of an invalid one."""
     if result.interrupted:
         written = " and ".join(str(path) for path in (out, capture) if path)
         exit_interrupted(f"what was recorded is in {written}" if written else "")
     if result.memory_limit_reached:
         kept = f"; the results up to then are in {out}" if out else ""
-        message = f"{simulation.memory_message(result)}{kept}"
+        message = f"{simulation.memory_message(resolved, result)}{kept}"
         raise MemoryLimitError(message, result=result)
     if result.invalid is not None:
         raise InvalidRunError(f"INVALID: {result.invalid}")

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from bentpipe import plan, report, simulation
+from bentpipe import report, scenario, simulation
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import (
     AsJson,
@@ -70,7 +70,7 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
 ) -> None:
     """Find the largest rate of the constant_rate flows without loss, for each packet size."""
     wanted, precision = _sizes(sizes), fraction(resolution, "--resolution")
-    loaded = plan.load(scenario_file, settings=tuple(settings or ()))
+    loaded = scenario.Scenario.load(scenario_file, settings or ())
     limit = read_limit(memory_limit)
     with output_folder(out, "search") as output:
         with limiting(limit), Progress("searching") as progress:
@@ -128,12 +128,12 @@ def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the argu
     The count is doubled until a threshold fails, and then bisected. This assumes that a larger
     count than one that fails fails, too.
     """
-    loaded = plan.read(scenario_file, tuple(settings or ()), thresholds=tuple(threshold or ()))
+    loaded = scenario.Scenario.load(scenario_file, settings or (), thresholds=threshold or ())
     limit = read_limit(memory_limit)
     with output_folder(out, "search") as output:
         with limiting(limit), Progress("searching") as progress:
             found = simulation.max_count(
-                loaded.scenario,
+                loaded,
                 entry=entry,
                 bound=bound,
                 seeds=seeds,

@@ -36,8 +36,8 @@ from bentpipe.cli.thresholds import (
     write_sweep_thresholds,
 )
 from bentpipe.errors import UsageError
-from bentpipe.plan import resolver
 from bentpipe.scenario.document import read_file, read_stdin
+from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.memory import read_limit
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         file, points = sweeps.parse_sweep_file(document)
         axes = [*points.axes, *axes]
         document = read_file(sweeps.scenario_path(file, document))
-    loaded = resolver.loaded(document, request.settings, thresholds=request.thresholds)
+    scenario = Scenario.from_document(document, request.settings, thresholds=request.thresholds)
     points = sweeps.Points(axes)
     until = _until(request, file)
     seeds: int | tuple[int, ...] | None = request.seeds
@@ -265,12 +265,12 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
     if seeds is None:
         seeds = _SEEDS_OF_INTERVALS if until else 1
     with Progress("preparing the sweep") as progress:
-        cells = sweeps.cells_of(loaded.scenario, points, progress.count)
+        cells = sweeps.cells_of(scenario, points, progress.count)
     _warn(cells)
     definition = sweeps.Definition(
-        scenario=loaded.scenario.to_dict(),
+        scenario=scenario.to_dict(),
         points=points,
-        seeds=sweeps.seeds_of(loaded.scenario, seeds),
+        seeds=sweeps.seeds_of(scenario, seeds),
         plan_sha256=sweeps.plan_hash(cells),
         until_ci=until,
         keep_runs=request.keep_runs,

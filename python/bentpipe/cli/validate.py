@@ -42,20 +42,20 @@ def _validate(file: Path, settings: list[str] | tuple[()], *, as_json: bool) -> 
     answer: dict[str, Any] = {"file": scenario.STDIN if str(file) == "-" else str(file)}
     empty: dict[str, Any] = {"valid": False, "problems": [], "warnings": [], "plan": None}
     try:
-        loaded = plan.read(file, settings)
+        resolved = plan.Plan.resolve(scenario.Scenario.load(file, settings))
     except ScenarioError as error:
         for problem in error.problems:
             note(str(problem))
         _line(answer["file"], f"not valid, {counted(len(error.problems), 'problem')}", as_json)
         return answer | empty | {"problems": [asdict(problem) for problem in error.problems]}
-    for warning in loaded.warnings:
+    for warning in resolved.warnings:
         note(f"{answer['file']}: warning: {warning}")
-    text = f"valid, {counted(len(loaded.plan['flows']), 'flow')}"
-    if loaded.warnings:
-        text += f", {counted(len(loaded.warnings), 'warning')}"
+    text = f"valid, {counted(len(resolved.data['flows']), 'flow')}"
+    if resolved.warnings:
+        text += f", {counted(len(resolved.warnings), 'warning')}"
     _line(answer["file"], text, as_json)
-    warnings = [asdict(warning) for warning in loaded.warnings]
-    return answer | empty | {"valid": True, "warnings": warnings, "plan": loaded.plan}
+    warnings = [asdict(warning) for warning in resolved.warnings]
+    return answer | empty | {"valid": True, "warnings": warnings, "plan": resolved.data}
 
 
 def _line(file: str, text: str, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 import bentpipe
-from bentpipe import emulation, plan, report, results, simulation, validation
+from bentpipe import emulation, plan, report, results, scenario, simulation, validation
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import AsJson, note, note_written, output_folder, print_json
 from bentpipe.cli.progress import Progress, delaying_interrupts
@@ -114,7 +114,8 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
     """
     chosen = _chosen_points(grid, points, measures)
     for point in chosen:
-        emulation.check_scenario(plan.from_dict(point.scenario(seconds)))
+        made = scenario.Scenario.from_dict(point.scenario(seconds))
+        emulation.check_plan(plan.Plan.resolve(made))
     with (
         output_folder(out, _KIND) as output,
         tempfile.TemporaryDirectory(prefix="bentpipe-") as name,

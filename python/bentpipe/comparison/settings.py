@@ -16,7 +16,6 @@ from bentpipe.results.metric_values import metric_values, unfinished
 from bentpipe.results.result import Result
 from bentpipe.scenario.metric_ref import MetricRef
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.run import as_scenario
 from bentpipe.sweeps.run import simulate_many
 from bentpipe.sweeps.sweep import Sweep
 from bentpipe.text import choice
@@ -137,7 +136,7 @@ def _open(source: Source) -> Scenario | Result | Sweep:
         if kind != "run":
             raise UsageError(f"{source}: holds the result of a {kind}; compare runs or sweeps")
         return Result.load(source, events=False)
-    return as_scenario(source)
+    return Scenario.of(source)
 
 
 def _label_of(found: Scenario | Result | Sweep) -> str:

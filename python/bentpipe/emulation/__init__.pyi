@@ -1,4 +1,4 @@
-from .checks import check_scenario as check_scenario, prepare as prepare
+from .checks import check_plan as check_plan, prepare as prepare
 from .pool import (
     EmulatedRun as EmulatedRun,
     EmulationJob as EmulationJob,
@@ -6,4 +6,4 @@ from .pool import (
     emulate_as_completed as emulate_as_completed,
     emulate_many as emulate_many,
 )
-from .run import emulate_partly as emulate_partly
+from .run import run_emulation as run_emulation

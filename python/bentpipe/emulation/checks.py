@@ -24,9 +24,7 @@ from bentpipe.gateway.tcp_refusals import refused_tcp
 from bentpipe.lab.capacity import refuse_beyond_capacity
 from bentpipe.lab.gateways import refuse_functions
 from bentpipe.lab.privileges import gain_privileges
-from bentpipe.plan.resolver import resolve
-from bentpipe.plan.traffic import flows_of_entry
-from bentpipe.scenario.schema import Scenario
+from bentpipe.plan.plan import Plan
 from bentpipe.units import NS_PER_S
 
 # Each flow is a client, a server and the two processes that end them; channels are sockets.
@@ -39,23 +37,23 @@ BROWSER_CONNECTIONS: Final = 6
 _LARGEST_UNSCALED_WINDOW_BYTES: Final = 65_535
 
 
-def check_scenario(scenario: Scenario) -> None:
-    """Refuse a scenario that cannot be run in real time on this machine.
+def check_plan(plan: Plan) -> None:
+    """Refuse the plan of a scenario that cannot be run in real time on this machine.
 
     Raises:
         ScenarioError: the scenario cannot be run in real time.
         MachineError: the machine lacks something.
     """
-    plan = resolve(scenario)
-    refuse(scenario, plan)
-    programs(plan, scenario.seed)
-    kernel_of(plan)
-    refuse_functions([plan], mtu_bytes(plan))
-    refuse_beyond_capacity([plan])
+    data = plan.data
+    refuse(plan)
+    programs(data, plan.scenario.seed)
+    kernel_of(data)
+    refuse_functions([data], mtu_bytes(data))
+    refuse_beyond_capacity([data])
 
 
-def prepare(scenario: Scenario) -> None:
-    """Check a scenario as `check_scenario` does, and gain the privileges to run it.
+def prepare(plan: Plan) -> None:
+    """Check a plan as `check_plan` does, and gain the privileges to run it.
 
     The process must have one thread, unless it runs as root.
 
@@ -63,67 +61,63 @@ def prepare(scenario: Scenario) -> None:
         ScenarioError: the scenario cannot be run in real time.
         MachineError: the machine lacks something, or does not allow it.
     """
-    check_scenario(scenario)
+    check_plan(plan)
     gain_privileges()
 
 
-def refuse(scenario: Scenario, plan: Mapping[str, Any]) -> None:
+def refuse(plan: Plan) -> None:
     """Check that the kernel's TCP supports the scenario.
 
     Raises:
         ScenarioError: it does not; the error names every unsupported field.
     """
-    found = list(_refused(scenario, plan))
+    found = list(_refused(plan))
     if found:
         raise ScenarioError(
             *(Problem(source="emulate", field=field, message=text) for field, text in found)
         )
 
 
-def entries(scenario: Scenario) -> list[int]:
-    """Return the entry of ``traffic`` that each flow of the plan came from."""
-    counts = [flows_of_entry(entry, scenario.link.terminals) for entry in scenario.traffic]
-    return [i for i, count in enumerate(counts) for _ in range(count)]
-
-
-def _refused(scenario: Scenario, plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if plan["packet_events"]:
+def _refused(plan: Plan) -> Iterator[tuple[str, str]]:
+    data = plan.data
+    if data["packet_events"]:
         yield "packet_events", "are not recorded in real time; leave them out"
-    channels = sum(flow["workload"]["kind"] == "channel" for flow in plan["flows"])
-    flows = len(plan["flows"]) - channels
+    channels = sum(flow["workload"]["kind"] == "channel" for flow in data["flows"])
+    flows = len(data["flows"]) - channels
     if flows > MAX_FLOWS:
         yield "traffic", f"has {flows} flows; in real time at most {MAX_FLOWS}"
     if channels > MAX_CHANNELS:
         yield "traffic", f"has {channels} channels; in real time at most {MAX_CHANNELS}"
     unsplittable = {
         entry
-        for entry, flow in zip(entries(scenario), plan["flows"], strict=True)
+        for entry, flow in zip(plan.entry_of_flow, data["flows"], strict=True)
         if not flow["splittable"]
     }
     for entry in sorted(unsplittable):
         text = "read false; real programs send TCP, which a PEP splits: leave it out"
         yield f"traffic.{entry}.splittable", text
-    yield from _refused_flows(scenario, plan)
+    yield from _refused_flows(plan)
 
 
-def _refused_flows(scenario: Scenario, plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _refused_flows(plan: Plan) -> Iterator[tuple[str, str]]:
+    of_plan = plan.data["flows"]
     # The flows of an entry are alike.
-    workloads = dict(zip(reversed(entries(scenario)), reversed(plan["flows"]), strict=True))
-    tcps = [tcp for flow in plan["flows"] if (tcp := tcp_of(flow)) is not None]
+    workloads = dict(zip(reversed(plan.entry_of_flow), reversed(of_plan), strict=True))
+    tcps = [tcp for flow in of_plan if (tcp := tcp_of(flow)) is not None]
     for entry in sorted(workloads):
         workload, path = workloads[entry]["workload"], f"traffic.{entry}"
         if (tcp := tcp_of(workloads[entry])) is not None:
             for field, text in refused_tcp("flow", tcp, tcps[0]):
                 yield f"{path}.tcp.{field}", text
             if workload["kind"] == "web_page":
-                for field, text in _refused_page(workload, classes(plan)):
+                for field, text in _refused_page(workload, classes(plan.data)):
                     yield f"{path}.{field}", text
         elif workload["kind"] == "voice":
             if workload["talk_spurts"] is not None:
                 text = "read true; iperf3 sends without pauses: leave it out"
                 yield f"{path}.silence_suppression", text
         elif workload["kind"] != "constant_rate":
-            kind = scenario.traffic[entry].kind
+            kind = plan.scenario.traffic[entry].kind
             yield f"{path}.kind", f'read "{kind}", which is not run in real time'
         elif workload["payload_bytes"] < MIN_PAYLOAD_BYTES:
             read = workload["payload_bytes"]
@@ -143,11 +137,11 @@ def _refused_page(workload: Mapping[str, Any], class_count: int) -> Iterator[tup
         yield "kind", 'read "web_page"; Chromium does not mark classes of packets for the queue'
 
 
-def window_warnings(scenario: Scenario, plan: Mapping[str, Any]) -> list[str]:
+def window_warnings(plan: Plan) -> list[str]:
     """Return a warning for each entry of ``traffic`` with windows too small to fill the link."""
-    rates, round_trip_ns = highest(plan, "rate_bps"), longest_round_trip_ns(plan)
+    rates, round_trip_ns = highest(plan.data, "rate_bps"), longest_round_trip_ns(plan.data)
     lines = {}
-    for entry, flow in zip(entries(scenario), plan["flows"], strict=True):
+    for entry, flow in zip(plan.entry_of_flow, plan.data["flows"], strict=True):
         tcp = tcp_of(flow)
         if tcp is None:
             continue

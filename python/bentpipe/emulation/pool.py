@@ -16,14 +16,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.emulation.checks import check_scenario
+from bentpipe.emulation.checks import check_plan
 from bentpipe.emulation.worker import Worker
 from bentpipe.errors import BentpipeError, InvalidRunError
-from bentpipe.plan.resolver import resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
-from bentpipe.simulation.run import as_scenario
 from bentpipe.units import NS_PER_S
 
 # A run at this rate takes a whole processor; the programs and timers of a slow one take a quarter.
@@ -56,15 +55,15 @@ def emulate(
         MachineError: the machine lacks something, such as iperf3 or user namespaces.
         InvalidRunError: packets were late beyond the limits; its ``result`` is what was measured.
     """
-    loaded = as_scenario(scenario)
+    plan = Plan.resolve(scenario)
     check_seed(seed)
-    check_scenario(loaded)
+    check_plan(plan)
     with tempfile.TemporaryDirectory(prefix="bentpipe-") as folder:
         worker = Worker(
-            scenario=loaded.to_dict(),
-            seed=loaded.seed if seed is None else seed,
+            scenario=plan.scenario.to_dict(),
+            seed=plan.scenario.seed if seed is None else seed,
             out=Path(folder) / "result",
-            max_s=resolve(loaded)["stop_ns"] / NS_PER_S,
+            max_s=plan.data["stop_ns"] / NS_PER_S,
             capture=None if capture is None else Path(capture),
         )
         try:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -33,16 +33,13 @@ from bentpipe.emulation.record import (
     watch,
 )
 from bentpipe.emulation.tables import result_of
-from bentpipe.errors import MachineError, ScenarioWarning
+from bentpipe.errors import MachineError
 from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
-from bentpipe.plan.entries import traffic_entries
-from bentpipe.plan.resolver import resolve
-from bentpipe.plan.warnings import warnings_of
+from bentpipe.plan.plan import Plan
 from bentpipe.results.capture import capture_file, incomplete_message
 from bentpipe.results.execution import execution, utc_now
 from bentpipe.results.result import Result
 from bentpipe.scenario.hosts import Side
-from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
 from bentpipe.units import NS_PER_S
 
@@ -62,40 +59,35 @@ Settings = dict[Side, dict[str, str]]
 Observer = Callable[[int, int, Report], None]
 
 
-def emulate_partly(
-    scenario: Scenario,
+def run_emulation(
+    plan: Plan,
     *,
     seed: int | None = None,
     progress: Callable[[float], None] | None = None,
     note: Callable[[str], None] | None = None,
     on_report: Callable[[Report], None] | None = None,
     capture: Path | None = None,
-    scenario_warnings: Sequence[ScenarioWarning] | None = None,
 ) -> Result:
-    """Run a scenario in real time in this process, after `bentpipe.emulation.prepare`.
+    """Run a plan in real time in this process, after `bentpipe.emulation.prepare`.
 
     After Ctrl-C it returns what was recorded, marked interrupted. ``note`` is called with warnings,
     ``on_report`` with the report of the lab twice a second. ``capture`` names a file to capture
-    packets into. ``scenario_warnings`` are those of the result; by default those about the
-    scenario. The manifest has the verdict on the run.
+    packets into. The manifest has the verdict on the run.
 
     Raises:
         UsageError: the seed is out of range, or the capture cannot be written.
         MachineError: the machine lacks something.
     """
     check_seed(seed)
-    plan = resolve(scenario)
-    used_seed = scenario.seed if seed is None else seed
-    if scenario_warnings is None:
-        scenario_warnings = warnings_of(scenario, plan)
-    flows = programs(plan, used_seed)
-    kernel = kernel_of(plan)
+    used_seed = plan.scenario.seed if seed is None else seed
+    flows = programs(plan.data, used_seed)
+    kernel = kernel_of(plan.data)
     warn = note or _ignore
-    warnings = window_warnings(scenario, plan)
+    warnings = window_warnings(plan)
     for warning in warnings:
         warn(warning)
     started = utc_now()
-    run = _Run(plan, flows, kernel, _observer(progress, on_report))
+    run = _Run(plan.data, flows, kernel, _observer(progress, on_report))
     with capture_file(capture) as file:
         settings = run.execute(used_seed, file)
     record = run.record
@@ -106,11 +98,11 @@ def emulate_partly(
         warn(warning)
     browsers = (flow.browser for flow in flows if isinstance(flow, WebPageFlow))
     manifest = {
-        "scenario": scenario.to_dict(),
-        "entries": traffic_entries(scenario),
-        "plan": plan,
+        "scenario": plan.scenario.to_dict(),
+        "entries": plan.entries,
+        "plan": plan.data,
         "seed": used_seed,
-        "warnings": [asdict(warning) for warning in scenario_warnings],
+        "warnings": [asdict(warning) for warning in plan.warnings],
         "engine": "emulate",
         "emulation": {
             "kernel": os.uname().release,

@@ -126,10 +126,10 @@ def main() -> int:
     """Run the scenario of the request; return the exit code."""
     request = json.load(sys.stdin)
     try:
-        scenario = plan.from_dict(request["scenario"])
-        emulation.prepare(scenario)
-        result = emulation.emulate_partly(
-            scenario,
+        resolved = plan.Plan.resolve(request["scenario"])
+        emulation.prepare(resolved)
+        result = emulation.run_emulation(
+            resolved,
             seed=request["seed"],
             capture=None if request["capture"] is None else Path(request["capture"]),
         )

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from bentpipe.gateway.config import GatewayConfig, described
 from bentpipe.gateway.machine import PROGRAM, find_binary, require
 from bentpipe.gateway.plan import GatePlan
 from bentpipe.gateway.state import GatewayFolder, Record, held, network_namespace
-from bentpipe.plan.tunnels import scenario_path
+from bentpipe.plan.lower import origin
 
 # A daemon is ready within 0.1 s on an idle machine.
 _START_TIMEOUT_S: Final = 20.0
@@ -254,7 +254,7 @@ def reload_gateway(config: GatewayConfig, plan: GatePlan) -> None:
         folder.write_record(replace(record, plan=plan, described=described(config)))
         return
     if "differs" in reply:
-        names = ", ".join(dict.fromkeys(map(_config_name, reply["differs"])))
+        names = ", ".join(dict.fromkeys(_config_name(plan, path) for path in reply["differs"]))
         raise UsageError(
             f"{record.config}: a running gateway cannot change {names}; nothing was changed. It "
             f"can change {_CHANGEABLE} of its tunnel; to fix it: bentpipe gateway down "
@@ -280,11 +280,11 @@ def _ask(path: Path, plan: GatePlan) -> Any:
         ) from None
 
 
-def _config_name(path: str) -> str:
+def _config_name(plan: Mapping[str, Any], path: str) -> str:
     """Return the name in the configuration of a path in the plan."""
     parts = path.split(".")
     if parts[:2] == ["tunnel", "settings"]:
-        parts = ["tunnel", *scenario_path(parts[2:])]
+        parts = [str(field) for field in origin(plan, parts)]
     elif parts[0] == "tunnel" and parts[1:2] in (["listen_address"], ["listen_port"]):
         parts = ["tunnel", "listen"]
     return ".".join(part.removesuffix("_bytes").removesuffix("_ns") for part in parts)

@@ -117,7 +117,7 @@ def _tunnel_plan(tunnel: DaemonTunnel, folder: Path, control_file: str) -> dict[
         packet_overhead_bytes=value_of(tunnel.packet_overhead),
         round_trip_ns=value_of(tunnel.round_trip),
     )
-    settings = dict(tunnel_plan(tunnel, tunnel, uplink, ("tunnel",)))
+    settings = tunnel_plan(tunnel, tunnel, uplink, ("tunnel",))
     del settings["kind"]
     listen = tunnel.listen
     address, port = split_port(listen) if isinstance(listen, str) else (None, listen)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 from bentpipe.gateway.kernel_tcp import KERNEL_TCP, TCP_IP_BYTES, KernelSetting, setting_text
-from bentpipe.plan.refusals import scenario_name
+from bentpipe.plan.lower import field_name
 from bentpipe.plan.tcp import host_plan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.gateways import Pep
@@ -44,7 +44,7 @@ def refused_tcp(
             read, text = setting_text(name, value), setting_text(name, allowed)
             one, fixed = f"has one for all {user}s, {text}", f"'s is {text} and cannot be set"
             reason = f"the kernel {one}" if is_of_host else f"the kernel{fixed}"
-            yield _scenario_field(name), f"is {read}; {reason}"
+            yield field_name(Tcp, name), f"is {read}; {reason}"
 
 
 def refused_settings(pep: Pep) -> Iterator[tuple[FieldPath, str]]:
@@ -69,7 +69,7 @@ def receive_buffer_bytes(tcp: Tcp) -> int | None:
 
 
 def _refused_leg(tcp: Tcp) -> Iterator[tuple[str, str]]:
-    settings = {_scenario_field(name): setting for name, setting in KERNEL_TCP.items()}
+    settings = {field_name(Tcp, name): setting for name, setting in KERNEL_TCP.items()}
     for field in Tcp.model_fields:
         read, kernels = getattr(tcp, field), getattr(PROFILES["linux"], field)
         if field == "receive_buffer_initial" and receive_buffer_bytes(tcp) is not None:
@@ -104,7 +104,3 @@ def _same(read: Any, kernels: Any) -> bool:
     if isinstance(read, str) and hasattr(read, "value"):
         return kernels is not None and value_of(read) == value_of(kernels)
     return bool(read == kernels)
-
-
-def _scenario_field(name: str) -> str:
-    return name if name in Tcp.model_fields else scenario_name(name)

@@ -11,6 +11,7 @@ from typing import Any
 from bentpipe import _core
 from bentpipe.errors import MachineError
 from bentpipe.lab.privileges import gain_privileges
+from bentpipe.plan.data import series_values
 
 
 def measure_capacity(seconds: float = 3.0) -> dict[str, Any]:
@@ -61,9 +62,7 @@ def refuse_beyond_capacity(
 
 def largest_value(series: Mapping[str, Any]) -> int:
     """Return the largest value of a constant or stepwise series of a plan."""
-    if series["kind"] == "constant":
-        return int(series["value"])
-    return max(int(step[1]) for step in series["steps"])
+    return max(series_values(series))
 
 
 def _capacity_file() -> Path:

@@ -131,20 +131,19 @@ def _value(setting: str, direction: str, field: str) -> int | float:
     path, _, text = setting.partition("=")
     plain = f"link.{direction}.{field}={text}"
     try:
-        checked = plan.checked(scenario.with_settings(document, [plain]))
-        resolved = plan.resolve(checked)
+        resolved = plan.Plan.resolve(scenario.Scenario.from_document(document, [plain])).data
     except ScenarioError as error:
         problems = (replace(problem, source=path.strip(), field="") for problem in error.problems)
         raise ScenarioError(*problems) from None
     refuse_beyond_capacity([resolved])
     part = resolved["directions"][0 if direction == "forward" else 1]
     if field == "jitter":
-        return part["jitter_ns"]
+        return int(part["jitter_ns"])
     if field in {"bit_error_rate", "loss"}:
         channel = part["channel"]
         if channel["kind"] == "error_series":
-            return channel["steps"][0]["loss_rate"]
-        return channel["bit_error_rate"] if channel["kind"] == "bit_errors" else 0.0
+            return float(channel["steps"][0]["loss_rate"])
+        return float(channel["bit_error_rate"]) if channel["kind"] == "bit_errors" else 0.0
     series = part["rate_bps" if field == "rate" else "delay_ns"]
     if series["kind"] != "constant":
         raise UsageError(f"{path.strip()}: read a list of steps; a running link takes one value")
@@ -173,9 +172,9 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
         for name, end in ends.items()
     }
     link[direction]["queue"] = {} if "discipline" in options else {"discipline": discipline}
-    document = scenario.with_settings(plan.link_document({"link": link}), settings)
+    document = plan.link_document({"link": link})
     try:
-        resolved = plan.resolve(plan.checked(document))
+        resolved = plan.Plan.resolve(scenario.Scenario.from_document(document, settings)).data
     except ScenarioError as error:
         field = f"link.{direction}.queue"
         problems = (replace(problem, source=field, field="") for problem in error.problems)

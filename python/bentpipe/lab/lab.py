@@ -189,7 +189,7 @@ def _plan_of(link: Scenario | str | Path | Mapping[str, Any]) -> Mapping[str, An
         return plan.link_plan(str(link))
     if isinstance(link, Mapping) and "directions" in link:
         return dict(link)
-    return plan.link_plan(link) if isinstance(link, str | Mapping) else plan.resolve(link)
+    return plan.link_plan(link) if isinstance(link, str | Mapping) else plan.Plan.resolve(link).data
 
 
 def _end(process: subprocess.Popen[str], folder: Path) -> None:

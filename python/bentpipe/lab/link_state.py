@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from bentpipe.lab.changes import LinkChange
-from bentpipe.plan.types import Series
 
 # A rate over a shorter time has a large error: reports are up to 0.1 s old.
 _MIN_INTERVAL_NS: Final = 50_000_000
@@ -51,12 +50,12 @@ def with_outages(
     }
 
 
-def _at(series: Series, at_ns: int) -> int:
+def _at(series: Mapping[str, Any], at_ns: int) -> int:
     """Return the value of a series at a time."""
     if series["kind"] == "constant":
-        return series["value"]
+        return int(series["value"])
     begun = [value for start_ns, value in series["steps"] if start_ns <= at_ns]
-    return begun[-1] if begun else series["steps"][0][1]
+    return int(begun[-1] if begun else series["steps"][0][1])
 
 
 class DeliveredRates:

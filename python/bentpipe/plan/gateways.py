@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from bentpipe.plan.lower import Part, lower
 from bentpipe.plan.tcp import host_plan
 from bentpipe.plan.tunnels import (
     EndName,
@@ -13,7 +14,6 @@ from bentpipe.plan.tunnels import (
     tunnel_plan,
     uplink_of,
 )
-from bentpipe.plan.types import DirectionPlan, FunctionPlan, GatewayPlan, PepPlan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.function import GatewayFunction
 from bentpipe.scenario.gateways import PROCESSOR_PPS, Aggregator, Gateway, Pep, Processor
@@ -29,7 +29,7 @@ class _Ends(NamedTuple):
     uplink: Uplink | None
 
 
-def gateway_plans(scenario: Scenario, directions: Sequence[DirectionPlan]) -> list[GatewayPlan]:
+def gateway_plans(scenario: Scenario, directions: Sequence[dict[str, Any]]) -> list[Part]:
     """Return the plans of all gateways: the hub's, then each terminal's.
 
     Without ``directions``, which have errors then, tunnels are left out.
@@ -41,15 +41,17 @@ def gateway_plans(scenario: Scenario, directions: Sequence[DirectionPlan]) -> li
     hub = _functions(scenario, "hub", directions)
     terminal = _functions(scenario, "terminal", directions)
     names = (f"terminal-{number + 1}" for number in range(scenario.link.terminals))
-    plans: list[GatewayPlan] = [{"name": name, "functions": terminal} for name in names]
-    return [{"name": "hub", "functions": hub}, *plans]
+    return [
+        Part({"name": "hub", "functions": hub}, ("gateways", "hub")),
+        # Terminals are equal, and written once.
+        *(Part({"name": name, "functions": terminal}, ("gateways", "terminal")) for name in names),
+    ]
 
 
 def _functions(
-    scenario: Scenario, end: EndName, directions: Sequence[DirectionPlan]
-) -> list[FunctionPlan]:
-    gateways = scenario.gateways
-    here, there = gateways.hub, gateways.terminal
+    scenario: Scenario, end: EndName, directions: Sequence[dict[str, Any]]
+) -> list[Part]:
+    here, there = scenario.gateways.hub, scenario.gateways.terminal
     if end == "terminal":
         here, there = there, here
     peers = dict(there.in_order())
@@ -72,43 +74,27 @@ def largest_packet_bytes(gateway: Gateway) -> int:
     return largest
 
 
-def _plan(function: GatewayFunction, ends: _Ends, path: FieldPath) -> FunctionPlan | None:
+def _plan(function: GatewayFunction, ends: _Ends, path: FieldPath) -> Part | None:
     match function:
         case Aggregator():
-            frame_bytes = value_of(function.frame_size)
-            return {
-                "kind": "aggregator",
-                "frame_size_bytes": frame_bytes,
-                "packet_size_bytes": min(value_of(function.packet_size), frame_bytes),
-                "hold_time_ns": value_of(function.hold_time),
-                "classes": None if function.classes is None else sorted(set(function.classes)),
-            }
+            plan = lower(function, path)
+            plan["packet_size_bytes"] = min(plan["packet_size_bytes"], plan["frame_size_bytes"])
+            if function.classes is not None:
+                plan["classes"] = sorted(set(function.classes))
         case Pep():
-            return _pep(function, path)
+            plan = lower(function, path, leave_out=("profile",))
+            for leg in ("lan_tcp", "link_tcp"):
+                plan[leg] = host_plan(function.profile, getattr(function, leg), (*path, leg))
         case Processor():
-            rate = function.packets_per_second
-            return {
-                "kind": "processor",
-                "packets_per_second": PROCESSOR_PPS[function.mode] if rate is None else rate,
-                "per_byte_ns": value_of(function.per_byte),
-                "buffer_packets": value_of(function.buffer),
-            }
+            plan = lower(function, path, leave_out=("mode",))
+            if function.packets_per_second is None:
+                plan["packets_per_second"] = PROCESSOR_PPS[function.mode]
         case Tunnel():
             assert isinstance(ends.peer, Tunnel), "a scenario without one is refused"
             if ends.uplink is None:
                 return None
-            return tunnel_plan(function, ends.peer, ends.uplink, path)
-    raise AssertionError(f"{type(function).__name__} has no plan")
-
-
-def _pep(pep: Pep, path: FieldPath) -> PepPlan:
-    lowat = pep.notsent_lowat
-    return {
-        "kind": "pep",
-        "lan_tcp": host_plan(pep.profile, pep.lan_tcp, (*path, "lan_tcp")),
-        "link_tcp": host_plan(pep.profile, pep.link_tcp, (*path, "link_tcp")),
-        "notsent_lowat_bytes": None if lowat is None else value_of(lowat),
-        "buffer_bytes": value_of(pep.buffer),
-        "connections": pep.connections,
-        "early_accept": pep.early_accept,
-    }
+            plan = tunnel_plan(function, ends.peer, ends.uplink, path)
+        case _:
+            raise AssertionError(f"{type(function).__name__} has no plan")
+    plan["kind"] = path[-1]
+    return plan

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from bentpipe.plan.errors import PlanningError, PlanningErrors
-from bentpipe.plan.types import HostChoice, HostPlan
+from bentpipe.plan.lower import Part, lower
 from bentpipe.scenario.channels import MAX_SERVERS
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.hosts import MAX_HOSTS, RANDOM, ROUND_ROBIN, Host, Side
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Channels
-from bentpipe.units import value_of
 
 _SIDES: Final[tuple[Side, ...]] = ("world", "island")
 
@@ -24,7 +24,7 @@ class HostPlans:
 
         It is an error if two hosts have one name, or if there are too many.
         """
-        self.plans: list[HostPlan] = []
+        self.plans: list[Part] = []
         self._first: dict[tuple[Side, int], int] = {}
         self._names: dict[Side, list[str]] = {}
         # The servers of each entry of channels, by its number.
@@ -38,7 +38,7 @@ class HostPlans:
             for gateway in gateways:
                 self._first[side, gateway] = len(self.plans)
                 suffix = f"-{gateway}" if side == "island" and terminals > 1 else ""
-                self.plans.extend(_plan(host, gateway, suffix) for host in hosts)
+                self.plans += _plans(hosts, ("hosts", side), gateway, suffix)
             if side == "world":
                 self._add_servers(scenario, errors)
         errors.call(self._check_count)
@@ -57,7 +57,7 @@ class HostPlans:
                 errors.call(self._check_servers, entry.servers, number)
                 first = len(self.plans)
                 known[entry.servers] = list(range(first, first + len(entry.servers)))
-                self.plans.extend(_plan(host, 0, "") for host in entry.servers)
+                self.plans += _plans(entry.servers, ("traffic", number, "servers"))
             self._servers[number] = known[entry.servers]
 
     def _check_world(self, entry: int) -> None:
@@ -119,7 +119,9 @@ class HostPlans:
         message = f'read "{written}"; expected a host of hosts.{side} ({known}), "{RANDOM}" or'
         raise PlanningError(field, f'{message} "{ROUND_ROBIN}"')
 
-    def chosen(self, side: Side, written: str | None, place: tuple[int, int]) -> HostChoice | None:
+    def chosen(
+        self, side: Side, written: str | None, place: tuple[int, int]
+    ) -> dict[str, Any] | None:
         """Return the host of a flow that `check` accepts; ``place``: its number and terminal."""
         if written is None:
             return None
@@ -132,11 +134,11 @@ class HostPlans:
         return {"kind": "named", "host": first + on_side}
 
 
-def _plan(host: Host, gateway: int, suffix: str) -> HostPlan:
-    return {
-        "name": host.name + suffix,
-        "gateway": gateway,
-        "delay_ns": value_of(host.delay),
-        "jitter_ns": value_of(host.jitter),
-        "rate_bps": None if host.rate is None else value_of(host.rate),
-    }
+def _plans(
+    hosts: Iterable[Host], path: FieldPath, gateway: int = 0, suffix: str = ""
+) -> list[Part]:
+    """Return the plans of hosts behind a gateway; ``path`` is the field of their list."""
+    plans = [lower(host, (*path, number)) for number, host in enumerate(hosts)]
+    for plan in plans:
+        plan |= {"name": f"{plan['name']}{suffix}", "gateway": gateway}
+    return plans

@@ -8,28 +8,27 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.errors import UsageError
-from bentpipe.plan.resolver import checked, resolve
-from bentpipe.plan.types import Plan
+from bentpipe.plan.plan import Plan
 from bentpipe.scenario.document import Document, read_file
 from bentpipe.scenario.presets import PRESETS
-from bentpipe.scenario.settings import with_settings
+from bentpipe.scenario.schema import Scenario
 from bentpipe.text import choice
 
 # How long the events of a preset repeat in a lab; its values stay as they are from then on.
 _EVENTS_LAST: Final = "1 h"
 
 
-def resolved_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> Plan:
+def resolved_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> dict[str, Any]:
     """Resolve the plan of a link, as `link_plan` returns it.
 
     Raises:
         ScenarioError: naming the field, what was read and what is allowed.
         UsageError: it is neither a preset nor a file.
     """
-    return resolve(checked(with_settings(link_document(link), list(settings))))
+    return Plan.resolve(Scenario.from_document(link_document(link), settings)).data
 
 
-def resolved_plans() -> dict[str, Plan]:
+def resolved_plans() -> dict[str, dict[str, Any]]:
     """Resolve the plans of all presets, by name."""
     return {name: resolved_plan(name) for name in PRESETS}
 

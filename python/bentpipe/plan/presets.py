@@ -11,17 +11,14 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from bentpipe import plan
-
-if TYPE_CHECKING:
-    from bentpipe.plan.types import Plan
 
 _FILE: Final = Path(__file__).with_name("preset_plans.json")
 
 
-def link_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> Plan:
+def link_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> dict[str, Any]:
     """Return the plan of a link alone: a preset by name, or that of a scenario file or mapping.
 
     Raises:
@@ -32,7 +29,7 @@ def link_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> Pl
     return plan.resolved_plan(link, settings) if stored is None else stored
 
 
-def stored_plan(preset: str) -> Plan | None:
+def stored_plan(preset: str) -> dict[str, Any] | None:
     """Return the plan of a preset, or None if there is no such preset."""
     return _stored_plans().get(preset)
 
@@ -43,6 +40,6 @@ def preset_names() -> tuple[str, ...]:
 
 
 @functools.cache
-def _stored_plans() -> dict[str, Plan]:
-    plans: dict[str, Plan] = json.loads(_FILE.read_text(encoding="utf-8"))
+def _stored_plans() -> dict[str, dict[str, Any]]:
+    plans: dict[str, dict[str, Any]] = json.loads(_FILE.read_text(encoding="utf-8"))
     return plans

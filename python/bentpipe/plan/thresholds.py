@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bentpipe.metrics import KINDS_OF_ROWS
 from bentpipe.plan.errors import PlanningError, PlanningErrors
-from bentpipe.plan.traffic import flows_of_entry
-from bentpipe.plan.types import Plan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.metric_ref import MetricRef
-from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.thresholds import read_threshold
 from bentpipe.text import choice, nearest
+
+if TYPE_CHECKING:
+    from bentpipe.plan.plan import Plan
 
 _NAMES_MAX: Final = 12
 
@@ -25,11 +25,11 @@ class _Row(NamedTuple):
     heading: str | None
 
 
-def check_threshold_names(scenario: Scenario, plan: Plan, errors: PlanningErrors) -> None:
+def check_threshold_names(plan: Plan, errors: PlanningErrors) -> None:
     """Check that each threshold names a row of the result, and a single one without a statistic."""
-    for number, text in enumerate(scenario.thresholds):
+    for number, text in enumerate(plan.scenario.thresholds):
         metric = read_threshold(text).metric
-        errors.call(_check, ("thresholds", number), metric, list(_rows(scenario, metric, plan)))
+        errors.call(_check, ("thresholds", number), metric, list(_rows(metric, plan)))
 
 
 def _check(path: FieldPath, metric: MetricRef, rows: Sequence[_Row]) -> None:
@@ -54,25 +54,21 @@ def _check(path: FieldPath, metric: MetricRef, rows: Sequence[_Row]) -> None:
         )
 
 
-def _rows(scenario: Scenario, metric: MetricRef, plan: Plan) -> Iterator[_Row]:
+def _rows(metric: MetricRef, plan: Plan) -> Iterator[_Row]:
     """Yield the rows of the table of a metric, as the result will have them."""
-    terminals = scenario.link.terminals
+    scenario, data = plan.scenario, plan.data
     if metric.table == "flows" or metric.table in KINDS_OF_ROWS:
-        entries = [
-            entry.name
-            for entry in scenario.traffic
-            for _ in range(flows_of_entry(entry, terminals))
-        ]
-        for entry, flow in zip(entries, plan["flows"], strict=True):
+        for number, flow in zip(plan.entry_of_flow, data["flows"], strict=True):
+            entry = scenario.traffic[number].name
             kinds = KINDS_OF_ROWS.get(metric.table)
             if kinds is None or flow["workload"]["kind"] in kinds:
                 names = (flow["name"],) if entry is None else (entry, flow["name"])
                 yield _Row(names, flow["direction"])
     elif metric.table == "directions":
         yield _Row(("forward",), "forward")
-        for terminal in range(terminals):
-            yield _Row((f"return-{terminal + 1}" if terminals > 1 else "return",), "return")
+        for direction in data["directions"][1:]:
+            yield _Row((direction["name"],), "return")
     else:
-        for gateway in plan["gateways"]:
+        for gateway in data["gateways"]:
             if any(function["kind"] == "processor" for function in gateway["functions"]):
                 yield _Row((f"{gateway['name']}-processor",), None)

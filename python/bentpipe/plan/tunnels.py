@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+from bentpipe.plan.data import series_values
 from bentpipe.plan.errors import PlanningError
-from bentpipe.plan.queue_types import LimitPlan
-from bentpipe.plan.tunnel_types import (
-    AdaptiveRedundancyPlan,
-    FixedRedundancyPlan,
-    OrderedPlan,
-    RedundancyPlan,
-    ShadowQueuePlan,
-    TitrationPlan,
-    TunnelPlan,
-    UnorderedPlan,
-    UnsharedSignalPlan,
-    VisiblePlan,
-)
-from bentpipe.plan.types import DirectionPlan, Series
+from bentpipe.plan.lower import Part, part
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.percent import share_of
@@ -52,30 +40,6 @@ _SYMBOL_HEADERS_BYTES: Final = 28 + 29 + 11
 # The header of a packet within a symbol.
 _PACKET_HEADER_BYTES: Final = 6
 
-# The fields of a scenario that the fields of a plan are resolved from.
-_SCENARIO_FIELDS: Final[Mapping[str, str]] = {
-    "classifier.packet_size_bytes": "packet_size",
-    "classifier.classes": "classes",
-    "classifier.young_bytes": "uncoded_first",
-    "redundancy.redundancy_ppm": "redundancy",
-    "redundancy.window_symbols": "window",
-    "redundancy.cap_ppm": "redundancy_max",
-    "redundancy.window_min_symbols": "window",
-    "redundancy.window_max_symbols": "window_max",
-    "redundancy.report_delay_ns": "feedback_interval",
-    "titration.delay_ns": "delay",
-    "titration.threshold_bytes": "threshold",
-    "titration.hold_time_ns": "hold_time",
-    "hold_bytes": "hold_buffer",
-    "queue.rate_bps": "rate",
-    "queue.capacity_bytes": "queue",
-    "memory_symbols": "memory",
-    "symbol_size_bytes": "symbol_size",
-    "feedback_interval_ns": "feedback_interval",
-    "delivery.hold_time_ns": "order_hold_time",
-    "congestion_signal.share_ppm": "congestion_signal",
-}
-
 
 @dataclass(frozen=True)
 class Uplink:
@@ -87,13 +51,13 @@ class Uplink:
     round_trip_ns: int
 
 
-def uplink_of(directions: Sequence[DirectionPlan], end: EndName) -> Uplink:
+def uplink_of(directions: Sequence[Mapping[str, Any]], end: EndName) -> Uplink:
     """Return the link as an end of it sees it; terminals at different distances as the farthest."""
     forward, *returns = directions
     away = forward if end == "hub" else returns[0]
     branches = [branch["delay_ns"] for each in directions for branch in each["to"]]
-    delays = [_highest(each["delay_ns"]) for each in (forward, returns[0])]
-    rate_bps = _highest(away["rate_bps"])
+    delays = [max(series_values(each["delay_ns"])) for each in (forward, returns[0])]
+    rate_bps = max(series_values(away["rate_bps"]))
     link_bytes = -(-frame_bits(away["framing"], _PACKET_BYTES) // _BITS_PER_BYTE)
     return Uplink(
         rate_bps=rate_bps,
@@ -103,41 +67,62 @@ def uplink_of(directions: Sequence[DirectionPlan], end: EndName) -> Uplink:
     )
 
 
-def tunnel_plan(tunnel: Tunnel, peer: Tunnel, uplink: Uplink, path: FieldPath) -> TunnelPlan:
+def tunnel_plan(tunnel: Tunnel, peer: Tunnel, uplink: Uplink, path: FieldPath) -> Part:
     """Return the plan of an end of a tunnel, whose other end is ``peer``.
 
     Raises:
         PlanningError: the settings of the ends do not fit together.
     """
     _check_ends(tunnel, peer, path)
-    queue: ShadowQueuePlan = {
-        "rate_bps": uplink.rate_bps if tunnel.rate is None else value_of(tunnel.rate),
-        "capacity_bytes": (
-            uplink.capacity_bytes if tunnel.queue is None else value_of(tunnel.queue)
-        ),
-        "packet_overhead_bytes": uplink.packet_overhead_bytes,
-    }
-    titration = _titration(tunnel, queue, uplink.round_trip_ns)
-    interval = tunnel.feedback_interval
+    queue = part(
+        path,
+        {
+            "rate_bps": uplink.rate_bps if tunnel.rate is None else value_of(tunnel.rate),
+            "capacity_bytes": (
+                uplink.capacity_bytes if tunnel.queue is None else value_of(tunnel.queue)
+            ),
+            "packet_overhead_bytes": uplink.packet_overhead_bytes,
+        },
+        rate_bps="rate",
+        capacity_bytes="queue",
+        packet_overhead_bytes="packet_overhead",
+    )
     classes = tunnel.classes
-    return {
-        "kind": "tunnel",
-        "classifier": {
+    classifier = part(
+        path,
+        {
             "packet_size_bytes": value_of(tunnel.packet_size),
             "classes": None if classes is None else sorted(set(classes)),
             "young_bytes": value_of(tunnel.uncoded_first),
         },
-        "redundancy": _redundancy(tunnel, peer, uplink.round_trip_ns),
-        "titration": titration,
-        "hold_bytes": _hold_bytes(tunnel, titration, queue["rate_bps"]),
-        "queue": queue,
-        "memory_symbols": tunnel.memory_symbols,
-        "symbol_size_bytes": value_of(tunnel.symbol_size),
-        "density": tunnel.density,
-        "feedback_interval_ns": None if interval == "none" else value_of(interval),
-        "delivery": _delivery(tunnel, uplink.round_trip_ns),
-        "congestion_signal": _signal(tunnel.congestion_signal),
-    }
+        packet_size_bytes="packet_size",
+        classes="classes",
+        young_bytes="uncoded_first",
+    )
+    titration = _titration(tunnel, queue, uplink.round_trip_ns, path)
+    interval = tunnel.feedback_interval
+    return part(
+        path,
+        {
+            "kind": "tunnel",
+            "classifier": classifier,
+            "redundancy": _redundancy(tunnel, peer, uplink.round_trip_ns, path),
+            "titration": titration,
+            "hold_bytes": _hold_bytes(tunnel, titration, queue["rate_bps"]),
+            "queue": queue,
+            "memory_symbols": tunnel.memory_symbols,
+            "symbol_size_bytes": value_of(tunnel.symbol_size),
+            "density": tunnel.density,
+            "feedback_interval_ns": None if interval == "none" else value_of(interval),
+            "delivery": _delivery(tunnel, uplink.round_trip_ns, path),
+            "congestion_signal": _signal(tunnel.congestion_signal, path),
+        },
+        hold_bytes="hold_buffer",
+        memory_symbols="memory",
+        symbol_size_bytes="symbol_size",
+        density="density",
+        feedback_interval_ns="feedback_interval",
+    )
 
 
 def largest_packet_bytes(tunnel: Tunnel) -> int:
@@ -148,12 +133,6 @@ def largest_packet_bytes(tunnel: Tunnel) -> int:
 def largest_symbol_packet_bytes(tunnel: Tunnel) -> int:
     """Return the IP bytes of a packet with the largest symbol."""
     return value_of(tunnel.symbol_size) + _SYMBOL_HEADERS_BYTES
-
-
-def scenario_path(parts: Sequence[str]) -> list[str]:
-    """Return the path below ``tunnel`` in a scenario of a path below it in a plan."""
-    field = _SCENARIO_FIELDS.get(".".join(parts))
-    return list(parts) if field is None else [field]
 
 
 def _check_ends(tunnel: Tunnel, peer: Tunnel, path: FieldPath) -> None:
@@ -172,15 +151,15 @@ def _check_ends(tunnel: Tunnel, peer: Tunnel, path: FieldPath) -> None:
         )
 
 
-def _redundancy(tunnel: Tunnel, peer: Tunnel, round_trip_ns: int) -> RedundancyPlan:
+def _redundancy(tunnel: Tunnel, peer: Tunnel, round_trip_ns: int, path: FieldPath) -> Part:
     if not tunnel.is_adaptive:
-        fixed: FixedRedundancyPlan = {
+        values: dict[str, Any] = {
             "kind": "fixed",
             "redundancy_ppm": _ppm(tunnel.redundancy),
             "window_symbols": tunnel.window,
         }
-        return fixed
-    adaptive: AdaptiveRedundancyPlan = {
+        return part(path, values, redundancy_ppm="redundancy", window_symbols="window")
+    values = {
         "kind": "adaptive",
         "cap_ppm": _ppm(tunnel.redundancy_max),
         "initial_loss_ppm": _INITIAL_LOSS_PPM,
@@ -192,54 +171,61 @@ def _redundancy(tunnel: Tunnel, peer: Tunnel, round_trip_ns: int) -> RedundancyP
         # The other end makes the reports.
         "report_delay_ns": round_trip_ns + value_of(peer.feedback_interval) + _SLACK_NS,
     }
-    return adaptive
+    return part(
+        path,
+        values,
+        cap_ppm="redundancy_max",
+        window_min_symbols="window",
+        window_max_symbols="window_max",
+        report_delay_ns="feedback_interval",
+    )
 
 
-def _titration(tunnel: Tunnel, queue: ShadowQueuePlan, round_trip_ns: int) -> TitrationPlan:
+def _titration(
+    tunnel: Tunnel, queue: Mapping[str, Any], round_trip_ns: int, path: FieldPath
+) -> Part:
+    values: dict[str, Any] = {"kind": tunnel.titration}
     if tunnel.titration == "titrated":
         threshold_bytes = max(1, queue["capacity_bytes"] // _THRESHOLD_SHARE)
         if tunnel.threshold is not None:
             threshold_bytes = value_of(tunnel.threshold)
         hold = tunnel.hold_time
         hold_ns = round_trip_ns if hold is None else value_of(hold)
-        return {"kind": "titrated", "threshold_bytes": threshold_bytes, "hold_time_ns": hold_ns}
-    if tunnel.titration == "delayed":
-        return {"kind": "delayed", "delay_ns": value_of(tunnel.delay)}
-    return {"kind": tunnel.titration}
+        values |= {"threshold_bytes": threshold_bytes, "hold_time_ns": hold_ns}
+    elif tunnel.titration == "delayed":
+        values["delay_ns"] = value_of(tunnel.delay)
+    return part(
+        path, values, threshold_bytes="threshold", hold_time_ns="hold_time", delay_ns="delay"
+    )
 
 
-def _hold_bytes(tunnel: Tunnel, titration: TitrationPlan, rate_bps: int) -> int:
+def _hold_bytes(tunnel: Tunnel, titration: Mapping[str, Any], rate_bps: int) -> int:
     """Return what is written, or the repair of the longest wait at the rate."""
     if tunnel.hold_buffer is not None:
         return value_of(tunnel.hold_buffer)
-    wait_ns = 0
-    if titration["kind"] == "titrated":
-        wait_ns = titration["hold_time_ns"]
-    elif titration["kind"] == "delayed":
-        wait_ns = titration["delay_ns"]
-    share_ppm = _ppm(tunnel.redundancy_max if tunnel.is_adaptive else tunnel.redundancy)
+    wait_ns: int = titration.get("hold_time_ns", 0) + titration.get("delay_ns", 0)
+    share_ppm: int = _ppm(tunnel.redundancy_max if tunnel.is_adaptive else tunnel.redundancy)
     repair_bytes = rate_bps * wait_ns * share_ppm // (_BITS_PER_BYTE * NS_PER_S * _MILLION)
     return min(max(repair_bytes, _HOLD_BUFFER_BYTES_MIN), _HOLD_BUFFER_BYTES_MAX)
 
 
-def _delivery(tunnel: Tunnel, round_trip_ns: int) -> UnorderedPlan | OrderedPlan:
+def _delivery(tunnel: Tunnel, round_trip_ns: int, path: FieldPath) -> Part:
     if not tunnel.order:
-        return {"kind": "unordered"}
+        return part(path, {"kind": "unordered"})
     hold = tunnel.order_hold_time
     hold_ns = round_trip_ns // _ORDER_HOLD_SHARE if hold is None else value_of(hold)
-    return {"kind": "ordered", "hold_time_ns": hold_ns}
+    return part(path, {"kind": "ordered", "hold_time_ns": hold_ns}, hold_time_ns="order_hold_time")
 
 
-def _signal(written: str) -> UnsharedSignalPlan | VisiblePlan:
-    if written == "hidden":
-        return {"kind": "hidden"}
-    if written == "ecn":
-        return {"kind": "ecn"}
-    return {"kind": "visible", "share_ppm": _ppm(written)}
+def _signal(written: str, path: FieldPath) -> Part:
+    values: dict[str, Any] = {"kind": written}
+    if written not in {"hidden", "ecn"}:
+        values = {"kind": "visible", "share_ppm": _ppm(written)}
+    return part(path, values, share_ppm="congestion_signal")
 
 
-def _capacity_bytes(limit: LimitPlan, rate_bps: int) -> int:
-    value = limit.get("value", 0)
+def _capacity_bytes(limit: Mapping[str, Any], rate_bps: int) -> int:
+    value: int = limit.get("value", 0)
     return {
         "bytes": value,
         "link_bytes": value,
@@ -251,9 +237,3 @@ def _capacity_bytes(limit: LimitPlan, rate_bps: int) -> int:
 
 def _ppm(percent: str) -> int:
     return round(share_of(percent) * _MILLION)
-
-
-def _highest(series: Series) -> int:
-    if series["kind"] == "constant":
-        return series["value"]
-    return max(value for _, value in series["steps"])

@@ -7,31 +7,36 @@ Every bound is on the safe side: a flow without a warning may still not end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from math import floor
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bentpipe.errors import ScenarioWarning
-from bentpipe.plan.link import complete_directions
-from bentpipe.plan.queue_types import QueuePlan
-from bentpipe.plan.traffic import flows_of_entry
-from bentpipe.plan.tunnel_warnings import about_tunnels
-from bentpipe.plan.types import (
-    DirectionPlan,
-    DrawPlan,
-    FlowPlan,
-    FunctionPlan,
-    Plan,
-    Series,
-    WebPagePlan,
-)
+from bentpipe.errors import ScenarioError, ScenarioWarning
+from bentpipe.plan.data import direction_number, series_values
+from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.link import bdp_bytes, complete_directions
+from bentpipe.plan.lower import Part
+from bentpipe.plan.tunnels import largest_packet_bytes
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName, Link
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice, WebPage
+from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.text import shown
-from bentpipe.units import NS_PER_S, format_duration, format_rate, limit_of, value_of
+from bentpipe.units import (
+    BDP_SCALE,
+    NS_PER_S,
+    format_duration,
+    format_rate,
+    limit_of,
+    value_of,
+)
+
+if TYPE_CHECKING:
+    from bentpipe.plan.plan import Plan
 
 _BITS_PER_BYTE: Final = 8
 _UDP_IP_HEADER_BYTES: Final = 28
@@ -43,30 +48,32 @@ class _Entry(NamedTuple):
 
     path: FieldPath
     written: Flow
-    flows: list[FlowPlan]
+    flows: list[Part]
 
 
-def warnings_of(scenario: Scenario, plan: Plan) -> list[ScenarioWarning]:
-    """Return the warnings about a scenario: those of its traffic in order, then of its tunnels."""
+def warnings_of(plan: Plan) -> list[ScenarioWarning]:
+    """Return the warnings about a scenario: its traffic in order, its tunnels, changed queues."""
+    data = plan.data
     found: list[tuple[FieldPath, str]] = []
     first = 0
-    for number, written in enumerate(scenario.traffic):
-        last = first + flows_of_entry(written, scenario.link.terminals)
-        entry = _Entry(("traffic", number), written, plan["flows"][first:last])
-        found += _about_end(entry, plan)
-        found += _about_rate(entry, plan)
-        found += _about_start(entry, plan)
-        found += _about_priority(entry, plan)
+    for number, written in enumerate(plan.scenario.traffic):
+        last = first + plan.entries[number]["flows"]
+        entry = _Entry(("traffic", number), written, data["flows"][first:last])
+        found += _about_end(entry, data)
+        found += _about_rate(entry, data)
+        found += _about_start(entry, data)
+        found += _about_priority(entry, data)
         found += _about_connections(entry)
         first = last
-    found += about_tunnels(scenario, plan)
+    found += _about_tunnels(plan)
+    found += _about_changed_queues(plan.scenario)
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
 
 
 # --- flows that cannot end ----------------------------------------------------------------------
 
 
-def _about_end(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+def _about_end(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning if a flow, or the flows of a direction together, cannot end in the run."""
     fields = ["duration", "size", "exchanges", "files", "pages"]
     # That of web pages is how many are parallel.
@@ -90,7 +97,7 @@ def _about_end(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
         yield (*entry.path, field), f"read {shown(written)}; {message} after {which}"
 
 
-def _latest(entry: _Entry, plan: Plan) -> tuple[int, int, int] | None:
+def _latest(entry: _Entry, plan: Mapping[str, Any]) -> tuple[int, int, int] | None:
     """Return the time that flows need at least, the time left, and the number of these flows.
 
     None if all flows can end.
@@ -108,48 +115,50 @@ def _latest(entry: _Entry, plan: Plan) -> tuple[int, int, int] | None:
     return None
 
 
-def _needed_ns(flows: Sequence[FlowPlan], plan: Plan) -> int:
+def _needed_ns(flows: Sequence[Part], plan: Mapping[str, Any]) -> int:
     """Return the shortest time from the first start to the end of flows that share a direction."""
     workload = flows[0]["workload"]
-    rate_bps = _highest(plan["directions"][_direction(flows[0])]["rate_bps"])
-    rtt_ns = sum(_lowest(plan["directions"][number]["delay_ns"]) for number in (0, 1))
+    rate_bps = max(series_values(plan["directions"][direction_number(flows[0])]["rate_bps"]))
+    rtt_ns = sum(min(series_values(plan["directions"][number]["delay_ns"])) for number in (0, 1))
     match workload["kind"]:
         case "bulk":
             amount = workload["amount"]
             if amount["unit"] == "duration_ns":
                 # The only way to write "to the end of the run" is its duration.
                 is_whole = amount["value"] == plan["stop_ns"]
-                return 0 if is_whole or len(flows) > 1 else amount["value"]
+                return 0 if is_whole or len(flows) > 1 else int(amount["value"])
             # A handshake, and the way of the last segment.
-            way_ns = _lowest(plan["directions"][min(1, _direction(flows[0]))]["delay_ns"])
+            way_ns = min(
+                series_values(plan["directions"][min(1, direction_number(flows[0]))]["delay_ns"])
+            )
             return rtt_ns + way_ns + _sending_ns(amount["value"] * len(flows), rate_bps)
         case "request_response":
             # Each exchange takes a round trip, and a connection another one before its first.
-            count, kept = workload["exchanges"] or 0, workload["keep_connection"]
+            count, kept = int(workload["exchanges"] or 0), workload["keep_connection"]
             each_ns = rtt_ns + _sending_ns(_smallest(workload["response_bytes"]), rate_bps)
             handshakes = 1 if kept else count
             thinking_ns = max(0, count - 1) * _smallest(workload["think_ns"])
             return handshakes * rtt_ns + count * each_ns + thinking_ns if count else 0
         case "video":
             # A handshake and a request, and then the media.
-            needed_ns = 2 * rtt_ns + workload["media"]["duration_ns"]
+            needed_ns = 2 * rtt_ns + int(workload["media"]["duration_ns"])
         case "web_page":
             needed_ns = _pages_ns(workload, rate_bps, rtt_ns)
         case "channel":
             # Each connection takes a round trip for the handshake, and another one for the data.
             smallest = min(size_bytes for size_bytes, _ in workload["sizes"])
             each_ns = 2 * rtt_ns + _sending_ns(smallest, rate_bps)
-            needed_ns = (workload["connections"] or 0) * each_ns
+            needed_ns = int(workload["connections"] or 0) * each_ns
         case _:
             needed_ns = int(workload["duration_ns"])
     return needed_ns
 
 
-def _pages_ns(workload: WebPagePlan, rate_bps: int, rtt_ns: int) -> int:
+def _pages_ns(workload: Part, rate_bps: int, rtt_ns: int) -> int:
     """Return the shortest time of all pages: their round trips, and their bytes at the rate."""
-    count, objects = workload["pages"] or 0, _smallest(workload["objects"])
+    count, objects = int(workload["pages"] or 0), _smallest(workload["objects"])
     # TCP, the document and its objects; TLS (RFC 5246 and RFC 8446).
-    round_trips = 2 + (objects > 0) + workload["dns"] + _TLS_ROUND_TRIPS[workload["tls"]]
+    round_trips = 2 + (objects > 0) + bool(workload["dns"]) + _TLS_ROUND_TRIPS[workload["tls"]]
     page_bytes = _smallest(workload["document_bytes"])
     page_bytes += objects * _smallest(workload["object_bytes"])
     each_ns = round_trips * rtt_ns + _sending_ns(page_bytes, rate_bps)
@@ -160,11 +169,9 @@ def _sending_ns(size_bytes: int, rate_bps: int) -> int:
     return size_bytes * _BITS_PER_BYTE * NS_PER_S // rate_bps
 
 
-def _smallest(draw: DrawPlan) -> int:
+def _smallest(draw: Part) -> int:
     """Return the smallest value of a distribution."""
-    if draw["kind"] == "constant":
-        return draw["value"]
-    return draw["min"] if draw["kind"] == "pareto" else 0
+    return int(draw.get("value", draw.get("min", 0)))
 
 
 # --- settings without effect --------------------------------------------------------------------
@@ -185,7 +192,7 @@ def _about_connections(entry: _Entry) -> Iterator[tuple[FieldPath, str]]:
 # --- rates beyond that of the link --------------------------------------------------------------
 
 
-def _about_rate(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+def _about_rate(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning if the datagrams of an entry need more than the rate of a direction."""
     written = entry.written
     if not isinstance(written, ConstantRate | Voice | Conference):
@@ -205,7 +212,7 @@ def _about_rate(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     for number, count in counts.items():
         direction = plan["directions"][number]
         needs_bps = count * mean_bps * _expansion(workload["payload_bytes"], direction, plan)
-        carries_bps = _highest(direction["rate_bps"])
+        carries_bps = max(series_values(direction["rate_bps"]))
         if needs_bps <= carries_bps:
             continue
         which = "it needs" if count == 1 else f"{count} of them need"
@@ -217,7 +224,7 @@ def _about_rate(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
         )
 
 
-def _concurrent(flows: Sequence[FlowPlan]) -> int:
+def _concurrent(flows: Sequence[Part]) -> int:
     """Return the largest number of flows of one entry that send at the same time."""
     starts = sorted(flow["start_ns"] for flow in flows)
     workload = flows[0]["workload"]
@@ -233,7 +240,7 @@ def _concurrent(flows: Sequence[FlowPlan]) -> int:
     return most
 
 
-def _expansion(payload_bytes: int, direction: DirectionPlan, plan: Plan) -> float:
+def _expansion(payload_bytes: int, direction: Part, plan: Mapping[str, Any]) -> float:
     """Return the bits on the link for each bit of payload."""
     packet_bytes = payload_bytes + _UDP_IP_HEADER_BYTES
     functions = plan["gateways"][direction["from"]]["functions"]
@@ -248,7 +255,7 @@ def _expansion(payload_bytes: int, direction: DirectionPlan, plan: Plan) -> floa
 # --- starts and priorities ----------------------------------------------------------------------
 
 
-def _about_start(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+def _about_start(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning about flows that may not start, or that are in phase."""
     written = entry.written
     last_ns = max(flow["start_ns"] for flow in entry.flows)
@@ -272,11 +279,11 @@ def _about_start(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
             )
 
 
-def _about_priority(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+def _about_priority(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning about a priority that no queue looks at."""
     if "priority" not in entry.written.model_fields_set or not entry.written.priority:
         return
-    queues: list[QueuePlan] = [direction["queue"] for direction in plan["directions"]]
+    queues: list[Part] = [direction["queue"] for direction in plan["directions"]]
     functions = [each for gateway in plan["gateways"] for each in gateway["functions"]]
     sorts = any(queue["discipline"] == "strict_priority" for queue in queues)
     if not sorts and not any(map(_selects_classes, functions)):
@@ -284,38 +291,101 @@ def _about_priority(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]
         yield (*entry.path, "priority"), f"read {entry.written.priority}; {message}"
 
 
-def _selects_classes(function: FunctionPlan) -> bool:
+def _selects_classes(function: Part) -> bool:
     if function["kind"] == "tunnel":
         return function["classifier"]["classes"] is not None
     return function["kind"] == "aggregator" and function["classes"] is not None
 
 
+# --- tunnels --------------------------------------------------------------------------------------
+
+
+def _about_tunnels(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+    """Return warnings about settings of tunnels that change nothing, and about large datagrams."""
+    gateways = plan.scenario.gateways
+    for end, gateway in (("hub", gateways.hub), ("terminal", gateways.terminal)):
+        for name, tunnel in gateway.in_order():
+            if isinstance(tunnel, Tunnel):
+                for field, reason in _without_effect(tunnel, plan):
+                    read = f"read {shown(getattr(tunnel, field))}"
+                    yield ("gateways", end, name, field), f"{read}; no effect, since {reason}"
+                largest = _largest_datagram_bytes(plan, "forward" if end == "hub" else "return")
+                if largest > (holds := largest_packet_bytes(tunnel)):
+                    read = f"read {shown(tunnel.symbol_size)}; it holds a packet of {holds} bytes"
+                    text = f"{read}, so datagrams of {largest} bytes are not coded"
+                    yield ("gateways", end, name, "symbol_size"), text
+
+
+def _without_effect(tunnel: Tunnel, plan: Plan) -> Iterator[tuple[str, str]]:
+    """Return the written fields that change nothing, and why."""
+    titration = f"titration is {tunnel.titration}"
+    is_titrated = tunnel.titration == "titrated"
+    sizes_buffer = tunnel.titration == "delayed" and tunnel.hold_buffer is None
+    reasons = {
+        "redundancy_max": None if tunnel.is_adaptive else "redundancy is not adaptive",
+        "window_max": None if tunnel.is_adaptive else "redundancy is not adaptive",
+        "threshold": None if is_titrated else titration,
+        "hold_time": None if is_titrated else titration,
+        "queue": None if is_titrated else titration,
+        "rate": None if is_titrated or sizes_buffer else titration,
+        "hold_buffer": titration if tunnel.titration in {"none", "immediate"} else None,
+    }
+    for field, reason in reasons.items():
+        if reason is not None and field in tunnel.model_fields_set:
+            yield field, reason
+    if tunnel.congestion_signal == "ecn" and not _any_ecn(
+        [plan.data["flows"], plan.data["gateways"]]
+    ):
+        yield "congestion_signal", "no flow is ECN-capable"
+
+
+def _largest_datagram_bytes(plan: Plan, direction: DirectionName) -> int:
+    """Return the size of the largest datagram in a direction, with UDP and IP headers; 0 if none.
+
+    The segments of TCP are made to fit.
+    """
+    largest = 0
+    for flow in plan.data["flows"]:
+        workload = flow["workload"]
+        is_there = flow["direction"] == direction
+        if workload["kind"] == "conference" or (
+            is_there and (workload["kind"] == "constant_rate" or workload["kind"] == "voice")
+        ):
+            largest = max(largest, workload["payload_bytes"] + _UDP_IP_HEADER_BYTES)
+    return largest
+
+
+def _any_ecn(part: Any) -> bool:
+    """Return whether some TCP in a part of the plan negotiates ECN."""
+    if isinstance(part, dict):
+        return part.get("ecn") is True or any(map(_any_ecn, part.values()))
+    return isinstance(part, list) and any(map(_any_ecn, part))
+
+
 # --- queues that settings change ----------------------------------------------------------------
 
 
-def has_bdp_limit(link: Link) -> bool:
-    """Return whether a queue limit of a link is a share of the bandwidth-delay product."""
-    return any(_bdp_limits(link))
-
-
-def changed_queues(
-    before: tuple[Scenario, Plan], after: tuple[Scenario, Plan]
-) -> Iterator[ScenarioWarning]:
+def _about_changed_queues(scenario: Scenario) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning about each queue limit in ``bdp`` that settings changed indirectly."""
-    numbers: dict[DirectionName, int] = {"forward": 0, "return": 1}
-    earlier = dict(_bdp_limits(before[0].link))
-    for (name, field), written in _bdp_limits(after[0].link):
-        if earlier.get((name, field)) != written:
-            continue
-        old, new = (
-            _limit_bytes(plan["directions"][numbers[name]]["queue"], field)
-            for _, plan in (before, after)
-        )
-        if old != new:
-            yield ScenarioWarning(
-                field=f"link.{name}.queue.{field}",
-                message=f'"{written}" is {new:,} B with these settings; without them, {old:,} B',
+    limits = dict(_bdp_limits(scenario.link))
+    document = scenario.document.before
+    if document is None or not limits:
+        return
+    try:
+        before = Scenario.from_document(document)
+        old, new = bdp_bytes(before), bdp_bytes(scenario)
+    except (ScenarioError, PlanningError):
+        # A document can need its settings to be valid.
+        return
+    earlier = dict(_bdp_limits(before.link))
+    for (name, field), written in limits.items():
+        share = Fraction(limit_of(written).value or 0, BDP_SCALE)
+        old_bytes, new_bytes = floor(old[name] * share), floor(new[name] * share)
+        if earlier.get((name, field)) == written and old_bytes != new_bytes:
+            message = (
+                f'"{written}" is {new_bytes:,} B with these settings; without them, {old_bytes:,} B'
             )
+            yield ("link", name, "queue", field), message
 
 
 def _bdp_limits(link: Link) -> Iterator[tuple[tuple[DirectionName, str], str]]:
@@ -327,33 +397,7 @@ def _bdp_limits(link: Link) -> Iterator[tuple[tuple[DirectionName, str], str]]:
                 yield (name, field), written
 
 
-def _limit_bytes(queue: QueuePlan, field: str) -> int:
-    limit: dict[str, Any] = queue[field]  # type: ignore[literal-required]
-    return int(limit["value"])
-
-
-# --- the plan -----------------------------------------------------------------------------------
-
-
-def _direction(flow: FlowPlan) -> int:
-    return 0 if flow["direction"] == "forward" else 1 + flow["terminal"]
-
-
-def _by_direction(flows: Sequence[FlowPlan]) -> dict[int, list[FlowPlan]]:
+def _by_direction(flows: Sequence[Part]) -> dict[int, list[Part]]:
     """Return the flows by the number of the direction that carries their data."""
-    ordered = sorted(flows, key=_direction)
-    return {number: list(group) for number, group in groupby(ordered, key=_direction)}
-
-
-def _highest(series: Series) -> int:
-    return max(_values(series))
-
-
-def _lowest(series: Series) -> int:
-    return min(_values(series))
-
-
-def _values(series: Series) -> list[int]:
-    if series["kind"] == "constant":
-        return [series["value"]]
-    return [value for _, value in series["steps"]]
+    ordered = sorted(flows, key=direction_number)
+    return {number: list(group) for number, group in groupby(ordered, key=direction_number)}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,6 @@ import numpy.typing as npt
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from bentpipe.plan.types import Series
     from bentpipe.results.result import Result
 
 Array = npt.NDArray[np.float64]
@@ -63,7 +63,7 @@ def _is_traced(result: Result, heading: str) -> bool:
     return isinstance(rate, dict) and "trace" in rate
 
 
-def _intervals(rate: Series, end_ns: int) -> list[tuple[float, float]]:
+def _intervals(rate: Mapping[str, Any], end_ns: int) -> list[tuple[float, float]]:
     """Return the times until ``end_ns`` at which a rate is 0, start and end, in ns."""
     if rate["kind"] == "constant":
         return []

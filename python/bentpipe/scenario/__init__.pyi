@@ -53,9 +53,7 @@ from .queues import (
 from .schema import (
     Scenario as Scenario,
     json_schema as json_schema,
-    parse as parse,
 )
-from .settings import with_settings as with_settings
 from .tcp import Tcp as Tcp
 from .traffic import (
     Bulk as Bulk,

@@ -52,13 +52,14 @@ class SourceLocation:
 class Document:
     """Plain data (mappings, lists and scalars), and where each value is written.
 
-    ``warnings`` are about how settings were applied.
+    ``warnings`` are about how settings were applied, and ``before`` is the document without them.
     """
 
     data: dict[str, Any]
     source: str
     locations: dict[FieldPath, SourceLocation] = field(default_factory=dict)
     warnings: tuple[ScenarioWarning, ...] = ()
+    before: Document | None = None
 
     def location(self, path: FieldPath) -> SourceLocation:
         """Return where ``path`` is written, or the nearest value that contains it."""

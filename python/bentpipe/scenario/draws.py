@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -20,19 +20,29 @@ _Shape = Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
 _Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
 
-class _Draw(Record):
+class Draw(Record):
     """A distribution that values are drawn from; exactly one of its fields is written."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
     @model_validator(mode="after")
     def _check_distribution(self) -> Self:
-        names = tuple(type(self).model_fields)
-        written = [name for name in names if getattr(self, name) is not None]
+        written = self._written()
         if len(written) != 1:
             found = " and ".join(written) or "no distribution"
-            raise refusal(f"read {found}; expected exactly one of: {', '.join(names)}")
+            names = ", ".join(type(self).model_fields)
+            raise refusal(f"read {found}; expected exactly one of: {names}")
         return self
+
+    @property
+    def distribution(self) -> tuple[str, Any]:
+        """The name of the distribution, and its mean or its parameters."""
+        ((name, parameters),) = self._written().items()
+        return name, parameters
+
+    def _written(self) -> dict[str, Any]:
+        names = type(self).model_fields
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 class ParetoSize(Record):
@@ -57,7 +67,7 @@ class LognormalSize(Record):
     """The maximum; a larger draw becomes this value."""
 
 
-class SizeDraw(_Draw):
+class SizeDraw(Draw):
     """A size that is drawn for each exchange."""
 
     exponential: PositiveSize | None = None
@@ -90,7 +100,7 @@ class LognormalTime(Record):
     """The maximum; a longer draw becomes this value."""
 
 
-class TimeDraw(_Draw):
+class TimeDraw(Draw):
     """A time that is drawn for each exchange."""
 
     exponential: PositiveDuration | None = None
@@ -123,7 +133,7 @@ class LognormalCount(Record):
     """The maximum; a larger draw becomes this value."""
 
 
-class CountDraw(_Draw):
+class CountDraw(Draw):
     """A count that is drawn for each page, rounded to an integer."""
 
     exponential: Count | None = None

@@ -6,6 +6,7 @@ A quantity is parsed once, by the validator of its field. It keeps the text that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
@@ -59,6 +60,18 @@ def _read_duration_or_none(text: object) -> Quantity[Any] | str:
     return quantity
 
 
+@dataclass(frozen=True)
+class Unit:
+    """The unit of a field, by which the name of the plan's field ends."""
+
+    suffix: str
+
+
+_BPS: Final = Unit("_bps")
+_NS: Final = Unit("_ns")
+_BYTES: Final = Unit("_bytes")
+
+
 def _text(pattern: str, example: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
 
@@ -72,21 +85,23 @@ _packets_text = _text(units.PACKETS_PATTERN, "50 packets")
 
 # A record is made from text and holds a `Quantity`. Defaults are quantities, since pydantic does
 # not validate them.
-Rate = Annotated[str, _quantity(units.rate, above_zero=True), _rate_text]
-RateOrOutage = Annotated[str, _quantity(units.rate), _rate_text]
-Duration = Annotated[str, _quantity(units.duration), _duration_text]
-PositiveDuration = Annotated[str, _quantity(units.duration, above_zero=True), _duration_text]
+Rate = Annotated[str, _BPS, _quantity(units.rate, above_zero=True), _rate_text]
+RateOrOutage = Annotated[str, _BPS, _quantity(units.rate), _rate_text]
+Duration = Annotated[str, _NS, _quantity(units.duration), _duration_text]
+PositiveDuration = Annotated[str, _NS, _quantity(units.duration, above_zero=True), _duration_text]
 DurationOrNone = Annotated[
     str,
+    _NS,
     PlainValidator(_read_duration_or_none),
     _text(f"{units.DURATION_PATTERN}|^none$", "100 ms"),
 ]
-Size = Annotated[str, _quantity(units.size), _size_text]
-PositiveSize = Annotated[str, _quantity(units.size, above_zero=True), _size_text]
+Size = Annotated[str, _BYTES, _quantity(units.size), _size_text]
+PositiveSize = Annotated[str, _BYTES, _quantity(units.size, above_zero=True), _size_text]
 Limit = Annotated[str, _quantity(units.queue_limit), _limit_text]
 Threshold = Annotated[str, _quantity(units.threshold), _threshold_text]
-Packets = Annotated[str, _quantity(units.packets, above_zero=True), _packets_text]
-Segments = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Packets = Annotated[str, Unit("_packets"), _quantity(units.packets, above_zero=True), _packets_text]
+Number = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Segments = Annotated[Number, Unit("_segments")]
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 PositiveShare = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]

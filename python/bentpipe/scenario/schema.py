@@ -1,7 +1,7 @@
 """A whole scenario, in YAML or in Python, with units.
 
 A `Scenario` keeps its quantities as they were written ("16 Mbit/s", "275 ms"), and checks each
-field when it is made. `bentpipe.plan` checks that the parts fit together.
+field when it is made. `bentpipe.Plan.resolve` checks that the parts fit together.
 
 Only this package defines defaults: its classes, `link.DEFAULT_DIRECTION` and `profiles.PROFILES`. A
 field that is left out (or null) has the value of the preset or host profile, or the default.
@@ -9,15 +9,15 @@ field that is left out (or null) has the value of the preset or host profile, or
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
 from bentpipe import units
 from bentpipe.errors import ScenarioError
-from bentpipe.scenario.document import Document
+from bentpipe.scenario.document import Document, read_file, read_stdin
 from bentpipe.scenario.gateways import Gateways
 from bentpipe.scenario.hosts import Hosts
 from bentpipe.scenario.link import DEFAULT_DIRECTION, Link
@@ -25,11 +25,12 @@ from bentpipe.scenario.problems import all_problems
 from bentpipe.scenario.queues import QUEUES, DropTail
 from bentpipe.scenario.record import PositiveDuration, Record
 from bentpipe.scenario.seeds import LARGEST_SEED
-from bentpipe.scenario.thresholds import ThresholdText
+from bentpipe.scenario.settings import Setting, with_settings
+from bentpipe.scenario.thresholds import ThresholdText, with_thresholds
 from bentpipe.scenario.traffic import FLOWS, Flow
 
 
-class Scenario(Record):
+class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash
     """A link, its traffic, and the duration of a run."""
 
     name: str = ""
@@ -53,25 +54,88 @@ class Scenario(Record):
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 1
     """The random seed. The same plan, seed and version give the same result, byte for byte."""
 
+    # Where the values are written, for the messages of errors that a plan has.
+    _document: Document = PrivateAttr(default_factory=lambda: Document(data={}, source="scenario"))
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Keep the document that the scenario is read from."""
+        if isinstance(context, Document):
+            self._document = context
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other scenario has the same values, wherever they are written."""
+        return isinstance(other, Scenario) and self.__dict__ == other.__dict__
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        settings: Sequence[str | Setting] = (),
+        *,
+        thresholds: Sequence[str] = (),
+    ) -> Scenario:
+        """Read a scenario file, or standard input for ``-``, and check each of its fields.
+
+        ``settings`` are ``path=value`` and override its values; ``thresholds`` are added to its
+        own.
+
+        Raises:
+            ScenarioError: naming file, line, field, what was read and what is allowed.
+        """
+        document = read_stdin() if str(path) == "-" else read_file(Path(path))
+        return cls.from_document(document, settings, thresholds=thresholds)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], settings: Sequence[str | Setting] = ()) -> Scenario:
+        """Build a scenario from plain data, as YAML or JSON would give them, and check each field.
+
+        Raises:
+            ScenarioError: naming the field, what was read and what is allowed.
+        """
+        return cls.from_document(Document(data=dict(data), source="scenario"), settings)
+
+    @classmethod
+    def of(cls, source: Scenario | str | Path | Mapping[str, Any]) -> Scenario:
+        """Return a scenario, or one that is read from a file or built from plain data.
+
+        Raises:
+            ScenarioError: naming the field, what was read and what is allowed.
+        """
+        if isinstance(source, Scenario):
+            return source
+        return cls.from_dict(source) if isinstance(source, Mapping) else cls.load(source)
+
+    @classmethod
+    def from_document(
+        cls,
+        document: Document,
+        settings: Sequence[str | Setting] = (),
+        *,
+        thresholds: Sequence[str] = (),
+    ) -> Scenario:
+        """Build a scenario from a document with settings; see `load`.
+
+        Raises:
+            ScenarioError: naming file, line, field, what was read and what is allowed.
+        """
+        document = with_thresholds(with_settings(document, settings, cls), thresholds)
+        try:
+            return _validate(document)
+        except ValidationError as error:
+            raise ScenarioError(*all_problems(error, document, _validate)) from None
+
+    @property
+    def document(self) -> Document:
+        """The document that the scenario was read from, or an empty one."""
+        return self._document
+
     def to_dict(self) -> dict[str, Any]:
         """Return the scenario as it was written: plain data, without presets and defaults."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-def parse(document: Document) -> Scenario:
-    """Check a document against the schema of a scenario, and return the scenario.
-
-    Raises:
-        ScenarioError: naming file, line, field, what was read and what is allowed.
-    """
-    try:
-        return _validate(document)
-    except ValidationError as error:
-        raise ScenarioError(*all_problems(error, document, _validate)) from None
-
-
 def _validate(document: Document) -> Scenario:
-    return Scenario.model_validate(_with_paths(document))
+    return Scenario.model_validate(_with_paths(document), context=document)
 
 
 def json_schema() -> dict[str, Any]:

@@ -24,7 +24,6 @@ from bentpipe.scenario.document import (
     read_value,
 )
 from bentpipe.scenario.record import Record
-from bentpipe.scenario.schema import Scenario
 from bentpipe.text import nearest
 
 _PART: Final = re.compile(r'"(?P<name>[^"]+)"|(?P<plain>[^".=]+)')
@@ -52,8 +51,10 @@ def split_setting(text: str, option: str, example: str) -> tuple[str, str]:
     return text[: len(text) - len(rest) - 1].strip(), rest
 
 
-def with_settings(document: Document, settings: Sequence[str | Setting]) -> Document:
-    """Return a document with values overridden by settings, in order.
+def with_settings(
+    document: Document, settings: Sequence[str | Setting], record: type[Record]
+) -> Document:
+    """Return a document of a record (`Scenario`) with values overridden by settings, in order.
 
     A setting that is a text is ``path=value``, as of ``--set``; the value is YAML. Missing
     mappings along the path are added; the schema checks their names later.
@@ -70,8 +71,9 @@ def with_settings(document: Document, settings: Sequence[str | Setting]) -> Docu
     warnings: list[ScenarioWarning] = []
     for setting in settings:
         read = _of_option(setting) if isinstance(setting, str) else setting
-        warnings += _Change(read).apply(changed)
-    return replace(changed, warnings=(*document.warnings, *warnings))
+        warnings += _Change(read, record).apply(changed)
+    before = document if settings else None
+    return replace(changed, warnings=(*document.warnings, *warnings), before=before)
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,8 @@ def _parts(text: str, location: SourceLocation, advice: str) -> tuple[list[_Part
 class _Change:
     """The places of a document that one setting changes."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, record: type[Record]) -> None:
+        self.record = record
         self.location = setting.location
         self.value = setting.value
         self.parts = _parts(f"{setting.path}=", setting.location, "is not the path of a field")[0]
@@ -181,7 +184,7 @@ class _Change:
     def apply(self, document: Document) -> list[ScenarioWarning]:
         """Set the value at each place that the path names; return what was left out."""
         left_out: list[_Place] = []
-        places = [_Place((), document.data, (Scenario,))]
+        places = [_Place((), document.data, (self.record,))]
         for position, part in enumerate(self.parts):
             rest = self.parts[position + 1 :]
             places = [
@@ -257,7 +260,7 @@ class _Change:
     def _nowhere(self, document: Document) -> str:
         """Return why a path with a wildcard names nothing."""
         first = next(i for i, part in enumerate(self.parts) if part.is_wildcard)
-        place = _Place((), document.data, (Scenario,))
+        place = _Place((), document.data, (self.record,))
         for part in self.parts[:first]:
             place = place.child(self._key(place, part))
         is_list = isinstance(place.data, list)

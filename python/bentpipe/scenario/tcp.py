@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from bentpipe.scenario.record import Duration, PositiveDuration, PositiveSize, Record, Segments
+from bentpipe.scenario.record import (
+    Duration,
+    Number,
+    PositiveDuration,
+    PositiveSize,
+    Record,
+    Segments,
+)
 
 # 65,535 bytes of IP packet less 20 of IPv4 and 20 of TCP header.
 MAX_MSS_BYTES: Final = 65_495
@@ -62,7 +69,7 @@ class Tcp(Record):
     """The maximum retransmission timeout, after exponential backoff."""
     clock_granularity: PositiveDuration | None = None
     """The tick of the host's retransmission timer."""
-    slow_start_segments_per_ack: Segments | None = None
+    slow_start_segments_per_ack: Number | None = None
     """The limit of growth per ACK in slow start, in segments (the L of RFC 3465)."""
     avoidance_counting: Literal["bytes", "acks"] | None = None
     """Growth in congestion avoidance: ``bytes`` adds one segment per round trip; ``acks`` adds

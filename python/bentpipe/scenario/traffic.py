@@ -91,7 +91,7 @@ class _Entry(Record):
         return self
 
 
-class _Flow(_Entry):
+class SharedFields(_Entry):
     """The fields of all flows between the hub and one terminal."""
 
     terminal: Terminal = 1
@@ -117,7 +117,7 @@ class TcpEnds(Record):
     which pass a PEP unchanged; the congestion control is the same."""
 
 
-class _TcpFlow(TcpEnds, _Flow):
+class _TcpFlow(TcpEnds, SharedFields):
     """The fields of all flows over TCP between the hub and one terminal."""
 
 
@@ -141,7 +141,7 @@ class Bulk(_TcpFlow):
         return self
 
 
-class ConstantRate(_Flow):
+class ConstantRate(SharedFields):
     """UDP datagrams of one size at equal intervals."""
 
     kind: Literal["constant_rate"] = "constant_rate"
@@ -156,7 +156,7 @@ class ConstantRate(_Flow):
     """How long to send, from the start of the flow; by default to the end of the run."""
 
 
-class Voice(_Flow):
+class Voice(SharedFields):
     """A telephone call: RTP over UDP in packets of 20 ms."""
 
     kind: Literal["voice"] = "voice"

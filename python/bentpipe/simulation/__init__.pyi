@@ -14,7 +14,7 @@ from .run import (
     memory_message as memory_message,
     memory_warning as memory_warning,
     run_many as run_many,
+    run_simulation as run_simulation,
     simulate as simulate,
-    simulate_partly as simulate_partly,
 )
 from .search import no_drop_rate as no_drop_rate

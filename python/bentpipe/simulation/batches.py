@@ -5,18 +5,13 @@ A batch of short runs costs little more than one of them, wherever it is execute
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bentpipe.simulation.many import Job
-
-# The runs of one plan follow each other, or alternate with those of a few others.
-_ENCODED_PLANS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +52,3 @@ class BatchSize:
         """Choose it by how long a batch of ``runs`` took."""
         fits = int(self.seconds * max(runs, 1) / max(seconds, 1e-6))
         self.runs = max(1, min(fits, 2 * self.runs, self.largest))
-
-
-class PlanEncoder:
-    """Encodes plans as JSON, each plan once while it is among the last ones used."""
-
-    def __init__(self) -> None:
-        # The plan is kept with its text, so that no other plan gets its id.
-        self._texts: OrderedDict[int, tuple[Mapping[str, Any], str]] = OrderedDict()
-
-    def encode(self, plan: Mapping[str, Any]) -> str:
-        """Return the plan as JSON."""
-        known = self._texts.pop(id(plan), None) or (plan, json.dumps(plan))
-        self._texts[id(plan)] = known
-        if len(self._texts) > _ENCODED_PLANS:
-            self._texts.popitem(last=False)
-        return known[1]

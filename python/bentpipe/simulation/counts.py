@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bentpipe.errors import RunsInterrupted, UsageError
-from bentpipe.plan.entries import traffic_entries
-from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.results.execution import utc_now
 from bentpipe.results.thresholds import ThresholdCheck, check_thresholds
@@ -145,14 +144,15 @@ def max_count(
 
 def _entry(scenario: Scenario, name: str | None) -> tuple[int, str]:
     """Return the index and the name of the entry to vary."""
-    flows = resolve(scenario)["flows"]
+    plan = Plan.resolve(scenario)
+    flows = plan.data["flows"]
     found: dict[str, int] = {}
     first = 0
     for i, entry in enumerate(scenario.traffic):
         if not isinstance(entry, Channels | Conference):
             # An entry without a name has the name of its first flow.
             found[entry.name or flows[first]["name"]] = i
-        first += flows_of_entry(entry, scenario.link.terminals)
+        first += plan.entries[i]["flows"]
     if name is not None:
         if name not in found:
             raise UsageError(f"entry: {choice(name, tuple(found))}")
@@ -217,12 +217,8 @@ class _Search:
         # Samples and events take time and memory, and no threshold is about them.
         data |= {"sample_interval": None, "packet_events": False}
         data["traffic"][self.index]["count"] = count
-        scenario = from_dict(data)
-        plan, entries = resolve(scenario), traffic_entries(scenario)
-        jobs = [
-            Job(plan=plan, seed=seed, scenario=scenario.to_dict(), entries=entries)
-            for seed in self.seeds
-        ]
+        plan = Plan.resolve(data)
+        jobs = [Job(plan=plan, seed=seed) for seed in self.seeds]
         started = utc_now()
         outcomes = run_jobs(jobs, threads=self.threads)
         return CountTrial(count=count, checks=_closest(outcomes, started))

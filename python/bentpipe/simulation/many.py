@@ -7,9 +7,8 @@ seed, and outcomes are in the order of the jobs.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
@@ -29,15 +28,15 @@ from bentpipe.errors import (
     Problem,
     RunsInterrupted,
     ScenarioError,
-    ScenarioWarning,
     UsageError,
 )
+from bentpipe.plan.plan import Plan
 from bentpipe.results.columns import decode_column, decode_tables
 from bentpipe.results.execution import execution, stop_message
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result, State
 from bentpipe.simulation import memory as _memory
-from bentpipe.simulation.batches import BatchSize, PlanEncoder, SeededRuns, by_plan
+from bentpipe.simulation.batches import BatchSize, SeededRuns, by_plan
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,18 +53,13 @@ _LARGEST_BATCH: Final = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run to do: a complete plan (`bentpipe.resolve`) and a seed, 0 to 2^64-1.
+    """One run to do: a plan and a seed, 0 to 2^64-1.
 
-    ``scenario`` is what the plan is of, ``entries`` are those of its ``traffic``
-    (`plan.entries.traffic_entries`), and ``warnings`` are about it: the manifest has them. ``name``
-    is that of the folder of its result, if it is kept.
+    ``name`` is that of the folder of its result, if it is kept.
     """
 
-    plan: Mapping[str, Any]
+    plan: Plan
     seed: int
-    scenario: Mapping[str, Any] = field(default_factory=dict)
-    entries: Sequence[Mapping[str, Any]] = ()
-    warnings: Sequence[ScenarioWarning] = ()
     name: str = ""
 
 
@@ -99,15 +93,15 @@ class Outcome:
 
     def result(self, *, started: str) -> Result:
         """Return the result of the run; ``started`` is when it began (ISO 8601, UTC)."""
-        raw = self.raw
+        raw, plan = self.raw, self.job.plan
         manifest = {
             "format_version": RESULT_FORMAT_VERSION,
             "bentpipe_version": _core.version(),
-            "scenario": dict(self.job.scenario),
-            "plan": self.job.plan,
-            "entries": [dict(entry) for entry in self.job.entries],
+            "scenario": plan.scenario.to_dict(),
+            "plan": plan.data,
+            "entries": plan.entries,
             "seed": self.job.seed,
-            "warnings": [asdict(warning) for warning in self.job.warnings],
+            "warnings": [asdict(warning) for warning in plan.warnings],
             "names": {**_core.names(), **raw["names"]},
             "state": self._state,
             "traffic_ended": raw["completed"],
@@ -129,14 +123,13 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedRun:
-    """A run of a job that is about to start: its plan as JSON, its part of the memory limit.
+    """A run of a job that is about to start, and its part of the memory limit.
 
     ``sharing`` is the number of concurrent runs that share the memory limit.
     """
 
     index: int
     job: Job
-    plan_json: str
     memory_limit_bytes: int
     sharing: int = 1
     monitor: _core.Monitor = field(default_factory=_core.Monitor)
@@ -152,7 +145,7 @@ class PreparedRun:
         """
         seed, limit = self.job.seed, self.memory_limit_bytes
         try:
-            raw = _core.run(self.plan_json, seed, self.monitor, capture, limit)
+            raw = _core.run(self.job.plan.text, seed, self.monitor, capture, limit)
         except _core.MemoryLimitError as error:
             raise UsageError(f"the plan {_memory.too_large(error.args[0], limit)}") from None
         except _core.PlanError as error:
@@ -167,32 +160,30 @@ class PreparedRun:
         """Return when a run reached its memory limit, and how to change the scenario."""
         reason = stop_message(outcome.raw["end_ns"], self.memory_limit_bytes)
         shared = "" if self.sharing == 1 else f", its part of what {self.sharing} runs share"
-        advice = _memory.advice(_core.memory_estimate(self.plan_json))
+        advice = _memory.advice(_core.memory_estimate(self.job.plan.text))
         return f"the run with seed {self.job.seed} {reason}{shared}. {advice}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Runs that one thread does one after the other, with their plans as JSON."""
+    """Runs that one thread does one after the other."""
 
     runs: Sequence[SeededRuns]
-    plans_json: Sequence[str]
     memory_limit_bytes: int
     sharing: int
     monitor: _core.Monitor = field(default_factory=_core.Monitor)
 
     def prepared(self) -> Iterator[PreparedRun]:
         """Yield the runs in order."""
-        for runs, plan_json in zip(self.runs, self.plans_json, strict=True):
+        for runs in self.runs:
             for index, job in runs.jobs():
-                yield self.prepare(index, job, plan_json)
+                yield self.prepare(index, job)
 
-    def prepare(self, index: int, job: Job, plan_json: str) -> PreparedRun:
+    def prepare(self, index: int, job: Job) -> PreparedRun:
         """Return one of the runs."""
         return PreparedRun(
             index=index,
             job=job,
-            plan_json=plan_json,
             memory_limit_bytes=self.memory_limit_bytes,
             sharing=self.sharing,
             monitor=self.monitor,
@@ -219,9 +210,7 @@ def run_one(
         OSError: the capture cannot be written.
     """
     limit = _memory.limit_for(1, memory_limit)
-    prepared = PreparedRun(
-        index=0, job=job, plan_json=json.dumps(job.plan), memory_limit_bytes=limit
-    )
+    prepared = PreparedRun(index=0, job=job, memory_limit_bytes=limit)
     with ThreadPoolExecutor(max_workers=1) as pool:
         future = pool.submit(prepared.run, capture)
         try:
@@ -256,7 +245,6 @@ def run_as_completed(
     waiting = chain(first, waiting)
     workers = max(len(first), 1)
     limit = _memory.limit_for(workers, memory_limit)
-    encoder = PlanEncoder()
     size = BatchSize(_BATCH_S, _LARGEST_BATCH)
     finished: SimpleQueue[Future[tuple[list[T], float]]] = SimpleQueue()
     monitors: dict[Future[tuple[list[T], float]], _core.Monitor] = {}
@@ -265,7 +253,6 @@ def run_as_completed(
             while runs := by_plan(islice(waiting, size.runs)):
                 batch = Batch(
                     runs=runs,
-                    plans_json=[encoder.encode(each.job.plan) for each in runs],
                     memory_limit_bytes=limit,
                     sharing=workers,
                 )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bentpipe import _core
-from bentpipe.errors import MemoryLimitError, RunsInterrupted, ScenarioWarning, UsageError
-from bentpipe.plan.entries import traffic_entries
-from bentpipe.plan.resolver import from_dict, load, resolve
-from bentpipe.plan.warnings import warnings_of
+from bentpipe.errors import MemoryLimitError, RunsInterrupted, UsageError
+from bentpipe.plan.plan import Plan
 from bentpipe.results.capture import capture_file
 from bentpipe.results.execution import utc_now
 from bentpipe.results.result import Result
@@ -43,8 +40,9 @@ def simulate(
         MemoryLimitError: the memory limit was reached; its ``result`` is what was recorded.
         InternalError: the run violated an invariant of the simulator.
     """
-    result = simulate_partly(
-        as_scenario(scenario),
+    plan = Plan.resolve(scenario)
+    result = run_simulation(
+        plan,
         seed=seed,
         capture=None if capture is None else Path(capture),
         memory_limit=memory_limit,
@@ -52,34 +50,23 @@ def simulate(
     if result.interrupted:
         raise KeyboardInterrupt
     if result.memory_limit_reached:
-        raise MemoryLimitError(memory_message(result), result=result)
+        raise MemoryLimitError(memory_message(plan, result), result=result)
     return result
 
 
-def simulate_partly(
-    scenario: Scenario,
+def run_simulation(
+    plan: Plan,
     *,
     seed: int | None = None,
     progress: Callable[[float], None] | None = None,
     capture: Path | None = None,
     memory_limit: int | None = None,
-    warnings: Sequence[ScenarioWarning] | None = None,
 ) -> Result:
-    """Simulate as `simulate` does, but return what was recorded after Ctrl-C or at the limit.
-
-    ``warnings`` are those that the result has; by default those about the scenario.
-    """
+    """Simulate as `simulate` does, but return what was recorded after Ctrl-C or at the limit."""
     if memory_limit is not None and memory_limit < 1:
         raise UsageError(f"memory_limit: read {memory_limit}; must be at least 1 byte")
     check_seed(seed)
-    plan = resolve(scenario)
-    job = Job(
-        plan=plan,
-        seed=scenario.seed if seed is None else seed,
-        scenario=scenario.to_dict(),
-        entries=traffic_entries(scenario),
-        warnings=warnings_of(scenario, plan) if warnings is None else warnings,
-    )
+    job = Job(plan=plan, seed=plan.scenario.seed if seed is None else seed)
     started = utc_now()
     with capture_file(capture) as file:
         outcome = run_one(job, progress=progress, capture=file, memory_limit=memory_limit)
@@ -121,24 +108,13 @@ def run_many(
         raise MemoryLimitError(str(error), results=results(error.outcomes)) from None
 
 
-def as_scenario(scenario: Scenario | str | Path | Mapping[str, Any]) -> Scenario:
-    """Return a scenario from what `simulate` takes.
-
-    Raises:
-        ScenarioError: naming the field, what was read and what is allowed.
-    """
-    if isinstance(scenario, str | Path):
-        return load(scenario)
-    return scenario if isinstance(scenario, Scenario) else from_dict(scenario)
-
-
-def memory_message(result: Result) -> str:
-    """Return why a run ended at its memory limit, and how to change the scenario."""
-    estimate = _core.memory_estimate(json.dumps(result.plan))
+def memory_message(plan: Plan, result: Result) -> str:
+    """Return why a run of a plan ended at its memory limit, and how to change the scenario."""
+    estimate = _core.memory_estimate(plan.text)
     return f"the run {result.stop_reason}. {_memory.advice(estimate)}"
 
 
-def memory_warning(scenario: Scenario, limit_bytes: int | None) -> str | None:
+def memory_warning(plan: Plan, limit_bytes: int | None) -> str | None:
     """Return a warning if a run is expected to reach its memory limit."""
-    estimate = _core.memory_estimate(json.dumps(resolve(scenario)))
+    estimate = _core.memory_estimate(plan.text)
     return _memory.warning(estimate, _memory.limit_for(1, limit_bytes))

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from bentpipe.errors import RunsInterrupted, UsageError
-from bentpipe.plan.resolver import from_dict, resolve
-from bentpipe.plan.traffic import flows_of_entry
+from bentpipe.plan.data import direction_number, series_values
+from bentpipe.plan.plan import Plan
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
 from bentpipe.scenario.traffic import MAX_PAYLOAD_BYTES, ConstantRate
@@ -91,9 +91,9 @@ def search_rates(
     plan, searched = brackets[0].plan, brackets[0].searched
     return NoDropSearch(
         scenario=scenario.name,
-        flows=tuple(plan["flows"][i]["name"] for i in searched),
+        flows=tuple(plan.data["flows"][i]["name"] for i in searched),
         link_rate_bps=brackets[0].max_bps,
-        sending_s=_sending_ns(plan, searched) / NS_PER_S,
+        sending_s=_sending_ns(plan.data, searched) / NS_PER_S,
         resolution=resolution,
         seed=seed,
         rates=tuple(bracket.result() for bracket in brackets),
@@ -109,15 +109,15 @@ def max_trials(scenario: Scenario, sizes: Sequence[int], resolution: float) -> i
 
 def _entries(scenario: Scenario, name: str | None) -> dict[int, range]:
     """Return the searched entries of the traffic, each with its flows as indices into the plan."""
-    plan = resolve(scenario)
+    plan = Plan.resolve(scenario)
     found: list[tuple[str, int, range]] = []
     first = 0
     for i, entry in enumerate(scenario.traffic):
-        flows = range(first, first + flows_of_entry(entry, scenario.link.terminals))
+        flows = range(first, first + plan.entries[i]["flows"])
         first = flows.stop
         if isinstance(entry, ConstantRate):
             # An entry without a name has the name of its first flow.
-            found.append((entry.name or plan["flows"][flows.start]["name"], i, flows))
+            found.append((entry.name or plan.data["flows"][flows.start]["name"], i, flows))
     if not found:
         kinds = ", ".join(sorted({entry.kind for entry in scenario.traffic}))
         raise UsageError(f"traffic: no flow of kind constant_rate to search with (read: {kinds})")
@@ -151,7 +151,7 @@ def _checked_sizes(sizes: Sequence[int]) -> list[int]:
 class _Bracket:
     """The rates between which the limit of one packet size is, and the trials so far."""
 
-    plan: Mapping[str, Any]
+    plan: Plan
     searched: tuple[int, ...]
     payload_bytes: int
     min_bps: int
@@ -179,10 +179,10 @@ class _Bracket:
         return (self.passes_bps + self.fails_bps) // 2
 
     def job(self, rate_bps: int, seed: int) -> Job:
-        flows = list(self.plan["flows"])
+        flows = list(self.plan.data["flows"])
         for i in self.searched:
             flows[i] = {**flows[i], "workload": {**flows[i]["workload"], "rate_bps": rate_bps}}
-        return Job(plan={**self.plan, "flows": flows}, seed=seed)
+        return Job(plan=self.plan.with_values(flows=flows), seed=seed)
 
     def record(self, trial: Trial) -> None:
         self.trials.append(trial)
@@ -210,10 +210,18 @@ def _bracket(
     data |= {"sample_interval": None, "packet_events": False}
     for i in entries:
         data["traffic"][i] |= {"payload": f"{size} B"}
-    plan = resolve(from_dict(data))
+    plan = Plan.resolve(data)
+    resolved = plan.data
     searched = tuple(i for flows in entries.values() for i in flows)
-    max_bps = max(_link_rate_bps(plan, plan["flows"][i]) for i in searched)
-    first_bps = _FIRST_PACKETS * 8 * size * NS_PER_S // _sending_ns(plan, searched)
+    max_bps = max(
+        max(
+            series_values(
+                resolved["directions"][direction_number(resolved["flows"][i])]["rate_bps"]
+            )
+        )
+        for i in searched
+    )
+    first_bps = _FIRST_PACKETS * 8 * size * NS_PER_S // _sending_ns(resolved, searched)
     return _Bracket(
         plan=plan,
         searched=searched,
@@ -222,15 +230,6 @@ def _bracket(
         max_bps=max_bps,
         resolution=resolution,
     )
-
-
-def _link_rate_bps(plan: Mapping[str, Any], flow: Mapping[str, Any]) -> int:
-    """Return the largest rate of the direction of a flow."""
-    number = 0 if flow["direction"] == "forward" else 1 + flow["terminal"]
-    rate = plan["directions"][number]["rate_bps"]
-    if rate["kind"] == "constant":
-        return int(rate["value"])
-    return max(int(value) for _, value in rate["steps"])
 
 
 def _sending_ns(plan: Mapping[str, Any], searched: Sequence[int]) -> int:

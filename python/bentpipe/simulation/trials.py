@@ -36,7 +36,7 @@ _BITS_PER_BYTE: Final = 8
 
 def trial_of(outcome: Outcome, rate_bps: int, resolution: float) -> Trial:
     """Return what a run at a rate shows."""
-    plan = outcome.job.plan
+    plan = outcome.job.plan.data
     losses = _losses(outcome)
     flows = [flow for flow in _delays(outcome) if flow is not None]
     slack_ns = _variation_ns(plan)
@@ -92,7 +92,7 @@ def _delays(outcome: Outcome) -> Iterator[tuple[float, float, float] | None]:
     first_ns = outcome.column("flows", "first_delivery_ns")
     last_ns = outcome.column("flows", "last_delivery_ns")
     received = outcome.column("flows", "received_segments")
-    for number, flow in enumerate(outcome.job.plan["flows"]):
+    for number, flow in enumerate(outcome.job.plan.data["flows"]):
         if not _is_constant(flow):
             continue
         if received[number] <= 1:
@@ -119,7 +119,7 @@ def _bottleneck(outcome: Outcome) -> Loss:
 
 
 def _processor_places(outcome: Outcome) -> list[str]:
-    gateways = outcome.job.plan["gateways"]
+    gateways = outcome.job.plan.data["gateways"]
     numbers = outcome.column("processors", "processor")
     return [f"{gateways[number]['name']}-processor" for number in numbers]
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from bentpipe.errors import ScenarioWarning, UsageError
-from bentpipe.plan.entries import traffic_entries
-from bentpipe.plan.resolver import loaded
+from bentpipe.plan.plan import Plan
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
@@ -20,18 +18,16 @@ from bentpipe.sweeps.points import Points
 
 @dataclass(frozen=True)
 class Cell:
-    """A scenario with the values of one point."""
+    """A scenario with the values of one point, its plan as JSON, and the warnings about it."""
 
-    scenario: dict[str, Any]
+    scenario: Scenario
     plan_json: str
-    entries: Sequence[dict[str, Any]]
     warnings: tuple[ScenarioWarning, ...]
 
     @property
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> Plan:
         """Return the plan; a thousand of them as Python objects would take much memory."""
-        plan: dict[str, Any] = json.loads(self.plan_json)
-        return plan
+        return Plan(self.scenario, json.loads(self.plan_json))
 
     @property
     def identity_of_flows(self) -> str:
@@ -39,9 +35,9 @@ class Cell:
 
         They also have the same thresholds.
         """
-        plan = self.plan
-        names = [direction["name"] for direction in plan["directions"]]
-        return json.dumps([plan["flows"], names, self.entries, self.scenario.get("thresholds")])
+        plan, thresholds = self.plan, list(self.scenario.thresholds)
+        names = [direction["name"] for direction in plan.data["directions"]]
+        return json.dumps([plan.data["flows"], names, plan.entries, thresholds])
 
     def jobs(self, seeds: Iterable[int], *, samples: bool = True) -> Iterable[Job]:
         """Return a job for each seed, all with the same plan.
@@ -50,15 +46,9 @@ class Cell:
         """
         plan = self.plan
         if not samples:
-            plan |= {"sample_interval_ns": None, "packet_events": False}
+            plan = plan.with_values(sample_interval_ns=None, packet_events=False)
         for seed in seeds:
-            yield Job(
-                plan=plan,
-                seed=seed,
-                scenario=self.scenario,
-                entries=self.entries,
-                warnings=self.warnings,
-            )
+            yield Job(plan=plan, seed=seed)
 
 
 def cells_of(
@@ -72,15 +62,8 @@ def cells_of(
     document = Document(data=base.to_dict(), source="scenario")
     cells = []
     for number in range(len(points)):
-        scenario, plan, warnings = loaded(document, points.settings(number))
-        cells.append(
-            Cell(
-                scenario=scenario.to_dict(),
-                plan_json=json.dumps(plan),
-                entries=traffic_entries(scenario),
-                warnings=warnings,
-            )
-        )
+        plan = Plan.resolve(Scenario.from_document(document, points.settings(number)))
+        cells.append(Cell(plan.scenario, plan.text, plan.warnings))
         if progress is not None:
             progress(len(cells), len(points))
     return cells

@@ -5,7 +5,6 @@ A batch is long compared with what the scheduler takes for a task, however short
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import deque
@@ -86,7 +85,6 @@ def run_batch(task: Task[T]) -> BatchDone[T]:
     sharing, limit = _memory_of(worker, task)
     batch = Batch(
         runs=task.runs,
-        plans_json=[json.dumps(each.job.plan) for each in task.runs],
         memory_limit_bytes=limit,
         sharing=sharing,
     )

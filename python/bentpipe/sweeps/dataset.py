@@ -69,7 +69,7 @@ class CellChecks:
 
         ``tables`` are those of `records.unpack`, and ``rows`` those of `records.rows_of`.
         """
-        texts = cell.scenario.get("thresholds", ())
+        texts = cell.scenario.thresholds
         if not texts:
             return
         plan, ends_ns = cell.plan, tables["runs"]["end_ns"].to_list()
@@ -78,8 +78,8 @@ class CellChecks:
             threshold = read_threshold(text)
             table = threshold.metric.table
             if table not in frames:
-                frames[table] = table_rows(table, tables, plan, cell.entries, ends_ns)
-            frame = of_runs(frames[table], table, plan, cell.entries)
+                frames[table] = table_rows(table, tables, plan.data, plan.entries, ends_ns)
+            frame = of_runs(frames[table], table, plan.data, plan.entries)
             values: dict[int, float] = dict(metric_values(frame, threshold.metric).iter_rows())
             for index, run in enumerate(runs):
                 self._add(number, run, ThresholdCheck(threshold, values.get(index)))
@@ -191,7 +191,7 @@ class Dataset:
                 numbers, own = zip(*same[begin : begin + _RUNS_AT_ONCE], strict=True)
                 tables = unpack([self.journal.read(run) for run in own])
                 cell, names = self.cells[own[0].point], keys.runs(own, numbers)
-                flows, directions = rows_of(tables, cell.plan, cell.entries)
+                flows, directions = rows_of(tables, cell.plan.data, cell.plan.entries)
                 self.checks.add(cell, own, tables, (flows, directions))
                 about = self._about(keys, own, numbers, tables)
                 yield about, with_keys(flows, names), with_keys(directions, names)

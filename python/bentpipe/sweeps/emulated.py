@@ -72,10 +72,11 @@ class Emulated(Executor):
 
 
 def _emulation(index: int, job: Job) -> EmulationJob:
-    plan_s = job.plan["stop_ns"] / NS_PER_S
-    rates_bps = [largest_value(each["rate_bps"]) for each in job.plan["directions"]]
+    plan = job.plan.data
+    plan_s = plan["stop_ns"] / NS_PER_S
+    rates_bps = [largest_value(each["rate_bps"]) for each in plan["directions"]]
     return EmulationJob(
-        dict(job.scenario),
+        job.plan.scenario.to_dict(),
         job.seed,
         max_s=plan_s,
         expected_s=plan_s,

@@ -81,16 +81,16 @@ def attempt_all(batch: Batch, reduce: Callable[[Outcome], T]) -> Iterator[Finish
     for its error.
     """
     is_packed = reduce is pack and sum(len(runs.seeds) for runs in batch.runs) > 1
-    for runs, plan_json in zip(batch.runs, batch.plans_json, strict=True):
+    for runs in batch.runs:
         done = 0
         while done < len(runs.seeds):
             if is_packed:
-                for record in _records(batch, plan_json, runs.seeds[done:]):
+                for record in _records(batch, runs.job.plan.text, runs.seeds[done:]):
                     yield Finished(runs.indices[done], record)  # type: ignore[arg-type]
                     done += 1
             if done < len(runs.seeds):
                 job = replace(runs.job, seed=runs.seeds[done])
-                finished = _attempt(batch.prepare(runs.indices[done], job, plan_json), reduce)
+                finished = _attempt(batch.prepare(runs.indices[done], job), reduce)
                 yield finished
                 done += 1
                 if finished.error is _CANCELLED:

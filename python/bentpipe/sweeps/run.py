@@ -14,7 +14,6 @@ from typing import Any, Final
 import polars as pl
 
 from bentpipe.errors import MachineError, MemoryLimitError, RunsInterrupted, UsageError
-from bentpipe.plan.resolver import from_dict
 from bentpipe.results.confidence import mean_half_width
 from bentpipe.results.execution import utc_now
 from bentpipe.results.frames import Frame
@@ -22,7 +21,6 @@ from bentpipe.results.result import Result
 from bentpipe.scenario.document import SourceLocation
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome, run_jobs
-from bentpipe.simulation.run import as_scenario
 from bentpipe.sweeps.cells import Cell, cells_of, seeds_of
 from bentpipe.sweeps.executor import Executor
 from bentpipe.sweeps.folder import Definition, SweepFolder, run_name
@@ -145,7 +143,7 @@ class SweepRun:
         """
         running = cls(folder, definition, cells)
         if definition.until_ci is not None:
-            schema = flow_schema(cells[0].plan, cells[0].entries)
+            schema = flow_schema(cells[0].plan.data, cells[0].plan.entries)
             check_metric(definition.until_ci["metric"], schema)
         folder.begin(definition)
         return running
@@ -158,7 +156,7 @@ class SweepRun:
             UsageError: another version of bentpipe began it, or its scenario has changed.
         """
         definition = folder.resume()
-        cells = cells_of(from_dict(definition.scenario), definition.points)
+        cells = cells_of(Scenario.from_dict(definition.scenario), definition.points)
         folder.check_plans(definition, cells)
         return cls(folder, definition, cells)
 
@@ -257,7 +255,7 @@ class SweepRun:
             records = [journal.read(run) for run in runs if journal.kind(run) == RESULT]
             more = 0
             if records:
-                flows, _ = rows_of(unpack(records), cell.plan, cell.entries)
+                flows, _ = rows_of(unpack(records), cell.plan.data, cell.plan.entries)
                 more = until.missing_seeds(flows, len(seeds))
             if more == 0:
                 self._narrow.add(point)
@@ -299,7 +297,7 @@ def simulate_many(
         RunsInterrupted: Ctrl-C; the sweep of the complete runs is in the exception, which is a
             KeyboardInterrupt.
     """
-    base = as_scenario(scenario)
+    base = Scenario.of(scenario)
     axes = [grid_axis(path, values, _SOURCE) for path, values in (vary or {}).items()]
     points = Points([*axes, *(zip_axis(each, [_SOURCE] * len(each)) for each in zipped if each)])
     numbers = seeds_of(base, seeds)
@@ -339,7 +337,7 @@ def _sweep(
         numbers = range(first, first + len(own))
         tables, cell = unpack([pack(outcome) for outcome in own]), cells[point]
         names = keys.runs(of_cell, numbers)
-        flows, directions = rows_of(tables, cell.plan, cell.entries)
+        flows, directions = rows_of(tables, cell.plan.data, cell.plan.entries)
         found.append((with_keys(flows, names), with_keys(directions, names)))
         first += len(own)
     columns = zip(*found, strict=True) if found else ([keys.runs([], [])],) * 2

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from bentpipe.errors import RunsInterrupted
-from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import aggregate_goodput_bps, exchange_times_ns
 from bentpipe.results.result import Result
 from bentpipe.simulation.many import Job, Outcome, run_jobs
@@ -61,7 +61,7 @@ def simulate_point(
     progress: Callable[[int, int], None] | None = None,
 ) -> list[RunMetrics]:
     """Simulate a point with each of the seeds; after Ctrl-C return the finished runs."""
-    plan = resolve(from_dict(point.scenario(seconds)))
+    plan = Plan.resolve(point.scenario(seconds))
     jobs = [Job(plan=plan, seed=seed) for seed in seeds]
     outcomes: Sequence[Outcome]
     try:
@@ -70,7 +70,7 @@ def simulate_point(
         outcomes = ended.outcomes
     found = []
     for outcome in outcomes:
-        manifest = {"plan": plan, "seed": outcome.job.seed, "end_ns": outcome.raw["end_ns"]}
+        manifest = {"plan": plan.data, "seed": outcome.job.seed, "end_ns": outcome.raw["end_ns"]}
         found.append(metrics_of(Result(manifest, outcome.tables()), point))
     return found
 

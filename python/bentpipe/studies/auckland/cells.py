@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from bentpipe.plan.resolver import from_dict
 from bentpipe.scenario.schema import Scenario
 
 SMALL_KB, LARGE_KB = QUEUES_KB = (120, 1000)
@@ -178,4 +177,4 @@ def scenario_of(cell: Cell, base: Data, variant: Variant) -> Scenario:
     variant.change(data)
     if cell.channels == 0:
         data["traffic"] = [each for each in data["traffic"] if each["name"] != BACKGROUND]
-    return from_dict(data)
+    return Scenario.from_dict(data)

@@ -46,7 +46,7 @@ def download_time(size_class: str) -> str:
 
 def figures(outcome: Outcome) -> dict[str, float]:
     """Return the figures of a run. Goodputs count application bytes that arrived in order."""
-    plan = outcome.job.plan
+    plan = outcome.job.plan.data
     delivered = outcome.column("flows", "delivered_bytes").astype(np.float64)
     names = [flow["name"] for flow in plan["flows"]]
     transfer = names.index(TRANSFER)
@@ -84,7 +84,7 @@ def _transfer_mbps(outcome: Outcome, transfer: int) -> float:
 
     What a PEP still holds then arrives later, and does not count.
     """
-    flow = outcome.job.plan["flows"][transfer]
+    flow = outcome.job.plan.data["flows"][transfer]
     duration_ns: int = flow["workload"]["amount"]["value"]
     at_end = (outcome.column("flow_samples", "flow") == transfer) & (
         outcome.column("flow_samples", "time_ns") == flow["start_ns"] + duration_ns
@@ -99,7 +99,7 @@ def _background_busy_percent(outcome: Outcome) -> float:
     at_ns = outcome.column("direction_samples", "time_ns")[forward]
     sent = outcome.column("direction_samples", "sent_bytes")[forward].astype(np.float64)
     by_second = dict(zip((at_ns // NS_PER_S).tolist(), sent.tolist(), strict=True))
-    rate_bps = outcome.job.plan["directions"][0]["rate_bps"]["value"]
+    rate_bps = outcome.job.plan.data["directions"][0]["rate_bps"]["value"]
     # A run ends early if its traffic does, as without channels.
     total = float(outcome.column("directions", "sent_bytes")[0])
     bits = sum(8 * (by_second.get(end, total) - by_second[start]) for start, end in _ALONE_S)

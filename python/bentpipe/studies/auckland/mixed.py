@@ -46,7 +46,7 @@ HALVED: Final = Variant("half of the channels uncoded", paths=PATHS, change=_hal
 
 def halves(outcome: Outcome) -> dict[str, float]:
     """Return the goodput of each half of the channels in a run."""
-    plan = outcome.job.plan
+    plan = outcome.job.plan.data
     delivered = outcome.column("flows", "delivered_bytes")
     stop_ns = plan["stop_ns"]
     found = {}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.plan.resolver import resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.results.views import View
 from bentpipe.scenario.channels import DEFAULT_SERVERS, DEFAULT_SIZES
 from bentpipe.studies.auckland import claims, mixed, plots, tables
@@ -166,7 +166,9 @@ def run(
     )
     # Every run is over: the source's claims may be read.
     published = read_claims()
-    largest_mbps = payload_rate_mbps(resolve(scenario_of(next(iter(by_cell)), base, BASE)))
+    largest_mbps = payload_rate_mbps(
+        Plan.resolve(scenario_of(next(iter(by_cell)), base, BASE)).data
+    )
     context = Context(by_cell, largest_mbps)
     return AucklandOutcome(
         study="auckland",

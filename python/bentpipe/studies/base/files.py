@@ -6,14 +6,14 @@ import csv
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.plan.resolver import load
+from bentpipe.scenario.schema import Scenario
 
 STUDIES_FOLDER: Final = Path(__file__).parent.parent
 
 
 def read_scenario(study: str) -> dict[str, Any]:
     """Return the configuration of all cells of a study as plain data."""
-    return load(STUDIES_FOLDER / study / "scenario.yaml").to_dict()
+    return Scenario.load(STUDIES_FOLDER / study / "scenario.yaml").to_dict()
 
 
 def read_rows(study: str, name: str) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from bentpipe import _core
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob, emulate_many
 from bentpipe.errors import RunsInterrupted, UsageError
-from bentpipe.plan.resolver import resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import LARGEST_SEED
 from bentpipe.simulation.many import Job, Outcome
@@ -104,7 +104,7 @@ class Work:
 
 def jobs_of(scenario: Scenario, seeds: Sequence[int]) -> list[Job]:
     """Return the runs of a scenario, which differ in their seeds only."""
-    plan = resolve(scenario)
+    plan = Plan.resolve(scenario)
     return [Job(plan=plan, seed=seed) for seed in seeds]
 
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bentpipe.plan.resolver import from_dict, resolve
-from bentpipe.plan.types import Plan
+from bentpipe.plan.plan import Plan
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Outcome
 from bentpipe.studies.base.files import read_scenario
@@ -75,7 +74,7 @@ class Network:
         **changes: Any,
     ) -> Scenario:
         """Return the network with other traffic and with changes."""
-        return from_dict(
+        return Scenario.from_dict(
             {
                 **copy.deepcopy(self.data),
                 "traffic": list(traffic),
@@ -110,14 +109,18 @@ class Case(ABC):
 
     def plan(self, network: Network, seed: int) -> Plan:
         """Return the complete plan; only the random starts depend on the seed."""
-        plan = resolve(self.scenario(network))
-        if self.stagger is not None:
-            prefix, within_ns = self.stagger
-            rng = np.random.default_rng(seed)
-            for flow in plan["flows"]:
-                if flow["name"].startswith(prefix):
-                    flow["start_ns"] = int(rng.integers(within_ns))
-        return plan
+        plan = Plan.resolve(self.scenario(network))
+        if self.stagger is None:
+            return plan
+        prefix, within_ns = self.stagger
+        rng = np.random.default_rng(seed)
+        flows = [
+            {**flow, "start_ns": int(rng.integers(within_ns))}
+            if flow["name"].startswith(prefix)
+            else flow
+            for flow in plan.data["flows"]
+        ]
+        return plan.with_values(flows=flows)
 
 
 def stream(name: str, rate_kbps: int, payload_bytes: int, **more: Any) -> dict[str, Any]:

@@ -238,7 +238,7 @@ def max_upstream_kbps(found: Found) -> int | None:
 
 def _offered_percent(outcome: Outcome) -> float:
     """Return what is offered to the carrier, framing included, in percent of its rate."""
-    forward = outcome.job.plan["directions"][0]
+    forward = outcome.job.plan.data["directions"][0]
     frame = frame_bits(forward["framing"], PAYLOAD_BYTES + _UDP_IP_HEADER_BYTES)
     packets = direction(outcome, "received_packets", 0)
     return 100 * packets * frame / (_TIME_S * float(forward["rate_bps"]["value"]))

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.results.views import View
 from bentpipe.simulation.many import Job
 from bentpipe.studies.base import tables
@@ -189,7 +189,7 @@ def run(**options: Unpack[RunOptions]) -> HermesOutcome:
 
 def inputs(scenario: Mapping[str, Any]) -> tuple[Input, ...]:
     """Return the inputs with their provenance."""
-    plan: Mapping[str, Any] = resolve(from_dict(dict(scenario)))
+    plan: Mapping[str, Any] = Plan.resolve(dict(scenario)).data
     hops = plan["directions"][:2]
     rates_bps = [hop["rate_bps"]["value"] for hop in hops]
     queues_bytes = [hop["queue"]["limit"]["value"] for hop in hops]

@@ -321,7 +321,7 @@ class Asymmetry:
 def asymmetry(network: Network, mss_bytes: int) -> Asymmetry:
     """Return the asymmetry with this MSS, computed from the plan."""
     case = SessionsCase(1, TUNED_WINDOW_BYTES, mss_bytes=mss_bytes)
-    plan: Mapping[str, Any] = case.plan(network, 1)
+    plan: Mapping[str, Any] = case.plan(network, 1).data
     forward, isdn = plan["directions"][0], plan["directions"][1]
     data_bits = frame_bits(forward["framing"], mss_bytes + TCP_IP_HEADER_BYTES)
     ack_bits = frame_bits(isdn["framing"], TCP_IP_HEADER_BYTES)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from bentpipe.plan.resolver import from_dict
 from bentpipe.scenario.schema import Scenario
 from bentpipe.studies.base.comparison import Comparison, Row
 from bentpipe.studies.base.provenance import Provenance
@@ -101,7 +100,7 @@ def scenario_of(cell: Cell, base: Mapping[str, Any], *, linux: bool = False) -> 
         flow.update(copy.deepcopy(LINUX_HOSTS))
     if cell.large_windows == "no":
         flow["tcp"] |= LINUX_SMALL_WINDOW if linux else SMALL_WINDOW
-    return from_dict(data)
+    return Scenario.from_dict(data)
 
 
 def either_window(main: Comparison, small: Comparison) -> Comparison:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bentpipe.emulation.pool import EmulationJob
-from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import channel_utilization
 from bentpipe.scenario.schema import Scenario
 from bentpipe.studies.base.comparison import Comparison
@@ -107,7 +107,7 @@ def kernel_scenario_of(cell: Cell, base: Mapping[str, Any]) -> Scenario:
     (flow,) = data["traffic"]
     flow["profile"] = "linux"
     flow["tcp"] = KERNEL_TCP | (_SMALL if cell.large_windows == "no" else {})
-    return from_dict(data)
+    return Scenario.from_dict(data)
 
 
 def utilization_in_real_time(result: Result) -> float | None:
@@ -127,7 +127,7 @@ def utilization_in_real_time(result: Result) -> float | None:
 
 def _job(cell: Cell, base: Mapping[str, Any], seed: int) -> EmulationJob:
     scenario = kernel_scenario_of(cell, base)
-    plan: Mapping[str, Any] = resolve(scenario)
+    plan: Mapping[str, Any] = Plan.resolve(scenario).data
     min_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
     return EmulationJob(
         scenario.to_dict(), seed, max_s=plan["stop_ns"] / NS_PER_S, expected_s=2 * min_s

@@ -203,7 +203,7 @@ def utilization(outcome: Outcome) -> float:
     elapsed_ns = (
         outcome.column("flows", "last_ack_ns")[0] - outcome.column("flows", "established_ns")[0]
     )
-    rate_bps = outcome.job.plan["directions"][0]["rate_bps"]["value"]
+    rate_bps = outcome.job.plan.data["directions"][0]["rate_bps"]["value"]
     acked_bytes = outcome.column("flows", "acked_bytes")[0]
     return float(channel_utilization(acked_bytes, rate_bps, elapsed_ns))
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job
 from bentpipe.studies.base.provenance import Provenance
@@ -158,19 +158,20 @@ def scenario_of(
         for i, start in enumerate(starts, start=1)
     ]
     data["seed"] = seed
-    return from_dict(variant.apply(data))
+    return Scenario.from_dict(variant.apply(data))
 
 
 def jobs_of(cell: Cell, base: Mapping[str, Any], variant: Variant, seeds: range) -> list[Job]:
     """Return the runs of a cell. Their plans differ in the start times only."""
-    plan = resolve(scenario_of(cell, base, seeds[0], variant))
+    plan = Plan.resolve(scenario_of(cell, base, seeds[0], variant))
     jobs = []
     for seed in seeds:
         starts = starts_ns(cell.sources, seed, variant.start_within_ms)
         flows = [
-            {**flow, "start_ns": start} for flow, start in zip(plan["flows"], starts, strict=True)
+            {**flow, "start_ns": start}
+            for flow, start in zip(plan.data["flows"], starts, strict=True)
         ]
-        jobs.append(Job(plan={**plan, "flows": flows}, seed=seed))
+        jobs.append(Job(plan=plan.with_values(flows=flows), seed=seed))
     return jobs
 
 

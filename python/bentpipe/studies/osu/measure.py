@@ -51,7 +51,7 @@ def lowest(cells: Sequence[Measurement], figure: str) -> float | None:
 
 def figures(outcome: Outcome) -> dict[str, float]:
     """Return the figures of a run: efficiencies in percent, fairness as Jain's index."""
-    plan = outcome.job.plan
+    plan = outcome.job.plan.data
     warm_up_ns = WARM_UP_S * NS_PER_S
     stop_ns = plan["stop_ns"]
     largest_bps = largest_goodput_bps(plan)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bentpipe.plan.resolver import resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
 from bentpipe.studies.base.comparison import Comparison, Row, Tolerance, quantity_rows
 from bentpipe.studies.base.files import read_rows
@@ -85,7 +85,7 @@ def compare(
 ) -> dict[str, Comparison]:
     """Read the published figures and compare what was measured with them."""
     table = read_published_table()
-    plan = resolve(table_scenario(base))
+    plan = Plan.resolve(table_scenario(base)).data
     # With the note's own packet rate only the framing is calibrated.
     rounded = {
         size: Provenance.CALIBRATED if is_channel_limited(plan, size) else Provenance.PREDICTED

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from bentpipe.plan.resolver import resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import rate_bps
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
@@ -116,7 +116,7 @@ def measure(base: Mapping[str, Any], settings: Settings, work: Work) -> Measured
     fastest, probe = runs.get(("efficiency", 0)), runs.get(("delay", 0))
     modes = {mode: _complete(found[mode]) for mode in ("route", *MODES)}
     sharing = {n: _complete(found[f"shared {n}"]) for n in settings.terminals}
-    plan = resolve(aggregated_scenario(base, settings.aggregated_duration))
+    plan = Plan.resolve(aggregated_scenario(base, settings.aggregated_duration)).data
     aggregated = _complete(found["aggregated"])
     return Measured(
         table=found["table"],
@@ -186,7 +186,7 @@ def _fine_sizes(coarse: NoDropSearch | None) -> tuple[int, ...]:
 
 
 def _crossover(base: Mapping[str, Any], fine: NoDropSearch | None) -> Crossover | None:
-    framing = resolve(narrow_scenario(base))["directions"][0]["framing"]
+    framing = Plan.resolve(narrow_scenario(base)).data["directions"][0]["framing"]
     for each in () if fine is None else fine.rates:
         if each.first_loss is not None and each.first_loss.limit == "channel":
             ip_bytes = each.payload_bytes + UDP_IP_HEADER_BYTES
@@ -200,15 +200,15 @@ def _crossover(base: Mapping[str, Any], fine: NoDropSearch | None) -> Crossover 
 
 def _duplex(offered_pps: int, run: Outcome) -> Duplex:
     # The rate over the duration of sending, as iperf reports it.
-    seconds = run.job.plan["flows"][0]["workload"]["duration_ns"] / NS_PER_S
+    seconds = run.job.plan.data["flows"][0]["workload"]["duration_ns"] / NS_PER_S
     there, back = run.column("flows", "received_segments") / seconds
     return Duplex(offered_pps=offered_pps, forward_pps=float(there), return_pps=float(back))
 
 
 def _goodput_bps(run: Outcome) -> float:
     delivered_bytes = run.column("flows", "delivered_bytes")[0]
-    return float(rate_bps(delivered_bytes, run.job.plan["stop_ns"]))
+    return float(rate_bps(delivered_bytes, run.job.plan.data["stop_ns"]))
 
 
 def _efficiency_percent(run: Outcome) -> float:
-    return 100 * _goodput_bps(run) / int(run.job.plan["directions"][0]["rate_bps"]["value"])
+    return 100 * _goodput_bps(run) / int(run.job.plan.data["directions"][0]["rate_bps"]["value"])

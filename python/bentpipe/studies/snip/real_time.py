@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.errors import UsageError
-from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.plan.plan import Plan
 from bentpipe.results.views import Column
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.no_drop import NoDropRate
@@ -186,11 +186,11 @@ def kernel_tcp_scenario(base: Mapping[str, Any], window_bytes: int) -> Scenario:
     flow["profile"] = "linux"
     buffer = f"{window_bytes} B"
     flow["tcp"] = KERNEL_TCP | {"receive_buffer": buffer, "receive_buffer_initial": buffer}
-    return from_dict(data)
+    return Scenario.from_dict(data)
 
 
 def _job(scenario: Scenario, seed: int) -> EmulationJob:
-    whole_s = resolve(scenario)["stop_ns"] / NS_PER_S
+    whole_s = Plan.resolve(scenario).data["stop_ns"] / NS_PER_S
     return EmulationJob(scenario.to_dict(), seed, max_s=whole_s, expected_s=whole_s)
 
 
@@ -255,7 +255,7 @@ def _simulate_tcp(
     return {
         key: Samples.of(
             (
-                _kbps(run.column("flows", "delivered_bytes")[0], run.job.plan["stop_ns"])
+                _kbps(run.column("flows", "delivered_bytes")[0], run.job.plan.data["stop_ns"])
                 for run in outcomes
             ),
             exact=True,

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bentpipe.plan.resolver import from_dict
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
 
@@ -136,4 +135,4 @@ def _changed(
         if mode is not None:
             del gateway["processor"]["packets_per_second"]
             gateway["processor"]["mode"] = mode
-    return from_dict(data)
+    return Scenario.from_dict(data)

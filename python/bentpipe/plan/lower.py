@@ -1,0 +1,151 @@
+"""Fields of a scenario as integers of a plan, each of which knows the field that it comes from.
+
+The type of a field has its unit (`bentpipe.scenario.record.Unit`), whose name ends that of the
+plan's field: ``rto_min``, a duration, becomes ``rto_min_ns``. A field without a unit keeps its
+name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
+from typing import Any, NamedTuple, get_args
+
+from bentpipe.plan.errors import PlanningError
+from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.draws import Draw
+from bentpipe.scenario.record import Record, Unit
+from bentpipe.text import shown
+from bentpipe.units import Quantity
+
+
+class Part(dict[str, Any]):
+    """A mapping of a plan, and the fields of the scenario that its values come from.
+
+    ``path`` is the field of the part as a whole. ``origins`` are the fields of single values, by
+    name; values without one come from ``path``.
+    """
+
+    def __init__(
+        self,
+        # `dataclasses.asdict` makes a copy from pairs alone.
+        values: Mapping[str, Any] | Iterable[tuple[str, Any]],
+        path: FieldPath = (),
+        origins: Mapping[str, FieldPath] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(values)
+        self.path = path
+        self.origins = dict(origins)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a value."""
+        self[new] = self.pop(old)
+        self.origins[new] = self.origins.pop(old)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle the values alone: origins are for errors, before the plan is used."""
+        return dict, (dict(self),)
+
+
+def part(path: FieldPath, values: Mapping[str, Any], **fields: str) -> Part:
+    """Return a part of a plan: ``fields`` are the fields below ``path`` of values, by name."""
+    return Part(values, path, {name: (*path, field) for name, field in fields.items()})
+
+
+class _Field(NamedTuple):
+    """How a field of a record is lowered."""
+
+    name: str
+    is_drawn: bool
+
+
+@cache
+def _fields(record: type[Record]) -> dict[str, _Field]:
+    found = {}
+    for name, field in record.model_fields.items():
+        types = list(_types((field.annotation, *field.metadata)))
+        suffix = next((each.suffix for each in types if isinstance(each, Unit)), "")
+        is_drawn = any(isinstance(each, type) and issubclass(each, Draw) for each in types)
+        found[name] = _Field(name if name.endswith(suffix) else f"{name}{suffix}", is_drawn)
+    return found
+
+
+def _types(types: Iterable[Any]) -> Iterator[Any]:
+    """Return types, and those that they are made of, with the metadata of annotated ones."""
+    for each in types:
+        yield each
+        yield from _types(get_args(each))
+
+
+def field_name(record: type[Record], name: str) -> str:
+    """Return the field of a record that has a name in a plan."""
+    return next(field for field, lowered in _fields(record).items() if lowered.name == name)
+
+
+def origins_of(record: Record, path: FieldPath) -> dict[str, FieldPath]:
+    """Return the fields of a record, which is at ``path``, by their names in a plan."""
+    return {each.name: (*path, field) for field, each in _fields(type(record)).items()}
+
+
+def lower(record: Record, path: FieldPath, *, leave_out: Collection[str] = ()) -> Part:
+    """Return the fields of a record, which is at ``path`` of the scenario, as a part of a plan.
+
+    A quantity becomes an integer in its unit, and a draw the parameters of its distribution. Fields
+    in ``leave_out`` are not in the part.
+
+    Raises:
+        PlanningError: the maximum of a draw is smaller than its minimum or median.
+    """
+    values: dict[str, Any] = {}
+    for field, each in _fields(type(record)).items():
+        if field not in leave_out:
+            value = getattr(record, field)
+            values[each.name] = draw(value, (*path, field)) if each.is_drawn else _value(value)
+    return Part(values, path, origins_of(record, path))
+
+
+def draw(written: Any, path: FieldPath) -> Part:
+    """Return what a field of the scenario draws, or its constant value.
+
+    Raises:
+        PlanningError: the maximum is smaller than the minimum or the median.
+    """
+    if not isinstance(written, Draw):
+        return Part({"kind": "constant", "value": _value(written)}, path)
+    kind, parameters = written.distribution
+    path = (*path, kind)
+    if not isinstance(parameters, Record):
+        return Part({"kind": kind, "mean": _value(parameters)}, path)
+    names = type(parameters).model_fields
+    values = {name: _value(getattr(parameters, name)) for name in names}
+    low, noun = ("min", "minimum") if "min" in values else ("median", "median")
+    if values["max"] < values[low]:
+        high, least = (shown(getattr(parameters, name)) for name in ("max", low))
+        message = f"read {high}; must be at least {least}, the {noun}"
+        raise PlanningError((*path, "max"), message)
+    return Part({"kind": kind, **values}, path, {name: (*path, name) for name in names})
+
+
+def origin(data: Any, parts: Sequence[str]) -> FieldPath:
+    """Return the field of the scenario that a value of a plan comes from.
+
+    ``parts`` are the path of the value in ``data``. It is the field of the smallest part that has
+    one, and empty if none has.
+    """
+    found: FieldPath = ()
+    for name in parts:
+        if isinstance(data, list):
+            data = data[int(name)]
+            found = data.path if isinstance(data, Part) else found
+        elif isinstance(data, dict):
+            if isinstance(data, Part):
+                found = data.origins.get(name, data.path)
+            data = data.get(name)
+    return found
+
+
+def _value(written: Any) -> Any:
+    if isinstance(written, Quantity):
+        return written.value
+    return list(written) if isinstance(written, tuple) else written

@@ -1,0 +1,234 @@
+"""What the flows of a plan send: one workload a kind of flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from bentpipe.errors import UnitError
+from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.lower import Part, lower
+from bentpipe.plan.series_files import LONGEST_NUMBER, NUMBER, SeriesError, line_error, text_lines
+from bentpipe.plan.tcp import host_plan
+from bentpipe.scenario.channels import MAX_SIZES, SizeFile, Sizes
+from bentpipe.scenario.codecs import CODECS
+from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.traffic import (
+    MAX_PAYLOAD_BYTES,
+    Bulk,
+    Channels,
+    Conference,
+    ConstantRate,
+    Fetch,
+    Flow,
+    RequestResponse,
+    SharedFields,
+    TcpEnds,
+    Video,
+    Voice,
+    WebPage,
+)
+from bentpipe.units import format_duration, parse_size, value_of
+
+# IPv4 and TCP headers without options; the MSS is what remains of the packet (RFC 9293 3.7.1).
+_TCP_IP_HEADER_BYTES: Final = 40
+# IPv4 header and the largest TCP header: no acknowledgement is larger.
+_LARGEST_ACK_BYTES: Final = 80
+_UDP_IP_HEADER_BYTES: Final = 28
+# ITU-T P.59 (03/1993), table 2: conversational speech, mean durations.
+_TALK_SPURTS: Final = {"talk_ns": 1_004_000_000, "pause_ns": 1_587_000_000}
+# A GET with the headers of a browser; the round figure is ours.
+_VIDEO_REQUEST_BYTES: Final = 400
+
+_HEADER: Final = ("size", "weight")
+_LONGEST_INTEGER: Final = 20
+# What a plan may hold (crates/sim/src/plan).
+_LARGEST_BYTES: Final = 2**50
+_LARGEST_WEIGHT: Final = Decimal(10) ** 12
+# Weights are integers in the plan, with this many digits more than the scenario has integers.
+_FRACTION_DIGITS: Final = 6
+
+
+def workload_of(
+    flow: Flow, conference: int, servers: list[int], path: FieldPath
+) -> Callable[[int], Part]:
+    """Return a function that makes the workload of a flow.
+
+    It takes the time from the start of the flow to the end of the run, in ns, for which a flow
+    without a duration lasts. ``conference`` is the number of one, ``servers`` are the hosts of
+    channels.
+
+    Raises:
+        PlanningError: a value does not fit to others, or to a packet.
+    """
+    plan = lower(flow, path, leave_out=_NOT_OF_WORKLOADS)
+    if isinstance(flow, TcpEnds):
+        tcp = host_plan(flow.profile, flow.tcp, (*path, "tcp"))
+        ends = ("sender", "receiver") if isinstance(flow, Bulk) else ("server", "client")
+        plan |= dict.fromkeys(ends, tcp)
+        plan.origins |= dict.fromkeys(ends, tcp.path)
+    match flow:
+        case Bulk():
+            field, unit = ("duration", "duration_ns") if flow.size is None else ("size", "bytes")
+            plan["amount"] = {"unit": unit, "value": value_of(getattr(flow, field))}
+            plan.origins["amount"] = (*path, field)
+            del plan["size_bytes"], plan["duration_ns"]
+        case ConstantRate() | Voice() | Conference():
+            _resolve_datagrams(flow, plan, conference)
+        case RequestResponse():
+            plan["keep_connection"] = True
+        case Fetch():
+            plan.rename("size_bytes", "response_bytes")
+            plan.rename("files", "exchanges")
+            plan |= {"kind": "request_response", "keep_connection": False}
+        case Video():
+            return _video(flow, plan, path)
+        case WebPage():
+            plan["tls"] = None if flow.tls == "none" else flow.tls
+        case Channels():
+            plan |= {"kind": "channel", "servers": servers}
+            plan["sizes"] = _sizes(flow.sizes, (*path, "sizes"))
+    return lambda remaining_ns: _with_duration(plan, remaining_ns)
+
+
+# Fields of flows that are not those of their workload, or are resolved apart.
+_NOT_OF_WORKLOADS: Final = frozenset(
+    {*SharedFields.model_fields, *TcpEnds.model_fields, "direction"}
+    | {"channels", "participants", "servers", "sizes"}
+)
+
+
+def _with_duration(plan: Part, remaining_ns: int) -> Part:
+    """Return a workload that lasts to the end of the run if it has no duration of its own."""
+    if plan.get("duration_ns", 0) is not None:
+        return plan
+    return Part(plan | {"duration_ns": remaining_ns}, plan.path, plan.origins)
+
+
+def _resolve_datagrams(flow: ConstantRate | Voice | Conference, plan: Part, number: int) -> None:
+    if isinstance(flow, Voice):
+        codec = CODECS[flow.codec]
+        plan |= {"rate_bps": codec.udp_rate_bps, "payload_bytes": codec.payload_bytes}
+        talks = plan.pop("silence_suppression")
+        plan["talk_spurts"] = _TALK_SPURTS.copy() if talks else None
+        return
+    if plan["payload_bytes"] > MAX_PAYLOAD_BYTES:
+        message = f'read "{flow.payload}"; must be at most {MAX_PAYLOAD_BYTES} B (one UDP datagram)'
+        raise PlanningError((*plan.path, "payload"), message)
+    if isinstance(flow, Conference):
+        plan["conference"] = number
+
+
+def _video(flow: Video, plan: Part, path: FieldPath) -> Callable[[int], Part]:
+    names = ("rate_bps", "duration_ns", "segment_ns", "buffer_ns", "start_up_ns")
+    media = Part({name: plan.pop(name) for name in names}, path, plan.origins)
+    needed_ns = -(-media["start_up_ns"] // media["segment_ns"]) * media["segment_ns"]
+    if media["buffer_ns"] < needed_ns:
+        message = f"must be at least {format_duration(needed_ns)}: start_up in whole segments"
+        raise PlanningError((*path, "buffer"), f'read "{flow.buffer}"; {message}')
+    plan["request_bytes"] = _VIDEO_REQUEST_BYTES
+    return lambda remaining_ns: Part(
+        plan | {"media": _with_duration(media, remaining_ns)}, path, plan.origins
+    )
+
+
+def largest_packets(workload: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the largest IP packet of a workload, in its direction and in the other, in bytes."""
+    tcp = workload.get("sender") or workload.get("server")
+    if tcp is None:
+        datagram_bytes = workload["payload_bytes"] + _UDP_IP_HEADER_BYTES
+        # The reflector of a conference forwards the same datagrams to the other participants.
+        return datagram_bytes, datagram_bytes if workload["kind"] == "conference" else 0
+    largest = tcp["mss_bytes"] + _TCP_IP_HEADER_BYTES
+    if workload["kind"] == "web_page":
+        # Requests may follow each other, and the flights of TLS fill several packets.
+        return largest, largest
+    if "request_bytes" in workload:
+        return largest, min(largest, workload["request_bytes"] + _LARGEST_ACK_BYTES)
+    return largest, _LARGEST_ACK_BYTES
+
+
+# --- the sizes of downloads ----------------------------------------------------------------------
+
+
+def _sizes(written: Sizes, path: FieldPath) -> list[list[int]]:
+    """Return pairs of a size in bytes and its weight as an integer."""
+    if isinstance(written, SizeFile):
+        try:
+            return _integers(_read(written.csv))
+        except SeriesError as error:
+            raise PlanningError((*path, "csv"), error.message) from None
+    rows: list[tuple[int, Decimal]] = []
+    for number, row in enumerate(written):
+        size_bytes = value_of(row.size)
+        if size_bytes > _LARGEST_BYTES:
+            message = f'read "{row.size}"; must be at most 2^50 bytes'
+            raise PlanningError((*path, number, "size"), message)
+        rows.append((size_bytes, Decimal(repr(row.weight))))
+    return _integers(rows)
+
+
+def _integers(rows: Iterable[tuple[int, Decimal]]) -> list[list[int]]:
+    """Return the rows with integer weights: exact up to `_FRACTION_DIGITS` digits of a fraction."""
+    rows = list(rows)
+    if all(weight == weight.to_integral_value() for _, weight in rows):
+        return [[size_bytes, int(weight)] for size_bytes, weight in rows]
+    scaled = [(size, round(weight.scaleb(_FRACTION_DIGITS))) for size, weight in rows]
+    return [[size_bytes, max(1, weight)] for size_bytes, weight in scaled]
+
+
+def _read(path: str) -> list[tuple[int, Decimal]]:
+    """Read a table of sizes and weights.
+
+    Raises:
+        SeriesError: the file cannot be read as such a table.
+    """
+    lines = [
+        (number, [cell.strip() for cell in text.split(",")])
+        for number, text in enumerate(text_lines(path), 1)
+        if text.strip() and not text.lstrip().startswith("#")
+    ]
+    if not lines:
+        raise SeriesError(f"{path}: has no rows; expected the header size,weight")
+    (first, header), *rows = lines
+    if tuple(header) != _HEADER:
+        raise line_error(path, first, ",".join(header), "expected the header size,weight")
+    if not rows:
+        raise SeriesError(f"{path}: has no rows; expected a row for each size after the header")
+    if len(rows) > MAX_SIZES:
+        raise SeriesError(f"{path}: has {len(rows)} rows; at most {MAX_SIZES} are allowed")
+    found: dict[int, tuple[int, Decimal]] = {}
+    for line, cells in rows:
+        if len(cells) != len(_HEADER):
+            raise line_error(path, line, ",".join(cells), "expected a size and a weight")
+        size_bytes = _size(path, line, cells[0])
+        if size_bytes in found:
+            reason = f"line {found[size_bytes][0]} has the same size; add their weights"
+            raise line_error(path, line, cells[0], reason, "size")
+        found[size_bytes] = (line, _weight(path, line, cells[1]))
+    return [(size_bytes, weight) for size_bytes, (_, weight) in found.items()]
+
+
+def _size(path: str, line: int, text: str) -> int:
+    """Return a size in bytes: a plain integer, or a number with a unit."""
+    if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_INTEGER:
+        size_bytes = int(text)
+    else:
+        try:
+            size_bytes = parse_size(text)
+        except UnitError as error:
+            message = f'{path}:{line}: column "size": {error} (a plain integer is in bytes)'
+            raise SeriesError(message) from None
+    if not 1 <= size_bytes <= _LARGEST_BYTES:
+        raise line_error(path, line, text, "must be from 1 to 2^50 bytes", "size")
+    return size_bytes
+
+
+def _weight(path: str, line: int, text: str) -> Decimal:
+    if not NUMBER.fullmatch(text) or len(text) > LONGEST_NUMBER:
+        raise line_error(path, line, text, "a weight is a plain number", "weight")
+    weight = Decimal(text)
+    if not 0 < weight <= _LARGEST_WEIGHT:
+        raise line_error(path, line, text, "must be above 0 and at most 1e12", "weight")
+    return weight
