@@ -45,7 +45,6 @@ def emulate(scenario: Any, **options: Any) -> Result:
 
 
 @measures
-@pytest.mark.smoke
 @needs("iperf3")
 def test_a_file_is_run_in_real_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given 10 datagrams of 1,000 B in 1 s, expect those that were sent, each after 13 ms.
