@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import re
 import shutil
 import signal
@@ -266,6 +267,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     use_same_examples()
     config.stash[_REPEATER] = Repeater()
+    # It starts a process for the name of the processor, once; the manifest of a result has it.
+    platform.platform()
     # A pipe has the width of the defaults.
     os.environ.pop("COLUMNS", None)
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())

@@ -262,6 +262,7 @@ def test_a_certificate_is_as_large_as_two_of_the_web() -> None:
 # --- refusals -----------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_a_browser_that_ends_is_an_error(tmp_path: Path) -> None:
     """Given a program that ends at once in place of Chromium, expect an error that says so."""
     program = shutil.which("true")
