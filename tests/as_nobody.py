@@ -69,8 +69,13 @@ def command(top: Path) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     """Run Python with arguments as nobody; return its exit code."""
     top = prepare()
+    # Without a home, matplotlib would make a temporary folder, which its process leaves to its end.
+    fonts = top / "matplotlib"
+    fonts.mkdir()
+    fonts.chmod(0o777)
+    variables = environment(top) | {"MPLCONFIGDIR": str(fonts)}
     try:
-        done = subprocess.run([*command(top), *arguments], env=environment(top), check=False)
+        done = subprocess.run([*command(top), *arguments], env=variables, check=False)
     finally:
         shutil.rmtree(top)
     return done.returncode

@@ -94,6 +94,7 @@ def test_frames_match_hand_calculations() -> None:
     assert flow["one_way_delay_mean_ns"] == pytest.approx(3e6 + 679 * 800 + 100e6, abs=1)
 
 
+@pytest.mark.system
 @needs_tshark
 def test_a_capture_shows_frames_as_datagrams_of_the_first_packet_s_hosts(
     bentpipe: Program, tmp_path: Path

@@ -20,8 +20,9 @@ from bentpipe.answers.answer import MAX_LINES, plain
 from bentpipe.answers.buffer import BUFFERS_BDP
 from bentpipe.answers.busy_link import WINDOW_NS, windows
 from bentpipe.answers.page import draw
-from bentpipe.answers.question import largest
+from bentpipe.answers.question import Measurements, largest
 from bentpipe.answers.traffic import mean_of
+from bentpipe.answers.usable import Usable
 from bentpipe.answers.users import page_times_ns
 from bentpipe.scenario.presets import PRESETS
 
@@ -425,6 +426,44 @@ def test_answers_do_not_depend_on_threads(question: str) -> None:
     two = QUESTIONS[question](Experiment(seeds=2, threads=2))
     assert json.dumps(one.to_json()) == json.dumps(two.to_json())
     assert answers.page(one) == answers.page(two)
+
+
+def test_another_question_is_asked_about_the_link_alone() -> None:
+    """Given a setting of the link and one of the traffic, expect both only in the same question."""
+    settings = ["link.forward.rate=1Mbit/s", "traffic.image.think=1s"]
+    question = Usable("geo", settings=settings)
+    assert question.ask_command("usable", "--seeds 2") == (
+        "bentpipe ask usable --link geo --set link.forward.rate=1Mbit/s "
+        "--set traffic.image.think=1s --seeds 2"
+    )
+    assert question.ask_command("buffer") == (
+        "bentpipe ask buffer --link geo --set link.forward.rate=1Mbit/s"
+    )
+    assert question.parameters == {
+        "link": "geo",
+        "set": settings,
+        "video": "1 Mbit/s",
+        "image": "500 kB",
+        "downloads": 1,
+    }
+
+
+@given(st.floats(0.05, 0.9), st.integers(1, 500))
+def test_a_count_is_adjusted_until_the_load_is_as_asked_for(load: float, first: int) -> None:
+    """Given a load that grows with the count, 1 % each, expect it within half a count."""
+
+    def run(count: int) -> Measurements:
+        return Measurements({"busy": np.array([count / 100])})
+
+    count, found = Usable("geo").adjusted_count(
+        "users", run, first=first, figure="busy", wanted=load, tolerance=0.001
+    )
+    assert abs(found.mean("busy") - load) <= 0.005 + 1e-9
+    assert found.mean("busy") == count / 100
+    with pytest.raises(UsageError, match="2,001 users, more than 2,000"):
+        Usable("geo").adjusted_count(
+            "users", run, first=2_001, figure="busy", wanted=load, tolerance=0.001
+        )
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

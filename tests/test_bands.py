@@ -108,6 +108,7 @@ def test_a_text_as_axis_is_refused_with_the_column_of_its_numbers() -> None:
         bentpipe.plots.band(FLOWS.clear(), "delay_ns", "goodput_bps")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("first", ["import bentpipe.plots", "import bentpipe; bentpipe.plots"])
 def test_the_plots_are_a_module_and_a_public_name(first: str) -> None:
     program = f"{first}\nimport bentpipe\nfrom bentpipe import plots\n"

@@ -120,6 +120,7 @@ def at_points(*points: str) -> str:
 # --- what tshark sees ---------------------------------------------------------------------------
 
 
+@pytest.mark.system
 @needs_tshark
 def test_nothing_is_malformed_and_every_checksum_holds(captured: Captured) -> None:
     _, path = captured
@@ -132,6 +133,7 @@ def test_nothing_is_malformed_and_every_checksum_holds(captured: Captured) -> No
     assert sent == sorted(sent)
 
 
+@pytest.mark.system
 @needs_tshark
 def test_checksums_hold_where_all_of_a_segment_is_captured(
     capture_of: Callable[[str], Captured],
@@ -144,6 +146,7 @@ def test_checksums_hold_where_all_of_a_segment_is_captured(
     assert tshark(path, *check, "-Y", "tcp.len == 0 and tcp.checksum.status != 1") == []
 
 
+@pytest.mark.system
 @needs_tshark
 def test_packets_of_each_interface_are_those_of_the_result(captured: Captured) -> None:
     result, path = captured
@@ -165,6 +168,7 @@ def test_packets_of_each_interface_are_those_of_the_result(captured: Captured) -
         assert packets[f"{name}.forwarded"] == both["forwarded"]
 
 
+@pytest.mark.system
 @needs_tshark
 def test_drops_have_comments_with_their_cause(captured: Captured) -> None:
     result, path = captured
@@ -198,6 +202,7 @@ def test_the_runs_above_have_drops_of_many_causes(capture_of: Callable[[str], Ca
     assert every.processors["dropped_lan_packets"].sum() > 0
 
 
+@pytest.mark.system
 @needs_tshark
 def test_a_stream_carries_the_bytes_that_the_flow_delivered(captured: Captured) -> None:
     """The bytes of a direction are those of different numbers that arrived whole."""
@@ -240,6 +245,7 @@ def _bytes(path: Path, where: str) -> int:
     return total
 
 
+@pytest.mark.system
 @needs_tshark
 def test_every_connection_is_a_stream(capture_of: Callable[[str], Captured]) -> None:
     """Two transfers, six files over a connection each, and the connections of web pages."""
@@ -250,6 +256,7 @@ def test_every_connection_is_a_stream(capture_of: Callable[[str], Captured]) -> 
     assert len(streams) == 2 + 6 + pages.sum()
 
 
+@pytest.mark.system
 @needs_tshark
 def test_each_page_looks_up_a_name(capture_of: Callable[[str], Captured]) -> None:
     """Given three pages, expect three queries of 44 bytes and their answers of 60, by UDP."""
@@ -261,6 +268,7 @@ def test_each_page_looks_up_a_name(capture_of: Callable[[str], Captured]) -> Non
     assert result.tables["pages"]["resolved_ns"].null_count() == 0
 
 
+@pytest.mark.system
 @needs_tshark
 def test_tshark_finds_the_retransmissions_that_are_counted(tmp_path: Path) -> None:
     """At the sender's side of the link. tshark calls some of them out of order, by their time.
@@ -280,6 +288,7 @@ def test_tshark_finds_the_retransmissions_that_are_counted(tmp_path: Path) -> No
     assert len(again) == counted
 
 
+@pytest.mark.system
 @needs_tshark
 def test_the_window_of_the_handshake_is_scaled(capture_of: Callable[[str], Captured]) -> None:
     _, path = capture_of("small")

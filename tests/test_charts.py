@@ -16,10 +16,10 @@ import pytest
 from conftest import ROOT, SMALL, Program
 from starlette.testclient import TestClient
 
-from bentpipe import Result, plots, report, simulate
+from bentpipe import Result, UsageError, plots, report, simulate
 from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.charts import page_data
-from bentpipe.report.export import csv_of_figure
+from bentpipe.report.export import Exports, csv_of_figure, svg_file
 from bentpipe.report.plots import draw_data
 from bentpipe.report.style import figure_of, new_figure
 from bentpipe.results.charts import CHARTS, Chart, chart_data, charts_of, csv_of
@@ -289,6 +289,24 @@ def test_the_dashboard_offers_the_files_of_each_chart(
     assert client.get("/export/goodput.png/a%20run").content.startswith(b"\x89PNG")
     for path, status in (("goodput.pdf", 404), ("no.png", 404), ("call_quality.svg", 422)):
         assert client.get(f"/export/{path}/a%20run").status_code == status
+
+
+def test_figures_with_like_names_have_different_files() -> None:
+    """Given names that differ in characters that no file has, expect a number."""
+    figure, _ = new_figure(1, 1, height_in=1)
+    exports = Exports()
+    for name in ("a b", "a/b", "a:b", "x" * 300):
+        exports.add(figure, name, svg_file(figure, name), "")
+    assert len(exports.files) == 12
+    assert {"charts/a-b.csv", f"charts/{'x' * 60}.png"} < exports.files.keys()
+
+
+@pytest.mark.system
+def test_a_report_needs_the_folder_of_its_page(small_result: Result, tmp_path: Path) -> None:
+    path = tmp_path / "none/report.html"
+    with pytest.raises(UsageError, match=f"{path}: cannot be written: No such file"):
+        report.write_run_report(small_result, path)
+    assert not path.parent.exists()
 
 
 def test_any_figure_has_a_csv_file() -> None:

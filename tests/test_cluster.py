@@ -95,6 +95,7 @@ def doomed(tmp_path: Path) -> Iterator[DaskProcesses]:
     processes.close()
 
 
+@pytest.mark.system
 def test_an_existing_cluster_gives_the_bytes_of_threads(two_workers: DaskProcesses) -> None:
     expected = in_order(Threads(2).run(jobs(40), raw))
     with Cluster(two_workers.address) as cluster:
@@ -103,6 +104,7 @@ def test_an_existing_cluster_gives_the_bytes_of_threads(two_workers: DaskProcess
         assert in_order(cluster.run(jobs(3), raw)) == expected[:3]
 
 
+@pytest.mark.system
 def test_closing_the_iterator_stops_the_runs_of_the_workers(two_workers: DaskProcesses) -> None:
     """Given both workers with runs of minutes, expect them to be free after `close`."""
     with Cluster(two_workers.address) as cluster:
@@ -112,6 +114,7 @@ def test_closing_the_iterator_stops_the_runs_of_the_workers(two_workers: DaskPro
         assert len(list(cluster.run(jobs(6), delivered))) == 6
 
 
+@pytest.mark.system
 def test_a_failed_run_does_not_end_the_others(two_workers: DaskProcesses) -> None:
     work = dict(jobs(4))
     work[2] = Job(plan=PLAN.with_values(directions=[]), seed=2)
@@ -129,6 +132,7 @@ def test_a_failed_run_does_not_end_the_others(two_workers: DaskProcesses) -> Non
     assert finished[2] == threads
 
 
+@pytest.mark.system
 def test_the_runs_of_a_machine_share_the_memory_limit(two_workers: DaskProcesses) -> None:
     """Given a limit that one run needs, expect the runs of two workers of a machine to fail."""
     (alone,) = Threads(1).run(jobs(1), raw)
@@ -147,6 +151,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {name: each.read_bytes() for name, each in files.items() if name != "execution.json"}
 
 
+@pytest.mark.system
 def test_a_sweep_and_a_study_on_a_cluster_have_the_bytes_of_threads(
     two_workers: DaskProcesses, bentpipe: Program, tmp_path: Path
 ) -> None:
@@ -169,6 +174,7 @@ def test_options_of_clusters_exclude_others(bentpipe: Program) -> None:
         assert f"leave out {other[0]}" in called.err
 
 
+@pytest.mark.system
 def test_a_killed_worker_changes_nothing(doomed: DaskProcesses) -> None:
     """Given two workers and SIGKILL for one in the middle, expect the values of threads."""
     doomed.add_worker()
@@ -185,6 +191,7 @@ def test_a_killed_worker_changes_nothing(doomed: DaskProcesses) -> None:
     assert in_order(iter(finished)) == in_order(Threads(2).run(jobs(count), delivered))
 
 
+@pytest.mark.system
 def test_a_lost_scheduler_is_one_message_and_finished_runs_are_kept(doomed: DaskProcesses) -> None:
     doomed.add_worker()
     doomed.wait_for_workers()
@@ -195,6 +202,7 @@ def test_a_lost_scheduler_is_one_message_and_finished_runs_are_kept(doomed: Dask
     assert {each.value for each in finished} == {1e6}
 
 
+@pytest.mark.system
 def test_a_worker_of_another_version_is_refused(doomed: DaskProcesses) -> None:
     """Given one of two workers with bentpipe 0.0.1, expect its name and both versions."""
     doomed.add_worker()
@@ -210,6 +218,7 @@ def test_a_worker_of_another_version_is_refused(doomed: DaskProcesses) -> None:
     assert first.split()[2] == line.split()[-1]
 
 
+@pytest.mark.system
 def test_a_worker_of_another_version_that_joins_is_refused(doomed: DaskProcesses) -> None:
     doomed.add_worker()
     doomed.wait_for_workers()
@@ -218,6 +227,7 @@ def test_a_worker_of_another_version_that_joins_is_refused(doomed: DaskProcesses
     assert "has bentpipe 0.0.1, not 0.1.0" in message
 
 
+@pytest.mark.system
 def test_a_cluster_without_workers_or_scheduler_is_refused(
     doomed: DaskProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +242,7 @@ def test_a_cluster_without_workers_or_scheduler_is_refused(
         Cluster("10.0.0.1:8786")
 
 
+@pytest.mark.system
 def test_a_cluster_that_lost_all_workers_is_given_up(
     doomed: DaskProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +256,7 @@ def test_a_cluster_that_lost_all_workers_is_given_up(
     assert message == "the cluster has had no workers for 1 s"
 
 
+@pytest.mark.system
 def test_a_local_cluster_gives_the_bytes_of_threads_and_survives_deadly_runs() -> None:
     """Given a run that kills its worker, expect a failure of it alone, and workers as before."""
     others = set(processes_below())
@@ -282,6 +294,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_ctrl_c_and_kill_leave_no_process_and_no_message(
     number: signal.Signals, tmp_path: Path

@@ -190,6 +190,7 @@ def test_a_run_without_time_series_says_how_to_get_them(tmp_path: Path) -> None:
     assert "set sample_interval" in reply.json()["error"]
 
 
+@pytest.mark.system
 def test_a_report_is_shown_without_scripts(
     bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def shown(page: Page) -> list[str]:
 # --- the list -----------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_the_list_is_sorted_by_a_click_on_a_heading(page: Page) -> None:
     page.goto("/")
     assert shown(page) == ["a/every", "b-small", "c-other", "damaged"]
@@ -103,6 +104,7 @@ def test_the_list_is_sorted_by_a_click_on_a_heading(page: Page) -> None:
     assert shown(page) == ["b-small", "a/every", "c-other", "damaged"]
 
 
+@pytest.mark.system
 def test_the_list_is_filtered_by_words_and_kind(page: Page) -> None:
     page.goto("/")
     count = page.get_by_role("status")
@@ -117,6 +119,7 @@ def test_the_list_is_filtered_by_words_and_kind(page: Page) -> None:
     assert len(shown(page)) == 4
 
 
+@pytest.mark.system
 def test_a_result_appears_in_the_open_page(
     page: Page, root: Path, small_result: Result, every_result: Result
 ) -> None:
@@ -138,6 +141,7 @@ def test_a_result_appears_in_the_open_page(
 # --- a run --------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_the_charts_of_a_run_are_drawn(page: Page) -> None:
     page.goto("/")
     page.get_by_role("link", name="small", exact=True).first.click()
@@ -150,6 +154,7 @@ def test_the_charts_of_a_run_are_drawn(page: Page) -> None:
     expect(legend.locator("tbody tr").first).to_contain_text("forward")
 
 
+@pytest.mark.system
 def test_a_line_is_hidden_and_shown_by_its_name(page: Page) -> None:
     page.goto("/result/b-small")
     wait_for_charts(page)
@@ -164,6 +169,7 @@ def test_a_line_is_hidden_and_shown_by_its_name(page: Page) -> None:
     assert drawn(page, "throughput")[BLUE] == before
 
 
+@pytest.mark.system
 def test_a_drag_zooms_all_charts_and_asks_for_more_points(page: Page) -> None:
     """Given a drag over the middle third, expect that third; after a double-click, all."""
     page.goto("/result/b-small")
@@ -188,6 +194,7 @@ def test_a_drag_zooms_all_charts_and_asks_for_more_points(page: Page) -> None:
     assert asked.value.url.endswith(f"from=0&to={page.locator('#zoom').get_attribute('data-end')}")
 
 
+@pytest.mark.system
 def test_the_keyboard_zooms(page: Page) -> None:
     page.goto("/result/b-small")
     wait_for_charts(page)
@@ -203,6 +210,7 @@ def test_the_keyboard_zooms(page: Page) -> None:
     assert page.get_by_label("from").input_value() == "0"
 
 
+@pytest.mark.system
 def test_the_pointer_shows_values(page: Page, small_result: Result) -> None:
     """Given the pointer at the end of the windows, expect the value of the sample before it."""
     page.goto("/result/b-small")
@@ -219,6 +227,7 @@ def test_the_pointer_shows_values(page: Page, small_result: Result) -> None:
     ).not_to_have_text("-")
 
 
+@pytest.mark.system
 def test_outages_are_shaded_and_in_the_legend(page: Page, root: Path) -> None:
     """Given half of the time without a link, expect half of the plot in another colour."""
     link = {way: SMALL["link"][way] | {"outage": OUTAGE} for way in ("forward", "return")}
@@ -234,6 +243,7 @@ def test_outages_are_shaded_and_in_the_legend(page: Page, root: Path) -> None:
     shutil.rmtree(root / "outages")
 
 
+@pytest.mark.system
 def test_a_damaged_result_says_why(page: Page) -> None:
     page.goto("/")
     page.locator("tr.damaged a").click()
@@ -245,6 +255,7 @@ def test_a_damaged_result_says_why(page: Page) -> None:
 # --- comparison ---------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_two_runs_are_chosen_and_compared(page: Page) -> None:
     page.goto("/")
     button = page.get_by_role("button", name="Compare")
@@ -277,20 +288,21 @@ def sweep(root: Path, *arguments: str) -> list[str]:
     return [*program, *options, "--out", str(root / "sweep"), *arguments]
 
 
+@pytest.mark.system
 def test_a_sweep_is_drawn_with_bands_and_what_is_chosen(page: Page, tmp_path: Path) -> None:
     """Given goodput over delay, then utilization over congestion control, expect each drawn."""
     subprocess.run(sweep(tmp_path, "--seeds", "4"), check=True, capture_output=True)
     with serving(tmp_path) as own:
         page.goto(f"{own.url}result/sweep")
         title = page.locator("figcaption b")
-        expect(title).to_have_text("goodput [Mbit/s] over link.forward.delay.")
+        expect(title).to_have_text("goodput, application bits [Mbit/s] over link.forward.delay.")
         legend = page.locator(".legend button")
         assert legend.all_inner_texts() == ["cubic", "bbr"]
         expect(page.locator("#points tbody tr")).to_have_count(6)
         colours: dict[str, int] = page.locator("canvas").evaluate(DRAWN)
         assert colours[BLUE] > 100
         page.locator("select[name=metric]").select_option("directions.utilization")
-        expect(title).to_have_text("utilization [%] over link.forward.delay.")
+        expect(title).to_have_text("utilization, busy time / run [%] over link.forward.delay.")
         page.locator("select[name=x]").select_option("traffic.0.tcp.congestion_control")
         expect(legend).to_have_count(1)
         page.locator("select[name=by]").select_option("link.forward.delay")
@@ -298,9 +310,12 @@ def test_a_sweep_is_drawn_with_bands_and_what_is_chosen(page: Page, tmp_path: Pa
         # The address leads to the same chart.
         page.goto(page.url)
         expect(legend).to_have_text(["10ms", "100ms", "300ms"])
-        expect(title).to_have_text("utilization [%] over traffic.0.tcp.congestion_control.")
+        expect(title).to_have_text(
+            "utilization, busy time / run [%] over traffic.0.tcp.congestion_control."
+        )
 
 
+@pytest.mark.system
 def test_a_sweep_is_followed_while_it_runs(page: Page, tmp_path: Path) -> None:
     """Given an open list, then a sweep, expect its progress, and its chart after Ctrl-C."""
     with serving(tmp_path) as own:
@@ -371,6 +386,7 @@ PATHS: Final = [
 ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_no_page_is_wider_than_the_window(page: Page, path: str, size: Any) -> None:
@@ -391,6 +407,7 @@ def _visit(page: Page, path: str) -> None:
     wait_for_charts(page)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("path", PATHS[:-1])
 def test_every_control_has_a_name_and_every_page_one_heading(page: Page, path: str) -> None:
     """Given the tree that screen readers get, expect a name for each control and picture."""
@@ -409,6 +426,7 @@ def test_every_control_has_a_name_and_every_page_one_heading(page: Page, path: s
     assert page.evaluate("document.activeElement.className") == "skip"
 
 
+@pytest.mark.system
 def test_dark_mode_changes_page_and_charts(page: Page) -> None:
     page.goto("/result/b-small")
     wait_for_charts(page)
@@ -422,6 +440,7 @@ def test_dark_mode_changes_page_and_charts(page: Page) -> None:
     assert BLUE not in drawn(page, "queues")
 
 
+@pytest.mark.system
 def test_no_request_leaves_the_machine_even_if_a_page_tries(
     browser: Browser, server: Server, proxy: Proxy
 ) -> None:
@@ -451,6 +470,7 @@ def test_no_request_leaves_the_machine_even_if_a_page_tries(
     assert proxy.asked == []
 
 
+@pytest.mark.system
 def test_the_proxy_of_these_tests_would_see_a_request(browser: Browser) -> None:
     """Given a page without a policy, expect its request to another address at the proxy."""
     seen = Proxy()

@@ -219,6 +219,7 @@ def serving(*arguments: str | Path, **options: Any) -> Iterator[Server]:
         server.process.communicate()
 
 
+@pytest.mark.system
 def test_it_prints_the_url_and_ctrl_c_ends_it(tmp_path: Path, small_result: Result) -> None:
     """Given an open stream of events, expect the end at once, exit code 130 and no traceback."""
     small_result.save(tmp_path / "run")
@@ -239,6 +240,7 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+@pytest.mark.system
 def test_an_ignored_interrupt_does_not_end_it(tmp_path: Path) -> None:
     """Given a background job of a script, expect SIGINT to change nothing, and SIGTERM to end it.
 
@@ -254,6 +256,7 @@ def test_an_ignored_interrupt_does_not_end_it(tmp_path: Path) -> None:
     assert server.process.returncode == -signal.SIGTERM
 
 
+@pytest.mark.system
 def test_it_shows_no_traceback_to_the_browser_and_one_to_its_user(
     tmp_path: Path, small_result: Result
 ) -> None:
@@ -274,6 +277,7 @@ def test_it_shows_no_traceback_to_the_browser_and_one_to_its_user(
         assert "Traceback" not in server.end()
 
 
+@pytest.mark.system
 def test_an_ordinary_user_serves_in_the_background(user: User, small_result: Result) -> None:
     """Given no privileges, no terminal and no home, expect a page; SIGTERM ends it."""
     root = user.folder / "results"
@@ -287,6 +291,7 @@ def test_an_ordinary_user_serves_in_the_background(user: User, small_result: Res
     assert server.process.returncode == -signal.SIGTERM
 
 
+@pytest.mark.system
 def test_another_host_asks_for_a_token(tmp_path: Path) -> None:
     with serving(tmp_path, "--host", "0.0.0.0") as server:
         token = parse_qs(urlsplit(server.url).query)["token"][0]
@@ -300,6 +305,7 @@ def test_another_host_asks_for_a_token(tmp_path: Path) -> None:
         assert server.get("/", Cookie=cookie, Host="evil.example").status == 421
 
 
+@pytest.mark.system
 def test_two_servers_have_two_tokens(tmp_path: Path) -> None:
     with serving(tmp_path, "--host", "::") as one, serving(tmp_path, "--host", "::") as other:
         assert urlsplit(one.url).query != urlsplit(other.url).query
@@ -355,6 +361,7 @@ def test_a_missing_package_names_the_extra(
     )
 
 
+@pytest.mark.system
 def test_open_opens_the_page_in_a_browser(tmp_path: Path) -> None:
     """The standard library takes the browser from BROWSER."""
     seen = tmp_path / "seen"
@@ -381,6 +388,7 @@ def events(reply: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
             yield name, json.loads(text.removeprefix("data: "))
 
 
+@pytest.mark.system
 def test_a_new_result_is_an_event(tmp_path: Path, small_result: Result) -> None:
     with serving(tmp_path) as server:
         with server.stream("/events/list") as stream:

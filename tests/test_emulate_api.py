@@ -45,36 +45,32 @@ def emulate(scenario: Any, **options: Any) -> Result:
 
 
 @measures
+@pytest.mark.smoke
 @needs("iperf3")
-def test_a_mapping_is_run_in_real_time(tmp_path: Path) -> None:
-    """Given 10 datagrams of 1,000 B in 1 s, expect those that were sent, each after 13 ms."""
-    capture = tmp_path / "a.pcapng"
+def test_a_file_is_run_in_real_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given 10 datagrams of 1,000 B in 1 s, expect those that were sent, each after 13 ms.
+
+    The series of rates is in the scenario's folder, which is not that of this process.
+    """
+    folder, capture = tmp_path / "scenarios", tmp_path / "a.pcapng"
+    folder.mkdir()
+    (folder / "rate.csv").write_text("time_s,rate_mbps\n0,8\n1,4\n")
+    link = {"preset": "leo", "forward": {"rate": {"csv": "rate.csv"}}}
+    (folder / "call.yaml").write_text(json.dumps(CALL | {"link": link}))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="cannot be written"):
+        bentpipe.emulate("scenarios/call.yaml", capture=tmp_path / "missing" / "a.pcapng")
     started = time.monotonic()
-    result = emulate(CALL, seed=7, capture=capture)
+    result = emulate("scenarios/call.yaml", seed=7, capture=capture)
     assert time.monotonic() - started > 1
+    steps = result.plan["directions"][0]["rate_bps"]["steps"]
+    assert [step[1] for step in steps] == [8_000_000, 4_000_000]
     assert result.manifest["engine"] == "emulate"
     assert result.manifest["seed"] == 7
     (flow,) = result.flows.to_dicts()
     assert flow["delivered_bytes"] == flow["sent_bytes"] > 0
     assert flow["one_way_delay_mean_ns"] >= 13e6
     assert capture.stat().st_size > 1_000
-
-
-@measures
-@needs("iperf3")
-def test_a_file_names_its_series_from_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Given a scenario with a rate file in its folder, expect it found from another folder."""
-    folder = tmp_path / "scenarios"
-    folder.mkdir()
-    (folder / "rate.csv").write_text("time_s,rate_mbps\n0,8\n1,4\n")
-    link = {"preset": "leo", "forward": {"rate": {"csv": "rate.csv"}}}
-    (folder / "call.yaml").write_text(json.dumps(CALL | {"link": link}))
-    monkeypatch.chdir(tmp_path)
-    result = emulate("scenarios/call.yaml")
-    steps = result.plan["directions"][0]["rate_bps"]["steps"]
-    assert [step[1] for step in steps] == [8_000_000, 4_000_000]
 
 
 def test_what_cannot_be_run_is_refused_as_by_simulate() -> None:
@@ -85,13 +81,6 @@ def test_what_cannot_be_run_is_refused_as_by_simulate() -> None:
             call(CALL, seed=-1)
     with pytest.raises(ScenarioError, match="packet_events: are not recorded in real time"):
         bentpipe.emulate({**CALL, "packet_events": True})
-
-
-@measures
-@needs("iperf3")
-def test_a_capture_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be written"):
-        bentpipe.emulate(CALL, capture=tmp_path / "missing" / "a.pcapng")
 
 
 @pytest.mark.usefixtures("_no_checks")
@@ -167,7 +156,7 @@ print(os.geteuid(), result.flows["delivered_bytes"].sum() > 0)
 """
 
 
-@measures
+@needs_lab
 @needs("iperf3")
 @needs("setpriv")
 def test_an_ordinary_user_emulates_in_a_process_with_threads(user: User) -> None:

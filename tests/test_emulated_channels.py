@@ -29,7 +29,6 @@ def scenario(channels: int, seconds: int, **fields: Any) -> dict[str, Any]:
     return {"duration": f"{seconds} s", "link": LINK, "traffic": [entry]}
 
 
-@needs_lab
 @measures
 def test_fifty_channels_have_the_simulated_downloads_and_goodput(tmp_path: Path) -> None:
     """Given 50 default channels for 15 s, expect the simulated sizes and servers, and goodput.
@@ -69,6 +68,7 @@ def test_fifty_channels_have_the_simulated_downloads_and_goodput(tmp_path: Path)
 
 
 @needs_lab
+@pytest.mark.thorough
 def test_three_hundred_channels_hold(tmp_path: Path) -> None:
     """Given 300 channels of small downloads for 12 s, expect each to go on, and none to fail.
 
@@ -86,12 +86,11 @@ def test_three_hundred_channels_hold(tmp_path: Path) -> None:
     assert flows["lost_queue_full_packets"].sum() == 0
 
 
-@needs_lab
 @measures
 def test_a_connection_takes_two_round_trips_in_real_time(tmp_path: Path) -> None:
     """Given one size and one server at 50 ms, expect 1.2 s per connection and 9 packets.
 
-    The limit of 4 connections is reached at 4.8 s. The 8 packets of TCP's handshake and end and the
+    The limit of 3 connections is reached at 3.6 s. The 8 packets of TCP's handshake and end and the
     data are those of the simulator, but for the ACK that the kernel may save or add at the end.
     """
     data = scenario(
@@ -99,7 +98,7 @@ def test_a_connection_takes_two_round_trips_in_real_time(tmp_path: Path) -> None
         8,
         servers=[{"name": "far", "delay": "50 ms"}],
         sizes=[{"size": "1 kB", "weight": 1}],
-        connections=4,
+        connections=3,
         client_jitter="0 ms",
         server_jitter="0 ms",
         start_jitter="0 s",
@@ -107,11 +106,11 @@ def test_a_connection_takes_two_round_trips_in_real_time(tmp_path: Path) -> None
     result = emulated(data, tmp_path).result
     starts = [row / MS for row in result.exchanges["start_ns"]]
     gaps = [later - earlier for earlier, later in pairwise(starts)]
-    assert len(starts) == 4
+    assert len(starts) == 3
     assert all(1_200 <= gap <= 1_260 for gap in gaps)
     assert result.flows["finished_ns"][0] is not None
     sent = result.directions["sent_packets"].sum()
-    assert 4 * 8 <= sent <= 4 * 10
+    assert 3 * 8 <= sent <= 3 * 10
 
 
 def test_more_channels_than_a_lab_holds_are_refused() -> None:

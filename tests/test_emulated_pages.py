@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import signal
 import socket
@@ -23,10 +24,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from h2.connection import H2Connection
 from hyperframe.frame import Frame
+from late import until_on_time
 from test_emulate import EXIT_INVALID, EXIT_MACHINE, emulated
 from test_lab import wait_until
 
-from bentpipe import Plan, simulate
+from bentpipe import Plan, Result, simulate
 from bentpipe.emulation import flows
 from bentpipe.emulation.certificate import new_certificate
 from bentpipe.emulation.devtools import Browser, BrowserError
@@ -122,6 +124,7 @@ def read(connection: socket.socket, count: int) -> bytes:
 # --- the server ---------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("tls", ["none", "1.2", "1.3"])
 def test_header_and_body_are_as_large_as_drawn(tls: str) -> None:
     """Given HTTP/1.1, expect 30,000 bytes of document and 20,000 of object, and nothing more.
@@ -156,6 +159,7 @@ def test_header_and_body_are_as_large_as_drawn(tls: str) -> None:
     assert sent <= report["acked_bytes"] <= sent + 2
 
 
+@pytest.mark.system
 def test_frames_are_as_large_as_drawn() -> None:
     """Given HTTP/2 and three requests at once, expect frames with 30,000, 20,000 and 20,000 bytes.
 
@@ -225,6 +229,7 @@ def test_a_lookup_is_as_large_as_simulated() -> None:
     assert bytes([10, 0, 0, 1]) in answer
 
 
+@pytest.mark.system
 def test_the_resolver_answers() -> None:
     """Given a server with a resolver, expect an answer to a query within its timeout."""
     with serving(settings()) as server:
@@ -332,49 +337,51 @@ def test_tls_without_its_packages_is_exit_code_3(
 
 @measures
 @needs("chromium")
-@pytest.mark.parametrize("http", ["1.1", "2"])
+@pytest.mark.parametrize("http", ["1.1", pytest.param("2", marks=pytest.mark.smoke)])
 def test_chromium_loads_pages_as_long_as_simulated(tmp_path: Path, http: str) -> None:
     """Given pages with 20 objects over GEO by TLS 1.3, expect the round trips of the simulator.
 
-    The document takes four round trips in both, and then some 10 ms in the browser; less than
-    another round trip is allowed for a busy machine. Chromium opens connections before it needs
-    them, and Linux fills its first windows faster, which saves up to a round trip; 10 % for all
-    other differences.
+    The lookup takes one, and the document four in both, and then some 10 ms in the browser; less
+    than another round trip is allowed for a busy machine. Chromium opens connections before it
+    needs them, and Linux fills its first windows faster, which saves up to a round trip; 10 % for
+    all other differences.
     """
-    data = web_page(http=http, pages=3)
-    run = emulated(data, tmp_path).result
+    data = web_page(http=http, dns=True)
+    longest_ns = 1.1 * simulate(data).pages["load_time_ns"][0]
+
+    def fastest_ns(result: Result) -> int:
+        return int(min(page["load_time_ns"] for page in result.pages.to_dicts()))
+
+    def why_late(result: Result) -> str | None:
+        # The link is punctual also where a browser waits for a processor.
+        if fastest_ns(result) >= longest_ns and os.getloadavg()[0] > (os.cpu_count() or 1):
+            return "other programs slow the browser down"
+        return None
+
+    run = until_on_time(lambda: emulated(data, tmp_path).result, why_late)
     (simulated, *_), pages = simulate(data).pages.to_dicts(), run.pages.to_dicts()
-    assert run.flows["exchanges"].to_list() == [3]
+    assert run.flows["exchanges"].to_list() == [2]
     assert run.manifest["traffic_ended"]
     assert run.manifest["emulation"]["browser"].startswith("Chromium")
     for page in pages:
         assert page["response_bytes"] == simulated["response_bytes"] == DOCUMENT + 20 * OBJECT
         assert page["objects"] == 20
         assert page["connections"] == simulated["connections"] == {"1.1": 6, "2": 1}[http]
-        assert page["start_ns"] < page["established_ns"] < page["first_byte_ns"]
+        assert RTT_NS < page["resolved_ns"] - page["start_ns"] < RTT_NS + 400 * MS
+        assert page["established_ns"] - page["resolved_ns"] > RTT_NS - 20 * MS
+        assert page["established_ns"] < page["first_byte_ns"]
         assert page["first_byte_ns"] <= page["document_ns"] < page["finished_ns"]
         # The lower bound does not depend on how fast the browser is.
         assert page["load_time_ns"] > 0.9 * simulated["load_time_ns"] - RTT_NS
     documents_ns = [page["document_ns"] - page["start_ns"] for page in pages]
     expected_ns = simulated["document_ns"] - simulated["start_ns"]
     assert expected_ns - 50 * MS < min(documents_ns) < expected_ns + 400 * MS
-    assert min(page["load_time_ns"] for page in pages) < 1.1 * simulated["load_time_ns"]
+    assert fastest_ns(run) < longest_ns
     (flow,) = run.flows.to_dicts()
-    tls_bytes = flow["sent_bytes"] - 3 * (DOCUMENT + 20 * OBJECT)
-    assert 3 * 2_540 < tls_bytes < 0.05 * flow["sent_bytes"]
+    tls_bytes = flow["sent_bytes"] - 2 * (DOCUMENT + 20 * OBJECT)
+    assert 2 * 2_540 < tls_bytes < 0.05 * flow["sent_bytes"]
     assert flow["acked_bytes"] <= flow["delivered_bytes"] <= flow["sent_bytes"]
-    assert flow["delivered_bytes"] >= 3 * (DOCUMENT + 20 * OBJECT)
-
-
-@measures
-@needs("chromium")
-def test_pages_begin_with_a_lookup(tmp_path: Path) -> None:
-    """Given a page without objects and a lookup, expect a round trip before its handshake."""
-    run = emulated(web_page(http="1.1", tls="none", objects=0, dns=True, pages=1), tmp_path)
-    (page,) = run.result.pages.to_dicts()
-    assert RTT_NS < page["resolved_ns"] - page["start_ns"] < RTT_NS + 400 * MS
-    assert page["established_ns"] - page["resolved_ns"] > RTT_NS - 20 * MS
-    assert page["objects"] == 0
+    assert flow["delivered_bytes"] >= 2 * (DOCUMENT + 20 * OBJECT)
 
 
 @needs_lab

@@ -268,6 +268,7 @@ def test_an_error_of_reduce_is_raised() -> None:
         list(Threads(2).run(jobs(5), disk_full))
 
 
+@pytest.mark.system
 def test_a_cluster_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name=name)

@@ -219,6 +219,7 @@ def test_a_log_axis_has_numbers_as_labels(values: list[float], labels: list[str]
         assert not any("$" in label for label in shown)
 
 
+@pytest.mark.system
 def test_the_report_begins_with_loss_utilization_and_a_figure(mixed: Result) -> None:
     text = run_report(mixed)
     first = text.index("<svg")

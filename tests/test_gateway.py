@@ -15,6 +15,8 @@ import pytest
 from conftest import ROOT
 from routers import SERVERS, Routers, counters, daemons_of, new_routers, wait_until
 
+pytestmark = pytest.mark.system
+
 CONFIG = """\
 name = "{name}"
 functions = ["pep"]

@@ -242,6 +242,7 @@ def test_a_gateway_is_chosen_by_name_or_configuration(
     assert (called.code, "not with --watch" in called.err) == (2, True)
 
 
+@pytest.mark.system
 def test_the_unit_starts_what_ends_without_a_trace(tmp_path: Path, bentpipe: Program) -> None:
     """Given a path with characters that systemd expands, expect them escaped."""
     folder = tmp_path / "50% $HOME dir"

@@ -232,6 +232,7 @@ def test_an_installation_without_the_program_is_told_how_to_get_it(tmp_path: Pat
         find_binary(tmp_path)
 
 
+@pytest.mark.system
 def test_the_program_reads_the_plan() -> None:
     """Given a plan of Python, expect the program to take it, and to refuse an unknown field."""
     reason = why_no_routers()

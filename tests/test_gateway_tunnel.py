@@ -17,6 +17,8 @@ import pytest
 from conftest import ROOT, needs
 from routers import SERVERS, Routers, counters, daemons_of, new_routers, wait_until
 
+pytestmark = pytest.mark.system
+
 # The hosts with a gateway: the address on the link, that in the tunnel, and the networks behind.
 ENDS = {
     "a": ("10.0.2.1", "10.99.0.1", '"10.0.1.0/24", "fd01::/64"'),

@@ -87,6 +87,7 @@ def test_the_summary_of_a_verb_begins_its_own_help(verb: str, bentpipe: Program)
     assert own.startswith(summary)
 
 
+@pytest.mark.system
 def test_help_imports_no_module_of_a_verb() -> None:
     program = (
         "import sys\nfrom bentpipe.cli.app import main\nmain(['--help'])\n"

@@ -58,6 +58,7 @@ def ignore_interrupts() -> None:
 # --- while bentpipe is loaded -------------------------------------------------------------------
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("signals", "code", "out"),
     [(default_signals, -signal.SIGINT, ""), (ignore_interrupts, 0, "bentpipe 0.1.0\n")],
@@ -125,6 +126,7 @@ def test_a_second_sweep_into_the_same_folder_is_refused(
     assert bentpipe("sweep", scenario, "--out", out).code == 0
 
 
+@pytest.mark.system
 @needs_dask
 def test_ctrl_c_while_a_cluster_starts_is_no_traceback(scenario: Path) -> None:
     """Given SIGINT when the first process of a cluster is there, expect a quiet end."""

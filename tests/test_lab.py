@@ -19,24 +19,47 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import default_signals, measures, needs, needs_lab
-from test_live import BENTPIPE, bentpipe, machine, processes
+from conftest import measures, needs, needs_lab
+from test_live import BENTPIPE, bentpipe, machine, processes, told_by_a_program_that_hears_signals
 
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.lab import sockets
 from bentpipe.lab.changes import link_changes
 from bentpipe.plan.presets import link_plan
 
-TIMEOUT_S = 20.0
+# For machines that are busy: an idle one takes a second.
+TIMEOUT_S = 60.0
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
+def labs_of_a_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the labs of a module apart from those of the user."""
+    with pytest.MonkeyPatch.context() as patch:
+        # As long as folders of some systems are: longer than the address of a socket may be.
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run" + 100 * "x")))
+        yield
+
+
+@pytest.fixture
 def own_labs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the labs of a test apart from those of the user."""
-    # As long as the folders of some systems are: longer than the address of a socket may be.
-    folder = tmp_path_factory.mktemp("run" + 100 * "x")
+    """Keep the labs of a test apart from those of its module."""
+    folder = tmp_path_factory.mktemp("run")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     return folder
+
+
+@pytest.fixture(scope="module")
+def sat() -> Iterator[int]:
+    """A lab "sat" with a link of 13 ms each way, which tests may change, but for its delay."""
+    with a_lab("sat", "--link", "leo") as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def far() -> Iterator[int]:
+    """A lab "far" with links of 13 and 79 ms each way in series."""
+    with a_lab("far", "--link", "leo", "--link", "meo") as daemon:
+        yield daemon
 
 
 @contextmanager
@@ -57,6 +80,16 @@ def status(name: str) -> dict[str, Any]:
     return found
 
 
+def set_link(name: str, *settings: str) -> None:
+    changed = bentpipe("lab", "set", name, *settings)
+    assert changed.returncode == 0, changed.stderr
+
+
+def forward_of(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = status(name)["report"]["directions"]["forward"]
+    return found
+
+
 def wait_until(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
@@ -74,287 +107,261 @@ def min_ms(name: str) -> float:
 # -- A lab and its programs --------------------------------------------------------------------
 
 
-@measures
-def test_a_lab_stays_until_it_is_taken_down() -> None:
-    with a_lab("sat", "--link", "leo", "--set", "link.forward.rate=4Mbit/s") as daemon:
-        (row,) = json.loads(bentpipe("lab", "list", "--json").stdout)
-        assert (row["name"], row["process"], row["changes"]) == ("sat", daemon, [])
+@needs_lab
+@pytest.mark.usefixtures("own_labs")
+def test_labs_are_listed_until_they_are_taken_down() -> None:
+    """Given two labs, expect them in the list and in errors, and nothing of them at the end."""
+    mark = f"bentpipe-left-{os.getpid()}"
+    with (
+        a_lab("one", "--link", "leo", "--set", "link.forward.rate=4Mbit/s") as daemon,
+        a_lab("two", "--link", "geo"),
+    ):
+        row, other = json.loads(bentpipe("lab", "list", "--json").stdout)
+        assert (row["name"], row["process"], row["changes"]) == ("one", daemon, [])
         assert row["links"] == ["leo", "--set link.forward.rate=4Mbit/s"]
-        again = bentpipe("lab", "up", "sat", "--link", "geo")
+        assert other["name"] == "two"
+        again = bentpipe("lab", "up", "one", "--link", "geo")
         assert again.returncode == 2
-        assert 'a lab "sat" exists already' in again.stderr
-        ended = bentpipe("lab", "down", "sat")
-        assert ended.returncode == 0
-        assert "forward: 0 packets" in ended.stderr
+        assert 'a lab "one" exists already' in again.stderr
+        for verb in (["status"], ["exec", "--", "true"], ["set", "link.forward.rate=1"]):
+            ran = bentpipe("lab", verb[0], "three", *verb[1:])
+            assert ran.returncode == (125 if verb[0] == "exec" else 2), ran.stderr
+            assert 'read "three"; allowed: one, two' in ran.stderr
+        leave = f"MARK={mark} sleep 60 > /dev/null 2>&1 &"
+        assert bentpipe("lab", "exec", "one", "--", "sh", "-c", leave).returncode == 0
+        assert len(processes(mark)) == 1, "what a program leaves behind stays"
+        assert_labs_end_together_or_none("one", "two")
+        wait_until(lambda: processes(mark) == [], "the program still runs")
         assert bentpipe("lab", "list", "--json").stdout == "[]\n"
         nothing = bentpipe("lab", "list")
         assert (nothing.returncode, nothing.stdout) == (0, "")
         assert nothing.stderr == "bentpipe: no lab is up; bentpipe lab up creates one\n"
-        gone = bentpipe("lab", "down", "sat")
+        gone = bentpipe("lab", "down", "one")
         assert (gone.returncode, "no lab exists" in gone.stderr) == (2, True)
-        # The name is free.
-        assert bentpipe("lab", "up", "sat", "--link", "leo").returncode == 0
+        assert bentpipe("lab", "up", "one", "--link", "leo").returncode == 0, "the name is free"
 
 
-@measures
-def test_the_error_of_an_unknown_lab_names_those_that_exist() -> None:
-    with a_lab("one", "--link", "leo"):
-        for verb in (["down"], ["status"], ["exec", "--", "true"], ["set", "link.forward.rate=1"]):
-            ran = bentpipe("lab", verb[0], "two", *verb[1:])
-            assert ran.returncode == (125 if verb[0] == "exec" else 2), ran.stderr
-            assert 'read "two"; allowed: one' in ran.stderr
+def assert_labs_end_together_or_none(one: str, two: str) -> None:
+    """Given a name that does not exist, expect no lab to end; else all, each once."""
+    wrong = bentpipe("lab", "down", one, two, "three")
+    assert wrong.returncode == 2
+    assert f'read "three"; allowed: {one}, {two}' in wrong.stderr
+    assert len(json.loads(bentpipe("lab", "list", "--json").stdout)) == 2
+    ended = bentpipe("lab", "down", one, two, two)
+    assert ended.returncode == 0
+    for name in (one, two):
+        assert ended.stderr.count(f"{name}: forward: 0 packets, 0 B delivered") == 1
 
 
-@measures
-def test_programs_keep_their_exit_codes_and_know_their_side(tmp_path: Path) -> None:
-    with a_lab("sat", "--link", "leo"):
-        run = ("lab", "exec", "sat", "--")
-        assert bentpipe(*run, "sh", "-c", "exit 7").returncode == 7
-        assert bentpipe(*run, "sh", "-c", "kill -TERM $$").returncode == 128 + 15
-        missing = bentpipe(*run, "no-such-program")
-        assert (missing.returncode, missing.stderr[:25]) == (127, "bentpipe: no-such-program")
-        script = "pwd; echo $BENTPIPE_HOST; cat /proc/net/dev | grep -c link; cat"
-        for side in ("world", "island"):
-            ran = subprocess.run(
-                [*BENTPIPE, "lab", "exec", "sat", "--host", side, "--", "sh", "-c", script],
-                input="and its input",
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=tmp_path,
-            )
-            assert ran.stdout.split("\n") == [str(tmp_path), side, "1", "and its input"]
+@needs_lab
+@pytest.mark.usefixtures("sat")
+def test_programs_have_their_side_input_and_signals(tmp_path: Path) -> None:
+    script = "pwd; echo $BENTPIPE_HOST; cat /proc/net/dev | grep -c link; cat"
+    ran = subprocess.run(
+        [*BENTPIPE, "lab", "exec", "sat", "--host", "world", "--", "sh", "-c", script],
+        input="and its input",
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert ran.stdout.split("\n") == [str(tmp_path), "world", "1", "and its input"]
+    told = told_by_a_program_that_hears_signals(["lab", "exec", "sat"], tmp_path)
+    assert told[:3] == [str(tmp_path), "island", "1"]
 
 
-@measures
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_signals_reach_the_program(sent: signal.Signals) -> None:
-    command = f"trap 'echo heard; exit 5' {sent.name[3:]}; echo ready; while :; do sleep 0.05; done"
-    with (
-        a_lab("sat", "--link", "leo"),
-        subprocess.Popen(
-            [*BENTPIPE, "lab", "exec", "sat", "--", "sh", "-c", command],
-            stdout=subprocess.PIPE,
-            text=True,
-            preexec_fn=default_signals,  # noqa: PLW1509 - no threads
-        ) as running,
-    ):
-        assert running.stdout is not None
-        assert running.stdout.readline() == "ready\n"
-        running.send_signal(sent)
-        assert running.stdout.read() == "heard\n"
-        assert running.wait() == 5
-
-
-@measures
+@needs_lab
 @needs("bash")
+@pytest.mark.usefixtures("sat")
 def test_programs_have_the_terminal() -> None:
     """Given a shell on a terminal, expect Ctrl-C to end only the program that it runs."""
     # dash cannot give the terminal back to a process group that its namespace has no number for.
-    shell = ["bash", "--norc", "-i"]
-    with a_lab("sat", "--link", "leo"):
-        terminal, other_end = pty.openpty()
-        running = subprocess.Popen(
-            ["setsid", "--ctty", *BENTPIPE, "lab", "exec", "sat", "--", *shell],
-            stdin=other_end,
-            stdout=other_end,
-            stderr=other_end,
-        )
-        os.close(other_end)
+    shell, mark = ["bash", "--norc", "-i"], f"bentpipe-terminal-{os.getpid()}"
+    terminal, other_end = pty.openpty()
+    running = subprocess.Popen(
+        ["setsid", "--ctty", *BENTPIPE, "lab", "exec", "sat", "--", *shell],
+        stdin=other_end,
+        stdout=other_end,
+        stderr=other_end,
+    )
+    os.close(other_end)
+    shown = b""
+
+    def type_until(text: bytes, *expected: bytes) -> None:
+        nonlocal shown
+        os.write(terminal, text)
+        deadline = time.monotonic() + TIMEOUT_S
+        while not any(each in shown for each in expected):
+            assert time.monotonic() < deadline, shown
+            if select.select([terminal], [], [], 0.1)[0]:
+                shown += os.read(terminal, 4096)
         shown = b""
 
-        def type_until(text: bytes, *expected: bytes) -> None:
-            nonlocal shown
-            os.write(terminal, text)
-            deadline = time.monotonic() + TIMEOUT_S
-            while not any(each in shown for each in expected):
-                assert time.monotonic() < deadline, shown
-                if select.select([terminal], [], [], 0.1)[0]:
-                    shown += os.read(terminal, 4096)
-            shown = b""
-
-        # The program that Ctrl-C ends is the one that says so.
-        type_until(b"tty; sh -c \"echo re''ady; exec sleep 60\"; echo wo''ken\n", b"ready")
-        type_until(b"\x03echo here $BENTPIPE_HOST\n", b"here island")
-        os.write(terminal, b"exit 6\n")
-        assert running.wait(TIMEOUT_S) == 6
-        os.close(terminal)
-
-
-@measures
-def test_background_processes_stay_until_the_lab_ends() -> None:
-    """Given a server started in the world and left there, expect the island to reach it."""
-    mark = f"bentpipe-left-{os.getpid()}"
-    with a_lab("sat", "--link", "leo"):
-        serve = f"MARK={mark} sleep 60 > /dev/null 2>&1 &"
-        assert (
-            bentpipe("lab", "exec", "sat", "--host", "world", "--", "sh", "-c", serve).returncode
-            == 0
-        )
-        assert len(processes(mark)) == 1
-        bentpipe("lab", "down", "sat")
-        wait_until(lambda: processes(mark) == [], "the program still runs")
-
-
-@measures
-@needs("ping")
-def test_two_labs_do_not_disturb_each_other() -> None:
-    with a_lab("near", "--link", "leo"), a_lab("far", "--link", "meo"):
-        assert [row["name"] for row in json.loads(bentpipe("lab", "list", "--json").stdout)] == [
-            "far",
-            "near",
-        ]
-        assert 26 <= min_ms("near") < 36
-        assert 158 <= min_ms("far") < 168
+    type_until(f"tty; echo re''ady; MARK={mark} sleep 60; echo wo''ken\n".encode(), b"ready")
+    wait_until(lambda: processes(mark), "the program does not start")
+    type_until(b"\x03echo here $BENTPIPE_HOST\n", b"here island")
+    os.write(terminal, b"exit 6\n")
+    assert running.wait(TIMEOUT_S) == 6
+    os.close(terminal)
 
 
 # -- Changes -----------------------------------------------------------------------------------
 
+BAD_SETTINGS = [
+    "link.forward.rate=fast",
+    "link.forward.rate=0bit/s",
+    "link.forward.rate=[{at: 0s, value: 1 Mbit/s}]",
+    "link.forward.delay=-3ms",
+    "link.forward.delay=300 days",
+    "link.return.bit_error_rate=1.5",
+    "link.forward.outage=maybe",
+    "link.forward.framing=8 B",
+    "link.terminals=2",
+    "hop.0.link.forward.rate=1Mbit/s",
+    "link.forward.rate",
+    "",
+]
+
 
 @measures
+@pytest.mark.smoke
 @needs("ping")
-def test_a_changed_delay_is_the_delay() -> None:
-    """Given 13 ms each way and then 100 one way, expect 26 ms and then 113."""
-    with a_lab("sat", "--link", "leo"):
-        assert 26 <= min_ms("sat") < 36
-        changed = bentpipe("lab", "set", "sat", "link.forward.delay=100ms")
-        assert changed.returncode == 0, changed.stderr
-        assert 113 <= min_ms("sat") < 123
-        (change,) = status("sat")["changes"]
-        assert change["settings"] == ["link.forward.delay=100ms"]
-        assert change["at_ns"] > 0
-
-
-@measures
-@needs("ping")
-def test_of_several_links_each_can_be_changed() -> None:
-    """Given 13 ms each way twice, expect 26 ms less with no delay on the second link."""
-    with a_lab("sat", "--link", "leo", "--link", "leo"):
-        assert 52 <= min_ms("sat") < 62
-        delays = ["hop.2.link.forward.delay=0s", "hop.2.link.return.delay=0s"]
-        assert bentpipe("lab", "set", "sat", *delays).returncode == 0
-        assert 26 <= min_ms("sat") < 36
-        assert bentpipe("lab", "set", "sat", "link.forward.delay=50ms").returncode == 0
-        assert 113 <= min_ms("sat") < 123
-        beyond = bentpipe("lab", "set", "sat", "hop.3.link.forward.delay=1ms")
-        assert (beyond.returncode, "the lab has 2 links" in beyond.stderr) == (2, True)
-
-
-@measures
 @needs("curl")
-def test_a_transfer_uses_the_changed_rate() -> None:
-    """Given 400 kB of TCP, expect at least 1.6 s at 2 Mbit/s, and much less at 50 Mbit/s."""
+@pytest.mark.usefixtures("sat", "far")
+def test_changes_apply_to_the_link_of_one_lab() -> None:
+    """Given 13 ms each way and then 100 one way, expect 26 ms and then 113; in another lab 184.
+
+    400 kB take at least 1.6 s at 2 Mbit/s, and much less at 50.
+    """
+    assert 26 <= min_ms("sat") < 36
+    set_link("sat", "link.forward.delay=100ms")
+    assert 113 <= min_ms("sat") < 123
+    change = status("sat")["changes"][-1]
+    assert change["settings"] == ["link.forward.delay=100ms"]
+    assert change["at_ns"] > 0
+    assert 184 <= min_ms("far") < 194
+    set_link("sat", "link.forward.delay=13ms", "link.forward.rate=2Mbit/s")
+    slow_s = seconds_of_a_download("sat")
+    assert slow_s >= 400e3 * 8 / 2e6
+    set_link("sat", "link.forward.rate=50Mbit/s")
+    assert seconds_of_a_download("sat") < slow_s / 2
+    assert 26 <= min_ms("sat") < 36
+
+
+def seconds_of_a_download(name: str) -> float:
+    """Return how long 400 kB take."""
     command = ["curl", "-s", "-o", "/dev/null", "-w", "%{size_download} %{time_total}"]
-
-    def seconds() -> float:
-        ran = bentpipe("lab", "exec", "sat", "--", *command, "http://world/bytes/400000")
-        size, taken = (float(word) for word in ran.stdout.split())
-        assert size == 400_000
-        return taken
-
-    with a_lab("sat", "--link", "leo"):
-        assert bentpipe("lab", "set", "sat", "link.forward.rate=2Mbit/s").returncode == 0
-        slow = seconds()
-        assert slow >= 400e3 * 8 / 2e6
-        assert bentpipe("lab", "set", "sat", "link.forward.rate=50Mbit/s").returncode == 0
-        assert seconds() < slow / 2
+    ran = bentpipe("lab", "exec", name, "--", *command, "http://world/bytes/400000")
+    size, taken = (float(word) for word in ran.stdout.split())
+    assert size == 400_000
+    return taken
 
 
 @measures
-def test_queued_packets_leave_at_the_new_rate() -> None:
-    """Given a queue of UDP packets that takes 80 s at 10 kbit/s, expect it empty at 10 Mbit/s."""
+@needs("ping")
+@pytest.mark.usefixtures("far")
+def test_of_several_links_each_can_be_changed() -> None:
+    """Given 13 and 79 ms each way in series, expect 26 ms without a delay on the second link.
+
+    A setting that names no link is one of both: 50 ms, twice, and 13 ms back.
+    """
+    set_link("far", "hop.2.link.forward.delay=0s", "hop.2.link.return.delay=0s")
+    assert 26 <= min_ms("far") < 36
+    set_link("far", "link.forward.delay=50ms")
+    assert 113 <= min_ms("far") < 123
+    beyond = bentpipe("lab", "set", "far", "hop.3.link.forward.delay=1ms")
+    assert (beyond.returncode, "the lab has 2 links" in beyond.stderr) == (2, True)
+    set_link("far", "link.forward.delay=13ms")
+    set_link("far", "hop.2.link.forward.delay=79ms", "hop.2.link.return.delay=79ms")
+
+
+@needs_lab
+@pytest.mark.usefixtures("sat")
+def test_bad_values_change_nothing() -> None:
+    """Given a valid and an invalid setting, expect that neither is applied."""
+    before = status("sat")["changes"]
+    for bad in BAD_SETTINGS:
+        ran = bentpipe("lab", "set", "sat", "link.forward.delay=100ms", bad)
+        assert ran.returncode == 2, (bad, ran.stderr)
+        assert len(ran.stderr.splitlines()) == 1, ran.stderr
+    found = status("sat")
+    assert found["changes"] == before
+    assert found["link"]["forward"]["delay_ns"] == 13_000_000
+
+
+@needs_lab
+@needs("ping")
+@pytest.mark.usefixtures("own_labs")
+def test_packets_wait_and_are_lost_as_the_link_is_changed() -> None:
+    """Given 100 datagrams that take 80 s at 10 kbit/s, pings in an outage, and then full loss."""
+    settings = ["link.forward.rate=10kbit/s", "link.forward.queue.limit=unlimited"]
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    with a_lab("slow", "--link", "leo", *arguments):
+        assert_queued_packets_leave_at_the_new_rate("slow")
+        assert_an_outage_delays_and_loses_nothing("slow")
+        assert_errors_begin_and_end("slow")
+
+
+def assert_queued_packets_leave_at_the_new_rate(name: str) -> None:
+    """Given a full queue at 10 kbit/s, expect it empty at 10 Mbit/s, sooner than in 80 s."""
     send = (
         "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
         "for _ in range(100): s.sendto(bytes(972), ('island', 9))"
     )
-    settings = ["link.forward.rate=10kbit/s", "link.forward.queue.limit=unlimited"]
-    arguments = [word for setting in settings for word in ("--set", setting)]
-    with a_lab("sat", "--link", "leo", *arguments):
-        world = ["lab", "exec", "sat", "--host", "world", "--", BENTPIPE[0], "-c", send]
-        assert bentpipe(*world).returncode == 0
-
-        def forward() -> dict[str, Any]:
-            found: dict[str, Any] = status("sat")["report"]["directions"]["forward"]
-            return found
-
-        # A report may be a tenth of a second old.
-        wait_until(lambda: forward()["queue_packets"] >= 90, "the packets did not arrive")
-        before_ns = status("sat")["report"]["at_ns"]
-        assert bentpipe("lab", "set", "sat", "link.forward.rate=10Mbit/s").returncode == 0
-        wait_until(lambda: forward()["delivered_packets"] == 100, "the packets did not leave")
-        assert forward()["dropped_packets"] == {}
-        assert status("sat")["report"]["at_ns"] - before_ns < 70e9, "sooner than at the old rate"
+    world = ["lab", "exec", name, "--host", "world", "--", BENTPIPE[0], "-c", send]
+    assert bentpipe(*world).returncode == 0
+    # A report may be a tenth of a second old.
+    wait_until(lambda: forward_of(name)["queue_packets"] >= 90, "the packets did not arrive")
+    before_ns = status(name)["report"]["at_ns"]
+    set_link(name, "link.forward.rate=10Mbit/s")
+    wait_until(lambda: forward_of(name)["delivered_packets"] == 100, "the packets did not leave")
+    assert forward_of(name)["dropped_packets"] == {}
+    assert status(name)["report"]["at_ns"] - before_ns < 70e9, "sooner than at the old rate"
 
 
-@measures
-@needs("ping")
-def test_an_outage_delays_and_loses_nothing() -> None:
+PING = ["ping", "-i", "0.1", "-W", "30", "-c"]
+
+
+def assert_an_outage_delays_and_loses_nothing(name: str) -> None:
     """Given packets during an outage, expect them queued, and all delivered after it."""
-    ping = ["ping", "-c", "3", "-i", "0.1", "-W", "30", "world"]
-    with a_lab("sat", "--link", "leo"):
-        assert bentpipe("lab", "set", "sat", "link.forward.outage=on").returncode == 0
-        with subprocess.Popen(
-            [*BENTPIPE, "lab", "exec", "sat", "--", *ping], stdout=subprocess.PIPE, text=True
-        ) as pinging:
+    set_link(name, "link.forward.outage=on")
+    with subprocess.Popen(
+        [*BENTPIPE, "lab", "exec", name, "--", *PING, "3", "world"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as pinging:
 
-            def held() -> bool:
-                forward = status("sat")["report"]["directions"]["forward"]
-                # The first is on the transmitter.
-                return bool(forward["queue_packets"] == 2 and forward["sending_bytes"] == 84)
+        def held() -> bool:
+            forward = forward_of(name)
+            # The first is on the transmitter.
+            return bool(forward["queue_packets"] == 2 and forward["sending_bytes"] == 84)
 
-            wait_until(held, "nothing waits")
-            assert bentpipe("lab", "set", "sat", "link.forward.outage=off").returncode == 0
-            shown, _ = pinging.communicate()
-        assert "3 received, 0% packet loss" in shown
-        # One that ends by itself.
-        assert bentpipe("lab", "set", "sat", "link.forward.outage=1500ms").returncode == 0
-        assert bentpipe("lab", "exec", "sat", "--", *ping).returncode == 0
-        assert status("sat")["report"]["directions"]["forward"]["dropped_packets"] == {}
-
-
-@measures
-@needs("ping")
-def test_errors_begin_and_end_as_requested() -> None:
-    ping = ["lab", "exec", "sat", "--", "ping", "-c", "2", "-i", "0.1", "-W", "1", "world"]
-    with a_lab("sat", "--link", "leo"):
-        assert bentpipe("lab", "set", "sat", "link.return.bit_error_rate=1").returncode == 0
-        assert bentpipe(*ping).returncode == 1
-        lost = status("sat")["report"]["directions"]["return"]["dropped_packets"]
-        assert lost == {"bit_error": 2}
-        assert bentpipe("lab", "set", "sat", "link.return.bit_error_rate=0").returncode == 0
-        assert bentpipe(*ping).returncode == 0
+        wait_until(held, "nothing waits")
+        set_link(name, "link.forward.outage=off")
+        shown, _ = pinging.communicate()
+    assert "3 received, 0% packet loss" in shown
+    # One that ends by itself.
+    set_link(name, "link.forward.outage=500ms")
+    assert bentpipe("lab", "exec", name, "--", *PING, "3", "world").returncode == 0
+    assert forward_of(name)["dropped_packets"] == {}
 
 
-@measures
-@needs("ping")
-def test_bad_values_change_nothing() -> None:
-    """Given a valid and an invalid setting, expect that neither is applied."""
-    with a_lab("sat", "--link", "leo"):
-        for bad in [
-            "link.forward.rate=fast",
-            "link.forward.rate=0bit/s",
-            "link.forward.rate=[{at: 0s, value: 1 Mbit/s}]",
-            "link.forward.delay=-3ms",
-            "link.forward.delay=300 days",
-            "link.return.bit_error_rate=1.5",
-            "link.forward.outage=maybe",
-            "link.forward.framing=8 B",
-            "link.terminals=2",
-            "hop.0.link.forward.rate=1Mbit/s",
-            "link.forward.rate",
-            "",
-        ]:
-            ran = bentpipe("lab", "set", "sat", "link.forward.delay=100ms", bad)
-            assert ran.returncode == 2, (bad, ran.stderr)
-            assert len(ran.stderr.splitlines()) == 1, ran.stderr
-        assert status("sat")["changes"] == []
-        assert 26 <= min_ms("sat") < 36
+def assert_errors_begin_and_end(name: str) -> None:
+    set_link(name, "link.return.bit_error_rate=1")
+    lost = ["-W", "1", "world"]
+    assert bentpipe("lab", "exec", name, "--", *PING, "2", *lost).returncode == 1
+    dropped = status(name)["report"]["directions"]["return"]["dropped_packets"]
+    assert dropped == {"bit_error": 2}
+    set_link(name, "link.return.bit_error_rate=0")
+    assert bentpipe("lab", "exec", name, "--", *PING, "2", "world").returncode == 0
 
 
 # -- Nothing is left ---------------------------------------------------------------------------
 
 
 @needs_lab
+@pytest.mark.unprivileged
+@pytest.mark.usefixtures("own_labs")
 def test_a_killed_daemon_leaves_nothing() -> None:
     """Given programs on both sides and a killed daemon, expect all to end with it."""
     mark, before = f"bentpipe-daemon-{os.getpid()}", machine()
@@ -387,6 +394,7 @@ def test_a_killed_daemon_leaves_nothing() -> None:
 
 
 @needs_lab
+@pytest.mark.thorough
 def test_labs_killed_at_random_times_leave_nothing(own_labs: Path) -> None:
     """Given 40 kills while labs are set up, used and changed, expect the machine unchanged."""
     before, seed = machine(), 1
@@ -437,8 +445,8 @@ def kill(process: int, sent: signal.Signals) -> None:
 # -- The socket --------------------------------------------------------------------------------
 
 
-@measures
-def test_a_daemon_survives_malformed_requests() -> None:
+@needs_lab
+def test_a_daemon_survives_malformed_requests(sat: int) -> None:
     """Given random bytes, incomplete requests and wrong types, expect that the lab goes on."""
     draw = random.Random(1)
     lines = [draw.randbytes(draw.randrange(200)) + b"\n" for _ in range(60)]
@@ -449,17 +457,18 @@ def test_a_daemon_survives_malformed_requests() -> None:
     requests.extend({"do": "enter", "host": each} for each in sides)
     lines.extend(json.dumps(request).encode() + b"\n" for request in requests)
     lines.extend([b"[" * 60_000 + b"\n", b"x" * 200_000, b'{"do": "status"', b"\n" * 100])
-    with a_lab("sat", "--link", "leo"):
-        for line in lines:
-            with sockets.connect("sat") as connection:
-                try:
-                    connection.sendall(line)
-                    connection.shutdown(socket.SHUT_WR)
-                    reply = connection.recv(1 << 20)
-                except OSError:
-                    continue
-                assert reply == b"" or "error" in json.loads(reply), line[:80]
-        assert status("sat")["changes"] == []
+    before = status("sat")["changes"]
+    for line in lines:
+        with sockets.connect("sat") as connection:
+            try:
+                connection.sendall(line)
+                connection.shutdown(socket.SHUT_WR)
+                reply = connection.recv(1 << 20)
+            except OSError:
+                continue
+            assert reply == b"" or "error" in json.loads(reply), line[:80]
+    found = status("sat")
+    assert (found["process"], found["changes"]) == (sat, before)
 
 
 def test_a_folder_that_others_can_access_is_refused(own_labs: Path) -> None:

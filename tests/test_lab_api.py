@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,18 +43,24 @@ def min_rtt_ms(lab: bentpipe.Lab, host: str = "world") -> float:
     return min(float(text) for text in found)
 
 
+@pytest.fixture(scope="module")
+def leo() -> Iterator[bentpipe.Lab]:
+    with bentpipe.Lab("leo") as lab:
+        yield lab
+
+
 @needs_lab
 @needs("ping")
-def test_a_preset_is_a_lab_whose_link_can_be_changed() -> None:
+def test_a_preset_is_a_lab_whose_link_can_be_changed(leo: bentpipe.Lab) -> None:
     """Given 13 ms each way and then 100 ms one way, expect at least 26 ms and then 113 ms."""
-    with bentpipe.Lab("leo") as lab:
-        assert lab.hosts == ("world", "island")
-        assert min_rtt_ms(lab) >= 26
-        first_ns = lab.set("link.forward.delay=100ms")
-        assert min_rtt_ms(lab) >= 113
-        assert lab.set("link.forward.rate=1Mbit/s", "link.return.rate=1Mbit/s") > first_ns
-        wait_until(lambda: lab.report()["at_ns"] > first_ns, "there is no later report")
-        directions = lab.report()["directions"]
+    assert leo.hosts == ("world", "island")
+    assert min_rtt_ms(leo) >= 26
+    first_ns = leo.set("link.forward.delay=100ms")
+    assert min_rtt_ms(leo) >= 113
+    changed_ns = leo.set("link.forward.rate=1Mbit/s", "link.return.rate=1Mbit/s")
+    assert changed_ns > first_ns
+    wait_until(lambda: leo.report()["at_ns"] > changed_ns, "there is no later report")
+    directions = leo.report()["directions"]
     assert directions["forward"]["delivered_packets"] >= 6
     assert directions["forward"]["dropped_packets"] == {}
 
@@ -87,39 +93,33 @@ def test_links_are_scenarios_mappings_files_and_plans_in_series(tmp_path: Path) 
 
 
 @needs_lab
-def test_programs_have_exit_codes_output_and_processes() -> None:
-    with bentpipe.Lab("leo") as lab:
-        done = lab.run("island", ["sh", "-c", "echo $BENTPIPE_HOST; echo bad >&2; exit 7"])
-        assert (done.returncode, done.stdout, done.stderr) == (7, "island\n", "bad\n")
-        assert lab.run("world", ["sh", "-c", "kill -9 $$"]).returncode == 128 + 9
-        mark = f"bentpipe-api-{os.getpid()}"
-        with pytest.raises(subprocess.TimeoutExpired):
-            lab.run("island", ["env", f"MARK={mark}", "sleep", "60"], timeout_s=0.5)
-        wait_until(lambda: processes(mark) == [], "the program still runs")
-        with lab.spawn("island", ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as cat:
-            assert cat.communicate(b"input")[0] == b"input"
-        script = "echo ready; exec sleep 60"
-        command = ["env", f"MARK={mark}", "sh", "-c", script]
-        left = lab.spawn("world", command, stdout=subprocess.PIPE)
-        assert left.stdout is not None
-        assert left.stdout.readline() == b"ready\n"
-    assert left.wait(20) == 128 + signal.SIGKILL
-    left.stdout.close()
-    wait_until(lambda: processes(mark) == [], "the program outlived the lab")
-
-
-@needs_lab
-def test_signals_to_a_process_reach_its_program() -> None:
+def test_programs_have_exit_codes_output_input_and_signals(leo: bentpipe.Lab) -> None:
+    done = leo.run("island", ["sh", "-c", "echo $BENTPIPE_HOST; echo bad >&2; exit 7"])
+    assert (done.returncode, done.stdout, done.stderr) == (7, "island\n", "bad\n")
+    assert leo.run("world", ["sh", "-c", "kill -9 $$"]).returncode == 128 + 9
+    mark = f"bentpipe-api-{os.getpid()}"
+    with pytest.raises(subprocess.TimeoutExpired):
+        leo.run("island", ["env", f"MARK={mark}", "sleep", "60"], timeout_s=0.5)
+    wait_until(lambda: processes(mark) == [], "the program still runs")
+    with leo.spawn("island", ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as cat:
+        assert cat.communicate(b"input")[0] == b"input"
     script = "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.05; done"
-    with (
-        bentpipe.Lab("leo") as lab,
-        lab.spawn("island", ["sh", "-c", script], stdout=subprocess.PIPE, text=True) as running,
-    ):
+    with leo.spawn("island", ["sh", "-c", script], stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "ready\n"
         running.terminate()
         assert running.stdout.read() == "caught\n"
         assert running.wait(20) == 5
+
+
+@needs_lab
+def test_what_a_lab_has_not_is_refused(leo: bentpipe.Lab) -> None:
+    with pytest.raises(UsageError, match='read "moon"; allowed: world, island'):
+        leo.run("moon", ["true"])
+    with pytest.raises(UsageError, match="no-such-program: no such program"):
+        leo.run("island", ["no-such-program"])
+    with pytest.raises(UsageError, match="a running link can change"):
+        leo.set("link.terminals=2")
 
 
 def test_what_cannot_be_a_lab_is_refused() -> None:
@@ -134,19 +134,23 @@ def test_what_cannot_be_a_lab_is_refused() -> None:
 
 
 @needs_lab
+@pytest.mark.unprivileged
 @needs("ip")
-def test_errors_of_a_lab_are_those_of_bentpipe() -> None:
+def test_a_lab_that_fails_or_is_closed_runs_no_program() -> None:
+    """Given a program, a deleted device and then the end of the lab, expect its end, and errors."""
+    mark = f"bentpipe-api-{os.getpid()}"
     with bentpipe.Lab("leo") as lab:
-        with pytest.raises(UsageError, match='read "moon"; allowed: world, island'):
-            lab.run("moon", ["true"])
-        with pytest.raises(UsageError, match="no-such-program: no such program"):
-            lab.run("island", ["no-such-program"])
-        with pytest.raises(UsageError, match="a running link can change"):
-            lab.set("link.terminals=2")
+        command = ["env", f"MARK={mark}", "sh", "-c", "echo ready; exec sleep 60"]
+        left = lab.spawn("world", command, stdout=subprocess.PIPE)
+        assert left.stdout is not None
+        assert left.stdout.readline() == b"ready\n"
         lab.run("island", ["ip", "link", "del", "dev", "link"])
         wait_until(lambda: lab.report()["invalid"], "the link has not failed")
         with pytest.raises(InvalidRunError, match="the link has failed"):
             lab.run("island", ["true"])
+    assert left.wait(20) == 128 + signal.SIGKILL
+    left.stdout.close()
+    wait_until(lambda: processes(mark) == [], "the program outlived the lab")
     for closed in (lab.report, lambda: lab.run("island", ["true"])):
         with pytest.raises(UsageError, match="the lab is closed"):
             closed()
@@ -241,8 +245,5 @@ def test_a_lab_ends_with_its_process_even_if_that_is_killed(tmp_path: Path) -> N
         assert running.stdout.readline().endswith(" 0\n")
         assert len(processes(mark)) > 1
         running.kill()
-    deadline = time.monotonic() + 20
-    while (left := processes(mark)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left == []
+    wait_until(lambda: processes(mark) == [], "the lab outlived its process")
     assert list(tmp_path.iterdir()) == []

@@ -95,13 +95,13 @@ def test_a_deleted_device_ends_the_program(side: str, tmp_path: Path) -> None:
     mark, report = f"bentpipe-deleted-{os.getpid()}", tmp_path / "report.json"
     command = ["env", f"MARK={mark}", *BENTPIPE, "exec", "--link", "leo", "--host", side]
     command += ["--report", str(report), "--", "sh", "-c", DELETE]
-    took = []
+    # The best of three: the machine may have other work.
     for _ in range(3):
         seconds, stderr = seconds_until_the_end(command, EXIT_FAILED)
         assert "INVALID: the link has failed: the device link was deleted inside the lab" in stderr
-        took.append(seconds)
-    # The best of three: the machine may have other work.
-    assert min(took) < 2
+        if seconds < 2:
+            break
+    assert seconds < 2
     assert json.loads(report.read_text())["invalid"].startswith("the link has failed")
     wait_until(lambda: processes(mark) == [], "a program outlived its link")
 
@@ -235,7 +235,7 @@ def a_lab_with_few_descriptors() -> Iterator[int]:
 
 
 @needs_lab
-@pytest.mark.parametrize("count", [1_100, 2_000])
+@pytest.mark.parametrize("count", [1_100, pytest.param(2_000, marks=pytest.mark.thorough)])
 def test_a_lab_survives_more_web_clients_than_descriptors(count: int) -> None:
     """Given 1,024 descriptors, expect a lab that stays idle, replies, and serves later."""
     run = [*BENTPIPE, "lab", "exec", "sat", "--"]
@@ -398,9 +398,12 @@ with LocalLab(plans=[link_plan("leo")]) as lab:
 
 
 @needs_lab
-def test_programs_started_concurrently_end_with_their_parent() -> None:
+@pytest.mark.parametrize(
+    "times_ms", [(20, 60), pytest.param(range(0, 100, 10), marks=pytest.mark.thorough)]
+)
+def test_programs_started_concurrently_end_with_their_parent(times_ms: Sequence[int]) -> None:
     mark = f"bentpipe-at-once-{os.getpid()}"
-    for milliseconds in range(0, 100, 10):
+    for milliseconds in times_ms:
         with subprocess.Popen(
             [sys.executable, "-c", MANY_AT_ONCE],
             stdout=subprocess.PIPE,

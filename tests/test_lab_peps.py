@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import resource
@@ -16,9 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from conftest import Program, User, measures, needs, needs_lab, not_installed
+from conftest import Program, User, measures, needs_lab, not_installed
 from late import until_on_time
 from test_lab import wait_until
 from test_live import machine, processes
@@ -86,6 +86,7 @@ def needs_programs() -> pytest.MarkDecorator:
 
 
 @needs_lab
+@pytest.mark.unprivileged
 @needs_programs()
 def test_connections_of_programs_are_split_and_keep_their_addresses() -> None:
     """Given PEPs at both ends, expect the server to see the client's address, and a download.
@@ -200,54 +201,51 @@ def time_ms(result: Result) -> float:
 
 
 def download(*, pep: bool) -> dict[str, Any]:
-    """10 MB over geo at 20 Mbit/s from a server with a terrestrial RTT of 80 ms."""
+    """2 MB at 20 Mbit/s and 79 ms each way from a server with a terrestrial RTT of 160 ms."""
     given = bentpipe.Scenario.load(EXAMPLE).to_dict()
-    given["link"] = {"preset": "geo", "forward": {"rate": "20 Mbit/s"}}
+    forward = {"rate": "20 Mbit/s", "queue": {"limit": "5 MB"}}
+    given["link"] = {"preset": "meo", "forward": forward}
+    given["hosts"]["world"][0]["delay"] = "80 ms"
     tcp = {"receive_buffer": "16 MiB", "send_buffer": "16 MiB"}
-    fetch = {"kind": "fetch", "direction": "forward", "size": "10 MB", "world_host": "server"}
+    fetch = {"kind": "fetch", "direction": "forward", "size": "2 MB", "world_host": "server"}
     given["traffic"] = [{**fetch, "files": 1, "tcp": tcp}]
     given["gateways"] = {"hub": {"pep": {"lan_tcp": tcp, "link_tcp": tcp}}} if pep else {}
     return given
 
 
 @measures
+@pytest.mark.smoke
 @needs_programs()
 def test_a_pep_saves_what_the_simulator_predicts() -> None:
     """Expect the download to finish sooner by what the simulator predicts, within 10 %.
 
     The file fits into the queues: no link loses a segment. On a busy machine some runs take a round
     trip longer, with or without 18 retransmitted segments. None is shorter for it, so the shortest
-    of three counts.
+    of up to three counts.
     """
     given = [download(pep=pep) for pep in (False, True)]
     plain, split = (time_ms(simulate(each)) for each in given)
-    print(f"simulator: {plain:.0f} ms, with a PEP {split:.0f} ms, saved {plain - split:.0f} ms")
-    runs_ms = np.array(
-        [
-            [time_ms(until_on_time(partial(emulated, each), why_disturbed)) for each in given]
-            for _ in range(3)
-        ]
-    )
-    kernel_plain, kernel_split = runs_ms.min(axis=0)
-    print(f"kernel: {runs_ms.round().tolist()} ms, saved {kernel_plain - kernel_split:.0f} ms")
     assert plain - split > 300
-    assert kernel_plain - kernel_split == pytest.approx(plain - split, rel=0.1)
+    saved = pytest.approx(plain - split, rel=0.1)
+    best_ms = [math.inf, math.inf]
+    for _ in range(3):
+        for number, each in enumerate(given):
+            result = until_on_time(partial(emulated, each), why_disturbed)
+            best_ms[number] = min(best_ms[number], time_ms(result))
+            if each["gateways"]:
+                assert_one_connection_was_split(result)
+    print(f"simulator: {plain:.0f} ms, with a PEP {split:.0f} ms; kernel: {best_ms} ms")
+    assert best_ms[0] - best_ms[1] == saved
 
 
-@measures
-@needs("iperf3")
-@needs_programs()
-def test_the_example_runs_in_real_time() -> None:
-    """Expect the results of a simulation: the same flow, one split connection, no loss."""
-    given = bentpipe.Scenario.load(EXAMPLE).to_dict()
-    result = until_on_time(partial(emulated, given), why_invalid)
-    assert result.flows["delivered_bytes"].to_list() == [10_000_000]
+def assert_one_connection_was_split(result: Result) -> None:
+    """Expect one split connection, whose leg at the sender ends at the hub, as simulated."""
+    assert result.flows["delivered_bytes"].to_list() == [2_000_000]
     (hub,) = result.functions
     assert hub["function"] == "hub-pep"
     assert (hub["split_connections"], hub["unsplit_connections"]) == (1, 0)
-    # The sender's leg ends at the hub.
-    assert result.flows["rtt_min_ns"][0] == pytest.approx(80 * MS, rel=0.1)
-    names = [place["function"] for place in simulate(given).functions]
+    assert result.flows["rtt_min_ns"][0] == pytest.approx(160 * MS, rel=0.1)
+    names = [place["function"] for place in simulate(download(pep=True)).functions]
     assert [place["function"] for place in result.functions] == names
 
 
@@ -355,6 +353,7 @@ def test_a_daemon_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatc
         pass
 
 
+@pytest.mark.system
 def test_nothing_of_a_pep_is_imported_for_a_lab_without_one() -> None:
     """Expect a lab of a preset to start without the classes of scenarios."""
     code = "import sys; from bentpipe.lab import local; print('pydantic' in sys.modules)"

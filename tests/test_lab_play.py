@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import needs, needs_lab
-from test_lab import a_lab, own_labs, status, wait_until
+from test_lab import a_lab, forward_of, labs_of_a_module, sat, set_link, status, wait_until
 from test_live import BENTPIPE, bentpipe
 
 from bentpipe.errors import ScenarioError, UsageError
@@ -18,7 +18,7 @@ from bentpipe.lab.events import read_events
 from bentpipe.lab.link_state import link_state, with_outages
 from bentpipe.plan.presets import link_plan
 
-__all__ = ["own_labs"]
+__all__ = ["labs_of_a_module", "sat"]
 
 GEO = [link_plan("geo")]
 S = 10**9
@@ -115,81 +115,62 @@ def test_bad_files_of_events_are_refused(tmp_path: Path, content: Any, message: 
 # --- in a lab -----------------------------------------------------------------------------------
 
 
-def dropped() -> dict[str, int]:
-    found: dict[str, int] = status("sat")["report"]["directions"]["forward"]["dropped_packets"]
-    return found
-
-
 @needs_lab
 @needs("ping")
+@pytest.mark.usefixtures("sat")
 def test_a_new_queue_takes_the_packets_that_wait() -> None:
     """Given six packets in an outage, one on the transmitter, and a limit of 2, expect three drops.
 
     The two that wait and the first arrive after the outage, also through FQ-CoDel.
     """
     ping = ["ping", "-c", "6", "-i", "0.1", "-W", "30", "world"]
-    with a_lab("sat", "--link", "leo"):
-        assert bentpipe("lab", "set", "sat", "link.forward.outage=on").returncode == 0
-        with subprocess.Popen(
-            [*BENTPIPE, "lab", "exec", "sat", "--", *ping], stdout=subprocess.PIPE, text=True
-        ) as pinging:
+    set_link("sat", "link.forward.outage=on")
+    with subprocess.Popen(
+        [*BENTPIPE, "lab", "exec", "sat", "--", *ping], stdout=subprocess.PIPE, text=True
+    ) as pinging:
 
-            def queued() -> int:
-                return int(status("sat")["report"]["directions"]["forward"]["queue_packets"])
+        def queued() -> int:
+            return int(forward_of("sat")["queue_packets"])
 
-            wait_until(lambda: queued() == 5, "nothing waits")
-            limit = "link.forward.queue.limit=2 packets"
-            assert bentpipe("lab", "set", "sat", limit).returncode == 0
-            wait_until(lambda: dropped() == {"queue_full": 3}, "nothing was dropped")
-            discipline = "link.forward.queue.discipline=fq_codel"
-            assert bentpipe("lab", "set", "sat", discipline).returncode == 0
-            wait_until(lambda: queued() == 2, "packets were lost")
-            assert bentpipe("lab", "set", "sat", "link.forward.outage=off").returncode == 0
-            shown, _ = pinging.communicate()
-        assert "6 packets transmitted, 3 received" in shown
+        def dropped() -> Any:
+            return forward_of("sat")["dropped_packets"]
+
+        wait_until(lambda: queued() == 5, "nothing waits")
+        set_link("sat", "link.forward.queue.limit=2 packets")
+        wait_until(lambda: dropped() == {"queue_full": 3}, "nothing was dropped")
+        set_link("sat", "link.forward.queue.discipline=fq_codel")
+        wait_until(lambda: queued() == 2, "packets were lost")
+        set_link("sat", "link.forward.outage=off")
+        shown, _ = pinging.communicate()
+    assert "6 packets transmitted, 3 received" in shown
 
 
 @needs_lab
 @needs("ping")
-def test_events_change_the_link_of_a_lab(tmp_path: Path) -> None:
-    """Given full loss from 0 s and none from 0.3 s on, expect both changes, then pings."""
-    file = events(
-        tmp_path,
-        {
-            "events": [
-                {"at": "0 s", "set": ["link.forward.loss=100 %", "link.return.jitter=3ms"]},
-                {"at": "300 ms", "set": ["link.forward.loss=0 %"]},
-            ]
-        },
-    )
-    with a_lab("sat", "--link", "leo"):
-        played = bentpipe("lab", "play", "sat", str(file))
-        assert played.returncode == 0, played.stderr
-        first, second = status("sat")["changes"]
-        assert first["settings"] == ["link.forward.loss=100 %", "link.return.jitter=3ms"]
-        assert second["at_ns"] - first["at_ns"] >= 0.25 * S
-        ran = bentpipe("lab", "exec", "sat", "--", "ping", "-c", "2", "-i", "0.1", "world")
-        assert ran.returncode == 0, ran.stdout
+@pytest.mark.usefixtures("sat")
+def test_events_change_the_link_of_a_lab_if_all_are_right(tmp_path: Path) -> None:
+    """Given full loss from 0 s and none from 0.3 s on, expect both changes, then pings.
 
-
-@needs_lab
-def test_nothing_is_played_if_an_event_is_wrong(tmp_path: Path) -> None:
-    file = events(
-        tmp_path,
-        {
-            "events": [
-                {"at": "0 s", "set": ["link.forward.loss=100 %"]},
-                {"at": "1 s", "set": ["link.forward.rate=fast"]},
-            ]
-        },
-    )
-    with a_lab("sat", "--link", "leo"):
-        played = bentpipe("lab", "play", "sat", str(file))
-        assert played.returncode == 2
-        assert "link.forward.rate" in played.stderr
-        assert status("sat")["changes"] == []
-    unknown = bentpipe("lab", "play", "sun", str(file))
-    assert unknown.returncode == 2
+    Given a wrong event, expect no change.
+    """
+    lossy = {"at": "0 s", "set": ["link.forward.loss=100 %", "link.return.jitter=3ms"]}
+    good = {"at": "300 ms", "set": ["link.forward.loss=0 %"]}
+    bad = {"at": "1 s", "set": ["link.forward.rate=fast"]}
+    file = events(tmp_path, {"events": [lossy, good]})
+    played = bentpipe("lab", "play", "sat", str(file))
+    assert played.returncode == 0, played.stderr
+    changes = status("sat")["changes"]
+    first, second = changes[-2:]
+    assert first["settings"] == lossy["set"]
+    assert second["at_ns"] - first["at_ns"] >= 0.25 * S
+    ran = bentpipe("lab", "exec", "sat", "--", "ping", "-c", "2", "-i", "0.1", "world")
+    assert ran.returncode == 0, ran.stdout
+    file = events(tmp_path, {"events": [lossy, bad]})
+    played = bentpipe("lab", "play", "sat", str(file))
+    assert played.returncode == 2
+    assert "link.forward.rate" in played.stderr
+    assert status("sat")["changes"] == changes
+    assert bentpipe("lab", "play", "sun", str(file)).returncode == 2
 
 
 # --- the present link -----------------------------------------------------------------------------
@@ -219,28 +200,13 @@ def test_the_present_link_has_changes_and_the_steps_of_its_plan() -> None:
 
 @needs_lab
 def test_the_status_has_the_present_rate_and_delay() -> None:
-    with a_lab("sat", "--link", "geo"):
-        before = bentpipe("lab", "status", "sat").stdout
+    with a_lab("far", "--link", "geo"):
+        before = bentpipe("lab", "status", "far").stdout
         assert "forward now: 16 Mbit/s, 271 ms; 0 packets in the queue" in before
         changes = ("link.forward.rate=2Mbit/s", "link.forward.delay=30ms", "link.return.outage=on")
-        assert bentpipe("lab", "set", "sat", *changes).returncode == 0
-        after = bentpipe("lab", "status", "sat").stdout
+        set_link("far", *changes)
+        after = bentpipe("lab", "status", "far").stdout
         assert "forward now: 2 Mbit/s, 30 ms; 0 packets in the queue" in after
         assert "return now: outage, 271 ms; 0 packets in the queue" in after
-        shown = status("sat")["link"]["forward"]
+        shown = status("far")["link"]["forward"]
         assert shown == {"rate_bps": 2_000_000, "delay_ns": 30_000_000, "outage": False}
-
-
-@needs_lab
-def test_several_labs_end_together_or_none() -> None:
-    """Given a name that does not exist, expect no lab to end; else all, each once."""
-    with a_lab("one", "--link", "geo"), a_lab("two", "--link", "leo"):
-        wrong = bentpipe("lab", "down", "one", "two", "three")
-        assert wrong.returncode == 2
-        assert 'read "three"; allowed: one, two' in wrong.stderr
-        assert len(json.loads(bentpipe("lab", "list", "--json").stdout)) == 2
-        ended = bentpipe("lab", "down", "one", "two", "two")
-        assert ended.returncode == 0
-        for name in ("one", "two"):
-            assert ended.stderr.count(f"{name}: forward: 0 packets, 0 B delivered") == 1
-        assert bentpipe("lab", "list", "--json").stdout == "[]\n"

@@ -6,6 +6,8 @@ import pytest
 from conftest import _LACKING, ROOT
 from late import MAX_TRIES, until_on_time
 
+pytestmark = pytest.mark.system
+
 pytest_plugins = ["pytester"]
 
 

@@ -125,6 +125,7 @@ VALUES = pl.DataFrame(
         "direction": ["forward", "return-2", "forward", "forward", "return-2"],
         "jitter_ns": [1, 3, None, 0, 0],
         "rtt_mean_ns": [2.0, math.inf, None, 5.0, None],
+        "loss_percent": [0.1, 0.5, None, None, None],
     }
 )
 
@@ -141,6 +142,7 @@ VALUES = pl.DataFrame(
         ("flows.jitter_ns.p999", {0: 2.998, 1: 0}),
         # (1 + 3)^2 / (2 (1 + 9)); all zero is fair.
         ("flows.jitter_ns.jain", {0: 0.8, 1: 1}),
+        ("flows.loss_percent.jain", {0: 0.36 / 0.52}),
         ("flows.a-1.jitter_ns", {0: 1, 1: 0}),
         ("flows.a.jitter_ns.max", {0: 3, 1: 0}),
         ("flows.a.return.jitter_ns", {0: 3, 1: 0}),

@@ -188,6 +188,7 @@ with OutputFolder(Path(sys.argv[1]), kind="study"):
 """
 
 
+@pytest.mark.system
 def test_the_lock_ends_with_a_killed_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     pipe = subprocess.PIPE
@@ -264,6 +265,7 @@ write_folder(out, kind="study", manifest=manifest, files={"a.csv": "2", "report.
 """
 
 
+@pytest.mark.system
 def test_a_writer_killed_at_any_point_leaves_the_old_or_the_new_result(tmp_path: Path) -> None:
     found = []
     for changes in range(200):
@@ -326,6 +328,7 @@ def test_a_failed_save_keeps_the_old_result(tmp_path: Path, small_result: Result
     assert contents(tmp_path) == before
 
 
+@pytest.mark.system
 def test_an_ordinary_user_needs_only_the_folder(user: User) -> None:
     """Given a parent that cannot be written, expect a result; else one message."""
     scenario = user.folder / "small.json"
@@ -352,6 +355,7 @@ def test_an_ordinary_user_needs_only_the_folder(user: User) -> None:
     assert stat.S_IMODE((out / "flows.parquet").stat().st_mode) & stat.S_IRUSR
 
 
+@pytest.mark.system
 def test_report_replaces_its_file_as_a_whole(
     bentpipe: Program, small_result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

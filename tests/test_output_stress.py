@@ -22,6 +22,8 @@ from conftest import SMALL, needs
 
 from bentpipe import Result, UsageError, simulate
 
+pytestmark = pytest.mark.system
+
 COUNT = int(os.environ.get("BENTPIPE_STRESS", "10"))
 SCENARIO = {**SMALL, "packet_events": False}
 SEEDS = (1, 2, 3)

@@ -76,6 +76,7 @@ def with_changes(**changes: Any) -> dict[str, Any]:
 # --- the report ---------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_the_report_has_the_numbers_of_the_run(small_result: Result, tmp_path: Path) -> None:
     path = write_run_report(small_result, tmp_path / "report.html")
     text = path.read_text(encoding="utf-8")
@@ -115,6 +116,7 @@ def test_no_colour_of_a_figure_is_fixed_so_that_it_can_be_dark(small_result: Res
     assert all("fill: var(" in tag for tag in re.findall(r"<text[^>]*>", "".join(figures)))
 
 
+@pytest.mark.system
 def test_the_same_run_gives_the_same_bytes(small_result: Result, tmp_path: Path) -> None:
     """Also when it ran at another time, and when it comes from a folder."""
     text = run_report(small_result)
@@ -122,6 +124,7 @@ def test_the_same_run_gives_the_same_bytes(small_result: Result, tmp_path: Path)
     assert run_report(Result.load(small_result.save(tmp_path / "result"))) == text
 
 
+@pytest.mark.system
 def test_outages_are_shaded_and_named_in_each_figure_over_time() -> None:
     """Given outages at 1 and 1.5 s of one direction, expect both behind the lines, from 0 up."""
     link = copy.deepcopy(SMALL["link"])
@@ -183,6 +186,7 @@ def test_an_interrupted_run_is_marked(small_result: Result) -> None:
     assert "The run was interrupted" in text
 
 
+@pytest.mark.system
 def test_a_long_run_with_many_flows_stays_small() -> None:
     """300 flows, 1,000 samples of each: below 2 MB, and it says what is left out."""
     scenario = with_changes(duration="10 s", sample_interval="10 ms", packet_events=False)
@@ -218,6 +222,7 @@ def test_the_report_names_every_direction_processor_and_cause(every_result: Resu
     assert "exchange time p50<br><small>at the client</small>" in text
 
 
+@pytest.mark.system
 def test_without_exchanges_and_processors_the_report_has_none_of_their_columns(
     small_result: Result,
 ) -> None:

@@ -202,7 +202,6 @@ def talk(connection: socket.socket, content: bytes) -> bytes:
 
 
 @needs_lab
-@pytest.mark.real_time
 def test_a_daemon_survives_any_requests(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

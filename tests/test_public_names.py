@@ -35,6 +35,7 @@ def test_the_package_is_typed() -> None:
     assert resources.files("bentpipe").joinpath("py.typed").is_file()
 
 
+@pytest.mark.system
 def test_help_and_version_do_not_wait_for_heavy_modules() -> None:
     """Start-up is quick because of what is not imported; a time would measure the machine."""
     heavy = {"numpy", "polars", "pydantic", "matplotlib", "ruamel", "bentpipe.studies"}
@@ -50,6 +51,7 @@ def test_help_and_version_do_not_wait_for_heavy_modules() -> None:
     assert done.stdout.splitlines()[-1] == "[0, 0] []"
 
 
+@pytest.mark.system
 def test_programs_in_labs_do_not_wait_for_modules_that_they_do_not_use() -> None:
     """Given `exec` on presets, and `lab exec`, expect nothing heavy, and no other verb's module."""
     heavy = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import measures, needs, needs_lab
+from conftest import measures, needs
 
 from bentpipe import Plan
 from bentpipe.emulation.checks import refuse
@@ -246,10 +246,10 @@ def test_what_is_not_that_of_the_source_is_said() -> None:
 # --- for real -------------------------------------------------------------------------------------
 
 
-@needs_lab
 @measures
 @needs("iperf3")
 @needs("nft")
+@pytest.mark.thorough
 def test_two_channels_without_and_with_the_daemon() -> None:
     """Given 2 channels for 12 s, expect the simulated total and download time, plain and PEP.
 

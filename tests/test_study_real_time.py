@@ -104,6 +104,7 @@ def test_the_bracket_contains_the_rate(largest: float) -> None:
 
 @needs_lab
 @needs("iperf3")
+@pytest.mark.thorough
 def test_a_cell_of_the_testbed_on_the_kernel_s_tcp() -> None:
     """10 MiB without delay and errors: 1460 of 1508 bytes, 96.82 %, less the start.
 

@@ -25,16 +25,16 @@ def test_the_link_carries_packets_while_kernels_pass_larger_segments(tmp_path: P
     The world's kernel must have passed fewer segments than the packets on the link.
     """
     report = tmp_path / "report.json"
-    sent = tmp_path / "sent"
+    fetched, sent = tmp_path / "fetched", tmp_path / "sent"
     # Read the counters of the world's device at the end.
-    look = f"sleep 2; grep link: /proc/net/dev > {sent}"
+    look = f"until test -e {fetched}; do sleep 0.05; done; grep link: /proc/net/dev > {sent}.part"
     ran = subprocess.run(
         [
             *(sys.executable, "-m", "bentpipe", "exec", "--link", "leo", "--super-packets"),
             *("--set", "link.forward.rate=100Mbit/s", "--report", str(report)),
-            *("--world", look, "--", "sh", "-c"),
+            *("--world", f"{look}; mv {sent}.part {sent}", "--", "sh", "-c"),
             "curl -s -o /dev/null -w '%{size_download} %{time_total}' "
-            f"http://world/bytes/{SIZE}; sleep 2.5",
+            f"http://world/bytes/{SIZE}; touch {fetched}; until test -e {sent}; do sleep 0.1; done",
         ],
         capture_output=True,
         text=True,

@@ -23,6 +23,8 @@ from bentpipe import Sweep
 from bentpipe.cli.app import main
 from bentpipe.sweeps.journal import Journal
 
+pytestmark = pytest.mark.system
+
 KILLS = int(os.environ.get("BENTPIPE_STRESS", "10"))
 
 SCENARIO = """\

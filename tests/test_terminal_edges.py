@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, needs, needs_lab
 
+pytestmark = pytest.mark.system
+
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 GEO = str(ROOT / "scenarios" / "geo-bulk.yaml")
 SHORT = ["run", GEO, "--set", "traffic.0.size=100kB"]

@@ -33,6 +33,7 @@ def test_the_plugin_is_an_entry_point() -> None:
     assert hasattr(import_module(found[1]), "bentpipe_link")
 
 
+@pytest.mark.system
 def test_a_start_of_pytest_loads_no_heavy_module() -> None:
     """Given a project that does not use bentpipe, expect the plugin to load the bare package."""
     program = (

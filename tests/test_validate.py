@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Program = Any
 
 
@@ -119,6 +121,7 @@ def piped(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.system
 def test_a_scenario_is_read_from_standard_input() -> None:
     text = GEO.read_text()
     checked = piped(text, "validate", "-")

@@ -408,6 +408,7 @@ def test_recovery_after_an_outage_takes_at_most_the_timer() -> None:
 
 @measures
 @needs("iperf3")
+@pytest.mark.thorough
 def test_the_verb_on_points_of_two_kinds(tmp_path: Path) -> None:
     """Given two points of 2 s and files of 10 kB, expect both engines, or late points by name."""
     command = [*BENTPIPE, "validate-model", "--points", "1,3,28", "--seconds", "2", "--json"]

@@ -130,6 +130,7 @@ print("after", flush=True)
 """
 
 
+@pytest.mark.system
 @needs("setsid")
 def test_status_lines_stay_below_the_output_of_a_program() -> None:
     """Given 12 rows and 2 status lines, expect 10 rows that scroll, and all 12 at the end."""
@@ -145,6 +146,7 @@ def test_status_lines_stay_below_the_output_of_a_program() -> None:
     assert "prompt> line 0\r\n" in re.sub(r"\x1b7.*?\x1b8|\x1bD|\x1b\[2A", "", text)
 
 
+@pytest.mark.system
 @needs("setsid")
 def test_lines_wider_than_the_terminal_are_wrapped() -> None:
     """Given 60 columns and a line of 81, expect two rows for it, and more rows for more lines."""
@@ -162,6 +164,7 @@ def test_lines_wider_than_the_terminal_are_wrapped() -> None:
     assert size == (ROWS, COLUMNS)
 
 
+@pytest.mark.system
 @needs("setsid")
 def test_a_watch_inside_another_uses_no_rows() -> None:
     inner = "from bentpipe.cli.watch import Watch\nwith Watch() as watch: watch.show(['inner'])"
@@ -340,6 +343,7 @@ def test_the_status_of_a_lab_is_updated_on_a_screen_of_its_own() -> None:
     assert "bentpipe: lab" not in after
 
 
+@pytest.mark.system
 def test_without_a_terminal_the_status_comes_every_ten_seconds_until_the_lab_ends(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

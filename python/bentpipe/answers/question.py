@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, wraps
+from inspect import signature
 from typing import Any, ClassVar, Final, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -126,12 +127,10 @@ class Experiment:
         self,
         *,
         seeds: int | None = None,
-        first_seed: int = 1,
         threads: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._seeds = seeds
-        self._first = first_seed
         self._threads = threads
         self._progress = progress
         self._done = self._total = 0
@@ -151,7 +150,7 @@ class Experiment:
     def seeds(self) -> range:
         """The seeds of every case."""
         count = DEFAULT_SEEDS if self._seeds is None else self._seeds
-        return range(self._first, self._first + count)
+        return range(1, 1 + count)
 
     def run(
         self, cases: Mapping[Name, Plan], measure: Callable[[Result], Mapping[str, float]]
@@ -429,10 +428,13 @@ class Question(ABC):
 def asking(question: Callable[P, Question]) -> Callable[P, Answer]:
     """Return the function that asks a question."""
 
-    @wraps(question, updated=())
+    @wraps(question, assigned=("__module__", "__doc__"), updated=())
     def ask(*args: P.args, **kwargs: P.kwargs) -> Answer:
         return question(*args, **kwargs).answer()
 
+    name: str = vars(question)["name"].replace("-", "_")
+    ask.__name__ = ask.__qualname__ = name
+    vars(ask)["__signature__"] = signature(question).replace(return_annotation="Answer")
     return ask
 
 

@@ -18,8 +18,9 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.colors import to_rgb
 
+from bentpipe.errors import UsageError
 from bentpipe.report.style import STYLE
-from bentpipe.results.files import REPORT
+from bentpipe.results.files import REPORT, error_text
 from bentpipe.results.folder import csv_text, write_file
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 CHARTS: Final = "charts"
 # Some 1,000 pixels wide: a column of a paper in print, or a slide.
 _PNG_DPI: Final = 120
+# Of 255 bytes that a file may have.
+_NAME_MAX: Final = 60
 _Point = tuple[Any, Any, Any, Any]
 
 
@@ -41,7 +44,11 @@ class Exports:
 
     def add(self, figure: Figure, name: str, svg: str, csv: str | None) -> list[tuple[str, str]]:
         """Add a figure whose SVG is known; return the kind and the path of each of its files."""
-        path = f"{self._folder}/{file_name(name)}"
+        stem = re.sub(r"[^\w.]+", "-", name).strip("-.")[:_NAME_MAX]
+        path = f"{self._folder}/{stem}"
+        if f"{path}.svg" in self.files:
+            # The names differ in characters that no file has.
+            path += f"-{len(self.files)}"
         files: dict[str, str | bytes] = {
             "PNG": png_file(figure),
             "SVG": svg,
@@ -66,15 +73,15 @@ def write_report(path: str | Path, render: Callable[[Exports | None], str]) -> P
     folder = CHARTS if file.name == REPORT else f"{file.stem}-{CHARTS}"
     exports = Exports(folder) if is_file else None
     text = render(exports)
-    for name, content in (exports.files if exports else {}).items():
-        write_file(file.parent / name, content)
+    if exports is not None and exports.files:
+        try:
+            (file.parent / folder).mkdir(exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written: {error_text(error)}") from None
+        for name, content in exports.files.items():
+            write_file(file.parent / name, content)
     write_file(file, text)
     return file
-
-
-def file_name(name: str) -> str:
-    """Return the name of a figure as that of a file."""
-    return re.sub(r"[^\w.]+", "-", name).strip("-.")
 
 
 def svg_file(figure: Figure, name: str) -> str:

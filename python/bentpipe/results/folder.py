@@ -65,7 +65,7 @@ def _bytes(content: str | bytes) -> bytes:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file completely, or leave an existing one as it is; create its folder if missing.
+    """Write a file completely, or leave an existing one as it is.
 
     Raises:
         UsageError: it cannot be written.
@@ -75,7 +75,6 @@ def write_file(path: Path, content: str | bytes) -> None:
         if target.exists() and not target.is_file():
             target.write_bytes(_bytes(content))  # /dev/stdout
             return
-        target.parent.mkdir(exist_ok=True)
         temporary = target.with_name(f"{target.name}.part")
         try:
             temporary.write_bytes(_bytes(content))

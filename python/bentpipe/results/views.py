@@ -24,6 +24,8 @@ _HEADING_WIDTH: Final = 14
 _LABEL_WIDTH: Final = 26
 # Between two columns on a terminal.
 _GAP: Final = 2
+# Of the lines that the other layout takes.
+_MUCH_FEWER: Final = 2 / 3
 # In characters of 9 pt, of which some 94 and the space around 8 columns fit on A4 portrait.
 _PAGE_WIDTH: Final = 96
 _PADDING: Final = 2
@@ -169,16 +171,19 @@ def text_table(view: View, width: int) -> str:
 def text_lines(view: View, width: int) -> Iterator[tuple[str, str]]:
     """Yield the lines of a table, each with its style: "title", "heading" or nothing.
 
-    A table that is too wide is divided into parts that repeat the key, or its rows become columns:
-    the shorter of both, and the latter if all rows fit side by side.
+    A table that is too wide is divided into parts that repeat the key. Its rows become columns if
+    all fit side by side, or if that takes much fewer lines.
     """
     texts = view.texts()
     parts = _parts(view, texts, width)
-    layouts = [parts] if len(parts) == 1 else [_blocks(view, texts, width), parts]
-    if len(layouts[0]) == 1 or not parts:
-        layouts = layouts[:1]
+    lines = _lines(parts)
+    if len(parts) != 1:
+        blocks = _blocks(view, texts, width)
+        turned = _lines(blocks)
+        if len(blocks) == 1 or not parts or len(turned) < _MUCH_FEWER * len(lines):
+            lines = turned
     yield from (("title", line) for line in textwrap.wrap(view.title, width))
-    yield from min(map(_lines, layouts), key=len)
+    yield from lines
     if view.more:
         yield "", f"... and {view.more}"
 
@@ -323,7 +328,10 @@ def html_table(view: View, *, link: bool = False) -> str:
 def markdown_table(view: View) -> str:
     """Return a table as Markdown, below its title; emphasized cells are bold."""
     rows = [
-        [f"**{text}**" if (row, i) in view.strong else text for i, text in enumerate(cells)]
+        [
+            (f"**{text}**" if (row, i) in view.strong else text).replace("|", "\\|")
+            for i, text in enumerate(cells)
+        ]
         for row, cells in enumerate(view.texts())
     ]
     rule = ["---" if view.is_text(i) else "---:" for i in range(len(view.columns))]

@@ -68,9 +68,9 @@ _GRIDS: Final[Mapping[str, tuple[tuple[tuple[str, str], ...], Iterable[LinkPath]
     ),
 }
 # Of direct labels, in parts of the height of the axes: the least distance between two.
-_LABEL_STEP: Final = 0.075
+_LABEL_STEP: Final = 0.09
 # The part of the width that labels take on the right.
-_LABEL_ROOM: Final = 0.34
+_LABEL_ROOM: Final = 0.38
 
 
 def figures(
@@ -220,7 +220,7 @@ def _label_directly(axes: Axes) -> None:
             xycoords=("data", "axes fraction"),
             textcoords="axes fraction",
             va="center",
-            fontsize=7.5,
+            fontsize=9,
             color=line.get_color(),
             arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.5},
         )

@@ -1,0 +1,119 @@
+"""Tables as data, and what each output makes of them."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+import pytest
+
+from bentpipe.results.views import (
+    Cell,
+    Column,
+    View,
+    csv_table,
+    from_mappings,
+    html_table,
+    markdown_table,
+    records,
+    text_table,
+)
+
+COLUMNS = (
+    Column("name", "flow"),
+    Column("goodput_bps", "goodput", "application bits"),
+    Column("sent_packets", "sent", "packets"),
+    Column("seed", ""),
+    Column("limit", "limit"),
+)
+ROWS = (
+    ("a & b", 9_222_000.0, 7_242, 1, Cell(0.5, "50 % | half")),
+    ("c", None, 12.5, 2, Cell(None, "none")),
+)
+FLOWS = View("Flows (two)", COLUMNS, ROWS, strong={(0, 1)}, more="3 more")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("goodput_bps", 9_222_000.0, "9.222 Mbit/s"),
+        ("rtt_min_ns", 542_000_000, "542 ms"),
+        ("loss_percent", 1.96666, "1.967 %"),
+        ("utilization", 0.4572, "45.72 %"),
+        ("sent_packets", 12_345, "12,345"),
+        ("sent_packets", 12_345.6, "12,346"),
+        ("stalls", 0.25, "0.25"),
+        ("passed", True, "yes"),
+        ("goodput_bps", None, "-"),
+        ("name", "a", "a"),
+    ],
+)
+def test_the_unit_in_the_name_of_a_column_writes_its_values(
+    name: str, value: object, text: str
+) -> None:
+    assert Column(name, name).write(value) == text
+
+
+def test_markdown_has_bold_cells_and_numbers_at_the_right() -> None:
+    assert markdown_table(FLOWS) == (
+        "**Flows (two)**\n\n"
+        "| flow | goodput (application bits) | sent (packets) | limit |\n"
+        "| --- | ---: | ---: | ---: |\n"
+        "| a & b | **9.222 Mbit/s** | 7,242 | 50 % \\| half |\n"
+        "| c | - | 12.5 | none |\n\n"
+        "... and 3 more.\n"
+    )
+
+
+def test_csv_and_json_have_raw_values_and_all_columns() -> None:
+    lines = ["name,goodput_bps,sent_packets,seed,limit", "a & b,9222000.0,7242,1,0.5", "c,,12.5,2,"]
+    assert csv_table(FLOWS).splitlines() == lines
+    assert records(FLOWS)[1] == {
+        "name": "c",
+        "goodput_bps": None,
+        "sent_packets": 12.5,
+        "seed": 2,
+        "limit": None,
+    }
+
+
+def test_html_escapes_and_links_the_csv() -> None:
+    text = html_table(FLOWS, link=True)
+    assert '<td class="text">a &amp; b</td><td><b>9.222 Mbit/s</b></td>' in text
+    assert "<th>goodput<br><small>application bits</small></th>" in text
+    assert "seed" not in text.partition("</caption>")[2]
+    assert text.endswith("<p>... and 3 more.</p>")
+    address = text.partition('download="flows.csv" href="data:text/csv;charset=utf-8,')[2]
+    assert unquote(address.partition('"')[0]) == csv_table(FLOWS)
+    assert "download" not in html_table(FLOWS)
+
+
+def test_what_a_group_has_in_common_is_shown_once() -> None:
+    columns = (Column("entry", "entry"), Column("of", "of"), Column("flows", "flows", once=True))
+    rows = [{"entry": name, "of": f"p{p}", "flows": 6} for name in "ab" for p in (5, 95)]
+    view = from_mappings("t", columns, rows, key=2, group=1)
+    assert view.texts() == [["a", "p5", "6"], ["", "p95", ""], ["b", "p5", "6"], ["", "p95", ""]]
+    assert html_table(view).count('<tr class="first">') == 2
+    assert [row["flows"] for row in records(view)] == [6, 6, 6, 6]
+
+
+def test_a_wide_table_is_divided_into_even_parts_that_repeat_the_key() -> None:
+    """Given twelve columns of 8 characters with a gap of 2 beside a key of 4, expect 3 of 4."""
+    columns = [Column("key", "key"), *(Column(f"c{i}", f"c{i}") for i in range(12))]
+    view = View("", columns, [[f"k{row}xx", *([12_345_678 - 10**7] * 12)] for row in range(40)])
+    widths = [6] + [10] * 12
+    assert view.parts(widths, 6 + 50) == [
+        [0, 1, 2, 3, 4],
+        [0, 5, 6, 7, 8],
+        [0, 9, 10, 11, 12],
+    ]
+    assert html_table(view).count("<table>") == 2
+    text = text_table(view, 60)
+    assert text.count("k39xx") == 3
+    assert max(map(len, text.splitlines())) <= 60
+
+
+def test_few_wide_rows_become_columns() -> None:
+    columns = [Column("key", "key"), *(Column(f"c{i}", f"heading {i}") for i in range(9))]
+    view = View("t", columns, [["a", *range(9)], ["b", *range(9)]])
+    lines = text_table(view, 40).splitlines()
+    assert lines[:3] == ["t", "key        a  b", "heading 0  0  0"]
