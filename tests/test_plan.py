@@ -73,7 +73,7 @@ def test_an_emulation_resolves_its_plan_once_in_each_process(
         raise StartedError
 
     monkeypatch.setattr("bentpipe.emulation.worker.Worker.start", start)
-    monkeypatch.setattr("bentpipe.emulation.api.check_plan", lambda _: None)
+    monkeypatch.setattr("bentpipe.emulation.pool.check_plan", lambda _: None)
     with pytest.raises(StartedError):
         emulation.emulate(GEO)
     assert (calls["resolve"], calls["validate"]) == (1, 1)
