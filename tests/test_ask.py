@@ -55,6 +55,7 @@ def test_a_window_limits_a_transfer_to_one_window_a_round_trip() -> None:
     assert sum(part.mean for part in capacity.values()) == pytest.approx(100)
 
 
+@pytest.mark.system
 def test_a_transfer_that_fills_the_link_gets_the_payload_of_its_packets() -> None:
     """Given LEO, expect 1448 of each 1500 bytes, and no setting that helps by more than 1 %."""
     answer = answers.tcp("leo", experiment=short())
@@ -64,6 +65,7 @@ def test_a_transfer_that_fills_the_link_gets_the_payload_of_its_packets() -> Non
     assert answer.reason.startswith("the link is full")
 
 
+@pytest.mark.system
 def test_bit_errors_are_what_matters_most_on_a_clean_link() -> None:
     """Given GEO and CUBIC, expect a bit error rate of 1e-7 to cost more than half the goodput."""
     answer = answers.tcp("geo", experiment=short(4))
@@ -74,6 +76,7 @@ def test_bit_errors_are_what_matters_most_on_a_clean_link() -> None:
 # --- buffer ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_one_newreno_transfer_uses_what_its_sawtooth_leaves() -> None:
     """Given a buffer of b BDP, expect at most 3/4 (1 + b)^2 / (1 + b + b^2) of the goodput.
 
@@ -149,6 +152,7 @@ def test_the_figures_over_the_queue_are_one_chart_with_three_scales() -> None:
     assert queues[-1]["limit_bytes"] is None
 
 
+@pytest.mark.system
 def test_the_command_that_follows_works() -> None:
     """Given the answer for LEO, expect its next command to be a valid lab setting."""
     answer = answers.buffer("leo", flows=1, experiment=short())
@@ -187,6 +191,7 @@ def test_full_windows_never_exceed_what_the_average_allows(loads: list[float]) -
     assert found.full + found.empty <= 1 + 1e-9
 
 
+@pytest.mark.system
 def test_the_average_is_the_one_asked_for_and_users_feel_more() -> None:
     """Given 60 %, expect it within its interval, full windows, and pages slower than alone."""
     answer = answers.busy_link("geo", experiment=short(6))
@@ -265,6 +270,7 @@ def test_one_page_on_paper_is_the_page_of_one_user() -> None:
     assert 2.5 < alone["mos_p5"].mean < 4
 
 
+@pytest.mark.system
 def test_pages_may_take_twice_as_long_as_for_a_user_alone() -> None:
     """Given pages of six round trips of 0.9 s, expect a limit of 11 s: twice 5.4 s and more.
 
@@ -320,6 +326,7 @@ def test_the_search_finds_the_largest_count_that_passes(most: int, guess: int) -
 # --- small packets --------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_calls_through_a_packet_processor_are_its_rate_over_theirs() -> None:
     """Given 6,000 packets/s and calls of 50 each way, expect 60; aggregation carries more."""
     answer = answers.small_packets("leo", experiment=short(1))
@@ -420,6 +427,7 @@ QUESTIONS: dict[str, Callable[[Experiment], Answer]] = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_answers_do_not_depend_on_threads(question: str) -> None:
     one = QUESTIONS[question](Experiment(seeds=2, threads=1))
@@ -497,6 +505,7 @@ def test_seeds_are_fewer_where_runs_are_long() -> None:
     assert (len(slow.seeds), len(fast.seeds)) == (10, 3)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -343,6 +343,7 @@ def test_a_question_that_cannot_be_is_refused(arguments: dict[str, Any], message
 # --- command --------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_the_command_prints_answer_json_and_page(bentpipe: Program, tmp_path: Path) -> None:
     page = tmp_path / "coding.html"
     options = ("--load", "0", "--queue", "120kB", "--seeds", "2", "--report", str(page))

@@ -101,6 +101,7 @@ def test_a_link_with_a_pep_is_compared_without_it(usual: Answer) -> None:
     assert saved_ms(of_file, "short") == pytest.approx(saved_ms(usual, "short"), abs=1)
 
 
+@pytest.mark.system
 def test_users_keep_the_link_as_busy_as_asked_for() -> None:
     """Given 40 % and a quarter of QUIC, expect both within their intervals."""
     answer = ask(load=0.4, quic_share=0.25, seeds=4)
@@ -111,6 +112,7 @@ def test_users_keep_the_link_as_busy_as_asked_for() -> None:
     assert 0 < change(answer, "total")["plain"].mean < 16e6 * 1448 / 1500
 
 
+@pytest.mark.system
 def test_users_of_quic_alone_have_nothing_that_can_be_split() -> None:
     answer = ask(load=0.2, quic_share=1.0)
     assert answer.figures["splittable_share"].mean == 0
@@ -137,6 +139,7 @@ def test_a_question_that_cannot_be_is_refused(arguments: dict[str, Any], message
         ask(**arguments)
 
 
+@pytest.mark.system
 def test_the_command_prints_answer_json_and_page(bentpipe: Program, tmp_path: Path) -> None:
     page = tmp_path / "pep.html"
     options = ("--load", "0%", "--quic-share", "40%", "--seeds", "2", "--report", str(page))

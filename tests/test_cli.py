@@ -445,6 +445,7 @@ def test_an_interrupted_study_shows_what_was_done_and_exits_130(bentpipe: Progra
 # --- doctor and validate ------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_doctor_passes_on_this_machine(bentpipe: Program) -> None:
     called = bentpipe("doctor")
     assert (called.code, called.err) == (0, "")
@@ -453,6 +454,7 @@ def test_doctor_passes_on_this_machine(bentpipe: Program) -> None:
     assert json.loads(bentpipe("doctor", "--json").out)["ok"] is True
 
 
+@pytest.mark.system
 def test_doctor_names_missing_packages_and_the_fix(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -492,6 +494,7 @@ def test_doctor_prints_sentences_and_no_names_of_classes(
     assert shown.count("To fix it: ") == len(failed)
 
 
+@pytest.mark.system
 def test_doctor_checks_that_the_folder_is_writable(tmp_path: Path) -> None:
     checks = examine(tmp_path / "none")
     missing = [check for check in checks if check.needed and not check.ok]

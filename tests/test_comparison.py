@@ -294,6 +294,7 @@ def test_single_runs_have_no_interval(
     assert "compare scenarios, which are simulated with 30 seeds each" in text
 
 
+@pytest.mark.system
 def test_the_report_has_distributions_and_fetches_nothing(
     bentpipe: Program, files: tuple[Path, Path], tmp_path: Path
 ) -> None:

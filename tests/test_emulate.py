@@ -404,6 +404,7 @@ def late(monkeypatch: pytest.MonkeyPatch, small_result: Result) -> Iterator[None
     return iter(())
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("late")
 def test_an_invalid_run_is_exit_code_4_and_is_kept(bentpipe: Program, tmp_path: Path) -> None:
     called = bentpipe("run", "--engine", "emulate", GEO, "--out", tmp_path / "kept")

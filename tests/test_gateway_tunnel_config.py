@@ -220,6 +220,7 @@ def test_a_wrong_tunnel_is_one_message_and_code_2(
     assert said in first
 
 
+@pytest.mark.system
 def test_a_key_is_written_once_and_is_its_owners(tmp_path: Path, bentpipe: Program) -> None:
     """Given no file, expect a private key in it, and its public key printed; then a refusal."""
     path = tmp_path / "key"

@@ -26,6 +26,8 @@ from test_live import BENTPIPE, bentpipe, machine, processes
 from bentpipe.errors import MachineError
 from bentpipe.lab import sockets, uplink
 
+pytestmark = pytest.mark.system
+
 EXIT_MACHINE, EXIT_INVALID, EXIT_FAILED = 3, 4, 125
 
 # Deletes the device of the lab.

@@ -51,6 +51,7 @@ CASES = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_at_its_limit_ends_with_what_was_recorded(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

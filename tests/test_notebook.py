@@ -10,6 +10,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+pytestmark = pytest.mark.system
+
 NOTEBOOK = Path(__file__).parent.parent / "docs" / "notebook.ipynb"
 
 

@@ -63,6 +63,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("verb", ["run", "search", "study"])
 def test_equal_runs_give_equal_folders(
     verb: str, bentpipe: Program, small_file: Path, tmp_path: Path
@@ -81,6 +82,7 @@ def test_equal_runs_give_equal_folders(
     assert sorted(names) == read_manifest(first)["files"]
 
 
+@pytest.mark.system
 def test_what_is_replaced_is_told(bentpipe: Program, small_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     wrote = f"bentpipe: wrote {out} (report.html shows it)\n"
@@ -291,6 +293,7 @@ def test_a_writer_killed_at_any_point_leaves_the_old_or_the_new_result(tmp_path:
 # --- folders of all kinds -----------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_an_empty_folder_a_symbolic_link_and_the_working_directory(
     small_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def test_the_report_has_the_numbers_of_the_run(small_result: Result, tmp_path: P
     assert "&#34;rate_bps&#34;" in text
 
 
+@pytest.mark.system
 def test_the_report_is_self_contained_with_a_figure_for_each_quantity(
     small_result: Result,
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_mark_of_dollars_is_a_name_and_no_formula() -> None:
     assert "$5 or $\\frac (forward)" in run_report(simulate(scenario))
 
 
+@pytest.mark.system
 def test_an_interrupted_run_is_marked(small_result: Result) -> None:
     manifest = {**small_result.manifest, "state": "interrupted"}
     text = run_report(Result(manifest, small_result.tables))

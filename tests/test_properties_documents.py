@@ -6,6 +6,7 @@ import copy
 import json
 from typing import Any
 
+import pytest
 from hypothesis import example, given, strategies as st
 from properties import SCENARIOS, attempt, examples
 
@@ -115,6 +116,7 @@ def assert_named(error: ScenarioError, source: str) -> None:
         assert problem.source.startswith((source, "--set "))
 
 
+@pytest.mark.system
 @given(text=_YAML)
 @example("a: " + "9" * 5000)
 @example("{" * 1000)

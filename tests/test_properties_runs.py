@@ -142,6 +142,7 @@ def test_a_saved_result_is_loaded_as_it_was(data: dict[str, Any]) -> None:
     without_panic(lambda: _core.validate(json.dumps(again.plan)))
 
 
+@pytest.mark.system
 @given(data=SCENARIOS, draw=st.data(), value=ODD_VALUES)
 @examples(150)
 def test_a_plan_with_one_odd_value_is_accepted_or_refused_by_name(

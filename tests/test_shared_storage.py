@@ -126,6 +126,7 @@ def test_a_killed_sweep_is_resumed_at_its_url(
     assert [each for each in state.rglob("*") if each.is_file()] == []
 
 
+@pytest.mark.system
 @needs_fsspec
 @needs_s3
 def test_workers_write_to_an_s3_compatible_server(

@@ -100,6 +100,7 @@ def test_seeds_are_added_until_the_interval_is_narrow(scenario: Path, bentpipe: 
     assert cell["goodput_bps_half_width"] <= 0.1 * cell["goodput_bps"]
 
 
+@pytest.mark.system
 def test_the_sweep_file_of_the_docs_is_one_of_the_examples(bentpipe: Program) -> None:
     page = (ROOT / "docs" / "how-to" / "run-a-sweep.md").read_text()
     file = ROOT / "scenarios" / "sweeps" / "geo-queues.yaml"

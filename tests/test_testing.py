@@ -100,6 +100,7 @@ FAKE = """
     """
 
 
+@pytest.mark.system
 def test_a_machine_without_labs_skips_with_the_reason(pytester: pytest.Pytester) -> None:
     """Given no namespaces, expect a skip that says so, and a failure where labs are required."""
     pytester.makeconftest(
@@ -113,6 +114,7 @@ def test_a_machine_without_labs_skips_with_the_reason(pytester: pytest.Pytester)
     failed.assert_outcomes(failed=1)
 
 
+@pytest.mark.system
 def test_a_late_link_warns_and_fails_a_strict_test(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(FAKE.format(init="pass", invalid='"late by 20 ms"'))
     pytester.makepyfile(
@@ -129,6 +131,7 @@ def test_a_late_link_warns_and_fails_a_strict_test(pytester: pytest.Pytester) ->
     done.stdout.fnmatch_lines(["*bentpipe_link: the run is invalid: late by 20 ms*"])
 
 
+@pytest.mark.system
 def test_all_labs_of_a_test_end(pytester: pytest.Pytester) -> None:
     """Given two labs and a failing test, expect both to be closed."""
     pytester.makeconftest(FAKE.format(init="pass", invalid=None))
@@ -170,6 +173,7 @@ def test_the_values_of_an_incomplete_run_are_not_checked(small_result: Result) -
         assert_threshold(cut, MET)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("service", ["link:", "on: push"])
 def test_the_pipelines_of_the_docs_run(service: str, bentpipe: Program, tmp_path: Path) -> None:
     """Given the page's file for GitLab or GitHub, expect YAML whose bentpipe command works."""

@@ -233,6 +233,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.system
 def test_a_run_that_misses_a_threshold_exits_with_99(
     bentpipe: Program, file: Path, tmp_path: Path
 ) -> None:
@@ -273,6 +274,7 @@ def test_a_wrong_threshold_runs_nothing(bentpipe: Program, file: Path, tmp_path:
     assert not out.exists()
 
 
+@pytest.mark.system
 def test_the_result_of_an_earlier_run_is_checked(
     bentpipe: Program, small_result: Result, tmp_path: Path
 ) -> None:
@@ -330,6 +332,7 @@ LIMITS = st.sampled_from(["2 Mbit/s", "5 %", "10 ms", "1e400", "-1", "nan", "inf
 LINES = st.builds("{} {} {}".format, NAMES, st.sampled_from([">=", "<", "==", "=>", ""]), LIMITS)
 
 
+@pytest.mark.system
 @given(text=st.text(max_size=40) | LINES)
 @example(text="flows.goodput_bps.jain >= 1e99")
 @examples(300)

@@ -171,6 +171,7 @@ def test_calls_have_a_table_and_percentiles_over_the_calls_of_an_entry() -> None
     assert forward["mos"]["p5"] <= forward["mos"]["p50"] <= forward["mos"]["p95"] < 4.2
 
 
+@pytest.mark.system
 def test_the_score_is_in_json_and_in_the_report(bentpipe: Program, tmp_path: Path) -> None:
     file = tmp_path / "call.yaml"
     file.write_text(json.dumps(scenario({"name": "call"}).to_dict()))
