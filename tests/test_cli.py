@@ -134,13 +134,15 @@ def test_out_refuses_a_folder_with_other_files(bentpipe: Program, tmp_path: Path
     assert "cannot be written" in below_a_file.err
 
 
+@pytest.mark.system
 def test_report_writes_the_file_and_prints_its_path(bentpipe: Program, tmp_path: Path) -> None:
     folder = simulate(GEO).save(tmp_path / "result")
     inside = bentpipe("report", folder)
     assert (inside.code, inside.out) == (0, f"{folder / 'report.html'}\n")
     elsewhere = tmp_path / "geo.html"
     assert bentpipe("report", folder, "--out", elsewhere).out == f"{elsewhere}\n"
-    assert elsewhere.read_bytes() == (folder / "report.html").read_bytes()
+    text = elsewhere.read_text(encoding="utf-8").replace("geo-charts/", "charts/")
+    assert text == (folder / "report.html").read_text(encoding="utf-8")
     refused = bentpipe("report", tmp_path)
     assert (refused.code, refused.out) == (2, "")
     assert "not a bentpipe result" in refused.err

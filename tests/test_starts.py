@@ -132,6 +132,9 @@ def test_the_studies_state_their_starts() -> None:
             case.plan(Network(), 1).data
             for case in (*conference_cases(), StreamCase("s", 300, copies=20))
         ),
-        *(Plan.resolve(shared_scenario(read_scenario("snip"), terminals)) for terminals in (1, 8)),
+        *(
+            Plan.resolve(shared_scenario(read_scenario("snip"), terminals)).data
+            for terminals in (1, 8)
+        ),
     ]
     assert {flow["start_jitter_ns"] for plan in plans for flow in plan["flows"]} == {0}
