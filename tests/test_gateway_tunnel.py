@@ -239,8 +239,8 @@ def test_other_changes_are_refused_by_name(tunnels: Tunnels) -> None:
     tunnels.write("a", 'redundancy = "30 %"\nlisten = 4000\norder = false', top=top)
     done = tunnels.call("a", "reload")
     assert done.returncode == 2
-    text = "a running gateway cannot change metrics_listen, tunnel.listen, tunnel.delivery; nothing"
-    assert text in done.stderr
+    listed = done.stderr.partition(" cannot change ")[2].partition(";")[0]
+    assert set(listed.split(", ")) == {"metrics_listen", "tunnel.listen", "tunnel.order"}
     time.sleep(1)
     assert tunnels.peer("a")["redundancy_ppm"] != 300_000
     tunnels.config("a").write_text("name = ")

@@ -122,6 +122,10 @@ def tunnel_plan(tunnel: Tunnel, peer: Tunnel, uplink: Uplink, path: FieldPath) -
         symbol_size_bytes="symbol_size",
         density="density",
         feedback_interval_ns="feedback_interval",
+        redundancy="redundancy",
+        titration="titration",
+        delivery="order",
+        congestion_signal="congestion_signal",
     )
 
 
