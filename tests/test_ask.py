@@ -191,6 +191,7 @@ def test_full_windows_never_exceed_what_the_average_allows(loads: list[float]) -
     assert found.full + found.empty <= 1 + 1e-9
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_the_average_is_the_one_asked_for_and_users_feel_more() -> None:
     """Given 60 %, expect it within its interval, full windows, and pages slower than alone."""
@@ -270,6 +271,7 @@ def test_one_page_on_paper_is_the_page_of_one_user() -> None:
     assert 2.5 < alone["mos_p5"].mean < 4
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_pages_may_take_twice_as_long_as_for_a_user_alone() -> None:
     """Given pages of six round trips of 0.9 s, expect a limit of 11 s: twice 5.4 s and more.
@@ -326,6 +328,7 @@ def test_the_search_finds_the_largest_count_that_passes(most: int, guess: int) -
 # --- small packets --------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_calls_through_a_packet_processor_are_its_rate_over_theirs() -> None:
     """Given 6,000 packets/s and calls of 50 each way, expect 60; aggregation carries more."""

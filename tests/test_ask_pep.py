@@ -101,6 +101,7 @@ def test_a_link_with_a_pep_is_compared_without_it(usual: Answer) -> None:
     assert saved_ms(of_file, "short") == pytest.approx(saved_ms(usual, "short"), abs=1)
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_users_keep_the_link_as_busy_as_asked_for() -> None:
     """Given 40 % and a quarter of QUIC, expect both within their intervals."""

@@ -174,6 +174,7 @@ def test_options_of_clusters_exclude_others(bentpipe: Program) -> None:
         assert f"leave out {other[0]}" in called.err
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_a_killed_worker_changes_nothing(doomed: DaskProcesses) -> None:
     """Given two workers and SIGKILL for one in the middle, expect the values of threads."""
@@ -242,6 +243,7 @@ def test_a_cluster_without_workers_or_scheduler_is_refused(
         Cluster("10.0.0.1:8786")
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_a_cluster_that_lost_all_workers_is_given_up(
     doomed: DaskProcesses, monkeypatch: pytest.MonkeyPatch
@@ -294,6 +296,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_ctrl_c_and_kill_leave_no_process_and_no_message(

@@ -305,6 +305,7 @@ def test_another_host_asks_for_a_token(tmp_path: Path) -> None:
         assert server.get("/", Cookie=cookie, Host="evil.example").status == 421
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_two_servers_have_two_tokens(tmp_path: Path) -> None:
     with serving(tmp_path, "--host", "::") as one, serving(tmp_path, "--host", "::") as other:

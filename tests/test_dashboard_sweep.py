@@ -232,6 +232,7 @@ def test_a_damaged_or_absent_data_set_is_one_message(root: Path, tmp_path: Path)
 # --- progress -----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_a_sweep_is_followed_until_it_is_interrupted(root: Path, tmp_path: Path) -> None:
     """Given a sweep in another process, expect it in the list, its progress, and its end."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Program, not_installed, why_no_lab
@@ -77,7 +78,21 @@ def test_there_are_commands_to_run() -> None:
     assert blocks("python")
 
 
-@pytest.mark.parametrize("block", blocks("sh"), ids=str)
+# Whole studies and sweeps of many runs.
+SLOW = ("study snip", "web-pages-one-user", "--dask", "lossy-c", "--sets", "ask pep")
+
+
+def commands() -> list[Any]:
+    """Return the blocks of commands; those that take long run where there is time."""
+    return [
+        pytest.param(block, marks=pytest.mark.thorough, id=str(block))
+        if any(word in block.text for word in SLOW)
+        else pytest.param(block, id=str(block))
+        for block in blocks("sh")
+    ]
+
+
+@pytest.mark.parametrize("block", commands())
 def test_shell_commands_work(
     block: Block, workshop: Path, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

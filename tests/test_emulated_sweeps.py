@@ -151,6 +151,7 @@ def test_options_of_simulated_runs_are_refused(bentpipe: Program, tmp_path: Path
             assert f"{option[0]}: only for simulated runs; labs are on this machine" in called.err
 
 
+@pytest.mark.thorough
 @needs_lab
 @needs("iperf3")
 def test_a_sweep_in_real_time(bentpipe: Program, tmp_path: Path) -> None:

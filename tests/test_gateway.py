@@ -104,6 +104,7 @@ def test_it_splits_connections_until_down_and_nothing_of_it_is_left(gateway: Gat
     gateway.routers.download(1_000)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("killed", ["daemon", "worker", "both"])
 def test_down_removes_what_a_killed_gateway_has_left(gateway: Gateway, killed: str) -> None:
     """Given a part that is killed, expect new connections to pass, and `down` to leave nothing.
@@ -163,6 +164,7 @@ def test_a_gateway_that_is_up_is_not_started_twice(gateway: Gateway) -> None:
     gateway.wait_for_split(1)
 
 
+@pytest.mark.thorough
 def test_two_gateways_in_two_namespaces_do_not_meet(routers: Routers, tmp_path: Path) -> None:
     """Given two with the same marks and tables, expect both to split a connection each.
 
@@ -229,6 +231,7 @@ def test_a_full_run_folder_is_one_message_and_nothing_starts(gateway: Gateway) -
     assert gateway.routers.on("a", "nft", "list", "ruleset") == ""
 
 
+@pytest.mark.thorough
 def test_a_run_folder_that_fills_does_not_end_a_gateway(gateway: Gateway) -> None:
     """Given no space for the counters, expect connections to be split as before."""
     script = (
@@ -311,6 +314,7 @@ def test_a_strict_check_of_sources_is_no_obstacle(gateway: Gateway) -> None:
     gateway.wait_for_split(1)
 
 
+@pytest.mark.thorough
 def test_the_watched_status_goes_into_a_pipe_until_the_gateway_ends(gateway: Gateway) -> None:
     gateway.up()
     command = ("gateway", "status", gateway.name, "--watch")

@@ -121,6 +121,7 @@ def pings(tunnels: Tunnels, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen([*command, "-s", "1000", SERVERS[0]], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.thorough
 @needs("ping")
 def test_it_carries_packets_over_losses_and_nothing_of_it_is_left(tunnels: Tunnels) -> None:
     """Given a link that drops 3 %, expect whole downloads, and recovered losses.
@@ -168,6 +169,7 @@ def test_a_peer_that_begins_needs_no_endpoint_here(tunnels: Tunnels) -> None:
     assert mtus == [1_406, 1_306]
 
 
+@pytest.mark.thorough
 def test_the_watched_status_shows_the_rates_of_the_peer(tunnels: Tunnels) -> None:
     tunnels.up()
     with tunnels.routers.start(
@@ -193,6 +195,7 @@ def test_the_worker_has_no_privileges(tunnels: Tunnels) -> None:
     assert "Seccomp:\t0" in Path(f"/proc/{privileged}/status").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("killed", ["daemon", "worker", "both"])
 def test_a_killed_gateway_leaves_no_device(tunnels: Tunnels, killed: str) -> None:
     """Given a process that was killed, expect no device, and traffic again after the next `up`."""
@@ -248,6 +251,7 @@ def test_other_changes_are_refused_by_name(tunnels: Tunnels) -> None:
     assert (done.returncode, "TOML syntax" in done.stderr) == (2, True)
 
 
+@pytest.mark.thorough
 def test_a_pep_splits_the_connections_of_the_tunnel(tunnels: Tunnels) -> None:
     """Given both functions on A, expect split connections whose legs are in the tunnel."""
     top = 'functions = ["pep", "tunnel"]\nlan.interfaces = ["lan0"]\nlink.interfaces = ["bp0"]'

@@ -129,6 +129,7 @@ def test_the_options_of_examples_exist(example: str) -> None:
     assert command.make_context(program, words).params is not None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "example",
     [

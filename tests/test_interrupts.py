@@ -126,6 +126,7 @@ def test_a_second_sweep_into_the_same_folder_is_refused(
     assert bentpipe("sweep", scenario, "--out", out).code == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 @needs_dask
 def test_ctrl_c_while_a_cluster_starts_is_no_traceback(scenario: Path) -> None:

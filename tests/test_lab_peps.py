@@ -249,6 +249,7 @@ def assert_one_connection_was_split(result: Result) -> None:
     assert [place["function"] for place in result.functions] == names
 
 
+@pytest.mark.thorough
 @needs_lab
 @needs_programs()
 def test_a_run_whose_pep_ends_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,6 +115,7 @@ def test_bad_files_of_events_are_refused(tmp_path: Path, content: Any, message: 
 # --- in a lab -----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @needs_lab
 @needs("ping")
 @pytest.mark.usefixtures("sat")

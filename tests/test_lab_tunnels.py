@@ -60,6 +60,7 @@ def statistics(report: dict[str, Any], tunnel: str) -> dict[str, int]:
 # --- programs in labs ---------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @needs_lab
 @pytest.mark.unprivileged
 @needs_programs()

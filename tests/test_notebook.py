@@ -25,6 +25,7 @@ def texts(cell: Any) -> list[str]:
     return [text for text in shown if not text.startswith("<Figure")]
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_notebook_shows_what_it_gives() -> None:
     """Given the stored notebook, run anew, expect its outputs; only the real run may differ."""

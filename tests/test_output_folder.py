@@ -267,6 +267,7 @@ write_folder(out, kind="study", manifest=manifest, files={"a.csv": "2", "report.
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_a_writer_killed_at_any_point_leaves_the_old_or_the_new_result(tmp_path: Path) -> None:
     found = []
@@ -331,6 +332,7 @@ def test_a_failed_save_keeps_the_old_result(tmp_path: Path, small_result: Result
     assert contents(tmp_path) == before
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_an_ordinary_user_needs_only_the_folder(user: User) -> None:
     """Given a parent that cannot be written, expect a result; else one message."""

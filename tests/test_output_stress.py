@@ -73,6 +73,7 @@ def runner(errors: Path) -> Iterator[subprocess.Popen[str]]:
             process.stdin.close()
 
 
+@pytest.mark.thorough
 def test_of_two_runs_at_the_same_time_one_wins_as_a_whole(saved: Path, tmp_path: Path) -> None:
     """Given a result of seed 3 before every second pair, expect seed 1 or 2 after each."""
     codes: Counter[tuple[int, ...]] = Counter()
@@ -190,6 +191,7 @@ while True:
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_writer_leaves_a_whole_result(saved: Path, tmp_path: Path) -> None:
     """Given SIGKILL at random times while results are replaced, expect one of them each time."""
     out = Result.load(saved / "3").save(tmp_path / "out")

@@ -92,6 +92,7 @@ def test_other_files_are_not_overwritten(bentpipe: Program, tmp_path: Path) -> N
     assert "nosuchthing" in called.err
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 @needs_fsspec
 def test_a_killed_sweep_is_resumed_at_its_url(

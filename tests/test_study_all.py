@@ -56,6 +56,15 @@ STUDIES: dict[str, tuple[Callable[..., StudyOutcome], dict[str, Any]]] = {
     "osu": (osu.run, {"grid": GEO, "variants": VARIANTS[:1]}),
     "auckland": (auckland.run, {"loads": NOTHING_VARIED, "variants": ()}),
 }
+
+
+def each_study(*names: str) -> list[Any]:
+    """Return the studies as parameters: the quickest in every run, the others where there is time."""
+    return [
+        name if name == "jpl" else pytest.param(name, marks=pytest.mark.thorough) for name in names
+    ]
+
+
 # The tables with columns of their own.
 OTHER_FILES = {"snip": {"facts.csv"}, "osu": {"rise.csv", "fairness.csv", "sensitivity.csv"}}
 
@@ -84,14 +93,14 @@ def run(study: str, **options: Any) -> StudyOutcome:
     return function(**few_cells, **options)
 
 
-@pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.parametrize("study", each_study(*STUDIES))
 def test_threads_do_not_change_the_figures(study: str) -> None:
     alone, together = (run(study, runs=2, seed=7, executor=Threads(n)) for n in (1, 2))
     assert json.dumps(together.to_json()) == json.dumps(alone.to_json())
     assert together.report() == alone.report()
 
 
-@pytest.mark.parametrize("study", ["jpl", "osu", "auckland"])
+@pytest.mark.parametrize("study", each_study("jpl", "osu", "auckland"))
 def test_seeds_count_up_from_the_first(study: str) -> None:
     """The values of the seeds 7 and 8 are those of two studies of one run each."""
     both, seventh, eighth = (
@@ -108,12 +117,12 @@ def test_seeds_count_up_from_the_first(study: str) -> None:
     ("study", "calls"),
     [
         ("jpl", 5),
-        ("hermes", 2),
-        ("osu", 3),
-        ("auckland", 2),
         ("snip", 1),
-        ("snip", 30),
-        ("snip", 99),
+        pytest.param("hermes", 2, marks=pytest.mark.thorough),
+        pytest.param("osu", 3, marks=pytest.mark.thorough),
+        pytest.param("auckland", 2, marks=pytest.mark.thorough),
+        pytest.param("snip", 30, marks=pytest.mark.thorough),
+        pytest.param("snip", 99, marks=pytest.mark.thorough),
     ],
 )
 def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(
@@ -140,7 +149,7 @@ def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(
     assert "The study was interrupted" in text
 
 
-@pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.parametrize("study", each_study(*STUDIES))
 def test_the_folder_has_report_data_and_manifest(study: str, tmp_path: Path) -> None:
     outcome = run(study, runs=1)
     folder = outcome.write(tmp_path / study)

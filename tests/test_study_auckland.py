@@ -27,7 +27,8 @@ from bentpipe.studies.auckland.verdicts import Verdict
 from bentpipe.studies.base.files import read_scenario
 from bentpipe.sweeps import Threads
 
-pytestmark = pytest.mark.system
+# Its cells take half a minute.
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 SMALL, LARGE = cells.QUEUES_KB
 EDGE = "the PEP has a clear edge over the plain link"

@@ -76,6 +76,7 @@ def started(arguments: list[str]) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.thorough
 def test_a_killed_sweep_is_resumed_to_the_same_bytes(undisturbed: Path, tmp_path: Path) -> None:
     """Given SIGKILL at random times, also while resuming and writing, expect the same folder."""
     delays = random.Random(7)
@@ -161,6 +162,7 @@ print(code, full)
 """
 
 
+@pytest.mark.thorough
 @needs("unshare")
 def test_a_full_disk_keeps_the_runs_that_have_ended(undisturbed: Path, tmp_path: Path) -> None:
     """Given a disk with more room each time, expect one message each time, and then all rows."""

@@ -91,6 +91,7 @@ def test_messages_that_cannot_be_written_do_not_end_a_run(stderr: str, tmp_path:
     assert subprocess.run(refused, check=False).returncode == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("home", ["/dev/null", "/none", "unset"])
 def test_a_run_needs_no_home(home: str, tmp_path: Path) -> None:
     """Given a home that cannot be written, expect a report, no message, and no file left."""
@@ -109,6 +110,7 @@ def test_a_run_needs_no_home(home: str, tmp_path: Path) -> None:
     assert not Path("/none").exists()
 
 
+@pytest.mark.thorough
 @needs_lab
 @needs("unshare")
 def test_a_home_that_may_not_be_written_is_no_message(tmp_path: Path) -> None:

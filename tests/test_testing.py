@@ -100,6 +100,7 @@ FAKE = """
     """
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_a_machine_without_labs_skips_with_the_reason(pytester: pytest.Pytester) -> None:
     """Given no namespaces, expect a skip that says so, and a failure where labs are required."""
@@ -192,6 +193,7 @@ def test_the_pipelines_of_the_docs_run(service: str, bentpipe: Program, tmp_path
     assert "<testsuites" in (tmp_path / "junit.xml").read_text()
 
 
+@pytest.mark.thorough
 @needs_lab
 @needs("curl")
 def test_the_tests_of_the_docs_pass(pytester: pytest.Pytester) -> None:
