@@ -45,6 +45,7 @@ def statistics(result: Result, place: str) -> dict[str, int]:
     return dict(zip(rows["statistic"], rows["value"], strict=True))
 
 
+@pytest.mark.system
 def test_the_command_prints_aggregator_statistics(bentpipe: Program, tmp_path: Path) -> None:
     """200 frames of five packets each, which waited (5 + 4 + 3 + 2 + 1) / 5 = 3 ms on average."""
     file, out = tmp_path / "calls.json", tmp_path / "calls"

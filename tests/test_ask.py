@@ -100,6 +100,7 @@ def test_one_newreno_transfer_uses_what_its_sawtooth_leaves() -> None:
     assert answer.figures["knee"]["bdp"] in {0.75, 1.0}
 
 
+@pytest.mark.system
 def test_a_packet_waits_no_longer_than_the_queue_takes_to_send() -> None:
     """Given drop-tail queues at 16 Mbit/s, expect waits up to limit / rate and a packet."""
     answer = answers.buffer("geo", experiment=short())
@@ -212,6 +213,7 @@ def test_an_average_that_cannot_be_is_refused(average: float) -> None:
 # --- users ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_users_keep_to_the_interactive_response_time_law() -> None:
     """Given pages of 12,500 B on 1 Mbit/s and 1 s to think, expect at most 30 users.
 
@@ -299,6 +301,7 @@ def test_a_page_that_the_end_cuts_off_counts_if_it_is_slow() -> None:
     assert page_times_ns(result, 3_000_000_000).tolist() == []
 
 
+@pytest.mark.system
 @given(st.floats(0.2, 3.0), st.floats(0.1, 2.0))
 def test_means_of_draws_are_those_of_many_draws(shape: float, sigma: float) -> None:
     """Given quantiles at 200,000 equal steps of probability, expect their mean within 1 %."""
@@ -340,6 +343,7 @@ def test_calls_through_a_packet_processor_are_its_rate_over_theirs() -> None:
     assert answer.figures["calls_aggregated"] > 3 * 60
 
 
+@pytest.mark.system
 def test_calls_on_a_narrow_link_are_its_rate_over_theirs() -> None:
     """Given the return of GEO, 2 Mbit/s, and calls of 200 bytes every 20 ms, expect 25."""
     answer = answers.small_packets("geo", experiment=short(1))

@@ -275,6 +275,7 @@ def test_settings_of_a_tunnel_are_for_tunnels(lossy: Answer) -> None:
     assert case(changed, ADAPTIVE)[name].mean < case(lossy, ADAPTIVE)[name].mean
 
 
+@pytest.mark.system
 def test_a_hold_time_is_for_variants_with_order(lossy: Answer) -> None:
     """Given a short hold time, expect other ordered coding, and the same without order."""
     changed = answers.coding(

@@ -74,6 +74,7 @@ def test_the_shorter_of_both_round_trips_is_what_counts() -> None:
     assert saved_ms(answer, "short") == pytest.approx(200, abs=20)
 
 
+@pytest.mark.system
 def test_a_long_download_gains_its_slow_start_alone() -> None:
     """Given one download for the whole run, expect some 10 rounds of 80 ms of 110 s: below 1 %."""
     settings = ["traffic.large.size=1GB", "traffic.large-quic.size=1GB"]
@@ -81,6 +82,7 @@ def test_a_long_download_gains_its_slow_start_alone() -> None:
     assert 0 <= change(answer, "large")["percent"].mean < 2
 
 
+@pytest.mark.system
 def test_a_larger_window_over_the_link_saves_a_round(usual: Answer) -> None:
     """Given 30 segments on the leg over the link, expect two rounds of it instead of three.
 

@@ -473,6 +473,7 @@ def test_doctor_names_missing_packages_and_the_fix(
     assert "ruff" not in [check["name"] for check in answer["checks"]]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("ends", ["raise KeyError('lab')", "import os; os.abort()"])
 def test_doctor_prints_sentences_and_no_names_of_classes(
     ends: str, bentpipe: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

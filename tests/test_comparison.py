@@ -55,6 +55,7 @@ def with_bbr(scenario: dict[str, Any]) -> dict[str, Any]:
 # --- intervals ----------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("estimate", [paired_estimate, unpaired_estimate])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_intervals_cover_zero_where_nothing_differs(
@@ -72,6 +73,7 @@ def test_intervals_cover_zero_where_nothing_differs(
     assert 930 <= covered <= 970
 
 
+@pytest.mark.system
 def test_intervals_cover_the_mean_of_skewed_differences() -> None:
     """Given 1,000 times 30 exponential differences of mean 0, expect more than Student's 91 %."""
     rng = np.random.default_rng(7)

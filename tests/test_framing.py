@@ -214,6 +214,7 @@ def test_random_bits_are_stuffed_as_expected() -> None:
     )
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("payload", "bits_off"), [("random", 3), ("zeros", 8), ("iperf", 8)])
 def test_whole_ppp_frames_of_1500_bytes(payload: str, bits_off: int) -> None:
     """What the model leaves out: FF 03 gains 2 bits; 42 bytes of headers and FCS are random.

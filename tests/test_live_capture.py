@@ -270,7 +270,8 @@ def test_a_killed_run_does_not_replace_an_existing_file(tmp_path: Path) -> None:
 def test_a_run_that_is_ended_keeps_what_was_captured(sent: signal.Signals, tmp_path: Path) -> None:
     path = tmp_path / "a.pcapng"
     command = [*BENTPIPE, "exec", "--link", "leo", "--capture", str(path), "--"]
-    talk = f"{SEND}\nprint('ready', flush=True)\ntime.sleep(60)"
+    # A signal just before a sleep starts does not end it, so no sleep is long.
+    talk = f"{SEND}\nprint('ready', flush=True)\nwhile True: time.sleep(0.1)"
     with subprocess.Popen(
         [*command, sys.executable, "-c", talk], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as running:

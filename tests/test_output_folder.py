@@ -95,6 +95,7 @@ def test_what_is_replaced_is_told(bentpipe: Program, small_file: Path, tmp_path:
     assert Result.load(out).manifest["seed"] == 2
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -137,6 +138,7 @@ def test_results_of_format_3_are_replaced(small_result: Result, tmp_path: Path) 
     assert not (tmp_path / "events.parquet").exists()
 
 
+@pytest.mark.system
 def test_a_run_that_reaches_its_duration_is_completed(bentpipe: Program, tmp_path: Path) -> None:
     """Given traffic for longer than the run, expect one word for its state everywhere."""
     file = tmp_path / "short.json"

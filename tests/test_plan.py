@@ -126,6 +126,7 @@ def test_errors_of_a_plan_point_into_the_file(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.system
 def test_a_scenario_is_read_from_what_simulate_takes() -> None:
     scenario = Scenario.load(GEO)
     assert Scenario.of(scenario) is scenario

@@ -164,6 +164,7 @@ def test_without_drops_and_tcp_there_is_less_to_draw() -> None:
     assert "The link dropped no packet." in text
 
 
+@pytest.mark.system
 def test_names_are_escaped() -> None:
     scenario = with_changes(name="<script>alert(1)</script> & co")
     scenario["traffic"][0]["name"] = "a<b"

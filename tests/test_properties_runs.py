@@ -79,6 +79,7 @@ def column(result: Result, table: str, name: str) -> list[int]:
     return [int(value) for value in result.tables[table][name].to_list()]
 
 
+@pytest.mark.system
 @given(data=SCENARIOS)
 @examples(40)
 def test_a_run_of_any_scenario_conserves_its_packets(data: dict[str, Any]) -> None:

@@ -64,6 +64,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {name: each.read_bytes() for name, each in files.items() if "execution" not in name}
 
 
+@pytest.mark.system
 @needs_fsspec
 def test_a_url_has_the_files_of_a_folder(bentpipe: Program, tmp_path: Path, state: Path) -> None:
     """Given the same sweep in a folder and at a URL, expect the same bytes, also of each run."""

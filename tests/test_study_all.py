@@ -59,7 +59,7 @@ STUDIES: dict[str, tuple[Callable[..., StudyOutcome], dict[str, Any]]] = {
 
 
 def each_study(*names: str) -> list[Any]:
-    """Return the studies as parameters: the quickest in every run, the others where there is time."""
+    """Return studies as parameters; only the quickest is in every run."""
     return [
         name if name == "jpl" else pytest.param(name, marks=pytest.mark.thorough) for name in names
     ]

@@ -67,6 +67,7 @@ def swept(tmp_path: Path, data: dict[str, Any], *vary: str, seeds: int) -> sweep
     return sweeps.Sweep.load(tmp_path / "sweep")
 
 
+@pytest.mark.system
 def test_a_cell_has_the_value_of_its_worst_run(tmp_path: Path) -> None:
     """Given thresholds of all tables, expect those of single runs, the worst one of each cell."""
     found = swept(tmp_path, {**SCENARIO, "thresholds": THRESHOLDS}, VARY, seeds=4).thresholds
@@ -209,6 +210,7 @@ def test_thresholds_belong_to_the_begin_of_a_sweep(
     assert bentpipe("sweep", "--resume", out).code == 99
 
 
+@pytest.mark.system
 def test_many_missed_thresholds_are_bounded(scenario: Path, bentpipe: Program) -> None:
     delays = ",".join(f"{delay}ms" for delay in range(10, 40))
     called = bentpipe(

@@ -108,6 +108,7 @@ def test_a_stored_run_without_faults_says_not_to_use_it() -> None:
     assert invalid_message({"invalid": "late"}) == "late; do not use the figures"
 
 
+@pytest.mark.system
 def test_the_same_sentence_is_everywhere(small_result: Result) -> None:
     """Expect it in the lines after `exec`, the table, the notebook, the page and the JSON."""
     late = record(window(0, 10, "late"), window(10, 12))
