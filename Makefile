@@ -43,8 +43,8 @@ demo: $(VENV)/.runtime
 
 # To fail where a test cannot run: make test PYTEST_OPTIONS=--require-labs BENTPIPE_REQUIRE_LABS=1
 PYTEST := $(BIN)/python -m pytest -q --durations=30 --durations-min=1
-# Some tests wait, so there is one process more than cores.
-PARALLEL := -n $$(($$(nproc) + 1)) --maxprocesses 8 --dist worksteal
+# Some tests wait, so there are two processes more than cores.
+PARALLEL := -n $$(($$(nproc) + 2)) --maxprocesses 8 --dist worksteal
 RANDOM_INPUTS := PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) BOLERO_RANDOM_ITERATIONS=$(BOLERO_RANDOM_ITERATIONS)
 
 # Tests that measure labs run alone: here some, in `make test-real-time` the others.

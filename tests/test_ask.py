@@ -153,6 +153,7 @@ def test_the_figures_over_the_queue_are_one_chart_with_three_scales() -> None:
     assert queues[-1]["limit_bytes"] is None
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_the_command_that_follows_works() -> None:
     """Given the answer for LEO, expect its next command to be a valid lab setting."""

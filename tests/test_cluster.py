@@ -95,6 +95,7 @@ def doomed(tmp_path: Path) -> Iterator[DaskProcesses]:
     processes.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_an_existing_cluster_gives_the_bytes_of_threads(two_workers: DaskProcesses) -> None:
     expected = in_order(Threads(2).run(jobs(40), raw))
@@ -219,6 +220,7 @@ def test_a_worker_of_another_version_is_refused(doomed: DaskProcesses) -> None:
     assert first.split()[2] == line.split()[-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_a_worker_of_another_version_that_joins_is_refused(doomed: DaskProcesses) -> None:
     doomed.add_worker()

@@ -55,6 +55,7 @@ def with_bbr(scenario: dict[str, Any]) -> dict[str, Any]:
 # --- intervals ----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 @pytest.mark.parametrize("estimate", [paired_estimate, unpaired_estimate])
 @pytest.mark.parametrize("shape", SHAPES)

@@ -240,6 +240,7 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_an_ignored_interrupt_does_not_end_it(tmp_path: Path) -> None:
     """Given a background job of a script, expect SIGINT to change nothing, and SIGTERM to end it.
@@ -291,6 +292,7 @@ def test_an_ordinary_user_serves_in_the_background(user: User, small_result: Res
     assert server.process.returncode == -signal.SIGTERM
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_another_host_asks_for_a_token(tmp_path: Path) -> None:
     with serving(tmp_path, "--host", "0.0.0.0") as server:

@@ -388,6 +388,7 @@ def test_chromium_loads_pages_as_long_as_simulated(tmp_path: Path, http: str, co
     assert flow["delivered_bytes"] >= count * (DOCUMENT + 20 * OBJECT)
 
 
+@pytest.mark.thorough
 @needs_lab
 @needs("chromium")
 def test_an_ordinary_user_loads_pages(user: User) -> None:

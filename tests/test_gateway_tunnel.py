@@ -281,6 +281,7 @@ def test_a_pep_splits_the_connections_of_the_tunnel(tunnels: Tunnels) -> None:
         assert "bentpipe" not in tunnels.routers.on("a", "nft", "list", "ruleset")
 
 
+@pytest.mark.thorough
 def test_metrics_have_both_functions_and_the_peer(tunnels: Tunnels) -> None:
     """Given a tunnel with and without a PEP, expect its metrics on the loopback interface."""
     sides = 'lan.interfaces = ["lan0"]\nlink.interfaces = ["bp0", "sat0"]\npep.connections = 9\n'
@@ -311,6 +312,7 @@ WRONG_KEYS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("command", "said"), WRONG_KEYS, ids=[each[1] for each in WRONG_KEYS])
 def test_a_wrong_key_is_bad_input(tunnels: Tunnels, command: str, said: str) -> None:
     """Given a file that holds no key of this user alone, expect one line that names it."""

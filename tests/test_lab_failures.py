@@ -140,6 +140,7 @@ def test_a_lab_reports_its_deleted_device_and_ends() -> None:
     assert machine() == before
 
 
+@pytest.mark.thorough
 @needs_lab
 def test_a_lab_that_does_not_reply_is_killed() -> None:
     """Given a stopped daemon and a program in the lab, expect both to be killed, and a message."""

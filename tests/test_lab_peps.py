@@ -126,6 +126,7 @@ def test_a_pep_that_accepts_early_resets_instead_of_refusing() -> None:
         assert reset.returncode == 56, "curl(1): failure in receiving network data"
 
 
+@pytest.mark.thorough
 @needs_lab
 @needs_programs()
 def test_a_user_without_privileges_can_use_peps(user: User) -> None:

@@ -99,6 +99,7 @@ def test_packets_between_hosts_are_coded_and_lost_ones_recovered() -> None:
         assert more < 40, "the gateways are not hosts"
 
 
+@pytest.mark.thorough
 @needs_lab
 @needs_programs()
 def test_terminals_reach_each_other_by_way_of_the_hub() -> None:

@@ -79,6 +79,7 @@ def test_a_test_that_must_be_on_time_is_repeated_after_all_others(
     result.stdout.fnmatch_lines(["*--require-labs, but late machine: *packets were late*"])
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_without_the_option_a_late_test_is_skipped_at_once(pytester: pytest.Pytester) -> None:
     suite(pytester).assert_outcomes(passed=1, skipped=2)

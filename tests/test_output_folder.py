@@ -95,6 +95,7 @@ def test_what_is_replaced_is_told(bentpipe: Program, small_file: Path, tmp_path:
     assert Result.load(out).manifest["seed"] == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 @pytest.mark.parametrize(
     ("arguments", "words"),
@@ -296,6 +297,7 @@ def test_a_writer_killed_at_any_point_leaves_the_old_or_the_new_result(tmp_path:
 # --- folders of all kinds -----------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_an_empty_folder_a_symbolic_link_and_the_working_directory(
     small_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -362,6 +364,7 @@ def test_an_ordinary_user_needs_only_the_folder(user: User) -> None:
     assert stat.S_IMODE((out / "flows.parquet").stat().st_mode) & stat.S_IRUSR
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_report_replaces_its_file_as_a_whole(
     bentpipe: Program, small_result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

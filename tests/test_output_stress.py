@@ -159,6 +159,7 @@ print(written, kept)
 """
 
 
+@pytest.mark.thorough
 @needs("unshare")
 def test_a_full_disk_leaves_the_old_result_or_none(saved: Path, tmp_path: Path) -> None:
     """Given a disk with room for none of the new result, and more each time, until all fits."""

@@ -128,6 +128,7 @@ def test_a_killed_sweep_is_resumed_at_its_url(
     assert [each for each in state.rglob("*") if each.is_file()] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 @needs_fsspec
 @needs_s3

@@ -131,6 +131,7 @@ def test_the_largest_goodput_is_what_full_segments_leave(mss_bytes: int, atm_cel
     assert share == pytest.approx({9180: 0.8974, 1024: 0.8400}[mss_bytes], abs=5e-5)
 
 
+@pytest.mark.thorough
 def test_one_configuration_for_all_cells() -> None:
     """Plans differ in delay, buffer, discipline, segment size and sources; in nothing else."""
     seen = set()

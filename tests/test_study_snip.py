@@ -109,6 +109,7 @@ def test_the_rounds_of_the_search_are_as_many_as_the_bar_counts() -> None:
     assert seen[-1] == (max_trials(scenario, (1400,), RESOLUTION), 100)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("reduced")
 def test_no_run_reads_a_published_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """With other published figures the measured ones are the same, and all are read at the end."""

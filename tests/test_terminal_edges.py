@@ -80,6 +80,7 @@ def test_a_closed_descriptor_is_one_message(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (2, message)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stderr", ["/dev/full", "closed"])
 def test_messages_that_cannot_be_written_do_not_end_a_run(stderr: str, tmp_path: Path) -> None:
     to = "2>&-" if stderr == "closed" else f"2>{stderr}"

@@ -115,6 +115,7 @@ def test_a_machine_without_labs_skips_with_the_reason(pytester: pytest.Pytester)
     failed.assert_outcomes(failed=1)
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_a_late_link_warns_and_fails_a_strict_test(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(FAKE.format(init="pass", invalid='"late by 20 ms"'))
@@ -132,6 +133,7 @@ def test_a_late_link_warns_and_fails_a_strict_test(pytester: pytest.Pytester) ->
     done.stdout.fnmatch_lines(["*bentpipe_link: the run is invalid: late by 20 ms*"])
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_all_labs_of_a_test_end(pytester: pytest.Pytester) -> None:
     """Given two labs and a failing test, expect both to be closed."""
