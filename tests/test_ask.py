@@ -37,6 +37,7 @@ def short(seeds: int = 2) -> Experiment:
 # --- tcp ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_a_window_limits_a_transfer_to_one_window_a_round_trip() -> None:
     """Given no window scaling over GEO, expect 65,535 bytes per 542 ms, less slow start."""
     answer = answers.tcp(
@@ -114,6 +115,7 @@ def test_a_packet_waits_no_longer_than_the_queue_takes_to_send() -> None:
     assert sizes == pytest.approx([factor * 1_084_000 for factor in BUFFERS_BDP], abs=1)
 
 
+@pytest.mark.system
 def test_the_figures_over_the_queue_are_one_chart_with_three_scales() -> None:
     """Given GEO, expect 1 BDP at 1,084 kB and 542 ms, and the knee at the recommended size.
 
@@ -250,6 +252,7 @@ def test_users_keep_to_the_interactive_response_time_law() -> None:
     assert few["slow_share"].mean < many["slow_share"].mean
 
 
+@pytest.mark.system
 def test_one_page_on_paper_is_the_page_of_one_user() -> None:
     """Given 40,000 B of objects on a fast GEO link, expect six round trips.
 

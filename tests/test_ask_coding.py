@@ -262,6 +262,7 @@ def test_packets_wait_for_their_order_unless_they_need_not(lossy: Answer) -> Non
     assert case(lossy, "unordered")["order_wait_mean_ns"].mean == 0
 
 
+@pytest.mark.system
 def test_settings_of_a_tunnel_are_for_tunnels(lossy: Answer) -> None:
     """Given a cap of 5 %, expect less repair of adaptive coding, and the same plain link."""
     changed = answers.coding(
@@ -307,6 +308,7 @@ def interrupt_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bentpipe.answers.question.run_many", interrupted)
 
 
+@pytest.mark.system
 def test_ctrl_c_keeps_the_seeds_that_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given Ctrl-C in the third seed, expect the answer of two; in the first one, none."""
     interrupt_after(2, monkeypatch)

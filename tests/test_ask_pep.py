@@ -42,6 +42,7 @@ def usual() -> Answer:
     return ask()
 
 
+@pytest.mark.system
 def test_servers_at_the_hub_leave_nothing_to_gain() -> None:
     """Given no terrestrial delay and no users, expect the same times and goodputs."""
     answer = ask(terrestrial_ns=0)
@@ -67,6 +68,7 @@ def test_a_short_download_saves_two_round_trips_to_the_server(usual: Answer) -> 
     assert change(usual, "large_quic")["percent"].mean == pytest.approx(0, abs=0.1)
 
 
+@pytest.mark.system
 def test_the_shorter_of_both_round_trips_is_what_counts() -> None:
     """Given a link of 100 ms and servers 300 ms away, expect the link's 100 ms twice, not 300."""
     answer = ask(settings=["link.*.delay=50ms"], terrestrial_ns=300 * MS)
@@ -96,6 +98,7 @@ def test_a_larger_window_over_the_link_saves_a_round(usual: Answer) -> None:
     assert LINK_MS - 80 <= more_ms <= LINK_MS + 10
 
 
+@pytest.mark.system
 def test_a_link_with_a_pep_is_compared_without_it(usual: Answer) -> None:
     """Given a scenario with a PEP, expect the times of the preset that its link is, in both."""
     of_file = ask(link=str(ROOT / "scenarios" / "geo-pep.yaml"))

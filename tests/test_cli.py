@@ -114,6 +114,7 @@ def test_set_changes_what_is_run(bentpipe: Program) -> None:
     assert 421e6 <= flow["rtt_min_ns"] <= 423e6
 
 
+@pytest.mark.system
 def test_out_writes_a_result_with_its_report(bentpipe: Program, tmp_path: Path) -> None:
     folder = tmp_path / "result"
     called = bentpipe("run", GEO, "--out", folder)
@@ -196,6 +197,7 @@ duration: 600 s
 """
 
 
+@pytest.mark.system
 def test_ctrl_c_keeps_what_was_recorded_and_exits_130(
     bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +275,7 @@ def test_progress_is_a_bar_on_a_terminal(
     assert "50%" in printed.err
 
 
+@pytest.mark.system
 def test_ctrl_c_while_results_are_written_waits_for_them(
     bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -345,6 +345,7 @@ def test_incomplete_runs_are_refused(small_result: Result) -> None:
 # --- folders of sweeps --------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_folders_of_sweeps_are_compared_cell_by_cell(bentpipe: Program, tmp_path: Path) -> None:
     """Given `bentpipe sweep`, expect the differences of the same runs in memory."""
     scenario = tmp_path / "scenario.yaml"

@@ -95,6 +95,7 @@ def in_order(finished: Iterator[Finished[Any]]) -> list[Finished[Any]]:
     return sorted(finished, key=lambda each: each.index)
 
 
+@pytest.mark.system
 def test_a_late_run_is_repeated(labs: FakeLabs, small_result: Result) -> None:
     """Given a run that is late once and one that is always, expect a value and a failure."""
     labs.ends = {1: ["late"], 2: ["late"] * 3}

@@ -85,6 +85,7 @@ def test_wrong_tables_and_attributes_suggest_the_right_ones(small_result: Result
 # --- pandas -------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_results_are_frames_of_pandas(every_result: Result, sweep: Sweep) -> None:
     """Given nulls, expect NaN; given texts, expect texts; otherwise the same values and types."""
     pandas = pytest.importorskip("pandas", reason=INSTALL)

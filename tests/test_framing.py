@@ -193,6 +193,7 @@ def test_expected_stuffing(payload: str, expected: str) -> None:
     assert stuffing_expansion(payload) == Fraction(expected)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("payload", "data"),
     [("zeros", bytes(100_000)), ("ones", b"\xff" * 100_000), ("iperf", b"0123456789" * 10_000)],
@@ -201,6 +202,7 @@ def test_patterns_are_stuffed_as_expected(payload: str, data: bytes) -> None:
     assert len(stuffed(data)) == 8 * len(data) * stuffing_expansion(payload)
 
 
+@pytest.mark.system
 def test_random_bits_are_stuffed_as_expected() -> None:
     """The wait for n = 5 ones has mean 2^6 - 2 = 62 and variance 64^2 - 11 * 64 - 2 = 3,390.
 

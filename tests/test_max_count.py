@@ -85,6 +85,7 @@ def test_a_trial_takes_the_worst_seed() -> None:
     assert len(set(each)) > 1
 
 
+@pytest.mark.system
 def test_the_result_does_not_depend_on_the_number_of_threads() -> None:
     one = max_count(scenario(), seeds=3, threads=1)
     assert one.to_json() == max_count(scenario(), seeds=3, threads=3).to_json()

@@ -108,6 +108,7 @@ def test_the_report_is_self_contained_with_a_figure_for_each_quantity(
     assert "forward: bit error" in text
 
 
+@pytest.mark.system
 def test_no_colour_of_a_figure_is_fixed_so_that_it_can_be_dark(small_result: Result) -> None:
     text = run_report(small_result)
     assert "prefers-color-scheme:dark" in text
@@ -174,6 +175,7 @@ def test_names_are_escaped() -> None:
     assert "a&lt;b (forward)" in text
 
 
+@pytest.mark.system
 def test_a_mark_of_dollars_is_a_name_and_no_formula() -> None:
     """Matplotlib reads text between dollars as mathematics; a flow's name is not that."""
     scenario = with_changes()
@@ -215,6 +217,7 @@ def test_reports_of_the_examples(name: str) -> None:
 # --- terminals, processors, exchanges -----------------------------------------------------------
 
 
+@pytest.mark.system
 def test_the_report_names_every_direction_processor_and_cause(every_result: Result) -> None:
     text = run_report(every_result)
     assert_self_contained(text)

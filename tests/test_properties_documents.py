@@ -198,6 +198,7 @@ def test_a_setting_is_read_back_at_its_path(value: object, data: st.DataObject) 
     assert location.source == f"--set {path}={text}"
 
 
+@pytest.mark.system
 @given(scenario=SCENARIOS, data=st.data(), value=VALUES, name=st.text(max_size=8))
 @examples(80)
 def test_a_scenario_with_one_odd_value_is_accepted_or_refused_by_name(

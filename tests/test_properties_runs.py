@@ -108,6 +108,7 @@ def test_a_run_of_any_scenario_conserves_its_packets(data: dict[str, Any]) -> No
     assert all(acked <= delivered for acked, delivered in flows)
 
 
+@pytest.mark.system
 @given(data=SCENARIOS, seed=st.integers(0, 2**64 - 1))
 @examples(8)
 def test_the_same_plan_and_seed_give_the_same_tables(data: dict[str, Any], seed: int) -> None:
@@ -127,6 +128,7 @@ def test_a_scenario_survives_its_plain_data(data: dict[str, Any]) -> None:
     assert Plan.resolve(again).data == Plan.resolve(scenario).data
 
 
+@pytest.mark.system
 @given(data=SCENARIOS)
 @examples(10)
 def test_a_saved_result_is_loaded_as_it_was(data: dict[str, Any]) -> None:
@@ -179,6 +181,7 @@ def test_a_text_that_is_no_plan_is_refused(text: str) -> None:
         without_panic(lambda: _core.validate(text))
 
 
+@pytest.mark.system
 @given(
     settings=st.lists(
         st.tuples(

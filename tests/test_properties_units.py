@@ -62,6 +62,7 @@ def test_an_integer_in_any_unit_is_read_exactly(
     assert value_of(read(text)) == number * per[unit]
 
 
+@pytest.mark.system
 @kinds
 @given(text=ANY_TEXT)
 @examples(60)

@@ -89,6 +89,7 @@ def test_the_buffers_are_those_of_the_rule() -> None:
     assert product_packets == pytest.approx(1_291, rel=0.002)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("flows", "multiple", "packets", "simulated", "measured"), PUBLISHED)
 def test_utilization_is_within_two_points_of_both_published_figures(
     flows: int, multiple: float, packets: int, simulated: float, measured: float

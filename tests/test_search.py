@@ -176,6 +176,7 @@ def test_a_run_that_ends_before_a_delivery_proves_nothing() -> None:
     assert not found.to_json()["proven"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("framing", ["none", "ethernet"])
 @pytest.mark.parametrize("limit", ["10 packets", "100 packets", "1 bdp"])
 @pytest.mark.parametrize("seconds", [0.2, 2])
@@ -316,6 +317,7 @@ def test_the_table_shortens_no_place(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
 
 
+@pytest.mark.system
 def test_the_command_prints_json_and_writes_a_folder(bentpipe: Program, tmp_path: Path) -> None:
     out = tmp_path / "found"
     arguments = ("--sizes", "58,1400", "--resolution", "1 %", "--seed", "3", "--out", out, "--json")

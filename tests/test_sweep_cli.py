@@ -202,6 +202,7 @@ def test_wrong_options_are_refused_before_any_run(
     assert [path.name for path in tmp_path.iterdir()] == ["scenario.yaml"]
 
 
+@pytest.mark.system
 def test_another_scenario_is_not_resumed(scenario: Path, bentpipe: Program, tmp_path: Path) -> None:
     """Given an unfinished sweep, expect other values and a changed file to be refused."""
     out = tmp_path / "out"

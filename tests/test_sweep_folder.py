@@ -99,6 +99,7 @@ def test_the_rows_are_those_of_a_sweep_in_memory(grid: Path) -> None:
     assert sorted(path.name for path in grid.iterdir()) == found.manifest["files"]
 
 
+@pytest.mark.system
 def test_other_programs_open_the_data_set(grid: Path) -> None:
     """Given the folder of flows, expect the same rows in polars, DuckDB and pandas."""
     expected = Sweep.load(grid).flows

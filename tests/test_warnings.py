@@ -198,6 +198,7 @@ def test_results_have_the_warnings(tmp_path: Path) -> None:
     assert fields == [["traffic.0.duration", "link.forward.queue.limit"], ["traffic.0.duration"]]
 
 
+@pytest.mark.system
 def test_a_run_prints_and_reports_its_warnings(bentpipe: Any, tmp_path: Path) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text(json.dumps(scenario(CALL | {"duration": "30 s"}, duration="1 s")))
