@@ -215,7 +215,6 @@ def download(*, pep: bool) -> dict[str, Any]:
 
 
 @measures
-@pytest.mark.smoke
 @needs_programs()
 def test_a_pep_saves_what_the_simulator_predicts() -> None:
     """Expect the download to finish sooner by what the simulator predicts, within 10 %.

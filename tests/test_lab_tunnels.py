@@ -169,7 +169,6 @@ def both_bps(given: dict[str, Any]) -> tuple[float, float]:
 
 
 @measures
-@pytest.mark.smoke
 @needs("iperf3")
 @needs_programs()
 def test_a_transfer_through_a_tunnel_is_as_fast_as_simulated() -> None:
