@@ -344,8 +344,8 @@ def test_an_ordinary_user_needs_only_the_folder(user: User) -> None:
     scenario.write_text(json.dumps(SMALL), encoding="utf-8")
     scenario.chmod(0o644)
     parent = user.folder / "parent"
-    out, closed = parent / "out", parent / "closed"
-    for folder, mode in ((parent, 0o755), (out, 0o777), (closed, 0o555)):
+    out, closed, hidden = parent / "out", parent / "closed", parent / "hidden"
+    for folder, mode in ((parent, 0o755), (out, 0o777), (closed, 0o555), (hidden, 0)):
         folder.mkdir()
         folder.chmod(mode)
     parent.chmod(0o555)
@@ -354,13 +354,14 @@ def test_an_ordinary_user_needs_only_the_folder(user: User) -> None:
             ran = user("run", scenario, "--out", out)
             assert (ran.returncode, words in ran.stderr) == (0, True), ran.stderr
         assert Result.load(out).state == "completed"
-        for refused in (closed, parent / "new"):
+        for refused in (closed, parent / "new", hidden / "new"):
             ran = user("run", scenario, "--out", refused)
             assert (ran.returncode, ran.stdout) == (2, "")
             assert ran.stderr.startswith(f"bentpipe: {refused}: cannot be written: ")
             assert len(ran.stderr.splitlines()) == 1
     finally:
         parent.chmod(0o755)
+        hidden.chmod(0o755)
     assert stat.S_IMODE((out / "flows.parquet").stat().st_mode) & stat.S_IRUSR
 
 

@@ -89,9 +89,9 @@ class OutputFolder:
         return self._part / WORK
 
     def __enter__(self) -> Self:
-        if self._folder.exists() and not self._folder.is_dir():
-            raise UsageError(f"{self.path}: is a file; --out names a folder")
         try:
+            if self._folder.exists() and not self._folder.is_dir():
+                raise UsageError(f"{self.path}: is a file; --out names a folder")
             self._check()
             self._lock()
             try:
