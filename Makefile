@@ -6,7 +6,8 @@ RUST := $(shell find crates benches -name '*.rs' -o -name Cargo.toml) Cargo.toml
 # The daemon of gateways, inside the package.
 GATE := python/bentpipe/gateway/bentpipe-gate
 PYTEST_OPTIONS :=
-PY := $(shell find python tests benches -name '*.py')
+# Tests start thousands of processes: without compiled modules each would spend 0.4 s on compiling the package.
+export PYTHONDONTWRITEBYTECODE :=
 
 HOST := $(shell rustc --version --verbose 2> /dev/null | sed -n 's/^host: //p')
 PROFDATA := $(shell rustc --print sysroot 2> /dev/null)/lib/rustlib/$(HOST)/bin/llvm-profdata
@@ -18,7 +19,7 @@ BENCH_no := target/release/bentpipe-bench
 PROPTEST_RNG_SEED ?= 1
 BOLERO_RANDOM_ITERATIONS ?= 0
 
-.PHONY: help demo test test-real-time test-unprivileged test-all wording build-tests check docs bench wheel instructions coverage schema picture clean
+.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests check docs bench wheel instructions coverage schema picture clean
 
 help:
 	@echo "make demo      re-run the JPL experiment; the report is target/demo/jpl/report.html"
@@ -47,11 +48,23 @@ PYTEST := $(BIN)/python -m pytest -q --durations=30 --durations-min=1
 PARALLEL := -n $$(($$(nproc) + 2)) --maxprocesses 8 --dist worksteal
 RANDOM_INPUTS := PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) BOLERO_RANDOM_ITERATIONS=$(BOLERO_RANDOM_ITERATIONS)
 
-# Tests that measure labs run alone: here some, in `make test-real-time` the others.
+# Rust's and Python's tests run beside each other, since half of them wait. Tests that measure labs run alone: here
+# some, in `make test-real-time` the others.
 test: $(VENV)/.installed
-	$(RANDOM_INPUTS) cargo test --workspace --quiet
-	$(PYTEST) $(PARALLEL) -m "not real_time and not thorough" --ignore=tests/check $(PYTEST_OPTIONS)
+	$(MAKE) --no-print-directory -j2 test-rust test-python
 	$(PYTEST) -m "smoke and not thorough" --ignore=tests/check $(PYTEST_OPTIONS)
+
+# The log, so that its lines are not mixed with those of Python's tests.
+RUST_LOG := target/rust-tests.log
+test-rust:
+	@mkdir -p target
+	@echo "Rust's tests write $(RUST_LOG)"
+	@$(RANDOM_INPUTS) cargo test --workspace --quiet > $(RUST_LOG) 2>&1 || { cat $(RUST_LOG); exit 1; }
+	@echo "Rust: $$(awk '/^test result/ { passed += $$4; ignored += $$8 } END { print passed " passed, " ignored " ignored" }' \
+		$(RUST_LOG))"
+
+test-python: $(VENV)/.installed
+	$(PYTEST) $(PARALLEL) -m "not real_time and not thorough" --ignore=tests/check $(PYTEST_OPTIONS)
 
 test-real-time: $(VENV)/.installed
 	$(PYTEST) -m "real_time and not smoke and not thorough" --ignore=tests/check $(PYTEST_OPTIONS)
@@ -76,6 +89,10 @@ wording: $(VENV)/.installed
 # What `make test` needs: with -j, beside other targets.
 build-tests:
 	cargo test --workspace --quiet --no-run
+
+# Else each of the parallel processes would rewrite the assertions of all tests.
+compile-tests: $(VENV)/.installed
+	$(BIN)/python -m pytest -q --collect-only > /dev/null
 
 check: $(VENV)/.installed
 	cargo fmt --all --check
