@@ -51,10 +51,8 @@ impl Leg {
     fn check_buffers(&self, config: &PepConfig) -> Result<(), String> {
         let LegConfig { tcp, .. } = if self.port == Pep::LAN { config.lan } else { config.link };
         let receiver = self.endpoint.receiver();
-        // The window field is in units of the window scale, rounded up.
-        let receive_buffer = tcp.receive_buffer + (1 << receiver.shift());
         for (what, bytes, size) in [
-            ("receive buffer", receiver.readable(), receive_buffer),
+            ("receive buffer", receiver.readable(), tcp.receive_buffer),
             ("relay", self.held, config.buffer_bytes),
             ("send buffer", self.endpoint.sender().buffered(), tcp.send_buffer),
         ] {

@@ -111,6 +111,13 @@ impl AutoTuning {
         self.bytes
     }
 
+    /// The payload that the buffer can hold: the maximum window, or all of the memory. The window of
+    /// Linux is a part of its memory, but data are dropped only if there is no memory left
+    /// (`tcp_try_rmem_schedule`), and before that `tcp_collapse` copies segments into full buffers.
+    pub(super) fn capacity(&self) -> u64 {
+        self.memory.map_or(self.bytes_max, |(_, memory_max)| memory_max)
+    }
+
     pub(super) fn on_delivered(
         &mut self,
         now: Instant,

@@ -279,7 +279,10 @@ impl Receiver {
         }
         let (before, delivered) = (self.next, self.delivered());
         let start = position.max(before);
-        let end = (position + length).min(self.edge.max(before) + u64::from(segment.flags.fin()));
+        let (edge, end) = (self.edge.max(before), position + length);
+        // A FIN needs no room in the buffer.
+        let fits = end - u64::from(segment.flags.fin()) <= edge;
+        let end = if fits { end } else { edge };
         let end = end.min(self.fin.saturating_add(1));
         if segment.flags.fin() && position + length == end && end > before {
             self.fin = end - 1;
@@ -457,12 +460,17 @@ impl Receiver {
     }
 
     /// RFC 9293, 3.8.6: the right edge never moves back. If the scaled field cannot express the
-    /// window, it is rounded up (RFC 7323, 2.4).
+    /// window, it is rounded up as in Linux (`tcp_select_window`), which moves the edge on by less
+    /// than a unit with each ACK. An edge beyond the buffer is never advertised: there, the field is
+    /// rounded down (RFC 7323, 2.4), and data up to the edge of an earlier ACK are still accepted.
     #[cold]
     #[inline(never)]
     fn keep_edge(&mut self, shift: u8) {
-        let advertised_units = (self.edge.saturating_sub(self.next) + (1 << shift) - 1) >> shift;
-        self.advertised.field = u16::try_from(advertised_units).unwrap_or(u16::MAX);
+        let window = self.edge.saturating_sub(self.next);
+        let rounded_up = window.div_ceil(1 << shift);
+        let fits = (rounded_up << shift) + self.unread() <= self.buffer.capacity();
+        let units = if fits { rounded_up } else { window >> shift };
+        self.advertised.field = u16::try_from(units).unwrap_or(u16::MAX);
         self.edge = self.edge.max(self.next + (u64::from(self.advertised.field) << shift));
     }
 
@@ -525,8 +533,13 @@ impl Receiver {
     // Inlined into the ACK of each segment, whoever else calls it.
     #[inline(always)]
     fn available_window(&self) -> u64 {
-        let unread = if self.auto_read { 0 } else { self.next.saturating_sub(self.read) };
-        self.buffer.bytes().saturating_sub(unread)
+        self.buffer.bytes().saturating_sub(self.unread())
+    }
+
+    /// Sequence numbers in order that the application has not read.
+    #[inline(always)]
+    fn unread(&self) -> u64 {
+        if self.auto_read { 0 } else { self.next.saturating_sub(self.read) }
     }
 }
 

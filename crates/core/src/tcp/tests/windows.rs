@@ -4,7 +4,7 @@
 use super::harness::{Host, segments};
 use super::plain;
 use crate::engine::Engine as _;
-use crate::tcp::config::{BufferCounts, Config, StackVariant};
+use crate::tcp::config::{AckPolicy, BufferCounts, Config, StackVariant};
 use crate::tcp::endpoint::Endpoint;
 
 fn connected_with_window(config: Config, window: u16) -> Host {
@@ -240,6 +240,21 @@ fn an_unread_buffer_closes_the_window() {
     host.compare("delivered", 3_000, |endpoint| endpoint.receiver().delivered());
 }
 
+/// Given a full buffer, expect a zero-window probe with the last byte and the FIN to be dropped as any
+/// other, and a FIN alone, which needs no room, to be accepted.
+#[test]
+fn a_full_buffer_accepts_a_fin_but_no_data_before_it() {
+    let config = Config { receive_buffer: 3_000, receive_buffer_initial: 3_000, ..plain() };
+    for (fin, ack) in [("F 3001:3003", 3_001), ("F 3001:3002", 3_002)] {
+        let mut host = Host::accepted(config).showing_windows();
+        host.auto_read(100, false, "");
+        host.no_reply(200, "1:1001 ack 1");
+        host.given(200, "1001:3001 ack 1", "1:1 ack 3001 win 0");
+        host.given(600, &format!("{fin} ack 1"), &format!("1:1 ack {ack} win 0"));
+        host.compare("readable", 3_000, |endpoint| endpoint.receiver().readable());
+    }
+}
+
 /// RFC 7323, 2.4: expect a scaled window to be rounded up, so that the right edge never moves back.
 #[test]
 fn a_scaled_window_never_shrinks() {
@@ -262,6 +277,83 @@ fn a_scaled_window_never_shrinks() {
         assert!(right_edge >= edge, "{right_edge} is below {edge}");
         (edge, start) = (right_edge, end);
     }
+}
+
+/// Given a buffer of 100,000 bytes that is not read, in units of 2 bytes, and segments of 999 bytes
+/// that are acknowledged one by one, expect room for 100,000 bytes: after 100 segments for 100 more.
+/// From the third ACK on, an odd number of bytes is left. Rounded up each time, the right edge would
+/// move 98 bytes beyond the buffer.
+#[test]
+fn rounding_does_not_extend_the_window_beyond_the_buffer() {
+    let acks = AckPolicy { delayed_segments: 1, ..plain().acks };
+    let config = Config {
+        window_scaling: true,
+        receive_buffer: 100_000,
+        receive_buffer_initial: 100_000,
+        acks,
+        ..plain()
+    };
+    let mut host = Host::accepted(config).showing_windows();
+    host.auto_read(100, false, "");
+    for segment in 0..99 {
+        let start = 1 + segment * 999;
+        host.receives(200, &format!("{start}:{} ack 1", start + 999));
+    }
+    host.given(200, "98902:99901 ack 1", "1:1 ack 99901 win 50");
+    host.given(200, "99901:100900 ack 1", "1:1 ack 100001 win 0");
+    host.compare("readable", 100_000, |endpoint| endpoint.receiver().readable());
+}
+
+/// RFC 7323, 2.4: given segments of one byte, less than the unit of 2, expect the window to
+/// close when the buffer is full, and no byte beyond it to be accepted. Rounded up, it would be 2
+/// after each of them.
+#[test]
+fn segments_below_the_unit_close_the_window() {
+    let acks = AckPolicy { delayed_segments: 1, ..plain().acks };
+    let config = Config {
+        window_scaling: true,
+        receive_buffer: 65_536,
+        receive_buffer_initial: 65_536,
+        acks,
+        ..plain()
+    };
+    let mut host = Host::accepted(config).showing_windows();
+    host.auto_read(100, false, "");
+    host.given(200, "1:65533 ack 1", "1:1 ack 65533 win 2");
+    host.given(200, "65533:65534 ack 1", "1:1 ack 65534 win 1");
+    host.given(200, "65534:65535 ack 1", "1:1 ack 65535 win 1");
+    host.given(200, "65535:65536 ack 1", "1:1 ack 65536 win 0");
+    // The first and the third ACK allowed this byte.
+    host.given(200, "65536:65537 ack 1", "1:1 ack 65537 win 0");
+    host.given(200, "65537:65538 ack 1", "1:1 ack 65537 win 0");
+    host.compare("readable", 65_536, |endpoint| endpoint.receiver().readable());
+}
+
+/// Linux, `tcp_select_window`: given 200,000 bytes of memory, in units of 4 bytes, expect rounding to
+/// extend the window within the memory. A segment of 999 bytes takes 2,304, 111 of 256 parts, so the
+/// window is 86,716 bytes. The first ACK sets the right edge to 86,716. Each of the next 85 leaves a
+/// byte above a multiple of 4 and moves the edge by 3: to 86,971, 1,056 bytes beyond 85,915.
+#[test]
+fn rounding_extends_the_window_within_the_memory() {
+    let acks = AckPolicy { delayed_segments: 1, ..plain().acks };
+    let config = Config {
+        window_scaling: true,
+        receive_buffer: 200_000,
+        receive_buffer_initial: 200_000,
+        receive_buffer_counts: BufferCounts::Memory,
+        stack: StackVariant::Linux,
+        acks,
+        ..plain()
+    };
+    let mut host = Host::accepted(config).showing_windows();
+    host.auto_read(100, false, "");
+    for segment in 0..85 {
+        let start = 1 + segment * 999;
+        host.receives(200, &format!("{start}:{} ack 1", start + 999));
+    }
+    host.given(200, "84916:85915 ack 1", "1:1 ack 85915 win 264");
+    host.given(200, "85915:86914 ack 1", "1:1 ack 86914 win 15");
+    host.compare("readable", 86_913, |endpoint| endpoint.receiver().readable());
 }
 
 /// The window field of the delayed ACK at `at_ms`.

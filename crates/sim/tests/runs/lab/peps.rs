@@ -162,6 +162,31 @@ fn the_steady_state_is_unchanged() {
     }
 }
 
+/// Given a PEP with early accept, and a link over which no answer comes in time, expect it to take as
+/// much as its buffers hold: 50,000 bytes in the send buffer of the leg over the link, 65,536 in the
+/// relay, and 100,000 in the receive buffer of the other leg, whose window is in units of 2 bytes.
+/// The last of these take more than 68 segments of 1,459 bytes, each with an ACK. Each could round the
+/// window up by a byte.
+#[test]
+fn a_pep_buffers_as_much_as_its_buffers_hold() {
+    let hub = pep(&json!({
+        "early_accept": true,
+        "lan_tcp": tcp(json!({
+            "receive_buffer_bytes": 100_000, "receive_buffer_initial_bytes": 100_000,
+        })),
+        "link_tcp": tcp(json!({"send_buffer_bytes": 50_000})),
+    }));
+    let path = Path { rtt_ms: 1_000_000, ..CLEAR };
+    let mut plan = transfer(1_000 * MSS, json!([hub]), json!([]), path);
+    plan["flows"][0]["workload"]["sender"]["mss_bytes"] = json!(MSS - 1);
+    let outcome = run(&plan, 1);
+    let legs = ["from_gateway", "delivered_bytes"].map(|name| {
+        let column = outcome.table("legs").expect("there").column(name).expect("there");
+        column.integer(0)
+    });
+    assert_eq!(legs, [None, Some(50_000 + 65_536 + 100_000)]);
+}
+
 /// Given a PEP at one end, expect the gateway to be a host of a lab, where a program splits
 /// connections, and no engine; expect one between two links to be refused, with its field.
 #[test]
