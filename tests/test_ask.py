@@ -21,9 +21,8 @@ from bentpipe.answers.buffer import BUFFERS_BDP
 from bentpipe.answers.busy_link import WINDOW_NS, windows
 from bentpipe.answers.page import draw
 from bentpipe.answers.question import Measurements, largest
-from bentpipe.answers.traffic import mean_of
+from bentpipe.answers.traffic import mean_of, times_ns
 from bentpipe.answers.usable import Usable
-from bentpipe.answers.users import page_times_ns
 from bentpipe.scenario.presets import PRESETS
 
 MSS_SHARE = 1448 / 1500
@@ -301,8 +300,9 @@ def test_a_page_that_the_end_cuts_off_counts_if_it_is_slow() -> None:
     result = simulate(
         {"link": {"forward": way, "return": way}, "traffic": [page], "duration": "2 s"}
     )
-    assert page_times_ns(result, 1_000_000_000).tolist() == [2_000_000_000]
-    assert page_times_ns(result, 3_000_000_000).tolist() == []
+    pages = result.tables["pages"]
+    assert times_ns(pages, result.manifest["end_ns"], 1_000_000_000).tolist() == [2_000_000_000]
+    assert times_ns(pages, result.manifest["end_ns"], 3_000_000_000).tolist() == []
 
 
 @pytest.mark.system

@@ -6,25 +6,25 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from bentpipe.answers.answer import Answer, Chart, Estimate, percent_of, signed_percent
 from bentpipe.answers.question import (
     Assumption,
     Measurements,
-    Question,
+    Option,
     asking,
     initial,
     peak_bps,
 )
+from bentpipe.answers.tcp import Transfer
 from bentpipe.answers.traffic import CODEC, NS_PER_MS, UDP_IP_BYTES, call, call_quality
 from bentpipe.errors import UsageError
 from bentpipe.results.measures import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View, from_mappings
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.link import DirectionName
-from bentpipe.units import NS_PER_S, format_duration, format_rate, format_size
+from bentpipe.units import NS_PER_S, format_duration, format_size
 
 # The queues that are tried, in bandwidth-delay products of the round-trip propagation.
 BUFFERS_BDP: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -49,45 +49,34 @@ class _Queue(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class Buffer(Question):
-    """How large a drop-tail queue should be for TCP transfers with a G.711 call beside them.
+class Buffer(Transfer):
+    """How large the queue should be.
 
-    The knee is the smallest of the tried queues with 98 % of the best goodput. The delay of a queue
-    is that which the packets of the call see: 99 % of them waited less. See `Question` for the
-    other parameters and the errors; a UsageError is also that rate or delay vary with time.
+    It carries TCP transfers and a G.711 call. The answer is the knee: the smallest of the tried
+    drop-tail queues with 98 % of the best goodput, with the delay and the speech quality that it
+    costs. The delay of a queue is that which the packets of the call see: 99 % of them waited less.
+
+    See `Question` for the other parameters and the errors; a UsageError is also that rate or delay
+    vary with time.
     """
 
-    direction: DirectionName = "forward"
-    flows: int = 4
-    congestion_control: str = "cubic"
-    duration: str = "60 s"
+    flows: Annotated[int, Option("TCP transfers at the same time.", "N", min=1, max=500)] = 4
 
     name = "buffer"
+    examples = ("--link geo", "--link geo --flows 16 --report buffer.html")
 
     def traffic(self) -> list[dict[str, Any]]:
         """Return the transfers and the call."""
-        return [
-            {
-                "name": "transfer",
-                "kind": "bulk",
-                "direction": self.direction,
-                "duration": self.duration,
-                "count": self.flows,
-                "start_jitter": "1 s",
-                "tcp": {"congestion_control": self.congestion_control},
-            },
-            call(self.direction),
-        ]
+        return [self.transfer(count=self.flows, start_jitter="1 s"), call(self.direction)]
 
     @cached_property
     def _wire(self) -> Mapping[str, Any]:
-        wire = self.directions[0 if self.direction == "forward" else 1]
-        if wire["rate_bps"]["kind"] != "constant" or wire["delay_ns"]["kind"] != "constant":
+        if {self.wire[name]["kind"] for name in ("rate_bps", "delay_ns")} != {"constant"}:
             raise UsageError(
                 "ask buffer: rate or delay of this link vary with time, so it has no one "
                 "bandwidth-delay product; set constants, such as --set link.forward.rate=16Mbit/s"
             )
-        return wire
+        return self.wire
 
     @property
     def _rate_bps(self) -> int:
@@ -130,24 +119,28 @@ class Buffer(Question):
 
     def assumptions(self) -> list[Assumption]:
         """Return what may be otherwise."""
-        transfers = f"{self.flows} transfers"
+        counts = (max(self.flows // 4, 1), 4 * self.flows)
         return [
             *(
-                Assumption(f"{count} transfers", transfers, [f"traffic.transfer.count={count}"])
-                for count in (max(self.flows // 4, 1), 4 * self.flows)
+                Assumption(
+                    f"{count} transfers",
+                    f"{self.flows} transfers",
+                    (f"traffic.transfer.count={count}",),
+                )
+                for count in counts
             ),
             *(
                 Assumption(
                     name,
                     self.congestion_control,
-                    [f"traffic.transfer.tcp.congestion_control={name}"],
+                    (f"traffic.transfer.tcp.congestion_control={name}",),
                 )
                 for name in ("bbr", "newreno")
             ),
             Assumption(
                 "bit error rate 1e-07",
                 "that of the link",
-                [f"link.{self.direction}.bit_error_rate=1e-7"],
+                (f"link.{self.direction}.bit_error_rate=1e-7",),
             ),
         ]
 
@@ -162,20 +155,19 @@ class Buffer(Question):
         best_bps = max(row.found.mean("goodput_bps") for row in sized)
         knee = next(row for row in sized if row.found.mean("goodput_bps") >= KNEE_SHARE * best_bps)
         of_knee, size = knee.found, knee.limit_bytes or 0
-        goodput, wait = of_knee.of("goodput_bps"), of_knee.of("queue_delay_p99_ns")
+        goodput = of_knee.of("goodput_bps")
         lines = [
             f"Queue: {self._size_text(knee)} at the link rate, drop-tail",
-            f"Goodput of {self.flows} transfers together: {goodput.text(format_rate)}, "
+            f"Goodput of {self.flows} transfers together: {of_knee.text('goodput_bps')}, "
             f"{percent_of(goodput.mean, self._rate_bps)} of the link rate",
-            f"Packets of a call wait at most {wait.text(format_duration)} in the queue (99 % of "
-            "them)",
+            f"Packets of a call wait at most {of_knee.text('queue_delay_p99_ns')} in the queue "
+            "(99 % of them)",
             f"The call: MOS {of_knee.mean('call_mos'):.2f}, "
             f"{of_knee.mean('call_loss_percent'):.2f} % lost (G.711, ITU-T G.107)",
         ]
         lines += [
-            f"With {row.label} instead: {row.found.of('goodput_bps').text(format_rate)}, wait "
-            f"{row.found.of('queue_delay_p99_ns').text(format_duration)}, "
-            f"MOS {row.found.mean('call_mos'):.2f}"
+            f"With {row.label} instead: {row.found.text('goodput_bps')}, wait "
+            f"{row.found.text('queue_delay_p99_ns')}, MOS {row.found.mean('call_mos'):.2f}"
             for row in rows
             if row.limit_bytes is None
         ]
@@ -193,7 +185,6 @@ class Buffer(Question):
             },
             tables=[_table(rows, knee)],
             charts=[self._chart(sized, knee)],
-            parameters=self.parameters,
         )
 
     def _limit_ns(self, row: _Queue) -> float | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final
 
 import numpy as np
 
@@ -33,21 +32,20 @@ from bentpipe.answers.coding_verdict import (
 from bentpipe.answers.question import (
     MAX_COUNT,
     WORTH_PERCENT,
+    Functions,
     Measurements,
+    Option,
     Question,
     asking,
-    link_scenario,
 )
-from bentpipe.answers.traffic import with_functions
+from bentpipe.answers.traffic import median_and_p95, times_ns
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View, from_mappings
-from bentpipe.scenario.schema import Scenario
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, format_duration, format_size, parse_queue_limit
 
-DEFAULT_LOADS: Final = (0, 20, 60)
 DURATION_S: Final = 60
 # The long transfer and the small downloads start when the channels have.
 WARM_UP_S: Final = 10
@@ -69,24 +67,42 @@ _BY_CHANCE: Final = 0.05
 
 @dataclass(kw_only=True, eq=False)
 class Coding(Question):
-    """What a coded tunnel between the gateways gives, over a plain link and over a PEP.
+    """Whether network coding pays, and what it costs.
 
-    ``loads`` are one to four numbers of channels, each one download after another, beside a long
-    transfer and small downloads. ``queue`` is the limit of the forward queue. Settings of
+    A coded tunnel between the gateways sends repair: 10 % at once, 10 % while the queue has room
+    (titrated), or titrated and as much as the loss takes (adaptive), over a plain link and over a
+    PEP. The answer has gains and losses with 95 % intervals, costs in link bytes and delay, and the
+    reason.
+
+    The load is of channels beside a long transfer and small downloads. Settings of
     ``gateways.*.tunnel`` and ``gateways.hub.pep`` apply to the runs with those functions. After
     Ctrl-C the answer is that of the seeds that were complete. See `Question` for the other
     parameters and the errors; a UsageError is also that a load is out of range, that ``queue`` is
     no limit, or that a setting is one in which the cases differ.
     """
 
-    loads: Sequence[int] = DEFAULT_LOADS
-    queue: str | None = None
+    loads: Annotated[
+        Sequence[int],
+        Option(
+            "How many channels, each one download after another, share the link: one to four "
+            "numbers.",
+            "N[,N...]",
+            flag="--load",
+        ),
+    ] = (0, 20, 60)
+    queue: Annotated[
+        str | None,
+        Option(
+            "The limit of the forward queue, such as 120kB or 1bdp; by default the link's.", "LIMIT"
+        ),
+    ] = None
+    duration: str = field(default=f"{DURATION_S} s", init=False)
 
     name = "coding"
+    examples = ("--link geo --queue 120kB", "--link geo --load 20 --set link.forward.loss=2%")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.duration = f"{DURATION_S} s"
         self.loads = sorted({*self.loads})
         if not 1 <= len(self.loads) <= _MAX_LOADS:
             raise UsageError(f"load: read {len(self.loads)} numbers; expected 1 to {_MAX_LOADS}")
@@ -127,35 +143,26 @@ class Coding(Question):
 
     def case_of(self, load: int, variant: Variant) -> Plan:
         """Return the scenario of a case; a setting may be one of what it does not have."""
-        document = link_scenario(self.link, self.traffic(load), self.duration)
-        data = copy.deepcopy(document.data)
-        gateways: Mapping[str, Any] = data.get("gateways", {})
-        wanted: dict[str, dict[str, Any]] = {}
-        for end in ("hub", "terminal"):
-            of_file = gateways.get(end) or {}
-            wanted[end] = {"pep": of_file.get("pep") or {}} if variant.pep and end == "hub" else {}
-            if variant.tunnel is not None:
-                tunnel = of_file.get("tunnel") or {}
-                kept = {name: tunnel[name] for name in tunnel if variant.can_have(name)}
-                wanted[end]["tunnel"] = {**kept, **variant.tunnel}
-        data["gateways"] = with_functions(gateways, wanted, {"pep", "tunnel"})
+        pep = {"pep": dict} if variant.pep else {}
+        tunnel = {"tunnel": variant.tunnel_settings} if variant.tunnel is not None else {}
         settings = [each for each in self.settings if _applies(each, load, variant)]
-        return Plan.resolve(Scenario.from_document(replace(document, data=data), settings))
+        functions: Functions = {"hub": {**pep, **tunnel}, "terminal": tunnel}
+        return self.case_with(self.traffic(load), settings, functions, {"pep", "tunnel"})
 
     def measure(self, result: Result) -> Mapping[str, float]:
         """Return the figures of a run; those of a tunnel are NaN without one."""
         names = result.flows["name"].to_list()
         delivered = result.flows["delivered_bytes"].to_numpy().astype(np.float64)
         transfer = result.flows.row(names.index(_TRANSFER), named=True)
-        times_ns = _small_times_ns(result, names)
+        small_p50_ns, small_p95_ns = median_and_p95(_small_times_ns(result, names))
         link = result.directions.row(0, named=True)
         # All other causes are drops of queue disciplines.
         errors = link["dropped_bit_error_packets"]
         return {
             "total_bps": float(delivered.sum()) * 8 / DURATION_S,
             "transfer_bps": transfer["delivered_bytes"] * 8 / (DURATION_S - WARM_UP_S),
-            "small_p50_ns": float(np.median(times_ns)) if times_ns.size else math.nan,
-            "small_p95_ns": float(np.quantile(times_ns, 0.95)) if times_ns.size else math.nan,
+            "small_p50_ns": small_p50_ns,
+            "small_p95_ns": small_p95_ns,
             "rtt_mean_ns": transfer["rtt_mean_ns"] or math.nan,
             "one_way_delay_max_ns": transfer["one_way_delay_max_ns"] or math.nan,
             "busy_percent": 100 * link["utilization"],
@@ -201,7 +208,6 @@ class Coding(Question):
                 "docs/model/tunnel-policies.md: redundancy, titration, order",
             ],
             interrupted=interrupted,
-            parameters=self.parameters,
         )
 
     def _compared(self, load: int, before: str, after: str) -> Verdict:
@@ -424,8 +430,7 @@ def _small_times_ns(result: Result, names: Sequence[str]) -> np.ndarray[Any, Any
     begun = table.filter(
         table["flow"].is_in(small) & (table["start_ns"] < (DURATION_S - _LAST_S) * NS_PER_S)
     )
-    ended_ns = begun["finished_ns"].fill_null(DURATION_S * NS_PER_S)
-    return (ended_ns - begun["start_ns"]).to_numpy().astype(np.float64)
+    return times_ns(begun, DURATION_S * NS_PER_S)
 
 
 def _tunnel_figures(result: Result, offered_bytes: int) -> dict[str, float]:

@@ -52,6 +52,11 @@ class Variant(NamedTuple):
         is_ordered = self.tunnel is not None and self.tunnel.get("order", True)
         return name not in OF_VARIANTS and (name != _ORDERED_ONLY or is_ordered)
 
+    def tunnel_settings(self, of_file: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of the tunnel, from those of the scenario file."""
+        kept = {name: value for name, value in of_file.items() if self.can_have(name)}
+        return {**kept, **(self.tunnel or {})}
+
 
 PLAIN, PEP, AT_ONCE, TITRATED, ADAPTIVE, UNORDERED, PEP_ADAPTIVE = (
     "plain",

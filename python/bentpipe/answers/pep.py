@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -15,17 +14,16 @@ from bentpipe.answers.question import (
     WORTH_PERCENT,
     Change,
     Measurements,
+    Option,
     Question,
     asking,
-    link_scenario,
 )
-from bentpipe.answers.traffic import with_functions
 from bentpipe.errors import UsageError
 from bentpipe.plan.plan import Plan
+from bentpipe.quantities import quantity
 from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View
-from bentpipe.scenario.schema import Scenario
-from bentpipe.units import format_duration, format_rate, format_size
+from bentpipe.units import format_duration, format_size
 
 DURATION_S: Final = 120
 SHORT_BYTES: Final = 100_000
@@ -84,29 +82,39 @@ _VARIED: Final = ("large", "short")
 
 @dataclass(kw_only=True, eq=False)
 class Pep(Question):
-    """What a split-TCP PEP at the hub gives, beside users that keep the link busy.
+    """Whether a split-TCP PEP helps, and whom.
 
-    Channels, each one download after another without a pause, keep the forward direction busy for
-    ``load`` (0 to 0.95) of the time without a PEP. ``quic_share`` (0 to 1) of them, by number,
-    cannot be split: QUIC, or TCP inside a VPN. Servers are ``terrestrial_ns`` of round trip behind
-    the hub. Settings of ``gateways.hub.pep`` apply to the runs with the PEP. See `Question` for the
-    other parameters and the errors; a UsageError is also that the rate varies with time, the load
-    or the share is out of range, or the load takes too many channels.
+    The answer has the gains of a PEP at the hub for the total, for large and for short flows.
+    Channels, each one download after another without a pause, keep the forward direction busy. What
+    a PEP cannot split is QUIC, or TCP inside a VPN.
+
+    Settings of ``gateways.hub.pep`` apply to the runs with the PEP. See `Question` for the other
+    parameters and the errors; a UsageError is also that the rate varies with time, the load (0 to
+    0.95) or the share is out of range, or the load takes too many channels.
     """
 
-    load: float = 0.5
-    quic_share: float = 0.4
-    terrestrial_ns: int = 80_000_000
+    load: Annotated[
+        float,
+        Option("How busy users keep the forward direction without a PEP, 0% to 95%.", "PERCENT"),
+    ] = 0.5
+    quic_share: Annotated[
+        float, Option("The users, of all, whose traffic a PEP cannot split: QUIC, VPNs.", "PERCENT")
+    ] = 0.4
+    terrestrial_ns: Annotated[
+        int, Option("The round trip between the hub and the servers.", "TIME", flag="--terrestrial")
+    ] = 80_000_000
+    duration: str = field(default=f"{DURATION_S} s", init=False)
 
     name = "pep"
+    examples = (
+        "--link geo --load 50% --quic-share 40%",
+        "--link geo --load 90% --terrestrial 20ms --report pep.html",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.duration = f"{DURATION_S} s"
-        for name, share, most in (
-            ("load", self.load, _MAX_LOAD),
-            ("quic-share", self.quic_share, 1.0),
-        ):
+        shares = (("load", self.load, _MAX_LOAD), ("quic-share", self.quic_share, 1.0))
+        for name, share, most in shares:
             if not 0 <= share <= most:
                 raise UsageError(f"{name}: read {share:.0%}; expected 0% to {most:.0%}")
         size = round(self.link_rate_bps() * _LARGE_S / 8, -6)
@@ -115,58 +123,44 @@ class Pep(Question):
     def traffic(self, probe: str = SHORT, channels: int = 1) -> list[dict[str, Any]]:
         """Return the probe, and the channels: some of them cannot be split."""
         quic = round(channels * self.quic_share)
-        delay = f"{self.terrestrial_ns // 2} ns"
         shares = (("channels", channels - quic), (f"channels{QUIC}", quic))
-        large = {"size": f"{self.large_bytes} B", "think": "0 s"}
-        short = {"size": f"{SHORT_BYTES} B", "think": {"exponential": "1 s"}}
-        probes = [SHORT, f"{SHORT}{QUIC}"] if probe == SHORT else [probe]
+        sizes: dict[str, Any] = {"size": f"{self.large_bytes} B", "think": "0 s"}
+        if probe == SHORT:
+            sizes = {"size": f"{SHORT_BYTES} B", "think": {"exponential": "1 s"}}
+        fetch = {"kind": "fetch", "direction": "forward", "start": f"{_WARM_UP_S} s"}
         entries: list[dict[str, Any]] = [
-            *(
-                {
-                    "name": name,
-                    "kind": "fetch",
-                    "direction": "forward",
-                    "start": f"{_WARM_UP_S} s",
-                    "world_host": _SERVER,
-                    **(short if probe == SHORT else large),
-                }
-                for name in probes
-            ),
-            *(
-                {
-                    "name": name,
-                    "kind": "channels",
-                    "channels": count,
-                    "servers": [{"name": f"{_SERVER}-{name}", "delay": delay}],
-                }
-                for name, count in shares
-                if count
-            ),
+            {"name": name, **fetch, "world_host": _SERVER, **sizes}
+            for name in ([SHORT, f"{SHORT}{QUIC}"] if probe == SHORT else [probe])
+        ]
+        entries += [
+            {
+                "name": name,
+                "kind": "channels",
+                "channels": count,
+                "servers": [{"name": f"{_SERVER}-{name}", "delay": self._server_delay}],
+            }
+            for name, count in shares
+            if count
         ]
         return [{**entry, "splittable": not entry["name"].endswith(QUIC)} for entry in entries]
+
+    @property
+    def _server_delay(self) -> str:
+        return f"{self.terrestrial_ns // 2} ns"
 
     def case_of(self, case: Case, channels: int) -> Plan:
         """Return the scenario of a case; a setting may be one of what it does not have."""
         traffic = self.traffic(case.probe, channels)
-        document = link_scenario(self.link, traffic, self.duration)
-        data = copy.deepcopy(document.data)
-        hosts = data.setdefault("hosts", {}).setdefault("world", [])
-        hosts.append({"name": _SERVER, "delay": f"{self.terrestrial_ns // 2} ns"})
-        gateways = data.get("gateways", {})
-        of_file = gateways.get("hub", {}).get("pep") or {}
-        wanted = {"hub": {"pep": of_file}} if case.pep else {}
-        data["gateways"] = with_functions(gateways, wanted, {"pep"})
         others = {*_NAMES} - {entry["name"] for entry in traffic}
         settings = [
             each
             for each in self.settings
             if (case.pep or not each.startswith(_OF_PEPS))
-            and not (
-                each.startswith("traffic.")
-                and each.removeprefix("traffic.").split(".")[0] in others
-            )
+            and not (each.startswith("traffic.") and each.split(".")[1] in others)
         ]
-        return Plan.resolve(Scenario.from_document(replace(document, data=data), settings))
+        server = {"name": _SERVER, "delay": self._server_delay}
+        functions = {"hub": {"pep": dict}} if case.pep else {}
+        return self.case_with(traffic, settings, functions, {"pep"}, [server])
 
     def case(self, *_changes: str) -> Plan:
         """Return the case without a PEP."""
@@ -199,18 +193,16 @@ class Pep(Question):
 
     def assumptions(self) -> dict[str, Pep]:
         """Return what the answer takes for granted, and may be otherwise."""
-        found = {
-            f"a terrestrial round trip of {ms} ms": replace(
-                self, terrestrial_ns=ms * 1_000_000, experiment=self.runs
-            )
+        found: dict[str, dict[str, Any]] = {
+            f"a terrestrial round trip of {ms} ms": {"terrestrial_ns": ms * 1_000_000}
             for ms in (0, 200)
             if ms * 1_000_000 != self.terrestrial_ns
         }
         settings = [*self.settings, "traffic.*.tcp.initial_window=30"]
-        found["an initial window of 30 segments at the servers"] = replace(
-            self, settings=settings, experiment=self.runs
-        )
-        return found
+        found["an initial window of 30 segments at the servers"] = {"settings": settings}
+        return {
+            name: replace(self, **changes, experiment=self.runs) for name, changes in found.items()
+        }
 
     def run_probes(self, channels: int, probes: Sequence[str]) -> Cases:
         """Run the probes beside so many channels, without and with the PEP."""
@@ -304,7 +296,6 @@ class Pep(Question):
                 "RFC 3135, performance enhancing proxies: types, implications, and QUIC's and "
                 "IPsec's packets that none can split"
             ],
-            parameters=self.parameters,
         )
 
     def _lines(
@@ -328,7 +319,7 @@ class Pep(Question):
             if worth
             else f"A PEP at the hub shows no gain of {WORTH_PERCENT:g} % or more",
             *(
-                f"{titles[name]}: {each.before.text(_write(each))}, with the PEP "
+                f"{titles[name]}: {each.before.text(quantity(each.figure).text)}, with the PEP "
                 f"{signed_percent(each.percent)}"
                 for name, each in changes.items()
             ),
@@ -341,15 +332,13 @@ class Pep(Question):
         return lines
 
     def _reason(self, changes: Mapping[str, Change], busy: float) -> str:
-        near, link, whole, saved = (
-            format_duration(each)
-            for each in (
-                self.terrestrial_ns,
-                self.rtt_ns,
-                self.terrestrial_ns + self.rtt_ns,
-                self.saved_ns,
-            )
+        times_ns = (
+            self.terrestrial_ns,
+            self.rtt_ns,
+            self.terrestrial_ns + self.rtt_ns,
+            self.saved_ns,
         )
+        near, link, whole, saved = map(format_duration, times_ns)
         rounds = (
             f"slow start doubles the window once a round trip. Without a PEP that is {whole}, from "
             f"the server to the user; with it {link}, the link's alone, while the round trips of "
@@ -387,10 +376,6 @@ def _helps(change: Change) -> bool:
     return change.gain.mean >= WORTH_PERCENT and change.gain.low > 0
 
 
-def _write(change: Change) -> Any:
-    return format_duration if change.is_time else format_rate
-
-
 def _matters_most(found: Cases, others: Mapping[str, Cases]) -> str:
     base = _change(found, "large").gain
     gains = {name: _change(cases, "large").gain for name, cases in others.items()}
@@ -411,7 +396,7 @@ def _table(changes: Mapping[str, Change], channels: int) -> View:
     rows = [
         (
             _MEASURES[name].title,
-            *(value.text(_write(each)) for value in (each.before, each.after)),
+            *(value.text(quantity(each.figure).text) for value in (each.before, each.after)),
             each.gain,
         )
         for name, each in changes.items()

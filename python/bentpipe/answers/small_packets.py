@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from bentpipe.answers.answer import Answer, Effect, Estimate
 from bentpipe.answers.question import (
     MAX_COUNT,
     Measurements,
+    Option,
     Question,
     asking,
     initial,
@@ -47,23 +48,25 @@ class _Capacity(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class SmallPackets(Question):
-    """How many calls the packet processors of both gateways carry, with and without aggregation.
+    """How many calls a limit in packets per second carries.
 
-    A call is a flow of datagrams each way, every 20 ms. Calls pass if at most 0.1 % of their
-    packets are lost and 99 % of them wait less than 50 ms. With aggregation, the gateways bundle
-    small packets, holding each at most 5 ms. See `Question` for the other parameters and the
-    errors.
+    Packet processors of both gateways have the limit. A call is a flow of datagrams each way, every
+    20 ms. Calls pass if at most 0.1 % of their packets are lost and 99 % of them wait less than 50
+    ms. With aggregation, the gateways bundle small packets, holding each at most 5 ms.
+
+    See `Question` for the other parameters and the errors.
     """
 
-    packets_per_second: int = 6_000
-    codec: CodecName = "g711"
+    link: str = field(default="leo", kw_only=False)
+    packets_per_second: Annotated[
+        int, Option("Packets per second of each gateway, both ways.", "N", flag="--pps", min=1)
+    ] = 6_000
+    codec: Annotated[CodecName, Option("The codec of the calls.")] = "g711"
+    duration: str = field(default="5 s", init=False)
 
     name = "small-packets"
+    examples = ("--link leo --pps 6000", "--link leo --pps 2000 --codec g729")
     seeds = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.duration = "5 s"
 
     def traffic(self) -> list[dict[str, Any]]:
         """Return a call."""
@@ -165,7 +168,6 @@ class SmallPackets(Question):
                 "loss_above_aggregated_percent": bundled.loss_above,
             },
             tables=[_table({"none": plain, "hold 5 ms": bundled, "hold 20 ms": longer})],
-            parameters=self.parameters,
         )
 
 

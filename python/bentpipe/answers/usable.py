@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from bentpipe.answers.answer import Answer
-from bentpipe.answers.question import Assumption, Measurements, Question, asking
-from bentpipe.answers.traffic import CODEC, NS_PER_MS, call, call_quality
+from bentpipe.answers.question import Assumption, Measurements, Option, Question, asking
+from bentpipe.answers.traffic import (
+    CODEC,
+    NS_PER_MS,
+    call,
+    call_quality,
+    median_and_p95,
+    times_ns,
+)
 from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View
 from bentpipe.results.voice import quality
@@ -42,27 +47,28 @@ _FQ_CODEL: Final = "link.forward.queue={discipline: fq_codel}"
 
 @dataclass(kw_only=True, eq=False)
 class Usable(Question):
-    """Whether a call, a lecture and images are usable beside TCP downloads.
+    """Whether calls, lectures and images are usable.
 
-    The call is G.711 both ways, usable with an R-factor of 60. The lecture is traffic of kind
-    ``video`` at the rate of ``video``, with a buffer of 30 s; it is usable if it starts within 10 s
-    and stalls for at most 1 % of the time. Images of the size ``image`` are fetched one after the
-    other with 10 s between them, each over a new TCP connection; they are usable if 95 % arrive
-    within 10 s, the rule of HERMES. See `Question` for the other parameters and the errors.
+    They share the link with TCP downloads. The call is G.711 both ways, usable with an R-factor of
+    60. The lecture is a video with a buffer of 30 s; it is usable if it starts within 10 s and
+    stalls for at most 1 % of the time. Images are fetched one after the other with 10 s between
+    them, each over a new TCP connection; they are usable if 95 % arrive within 10 s, the rule of
+    HERMES.
 
-    Raises:
-        UnitError: the rate or the size is wrong.
+    See `Question` for the other parameters and the errors; a UnitError is that a rate or a size is
+    wrong.
     """
 
-    video: str = "1 Mbit/s"
-    image: str = "500 kB"
-    downloads: int = 1
+    video: Annotated[str, Option("The rate of the lecture's media.", "RATE")] = "1 Mbit/s"
+    image: Annotated[str, Option("The size of an image.", "SIZE")] = "500 kB"
+    downloads: Annotated[int, Option("TCP downloads at the same time.", "N", min=0, max=500)] = 1
+    duration: str = field(default="120 s", init=False)
 
     name = "usable"
+    examples = ("--link geo", "--link isdn-return --video 300kbit/s --downloads 0")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.duration = "120 s"
         self._rate_bps, self._size_bytes = parse_rate(self.video), parse_size(self.image)
 
     def traffic(self) -> list[dict[str, Any]]:
@@ -84,24 +90,15 @@ class Usable(Question):
 
     def assumptions(self) -> list[Assumption]:
         """Return what may be otherwise."""
-        found = [Assumption("with fq_codel on the forward link", "its queue", [_FQ_CODEL])]
+        count, start = "traffic.download.count", "traffic.download.start"
+        found = [Assumption("with fq_codel on the forward link", "its queue", (_FQ_CODEL,))]
         if self.downloads:
+            many = (f"{count}={4 * self.downloads}",)
+            # A download that starts at the end of the run sends nothing.
+            none = (f"{start}=119s", f"{start}_jitter=0s", f"{count}=1")
             found += [
-                Assumption(
-                    "with four times the downloads",
-                    "with those asked for",
-                    [f"traffic.download.count={4 * self.downloads}"],
-                ),
-                # A download that starts at the end of the run sends nothing.
-                Assumption(
-                    "without downloads",
-                    "with them",
-                    [
-                        "traffic.download.start=119s",
-                        "traffic.download.start_jitter=0s",
-                        "traffic.download.count=1",
-                    ],
-                ),
+                Assumption("with four times the downloads", "with those asked for", many),
+                Assumption("without downloads", "with them", none),
             ]
         return found
 
@@ -115,9 +112,10 @@ class Usable(Question):
         if start_up_ns is None:
             # What it took so far.
             start_up_ns = result.manifest["end_ns"] - lecture["start_ns"]
-        times_ns = _image_times_ns(result, [row["entry"] for row in rows].index("image"))
-        median_ns, slow_ns = (
-            np.quantile(times_ns, (0.5, 0.95)) if times_ns.size else (np.nan, np.nan)
+        image = [row["entry"] for row in rows].index("image")
+        images = result.tables["exchanges"].filter(pl.col("flow") == image)
+        median_ns, slow_ns = median_and_p95(
+            times_ns(images, result.manifest["end_ns"], MAX_IMAGE_NS)
         )
         return {
             "r_factor": min(0.0 if each is None else each.r_factor for each in rated),
@@ -126,8 +124,8 @@ class Usable(Question):
             "lecture_start_up_ns": float(start_up_ns),
             "lecture_stalls": float(lecture["stalls"]),
             "lecture_stall_percent": lecture["stall_ratio_percent"],
-            "image_p50_ns": float(median_ns),
-            "image_p95_ns": float(slow_ns),
+            "image_p50_ns": median_ns,
+            "image_p95_ns": slow_ns,
         }
 
     def answer(self) -> Answer:
@@ -167,19 +165,10 @@ class Usable(Question):
             ],
             figures={"usable": verdicts, **found.estimates()},
             tables=[_table(found, words)],
-            parameters=self.parameters,
         )
 
 
 usable = asking(Usable)
-
-
-def _image_times_ns(result: Result, flow: int) -> npt.NDArray[np.float64]:
-    """Return the times of images; that of one unfinished after the limit is what it took so far."""
-    table = result.tables["exchanges"].filter(pl.col("flow") == flow)
-    took_ns = pl.col("finished_ns").fill_null(result.manifest["end_ns"]) - pl.col("start_ns")
-    late = pl.col("finished_ns").is_null() & (took_ns <= MAX_IMAGE_NS)
-    return table.filter(~late).select(took_ns).to_series().to_numpy().astype(np.float64)
 
 
 def _reason(delay_ms: float) -> str:
