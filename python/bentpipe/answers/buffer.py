@@ -65,8 +65,7 @@ class Buffer(Transfer):
     name = "buffer"
     examples = ("--link geo", "--link geo --flows 16 --report buffer.html")
 
-    def traffic(self) -> list[dict[str, Any]]:
-        """Return the transfers and the call."""
+    def _traffic(self) -> list[dict[str, Any]]:
         return [self.transfer(count=self.flows, start_jitter="1 s"), call(self.direction)]
 
     @cached_property
@@ -86,8 +85,7 @@ class Buffer(Transfer):
     def _bdp_bytes(self) -> float:
         return self._rate_bps * self.rtt_ns / NS_PER_S / 8
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the goodput of the transfers, and what the call sees of the queue."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         bits = frame_bits(self._wire["framing"], CODEC.payload_bytes + UDP_IP_BYTES)
         serialization_ns = bits * NS_PER_S / self._rate_bps
         kinds = result.flows["kind"].to_list()
@@ -117,8 +115,7 @@ class Buffer(Transfer):
     def _drop_tail(self, size: int) -> str:
         return f"link.{self.direction}.queue={{discipline: drop_tail, limit: {size} B}}"
 
-    def assumptions(self) -> list[Assumption]:
-        """Return what may be otherwise."""
+    def _assumptions(self) -> list[Assumption]:
         counts = (max(self.flows // 4, 1), 4 * self.flows)
         return [
             *(
@@ -144,9 +141,8 @@ class Buffer(Transfer):
             ),
         ]
 
-    def answer(self) -> Answer:
-        """Run each queue, and the knee with one assumption changed at a time."""
-        queues, assumptions = self._queues(), self.assumptions()
+    def _answer(self) -> Answer:
+        queues, assumptions = self._queues(), self._assumptions()
         cases = self.cases({queue.label: (queue.setting,) for queue in queues})
         self.choose_seeds(len(cases) + len(assumptions))
         found = self.run(cases)
@@ -188,7 +184,6 @@ class Buffer(Transfer):
         )
 
     def _limit_ns(self, row: _Queue) -> float | None:
-        """Return how long the link takes to send a full queue."""
         return None if row.limit_bytes is None else row.limit_bytes * 8e9 / self._rate_bps
 
     def _size_text(self, knee: _Queue) -> str:
@@ -196,7 +191,6 @@ class Buffer(Transfer):
         return f"{format_size(knee.limit_bytes or 0)} = {knee.label} = {send_time}"
 
     def _figures(self, row: _Queue) -> dict[str, float | Estimate | None]:
-        """Return the limit of a queue in three units, and the means of its runs."""
         return {
             "limit_bytes": row.limit_bytes,
             "limit_ns": self._limit_ns(row),

@@ -94,8 +94,7 @@ class BusyLink(Question):
                 f"average: read {self.average:.0%}; expected {_MIN_AVERAGE:.0%} to {FULL_SHARE:.0%}"
             )
 
-    def traffic(self) -> list[dict[str, Any]]:
-        """Return a reader and a probe."""
+    def _traffic(self) -> list[dict[str, Any]]:
         size = {"median": f"{MEDIAN_PAGE_BYTES} B", "sigma": 1.5, "max": "50 MB"}
         return [
             reader(kind="request_response", request="500 B", response={"lognormal": size}),
@@ -109,8 +108,7 @@ class BusyLink(Question):
             },
         ]
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the load in windows, the waiting time of the probe, and the times of pages."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         wire = result.plan["directions"][0]
         load = windows(_load(result), peak_bps(wire["rate_bps"]))
         probe = result.flows.row(-1, named=True)
@@ -128,8 +126,7 @@ class BusyLink(Question):
             "pages": float(pages_ns.size),
         }
 
-    def assumptions(self, rate_bps: int) -> list[Assumption]:
-        """Return what may be otherwise, with the same users."""
+    def _assumptions(self, rate_bps: int) -> list[Assumption]:
         size = f"traffic.reader.response.lognormal.median={MEDIAN_PAGE_BYTES // 2}B"
         return [
             Assumption(
@@ -142,8 +139,7 @@ class BusyLink(Question):
             ),
         ]
 
-    def answer(self) -> Answer:
-        """Find the users that make the average, and look at its windows."""
+    def _answer(self) -> Answer:
         sampled = f"sample_interval={WINDOW_NS}ns"
         rate_bps = self.constant_rate_bps()
         self.choose_seeds(4)
@@ -157,7 +153,7 @@ class BusyLink(Question):
             tolerance=_TOLERANCE,
         )
         with_users = (sampled, f"traffic.reader.count={users}")
-        effects = self.effects(self.assumptions(rate_bps), found, "full", *with_users)
+        effects = self.effects(self._assumptions(rate_bps), found, "full", *with_users)
         average, full = found.of("average"), found.of("full")
         wait, half, longest, page, slow_page = (
             found.text(f"{name}_ns")
@@ -194,13 +190,11 @@ busy_link = asking(BusyLink)
 
 
 def _load(result: Result) -> npt.NDArray[np.float64]:
-    """Return the link bytes that the forward direction sent in each window."""
     samples = result.tables["direction_samples"].filter(pl.col("direction") == 0)
     return np.diff(samples["sent_bytes"].to_numpy().astype(np.float64))
 
 
 def _chart(load: npt.NDArray[np.float64]) -> Chart:
-    """Return the load of the first minute in windows of 100 ms, with the average of all."""
     rates = load[:_SHOWN_WINDOWS] * 8 * NS_PER_S / WINDOW_NS / 1e6
     average = float(np.mean(load)) * 8 * NS_PER_S / WINDOW_NS / 1e6
     times_s = (np.arange(rates.size) + 0.5) * WINDOW_NS / NS_PER_S

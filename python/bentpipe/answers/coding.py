@@ -123,8 +123,7 @@ class Coding(Question):
                     "two runs with bentpipe compare"
                 )
 
-    def traffic(self, load: int = 0) -> list[dict[str, Any]]:
-        """Return one long transfer, small downloads, and the channels."""
+    def _traffic(self, load: int = 0) -> list[dict[str, Any]]:
         transfer = {"kind": "bulk", "duration": f"{DURATION_S - WARM_UP_S} s"}
         small = {
             "kind": "fetch",
@@ -141,16 +140,15 @@ class Coding(Question):
             *([channels] if load else []),
         ]
 
-    def case_of(self, load: int, variant: Variant) -> Plan:
+    def _case_of(self, load: int, variant: Variant) -> Plan:
         """Return the scenario of a case; a setting may be one of what it does not have."""
         pep = {"pep": dict} if variant.pep else {}
         tunnel = {"tunnel": variant.tunnel_settings} if variant.tunnel is not None else {}
         settings = [each for each in self.settings if _applies(each, load, variant)]
         functions: Functions = {"hub": {**pep, **tunnel}, "terminal": tunnel}
-        return self.case_with(self.traffic(load), settings, functions, {"pep", "tunnel"})
+        return self.case_with(self._traffic(load), settings, functions, {"pep", "tunnel"})
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the figures of a run; those of a tunnel are NaN without one."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         names = result.flows["name"].to_list()
         delivered = result.flows["delivered_bytes"].to_numpy().astype(np.float64)
         transfer = result.flows.row(names.index(_TRANSFER), named=True)
@@ -174,16 +172,16 @@ class Coding(Question):
             **_tunnel_figures(result, link["received_bytes"]),
         }
 
-    def answer(self) -> Answer:
+    def _answer(self) -> Answer:
         """Run all cases, seed by seed, so that Ctrl-C keeps the seeds that are complete."""
         cases = {
-            Case(load, name): self.case_of(load, variant)
+            Case(load, name): self._case_of(load, variant)
             for load in self.loads
             for name, variant in VARIANTS.items()
         }
         plan = next(iter(cases.values())).data
         self.runs.choose_seeds(plan, len(cases))
-        self._found, interrupted = self.runs.run_by_seed(cases, self.measure)
+        self._found, interrupted = self.runs.run_by_seed(cases, self._measure)
         self._verdicts = verdicts(self._found, self.loads)
         self._best = decisive(self._verdicts)
         plain, coded = self._found[Case(self._best.case.load, PLAIN)], self._found[self._best.case]
@@ -328,13 +326,11 @@ class Coding(Question):
         }
 
     def _table(self, title: str, *columns: Column) -> View:
-        """Return a table with a row for each case."""
         keys = (Column("channels", "channels"), Column("case", "case"))
         rows = [self._cells(load, variant) for load in self.loads for variant in VARIANTS]
         return from_mappings(title, [*keys, *columns], rows, key=2, group=1)
 
     def _cells(self, load: int, variant: str) -> dict[str, Any]:
-        """Return the figures of a case, and its changes from the plain link."""
         cells: dict[str, Any] = {**self._found[Case(load, variant)].means()}
         has_tunnel = VARIANTS[variant].tunnel is not None
         if not has_tunnel:
@@ -346,7 +342,6 @@ class Coding(Question):
         return {"channels": load, "case": VARIANTS[variant].title, **cells}
 
     def _summary(self) -> View:
-        """Return what the terminal shows."""
         return self._table(
             f"Means, small downloads of {format_size(SMALL_BYTES)}, loss after decoding",
             Column("total_bps", "total"),

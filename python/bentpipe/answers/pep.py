@@ -120,8 +120,7 @@ class Pep(Question):
         size = round(self.link_rate_bps() * _LARGE_S / 8, -6)
         self.large_bytes = int(np.clip(size, *_LARGE_BYTES))
 
-    def traffic(self, probe: str = SHORT, channels: int = 1) -> list[dict[str, Any]]:
-        """Return the probe, and the channels: some of them cannot be split."""
+    def _traffic(self, probe: str = SHORT, channels: int = 1) -> list[dict[str, Any]]:
         quic = round(channels * self.quic_share)
         shares = (("channels", channels - quic), (f"channels{QUIC}", quic))
         sizes: dict[str, Any] = {"size": f"{self.large_bytes} B", "think": "0 s"}
@@ -148,9 +147,9 @@ class Pep(Question):
     def _server_delay(self) -> str:
         return f"{self.terrestrial_ns // 2} ns"
 
-    def case_of(self, case: Case, channels: int) -> Plan:
+    def _case_of(self, case: Case, channels: int) -> Plan:
         """Return the scenario of a case; a setting may be one of what it does not have."""
-        traffic = self.traffic(case.probe, channels)
+        traffic = self._traffic(case.probe, channels)
         others = {*_NAMES} - {entry["name"] for entry in traffic}
         settings = [
             each
@@ -164,10 +163,9 @@ class Pep(Question):
 
     def case(self, *_changes: str) -> Plan:
         """Return the case without a PEP."""
-        return self.case_of(Case(SHORT, pep=False), 1)
+        return self._case_of(Case(SHORT, pep=False), 1)
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the figures of a run; a probe that it does not have has none."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         names = result.flows["name"].to_list()
         delivered = result.flows["delivered_bytes"].to_numpy().astype(np.float64)
         can_split = np.array([flow["splittable"] for flow in result.plan["flows"]])
@@ -191,7 +189,7 @@ class Pep(Question):
                 figures[f"{name}_ns"] = float(np.mean(times_ns)) if times_ns.size else math.nan
         return figures
 
-    def assumptions(self) -> dict[str, Pep]:
+    def _assumptions(self) -> dict[str, Pep]:
         """Return what the answer takes for granted, and may be otherwise."""
         found: dict[str, dict[str, Any]] = {
             f"a terrestrial round trip of {ms} ms": {"terrestrial_ns": ms * 1_000_000}
@@ -207,7 +205,7 @@ class Pep(Question):
     def run_probes(self, channels: int, probes: Sequence[str]) -> Cases:
         """Run the probes beside so many channels, without and with the PEP."""
         cases = [Case(probe, pep) for probe in probes for pep in (False, True)]
-        return self.run({case: self.case_of(case, channels) for case in cases})
+        return self.run({case: self._case_of(case, channels) for case in cases})
 
     def channels(self) -> int:
         """Return how many channels keep the plain link as busy as asked for."""
@@ -216,7 +214,7 @@ class Pep(Question):
         plain = Case(SHORT, pep=False)
         channels, _ = self.adjusted_count(
             "channels",
-            lambda count: self.run({plain: self.case_of(plain, count)})[plain],
+            lambda count: self.run({plain: self._case_of(plain, count)})[plain],
             first=_FIRST_CHANNELS,
             figure="busy",
             wanted=self.load,
@@ -236,15 +234,14 @@ class Pep(Question):
         """What a PEP saves of a short download on paper: see docs/model/pep.md."""
         return (self.rounds - 1) * min(self.terrestrial_ns, self.rtt_ns)
 
-    def answer(self) -> Answer:
-        """Run the probes without and with the PEP, and with other assumptions."""
+    def _answer(self) -> Answer:
         self.constant_rate_bps()
         self.choose_seeds(_CASES)
         channels = self.channels()
         found = self.run_probes(channels, PROBES)
         others = {
             name: changed.run_probes(channels, (LARGE, SHORT))
-            for name, changed in self.assumptions().items()
+            for name, changed in self._assumptions().items()
         }
         changes = {name: _change(found, name) for name in _MEASURES if channels or name != "total"}
         helped = [name for name, change in changes.items() if _helps(change)]
@@ -367,7 +364,6 @@ pep = asking(Pep)
 
 
 def _change(cases: Cases, name: str) -> Change:
-    """Return a figure without and with the PEP."""
     probe, figure, _ = _MEASURES[name]
     return Change.of(figure, cases[Case(probe, pep=False)], cases[Case(probe, pep=True)])
 

@@ -229,7 +229,6 @@ class Experiment:
 
 
 def _measurements(rows: Sequence[Mapping[str, float]]) -> Measurements:
-    """Return what was taken from the runs of a case, one a seed."""
     return Measurements(
         {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
     )
@@ -286,25 +285,29 @@ class Question(ABC):
         self.runs = self.experiment or Experiment()
 
     @abstractmethod
-    def traffic(self) -> list[dict[str, Any]]:
+    def _traffic(self) -> list[dict[str, Any]]:
         """Return the entries of ``traffic``."""
 
     @abstractmethod
-    def measure(self, result: Result) -> Mapping[str, float]:
+    def _measure(self, result: Result) -> Mapping[str, float]:
         """Return the figures of a run."""
 
     @abstractmethod
-    def answer(self) -> Answer:
-        """Run the cases and judge.
+    def _answer(self) -> Answer:
+        """Run the cases and judge."""
+
+    def ask(self) -> Answer:
+        """Return the answer.
 
         Raises:
             RunsInterrupted: Ctrl-C.
         """
+        return replace(self._answer(), parameters=self.parameters)
 
     @cached_property
     def document(self) -> Document:
         """The scenario without the settings."""
-        return link_scenario(self.link, self.traffic(), self.duration)
+        return link_scenario(self.link, self._traffic(), self.duration)
 
     @cached_property
     def base(self) -> Plan:
@@ -391,7 +394,7 @@ class Question(ABC):
 
     def run(self, cases: Mapping[Name, Plan]) -> dict[Name, Measurements]:
         """Run cases and measure them."""
-        return self.runs.run(cases, self.measure)
+        return self.runs.run(cases, self._measure)
 
     def run_case(self, *changes: str) -> Measurements:
         """Run the scenario with further settings."""
@@ -468,7 +471,6 @@ class Question(ABC):
         return f"bentpipe exec {link} -- curl -o page http://world/bytes/10000000"
 
     def _shell(self, settings: Sequence[str]) -> str:
-        """Return the options of the link and of settings."""
         sets = "".join(f" --set {shlex.quote(each)}" for each in settings)
         return f"--link {shlex.quote(self.link)}{sets}"
 
@@ -485,8 +487,7 @@ def asking(question: Callable[P, Question]) -> Callable[P, Answer]:
 
     @wraps(question, assigned=("__module__", "__doc__"), updated=())
     def ask(*args: P.args, **kwargs: P.kwargs) -> Answer:
-        asked = question(*args, **kwargs)
-        return replace(asked.answer(), parameters=asked.parameters)
+        return question(*args, **kwargs).ask()
 
     name: str = vars(question)["name"].replace("-", "_")
     ask.__name__ = ask.__qualname__ = name

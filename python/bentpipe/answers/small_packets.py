@@ -68,8 +68,7 @@ class SmallPackets(Question):
     examples = ("--link leo --pps 6000", "--link leo --pps 2000 --codec g729")
     seeds = 2
 
-    def traffic(self) -> list[dict[str, Any]]:
-        """Return a call."""
+    def _traffic(self) -> list[dict[str, Any]]:
         return [call("both", CODECS[self.codec])]
 
     @cached_property
@@ -80,8 +79,7 @@ class SmallPackets(Question):
         document.data["gateways"] = {"hub": dict(processor), "terminal": dict(processor)}
         return document
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the loss of all calls, and the longest wait."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         flows = result.flows
         sent, lost = (float(flows[name].sum()) for name in ("expected_segments", "lost_packets"))
         delays_ns = [initial(each["delay_ns"]) for each in result.plan["directions"][:2]]
@@ -95,7 +93,7 @@ class SmallPackets(Question):
             "wait_p99_ns": float(max(waits, default=0)),
         }
 
-    def bounds(self) -> dict[str, float]:
+    def _bounds(self) -> dict[str, float]:
         """Return the most calls that each part carries, on paper."""
         bounds = {"packet processors": self.packets_per_second / (2 * _PACKETS_PER_SECOND)}
         for name, direction in zip(("forward", "return"), self.directions, strict=True):
@@ -123,9 +121,8 @@ class SmallPackets(Question):
         loss = float("nan") if above is None else float(np.mean(above["loss_percent"]))
         return _Capacity(calls, found.get(calls), loss)
 
-    def answer(self) -> Answer:
-        """Search the largest number of calls without and with aggregation."""
-        bounds = self.bounds()
+    def _answer(self) -> Answer:
+        bounds = self._bounds()
         limit, bound = min(bounds.items(), key=lambda item: item[1])
         guess = int(bound)
         self.choose_seeds(4)

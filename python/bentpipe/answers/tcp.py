@@ -81,12 +81,10 @@ class Tcp(Transfer):
     examples = ("--link geo", "--link geo --set traffic.transfer.tcp.receive_buffer=64kB")
     can_emulate = True
 
-    def traffic(self) -> list[dict[str, Any]]:
-        """Return the transfer."""
+    def _traffic(self) -> list[dict[str, Any]]:
         return [self.transfer()]
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return goodput, round trip, losses, and where the capacity of the link went."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         flow = result.flows.row(0, named=True)
         attribution = result.attribution.row(0, named=True)
         return {
@@ -100,11 +98,10 @@ class Tcp(Transfer):
 
     @property
     def _sender(self) -> Mapping[str, Any]:
-        """The TCP of the sender."""
         sender: Mapping[str, Any] = self.base.data["flows"][0]["workload"]["sender"]
         return sender
 
-    def options(self) -> dict[str, list[str]]:
+    def _options(self) -> dict[str, list[str]]:
         """Return the settings that may help: each changes one thing that the transfer lacks."""
         to = "traffic.transfer.tcp"
         options = {
@@ -130,7 +127,7 @@ class Tcp(Transfer):
                 ]
         return options
 
-    def assumptions(self) -> list[Assumption]:
+    def _assumptions(self) -> list[Assumption]:
         """Return what the answer takes for granted, and may be otherwise on the real link."""
         if self.duration == "10 s":
             return []
@@ -165,7 +162,7 @@ class Tcp(Transfer):
     def _length(self) -> str:
         return format_duration(self.base.data["stop_ns"])
 
-    def bounds_bps(self) -> dict[str, float]:
+    def _bounds_bps(self) -> dict[str, float]:
         """Return bounds of the goodput, on paper: headers, and window over round trip."""
         sender = self._sender
         options = _TIMESTAMPS_BYTES if sender["timestamps"] else 0
@@ -179,9 +176,8 @@ class Tcp(Transfer):
             f"window {format_size(window)} / round trip": window * 8e9 / max(self.rtt_ns, 1),
         }
 
-    def answer(self) -> Answer:
-        """Run the transfer, with one setting and with one assumption changed at a time."""
-        tried, assumptions = self.cases(self.options()), self.assumptions()
+    def _answer(self) -> Answer:
+        tried, assumptions = self.cases(self._options()), self._assumptions()
         self.choose_seeds(1 + len(tried) + len(assumptions))
         found = self.run({_BASE: self.base} | tried)
         base = found[_BASE]
@@ -191,7 +187,7 @@ class Tcp(Transfer):
         best = max(gains, key=lambda name: gains[name].mean, default=None)
         if best is not None and (gains[best].low <= 0 or gains[best].mean < _WORTH_PERCENT):
             best = None
-        bounds = self.bounds_bps()
+        bounds = self._bounds_bps()
         bound, bound_bps = min(bounds.items(), key=lambda item: item[1])
         return Answer(
             question=f"One TCP transfer ({self._sender['congestion_control']}), "

@@ -71,8 +71,7 @@ class Usable(Question):
         super().__post_init__()
         self._rate_bps, self._size_bytes = parse_rate(self.video), parse_size(self.image)
 
-    def traffic(self) -> list[dict[str, Any]]:
-        """Return the call, the lecture, the images and the downloads."""
+    def _traffic(self) -> list[dict[str, Any]]:
         lecture = {"kind": "video", "rate": f"{self._rate_bps} bit/s", "start_jitter": "4 s"}
         image = {"size": f"{self._size_bytes} B", "think": "10 s", "start_jitter": "10 s"}
         download = {
@@ -88,8 +87,7 @@ class Usable(Question):
             *([{"name": "download", "direction": "forward", **download}] if self.downloads else []),
         ]
 
-    def assumptions(self) -> list[Assumption]:
-        """Return what may be otherwise."""
+    def _assumptions(self) -> list[Assumption]:
         count, start = "traffic.download.count", "traffic.download.start"
         found = [Assumption("with fq_codel on the forward link", "its queue", (_FQ_CODEL,))]
         if self.downloads:
@@ -102,8 +100,7 @@ class Usable(Question):
             ]
         return found
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the quality of each service."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         rows = result.flows.to_dicts()
         calls = [row for row in rows if row["entry"] == "call"]
         lecture = next(row for row in reversed(rows) if row["entry"] == "lecture")
@@ -128,9 +125,8 @@ class Usable(Question):
             "image_p95_ns": slow_ns,
         }
 
-    def answer(self) -> Answer:
-        """Run the services beside the downloads."""
-        assumptions = self.assumptions()
+    def _answer(self) -> Answer:
+        assumptions = self._assumptions()
         self.choose_seeds(1 + len(assumptions))
         found = self.run_case()
         r_factor, stall_percent = found.of("r_factor"), found.mean("lecture_stall_percent")

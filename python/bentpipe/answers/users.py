@@ -107,8 +107,7 @@ class Users(Question):
         # The counts that were run.
         self.counts: dict[int, Measurements] = {}
 
-    def traffic(self) -> list[dict[str, Any]]:
-        """Return a reader, and traffic beside, which does not grow with the users."""
+    def _traffic(self) -> list[dict[str, Any]]:
         video_bps = round(min(_VIDEO_BPS, _VIDEO_SHARE * self._rate_bps))
         video = {"kind": "video", "direction": "forward", "rate": f"{video_bps} bit/s"}
         return [
@@ -117,8 +116,7 @@ class Users(Question):
             {"name": "video", **video},
         ]
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the times of pages, and the quality of what is beside them."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         limit_ns = self._limit_ns
         pages_ns = times_ns(result.tables["pages"], result.manifest["end_ns"], limit_ns)
         median_ns, high_ns = median_and_p95(pages_ns, missing=math.inf)
@@ -150,8 +148,7 @@ class Users(Question):
         self.counts[count] = self.run_case(f"traffic.reader.count={count}")
         return bool(np.mean(self.counts[count]["slow_share"]) <= _SLOW_SHARE)
 
-    def answer(self) -> Answer:
-        """Search the largest count of users."""
+    def _answer(self) -> Answer:
         self.choose_seeds(_COUNTS + len(_ASSUMPTIONS) + 1)
         if self.page_time_ns is None:
             self.page_time_ns = self._default_page_time()

@@ -90,28 +90,19 @@ class DaskExecutor(Executor):
             versions = self._client.get_versions(packages=["bentpipe"])["workers"]
         except OSError:
             raise scheduler_lost() from None
-        ours = {"bentpipe": _core.version(), "Python": _minor(".".join(map(str, sys.version_info)))}
+        # A pickled function is readable by the same major and minor version of Python.
+        ours = (_core.version(), ".".join(map(str, sys.version_info[:2])))
         refused = []
         for address, found in sorted(versions.items()):
             packages = found["packages"]
-            theirs = {"bentpipe": packages["bentpipe"], "Python": _minor(packages["python"])}
-            refused += [
-                f"the worker {address} has {_named(name, theirs[name])}, not {ours[name]}"
-                for name in ours
-                if theirs[name] != ours[name]
-            ]
+            theirs = (packages["bentpipe"], ".".join(packages["python"].split(".")[:2]))
+            for name, own, version in zip(("bentpipe", "Python"), ours, theirs, strict=True):
+                if version != own:
+                    has = f"no {name}" if version is None else f"{name} {version}"
+                    refused.append(f"the worker {address} has {has}, not {own}")
         if refused:
-            fix = f"install the same on all workers: pip install bentpipe=={ours['bentpipe']}"
+            fix = f"install the same on all workers: pip install bentpipe=={ours[0]}"
             raise MachineError("\n".join([*refused, fix]))
-
-
-def _named(name: str, version: str | None) -> str:
-    return f"no {name}" if version is None else f"{name} {version}"
-
-
-def _minor(version: str) -> str:
-    """Return major and minor version: a pickled function is readable by the same ones."""
-    return ".".join(version.split(".")[:2])
 
 
 def _distributed() -> Any:
@@ -140,24 +131,21 @@ class LocalCluster(DaskExecutor):
         stack.enter_context(import_module("dask").config.set(config))
         # Dask cannot end a cluster that is not complete without errors.
         with deferring_interrupts():
-            return self._started(stack)
-
-    def _started(self, stack: ExitStack) -> Any:
-        cluster = stack.enter_context(
-            self._distributed.LocalCluster(
-                n_workers=self._workers,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                # Dask always serves HTTP; without a dashboard, and on any free port.
-                scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-                # The memory limit of runs is that of bentpipe.
-                memory_limit=0,
-                silence_logs=False,
-                preload=["bentpipe.sweeps.dask_worker"],
+            cluster = stack.enter_context(
+                self._distributed.LocalCluster(
+                    n_workers=self._workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    host="127.0.0.1",
+                    # Dask always serves HTTP; without a dashboard, and on any free port.
+                    scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+                    # The memory limit of runs is that of bentpipe.
+                    memory_limit=0,
+                    silence_logs=False,
+                    preload=["bentpipe.sweeps.dask_worker"],
+                )
             )
-        )
-        return stack.enter_context(self._distributed.Client(cluster, set_as_default=False))
+            return stack.enter_context(self._distributed.Client(cluster, set_as_default=False))
 
 
 class Cluster(DaskExecutor):

@@ -9,11 +9,9 @@ The thresholds of the scenario are checked on the way: each run of a cell must m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from io import BytesIO
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -25,7 +23,7 @@ from bentpipe.results.metric_values import metric_values, of_runs
 from bentpipe.results.thresholds import ThresholdCheck
 from bentpipe.scenario.thresholds import read_threshold
 from bentpipe.sweeps.cells import Cell
-from bentpipe.sweeps.frames import Keys, rows_of, text_of, unpack, with_keys
+from bentpipe.sweeps.frames import Decoded, Keys, decoded, text_of, unpack
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
 
@@ -38,8 +36,6 @@ _PARTITIONS_MAX: Final = 1_000
 _NAME_BYTES_MAX: Final = 200
 # Files of some 100 MB.
 _ROWS_PER_FILE: Final = 250_000
-# Columns are decoded for as many runs at a time.
-_RUNS_AT_ONCE: Final = 2_000
 
 
 @dataclass
@@ -58,30 +54,19 @@ class CellChecks:
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], _InCell] = {}
 
-    def add(
-        self,
-        cell: Cell,
-        runs: Sequence[Run],
-        tables: Mapping[str, pl.DataFrame],
-        rows: tuple[pl.DataFrame, pl.DataFrame],
-    ) -> None:
-        """Add runs of a cell, or of several whose flows and thresholds are the same.
-
-        ``tables`` are those of `records.unpack`, and ``rows`` those of `records.rows_of`.
-        """
-        texts = cell.scenario.thresholds
-        if not texts:
-            return
-        plan, ends_ns = cell.plan, tables["runs"]["end_ns"].to_list()
-        frames = dict(zip(("flows", "directions"), rows, strict=True))
-        for number, text in enumerate(texts):
+    def add(self, found: Decoded) -> None:
+        """Add runs, of which all cells have the same thresholds."""
+        cell, plan = found.cell, found.cell.plan
+        ends_ns = found.tables["runs"]["end_ns"].to_list()
+        frames = dict(zip(TABLES, found.rows, strict=True))
+        for number, text in enumerate(cell.scenario.thresholds):
             threshold = read_threshold(text)
             table = threshold.metric.table
             if table not in frames:
-                frames[table] = table_rows(table, tables, plan.data, plan.entries, ends_ns)
+                frames[table] = table_rows(table, found.tables, plan.data, plan.entries, ends_ns)
             frame = of_runs(frames[table], table, plan.data, plan.entries)
             values: dict[int, float] = dict(metric_values(frame, threshold.metric).iter_rows())
-            for index, run in enumerate(runs):
+            for index, run in enumerate(found.runs):
                 self._add(number, run, ThresholdCheck(threshold, values.get(index)))
 
     def _add(self, number: int, run: Run, check: ThresholdCheck) -> None:
@@ -149,13 +134,14 @@ class Dataset:
         for number, run in enumerate(complete):
             of_point.setdefault(run.point, []).append((number, run))
         columns: dict[str, dict[str, str]] = {}
-        about = [self._about(keys, [], [], unpack([]))]
+        about = [_about(keys.runs([], []), [], unpack([]))]
         for name, points in self._by_partition(keys, partitions, list(of_point)).items():
             files = {table: _Files(folder / table / name) for table in TABLES}
             own = [each for point in points for each in of_point[point]]
-            for runs, *rows in self._rows(keys, own):
-                about.append(runs)
-                for table, of_table in zip(TABLES, rows, strict=True):
+            for runs in decoded(keys, self.cells, own, lambda _, run: self.journal.read(run)):
+                self.checks.add(runs)
+                about.append(_about(runs.keys, runs.runs, runs.tables))
+                for table, of_table in zip(TABLES, runs.with_keys(), strict=True):
                     types = {name: str(each) for name, each in of_table.schema.items()}
                     columns.setdefault(table, types)
                     files[table].add(of_table.drop(partitions))
@@ -177,41 +163,6 @@ class Dataset:
             folders.setdefault(name, []).append(point)
         return folders
 
-    def _rows(
-        self, keys: Keys, runs: Sequence[tuple[int, Run]]
-    ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]]:
-        """Yield a row a run, and the rows of flows and directions, of many runs at a time.
-
-        Cells whose plans have the same flows are decoded together: mostly, only the link differs.
-        """
-        flows_of = cache(lambda point: self.cells[point].identity_of_flows)
-        for _, group in groupby(runs, key=lambda each: flows_of(each[1].point)):
-            same = list(group)
-            for begin in range(0, len(same), _RUNS_AT_ONCE):
-                numbers, own = zip(*same[begin : begin + _RUNS_AT_ONCE], strict=True)
-                tables = unpack([self.journal.read(run) for run in own])
-                cell, names = self.cells[own[0].point], keys.runs(own, numbers)
-                flows, directions = rows_of(tables, cell.plan.data, cell.plan.entries)
-                self.checks.add(cell, own, tables, (flows, directions))
-                about = self._about(keys, own, numbers, tables)
-                yield about, with_keys(flows, names), with_keys(directions, names)
-
-    def _about(
-        self,
-        keys: Keys,
-        runs: Sequence[Run],
-        numbers: Sequence[int],
-        tables: Mapping[str, pl.DataFrame],
-    ) -> pl.DataFrame:
-        """Return a row a run: its varied values and its seed, how it ended, and its work."""
-        facts = tables["runs"]
-        return keys.runs(runs, numbers).with_columns(
-            pl.Series("point", [run.point for run in runs], dtype=pl.UInt32),
-            facts["completed"].cast(pl.Boolean).alias("traffic_ended"),
-            facts["end_ns"],
-            facts["packet_hops"],
-        )
-
     def _write_failures(self, folder: Path, keys: Keys) -> None:
         failed = [run for run in self.runs if self.journal.kind(run) == FAILURE]
         about = [json.loads(self.journal.read(run)) for run in failed]
@@ -222,6 +173,19 @@ class Dataset:
             "message": pl.Series([each["message"] for each in about], dtype=pl.String),
         }
         write_parquet(runs.with_columns(**facts), folder / FAILURES)
+
+
+def _about(
+    keys: pl.DataFrame, runs: Sequence[Run], tables: Mapping[str, pl.DataFrame]
+) -> pl.DataFrame:
+    """Return a row a run: its varied values and its seed, how it ended, and its work."""
+    facts = tables["runs"]
+    return keys.with_columns(
+        pl.Series("point", [run.point for run in runs], dtype=pl.UInt32),
+        facts["completed"].cast(pl.Boolean).alias("traffic_ended"),
+        facts["end_ns"],
+        facts["packet_hops"],
+    )
 
 
 class _Files:

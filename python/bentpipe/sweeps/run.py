@@ -24,7 +24,7 @@ from bentpipe.simulation.many import Job, Outcome, run_jobs
 from bentpipe.sweeps.cells import Cell, cells_of, seeds_of
 from bentpipe.sweeps.executor import Executor
 from bentpipe.sweeps.folder import Definition, SweepFolder, run_name
-from bentpipe.sweeps.frames import Keys, flow_schema, pack, rows_of, unpack, with_keys
+from bentpipe.sweeps.frames import Keys, decoded, flow_schema, pack, rows_of, unpack
 from bentpipe.sweeps.journal import RESULT, Run
 from bentpipe.sweeps.points import Points, grid_axis, zip_axis
 from bentpipe.sweeps.storage import Storage
@@ -329,19 +329,10 @@ def _sweep(
     started: str,
 ) -> Sweep:
     keys = Keys(points)
-    found: list[tuple[pl.DataFrame, pl.DataFrame]] = []
-    first = 0
-    for point, group in groupby(outcomes, key=lambda outcome: runs[outcome.index].point):
-        own = list(group)
-        of_cell = [runs[outcome.index] for outcome in own]
-        numbers = range(first, first + len(own))
-        tables, cell = unpack([pack(outcome) for outcome in own]), cells[point]
-        names = keys.runs(of_cell, numbers)
-        flows, directions = rows_of(tables, cell.plan.data, cell.plan.entries)
-        found.append((with_keys(flows, names), with_keys(directions, names)))
-        first += len(own)
-    columns = zip(*found, strict=True) if found else ([keys.runs([], [])],) * 2
-    flows, directions = (Frame(pl.concat(rows)) for rows in columns)
+    numbered = enumerate(runs[outcome.index] for outcome in outcomes)
+    found = decoded(keys, cells, numbered, lambda number, _: pack(outcomes[number]))
+    rows = [each.with_keys() for each in found] or [(keys.runs([], []),) * 2]
+    flows, directions = (Frame(pl.concat(of_table)) for of_table in zip(*rows, strict=True))
     return Sweep(
         results=tuple(outcome.result(started=started) for outcome in outcomes),
         flows=flows,
