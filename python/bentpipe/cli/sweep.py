@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -112,6 +112,8 @@ SweepEngine = Annotated[
     ),
 ]
 
+# The options that say what a sweep is.
+_OF_A_SWEEP: Final = ("vary", "settings", "seeds", "until_ci", "keep_runs", "thresholds")
 # Enough for a first interval.
 _SEEDS_OF_INTERVALS: Final = 5
 _MAX_WARNINGS: Final = 5
@@ -228,16 +230,7 @@ def _resumed(request: _Request, folder: SweepFolder) -> SweepRun:
                 f"{folder.path}: the command line describes another sweep than the one in this "
                 "folder; leave out the scenario and its options, or start again in a new folder"
             )
-    elif any(
-        (
-            request.vary,
-            request.settings,
-            request.seeds,
-            request.until_ci,
-            request.keep_runs,
-            request.thresholds,
-        )
-    ):
+    elif any(getattr(request, name) for name in _OF_A_SWEEP):
         raise UsageError(
             "--resume: continues as the sweep was begun; leave out --vary and --set, --seeds, "
             "--until-ci, --keep-runs and --threshold"
@@ -255,7 +248,7 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
     if sweeps.is_sweep_file(document):
         file, points = sweeps.parse_sweep_file(document)
         axes = [*points.axes, *axes]
-        document = read_file(sweeps.scenario_path(file, document))
+        document = read_file(Path(document.source).parent / file.scenario)
     scenario = Scenario.from_document(document, request.settings, thresholds=request.thresholds)
     points = sweeps.Points(axes)
     until = _until(request, file)
@@ -292,8 +285,7 @@ def _until(request: _Request, file: SweepFile | None) -> dict[str, Any] | None:
             return None
         width, metric = file.until_ci.width, file.until_ci.metric
         max_seeds = file.until_ci.max_seeds
-    share = fraction(width, "--until-ci")
-    return sweeps.UntilCi(share, metric, max_seeds).to_json()
+    return asdict(sweeps.UntilCi(fraction(width, "--until-ci"), metric, max_seeds))
 
 
 def _warn(cells: list[Cell]) -> None:

@@ -41,7 +41,12 @@ class DaskExecutor(Executor):
     """
 
     def __init__(self, *, memory_limit: int | None = None) -> None:
-        self._distributed = _distributed()
+        try:
+            self._distributed = import_module("distributed")
+        except ModuleNotFoundError:
+            raise UsageError(
+                "a cluster: dask.distributed is not installed; pip install 'bentpipe[cluster]'"
+            ) from None
         self._memory_limit = memory_limit
         self._stack = ExitStack()
         self._stack.enter_context(silenced())
@@ -103,15 +108,6 @@ class DaskExecutor(Executor):
         if refused:
             fix = f"install the same on all workers: pip install bentpipe=={ours[0]}"
             raise MachineError("\n".join([*refused, fix]))
-
-
-def _distributed() -> Any:
-    try:
-        return import_module("distributed")
-    except ModuleNotFoundError:
-        raise UsageError(
-            "a cluster: dask.distributed is not installed; pip install 'bentpipe[cluster]'"
-        ) from None
 
 
 class LocalCluster(DaskExecutor):

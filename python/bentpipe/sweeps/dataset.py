@@ -38,21 +38,12 @@ _NAME_BYTES_MAX: Final = 200
 _ROWS_PER_FILE: Final = 250_000
 
 
-@dataclass
-class _InCell:
-    """A threshold in the runs of a cell so far, and its check in the worst of them."""
-
-    worst: ThresholdCheck
-    seed: int
-    runs: int = 0
-    failed: int = 0
-
-
 class CellChecks:
     """Checks the thresholds of each cell in its runs, of which many are added at a time."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, int], _InCell] = {}
+        # The worst check of a threshold in a cell and its seed, and how many runs are and fail.
+        self._found: dict[tuple[int, int], tuple[ThresholdCheck, int, int, int]] = {}
 
     def add(self, found: Decoded) -> None:
         """Add runs, of which all cells have the same thresholds."""
@@ -67,14 +58,12 @@ class CellChecks:
             frame = of_runs(frames[table], table, plan.data, plan.entries)
             values: dict[int, float] = dict(metric_values(frame, threshold.metric).iter_rows())
             for index, run in enumerate(found.runs):
-                self._add(number, run, ThresholdCheck(threshold, values.get(index)))
-
-    def _add(self, number: int, run: Run, check: ThresholdCheck) -> None:
-        found = self._found.setdefault((run.point, number), _InCell(check, run.seed))
-        found.runs += 1
-        found.failed += not check.passed
-        if check.margin < found.worst.margin:
-            found.worst, found.seed = check, run.seed
+                check = ThresholdCheck(threshold, values.get(index))
+                key = (run.point, number)
+                worst, seed, runs, failed = self._found.get(key, (check, run.seed, 0, 0))
+                if check.margin < worst.margin:
+                    worst, seed = check, run.seed
+                self._found[key] = (worst, seed, runs + 1, failed + (not check.passed))
 
     def to_json(self, points: Points) -> list[dict[str, Any]]:
         """Return the check of each threshold in each cell as plain data, for the manifest.
@@ -85,12 +74,12 @@ class CellChecks:
             {
                 "point": point,
                 "cell": _cell_text(points, point),
-                **found.worst.to_json(),
-                "seed": found.seed,
-                "runs": found.runs,
-                "failed_runs": found.failed,
+                **worst.to_json(),
+                "seed": seed,
+                "runs": runs,
+                "failed_runs": failed,
             }
-            for (point, _), found in sorted(self._found.items())
+            for (point, _), (worst, seed, runs, failed) in sorted(self._found.items())
         ]
 
 
