@@ -9,14 +9,7 @@ from functools import cached_property
 from typing import Annotated, Any, Final, NamedTuple
 
 from bentpipe.answers.answer import Answer, Chart, Estimate, percent_of, signed_percent
-from bentpipe.answers.question import (
-    Assumption,
-    Measurements,
-    Option,
-    asking,
-    initial,
-    peak_bps,
-)
+from bentpipe.answers.question import Assumption, Measurements, Option, asking, initial, peak_bps
 from bentpipe.answers.tcp import Transfer
 from bentpipe.answers.traffic import CODEC, NS_PER_MS, UDP_IP_BYTES, call, call_quality
 from bentpipe.errors import UsageError

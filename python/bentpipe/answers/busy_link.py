@@ -11,14 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.answers.answer import Answer, Chart, Estimate, percent_text
-from bentpipe.answers.question import (
-    Assumption,
-    Option,
-    Question,
-    asking,
-    initial,
-    peak_bps,
-)
+from bentpipe.answers.question import Assumption, Option, Question, asking, initial, peak_bps
 from bentpipe.answers.traffic import MEDIAN_PAGE_BYTES, median_and_p95, reader, users_of
 from bentpipe.errors import UsageError
 from bentpipe.results.measures import exchange_times_ns

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Chart, Estimate, signed_percent
+from bentpipe.answers.answer import Answer, Chart, signed_percent
 from bentpipe.answers.coding_verdict import (
     ADAPTIVE,
     MEASURES,
@@ -232,12 +232,11 @@ class Coding(Question):
         )
 
     def _costs_line(self, plain: Measurements, coded: Measurements) -> str:
-        wait_ns, longest_ns = coded.mean("order_wait_mean_ns"), coded.mean("order_wait_max_ns")
-        waits = (
-            f"packets wait {_time(wait_ns)} for their order on average, up to {_time(longest_ns)}"
-            if wait_ns > 0
-            else "packets do not wait for their order"
-        )
+        wait_ns, longest_ns = (coded.mean(f"order_wait_{name}_ns") for name in ("mean", "max"))
+        waits = "packets do not wait for their order"
+        if wait_ns > 0:
+            mean, longest = map(format_duration, (wait_ns, longest_ns))
+            waits = f"packets wait {mean} for their order on average, up to {longest}"
         return (
             f"Costs of {self._best.name} at {counted(self._best.case.load, 'channel')}: repair is "
             f"{coded.mean('repair_share_percent'):.1f} % of the bytes, "
@@ -304,14 +303,7 @@ class Coding(Question):
                 {
                     "channels": load,
                     "cases": {
-                        variant: {
-                            name: estimate
-                            for name, estimate in self._found[Case(load, variant)]
-                            .estimates()
-                            .items()
-                            if not np.isnan(estimate.mean)
-                        }
-                        for variant in VARIANTS
+                        variant: self._found[Case(load, variant)].known() for variant in VARIANTS
                     },
                     "changes_percent": {
                         each.case.variant: {"verdict": each.kind, **each.percents}
@@ -345,7 +337,9 @@ class Coding(Question):
         return self._table(
             f"Means, small downloads of {format_size(SMALL_BYTES)}, loss after decoding",
             Column("total_bps", "total"),
-            Column("total_bps_change_percent", "change", "", _plus_minus),
+            Column(
+                "total_bps_change_percent", "change", "", lambda each: each.text("{:.1f}".format)
+            ),
             Column("transfer_bps", "long"),
             Column("small_p50_ns", "small", "50 %"),
             Column("small_p95_ns", "small", "95 %"),
@@ -392,14 +386,6 @@ class Coding(Question):
 coding = asking(Coding)
 
 
-def _time(time_ns: float) -> str:
-    return "-" if math.isnan(time_ns) else format_duration(time_ns)
-
-
-def _plus_minus(percent: Estimate) -> str:
-    return percent.text("{:.1f}".format)
-
-
 def _applies(setting: str, load: int, variant: Variant) -> bool:
     """Return whether a setting is for this case: it may be one of what the case does not have."""
     path = _path(setting)
@@ -442,9 +428,8 @@ def _tunnel_figures(result: Result, offered_bytes: int) -> dict[str, float]:
         total(f"titrator_{why}_packets", "hub")
         for why in ("expired", "obsolete", "overflowed", "outdated")
     )
-    waits = [
-        each["order_wait_max_ns"] for each in tunnels if each["function"].startswith("terminal")
-    ]
+    at_terminals = [each for each in tunnels if each["function"].startswith("terminal")]
+    waits = [each["order_wait_max_ns"] for each in at_terminals]
     return {
         "loss_before_percent": _percent(lost, due),
         "loss_after_percent": _percent(lost - total("recovered_packets", "terminal"), due),

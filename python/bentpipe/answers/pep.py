@@ -10,14 +10,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import numpy as np
 
 from bentpipe.answers.answer import Answer, Chart, percent_text, signed_percent
-from bentpipe.answers.question import (
-    WORTH_PERCENT,
-    Change,
-    Measurements,
-    Option,
-    Question,
-    asking,
-)
+from bentpipe.answers.question import WORTH_PERCENT, Change, Measurements, Option, Question, asking
 from bentpipe.errors import UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.quantities import quantity

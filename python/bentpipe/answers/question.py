@@ -78,6 +78,10 @@ class Measurements(dict[str, Values]):
         """Return all figures."""
         return {figure: self.of(figure) for figure in self}
 
+    def known(self) -> dict[str, Estimate]:
+        """Return the figures that are not missing."""
+        return {name: each for name, each in self.estimates().items() if not np.isnan(each.mean)}
+
     def change(self, figure: str, after: Measurements) -> Estimate:
         """Return the change of a mean in percent of the mean before, by pairs of equal seeds.
 

@@ -11,14 +11,7 @@ import polars as pl
 
 from bentpipe.answers.answer import Answer
 from bentpipe.answers.question import Assumption, Measurements, Option, Question, asking
-from bentpipe.answers.traffic import (
-    CODEC,
-    NS_PER_MS,
-    call,
-    call_quality,
-    median_and_p95,
-    times_ns,
-)
+from bentpipe.answers.traffic import CODEC, NS_PER_MS, call, call_quality, median_and_p95, times_ns
 from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View
 from bentpipe.results.voice import quality

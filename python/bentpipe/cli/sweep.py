@@ -30,11 +30,7 @@ from bentpipe.cli.options import (
     print_json,
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
-from bentpipe.cli.thresholds import (
-    require_folder,
-    require_sweep_thresholds,
-    write_sweep_thresholds,
-)
+from bentpipe.cli.thresholds import require_folder, require_sweep_thresholds, write_sweep_thresholds
 from bentpipe.errors import UsageError
 from bentpipe.scenario.document import read_file, read_stdin
 from bentpipe.scenario.schema import Scenario

@@ -6,11 +6,15 @@ task, keeps a bounded number of them under way, and refuses workers with another
 
 from __future__ import annotations
 
+import logging
 import re
+import signal
 import sys
+import threading
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
@@ -19,19 +23,70 @@ from bentpipe import _core
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.simulation.many import Job, Outcome, cores
 from bentpipe.sweeps.dask_batches import DaskBatches, scheduler_lost
-from bentpipe.sweeps.dask_logging import deferring_interrupts, silenced
 from bentpipe.sweeps.executor import Executor, Finished
 
 T = TypeVar("T")
 
 _ADDRESS: Final = re.compile(r"(tcp|tls|ucx|ws|wss)://\S+")
 _CONNECT_S: Final = 10
+# These have levels or handlers of their own (`distributed.config`).
+_LOGGERS: Final = (
+    "asyncio",
+    "distributed",
+    "distributed.client",
+    "distributed.gc",
+    "tornado",
+    "tornado.application",
+)
+_NONE: Final = logging.CRITICAL + 1
 _CONFIG: Final = {
     # A worker logs before it imports what silences it (`distributed.nanny`).
     "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical",
     # Nobody sees the profiles that workers would record a hundred times a second.
     "distributed.worker.profile.enabled": False,
 }
+
+
+@contextmanager
+def deferring_interrupts() -> Iterator[None]:
+    """Raise Ctrl-C at the end of this block, which must not take long."""
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before in {None, signal.SIG_IGN}:
+        yield
+        return
+    came = False
+
+    def remember(_number: int, _frame: object) -> None:
+        nonlocal came
+        came = True
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+def silence() -> None:
+    """Silence the loggers of Dask for the rest of this process."""
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(_NONE)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Silence the loggers and the warnings of Dask in this block."""
+    with ExitStack() as stack:
+        for name in _LOGGERS:
+            logger = logging.getLogger(name)
+            stack.callback(logger.setLevel, logger.level)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", module=r"(distributed|dask|tornado)\b")
+        silence()
+        yield
 
 
 class DaskExecutor(Executor):

@@ -230,22 +230,6 @@ def partition_paths(points: Points) -> list[str]:
     return paths
 
 
-def files_in_order(folder: Path, points: Points) -> list[Path]:
-    """Return the Parquet files of a table in the order of the points, to sort fewer rows."""
-    ranks: dict[str, int] = {}
-    for axis in points.axes:
-        for row in axis.rows:
-            for path, value in zip(axis.paths, row, strict=True):
-                ranks.setdefault(_segment(path, value), len(ranks))
-
-    def rank(file: Path) -> tuple[tuple[int, ...], int]:
-        segments = file.relative_to(folder).parts[:-1]
-        number = int(file.stem.removeprefix("part-"))
-        return tuple(ranks.get(segment, 0) for segment in segments), number
-
-    return sorted(folder.rglob("part-*.parquet"), key=rank)
-
-
 def _segment(path: str, value: Any) -> str:
     return f"{quote(path, safe='.*')}={quote(text_of(value), safe='')}"
 

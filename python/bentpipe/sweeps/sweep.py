@@ -26,10 +26,9 @@ from bentpipe.results.files import (
 )
 from bentpipe.results.frames import Frame, to_pandas
 from bentpipe.results.result import Result
-from bentpipe.sweeps.dataset import FAILURES, RUNS, TABLES, files_in_order
+from bentpipe.sweeps.dataset import FAILURES, RUNS, TABLES
 from bentpipe.sweeps.folder import run_name
 from bentpipe.sweeps.journal import Run
-from bentpipe.sweeps.points import Points
 from bentpipe.text import choice
 
 _FRAMES = ("flows", "directions", "runs", "failures")
@@ -153,10 +152,9 @@ def _read_table(path: Path, table: str, manifest: Mapping[str, Any]) -> pl.DataF
     """Return the rows of a table, its runs and columns in order."""
     types = {name: getattr(pl, dtype) for name, dtype in manifest["columns"][table]}
     partitions = {name: types[name] for name in manifest["partitions"]}
-    points = Points.from_json(manifest["axes"], str(path))
 
     def read(folder: Path) -> pl.DataFrame:
-        files = files_in_order(folder, points)
+        files = sorted(folder.rglob("part-*.parquet"))
         if not files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
         return pl.scan_parquet(
