@@ -64,6 +64,18 @@ _QUEUE: Final = "link.forward.queue.limit"
 # Of 100 intervals at 95 %, those that exclude zero by chance.
 _BY_CHANCE: Final = 0.05
 
+_COSTS: Final = (
+    Column("total_bps", "total goodput"),
+    Column("loss_before_percent", "loss", "before decoding"),
+    Column("loss_after_percent", "loss", "after decoding"),
+    Column("repair_share_percent", "repair", "of the bytes"),
+    Column("repairs_received_percent", "repair that arrives"),
+    Column("link_bytes_per_byte", "link bytes", "per byte delivered", "{:.2f}".format),
+    Column("order_wait_mean_ns", "wait for order", "mean"),
+    Column("order_wait_max_ns", "wait for order", "maximum"),
+    Column("rtt_mean_ns", "RTT of the long transfer", "mean"),
+)
+
 
 @dataclass(kw_only=True, eq=False)
 class Coding(Question):
@@ -185,21 +197,41 @@ class Coding(Question):
         self._verdicts = verdicts(self._found, self.loads)
         self._best = decisive(self._verdicts)
         plain, coded = self._found[Case(self._best.case.load, PLAIN)], self._found[self._best.case]
+        others = [each for each in self.settings if not each.startswith(_QUEUE)]
+        other = replace(self, settings=others, queue=None)
+        queue = "1bdp" if len(others) < len(self.settings) else "120kB"
         return Answer(
             question=f"What would network coding give over {self.subject}?",
             lines=[
                 headline(self._verdicts),
-                *(self._load_line(each) for each in self.loads),
+                *(
+                    f"{counted(load, 'channel')}, link "
+                    f"{self._found[Case(load, PLAIN)].mean('busy_percent'):.0f} % busy: "
+                    + "; ".join(str(each) for each in self._verdicts if each.case.load == load)
+                    for load in self.loads
+                ),
                 self._pep_line(),
                 self._costs_line(plain, coded),
             ],
             reason=reason(plain, coded, self._best),
             uncertainty=self._uncertainty(),
             assumption=self._matters_most(),
-            commands=self._commands(),
+            commands=[
+                other.ask_command(self.name, f"--queue {queue}"),
+                other.ask_command("buffer"),
+            ],
             figures=self._figures(),
             summary=self._summary(),
-            tables=[self._changes_table(), self._costs_table()],
+            tables=[
+                self._table(
+                    "Changes from the plain link",
+                    *(
+                        Column(f"{measure}_change_percent", title, "change", signed_percent)
+                        for measure, title in MEASURES.items()
+                    ),
+                ),
+                self._table("Loss and costs", *_COSTS),
+            ],
             charts=[self._chart(measure) for measure in ("total_bps", "small_p50_ns")],
             sources=[
                 "RFC 8681, sliding-window random linear codes: the code of the tunnel",
@@ -214,11 +246,6 @@ class Coding(Question):
 
     def _compared_with_plain(self, load: int) -> list[Verdict]:
         return [self._compared(load, PLAIN, each) for each in VARIANTS if each != PLAIN]
-
-    def _load_line(self, load: int) -> str:
-        busy = self._found[Case(load, PLAIN)].mean("busy_percent")
-        each = [str(verdict) for verdict in self._verdicts if verdict.case.load == load]
-        return f"{counted(load, 'channel')}, link {busy:.0f} % busy: {'; '.join(each)}"
 
     def _pep_line(self) -> str:
         load = self._best.case.load
@@ -286,19 +313,9 @@ class Coding(Question):
             f"{signed_percent(totals[high])} at {counted(high, 'channel')}."
         )
 
-    def _commands(self) -> list[str]:
-        others = [each for each in self.settings if not each.startswith(_QUEUE)]
-        queue = "1bdp" if len(others) < len(self.settings) else "120kB"
-        other = replace(self, settings=others, queue=None)
-        return [other.ask_command(self.name, f"--queue {queue}"), other.ask_command("buffer")]
-
     def _figures(self) -> dict[str, object]:
         return {
-            "decisive": {
-                "load": self._best.case.load,
-                "variant": self._best.case.variant,
-                "verdict": self._best.kind,
-            },
+            "decisive": {**self._best.case._asdict(), "verdict": self._best.kind},
             "loads": [
                 {
                     "channels": load,
@@ -346,29 +363,6 @@ class Coding(Question):
             Column("loss_percent", "lost"),
             Column("repair_share_percent", "repair"),
             Column("order_wait_mean_ns", "wait"),
-        )
-
-    def _changes_table(self) -> View:
-        return self._table(
-            "Changes from the plain link",
-            *(
-                Column(f"{measure}_change_percent", title, "change", signed_percent)
-                for measure, title in MEASURES.items()
-            ),
-        )
-
-    def _costs_table(self) -> View:
-        return self._table(
-            "Loss and costs",
-            Column("total_bps", "total goodput"),
-            Column("loss_before_percent", "loss", "before decoding"),
-            Column("loss_after_percent", "loss", "after decoding"),
-            Column("repair_share_percent", "repair", "of the bytes"),
-            Column("repairs_received_percent", "repair that arrives"),
-            Column("link_bytes_per_byte", "link bytes", "per byte delivered", "{:.2f}".format),
-            Column("order_wait_mean_ns", "wait for order", "mean"),
-            Column("order_wait_max_ns", "wait for order", "maximum"),
-            Column("rtt_mean_ns", "RTT of the long transfer", "mean"),
         )
 
     def _chart(self, measure: str) -> Chart:

@@ -14,6 +14,7 @@ from bentpipe.answers.question import WORTH_PERCENT, Change, Measurements, Optio
 from bentpipe.errors import UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.quantities import quantity
+from bentpipe.results.measures import exchange_times_ns
 from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View
 from bentpipe.units import format_duration, format_size
@@ -170,15 +171,13 @@ class Pep(Question):
             "channels_bps": of_channels * 8 / DURATION_S,
             "splittable_share": splittable / max(of_channels, 1.0),
         }
-        exchanges = result.tables["exchanges"]
         for name in (LARGE, LARGE_QUIC):
             if name in names:
                 bits = float(delivered[names.index(name)]) * 8
                 figures[f"{name}_bps"] = bits / (DURATION_S - _WARM_UP_S)
         for name in (SHORT, f"{SHORT}{QUIC}"):
             if name in names:
-                mine = exchanges.filter(exchanges["flow"] == names.index(name))
-                times_ns = (mine["finished_ns"] - mine["start_ns"]).drop_nulls().to_numpy()
+                times_ns = exchange_times_ns(result, [names.index(name)])
                 figures[f"{name}_ns"] = float(np.mean(times_ns)) if times_ns.size else math.nan
         return figures
 
@@ -237,7 +236,10 @@ class Pep(Question):
             for name, changed in self._assumptions().items()
         }
         changes = {name: _change(found, name) for name in _MEASURES if channels or name != "total"}
-        helped = [name for name, change in changes.items() if _helps(change)]
+        gains = {name: change.gain for name, change in changes.items()}
+        helped = [
+            name for name in gains if gains[name].mean >= WORTH_PERCENT and gains[name].low > 0
+        ]
         plain = found[Case(SHORT, pep=False)]
         return Answer(
             question=f"Does {self.subject} need a PEP, with the link busy for {self.load:.0%} and "
@@ -279,7 +281,7 @@ class Pep(Question):
                 Chart.bars(
                     "Gain of a PEP at the hub: more goodput, or less time",
                     "Gain [%]",
-                    {_MEASURES[name].title: each.gain for name, each in changes.items()},
+                    {_MEASURES[name].title: gain for name, gain in gains.items()},
                 )
             ],
             sources=[
@@ -322,13 +324,8 @@ class Pep(Question):
         return lines
 
     def _reason(self, changes: Mapping[str, Change], busy: float) -> str:
-        times_ns = (
-            self.terrestrial_ns,
-            self.rtt_ns,
-            self.terrestrial_ns + self.rtt_ns,
-            self.saved_ns,
-        )
-        near, link, whole, saved = map(format_duration, times_ns)
+        near, link, saved = map(format_duration, (self.terrestrial_ns, self.rtt_ns, self.saved_ns))
+        whole = format_duration(self.terrestrial_ns + self.rtt_ns)
         rounds = (
             f"slow start doubles the window once a round trip. Without a PEP that is {whole}, from "
             f"the server to the user; with it {link}, the link's alone, while the round trips of "
@@ -359,10 +356,6 @@ pep = asking(Pep)
 def _change(cases: Cases, name: str) -> Change:
     probe, figure, _ = _MEASURES[name]
     return Change.of(figure, cases[Case(probe, pep=False)], cases[Case(probe, pep=True)])
-
-
-def _helps(change: Change) -> bool:
-    return change.gain.mean >= WORTH_PERCENT and change.gain.low > 0
 
 
 def _matters_most(found: Cases, others: Mapping[str, Cases]) -> str:

@@ -124,6 +124,8 @@ class Usable(Question):
         found = self.run_case()
         r_factor, stall_percent = found.of("r_factor"), found.mean("lecture_stall_percent")
         start_up_ns, image_ns = found.of("lecture_start_up_ns"), found.of("image_p95_ns")
+        delay_ms = found.mean("call_delay_p99_ns") / NS_PER_MS
+        impairment = quality(delay_ms + CODEC.coding_delay_ms, CODEC).idd
         verdicts = {
             "call": r_factor.mean >= MIN_R_FACTOR,
             "lecture": start_up_ns.mean <= MAX_START_UP_NS and stall_percent <= MAX_STALL_PERCENT,
@@ -143,7 +145,8 @@ class Usable(Question):
                 f"{image_ns.text(format_duration)} for 95 % "
                 f"(usable to {MAX_IMAGE_NS // NS_PER_S} s)",
             ],
-            reason=_reason(found.mean("call_delay_p99_ns") / NS_PER_MS),
+            reason=f"99 % of the packets of a call take at most {delay_ms:.0f} ms one way; that "
+            f"delay alone takes {impairment:.0f} of 93 from the R-factor.",
             uncertainty=f"{r_factor.runs_text} of 2 minutes. R-factor and MOS are those of the "
             "E-model (ITU-T G.107), a planning model, without echo. The lecture has one rate; "
             "players that adapt it show a worse picture instead of stalls.",
@@ -158,12 +161,6 @@ class Usable(Question):
 
 
 usable = asking(Usable)
-
-
-def _reason(delay_ms: float) -> str:
-    text = f"99 % of the packets of a call take at most {delay_ms:.0f} ms one way"
-    share = quality(delay_ms + CODEC.coding_delay_ms, CODEC).idd
-    return f"{text}; that delay alone takes {share:.0f} of 93 from the R-factor."
 
 
 def _table(found: Measurements, words: Mapping[str, str]) -> View:

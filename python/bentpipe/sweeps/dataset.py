@@ -137,7 +137,15 @@ class Dataset:
             for each in files.values():
                 each.close()
         write_parquet(pl.concat(about).sort("run"), folder / RUNS)
-        self._write_failures(folder, keys)
+        failed = [run for run in self.runs if self.journal.kind(run) == FAILURE]
+        errors = [json.loads(self.journal.read(run)) for run in failed]
+        failures = keys.runs(failed, range(len(failed))).drop("run")
+        failures = failures.with_columns(
+            pl.Series("point", [run.point for run in failed], dtype=pl.UInt32),
+            pl.Series("kind", [each["kind"] for each in errors], dtype=pl.String),
+            pl.Series("message", [each["message"] for each in errors], dtype=pl.String),
+        )
+        write_parquet(failures, folder / FAILURES)
         return columns
 
     def _by_partition(
@@ -151,17 +159,6 @@ class Dataset:
             name = "/".join(column[position] for column in columns)
             folders.setdefault(name, []).append(point)
         return folders
-
-    def _write_failures(self, folder: Path, keys: Keys) -> None:
-        failed = [run for run in self.runs if self.journal.kind(run) == FAILURE]
-        about = [json.loads(self.journal.read(run)) for run in failed]
-        runs = keys.runs(failed, range(len(failed))).drop("run")
-        facts = {
-            "point": pl.Series([run.point for run in failed], dtype=pl.UInt32),
-            "kind": pl.Series([each["kind"] for each in about], dtype=pl.String),
-            "message": pl.Series([each["message"] for each in about], dtype=pl.String),
-        }
-        write_parquet(runs.with_columns(**facts), folder / FAILURES)
 
 
 def _about(

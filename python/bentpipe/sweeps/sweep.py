@@ -175,11 +175,6 @@ def cell_metrics() -> dict[str, Metric]:
     return of_flows | {f"forward_{metric.name}": metric for metric in directions}
 
 
-def key_columns(flows: pl.DataFrame) -> list[str]:
-    """Return the columns of the varied values."""
-    return flows.columns[1 : flows.columns.index("seed")] if flows.width else []
-
-
 def cell_means(flows: pl.DataFrame, directions: pl.DataFrame) -> pl.DataFrame:
     """Return a row a cell: the varied values, ``runs``, and the mean of each of `cell_metrics`.
 
@@ -189,7 +184,7 @@ def cell_means(flows: pl.DataFrame, directions: pl.DataFrame) -> pl.DataFrame:
     """
     if not flows.height:
         return pl.DataFrame()
-    keys, metrics = key_columns(flows), cell_metrics()
+    keys, metrics = flows.columns[1 : flows.columns.index("seed")], cell_metrics()
     of_flows = [name for name, metric in metrics.items() if metric.table == "flows"]
     forward = directions.filter(pl.col("direction") == "forward").select(
         "run",
@@ -214,6 +209,9 @@ def cell_means(flows: pl.DataFrame, directions: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+_quantile = cache(lambda count: t_quantile((1 + CONFIDENCE) / 2, count - 1))
+
+
 def _half_width(cells: pl.DataFrame, name: str) -> pl.Series:
     counts, deviations = cells[f"{name}_count"].to_list(), cells[f"{name}_deviation"].to_list()
     widths = [
@@ -221,8 +219,3 @@ def _half_width(cells: pl.DataFrame, name: str) -> pl.Series:
         for count, deviation in zip(counts, deviations, strict=True)
     ]
     return pl.Series(f"{name}_half_width", widths, dtype=pl.Float64)
-
-
-@cache
-def _quantile(count: int) -> float:
-    return t_quantile((1 + CONFIDENCE) / 2, count - 1)
