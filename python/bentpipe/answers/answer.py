@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from bentpipe.errors import InternalError
-from bentpipe.results.views import View, text_table
+from bentpipe.results.views import Column, View, text_table
 from bentpipe.text import counted
 
 # An answer is read at once: longer ones belong in the table of the report.
@@ -211,3 +213,26 @@ def percent_text(share: Estimate) -> str:
     """Return a share in percent with its interval: ``61.3 % ± 0.4``."""
     text = f"{100 * share.mean:.1f} %"
     return f"{text} ± {100 * share.half_width:.1f}" if share.half_width else text
+
+
+# How tables.csv says that values are written, if not by a format.
+_TEXTS: Final = {
+    "": None,
+    "change": signed_percent,
+    "plus_minus": lambda percent: percent.text("{:.1f}".format),
+}
+
+
+def columns(table: str) -> tuple[Column, ...]:
+    """Return the columns of a table in tables.csv."""
+    return tuple(
+        Column(row["name"], row["title"], row["note"], _TEXTS.get(row["text"], row["text"].format))
+        for row in read_rows("tables.csv", table)
+    )
+
+
+def read_rows(file: str, key: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV file of this package whose first cell is ``key``, without it."""
+    with (Path(__file__).parent / file).open(encoding="utf-8", newline="") as lines:
+        _, *names = next(rows := csv.reader(lines))
+        return [dict(zip(names, cells, strict=True)) for first, *cells in rows if first == key]

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Final, NamedTuple
 
-from bentpipe.answers.answer import Answer, Chart, Estimate, percent_of, signed_percent
+from bentpipe.answers.answer import Answer, Chart, Estimate, columns, percent_of, signed_percent
 from bentpipe.answers.question import Assumption, Measurements, Option, asking, initial, peak_bps
 from bentpipe.answers.tcp import Transfer
 from bentpipe.answers.traffic import CODEC, NS_PER_MS, UDP_IP_BYTES, call, call_quality
 from bentpipe.errors import UsageError
 from bentpipe.results.measures import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.results.views import from_mappings
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.units import NS_PER_S, format_duration, format_size
 
@@ -172,7 +172,17 @@ class Buffer(Transfer):
                 "knee": self._figures(knee),
                 "queues": [{"queue": row.label, **self._figures(row)} for row in rows],
             },
-            tables=[_table(rows, knee)],
+            tables=[
+                from_mappings(
+                    "Each queue; the knee is emphasized",
+                    columns("buffer"),
+                    [
+                        {"queue": row.label, "limit_bytes": row.limit_bytes, **row.found.means()}
+                        for row in rows
+                    ],
+                    strong={(rows.index(knee), 0)},
+                )
+            ],
             charts=[self._chart(sized, knee)],
         )
 
@@ -236,20 +246,3 @@ def _reason(sized: Sequence[_Queue], knee: _Queue) -> str:
         f"it is the smallest queue tried with {100 * KNEE_SHARE:.0f} % of the best goodput: "
         f"{' and '.join(parts)}."
     )
-
-
-def _table(rows: Sequence[_Queue], knee: _Queue) -> View:
-    columns = (
-        Column("queue", "queue"),
-        Column("limit_bytes", "limit"),
-        Column("goodput_bps", "goodput"),
-        Column("queue_delay_p99_ns", "queue delay", "p99 of a call's packets"),
-        Column("fairness", "fairness", "Jain's index", "{:.3f}".format),
-        Column("call_loss_percent", "call loss"),
-        Column("call_mos", "call MOS", "1 to 4.5", "{:.2f}".format),
-    )
-    cells = [
-        {"queue": row.label, "limit_bytes": row.limit_bytes, **row.found.means()} for row in rows
-    ]
-    strong = {(rows.index(knee), 0)}
-    return from_mappings("Each queue; the knee is emphasized", columns, cells, strong=strong)

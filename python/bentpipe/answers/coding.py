@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Chart, signed_percent
+from bentpipe.answers.answer import Answer, Chart, columns, signed_percent
 from bentpipe.answers.coding_verdict import (
     ADAPTIVE,
     MEASURES,
@@ -42,7 +42,7 @@ from bentpipe.answers.traffic import median_and_p95, times_ns
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.results.views import View, from_mappings
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, format_duration, format_size, parse_queue_limit
 
@@ -63,18 +63,6 @@ _MAX_LOADS: Final = 4
 _QUEUE: Final = "link.forward.queue.limit"
 # Of 100 intervals at 95 %, those that exclude zero by chance.
 _BY_CHANCE: Final = 0.05
-
-_COSTS: Final = (
-    Column("total_bps", "total goodput"),
-    Column("loss_before_percent", "loss", "before decoding"),
-    Column("loss_after_percent", "loss", "after decoding"),
-    Column("repair_share_percent", "repair", "of the bytes"),
-    Column("repairs_received_percent", "repair that arrives"),
-    Column("link_bytes_per_byte", "link bytes", "per byte delivered", "{:.2f}".format),
-    Column("order_wait_mean_ns", "wait for order", "mean"),
-    Column("order_wait_max_ns", "wait for order", "maximum"),
-    Column("rtt_mean_ns", "RTT of the long transfer", "mean"),
-)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -221,16 +209,13 @@ class Coding(Question):
                 other.ask_command("buffer"),
             ],
             figures=self._figures(),
-            summary=self._summary(),
+            summary=self._table(
+                f"Means, small downloads of {format_size(SMALL_BYTES)}, loss after decoding",
+                "coding",
+            ),
             tables=[
-                self._table(
-                    "Changes from the plain link",
-                    *(
-                        Column(f"{measure}_change_percent", title, "change", signed_percent)
-                        for measure, title in MEASURES.items()
-                    ),
-                ),
-                self._table("Loss and costs", *_COSTS),
+                self._table("Changes from the plain link", "coding changes"),
+                self._table("Loss and costs", "coding costs"),
             ],
             charts=[self._chart(measure) for measure in ("total_bps", "small_p50_ns")],
             sources=[
@@ -334,10 +319,9 @@ class Coding(Question):
             ],
         }
 
-    def _table(self, title: str, *columns: Column) -> View:
-        keys = (Column("channels", "channels"), Column("case", "case"))
+    def _table(self, title: str, table: str) -> View:
         rows = [self._cells(load, variant) for load in self.loads for variant in VARIANTS]
-        return from_mappings(title, [*keys, *columns], rows, key=2, group=1)
+        return from_mappings(title, columns(table), rows, key=2, group=1)
 
     def _cells(self, load: int, variant: str) -> dict[str, Any]:
         cells: dict[str, Any] = {**self._found[Case(load, variant)].means()}
@@ -349,21 +333,6 @@ class Coding(Question):
             percents = self._compared(load, PLAIN, variant).percents
             cells |= {f"{measure}_change_percent": each for measure, each in percents.items()}
         return {"channels": load, "case": VARIANTS[variant].title, **cells}
-
-    def _summary(self) -> View:
-        return self._table(
-            f"Means, small downloads of {format_size(SMALL_BYTES)}, loss after decoding",
-            Column("total_bps", "total"),
-            Column(
-                "total_bps_change_percent", "change", "", lambda each: each.text("{:.1f}".format)
-            ),
-            Column("transfer_bps", "long"),
-            Column("small_p50_ns", "small", "50 %"),
-            Column("small_p95_ns", "small", "95 %"),
-            Column("loss_percent", "lost"),
-            Column("repair_share_percent", "repair"),
-            Column("order_wait_mean_ns", "wait"),
-        )
 
     def _chart(self, measure: str) -> Chart:
         changes = {

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from bentpipe import _core
-from bentpipe.answers.answer import Answer, Chart, Effect, signed_percent
+from bentpipe.answers.answer import Answer, Chart, columns
 from bentpipe.report.export import Exports, write_report
 from bentpipe.report.html import environment
 from bentpipe.report.style import (
@@ -25,7 +25,7 @@ from bentpipe.report.style import (
     log_axis,
     new_figure,
 )
-from bentpipe.results.views import Column, View
+from bentpipe.results.views import View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +60,9 @@ def page(answer: Answer, exports: Exports | None = None, *, real_time: str | Non
     """
     tables = list(answer.tables)
     if answer.effects:
-        tables.append(_effects_table(answer.effects))
+        rows = [(effect.assumption, effect.instead, effect.percent) for effect in answer.effects]
+        title = "How the answer depends on what it assumes"
+        tables.append(View(title, columns("effects"), rows))
     template = environment(_TEMPLATES).get_template("answer.html.j2")
     return template.render(
         title=answer.question,
@@ -156,13 +158,3 @@ def _draw_x_axis(axes: Axes, chart: Chart) -> None:
         log_axis(axes.xaxis)
     for i, (label, factor) in enumerate(chart.x_units, start=1):
         add_unit(axes, label, factor, below_in=i * _SCALE_HEIGHT_IN)
-
-
-def _effects_table(effects: Sequence[Effect]) -> View:
-    columns = (
-        Column("assumption", "if it is"),
-        Column("instead", "instead of"),
-        Column("change_percent", "change", "95 % interval", signed_percent),
-    )
-    rows = [(effect.assumption, effect.instead, effect.percent) for effect in effects]
-    return View("How the answer depends on what it assumes", columns, rows)

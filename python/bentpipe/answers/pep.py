@@ -9,14 +9,14 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Chart, percent_text, signed_percent
+from bentpipe.answers.answer import Answer, Chart, columns, percent_text, signed_percent
 from bentpipe.answers.question import WORTH_PERCENT, Change, Measurements, Option, Question, asking
 from bentpipe.errors import UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.quantities import quantity
 from bentpipe.results.measures import exchange_times_ns
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View
+from bentpipe.results.views import View
 from bentpipe.units import format_duration, format_size
 
 DURATION_S: Final = 120
@@ -369,12 +369,6 @@ def _matters_most(found: Cases, others: Mapping[str, Cases]) -> str:
 
 
 def _table(changes: Mapping[str, Change], channels: int) -> View:
-    columns = (
-        Column("measure", ""),
-        Column("plain", "without"),
-        Column("pep", "with the PEP"),
-        Column("gain_percent", "gain", "95 % interval", signed_percent),
-    )
     rows = [
         (
             _MEASURES[name].title,
@@ -383,18 +377,11 @@ def _table(changes: Mapping[str, Change], channels: int) -> View:
         )
         for name, each in changes.items()
     ]
-    return View(f"Beside {channels} users", columns, rows)
+    return View(f"Beside {channels} users", columns("pep"), rows)
 
 
 def _assumptions_table(cases: Mapping[str, Cases]) -> View:
-    columns = (
-        Column("assumption", "with"),
-        *(
-            Column(f"{name}_gain_percent", _MEASURES[name].title, "gain", signed_percent)
-            for name in _VARIED
-        ),
-    )
     rows = [
         (name, *(_change(found, each).gain for each in _VARIED)) for name, found in cases.items()
     ]
-    return View("One assumption changed at a time", columns, rows)
+    return View("One assumption changed at a time", columns("pep assumptions"), rows)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.answers.answer import Answer
+from bentpipe.answers.answer import Answer, columns, read_rows
 from bentpipe.errors import UsageError
-from bentpipe.results.views import Column, View
+from bentpipe.results.views import View
 from bentpipe.scenario.presets import PRESETS
 from bentpipe.text import choice
 
-# Published figures of orbits: what each is, its range, where it is from, and the year.
-_FACTS: Final = Path(__file__).parent / "orbits.csv"
 ORBITS: Final = ("geo", "meo", "leo")
 
 
@@ -25,7 +21,10 @@ def preset(orbit: str = "geo") -> Answer:
     """
     if orbit not in ORBITS:
         raise UsageError(f"orbit: {choice(orbit, ORBITS)}")
-    facts = _facts_of(orbit)
+    # Published figures: what each is, its range, where it is from, and the year.
+    facts: list[dict[str, Any]] = [
+        {**row, "year": int(row["year"])} for row in read_rows("orbits.csv", orbit)
+    ]
     link = PRESETS[orbit].link
     lines = [
         f"Preset {orbit}: one-way delay {link['forward']['delay']}, queue of 1 BDP each way",
@@ -33,9 +32,8 @@ def preset(orbit: str = "geo") -> Answer:
     ]
     if not any("jitter" in fact["what"] for fact in facts):
         lines.append("Jitter and loss: none published here; 0 is assumed, so measure your link")
-    titles = {"what": "what", "low": "from", "high": "to", "year": "year", "source": "source"}
-    columns = [Column(name, title, text=str) for name, title in titles.items()]
-    rows = [[fact[name] for name in titles] for fact in facts]
+    table = columns("preset")
+    rows = [[fact[column.name] for column in table] for fact in facts]
     return Answer(
         question=f"What delay, jitter and loss should a simulation of {orbit} use?",
         lines=lines,
@@ -47,16 +45,10 @@ def preset(orbit: str = "geo") -> Answer:
         "use.",
         commands=[f"bentpipe presets {orbit}", f"bentpipe ask tcp --link {orbit}"],
         figures={"orbit": orbit, "link": link, "facts": facts},
-        tables=[View("Published figures", columns, rows)],
+        tables=[View("Published figures", table, rows)],
         sources=[PRESETS[orbit].source],
         parameters={"orbit": orbit},
     )
-
-
-def _facts_of(orbit: str) -> list[dict[str, Any]]:
-    with _FACTS.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row.pop("orbit") == orbit]
-    return [{**row, "year": int(row["year"])} for row in rows]
 
 
 def _range(fact: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Effect, Estimate
+from bentpipe.answers.answer import Answer, Effect, Estimate, columns
 from bentpipe.answers.question import (
     MAX_COUNT,
     Measurements,
@@ -22,7 +22,7 @@ from bentpipe.answers.question import (
 )
 from bentpipe.answers.traffic import UDP_IP_BYTES, call
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.results.views import View, from_mappings
 from bentpipe.scenario.codecs import CODECS, PACKET_INTERVAL_MS, CodecName
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.framings import frame_bits
@@ -182,13 +182,6 @@ def _reason(limit: str) -> str:
 
 
 def _table(cases: Mapping[str, _Capacity]) -> View:
-    columns = (
-        Column("aggregation", "aggregation"),
-        Column("calls", "calls"),
-        Column("packets_per_second", "packets", "per second, both ways"),
-        Column("loss_percent", "lost"),
-        Column("wait_p99_ns", "waiting", "p99 of the slowest call"),
-    )
     rows = [
         {
             "aggregation": name,
@@ -198,4 +191,4 @@ def _table(cases: Mapping[str, _Capacity]) -> View:
         }
         for name, case in cases.items()
     ]
-    return from_mappings("The largest number of calls that passes", columns, rows)
+    return from_mappings("The largest number of calls that passes", columns("small-packets"), rows)

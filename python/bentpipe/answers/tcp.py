@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Chart, Check, Estimate, percent_of, signed_percent
+from bentpipe.answers.answer import Answer, Chart, Check, columns, percent_of, signed_percent
 from bentpipe.answers.question import (
     Assumption,
     Measurements,
@@ -20,7 +20,7 @@ from bentpipe.answers.question import (
 )
 from bentpipe.metrics import CAPACITY_PARTS
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.results.views import from_mappings
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.tcp import CongestionControl
@@ -187,6 +187,10 @@ class Tcp(Transfer):
         best = max(gains, key=lambda name: gains[name].mean, default=None)
         if best is not None and (gains[best].low <= 0 or gains[best].mean < _WORTH_PERCENT):
             best = None
+        rows = [
+            {"setting": name, **each.means(), "change_percent": gains.get(name)}
+            for name, each in found.items()
+        ]
         bounds = self._bounds_bps()
         bound, bound_bps = min(bounds.items(), key=lambda item: item[1])
         return Answer(
@@ -223,7 +227,7 @@ class Tcp(Transfer):
                 "gains_percent": gains,
                 "helps_most": best,
             },
-            tables=[_table(found, gains)],
+            tables=[from_mappings("One setting changed at a time", columns("tcp"), rows)],
             charts=[
                 Chart.bars(
                     "Goodput with one setting changed",
@@ -270,18 +274,3 @@ def _reason(base: Measurements, bound: str, bound_bps: float) -> str:
             "again, one round trip at a time."
         )
     return "nothing was lost: the time goes to the handshake and to slow start."
-
-
-def _table(found: Mapping[str, Measurements], gains: Mapping[str, Estimate]) -> View:
-    columns = (
-        Column("setting", "setting"),
-        Column("goodput_bps", "goodput"),
-        Column("change_percent", "change", "95 % interval", signed_percent),
-        Column("rtt_mean_ns", "round trip", "mean"),
-        Column("retransmitted_percent", "retransmitted", "of the segments"),
-    )
-    rows = [
-        {"setting": name, **each.means(), "change_percent": gains.get(name)}
-        for name, each in found.items()
-    ]
-    return from_mappings("One setting changed at a time", columns, rows)

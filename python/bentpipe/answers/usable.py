@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final
 
 import polars as pl
 
-from bentpipe.answers.answer import Answer
+from bentpipe.answers.answer import Answer, columns
 from bentpipe.answers.question import Assumption, Measurements, Option, Question, asking
 from bentpipe.answers.traffic import CODEC, NS_PER_MS, call, call_quality, median_and_p95, times_ns
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View
+from bentpipe.results.views import View
 from bentpipe.results.voice import quality
 from bentpipe.text import counted
 from bentpipe.units import (
@@ -172,11 +172,5 @@ def _table(found: Measurements, words: Mapping[str, str]) -> View:
         ),
         "image": (f"{format_duration(found.mean('image_p50_ns'))} (median)", "image_p95_ns"),
     }
-    columns = (
-        Column("service", "service"),
-        Column("usable", ""),
-        Column("figure", "figure"),
-        Column("time_ns", "time", "call p99 one way; lecture start-up; image p95"),
-    )
     rows = [(name, words[name], text, found.mean(time)) for name, (text, time) in figures.items()]
-    return View("Each service", columns, rows)
+    return View("Each service", columns("usable"), rows)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Chart
+from bentpipe.answers.answer import Answer, Chart, columns
 from bentpipe.answers.question import (
     MAX_COUNT,
     PACKET_BITS,
@@ -24,7 +24,7 @@ from bentpipe.answers.question import (
 from bentpipe.answers.traffic import THINK_S, median_and_p95, reader, times_ns, users_of
 from bentpipe.errors import UsageError
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.results.views import View, from_mappings
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, format_duration, format_rate
 
@@ -59,16 +59,6 @@ _ASSUMPTIONS: Final = (
     Assumption(
         "the time of a page by HTTP/1.1 over 6 connections", "HTTP/2", ("traffic.reader.http=1.1",)
     ),
-)
-# Figures of a run, as columns of the table of counts.
-_COLUMNS: Final = (
-    Column("users", "users"),
-    Column("page_p50_ns", "page", "median"),
-    Column("page_p95_ns", "page", "95 %"),
-    Column("slow_share", "slower than allowed", "of the pages"),
-    Column("mos_p5", "MOS p5", "of a call", "{:.2f}".format),
-    Column("stall_ratio_percent", "video stalls", "of its time"),
-    Column("utilization", "link used"),
 )
 
 
@@ -223,7 +213,7 @@ class Users(Question):
 
     def _table(self, counts: Sequence[int]) -> View:
         rows = ({"users": count, **self.counts[count].means()} for count in counts)
-        return from_mappings("The counts that were run", _COLUMNS, rows)
+        return from_mappings("The counts that were run", columns("users"), rows)
 
     def _charts(self, counts: Sequence[int], fitting: int) -> list[Chart]:
         def series(figure: str, factor: float = 1.0) -> list[Any]:
