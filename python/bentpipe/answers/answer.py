@@ -101,25 +101,14 @@ class Chart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
-    """What `--emulate` runs in real time, and the simulated figure to compare it with.
-
-    ``scenario`` is plain data; ``flow`` is the index of the flow whose goodput is compared.
-    """
-
-    scenario: Mapping[str, Any]
-    flow: int
-    goodput_bps: Estimate
-
-
-@dataclass(frozen=True, kw_only=True)
 class Answer:
     """The answer to a question, for a person (`text`) and for programs (`to_json`).
 
     ``lines`` are the answer itself, and ``summary`` is a table for below them. ``effects`` are how
     its main figure depends on assumptions, the largest first. ``commands`` are what to try next.
-    ``figures`` are its numbers: names end in their unit. ``interrupted``: Ctrl-C ended the runs,
-    and the answer is that of the complete ones.
+    ``figures`` are its numbers: names end in their unit. ``case`` is the scenario, as plain data,
+    whose first flow has the figure ``goodput_bps``, if there is one. ``interrupted``: Ctrl-C ended
+    the runs, and the answer is that of the complete ones.
     """
 
     question: str
@@ -133,7 +122,7 @@ class Answer:
     tables: Sequence[View] = ()
     charts: Sequence[Chart] = ()
     sources: Sequence[str] = ()
-    check: Check | None = None
+    case: Mapping[str, Any] = field(default_factory=dict)
     summary: View | None = None
     interrupted: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Chart, Check, columns, percent_of, signed_percent
+from bentpipe.answers.answer import Answer, Chart, columns, percent_of, signed_percent
 from bentpipe.answers.question import (
     Assumption,
     Measurements,
@@ -235,7 +235,7 @@ class Tcp(Transfer):
                     {name: each.of("goodput_bps").times(1e-6) for name, each in found.items()},
                 )
             ],
-            check=Check(scenario=self.base.scenario.to_dict(), flow=0, goodput_bps=goodput),
+            case=self.base.scenario.to_dict(),
         )
 
 

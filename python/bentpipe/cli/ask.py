@@ -247,16 +247,13 @@ def _in_real_time(answer: Answer) -> dict[str, Any]:
     """Run the case of an answer in real time; return its goodput beside the simulated one.
 
     Raises:
-        UsageError: the answer has no case that can run in real time.
         MachineError: the machine lacks something.
         InvalidRunError: packets were late beyond the limits.
     """
-    if answer.check is None:
-        raise UsageError("--emulate: this answer has no case to run in real time")
     with Progress("emulating"):
-        result = emulation.emulate(answer.check.scenario)
-    measured_bps = float(result.goodput_bps[answer.check.flow])
-    simulated_bps = answer.check.goodput_bps.mean
+        result = emulation.emulate(answer.case)
+    measured_bps = float(result.goodput_bps[0])
+    simulated_bps = answer.figures["goodput_bps"].mean
     difference = 100 * (measured_bps / simulated_bps - 1) if simulated_bps else float("nan")
     return {
         "goodput_bps": measured_bps,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -97,68 +96,56 @@ def cell_message(check: Mapping[str, Any]) -> str:
     return f"{cell}{check['message']}{seed}"
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """What a data set is made of: the cells, the runs in order, and their records."""
+def write_dataset(
+    folder: Path, points: Points, cells: Sequence[Cell], ended: Sequence[Run], journal: Journal
+) -> dict[str, Any]:
+    """Write the files of the data set of runs in order; return what the manifest has of them.
 
-    points: Points
-    cells: Sequence[Cell]
-    runs: Sequence[Run]
-    journal: Journal
-    checks: CellChecks = field(default_factory=CellChecks)
+    That is the columns of the tables with their types, the fields that partition them, and the
+    thresholds of the cells.
 
-    def write(self, folder: Path) -> dict[str, dict[str, str]]:
-        """Write the files of the data set; return the columns of its tables, with their types.
-
-        The thresholds are checked in ``checks``.
-
-        Raises:
-            OSError: one cannot be written.
-        """
-        keys = Keys(self.points)
-        partitions = partition_paths(self.points)
-        complete = [run for run in self.runs if self.journal.kind(run) == RESULT]
-        # The runs of each point, with their numbers.
-        of_point: dict[int, list[tuple[int, Run]]] = {}
-        for number, run in enumerate(complete):
-            of_point.setdefault(run.point, []).append((number, run))
-        columns: dict[str, dict[str, str]] = {}
-        about = [_about(keys.runs([], []), [], unpack([]))]
-        for name, points in self._by_partition(keys, partitions, list(of_point)).items():
-            files = {table: _Files(folder / table / name) for table in TABLES}
-            own = [each for point in points for each in of_point[point]]
-            for runs in decoded(keys, self.cells, own, lambda _, run: self.journal.read(run)):
-                self.checks.add(runs)
-                about.append(_about(runs.keys, runs.runs, runs.tables))
-                for table, of_table in zip(TABLES, runs.with_keys(), strict=True):
-                    types = {name: str(each) for name, each in of_table.schema.items()}
-                    columns.setdefault(table, types)
-                    files[table].add(of_table.drop(partitions))
-            for each in files.values():
-                each.close()
-        write_parquet(pl.concat(about).sort("run"), folder / RUNS)
-        failed = [run for run in self.runs if self.journal.kind(run) == FAILURE]
-        errors = [json.loads(self.journal.read(run)) for run in failed]
-        failures = keys.runs(failed, range(len(failed))).drop("run")
-        failures = failures.with_columns(
-            pl.Series("point", [run.point for run in failed], dtype=pl.UInt32),
-            pl.Series("kind", [each["kind"] for each in errors], dtype=pl.String),
-            pl.Series("message", [each["message"] for each in errors], dtype=pl.String),
-        )
-        write_parquet(failures, folder / FAILURES)
-        return columns
-
-    def _by_partition(
-        self, keys: Keys, partitions: Sequence[str], points: Sequence[int]
-    ) -> dict[str, list[int]]:
-        """Return the points of each folder, by its name."""
-        values = keys.of(points)
-        columns = [[_segment(path, value) for value in values[path]] for path in partitions]
-        folders: dict[str, list[int]] = {}
-        for position, point in enumerate(points):
-            name = "/".join(column[position] for column in columns)
-            folders.setdefault(name, []).append(point)
-        return folders
+    Raises:
+        OSError: one cannot be written.
+    """
+    keys, checks, partitions = Keys(points), CellChecks(), partition_paths(points)
+    # The runs of each point, with their numbers.
+    of_point: dict[int, list[tuple[int, Run]]] = {}
+    for number, run in enumerate(run for run in ended if journal.kind(run) == RESULT):
+        of_point.setdefault(run.point, []).append((number, run))
+    # The runs of each folder, by its name.
+    values = keys.of(list(of_point))
+    segments = [[_segment(path, value) for value in values[path]] for path in partitions]
+    folders: dict[str, list[tuple[int, Run]]] = {}
+    for position, numbered in enumerate(of_point.values()):
+        folders.setdefault("/".join(each[position] for each in segments), []).extend(numbered)
+    columns: dict[str, dict[str, str]] = {}
+    about = [_about(keys.runs([], []), [], unpack([]))]
+    for name, own in folders.items():
+        files = {table: _Files(folder / table / name) for table in TABLES}
+        for runs in decoded(keys, cells, own, lambda _, run: journal.read(run)):
+            checks.add(runs)
+            about.append(_about(runs.keys, runs.runs, runs.tables))
+            for table, rows in zip(TABLES, runs.with_keys(), strict=True):
+                columns.setdefault(table, {name: str(each) for name, each in rows.schema.items()})
+                files[table].add(rows.drop(partitions))
+        for each in files.values():
+            each.close()
+    write_parquet(pl.concat(about).sort("run"), folder / RUNS)
+    failed = [run for run in ended if journal.kind(run) == FAILURE]
+    errors = [json.loads(journal.read(run)) for run in failed]
+    failures = keys.runs(failed, range(len(failed))).drop("run")
+    failures = failures.with_columns(
+        pl.Series("point", [run.point for run in failed], dtype=pl.UInt32),
+        pl.Series("kind", [each["kind"] for each in errors], dtype=pl.String),
+        pl.Series("message", [each["message"] for each in errors], dtype=pl.String),
+    )
+    write_parquet(failures, folder / FAILURES)
+    return {
+        # A list, because the keys of a manifest are sorted.
+        "columns": {table: list(types.items()) for table, types in columns.items()},
+        "partitions": partitions,
+        "thresholds": checks.to_json(points),
+    }
 
 
 def _about(

@@ -25,7 +25,7 @@ from bentpipe.results.output import OutputFolder
 from bentpipe.results.result import Result
 from bentpipe.results.tables import TABLES
 from bentpipe.sweeps.cells import Cell, plan_hash
-from bentpipe.sweeps.dataset import Dataset, partition_paths
+from bentpipe.sweeps.dataset import write_dataset
 from bentpipe.sweeps.executor import RunFailure
 from bentpipe.sweeps.journal import DEFINITION, FAILURE, JOURNAL, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
@@ -94,6 +94,7 @@ class SweepFolder:
         self._resume = resume
         self._stack = ExitStack()
         self._journal: Journal | None = None
+        self._started = ""
 
     def __enter__(self) -> Self:
         if self._resume and not self.path.is_dir():
@@ -167,11 +168,12 @@ class SweepFolder:
 
     def begin(self, definition: Definition) -> None:
         """Note what the sweep runs, and open its journal."""
+        self._started = utc_now()
         about = {
             "definition": definition.to_json(),
             "sources": list(definition.sources),
             "tables_sha256": _tables_hash(),
-            "started": utc_now(),
+            "started": self._started,
         }
         with self._naming_errors():
             self._work.mkdir(parents=True, exist_ok=True)
@@ -195,8 +197,12 @@ class SweepFolder:
         Raises:
             UsageError: another version of bentpipe began it, or its scenario file has changed.
         """
-        about = self._about()
-        found = about["definition"]
+        file = self._work / DEFINITION
+        try:
+            about: dict[str, Any] = json.loads(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{file}: cannot be read: {error}") from None
+        self._started, found = about["started"], about["definition"]
         version = _core.version()
         if found["bentpipe_version"] != version or about["tables_sha256"] != _tables_hash():
             raise UsageError(
@@ -204,10 +210,10 @@ class SweepFolder:
                 f"{version}, whose results may differ; continue with that version, or start "
                 "again in a new folder"
             )
-        for file, before in about["sources"]:
-            if Path(file).is_file() and file_hash(Path(file)) != before:
+        for source, before in about["sources"]:
+            if Path(source).is_file() and file_hash(Path(source)) != before:
                 raise UsageError(
-                    f"{file}: has changed since the sweep in {self.path} began; restore it, or "
+                    f"{source}: has changed since the sweep in {self.path} began; restore it, or "
                     "start again in a new folder"
                 )
         with self._naming_errors():
@@ -229,14 +235,6 @@ class SweepFolder:
                 "began; a file that it names (trace or csv) has changed. Restore it, or start "
                 "again in a new folder"
             )
-
-    def _about(self) -> dict[str, Any]:
-        file = self._work / DEFINITION
-        try:
-            about: dict[str, Any] = json.loads(file.read_bytes())
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{file}: cannot be read: {error}") from None
-        return about
 
     @contextmanager
     def _naming_errors(self) -> Iterator[None]:
@@ -288,13 +286,7 @@ class SweepFolder:
         }
 
         def fill(stage: Path) -> None:
-            dataset = Dataset(definition.points, cells, ended, self.journal)
-            # A list, because the keys of a manifest are sorted.
-            manifest["columns"] = {
-                table: list(types.items()) for table, types in dataset.write(stage).items()
-            }
-            manifest["thresholds"] = dataset.checks.to_json(definition.points)
-            manifest["partitions"] = partition_paths(definition.points)
+            manifest.update(write_dataset(stage, definition.points, cells, ended, self.journal))
             kept = self._work / _KEPT
             if self.storage is not None and definition.keep_runs:
                 # Workers have written the runs to the storage.
@@ -303,8 +295,7 @@ class SweepFolder:
                 # The runs stay where they are until the sweep is complete.
                 shutil.copytree(kept, stage / _KEPT, copy_function=os.link)
 
-        started = self._about()["started"]
-        self.output.write(manifest, fill, execution=execution(started=started))
+        self.output.write(manifest, fill, execution=execution(started=self._started))
         if self.storage is not None:
             kept = ended if definition.keep_runs else ()
             self.storage.upload(self.path, {run_name(run) for run in kept})
