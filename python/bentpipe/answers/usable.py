@@ -52,8 +52,8 @@ class Usable(Question):
     wrong.
     """
 
-    video: Annotated[str, Option("The rate of the lecture's media.", "RATE")] = "1 Mbit/s"
-    image: Annotated[str, Option("The size of an image.", "SIZE")] = "500 kB"
+    video: Annotated[str, Option("The rate of the lecture's media.", "RATE")] = "1Mbit/s"
+    image: Annotated[str, Option("The size of an image.", "SIZE")] = "500kB"
     downloads: Annotated[int, Option("TCP downloads at the same time.", "N", min=0, max=500)] = 1
     duration: str = field(default="120 s", init=False)
 

@@ -212,7 +212,10 @@ def _preset(
     report: Report = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer what delay, jitter and loss to use for an orbit, with source, range and year."""
+    """What delay, jitter and loss to use for an orbit.
+
+    Each has its source, range and year.
+    """
     _show_answer(lambda experiment: answers.preset(orbit), report, as_json)  # noqa: ARG005
 
 
