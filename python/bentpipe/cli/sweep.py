@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -39,7 +39,6 @@ from bentpipe.simulation.memory import read_limit
 if TYPE_CHECKING:
     from bentpipe.sweeps.cells import Cell
     from bentpipe.sweeps.executor import Executor
-    from bentpipe.sweeps.file import SweepFile
     from bentpipe.sweeps.folder import Definition, SweepFolder
     from bentpipe.sweeps.run import SweepRun
     from bentpipe.sweeps.sweep import Sweep
@@ -247,12 +246,18 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         document = read_file(Path(document.source).parent / file.scenario)
     scenario = Scenario.from_document(document, request.settings, thresholds=request.thresholds)
     points = sweeps.Points(axes)
-    until = _until(request, file)
+    until = file.until_ci if file is not None else None
+    width, metric, max_seeds = request.until_ci, request.metric, request.max_seeds
+    if width is None and until is not None:
+        width, metric, max_seeds = until.width, until.metric, until.max_seeds
+    until_ci = None
+    if width is not None:
+        until_ci = asdict(sweeps.UntilCi(fraction(width, "--until-ci"), metric, max_seeds))
     seeds: int | tuple[int, ...] | None = request.seeds
     if seeds is None and file is not None:
         seeds = file.seeds
     if seeds is None:
-        seeds = _SEEDS_OF_INTERVALS if until else 1
+        seeds = _SEEDS_OF_INTERVALS if until_ci else 1
     with Progress("preparing the sweep") as progress:
         cells = sweeps.cells_of(scenario, points, progress.count)
     _warn(cells)
@@ -261,7 +266,7 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         points=points,
         seeds=sweeps.seeds_of(scenario, seeds),
         plan_sha256=sweeps.plan_hash(cells),
-        until_ci=until,
+        until_ci=until_ci,
         keep_runs=request.keep_runs,
         engine=request.engine,
         sources=[
@@ -271,17 +276,6 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         ],
     )
     return definition, cells
-
-
-def _until(request: _Request, file: SweepFile | None) -> dict[str, Any] | None:
-    """Return the interval of the command line, or of the file."""
-    width, metric, max_seeds = request.until_ci, request.metric, request.max_seeds
-    if width is None:
-        if file is None or file.until_ci is None:
-            return None
-        width, metric = file.until_ci.width, file.until_ci.metric
-        max_seeds = file.until_ci.max_seeds
-    return asdict(sweeps.UntilCi(fraction(width, "--until-ci"), metric, max_seeds))
 
 
 def _warn(cells: list[Cell]) -> None:
