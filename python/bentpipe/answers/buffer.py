@@ -109,29 +109,16 @@ class Buffer(Transfer):
         return f"link.{self.direction}.queue={{discipline: drop_tail, limit: {size} B}}"
 
     def _assumptions(self) -> list[Assumption]:
-        counts = (max(self.flows // 4, 1), 4 * self.flows)
+        entry, now = "traffic.transfer", f"{self.flows} transfers"
+        counts, control = (max(self.flows // 4, 1), 4 * self.flows), self.congestion_control
+        errors = (f"link.{self.direction}.bit_error_rate=1e-7",)
         return [
+            *(Assumption(f"{n} transfers", now, (f"{entry}.count={n}",)) for n in counts),
             *(
-                Assumption(
-                    f"{count} transfers",
-                    f"{self.flows} transfers",
-                    (f"traffic.transfer.count={count}",),
-                )
-                for count in counts
-            ),
-            *(
-                Assumption(
-                    name,
-                    self.congestion_control,
-                    (f"traffic.transfer.tcp.congestion_control={name}",),
-                )
+                Assumption(name, control, (f"{entry}.tcp.congestion_control={name}",))
                 for name in ("bbr", "newreno")
             ),
-            Assumption(
-                "bit error rate 1e-07",
-                "that of the link",
-                (f"link.{self.direction}.bit_error_rate=1e-7",),
-            ),
+            Assumption("bit error rate 1e-07", "that of the link", errors),
         ]
 
     def _answer(self) -> Answer:

@@ -121,15 +121,10 @@ class BusyLink(Question):
 
     def _assumptions(self, rate_bps: int) -> list[Assumption]:
         size = f"traffic.reader.response.lognormal.median={MEDIAN_PAGE_BYTES // 2}B"
+        rate, same = f"link.forward.rate={2 * rate_bps}bps", "with the same users"
         return [
-            Assumption(
-                "twice the link rate, with the same users",
-                "the rate",
-                (f"link.forward.rate={2 * rate_bps}bps",),
-            ),
-            Assumption(
-                "pages of half the size, with the same users", "a median of 300 kB", (size,)
-            ),
+            Assumption(f"twice the link rate, {same}", "the rate", (rate,)),
+            Assumption(f"pages of half the size, {same}", "a median of 300 kB", (size,)),
         ]
 
     def _answer(self) -> Answer:

@@ -147,13 +147,10 @@ class Tcp(Transfer):
             rate = channel["bit_error_rate"]
             error_rates, now = (rate / 10, rate * 10), f"{rate:.0e}"
         if channel["kind"] in {"clear", "bit_errors"}:
+            path = f"link.{self.direction}.bit_error_rate"
             found += [
-                Assumption(
-                    f"bit error rate {error_rate:.0e}",
-                    now,
-                    (f"link.{self.direction}.bit_error_rate={error_rate:e}",),
-                )
-                for error_rate in error_rates
+                Assumption(f"bit error rate {each:.0e}", now, (f"{path}={each:e}",))
+                for each in error_rates
             ]
         short = ("traffic.transfer.duration=10s", "duration=10s")
         return [*found, Assumption("transfer of 10 s", self._length, short)]

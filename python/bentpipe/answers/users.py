@@ -45,20 +45,13 @@ _TIMES_ALONE: Final = 2
 _VIDEO_BPS: Final = 1_000_000
 _VIDEO_SHARE: Final = 0.1
 
-_ASSUMPTIONS: Final = (
-    Assumption(
-        f"the time of a page with {_OBJECTS // 2} objects",
-        str(_OBJECTS),
-        (f"traffic.reader.objects={_OBJECTS // 2}",),
-    ),
-    Assumption(
-        f"the time of a page with {2 * THINK_S} s of thinking",
-        f"{THINK_S} s",
-        (f"traffic.reader.think.exponential={2 * THINK_S}s",),
-    ),
-    Assumption(
-        "the time of a page by HTTP/1.1 over 6 connections", "HTTP/2", ("traffic.reader.http=1.1",)
-    ),
+_ASSUMPTIONS: Final = tuple(
+    Assumption(f"the time of a page {text}", instead, (f"traffic.reader.{setting}",))
+    for text, instead, setting in (
+        (f"with {_OBJECTS // 2} objects", f"{_OBJECTS}", f"objects={_OBJECTS // 2}"),
+        (f"with {2 * THINK_S} s of thinking", f"{THINK_S} s", f"think.exponential={2 * THINK_S}s"),
+        ("by HTTP/1.1 over 6 connections", "HTTP/2", "http=1.1"),
+    )
 )
 
 
