@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Any, Final, NamedTuple
 
 from bentpipe.answers.answer import Answer, Chart, Estimate, columns, percent_of, signed_percent
 from bentpipe.answers.question import Assumption, Measurements, Option, asking, initial, peak_bps
 from bentpipe.answers.tcp import Transfer
 from bentpipe.answers.traffic import CODEC, NS_PER_MS, UDP_IP_BYTES, call, call_quality
-from bentpipe.errors import UsageError
 from bentpipe.results.measures import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
 from bentpipe.results.views import from_mappings
@@ -61,25 +59,16 @@ class Buffer(Transfer):
     def _traffic(self) -> list[dict[str, Any]]:
         return [self.transfer(count=self.flows, start_jitter="1 s"), call(self.direction)]
 
-    @cached_property
-    def _wire(self) -> Mapping[str, Any]:
-        if {self.wire[name]["kind"] for name in ("rate_bps", "delay_ns")} != {"constant"}:
-            raise UsageError(
-                "ask buffer: rate or delay of this link vary with time, so it has no one "
-                "bandwidth-delay product; set constants, such as --set link.forward.rate=16Mbit/s"
-            )
-        return self.wire
-
     @property
     def _rate_bps(self) -> int:
-        return peak_bps(self._wire["rate_bps"])
+        return peak_bps(self.wire["rate_bps"])
 
     @property
     def _bdp_bytes(self) -> float:
         return self._rate_bps * self.rtt_ns / NS_PER_S / 8
 
     def _measure(self, result: Result) -> Mapping[str, float]:
-        bits = frame_bits(self._wire["framing"], CODEC.payload_bytes + UDP_IP_BYTES)
+        bits = frame_bits(self.wire["framing"], CODEC.payload_bytes + UDP_IP_BYTES)
         serialization_ns = bits * NS_PER_S / self._rate_bps
         kinds = result.flows["kind"].to_list()
         transfers = [i for i, kind in enumerate(kinds) if kind == "bulk"]
@@ -90,7 +79,7 @@ class Buffer(Transfer):
             "goodput_bps": aggregate_goodput_bps(result, transfers),
             "fairness": jain(result.goodput_bps[transfers]),
             "queue_delay_p99_ns": max(
-                late_ns - initial(self._wire["delay_ns"]) - serialization_ns, 0.0
+                late_ns - initial(self.wire["delay_ns"]) - serialization_ns, 0.0
             ),
             "call_loss_percent": speaker["loss_percent"] or 0.0,
             "call_r_factor": 0.0 if rated is None else rated.r_factor,
@@ -122,6 +111,7 @@ class Buffer(Transfer):
         ]
 
     def _answer(self) -> Answer:
+        self.require_constant(self.wire, "rate_bps", "delay_ns")
         queues, assumptions = self._queues(), self._assumptions()
         cases = self.cases({queue.label: (queue.setting,) for queue in queues})
         self.choose_seeds(len(cases) + len(assumptions))

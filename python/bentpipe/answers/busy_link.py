@@ -129,7 +129,9 @@ class BusyLink(Question):
 
     def _answer(self) -> Answer:
         sampled = f"sample_interval={WINDOW_NS}ns"
-        rate_bps = self.constant_rate_bps()
+        forward = self.directions[0]
+        self.require_constant(forward, "rate_bps")
+        rate_bps = peak_bps(forward["rate_bps"])
         self.choose_seeds(4)
         idle_page_ns = self.run_case(sampled).mean("page_p50_ns")
         users, found = self.adjusted_count(

@@ -227,7 +227,7 @@ class Pep(Question):
         return (self.rounds - 1) * min(self.terrestrial_ns, self.rtt_ns)
 
     def _answer(self) -> Answer:
-        self.constant_rate_bps()
+        self.require_constant(self.directions[0], "rate_bps")
         self.choose_seeds(_CASES)
         channels = self.channels()
         found = self.run_probes(channels, PROBES)

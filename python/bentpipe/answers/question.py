@@ -329,18 +329,19 @@ class Question(ABC):
         """The round-trip propagation delay of the link, at the start of a run."""
         return sum(initial(each["delay_ns"]) for each in self.directions)
 
-    def constant_rate_bps(self) -> int:
-        """Return the rate of the forward direction.
+    def require_constant(self, direction: Mapping[str, Any], *names: str) -> None:
+        """Check that values of a direction of the plan do not vary with time.
 
         Raises:
-            UsageError: it varies with time.
+            UsageError: one does.
         """
-        rate = self.directions[0]["rate_bps"]
-        if rate["kind"] != "constant":
+        varying = [name for name in names if direction[name]["kind"] != "constant"]
+        if varying:
+            words = " and ".join(name.partition("_")[0] for name in varying)
             raise UsageError(
-                f"ask {self.name}: the rate of this link varies with time; set a constant"
+                f"ask {self.name}: {words} of this link must not vary with time; set constants, "
+                "such as --set link.forward.rate=16Mbit/s"
             )
-        return int(rate["value"])
 
     def link_rate_bps(self) -> int:
         """Return the largest rate of the forward direction, whatever the traffic."""
