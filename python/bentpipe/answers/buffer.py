@@ -74,7 +74,7 @@ class Buffer(Transfer):
         transfers = [i for i, kind in enumerate(kinds) if kind == "bulk"]
         speaker = result.flows.row(kinds.index("constant_rate"), named=True)
         late_ns = speaker["one_way_delay_p99_ns"] or math.nan
-        rated = call_quality(speaker)
+        r_factor, mos = call_quality(speaker)
         return {
             "goodput_bps": aggregate_goodput_bps(result, transfers),
             "fairness": jain(result.goodput_bps[transfers]),
@@ -82,8 +82,8 @@ class Buffer(Transfer):
                 late_ns - initial(self.wire["delay_ns"]) - serialization_ns, 0.0
             ),
             "call_loss_percent": speaker["loss_percent"] or 0.0,
-            "call_r_factor": 0.0 if rated is None else rated.r_factor,
-            "call_mos": 1.0 if rated is None else rated.mos,
+            "call_r_factor": r_factor,
+            "call_mos": mos,
         }
 
     def _queues(self) -> list[_Queue]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.errors import UsageError
-from bentpipe.results.voice import Quality, quality
+from bentpipe.results.voice import quality
 from bentpipe.scenario.codecs import CODECS, Codec
 from bentpipe.units import NS_PER_S
 
@@ -36,22 +36,20 @@ def call(direction: str, codec: Codec = CODEC) -> dict[str, Any]:
     }
 
 
-def call_quality(flow: Mapping[str, Any]) -> Quality | None:
-    """Return the quality of one direction of the call, a row of `Result.flows`.
+def call_quality(flow: Mapping[str, Any]) -> tuple[float, float]:
+    """Return R-factor and MOS of one direction of the call, a row of `Result.flows`.
 
     Its play-out is adaptive and ideal: it waits for 99 of 100 packets. Traffic of kind ``voice``
     has a jitter buffer of a fixed delay instead, so delays that vary by more than this cost it
-    more. None if no packet arrived.
+    more. They are the worst ones if no packet arrived.
     """
     late_ns = flow["one_way_delay_p99_ns"]
     if late_ns is None:
-        return None
+        return 0.0, 1.0
     lost = flow["loss_percent"] or 0.0
-    return quality(
-        late_ns / NS_PER_MS + CODEC.coding_delay_ms,
-        CODEC,
-        loss_percent=lost + _LATE_PERCENT * (1 - lost / 100),
-    )
+    delay_ms = late_ns / NS_PER_MS + CODEC.coding_delay_ms
+    rated = quality(delay_ms, CODEC, loss_percent=lost + _LATE_PERCENT * (1 - lost / 100))
+    return rated.r_factor, rated.mos
 
 
 def times_ns(table: pl.DataFrame, end_ns: int, limit_ns: int = 0) -> npt.NDArray[np.float64]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import polars as pl
 
 from bentpipe.answers.answer import Answer, columns
-from bentpipe.answers.question import Assumption, Measurements, Option, Question, asking
+from bentpipe.answers.question import Assumption, Option, Question, asking
 from bentpipe.answers.traffic import CODEC, NS_PER_MS, call, call_quality, median_and_p95, times_ns
 from bentpipe.results.result import Result
 from bentpipe.results.views import View
@@ -97,19 +97,18 @@ class Usable(Question):
         rows = result.flows.to_dicts()
         calls = [row for row in rows if row["entry"] == "call"]
         lecture = next(row for row in reversed(rows) if row["entry"] == "lecture")
-        rated = [call_quality(row) for row in calls]
+        r_factors, mos = zip(*map(call_quality, calls), strict=True)
         start_up_ns = lecture["start_up_time_ns"]
         if start_up_ns is None:
             # What it took so far.
             start_up_ns = result.manifest["end_ns"] - lecture["start_ns"]
         image = [row["entry"] for row in rows].index("image")
         images = result.tables["exchanges"].filter(pl.col("flow") == image)
-        median_ns, slow_ns = median_and_p95(
-            times_ns(images, result.manifest["end_ns"], MAX_IMAGE_NS)
-        )
+        image_times_ns = times_ns(images, result.manifest["end_ns"], MAX_IMAGE_NS)
+        median_ns, slow_ns = median_and_p95(image_times_ns)
         return {
-            "r_factor": min(0.0 if each is None else each.r_factor for each in rated),
-            "mos": min(1.0 if each is None else each.mos for each in rated),
+            "r_factor": min(r_factors),
+            "mos": min(mos),
             "call_delay_p99_ns": max(row["one_way_delay_p99_ns"] or math.inf for row in calls),
             "lecture_start_up_ns": float(start_up_ns),
             "lecture_stalls": float(lecture["stalls"]),
@@ -132,6 +131,14 @@ class Usable(Question):
             "image": image_ns.mean <= MAX_IMAGE_NS,
         }
         words = {name: "usable" if good else "NOT usable" for name, good in verdicts.items()}
+        figures = {
+            "call": (f"R {r_factor.mean:.1f}", "call_delay_p99_ns"),
+            "lecture": (f"{stall_percent:.2f} % stalled", "lecture_start_up_ns"),
+            "image": (f"{format_duration(found.mean('image_p50_ns'))} (median)", "image_p95_ns"),
+        }
+        rows = [
+            (name, words[name], text, found.mean(time)) for name, (text, time) in figures.items()
+        ]
         return Answer(
             question=f"Are calls, lectures and images usable on {self.subject}, beside "
             f"{counted(self.downloads, 'download')}?",
@@ -156,21 +163,8 @@ class Usable(Question):
                 self.ask_command("buffer"),
             ],
             figures={"usable": verdicts, **found.estimates()},
-            tables=[_table(found, words)],
+            tables=[View("Each service", columns("usable"), rows)],
         )
 
 
 usable = asking(Usable)
-
-
-def _table(found: Measurements, words: Mapping[str, str]) -> View:
-    figures = {
-        "call": (f"R {found.mean('r_factor'):.1f}", "call_delay_p99_ns"),
-        "lecture": (
-            f"{found.mean('lecture_stall_percent'):.2f} % stalled",
-            "lecture_start_up_ns",
-        ),
-        "image": (f"{format_duration(found.mean('image_p50_ns'))} (median)", "image_p95_ns"),
-    }
-    rows = [(name, words[name], text, found.mean(time)) for name, (text, time) in figures.items()]
-    return View("Each service", columns("usable"), rows)
