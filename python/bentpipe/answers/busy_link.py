@@ -72,9 +72,7 @@ class BusyLink(Question):
     too many users.
     """
 
-    average: Annotated[float, Option("The average of 5 minutes, of the link rate.", "PERCENT")] = (
-        0.6
-    )
+    average: Annotated[float, Option("The average of 5 minutes, of the rate.", "PERCENT")] = 0.6
     duration: str = field(default="300 s", init=False)
 
     name = "busy-link"
@@ -108,10 +106,7 @@ class BusyLink(Question):
         pages_ns = exchange_times_ns(result)
         median_ns, slow_ns = median_and_p95(pages_ns)
         return {
-            "average": load.average,
-            "full": load.full,
-            "empty": load.empty,
-            "longest_full_ns": float(load.longest_full_ns),
+            **load._asdict(),
             "wait_p50_ns": probe["one_way_delay_p50_ns"] - initial(wire["delay_ns"]),
             "wait_p99_ns": probe["one_way_delay_p99_ns"] - initial(wire["delay_ns"]),
             "page_p50_ns": median_ns,
