@@ -124,10 +124,11 @@ class DaskProcesses:
 
     def _start(self, kind: str, *options: str) -> subprocess.Popen[bytes]:
         number = len(self.workers) if kind == "worker" else 0
+        path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
         with (self.folder / f"{kind}-{number}.log").open("w") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", f"distributed.cli.dask_{kind}", *options],
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": str(HERE), "TMPDIR": str(self.folder)},
+                env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(self.folder)},
             )

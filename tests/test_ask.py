@@ -21,9 +21,8 @@ from bentpipe.answers.buffer import BUFFERS_BDP
 from bentpipe.answers.busy_link import WINDOW_NS, windows
 from bentpipe.answers.page import draw
 from bentpipe.answers.question import Measurements, largest
-from bentpipe.answers.traffic import mean_of
+from bentpipe.answers.traffic import mean_of, times_ns
 from bentpipe.answers.usable import Usable
-from bentpipe.answers.users import page_times_ns
 from bentpipe.scenario.presets import PRESETS
 
 MSS_SHARE = 1448 / 1500
@@ -301,8 +300,9 @@ def test_a_page_that_the_end_cuts_off_counts_if_it_is_slow() -> None:
     result = simulate(
         {"link": {"forward": way, "return": way}, "traffic": [page], "duration": "2 s"}
     )
-    assert page_times_ns(result, 1_000_000_000).tolist() == [2_000_000_000]
-    assert page_times_ns(result, 3_000_000_000).tolist() == []
+    pages = result.tables["pages"]
+    assert times_ns(pages, result.manifest["end_ns"], 1_000_000_000).tolist() == [2_000_000_000]
+    assert times_ns(pages, result.manifest["end_ns"], 3_000_000_000).tolist() == []
 
 
 @pytest.mark.system
@@ -461,8 +461,8 @@ def test_another_question_is_asked_about_the_link_alone() -> None:
     assert question.parameters == {
         "link": "geo",
         "set": settings,
-        "video": "1 Mbit/s",
-        "image": "500 kB",
+        "video": "1Mbit/s",
+        "image": "500kB",
         "downloads": 1,
     }
 
@@ -524,6 +524,8 @@ def test_seeds_are_fewer_where_runs_are_long() -> None:
         ["busy-link", "--seeds", "2", "--set", "link.forward.rate=2Mbit/s"],
         ["small-packets", "--link", "geo", "--seeds", "1"],
         ["usable", "--seeds", "2"],
+        ["pep", "--load", "0%", "--quic-share", "40%", "--seeds", "2"],
+        ["coding", "--load", "0", "--queue", "120kB", "--seeds", "2"],
         ["preset", "meo"],
     ],
     ids=lambda arguments: arguments[0],
@@ -535,12 +537,21 @@ def test_a_verb_prints_text_in_80_columns_and_json_and_a_page(
     shown = bentpipe("ask", *arguments, "--report", str(page))
     assert shown.code == 0
     answer = json.loads(bentpipe("ask", *arguments, "--json").out)
+    assert 1 <= len(answer["answer"]) <= MAX_LINES
     assert shown.out.startswith(answer["question"][:60])
     for line in shown.out.splitlines():
         assert len(line) <= 80 or line.startswith("Next: bentpipe ")
     html = page.read_text(encoding="utf-8")
     assert "<script" not in html
     assert "http://" not in html.replace("http://world", "")
+
+
+def test_the_help_of_a_question_begins_with_its_summary(bentpipe: Program) -> None:
+    """The list of questions has the summaries, so that it need not import them."""
+    rows = bentpipe("ask", "--help").out.split("Commands:\n")[1].split("\n\n")[0].splitlines()
+    assert len(rows) == 9
+    for name, summary in (row.split(maxsplit=1) for row in rows):
+        assert bentpipe("ask", name, "--help").out.split("\n\n", 2)[1].strip() == summary
 
 
 @pytest.mark.parametrize(
@@ -553,6 +564,11 @@ def test_a_verb_prints_text_in_80_columns_and_json_and_a_page(
         (["usable", "--video", "fast"], "a rate is a number and a unit"),
         (["tcp", "--report", "/nowhere/x.html"], "there is no folder /nowhere"),
         (["buffer", "--set", STEPS], "vary with time"),
+        (["pep", "--load", "half"], '--load: read "half"; expected a percentage'),
+        (["pep", "--terrestrial", "80"], "--terrestrial"),
+        (["coding", "--load", "many"], '--load: read "many"; expected integers separated by'),
+        (["coding", "--load", "0,-3"], '--load: read "-3"'),
+        (["coding", "--queue", "wide"], 'queue: read "wide"'),
     ],
 )
 def test_bad_input_is_one_message_and_exit_code_2(

@@ -6,6 +6,7 @@ import json
 import shutil
 import struct
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -333,7 +334,7 @@ def test_a_sweep_of_failed_runs_has_no_rows(tmp_path: Path) -> None:
 def test_seeds_are_added_until_the_interval_is_narrow(tmp_path: Path) -> None:
     """Given a cell without bit errors and one with many, expect seeds for the second only."""
     ber = "link.forward.bit_error_rate=0.0,1e-5"
-    until = UntilCi(0.05, "goodput_bps", 200).to_json()
+    until = asdict(UntilCi(0.05, "goodput_bps", 200))
     found = swept(tmp_path / "out", ber, seeds=3, until_ci=until, threads=2)
     clear, noisy = found.cells.to_dicts()
     assert clear["runs"] == 3
@@ -351,7 +352,7 @@ def test_seeds_are_added_until_the_interval_is_narrow(tmp_path: Path) -> None:
 
 
 def test_a_cell_gets_no_more_than_the_most_seeds(tmp_path: Path) -> None:
-    until = UntilCi(0.0001, "goodput_bps", 7).to_json()
+    until = asdict(UntilCi(0.0001, "goodput_bps", 7))
     found = swept(tmp_path / "out", "link.forward.bit_error_rate=1e-5", seeds=3, until_ci=until)
     assert found.cells["runs"].to_list() == [7]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from bentpipe.errors import InternalError
-from bentpipe.results.views import View, text_table
+from bentpipe.results.views import Column, View, text_table
 from bentpipe.text import counted
 
 # An answer is read at once: longer ones belong in the table of the report.
@@ -99,25 +101,14 @@ class Chart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
-    """What `--emulate` runs in real time, and the simulated figure to compare it with.
-
-    ``scenario`` is plain data; ``flow`` is the index of the flow whose goodput is compared.
-    """
-
-    scenario: Mapping[str, Any]
-    flow: int
-    goodput_bps: Estimate
-
-
-@dataclass(frozen=True, kw_only=True)
 class Answer:
     """The answer to a question, for a person (`text`) and for programs (`to_json`).
 
     ``lines`` are the answer itself, and ``summary`` is a table for below them. ``effects`` are how
     its main figure depends on assumptions, the largest first. ``commands`` are what to try next.
-    ``figures`` are its numbers: names end in their unit. ``interrupted``: Ctrl-C ended the runs,
-    and the answer is that of the complete ones.
+    ``figures`` are its numbers: names end in their unit. ``case`` is the scenario, as plain data,
+    whose first flow has the figure ``goodput_bps``, if there is one. ``interrupted``: Ctrl-C ended
+    the runs, and the answer is that of the complete ones.
     """
 
     question: str
@@ -131,7 +122,7 @@ class Answer:
     tables: Sequence[View] = ()
     charts: Sequence[Chart] = ()
     sources: Sequence[str] = ()
-    check: Check | None = None
+    case: Mapping[str, Any] = field(default_factory=dict)
     summary: View | None = None
     interrupted: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -211,3 +202,26 @@ def percent_text(share: Estimate) -> str:
     """Return a share in percent with its interval: ``61.3 % ± 0.4``."""
     text = f"{100 * share.mean:.1f} %"
     return f"{text} ± {100 * share.half_width:.1f}" if share.half_width else text
+
+
+# How tables.csv says that values are written, if not by a format.
+_TEXTS: Final = {
+    "": None,
+    "change": signed_percent,
+    "plus_minus": lambda percent: percent.text("{:.1f}".format),
+}
+
+
+def columns(table: str) -> tuple[Column, ...]:
+    """Return the columns of a table in tables.csv."""
+    return tuple(
+        Column(row["name"], row["title"], row["note"], _TEXTS.get(row["text"], row["text"].format))
+        for row in read_rows("tables.csv", table)
+    )
+
+
+def read_rows(file: str, key: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV file of this package whose first cell is ``key``, without it."""
+    with (Path(__file__).parent / file).open(encoding="utf-8", newline="") as lines:
+        _, *names = next(rows := csv.reader(lines))
+        return [dict(zip(names, cells, strict=True)) for first, *cells in rows if first == key]

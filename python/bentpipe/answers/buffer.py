@@ -5,26 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
-from bentpipe.answers.answer import Answer, Chart, Estimate, percent_of, signed_percent
-from bentpipe.answers.question import (
-    Assumption,
-    Measurements,
-    Question,
-    asking,
-    initial,
-    peak_bps,
-)
+from bentpipe.answers.answer import Answer, Chart, Estimate, columns, percent_of, signed_percent
+from bentpipe.answers.question import Assumption, Measurements, Option, asking, initial, peak_bps
+from bentpipe.answers.tcp import Transfer
 from bentpipe.answers.traffic import CODEC, NS_PER_MS, UDP_IP_BYTES, call, call_quality
-from bentpipe.errors import UsageError
 from bentpipe.results.measures import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.results.views import from_mappings
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.link import DirectionName
-from bentpipe.units import NS_PER_S, format_duration, format_rate, format_size
+from bentpipe.units import NS_PER_S, format_duration, format_size
 
 # The queues that are tried, in bandwidth-delay products of the round-trip propagation.
 BUFFERS_BDP: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -49,72 +40,50 @@ class _Queue(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class Buffer(Question):
-    """How large a drop-tail queue should be for TCP transfers with a G.711 call beside them.
+class Buffer(Transfer):
+    """How large the queue should be.
 
-    The knee is the smallest of the tried queues with 98 % of the best goodput. The delay of a queue
-    is that which the packets of the call see: 99 % of them waited less. See `Question` for the
-    other parameters and the errors; a UsageError is also that rate or delay vary with time.
+    It carries TCP transfers and a G.711 call. The answer is the knee: the smallest of the tried
+    drop-tail queues with 98 % of the best goodput, with the delay and the speech quality that it
+    costs. The delay of a queue is that which the packets of the call see: 99 % of them waited less.
+
+    See `Question` for the other parameters and the errors; a UsageError is also that rate or delay
+    vary with time.
     """
 
-    direction: DirectionName = "forward"
-    flows: int = 4
-    congestion_control: str = "cubic"
-    duration: str = "60 s"
+    flows: Annotated[int, Option("TCP transfers at the same time.", "N", min=1, max=500)] = 4
 
     name = "buffer"
+    examples = ("--link geo", "--link geo --flows 16 --report buffer.html")
 
-    def traffic(self) -> list[dict[str, Any]]:
-        """Return the transfers and the call."""
-        return [
-            {
-                "name": "transfer",
-                "kind": "bulk",
-                "direction": self.direction,
-                "duration": self.duration,
-                "count": self.flows,
-                "start_jitter": "1 s",
-                "tcp": {"congestion_control": self.congestion_control},
-            },
-            call(self.direction),
-        ]
-
-    @cached_property
-    def _wire(self) -> Mapping[str, Any]:
-        wire = self.directions[0 if self.direction == "forward" else 1]
-        if wire["rate_bps"]["kind"] != "constant" or wire["delay_ns"]["kind"] != "constant":
-            raise UsageError(
-                "ask buffer: rate or delay of this link vary with time, so it has no one "
-                "bandwidth-delay product; set constants, such as --set link.forward.rate=16Mbit/s"
-            )
-        return wire
+    def _traffic(self) -> list[dict[str, Any]]:
+        return [self.transfer(count=self.flows, start_jitter="1 s"), call(self.direction)]
 
     @property
     def _rate_bps(self) -> int:
-        return peak_bps(self._wire["rate_bps"])
+        return peak_bps(self.wire["rate_bps"])
 
     @property
     def _bdp_bytes(self) -> float:
         return self._rate_bps * self.rtt_ns / NS_PER_S / 8
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the goodput of the transfers, and what the call sees of the queue."""
-        bits = frame_bits(self._wire["framing"], CODEC.payload_bytes + UDP_IP_BYTES)
+    def _measure(self, result: Result) -> Mapping[str, float]:
+        bits = frame_bits(self.wire["framing"], CODEC.payload_bytes + UDP_IP_BYTES)
         serialization_ns = bits * NS_PER_S / self._rate_bps
         kinds = result.flows["kind"].to_list()
         transfers = [i for i, kind in enumerate(kinds) if kind == "bulk"]
         speaker = result.flows.row(kinds.index("constant_rate"), named=True)
         late_ns = speaker["one_way_delay_p99_ns"] or math.nan
-        rated = call_quality(speaker)
+        r_factor, mos = call_quality(speaker)
         return {
             "goodput_bps": aggregate_goodput_bps(result, transfers),
             "fairness": jain(result.goodput_bps[transfers]),
             "queue_delay_p99_ns": max(
-                late_ns - initial(self._wire["delay_ns"]) - serialization_ns, 0.0
+                late_ns - initial(self.wire["delay_ns"]) - serialization_ns, 0.0
             ),
             "call_loss_percent": speaker["loss_percent"] or 0.0,
-            "call_r_factor": 0.0 if rated is None else rated.r_factor,
-            "call_mos": 1.0 if rated is None else rated.mos,
+            "call_r_factor": r_factor,
+            "call_mos": mos,
         }
 
     def _queues(self) -> list[_Queue]:
@@ -128,32 +97,22 @@ class Buffer(Question):
     def _drop_tail(self, size: int) -> str:
         return f"link.{self.direction}.queue={{discipline: drop_tail, limit: {size} B}}"
 
-    def assumptions(self) -> list[Assumption]:
-        """Return what may be otherwise."""
-        transfers = f"{self.flows} transfers"
+    def _assumptions(self) -> list[Assumption]:
+        entry, now = "traffic.transfer", f"{self.flows} transfers"
+        counts, control = (max(self.flows // 4, 1), 4 * self.flows), self.congestion_control
+        errors = (f"link.{self.direction}.bit_error_rate=1e-7",)
         return [
+            *(Assumption(f"{n} transfers", now, (f"{entry}.count={n}",)) for n in counts),
             *(
-                Assumption(f"{count} transfers", transfers, [f"traffic.transfer.count={count}"])
-                for count in (max(self.flows // 4, 1), 4 * self.flows)
-            ),
-            *(
-                Assumption(
-                    name,
-                    self.congestion_control,
-                    [f"traffic.transfer.tcp.congestion_control={name}"],
-                )
+                Assumption(name, control, (f"{entry}.tcp.congestion_control={name}",))
                 for name in ("bbr", "newreno")
             ),
-            Assumption(
-                "bit error rate 1e-07",
-                "that of the link",
-                [f"link.{self.direction}.bit_error_rate=1e-7"],
-            ),
+            Assumption("bit error rate 1e-07", "that of the link", errors),
         ]
 
-    def answer(self) -> Answer:
-        """Run each queue, and the knee with one assumption changed at a time."""
-        queues, assumptions = self._queues(), self.assumptions()
+    def _answer(self) -> Answer:
+        self.require_constant(self.wire, "rate_bps", "delay_ns")
+        queues, assumptions = self._queues(), self._assumptions()
         cases = self.cases({queue.label: (queue.setting,) for queue in queues})
         self.choose_seeds(len(cases) + len(assumptions))
         found = self.run(cases)
@@ -162,20 +121,19 @@ class Buffer(Question):
         best_bps = max(row.found.mean("goodput_bps") for row in sized)
         knee = next(row for row in sized if row.found.mean("goodput_bps") >= KNEE_SHARE * best_bps)
         of_knee, size = knee.found, knee.limit_bytes or 0
-        goodput, wait = of_knee.of("goodput_bps"), of_knee.of("queue_delay_p99_ns")
+        goodput = of_knee.of("goodput_bps")
         lines = [
             f"Queue: {self._size_text(knee)} at the link rate, drop-tail",
-            f"Goodput of {self.flows} transfers together: {goodput.text(format_rate)}, "
+            f"Goodput of {self.flows} transfers together: {of_knee.text('goodput_bps')}, "
             f"{percent_of(goodput.mean, self._rate_bps)} of the link rate",
-            f"Packets of a call wait at most {wait.text(format_duration)} in the queue (99 % of "
-            "them)",
+            f"Packets of a call wait at most {of_knee.text('queue_delay_p99_ns')} in the queue "
+            "(99 % of them)",
             f"The call: MOS {of_knee.mean('call_mos'):.2f}, "
             f"{of_knee.mean('call_loss_percent'):.2f} % lost (G.711, ITU-T G.107)",
         ]
         lines += [
-            f"With {row.label} instead: {row.found.of('goodput_bps').text(format_rate)}, wait "
-            f"{row.found.of('queue_delay_p99_ns').text(format_duration)}, "
-            f"MOS {row.found.mean('call_mos'):.2f}"
+            f"With {row.label} instead: {row.found.text('goodput_bps')}, wait "
+            f"{row.found.text('queue_delay_p99_ns')}, MOS {row.found.mean('call_mos'):.2f}"
             for row in rows
             if row.limit_bytes is None
         ]
@@ -191,13 +149,21 @@ class Buffer(Question):
                 "knee": self._figures(knee),
                 "queues": [{"queue": row.label, **self._figures(row)} for row in rows],
             },
-            tables=[_table(rows, knee)],
+            tables=[
+                from_mappings(
+                    "Each queue; the knee is emphasized",
+                    columns("buffer"),
+                    [
+                        {"queue": row.label, "limit_bytes": row.limit_bytes, **row.found.means()}
+                        for row in rows
+                    ],
+                    strong={(rows.index(knee), 0)},
+                )
+            ],
             charts=[self._chart(sized, knee)],
-            parameters=self.parameters,
         )
 
     def _limit_ns(self, row: _Queue) -> float | None:
-        """Return how long the link takes to send a full queue."""
         return None if row.limit_bytes is None else row.limit_bytes * 8e9 / self._rate_bps
 
     def _size_text(self, knee: _Queue) -> str:
@@ -205,7 +171,6 @@ class Buffer(Question):
         return f"{format_size(knee.limit_bytes or 0)} = {knee.label} = {send_time}"
 
     def _figures(self, row: _Queue) -> dict[str, float | Estimate | None]:
-        """Return the limit of a queue in three units, and the means of its runs."""
         return {
             "limit_bytes": row.limit_bytes,
             "limit_ns": self._limit_ns(row),
@@ -258,20 +223,3 @@ def _reason(sized: Sequence[_Queue], knee: _Queue) -> str:
         f"it is the smallest queue tried with {100 * KNEE_SHARE:.0f} % of the best goodput: "
         f"{' and '.join(parts)}."
     )
-
-
-def _table(rows: Sequence[_Queue], knee: _Queue) -> View:
-    columns = (
-        Column("queue", "queue"),
-        Column("limit_bytes", "limit"),
-        Column("goodput_bps", "goodput"),
-        Column("queue_delay_p99_ns", "queue delay", "p99 of a call's packets"),
-        Column("fairness", "fairness", "Jain's index", "{:.3f}".format),
-        Column("call_loss_percent", "call loss"),
-        Column("call_mos", "call MOS", "1 to 4.5", "{:.2f}".format),
-    )
-    cells = [
-        {"queue": row.label, "limit_bytes": row.limit_bytes, **row.found.means()} for row in rows
-    ]
-    strong = {(rows.index(knee), 0)}
-    return from_mappings("Each queue; the knee is emphasized", columns, cells, strong=strong)

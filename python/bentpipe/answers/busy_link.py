@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from bentpipe.answers.answer import Answer, Chart, Estimate, percent_text
-from bentpipe.answers.question import Assumption, Question, asking, initial, peak_bps
-from bentpipe.answers.traffic import MEDIAN_PAGE_BYTES, reader, users_of
+from bentpipe.answers.question import Assumption, Option, Question, asking, initial, peak_bps
+from bentpipe.answers.traffic import MEDIAN_PAGE_BYTES, median_and_p95, reader, users_of
 from bentpipe.errors import UsageError
 from bentpipe.results.measures import exchange_times_ns
 from bentpipe.results.result import Result
@@ -62,29 +61,31 @@ def windows(sent_bytes: npt.ArrayLike, rate_bps: float, window_ns: int = WINDOW_
 
 @dataclass(kw_only=True, eq=False)
 class BusyLink(Question):
-    """Why a link whose five-minute average is ``average`` (0 to 1) is felt as full.
+    """Why a link at 60 % average is felt as full.
 
     Users read pages: each takes a page over TCP (log-normal size, median 300 kB, mean 924 kB),
     thinks for 15 s on average, and takes the next. Their number is adjusted until the average of
-    the forward direction is as asked for. See `Question` for the other parameters and the errors;
-    a UsageError is also that the rate varies with time, or that the average is not between 1 and
-    95 %, or takes too many users.
+    the forward direction over 5 minutes is as asked for; windows of 100 ms show what they feel.
+
+    ``average`` is 0.01 to 0.95. See `Question` for the other parameters and the errors; a
+    UsageError is also that the rate varies with time, or that the average is out of range, or takes
+    too many users.
     """
 
-    average: float = 0.6
+    average: Annotated[float, Option("The average of 5 minutes, of the rate.", "PERCENT")] = 0.6
+    duration: str = field(default="300 s", init=False)
 
     name = "busy-link"
+    examples = ("--link geo", "--average 30% --report busy-link.html")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.duration = "300 s"
         if not _MIN_AVERAGE <= self.average <= FULL_SHARE:
             raise UsageError(
                 f"average: read {self.average:.0%}; expected {_MIN_AVERAGE:.0%} to {FULL_SHARE:.0%}"
             )
 
-    def traffic(self) -> list[dict[str, Any]]:
-        """Return a reader and a probe."""
+    def _traffic(self) -> list[dict[str, Any]]:
         size = {"median": f"{MEDIAN_PAGE_BYTES} B", "sigma": 1.5, "max": "50 MB"}
         return [
             reader(kind="request_response", request="500 B", response={"lognormal": size}),
@@ -98,43 +99,34 @@ class BusyLink(Question):
             },
         ]
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the load in windows, the waiting time of the probe, and the times of pages."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         wire = result.plan["directions"][0]
         load = windows(_load(result), peak_bps(wire["rate_bps"]))
         probe = result.flows.row(-1, named=True)
         pages_ns = exchange_times_ns(result)
-        median_ns, slow_ns = (
-            np.quantile(pages_ns, (0.5, 0.95)) if pages_ns.size else (math.nan,) * 2
-        )
+        median_ns, slow_ns = median_and_p95(pages_ns)
         return {
-            "average": load.average,
-            "full": load.full,
-            "empty": load.empty,
-            "longest_full_ns": float(load.longest_full_ns),
+            **load._asdict(),
             "wait_p50_ns": probe["one_way_delay_p50_ns"] - initial(wire["delay_ns"]),
             "wait_p99_ns": probe["one_way_delay_p99_ns"] - initial(wire["delay_ns"]),
-            "page_p50_ns": float(median_ns),
-            "page_p95_ns": float(slow_ns),
+            "page_p50_ns": median_ns,
+            "page_p95_ns": slow_ns,
             "pages": float(pages_ns.size),
         }
 
-    def assumptions(self, rate_bps: int) -> list[Assumption]:
-        """Return what may be otherwise, with the same users."""
+    def _assumptions(self, rate_bps: int) -> list[Assumption]:
         size = f"traffic.reader.response.lognormal.median={MEDIAN_PAGE_BYTES // 2}B"
+        rate, same = f"link.forward.rate={2 * rate_bps}bps", "with the same users"
         return [
-            Assumption(
-                "twice the link rate, with the same users",
-                "the rate",
-                [f"link.forward.rate={2 * rate_bps}bps"],
-            ),
-            Assumption("pages of half the size, with the same users", "a median of 300 kB", [size]),
+            Assumption(f"twice the link rate, {same}", "the rate", (rate,)),
+            Assumption(f"pages of half the size, {same}", "a median of 300 kB", (size,)),
         ]
 
-    def answer(self) -> Answer:
-        """Find the users that make the average, and look at its windows."""
+    def _answer(self) -> Answer:
         sampled = f"sample_interval={WINDOW_NS}ns"
-        rate_bps = self.constant_rate_bps()
+        forward = self.directions[0]
+        self.require_constant(forward, "rate_bps")
+        rate_bps = peak_bps(forward["rate_bps"])
         self.choose_seeds(4)
         idle_page_ns = self.run_case(sampled).mean("page_p50_ns")
         users, found = self.adjusted_count(
@@ -146,10 +138,10 @@ class BusyLink(Question):
             tolerance=_TOLERANCE,
         )
         with_users = (sampled, f"traffic.reader.count={users}")
-        effects = self.effects(self.assumptions(rate_bps), found, "full", *with_users)
+        effects = self.effects(self._assumptions(rate_bps), found, "full", *with_users)
         average, full = found.of("average"), found.of("full")
         wait, half, longest, page, slow_page = (
-            found.of(f"{name}_ns").text(format_duration)
+            found.text(f"{name}_ns")
             for name in ("wait_p50", "wait_p99", "longest_full", "page_p50", "page_p95")
         )
         return Answer(
@@ -176,7 +168,6 @@ class BusyLink(Question):
             ],
             figures={"users": users, "idle_page_p50_ns": idle_page_ns, **found.estimates()},
             charts=[_chart(_load(self.runs.result(self.case(*with_users))))],
-            parameters=self.parameters,
         )
 
 
@@ -184,13 +175,11 @@ busy_link = asking(BusyLink)
 
 
 def _load(result: Result) -> npt.NDArray[np.float64]:
-    """Return the link bytes that the forward direction sent in each window."""
     samples = result.tables["direction_samples"].filter(pl.col("direction") == 0)
     return np.diff(samples["sent_bytes"].to_numpy().astype(np.float64))
 
 
 def _chart(load: npt.NDArray[np.float64]) -> Chart:
-    """Return the load of the first minute in windows of 100 ms, with the average of all."""
     rates = load[:_SHOWN_WINDOWS] * 8 * NS_PER_S / WINDOW_NS / 1e6
     average = float(np.mean(load)) * 8 * NS_PER_S / WINDOW_NS / 1e6
     times_s = (np.arange(rates.size) + 0.5) * WINDOW_NS / NS_PER_S

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Chart, Estimate, signed_percent
+from bentpipe.answers.answer import Answer, Chart, columns, signed_percent
 from bentpipe.answers.coding_verdict import (
     ADAPTIVE,
     MEASURES,
@@ -33,21 +32,20 @@ from bentpipe.answers.coding_verdict import (
 from bentpipe.answers.question import (
     MAX_COUNT,
     WORTH_PERCENT,
+    Functions,
     Measurements,
+    Option,
     Question,
     asking,
-    link_scenario,
 )
-from bentpipe.answers.traffic import with_functions
+from bentpipe.answers.traffic import median_and_p95, times_ns
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View, from_mappings
-from bentpipe.scenario.schema import Scenario
+from bentpipe.results.views import View, from_mappings
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, format_duration, format_size, parse_queue_limit
 
-DEFAULT_LOADS: Final = (0, 20, 60)
 DURATION_S: Final = 60
 # The long transfer and the small downloads start when the channels have.
 WARM_UP_S: Final = 10
@@ -69,24 +67,42 @@ _BY_CHANCE: Final = 0.05
 
 @dataclass(kw_only=True, eq=False)
 class Coding(Question):
-    """What a coded tunnel between the gateways gives, over a plain link and over a PEP.
+    """Whether network coding pays, and what it costs.
 
-    ``loads`` are one to four numbers of channels, each one download after another, beside a long
-    transfer and small downloads. ``queue`` is the limit of the forward queue. Settings of
+    A coded tunnel between the gateways sends repair: 10 % at once, 10 % while the queue has room
+    (titrated), or titrated and as much as the loss takes (adaptive), over a plain link and over a
+    PEP. The answer has gains and losses with 95 % intervals, costs in link bytes and delay, and the
+    reason.
+
+    The load is of channels beside a long transfer and small downloads. Settings of
     ``gateways.*.tunnel`` and ``gateways.hub.pep`` apply to the runs with those functions. After
     Ctrl-C the answer is that of the seeds that were complete. See `Question` for the other
     parameters and the errors; a UsageError is also that a load is out of range, that ``queue`` is
     no limit, or that a setting is one in which the cases differ.
     """
 
-    loads: Sequence[int] = DEFAULT_LOADS
-    queue: str | None = None
+    loads: Annotated[
+        Sequence[int],
+        Option(
+            "How many channels, each one download after another, share the link: one to four "
+            "numbers.",
+            "N[,N...]",
+            flag="--load",
+        ),
+    ] = (0, 20, 60)
+    queue: Annotated[
+        str | None,
+        Option(
+            "The limit of the forward queue, such as 120kB or 1bdp; by default the link's.", "LIMIT"
+        ),
+    ] = None
+    duration: str = field(default=f"{DURATION_S} s", init=False)
 
     name = "coding"
+    examples = ("--link geo --queue 120kB", "--link geo --load 20 --set link.forward.loss=2%")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.duration = f"{DURATION_S} s"
         self.loads = sorted({*self.loads})
         if not 1 <= len(self.loads) <= _MAX_LOADS:
             raise UsageError(f"load: read {len(self.loads)} numbers; expected 1 to {_MAX_LOADS}")
@@ -107,8 +123,7 @@ class Coding(Question):
                     "two runs with bentpipe compare"
                 )
 
-    def traffic(self, load: int = 0) -> list[dict[str, Any]]:
-        """Return one long transfer, small downloads, and the channels."""
+    def _traffic(self, load: int = 0) -> list[dict[str, Any]]:
         transfer = {"kind": "bulk", "duration": f"{DURATION_S - WARM_UP_S} s"}
         small = {
             "kind": "fetch",
@@ -125,37 +140,27 @@ class Coding(Question):
             *([channels] if load else []),
         ]
 
-    def case_of(self, load: int, variant: Variant) -> Plan:
+    def _case_of(self, load: int, variant: Variant) -> Plan:
         """Return the scenario of a case; a setting may be one of what it does not have."""
-        document = link_scenario(self.link, self.traffic(load), self.duration)
-        data = copy.deepcopy(document.data)
-        gateways: Mapping[str, Any] = data.get("gateways", {})
-        wanted: dict[str, dict[str, Any]] = {}
-        for end in ("hub", "terminal"):
-            of_file = gateways.get(end) or {}
-            wanted[end] = {"pep": of_file.get("pep") or {}} if variant.pep and end == "hub" else {}
-            if variant.tunnel is not None:
-                tunnel = of_file.get("tunnel") or {}
-                kept = {name: tunnel[name] for name in tunnel if variant.can_have(name)}
-                wanted[end]["tunnel"] = {**kept, **variant.tunnel}
-        data["gateways"] = with_functions(gateways, wanted, {"pep", "tunnel"})
+        pep = {"pep": dict} if variant.pep else {}
+        tunnel = {"tunnel": variant.tunnel_settings} if variant.tunnel is not None else {}
         settings = [each for each in self.settings if _applies(each, load, variant)]
-        return Plan.resolve(Scenario.from_document(replace(document, data=data), settings))
+        functions: Functions = {"hub": {**pep, **tunnel}, "terminal": tunnel}
+        return self.case_with(self._traffic(load), settings, functions, {"pep", "tunnel"})
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the figures of a run; those of a tunnel are NaN without one."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         names = result.flows["name"].to_list()
         delivered = result.flows["delivered_bytes"].to_numpy().astype(np.float64)
         transfer = result.flows.row(names.index(_TRANSFER), named=True)
-        times_ns = _small_times_ns(result, names)
+        small_p50_ns, small_p95_ns = median_and_p95(_small_times_ns(result, names))
         link = result.directions.row(0, named=True)
         # All other causes are drops of queue disciplines.
         errors = link["dropped_bit_error_packets"]
         return {
             "total_bps": float(delivered.sum()) * 8 / DURATION_S,
             "transfer_bps": transfer["delivered_bytes"] * 8 / (DURATION_S - WARM_UP_S),
-            "small_p50_ns": float(np.median(times_ns)) if times_ns.size else math.nan,
-            "small_p95_ns": float(np.quantile(times_ns, 0.95)) if times_ns.size else math.nan,
+            "small_p50_ns": small_p50_ns,
+            "small_p95_ns": small_p95_ns,
             "rtt_mean_ns": transfer["rtt_mean_ns"] or math.nan,
             "one_way_delay_max_ns": transfer["one_way_delay_max_ns"] or math.nan,
             "busy_percent": 100 * link["utilization"],
@@ -167,41 +172,57 @@ class Coding(Question):
             **_tunnel_figures(result, link["received_bytes"]),
         }
 
-    def answer(self) -> Answer:
+    def _answer(self) -> Answer:
         """Run all cases, seed by seed, so that Ctrl-C keeps the seeds that are complete."""
         cases = {
-            Case(load, name): self.case_of(load, variant)
+            Case(load, name): self._case_of(load, variant)
             for load in self.loads
             for name, variant in VARIANTS.items()
         }
         plan = next(iter(cases.values())).data
         self.runs.choose_seeds(plan, len(cases))
-        self._found, interrupted = self.runs.run_by_seed(cases, self.measure)
+        self._found, interrupted = self.runs.run_by_seed(cases, self._measure)
         self._verdicts = verdicts(self._found, self.loads)
         self._best = decisive(self._verdicts)
         plain, coded = self._found[Case(self._best.case.load, PLAIN)], self._found[self._best.case]
+        others = [each for each in self.settings if not each.startswith(_QUEUE)]
+        other = replace(self, settings=others, queue=None)
+        queue = "1bdp" if len(others) < len(self.settings) else "120kB"
         return Answer(
             question=f"What would network coding give over {self.subject}?",
             lines=[
                 headline(self._verdicts),
-                *(self._load_line(each) for each in self.loads),
+                *(
+                    f"{counted(load, 'channel')}, link "
+                    f"{self._found[Case(load, PLAIN)].mean('busy_percent'):.0f} % busy: "
+                    + "; ".join(str(each) for each in self._verdicts if each.case.load == load)
+                    for load in self.loads
+                ),
                 self._pep_line(),
                 self._costs_line(plain, coded),
             ],
             reason=reason(plain, coded, self._best),
             uncertainty=self._uncertainty(),
             assumption=self._matters_most(),
-            commands=self._commands(),
+            commands=[
+                other.ask_command(self.name, f"--queue {queue}"),
+                other.ask_command("buffer"),
+            ],
             figures=self._figures(),
-            summary=self._summary(),
-            tables=[self._changes_table(), self._costs_table()],
+            summary=self._table(
+                f"Means, small downloads of {format_size(SMALL_BYTES)}, loss after decoding",
+                "coding",
+            ),
+            tables=[
+                self._table("Changes from the plain link", "coding changes"),
+                self._table("Loss and costs", "coding costs"),
+            ],
             charts=[self._chart(measure) for measure in ("total_bps", "small_p50_ns")],
             sources=[
                 "RFC 8681, sliding-window random linear codes: the code of the tunnel",
                 "docs/model/tunnel-policies.md: redundancy, titration, order",
             ],
             interrupted=interrupted,
-            parameters=self.parameters,
         )
 
     def _compared(self, load: int, before: str, after: str) -> Verdict:
@@ -210,11 +231,6 @@ class Coding(Question):
 
     def _compared_with_plain(self, load: int) -> list[Verdict]:
         return [self._compared(load, PLAIN, each) for each in VARIANTS if each != PLAIN]
-
-    def _load_line(self, load: int) -> str:
-        busy = self._found[Case(load, PLAIN)].mean("busy_percent")
-        each = [str(verdict) for verdict in self._verdicts if verdict.case.load == load]
-        return f"{counted(load, 'channel')}, link {busy:.0f} % busy: {'; '.join(each)}"
 
     def _pep_line(self) -> str:
         load = self._best.case.load
@@ -228,12 +244,11 @@ class Coding(Question):
         )
 
     def _costs_line(self, plain: Measurements, coded: Measurements) -> str:
-        wait_ns, longest_ns = coded.mean("order_wait_mean_ns"), coded.mean("order_wait_max_ns")
-        waits = (
-            f"packets wait {_time(wait_ns)} for their order on average, up to {_time(longest_ns)}"
-            if wait_ns > 0
-            else "packets do not wait for their order"
-        )
+        wait_ns, longest_ns = (coded.mean(f"order_wait_{name}_ns") for name in ("mean", "max"))
+        waits = "packets do not wait for their order"
+        if wait_ns > 0:
+            mean, longest = map(format_duration, (wait_ns, longest_ns))
+            waits = f"packets wait {mean} for their order on average, up to {longest}"
         return (
             f"Costs of {self._best.name} at {counted(self._best.case.load, 'channel')}: repair is "
             f"{coded.mean('repair_share_percent'):.1f} % of the bytes, "
@@ -283,31 +298,14 @@ class Coding(Question):
             f"{signed_percent(totals[high])} at {counted(high, 'channel')}."
         )
 
-    def _commands(self) -> list[str]:
-        others = [each for each in self.settings if not each.startswith(_QUEUE)]
-        queue = "1bdp" if len(others) < len(self.settings) else "120kB"
-        other = replace(self, settings=others, queue=None)
-        return [other.ask_command(self.name, f"--queue {queue}"), other.ask_command("buffer")]
-
     def _figures(self) -> dict[str, object]:
         return {
-            "decisive": {
-                "load": self._best.case.load,
-                "variant": self._best.case.variant,
-                "verdict": self._best.kind,
-            },
+            "decisive": {**self._best.case._asdict(), "verdict": self._best.kind},
             "loads": [
                 {
                     "channels": load,
                     "cases": {
-                        variant: {
-                            name: estimate
-                            for name, estimate in self._found[Case(load, variant)]
-                            .estimates()
-                            .items()
-                            if not np.isnan(estimate.mean)
-                        }
-                        for variant in VARIANTS
+                        variant: self._found[Case(load, variant)].known() for variant in VARIANTS
                     },
                     "changes_percent": {
                         each.case.variant: {"verdict": each.kind, **each.percents}
@@ -321,14 +319,11 @@ class Coding(Question):
             ],
         }
 
-    def _table(self, title: str, *columns: Column) -> View:
-        """Return a table with a row for each case."""
-        keys = (Column("channels", "channels"), Column("case", "case"))
+    def _table(self, title: str, table: str) -> View:
         rows = [self._cells(load, variant) for load in self.loads for variant in VARIANTS]
-        return from_mappings(title, [*keys, *columns], rows, key=2, group=1)
+        return from_mappings(title, columns(table), rows, key=2, group=1)
 
     def _cells(self, load: int, variant: str) -> dict[str, Any]:
-        """Return the figures of a case, and its changes from the plain link."""
         cells: dict[str, Any] = {**self._found[Case(load, variant)].means()}
         has_tunnel = VARIANTS[variant].tunnel is not None
         if not has_tunnel:
@@ -338,43 +333,6 @@ class Coding(Question):
             percents = self._compared(load, PLAIN, variant).percents
             cells |= {f"{measure}_change_percent": each for measure, each in percents.items()}
         return {"channels": load, "case": VARIANTS[variant].title, **cells}
-
-    def _summary(self) -> View:
-        """Return what the terminal shows."""
-        return self._table(
-            f"Means, small downloads of {format_size(SMALL_BYTES)}, loss after decoding",
-            Column("total_bps", "total"),
-            Column("total_bps_change_percent", "change", "", _plus_minus),
-            Column("transfer_bps", "long"),
-            Column("small_p50_ns", "small", "50 %"),
-            Column("small_p95_ns", "small", "95 %"),
-            Column("loss_percent", "lost"),
-            Column("repair_share_percent", "repair"),
-            Column("order_wait_mean_ns", "wait"),
-        )
-
-    def _changes_table(self) -> View:
-        return self._table(
-            "Changes from the plain link",
-            *(
-                Column(f"{measure}_change_percent", title, "change", signed_percent)
-                for measure, title in MEASURES.items()
-            ),
-        )
-
-    def _costs_table(self) -> View:
-        return self._table(
-            "Loss and costs",
-            Column("total_bps", "total goodput"),
-            Column("loss_before_percent", "loss", "before decoding"),
-            Column("loss_after_percent", "loss", "after decoding"),
-            Column("repair_share_percent", "repair", "of the bytes"),
-            Column("repairs_received_percent", "repair that arrives"),
-            Column("link_bytes_per_byte", "link bytes", "per byte delivered", "{:.2f}".format),
-            Column("order_wait_mean_ns", "wait for order", "mean"),
-            Column("order_wait_max_ns", "wait for order", "maximum"),
-            Column("rtt_mean_ns", "RTT of the long transfer", "mean"),
-        )
 
     def _chart(self, measure: str) -> Chart:
         changes = {
@@ -389,14 +347,6 @@ class Coding(Question):
 
 
 coding = asking(Coding)
-
-
-def _time(time_ns: float) -> str:
-    return "-" if math.isnan(time_ns) else format_duration(time_ns)
-
-
-def _plus_minus(percent: Estimate) -> str:
-    return percent.text("{:.1f}".format)
 
 
 def _applies(setting: str, load: int, variant: Variant) -> bool:
@@ -424,8 +374,7 @@ def _small_times_ns(result: Result, names: Sequence[str]) -> np.ndarray[Any, Any
     begun = table.filter(
         table["flow"].is_in(small) & (table["start_ns"] < (DURATION_S - _LAST_S) * NS_PER_S)
     )
-    ended_ns = begun["finished_ns"].fill_null(DURATION_S * NS_PER_S)
-    return (ended_ns - begun["start_ns"]).to_numpy().astype(np.float64)
+    return times_ns(begun, DURATION_S * NS_PER_S)
 
 
 def _tunnel_figures(result: Result, offered_bytes: int) -> dict[str, float]:
@@ -442,9 +391,8 @@ def _tunnel_figures(result: Result, offered_bytes: int) -> dict[str, float]:
         total(f"titrator_{why}_packets", "hub")
         for why in ("expired", "obsolete", "overflowed", "outdated")
     )
-    waits = [
-        each["order_wait_max_ns"] for each in tunnels if each["function"].startswith("terminal")
-    ]
+    at_terminals = [each for each in tunnels if each["function"].startswith("terminal")]
+    waits = [each["order_wait_max_ns"] for each in at_terminals]
     return {
         "loss_before_percent": _percent(lost, due),
         "loss_after_percent": _percent(lost - total("recovered_packets", "terminal"), due),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from bentpipe.answers.answer import Estimate, signed_percent
@@ -52,38 +51,32 @@ class Variant(NamedTuple):
         is_ordered = self.tunnel is not None and self.tunnel.get("order", True)
         return name not in OF_VARIANTS and (name != _ORDERED_ONLY or is_ordered)
 
+    def tunnel_settings(self, of_file: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of the tunnel, from those of the scenario file."""
+        kept = {name: value for name, value in of_file.items() if self.can_have(name)}
+        return {**kept, **(self.tunnel or {})}
 
-PLAIN, PEP, AT_ONCE, TITRATED, ADAPTIVE, UNORDERED, PEP_ADAPTIVE = (
-    "plain",
-    "pep",
-    "at_once",
-    "titrated",
-    "adaptive",
-    "unordered",
-    "pep_adaptive",
-)
-_ADAPTIVE: Final = MappingProxyType({"redundancy": "adaptive", "titration": "titrated"})
-VARIANTS: Final[Mapping[str, Variant]] = {
-    PLAIN: Variant("plain", "the plain link"),
-    PEP: Variant("PEP", "a PEP", pep=True),
-    AT_ONCE: Variant(
-        "at once 10 %",
-        "coding sent at once",
-        tunnel={"redundancy": "10 %", "titration": "immediate"},
+
+_FIXED: Final = {"redundancy": "10 %"}
+_ADAPTIVE: Final = {"redundancy": "adaptive", "titration": "titrated"}
+VARIANTS: Final = {
+    "plain": Variant("plain", "the plain link"),
+    "pep": Variant("PEP", "a PEP", pep=True),
+    "at_once": Variant(
+        "at once 10 %", "coding sent at once", tunnel={**_FIXED, "titration": "immediate"}
     ),
-    TITRATED: Variant(
-        "titrated 10 %",
-        "titrated coding",
-        tunnel={"redundancy": "10 %", "titration": "titrated"},
+    "titrated": Variant(
+        "titrated 10 %", "titrated coding", tunnel={**_FIXED, "titration": "titrated"}
     ),
-    ADAPTIVE: Variant("adaptive", "adaptive coding", tunnel=_ADAPTIVE),
-    UNORDERED: Variant(
+    "adaptive": Variant("adaptive", "adaptive coding", tunnel=_ADAPTIVE),
+    "unordered": Variant(
         "unordered", "adaptive coding without order", tunnel={**_ADAPTIVE, "order": False}
     ),
-    PEP_ADAPTIVE: Variant(
+    "pep_adaptive": Variant(
         "PEP, adaptive", "adaptive coding over a PEP", pep=True, tunnel=_ADAPTIVE
     ),
 }
+PLAIN, PEP, AT_ONCE, TITRATED, ADAPTIVE, UNORDERED, PEP_ADAPTIVE = VARIANTS
 # Those that are compared with the plain link.
 CODED: Final = (AT_ONCE, TITRATED, ADAPTIVE, UNORDERED)
 
@@ -203,33 +196,25 @@ def headline(found: Sequence[Verdict]) -> str:
     # Loads at which some variant loses and none gains.
     lost = [load for load in losing if load not in paying]
     if best.kind == "pays":
-        text = (
-            f"Coding pays at {_channels(_loads(found, 'pays'))}; most gains {best.name} at {at}: "
-        )
-        text += named(best.gains[0])
+        loads = _channels(_loads(found, "pays"))
+        text = f"Coding pays at {loads}; most gains {best.name} at {at}: {named(best.gains[0])}"
     elif best.kind == "mixed":
-        text = f"Coding gains and loses: {best.name} has {named(best.gains[0])} at {at}, but "
-        text += named(best.losses[0])
+        gain, loss = named(best.gains[0]), named(best.losses[0])
+        text = f"Coding gains and loses: {best.name} has {gain} at {at}, but {loss}"
     elif best.kind == "loses":
         return (
             f"Coding loses at {_channels(lost)}; least {best.name}, {named(best.losses[0])} at {at}"
         )
     elif losing:
-        worst = min(
-            (each for each in found if each.kind == "loses"),
-            key=lambda verdict: verdict.changes[0].gain.mean,
-        )
-        text = f"Coding shows no gain: its best is {best.name}, {named(total)} at {at}; most loses "
+        worst = min((each for each in found if each.kind == "loses"), key=_net_percent)
         return (
-            f"{text}{worst.name}, {named(worst.losses[0])} at {counted(worst.case.load, 'channel')}"
+            f"Coding shows no gain: its best is {best.name}, {named(total)} at {at}; most loses "
+            f"{worst.name}, {named(worst.losses[0])} at {counted(worst.case.load, 'channel')}"
         )
     else:
         small = _small_or_none([change for each in found for change in each.changes])
-        loads = [*dict.fromkeys(each.case.load for each in found)]
-        return (
-            f"No {small} that these runs show between coding and the plain link, at "
-            + _channels(loads)
-        )
+        loads = _channels(_loads(found, *_ORDER))
+        return f"No {small} that these runs show between coding and the plain link, at {loads}"
     return text + (f". At {_channels(lost)} it gains nothing, and loses" if lost else "")
 
 
@@ -246,9 +231,7 @@ def _loads(found: Sequence[Verdict], *kinds: Kind) -> list[int]:
 def _channels(loads: Sequence[int]) -> str:
     """Return loads as text: ``0, 20 and 60 channels``."""
     *first, last = loads
-    return " and ".join(
-        [*([", ".join(map(str, first))] if first else []), counted(last, "channel")]
-    )
+    return " and ".join([*filter(None, [", ".join(map(str, first))]), counted(last, "channel")])
 
 
 def reason(plain: Measurements, coded: Measurements, verdict: Verdict) -> str:
@@ -280,10 +263,8 @@ def _losses(plain: Measurements) -> str:
 
 
 def _survival(coded: Measurements, name: str) -> str:
-    arrived, unsent = (
-        coded.mean("repairs_received_percent"),
-        coded.mean("repairs_unsent_percent"),
-    )
+    arrived = coded.mean("repairs_received_percent")
+    unsent = coded.mean("repairs_unsent_percent")
     if math.isnan(arrived):
         return f"With {name} no repair was sent."
     held = f"; {unsent:.0f} % was held until it was of no use" if unsent >= 1 else ""

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from bentpipe import _core
-from bentpipe.answers.answer import Answer, Chart, Effect, signed_percent
+from bentpipe.answers.answer import Answer, Chart, columns
 from bentpipe.report.export import Exports, write_report
 from bentpipe.report.html import environment
 from bentpipe.report.style import (
@@ -25,7 +25,7 @@ from bentpipe.report.style import (
     log_axis,
     new_figure,
 )
-from bentpipe.results.views import Column, View
+from bentpipe.results.views import View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +60,9 @@ def page(answer: Answer, exports: Exports | None = None, *, real_time: str | Non
     """
     tables = list(answer.tables)
     if answer.effects:
-        tables.append(_effects_table(answer.effects))
+        rows = [(effect.assumption, effect.instead, effect.percent) for effect in answer.effects]
+        title = "How the answer depends on what it assumes"
+        tables.append(View(title, columns("effects"), rows))
     template = environment(_TEMPLATES).get_template("answer.html.j2")
     return template.render(
         title=answer.question,
@@ -91,16 +93,10 @@ def draw(chart: Chart) -> Figure:
 
 
 def _draw_bars(axes: Axes, chart: Chart) -> None:
+    (estimates,) = chart.series.values()
     places = np.arange(len(chart.x))
-    for colour, estimates in zip(PALETTE, chart.series.values(), strict=False):
-        axes.barh(
-            places,
-            [each.mean for each in estimates],
-            xerr=[each.half_width or 0 for each in estimates],
-            color=colour,
-            ecolor=INK,
-            height=0.6,
-        )
+    means, halves = zip(*((each.mean, each.half_width or 0) for each in estimates), strict=True)
+    axes.barh(places, means, xerr=halves, color=PALETTE[0], ecolor=INK, height=0.6)
     axes.set_yticks(places, [str(name) for name in chart.x])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
@@ -146,23 +142,10 @@ def _draw_over_x(panels: Sequence[Axes], chart: Chart) -> None:
         figure_of(panels[0]).align_ylabels(panels)
     elif len(chart.series) > 1:
         add_legend(panels[0])
-    _draw_x_axis(panels[-1], chart)
-
-
-def _draw_x_axis(axes: Axes, chart: Chart) -> None:
-    """Draw the scale of x, and below it a scale for each of its further units."""
-    axes.set_xlabel(chart.x_label)
+    lowest = panels[-1]
+    lowest.set_xlabel(chart.x_label)
     if chart.scale == "log":
-        log_axis(axes.xaxis)
+        log_axis(lowest.xaxis)
+    # Below the scale of x, one for each of its further units.
     for i, (label, factor) in enumerate(chart.x_units, start=1):
-        add_unit(axes, label, factor, below_in=i * _SCALE_HEIGHT_IN)
-
-
-def _effects_table(effects: Sequence[Effect]) -> View:
-    columns = (
-        Column("assumption", "if it is"),
-        Column("instead", "instead of"),
-        Column("change_percent", "change", "95 % interval", signed_percent),
-    )
-    rows = [(effect.assumption, effect.instead, effect.percent) for effect in effects]
-    return View("How the answer depends on what it assumes", columns, rows)
+        add_unit(lowest, label, factor, below_in=i * _SCALE_HEIGHT_IN)

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Chart, percent_text, signed_percent
-from bentpipe.answers.question import (
-    WORTH_PERCENT,
-    Change,
-    Measurements,
-    Question,
-    asking,
-    link_scenario,
-)
-from bentpipe.answers.traffic import with_functions
+from bentpipe.answers.answer import Answer, Chart, columns, percent_text, signed_percent
+from bentpipe.answers.question import WORTH_PERCENT, Change, Measurements, Option, Question, asking
 from bentpipe.errors import UsageError
 from bentpipe.plan.plan import Plan
+from bentpipe.quantities import quantity
+from bentpipe.results.measures import exchange_times_ns
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View
-from bentpipe.scenario.schema import Scenario
-from bentpipe.units import format_duration, format_rate, format_size
+from bentpipe.results.views import View
+from bentpipe.units import format_duration, format_size
 
 DURATION_S: Final = 120
 SHORT_BYTES: Final = 100_000
@@ -84,96 +76,90 @@ _VARIED: Final = ("large", "short")
 
 @dataclass(kw_only=True, eq=False)
 class Pep(Question):
-    """What a split-TCP PEP at the hub gives, beside users that keep the link busy.
+    """Whether a split-TCP PEP helps, and whom.
 
-    Channels, each one download after another without a pause, keep the forward direction busy for
-    ``load`` (0 to 0.95) of the time without a PEP. ``quic_share`` (0 to 1) of them, by number,
-    cannot be split: QUIC, or TCP inside a VPN. Servers are ``terrestrial_ns`` of round trip behind
-    the hub. Settings of ``gateways.hub.pep`` apply to the runs with the PEP. See `Question` for the
-    other parameters and the errors; a UsageError is also that the rate varies with time, the load
-    or the share is out of range, or the load takes too many channels.
+    The answer has the gains of a PEP at the hub for the total, for large and for short flows.
+    Channels, each one download after another without a pause, keep the forward direction busy. What
+    a PEP cannot split is QUIC, or TCP inside a VPN.
+
+    Settings of ``gateways.hub.pep`` apply to the runs with the PEP. See `Question` for the other
+    parameters and the errors; a UsageError is also that the rate varies with time, the load (0 to
+    0.95) or the share is out of range, or the load takes too many channels.
     """
 
-    load: float = 0.5
-    quic_share: float = 0.4
-    terrestrial_ns: int = 80_000_000
+    load: Annotated[
+        float,
+        Option("How busy users keep the forward direction without a PEP, 0% to 95%.", "PERCENT"),
+    ] = 0.5
+    quic_share: Annotated[
+        float, Option("The users, of all, whose traffic a PEP cannot split: QUIC, VPNs.", "PERCENT")
+    ] = 0.4
+    terrestrial_ns: Annotated[
+        int, Option("The round trip between the hub and the servers.", "TIME", flag="--terrestrial")
+    ] = 80_000_000
+    duration: str = field(default=f"{DURATION_S} s", init=False)
 
     name = "pep"
+    examples = (
+        "--link geo --load 50% --quic-share 40%",
+        "--link geo --load 90% --terrestrial 20ms --report pep.html",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.duration = f"{DURATION_S} s"
-        for name, share, most in (
-            ("load", self.load, _MAX_LOAD),
-            ("quic-share", self.quic_share, 1.0),
-        ):
+        shares = (("load", self.load, _MAX_LOAD), ("quic-share", self.quic_share, 1.0))
+        for name, share, most in shares:
             if not 0 <= share <= most:
                 raise UsageError(f"{name}: read {share:.0%}; expected 0% to {most:.0%}")
         size = round(self.link_rate_bps() * _LARGE_S / 8, -6)
         self.large_bytes = int(np.clip(size, *_LARGE_BYTES))
 
-    def traffic(self, probe: str = SHORT, channels: int = 1) -> list[dict[str, Any]]:
-        """Return the probe, and the channels: some of them cannot be split."""
+    def _traffic(self, probe: str = SHORT, channels: int = 1) -> list[dict[str, Any]]:
         quic = round(channels * self.quic_share)
-        delay = f"{self.terrestrial_ns // 2} ns"
         shares = (("channels", channels - quic), (f"channels{QUIC}", quic))
-        large = {"size": f"{self.large_bytes} B", "think": "0 s"}
-        short = {"size": f"{SHORT_BYTES} B", "think": {"exponential": "1 s"}}
-        probes = [SHORT, f"{SHORT}{QUIC}"] if probe == SHORT else [probe]
+        sizes: dict[str, Any] = {"size": f"{self.large_bytes} B", "think": "0 s"}
+        if probe == SHORT:
+            sizes = {"size": f"{SHORT_BYTES} B", "think": {"exponential": "1 s"}}
+        fetch = {"kind": "fetch", "direction": "forward", "start": f"{_WARM_UP_S} s"}
         entries: list[dict[str, Any]] = [
-            *(
-                {
-                    "name": name,
-                    "kind": "fetch",
-                    "direction": "forward",
-                    "start": f"{_WARM_UP_S} s",
-                    "world_host": _SERVER,
-                    **(short if probe == SHORT else large),
-                }
-                for name in probes
-            ),
-            *(
-                {
-                    "name": name,
-                    "kind": "channels",
-                    "channels": count,
-                    "servers": [{"name": f"{_SERVER}-{name}", "delay": delay}],
-                }
-                for name, count in shares
-                if count
-            ),
+            {"name": name, **fetch, "world_host": _SERVER, **sizes}
+            for name in ([SHORT, f"{SHORT}{QUIC}"] if probe == SHORT else [probe])
+        ]
+        entries += [
+            {
+                "name": name,
+                "kind": "channels",
+                "channels": count,
+                "servers": [{"name": f"{_SERVER}-{name}", "delay": self._server_delay}],
+            }
+            for name, count in shares
+            if count
         ]
         return [{**entry, "splittable": not entry["name"].endswith(QUIC)} for entry in entries]
 
-    def case_of(self, case: Case, channels: int) -> Plan:
+    @property
+    def _server_delay(self) -> str:
+        return f"{self.terrestrial_ns // 2} ns"
+
+    def _case_of(self, case: Case, channels: int) -> Plan:
         """Return the scenario of a case; a setting may be one of what it does not have."""
-        traffic = self.traffic(case.probe, channels)
-        document = link_scenario(self.link, traffic, self.duration)
-        data = copy.deepcopy(document.data)
-        hosts = data.setdefault("hosts", {}).setdefault("world", [])
-        hosts.append({"name": _SERVER, "delay": f"{self.terrestrial_ns // 2} ns"})
-        gateways = data.get("gateways", {})
-        of_file = gateways.get("hub", {}).get("pep") or {}
-        wanted = {"hub": {"pep": of_file}} if case.pep else {}
-        data["gateways"] = with_functions(gateways, wanted, {"pep"})
+        traffic = self._traffic(case.probe, channels)
         others = {*_NAMES} - {entry["name"] for entry in traffic}
         settings = [
             each
             for each in self.settings
             if (case.pep or not each.startswith(_OF_PEPS))
-            and not (
-                each.startswith("traffic.")
-                and each.removeprefix("traffic.").split(".")[0] in others
-            )
+            and not (each.startswith("traffic.") and each.split(".")[1] in others)
         ]
-        return Plan.resolve(Scenario.from_document(replace(document, data=data), settings))
+        server = {"name": _SERVER, "delay": self._server_delay}
+        functions = {"hub": {"pep": dict}} if case.pep else {}
+        return self.case_with(traffic, settings, functions, {"pep"}, [server])
 
     def case(self, *_changes: str) -> Plan:
         """Return the case without a PEP."""
-        return self.case_of(Case(SHORT, pep=False), 1)
+        return self._case_of(Case(SHORT, pep=False), 1)
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the figures of a run; a probe that it does not have has none."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         names = result.flows["name"].to_list()
         delivered = result.flows["delivered_bytes"].to_numpy().astype(np.float64)
         can_split = np.array([flow["splittable"] for flow in result.plan["flows"]])
@@ -185,37 +171,33 @@ class Pep(Question):
             "channels_bps": of_channels * 8 / DURATION_S,
             "splittable_share": splittable / max(of_channels, 1.0),
         }
-        exchanges = result.tables["exchanges"]
         for name in (LARGE, LARGE_QUIC):
             if name in names:
                 bits = float(delivered[names.index(name)]) * 8
                 figures[f"{name}_bps"] = bits / (DURATION_S - _WARM_UP_S)
         for name in (SHORT, f"{SHORT}{QUIC}"):
             if name in names:
-                mine = exchanges.filter(exchanges["flow"] == names.index(name))
-                times_ns = (mine["finished_ns"] - mine["start_ns"]).drop_nulls().to_numpy()
+                times_ns = exchange_times_ns(result, [names.index(name)])
                 figures[f"{name}_ns"] = float(np.mean(times_ns)) if times_ns.size else math.nan
         return figures
 
-    def assumptions(self) -> dict[str, Pep]:
+    def _assumptions(self) -> dict[str, Pep]:
         """Return what the answer takes for granted, and may be otherwise."""
-        found = {
-            f"a terrestrial round trip of {ms} ms": replace(
-                self, terrestrial_ns=ms * 1_000_000, experiment=self.runs
-            )
+        found: dict[str, dict[str, Any]] = {
+            f"a terrestrial round trip of {ms} ms": {"terrestrial_ns": ms * 1_000_000}
             for ms in (0, 200)
             if ms * 1_000_000 != self.terrestrial_ns
         }
         settings = [*self.settings, "traffic.*.tcp.initial_window=30"]
-        found["an initial window of 30 segments at the servers"] = replace(
-            self, settings=settings, experiment=self.runs
-        )
-        return found
+        found["an initial window of 30 segments at the servers"] = {"settings": settings}
+        return {
+            name: replace(self, **changes, experiment=self.runs) for name, changes in found.items()
+        }
 
     def run_probes(self, channels: int, probes: Sequence[str]) -> Cases:
         """Run the probes beside so many channels, without and with the PEP."""
         cases = [Case(probe, pep) for probe in probes for pep in (False, True)]
-        return self.run({case: self.case_of(case, channels) for case in cases})
+        return self.run({case: self._case_of(case, channels) for case in cases})
 
     def channels(self) -> int:
         """Return how many channels keep the plain link as busy as asked for."""
@@ -224,7 +206,7 @@ class Pep(Question):
         plain = Case(SHORT, pep=False)
         channels, _ = self.adjusted_count(
             "channels",
-            lambda count: self.run({plain: self.case_of(plain, count)})[plain],
+            lambda count: self.run({plain: self._case_of(plain, count)})[plain],
             first=_FIRST_CHANNELS,
             figure="busy",
             wanted=self.load,
@@ -244,18 +226,20 @@ class Pep(Question):
         """What a PEP saves of a short download on paper: see docs/model/pep.md."""
         return (self.rounds - 1) * min(self.terrestrial_ns, self.rtt_ns)
 
-    def answer(self) -> Answer:
-        """Run the probes without and with the PEP, and with other assumptions."""
-        self.constant_rate_bps()
+    def _answer(self) -> Answer:
+        self.require_constant(self.directions[0], "rate_bps")
         self.choose_seeds(_CASES)
         channels = self.channels()
         found = self.run_probes(channels, PROBES)
         others = {
             name: changed.run_probes(channels, (LARGE, SHORT))
-            for name, changed in self.assumptions().items()
+            for name, changed in self._assumptions().items()
         }
         changes = {name: _change(found, name) for name in _MEASURES if channels or name != "total"}
-        helped = [name for name, change in changes.items() if _helps(change)]
+        gains = {name: change.gain for name, change in changes.items()}
+        helped = [
+            name for name in gains if gains[name].mean >= WORTH_PERCENT and gains[name].low > 0
+        ]
         plain = found[Case(SHORT, pep=False)]
         return Answer(
             question=f"Does {self.subject} need a PEP, with the link busy for {self.load:.0%} and "
@@ -297,14 +281,13 @@ class Pep(Question):
                 Chart.bars(
                     "Gain of a PEP at the hub: more goodput, or less time",
                     "Gain [%]",
-                    {_MEASURES[name].title: each.gain for name, each in changes.items()},
+                    {_MEASURES[name].title: gain for name, gain in gains.items()},
                 )
             ],
             sources=[
                 "RFC 3135, performance enhancing proxies: types, implications, and QUIC's and "
                 "IPsec's packets that none can split"
             ],
-            parameters=self.parameters,
         )
 
     def _lines(
@@ -328,7 +311,7 @@ class Pep(Question):
             if worth
             else f"A PEP at the hub shows no gain of {WORTH_PERCENT:g} % or more",
             *(
-                f"{titles[name]}: {each.before.text(_write(each))}, with the PEP "
+                f"{titles[name]}: {each.before.text(quantity(each.figure).text)}, with the PEP "
                 f"{signed_percent(each.percent)}"
                 for name, each in changes.items()
             ),
@@ -341,15 +324,8 @@ class Pep(Question):
         return lines
 
     def _reason(self, changes: Mapping[str, Change], busy: float) -> str:
-        near, link, whole, saved = (
-            format_duration(each)
-            for each in (
-                self.terrestrial_ns,
-                self.rtt_ns,
-                self.terrestrial_ns + self.rtt_ns,
-                self.saved_ns,
-            )
-        )
+        near, link, saved = map(format_duration, (self.terrestrial_ns, self.rtt_ns, self.saved_ns))
+        whole = format_duration(self.terrestrial_ns + self.rtt_ns)
         rounds = (
             f"slow start doubles the window once a round trip. Without a PEP that is {whole}, from "
             f"the server to the user; with it {link}, the link's alone, while the round trips of "
@@ -378,17 +354,8 @@ pep = asking(Pep)
 
 
 def _change(cases: Cases, name: str) -> Change:
-    """Return a figure without and with the PEP."""
     probe, figure, _ = _MEASURES[name]
     return Change.of(figure, cases[Case(probe, pep=False)], cases[Case(probe, pep=True)])
-
-
-def _helps(change: Change) -> bool:
-    return change.gain.mean >= WORTH_PERCENT and change.gain.low > 0
-
-
-def _write(change: Change) -> Any:
-    return format_duration if change.is_time else format_rate
 
 
 def _matters_most(found: Cases, others: Mapping[str, Cases]) -> str:
@@ -402,32 +369,19 @@ def _matters_most(found: Cases, others: Mapping[str, Cases]) -> str:
 
 
 def _table(changes: Mapping[str, Change], channels: int) -> View:
-    columns = (
-        Column("measure", ""),
-        Column("plain", "without"),
-        Column("pep", "with the PEP"),
-        Column("gain_percent", "gain", "95 % interval", signed_percent),
-    )
     rows = [
         (
             _MEASURES[name].title,
-            *(value.text(_write(each)) for value in (each.before, each.after)),
+            *(value.text(quantity(each.figure).text) for value in (each.before, each.after)),
             each.gain,
         )
         for name, each in changes.items()
     ]
-    return View(f"Beside {channels} users", columns, rows)
+    return View(f"Beside {channels} users", columns("pep"), rows)
 
 
 def _assumptions_table(cases: Mapping[str, Cases]) -> View:
-    columns = (
-        Column("assumption", "with"),
-        *(
-            Column(f"{name}_gain_percent", _MEASURES[name].title, "gain", signed_percent)
-            for name in _VARIED
-        ),
-    )
     rows = [
         (name, *(_change(found, each).gain for each in _VARIED)) for name, found in cases.items()
     ]
-    return View("One assumption changed at a time", columns, rows)
+    return View("One assumption changed at a time", columns("pep assumptions"), rows)

@@ -1,15 +1,17 @@
 """What all questions share: a link with traffic, cases that run with the same seeds, the effects.
 
 A question is a subclass of `Question`. It has its parameters, traffic and measures, says what may
-be otherwise, and judges; `asking` makes the public function of it.
+be otherwise, and judges; `asking` makes the public function of it, and `bentpipe.cli.ask` the
+command.
 """
 
 from __future__ import annotations
 
+import copy
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, wraps
 from inspect import signature
 from typing import Any, ClassVar, Final, NamedTuple, ParamSpec, TypeVar
@@ -22,6 +24,7 @@ from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.plan.data import series_values
 from bentpipe.plan.links import link_document
 from bentpipe.plan.plan import Plan
+from bentpipe.quantities import quantity
 from bentpipe.results.confidence import mean_half_width
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
@@ -33,6 +36,8 @@ from bentpipe.units import NS_PER_S
 Name = TypeVar("Name", bound=Hashable)
 P = ParamSpec("P")
 Values = npt.NDArray[np.float64]
+# Functions of gateways by end and name: what makes the settings of one from those of a file.
+Functions = Mapping[str, Mapping[str, Callable[[dict[str, Any]], Mapping[str, Any]]]]
 
 DEFAULT_SEEDS: Final = 10
 MIN_SEEDS: Final = 3
@@ -54,24 +59,47 @@ class Measurements(dict[str, Values]):
 
     def of(self, figure: str) -> Estimate:
         """Return mean and 95 % interval (Student's t) of a figure; NaN if one is missing."""
-        return estimate(self[figure])
+        return _estimate(self[figure])
 
     def mean(self, figure: str) -> float:
         """Return the mean of a figure."""
         return self.of(figure).mean
+
+    def text(self, figure: str) -> str:
+        """Return a figure with its interval for a person, by the unit in its name."""
+        return self.of(figure).text(quantity(figure).text)
 
     def means(self) -> dict[str, float | None]:
         """Return the means of all figures; None for those that are missing."""
         means = {figure: self.mean(figure) for figure in self}
         return {figure: None if np.isnan(mean) else mean for figure, mean in means.items()}
 
-    def change(self, figure: str, after: Measurements) -> Estimate:
-        """Return the change of a figure in percent; see `change_percent`."""
-        return change_percent(self[figure], after[figure])
-
     def estimates(self) -> dict[str, Estimate]:
         """Return all figures."""
         return {figure: self.of(figure) for figure in self}
+
+    def known(self) -> dict[str, Estimate]:
+        """Return the figures that are not missing."""
+        return {name: each for name, each in self.estimates().items() if not np.isnan(each.mean)}
+
+    def change(self, figure: str, after: Measurements) -> Estimate:
+        """Return the change of a mean in percent of the mean before, by pairs of equal seeds.
+
+        The values vary as the ratio of the means does in the first order (delta method), so the
+        interval has the noise of both.
+        """
+        values, others = self[figure], after[figure]
+        reference = float(np.mean(values))
+        if reference == 0:
+            return _estimate(np.zeros(values.size))
+        times = float(np.mean(others)) / reference
+        return _estimate(100 * (times - 1 + (others - times * values) / reference))
+
+
+def _estimate(values: Values) -> Estimate:
+    if values.size > 1 and bool(np.all(values == values[0])):
+        return Estimate(float(values[0]), 0.0, values.size)
+    return Estimate(float(np.mean(values)), mean_half_width(values.tolist()), values.size)
 
 
 class Change(NamedTuple):
@@ -85,25 +113,18 @@ class Change(NamedTuple):
     @classmethod
     def of(cls, figure: str, before: Measurements, after: Measurements) -> Change:
         """Return the change of a figure from one case to another."""
-        percent = before.change(figure, after)
-        return cls(figure, before.of(figure), after.of(figure), percent)
-
-    @property
-    def is_time(self) -> bool:
-        """Whether the figure is a time."""
-        return self.figure.endswith("_ns")
+        return cls(figure, before.of(figure), after.of(figure), before.change(figure, after))
 
     @property
     def gain(self) -> Estimate:
         """The change with the sign of its value to a user: less time is a gain."""
-        return self.percent.times(-1.0) if self.is_time else self.percent
+        return self.percent.times(-1.0 if self.figure.endswith("_ns") else 1.0)
 
     @property
     def is_shown(self) -> bool:
         """Whether the interval excludes zero; never with a single run."""
-        return self.percent.half_width is not None and (
-            self.percent.low > 0 or self.percent.high < 0
-        )
+        percent = self.percent
+        return percent.half_width is not None and (percent.low > 0 or percent.high < 0)
 
     @property
     def is_gain(self) -> bool:
@@ -141,7 +162,8 @@ class Experiment:
         ``seeds`` is what a question uses by default, whatever the time.
         """
         if self._seeds is None:
-            packets = cases * run_packets(plan)
+            bps = sum(peak_bps(direction["rate_bps"]) for direction in plan["directions"][:2])
+            packets = cases * max(bps * int(plan["stop_ns"]) / NS_PER_S / PACKET_BITS, 1.0)
             affordable = int(min(DEFAULT_SEEDS, max(MIN_SEEDS, _BUDGET_PACKETS / packets)))
             self._seeds = seeds or affordable
         self._total = max(self._total, self._done + cases * self._seeds)
@@ -211,7 +233,6 @@ class Experiment:
 
 
 def _measurements(rows: Sequence[Mapping[str, float]]) -> Measurements:
-    """Return what was taken from the runs of a case, one a seed."""
     return Measurements(
         {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
     )
@@ -222,12 +243,24 @@ class Assumption(NamedTuple):
 
     text: str
     instead: str
-    settings: Sequence[str]
+    settings: tuple[str, ...]
+
+
+class Option(NamedTuple):
+    """How the command asks for a parameter; ``flag`` is its name if not that of the parameter."""
+
+    help: str
+    metavar: str | None = None
+    flag: str = ""
+    min: int | None = None
+    max: int | None = None
 
 
 @dataclass(kw_only=True, eq=False)
 class Question(ABC):
     """A question about a link: its parameters, and the runs that answer it.
+
+    The docstring of a question, without its last paragraph, is the help of its command.
 
     ``link`` is a preset or a scenario file, of which the link and the gateways are taken;
     ``settings`` override values of it, and of the entries of the question's traffic. ``duration``
@@ -245,32 +278,40 @@ class Question(ABC):
 
     name: ClassVar[str]
     """The question on the command line."""
+    examples: ClassVar[Sequence[str]]
+    """The options of commands, for their help."""
     seeds: ClassVar[int | None] = None
     """The seeds of a case, if they are not as many as the time allows."""
+    can_emulate: ClassVar[bool] = False
+    """Whether an answer has a case to compare with a run in real time."""
 
     def __post_init__(self) -> None:
         self.runs = self.experiment or Experiment()
 
     @abstractmethod
-    def traffic(self) -> list[dict[str, Any]]:
+    def _traffic(self) -> list[dict[str, Any]]:
         """Return the entries of ``traffic``."""
 
     @abstractmethod
-    def measure(self, result: Result) -> Mapping[str, float]:
+    def _measure(self, result: Result) -> Mapping[str, float]:
         """Return the figures of a run."""
 
     @abstractmethod
-    def answer(self) -> Answer:
-        """Run the cases and judge.
+    def _answer(self) -> Answer:
+        """Run the cases and judge."""
+
+    def ask(self) -> Answer:
+        """Return the answer.
 
         Raises:
             RunsInterrupted: Ctrl-C.
         """
+        return replace(self._answer(), parameters=self.parameters)
 
     @cached_property
     def document(self) -> Document:
         """The scenario without the settings."""
-        return link_scenario(self.link, self.traffic(), self.duration)
+        return link_scenario(self.link, self._traffic(), self.duration)
 
     @cached_property
     def base(self) -> Plan:
@@ -288,30 +329,59 @@ class Question(ABC):
         """The round-trip propagation delay of the link, at the start of a run."""
         return sum(initial(each["delay_ns"]) for each in self.directions)
 
-    def constant_rate_bps(self) -> int:
-        """Return the rate of the forward direction.
+    def require_constant(self, direction: Mapping[str, Any], *names: str) -> None:
+        """Check that values of a direction of the plan do not vary with time.
 
         Raises:
-            UsageError: it varies with time.
+            UsageError: one does.
         """
-        rate = self.directions[0]["rate_bps"]
-        if rate["kind"] != "constant":
+        varying = [name for name in names if direction[name]["kind"] != "constant"]
+        if varying:
+            words = " and ".join(name.partition("_")[0] for name in varying)
             raise UsageError(
-                f"ask {self.name}: the rate of this link varies with time; set a constant"
+                f"ask {self.name}: {words} of this link must not vary with time; set constants, "
+                "such as --set link.forward.rate=16Mbit/s"
             )
-        return int(rate["value"])
 
     def link_rate_bps(self) -> int:
         """Return the largest rate of the forward direction, whatever the traffic."""
         probe = {"kind": "bulk", "direction": "forward", "size": "1 B"}
-        plan = Plan.resolve(
-            Scenario.from_document(link_scenario(self.link, [probe], "1 s"), self.link_settings)
-        ).data
-        return peak_bps(plan["directions"][0]["rate_bps"])
+        document = link_scenario(self.link, [probe], "1 s")
+        plan = Plan.resolve(Scenario.from_document(document, self.link_settings))
+        return peak_bps(plan.data["directions"][0]["rate_bps"])
 
     def case(self, *changes: str) -> Plan:
         """Return the scenario with further settings."""
         return Plan.resolve(Scenario.from_document(self.document, [*self.settings, *changes]))
+
+    def case_with(
+        self,
+        traffic: Sequence[Mapping[str, Any]],
+        settings: Sequence[str],
+        functions: Functions,
+        among: Collection[str],
+        hosts: Sequence[Mapping[str, Any]] = (),
+    ) -> Plan:
+        """Return a scenario with other traffic, ``functions`` of gateways, and hosts of the world.
+
+        The ``functions`` come first, in this order, then all those of the scenario file that are
+        not ``among`` those that cases differ in.
+        """
+        document = link_scenario(self.link, traffic, self.duration)
+        data = copy.deepcopy(document.data)
+        if hosts:
+            data.setdefault("hosts", {}).setdefault("world", []).extend(hosts)
+        gateways = data.setdefault("gateways", {})
+        for end in {**gateways, **functions}:
+            before = gateways.get(end) or {}
+            wanted = {
+                name: make(before.get(name) or {}) for name, make in functions.get(end, {}).items()
+            }
+            gateways[end] = {name: before[name] for name in before if name not in among} | wanted
+            if before.get("functions") is not None:
+                others = [name for name in before["functions"] if name not in among]
+                gateways[end]["functions"] = [*wanted, *others]
+        return Plan.resolve(Scenario.from_document(replace(document, data=data), settings))
 
     def cases(self, changes: Mapping[Name, Sequence[str]]) -> dict[Name, Plan]:
         """Return the scenario with each list of settings; what does not fit is left out."""
@@ -329,30 +399,23 @@ class Question(ABC):
 
     def run(self, cases: Mapping[Name, Plan]) -> dict[Name, Measurements]:
         """Run cases and measure them."""
-        return self.runs.run(cases, self.measure)
+        return self.runs.run(cases, self._measure)
 
     def run_case(self, *changes: str) -> Measurements:
         """Run the scenario with further settings."""
         return self.run({"": self.case(*changes)})[""]
 
     def effects(
-        self,
-        assumptions: Iterable[Assumption],
-        before: Measurements,
-        figure: str,
-        *common: str,
+        self, assumptions: Iterable[Assumption], before: Measurements, figure: str, *common: str
     ) -> tuple[Effect, ...]:
         """Return how a figure changes with each assumption that fits, the largest change first.
 
         ``common`` are settings of all cases.
         """
-        by_text = {each.text: each for each in assumptions}
-        found = self.run(
-            self.cases({text: (*common, *each.settings) for text, each in by_text.items()})
-        )
+        found = self.run(self.cases({each: (*common, *each.settings) for each in assumptions}))
         effects = [
-            Effect(text, by_text[text].instead, before.change(figure, after))
-            for text, after in found.items()
+            Effect(each.text, each.instead, before.change(figure, after))
+            for each, after in found.items()
         ]
         shown = [effect for effect in effects if np.isfinite(effect.percent.mean)]
         return tuple(sorted(shown, key=lambda effect: -abs(effect.percent.mean)))
@@ -413,7 +476,6 @@ class Question(ABC):
         return f"bentpipe exec {link} -- curl -o page http://world/bytes/10000000"
 
     def _shell(self, settings: Sequence[str]) -> str:
-        """Return the options of the link and of settings."""
         sets = "".join(f" --set {shlex.quote(each)}" for each in settings)
         return f"--link {shlex.quote(self.link)}{sets}"
 
@@ -430,7 +492,7 @@ def asking(question: Callable[P, Question]) -> Callable[P, Answer]:
 
     @wraps(question, assigned=("__module__", "__doc__"), updated=())
     def ask(*args: P.args, **kwargs: P.kwargs) -> Answer:
-        return question(*args, **kwargs).answer()
+        return question(*args, **kwargs).ask()
 
     name: str = vars(question)["name"].replace("-", "_")
     ask.__name__ = ask.__qualname__ = name
@@ -456,32 +518,6 @@ def link_scenario(link: str, traffic: Sequence[Mapping[str, Any]], duration: str
         if path and path[0] in _LINK_FIELDS
     }
     return Document(data=data, source=of_link.source, locations=locations)
-
-
-def estimate(values: Values) -> Estimate:
-    """Return mean and 95 % interval (Student's t) of values, one a seed; NaN if one is missing."""
-    if values.size > 1 and bool(np.all(values == values[0])):
-        return Estimate(float(values[0]), 0.0, values.size)
-    return Estimate(float(np.mean(values)), mean_half_width(values.tolist()), values.size)
-
-
-def change_percent(before: Values, after: Values) -> Estimate:
-    """Return the change of the mean in percent of the mean before, by pairs of equal seeds.
-
-    The values vary as the ratio of the means does in the first order (delta method), so the
-    interval has the noise of both.
-    """
-    reference = float(np.mean(before))
-    if reference == 0:
-        return estimate(np.zeros(before.size))
-    times = float(np.mean(after)) / reference
-    return estimate(100 * (times - 1 + (after - times * before) / reference))
-
-
-def run_packets(plan: Mapping[str, Any]) -> float:
-    """Return how many full-size packets the link can carry in a run, at most."""
-    rates = sum(peak_bps(direction["rate_bps"]) for direction in plan["directions"][:2])
-    return max(rates * int(plan["stop_ns"]) / NS_PER_S / PACKET_BITS, 1.0)
 
 
 def initial(series: Mapping[str, Any]) -> int:

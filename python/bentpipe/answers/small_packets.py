@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Effect, Estimate
+from bentpipe.answers.answer import Answer, Effect, Estimate, columns
 from bentpipe.answers.question import (
     MAX_COUNT,
     Measurements,
+    Option,
     Question,
     asking,
     initial,
@@ -21,7 +22,7 @@ from bentpipe.answers.question import (
 )
 from bentpipe.answers.traffic import UDP_IP_BYTES, call
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.results.views import View, from_mappings
 from bentpipe.scenario.codecs import CODECS, PACKET_INTERVAL_MS, CodecName
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.framings import frame_bits
@@ -47,26 +48,27 @@ class _Capacity(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class SmallPackets(Question):
-    """How many calls the packet processors of both gateways carry, with and without aggregation.
+    """How many calls a limit in packets per second carries.
 
-    A call is a flow of datagrams each way, every 20 ms. Calls pass if at most 0.1 % of their
-    packets are lost and 99 % of them wait less than 50 ms. With aggregation, the gateways bundle
-    small packets, holding each at most 5 ms. See `Question` for the other parameters and the
-    errors.
+    Packet processors of both gateways have the limit. A call is a flow of datagrams each way, every
+    20 ms. Calls pass if at most 0.1 % of their packets are lost and 99 % of them wait less than 50
+    ms. With aggregation, the gateways bundle small packets, holding each at most 5 ms.
+
+    See `Question` for the other parameters and the errors.
     """
 
-    packets_per_second: int = 6_000
-    codec: CodecName = "g711"
+    link: str = field(default="leo", kw_only=False)
+    packets_per_second: Annotated[
+        int, Option("Packets per second of each gateway, both ways.", "N", flag="--pps", min=1)
+    ] = 6_000
+    codec: Annotated[CodecName, Option("The codec of the calls.")] = "g711"
+    duration: str = field(default="5 s", init=False)
 
     name = "small-packets"
+    examples = ("--link leo --pps 6000", "--link leo --pps 2000 --codec g729")
     seeds = 2
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.duration = "5 s"
-
-    def traffic(self) -> list[dict[str, Any]]:
-        """Return a call."""
+    def _traffic(self) -> list[dict[str, Any]]:
         return [call("both", CODECS[self.codec])]
 
     @cached_property
@@ -77,8 +79,7 @@ class SmallPackets(Question):
         document.data["gateways"] = {"hub": dict(processor), "terminal": dict(processor)}
         return document
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the loss of all calls, and the longest wait."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         flows = result.flows
         sent, lost = (float(flows[name].sum()) for name in ("expected_segments", "lost_packets"))
         delays_ns = [initial(each["delay_ns"]) for each in result.plan["directions"][:2]]
@@ -92,7 +93,7 @@ class SmallPackets(Question):
             "wait_p99_ns": float(max(waits, default=0)),
         }
 
-    def bounds(self) -> dict[str, float]:
+    def _bounds(self) -> dict[str, float]:
         """Return the most calls that each part carries, on paper."""
         bounds = {"packet processors": self.packets_per_second / (2 * _PACKETS_PER_SECOND)}
         for name, direction in zip(("forward", "return"), self.directions, strict=True):
@@ -120,9 +121,8 @@ class SmallPackets(Question):
         loss = float("nan") if above is None else float(np.mean(above["loss_percent"]))
         return _Capacity(calls, found.get(calls), loss)
 
-    def answer(self) -> Answer:
-        """Search the largest number of calls without and with aggregation."""
-        bounds = self.bounds()
+    def _answer(self) -> Answer:
+        bounds = self._bounds()
         limit, bound = min(bounds.items(), key=lambda item: item[1])
         guess = int(bound)
         self.choose_seeds(4)
@@ -165,7 +165,6 @@ class SmallPackets(Question):
                 "loss_above_aggregated_percent": bundled.loss_above,
             },
             tables=[_table({"none": plain, "hold 5 ms": bundled, "hold 20 ms": longer})],
-            parameters=self.parameters,
         )
 
 
@@ -183,13 +182,6 @@ def _reason(limit: str) -> str:
 
 
 def _table(cases: Mapping[str, _Capacity]) -> View:
-    columns = (
-        Column("aggregation", "aggregation"),
-        Column("calls", "calls"),
-        Column("packets_per_second", "packets", "per second, both ways"),
-        Column("loss_percent", "lost"),
-        Column("wait_p99_ns", "waiting", "p99 of the slowest call"),
-    )
     rows = [
         {
             "aggregation": name,
@@ -199,4 +191,4 @@ def _table(cases: Mapping[str, _Capacity]) -> View:
         }
         for name, case in cases.items()
     ]
-    return from_mappings("The largest number of calls that passes", columns, rows)
+    return from_mappings("The largest number of calls that passes", columns("small-packets"), rows)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Chart, Check, Estimate, percent_of, signed_percent
+from bentpipe.answers.answer import Answer, Chart, columns, percent_of, signed_percent
 from bentpipe.answers.question import (
     Assumption,
     Measurements,
+    Option,
     Question,
     asking,
     initial,
@@ -19,9 +20,10 @@ from bentpipe.answers.question import (
 )
 from bentpipe.metrics import CAPACITY_PARTS
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.results.views import from_mappings
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName
+from bentpipe.scenario.tcp import CongestionControl
 from bentpipe.units import format_duration, format_rate, format_size
 
 _BASE: Final = "as asked"
@@ -40,32 +42,49 @@ _FULL: Final = 0.98
 
 
 @dataclass(kw_only=True, eq=False)
-class Tcp(Question):
-    """What one TCP transfer of a duration gets on a link, and what would help most.
+class Transfer(Question):
+    """A question about TCP transfers in one direction."""
 
-    The entry of traffic is ``transfer``. See `Question` for the other parameters and the errors.
-    """
-
-    direction: DirectionName = "forward"
-    congestion_control: str = "cubic"
+    direction: Annotated[DirectionName, Option("The direction of the data.")] = "forward"
+    congestion_control: Annotated[
+        CongestionControl, Option("The congestion control of the senders.")
+    ] = "cubic"
     duration: str = "60 s"
 
+    def transfer(self, **more: Any) -> dict[str, Any]:
+        """Return the entry ``transfer`` of traffic."""
+        return {
+            "name": "transfer",
+            "kind": "bulk",
+            "direction": self.direction,
+            "duration": self.duration,
+            "tcp": {"congestion_control": self.congestion_control},
+            **more,
+        }
+
+    @property
+    def wire(self) -> Mapping[str, Any]:
+        """The direction of the data, of the plan."""
+        return self.directions[0 if self.direction == "forward" else 1]
+
+
+@dataclass(kw_only=True, eq=False)
+class Tcp(Transfer):
+    """What one TCP connection gets, and what helps most.
+
+    It carries one transfer of a duration, the entry ``transfer`` of traffic.
+
+    See `Question` for the other parameters and the errors.
+    """
+
     name = "tcp"
+    examples = ("--link geo", "--link geo --set traffic.transfer.tcp.receive_buffer=64kB")
+    can_emulate = True
 
-    def traffic(self) -> list[dict[str, Any]]:
-        """Return the transfer."""
-        return [
-            {
-                "name": "transfer",
-                "kind": "bulk",
-                "direction": self.direction,
-                "duration": self.duration,
-                "tcp": {"congestion_control": self.congestion_control},
-            }
-        ]
+    def _traffic(self) -> list[dict[str, Any]]:
+        return [self.transfer()]
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return goodput, round trip, losses, and where the capacity of the link went."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         flow = result.flows.row(0, named=True)
         attribution = result.attribution.row(0, named=True)
         return {
@@ -78,17 +97,11 @@ class Tcp(Question):
         }
 
     @property
-    def _data(self) -> Mapping[str, Any]:
-        """The direction of the data."""
-        return self.directions[0 if self.direction == "forward" else 1]
-
-    @property
     def _sender(self) -> Mapping[str, Any]:
-        """The TCP of the sender."""
         sender: Mapping[str, Any] = self.base.data["flows"][0]["workload"]["sender"]
         return sender
 
-    def options(self) -> dict[str, list[str]]:
+    def _options(self) -> dict[str, list[str]]:
         """Return the settings that may help: each changes one thing that the transfer lacks."""
         to = "traffic.transfer.tcp"
         options = {
@@ -104,8 +117,8 @@ class Tcp(Question):
             f"{to}.{each}={_LARGE_BUFFER}" for each in ("send_buffer", "receive_buffer")
         ]
         options["initial window of 30 segments"] = [f"{to}.initial_window=30"]
-        limit = self._data["queue"]["limit"]
-        if self._data["queue"]["discipline"] == "drop_tail" and limit["unit"] != "unlimited":
+        limit = self.wire["queue"]["limit"]
+        if self.wire["queue"]["discipline"] == "drop_tail" and limit["unit"] != "unlimited":
             unit = {"packets": " packets", "time_ns": " ns"}.get(limit["unit"], " B")
             for factor, label in ((0.5, "half"), (2.0, "twice")):
                 changed = f"{round(limit['value'] * factor)}{unit}"
@@ -114,74 +127,74 @@ class Tcp(Question):
                 ]
         return options
 
-    def assumptions(self) -> list[Assumption]:
+    def _assumptions(self) -> list[Assumption]:
         """Return what the answer takes for granted, and may be otherwise on the real link."""
         if self.duration == "10 s":
             return []
         found = []
         for factor in (0.8, 1.2):
-            changes = [
+            changes = tuple(
                 f"link.{name}.delay={round(initial(each['delay_ns']) * factor)}ns"
                 for name, each in zip(("forward", "return"), self.directions, strict=True)
                 if each["delay_ns"]["kind"] == "constant"
-            ]
+            )
             if changes:
                 rtt, changed = (format_duration(self.rtt_ns * each) for each in (1, factor))
                 found.append(Assumption(f"round-trip propagation {changed}", rtt, changes))
-        channel = self._data["channel"]
+        channel = self.wire["channel"]
         error_rates, now = (1e-8, 1e-7), "0"
         if channel["kind"] == "bit_errors":
             rate = channel["bit_error_rate"]
             error_rates, now = (rate / 10, rate * 10), f"{rate:.0e}"
         if channel["kind"] in {"clear", "bit_errors"}:
+            path = f"link.{self.direction}.bit_error_rate"
             found += [
-                Assumption(
-                    f"bit error rate {error_rate:.0e}",
-                    now,
-                    [f"link.{self.direction}.bit_error_rate={error_rate:e}"],
-                )
-                for error_rate in error_rates
+                Assumption(f"bit error rate {each:.0e}", now, (f"{path}={each:e}",))
+                for each in error_rates
             ]
-        short = ["traffic.transfer.duration=10s", "duration=10s"]
+        short = ("traffic.transfer.duration=10s", "duration=10s")
         return [*found, Assumption("transfer of 10 s", self._length, short)]
 
     @property
     def _length(self) -> str:
         return format_duration(self.base.data["stop_ns"])
 
-    def bounds_bps(self) -> dict[str, float]:
+    def _bounds_bps(self) -> dict[str, float]:
         """Return bounds of the goodput, on paper: headers, and window over round trip."""
         sender = self._sender
         options = _TIMESTAMPS_BYTES if sender["timestamps"] else 0
         payload = sender["mss_bytes"] - options
-        bits = frame_bits(self._data["framing"], sender["mss_bytes"] + _IP_TCP_BYTES)
+        bits = frame_bits(self.wire["framing"], sender["mss_bytes"] + _IP_TCP_BYTES)
         window = min(sender["send_buffer_bytes"], sender["receive_buffer_bytes"])
         if not sender["window_scaling"]:
             window = min(window, _UNSCALED_WINDOW_BYTES)
         return {
-            "headers": peak_bps(self._data["rate_bps"]) * 8 * payload / bits,
+            "headers": peak_bps(self.wire["rate_bps"]) * 8 * payload / bits,
             f"window {format_size(window)} / round trip": window * 8e9 / max(self.rtt_ns, 1),
         }
 
-    def answer(self) -> Answer:
-        """Run the transfer, with one setting and with one assumption changed at a time."""
-        tried, assumptions = self.cases(self.options()), self.assumptions()
+    def _answer(self) -> Answer:
+        tried, assumptions = self.cases(self._options()), self._assumptions()
         self.choose_seeds(1 + len(tried) + len(assumptions))
         found = self.run({_BASE: self.base} | tried)
         base = found[_BASE]
         goodput, rtt_ns = base.of("goodput_bps"), base.of("rtt_mean_ns")
-        rate_bps = peak_bps(self._data["rate_bps"])
+        rate_bps = peak_bps(self.wire["rate_bps"])
         gains = {name: base.change("goodput_bps", found[name]) for name in tried}
         best = max(gains, key=lambda name: gains[name].mean, default=None)
         if best is not None and (gains[best].low <= 0 or gains[best].mean < _WORTH_PERCENT):
             best = None
-        bounds = self.bounds_bps()
+        rows = [
+            {"setting": name, **each.means(), "change_percent": gains.get(name)}
+            for name, each in found.items()
+        ]
+        bounds = self._bounds_bps()
         bound, bound_bps = min(bounds.items(), key=lambda item: item[1])
         return Answer(
             question=f"One TCP transfer ({self._sender['congestion_control']}), "
             f"{self._length}, {self.direction} over {self.subject}",
             lines=[
-                f"Goodput {goodput.text(format_rate)}, {percent_of(goodput.mean, rate_bps)} of "
+                f"Goodput {base.text('goodput_bps')}, {percent_of(goodput.mean, rate_bps)} of "
                 "the link rate",
                 f"Round trip {format_duration(self.rtt_ns)} of propagation; "
                 f"measured mean {format_duration(rtt_ns.mean)}",
@@ -211,7 +224,7 @@ class Tcp(Question):
                 "gains_percent": gains,
                 "helps_most": best,
             },
-            tables=[_table(found, gains)],
+            tables=[from_mappings("One setting changed at a time", columns("tcp"), rows)],
             charts=[
                 Chart.bars(
                     "Goodput with one setting changed",
@@ -219,8 +232,7 @@ class Tcp(Question):
                     {name: each.of("goodput_bps").times(1e-6) for name, each in found.items()},
                 )
             ],
-            check=Check(scenario=self.base.scenario.to_dict(), flow=0, goodput_bps=goodput),
-            parameters=self.parameters,
+            case=self.base.scenario.to_dict(),
         )
 
 
@@ -259,18 +271,3 @@ def _reason(base: Measurements, bound: str, bound_bps: float) -> str:
             "again, one round trip at a time."
         )
     return "nothing was lost: the time goes to the handshake and to slow start."
-
-
-def _table(found: Mapping[str, Measurements], gains: Mapping[str, Estimate]) -> View:
-    columns = (
-        Column("setting", "setting"),
-        Column("goodput_bps", "goodput"),
-        Column("change_percent", "change", "95 % interval", signed_percent),
-        Column("rtt_mean_ns", "round trip", "mean"),
-        Column("retransmitted_percent", "retransmitted", "of the segments"),
-    )
-    rows = [
-        {"setting": name, **each.means(), "change_percent": gains.get(name)}
-        for name, each in found.items()
-    ]
-    return from_mappings("One setting changed at a time", columns, rows)

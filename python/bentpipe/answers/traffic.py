@@ -1,13 +1,17 @@
-"""Traffic of several questions, calls and users of pages, and functions of gateways."""
+"""Traffic of several questions, calls and users of pages, and its times."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
 from bentpipe.errors import UsageError
-from bentpipe.results.voice import Quality, quality
+from bentpipe.results.voice import quality
 from bentpipe.scenario.codecs import CODECS, Codec
 from bentpipe.units import NS_PER_S
 
@@ -32,22 +36,39 @@ def call(direction: str, codec: Codec = CODEC) -> dict[str, Any]:
     }
 
 
-def call_quality(flow: Mapping[str, Any]) -> Quality | None:
-    """Return the quality of one direction of the call, a row of `Result.flows`.
+def call_quality(flow: Mapping[str, Any]) -> tuple[float, float]:
+    """Return R-factor and MOS of one direction of the call, a row of `Result.flows`.
 
     Its play-out is adaptive and ideal: it waits for 99 of 100 packets. Traffic of kind ``voice``
     has a jitter buffer of a fixed delay instead, so delays that vary by more than this cost it
-    more. None if no packet arrived.
+    more. They are the worst ones if no packet arrived.
     """
     late_ns = flow["one_way_delay_p99_ns"]
     if late_ns is None:
-        return None
+        return 0.0, 1.0
     lost = flow["loss_percent"] or 0.0
-    return quality(
-        late_ns / NS_PER_MS + CODEC.coding_delay_ms,
-        CODEC,
-        loss_percent=lost + _LATE_PERCENT * (1 - lost / 100),
-    )
+    delay_ms = late_ns / NS_PER_MS + CODEC.coding_delay_ms
+    rated = quality(delay_ms, CODEC, loss_percent=lost + _LATE_PERCENT * (1 - lost / 100))
+    return rated.r_factor, rated.mos
+
+
+def times_ns(table: pl.DataFrame, end_ns: int, limit_ns: int = 0) -> npt.NDArray[np.float64]:
+    """Return the times of exchanges or pages from start to finish.
+
+    One that the end of the run cut off counts with its age if that is above ``limit_ns``;
+    otherwise it is not known whether it is slow, and it is left out.
+    """
+    took_ns = pl.col("finished_ns").fill_null(end_ns) - pl.col("start_ns")
+    known = table.filter(pl.col("finished_ns").is_not_null() | (took_ns > limit_ns))
+    return known.select(took_ns).to_series().to_numpy().astype(np.float64)
+
+
+def median_and_p95(times_ns: npt.NDArray[Any], missing: float = math.nan) -> tuple[float, float]:
+    """Return two quantiles of times, ``missing`` without any."""
+    if not times_ns.size:
+        return missing, missing
+    median, high = np.quantile(times_ns, (0.5, 0.95))
+    return float(median), float(high)
 
 
 def reader(**page: Any) -> dict[str, Any]:
@@ -126,24 +147,3 @@ def _lognormal_mean(median: float, sigma: float, upper: float) -> float:
 def _normal(x: float) -> float:
     """Return the standard normal distribution function."""
     return math.erfc(-x / math.sqrt(2)) / 2
-
-
-def with_functions(
-    gateways: Mapping[str, Any],
-    wanted: Mapping[str, Mapping[str, Mapping[str, Any]]],
-    among: Collection[str],
-) -> dict[str, Any]:
-    """Return gateways with the functions that are ``wanted`` of those ``among``, and all others.
-
-    ``wanted`` has the settings of each function by end and name, such as
-    ``{"hub": {"pep": {}}}``. The functions come first, in this order.
-    """
-    found: dict[str, Any] = {}
-    for end in (*gateways, *(end for end in wanted if end not in gateways)):
-        before, functions = gateways.get(end) or {}, wanted.get(end, {})
-        found[end] = {name: value for name, value in before.items() if name not in among}
-        found[end] |= {name: dict(settings) for name, settings in functions.items()}
-        if before.get("functions") is not None:
-            others = [name for name in before["functions"] if name not in among]
-            found[end]["functions"] = [*functions, *others]
-    return found

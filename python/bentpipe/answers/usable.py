@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from bentpipe.answers.answer import Answer
-from bentpipe.answers.question import Assumption, Measurements, Question, asking
-from bentpipe.answers.traffic import CODEC, NS_PER_MS, call, call_quality
+from bentpipe.answers.answer import Answer, columns
+from bentpipe.answers.question import Assumption, Option, Question, asking
+from bentpipe.answers.traffic import CODEC, NS_PER_MS, call, call_quality, median_and_p95, times_ns
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View
+from bentpipe.results.views import View
 from bentpipe.results.voice import quality
 from bentpipe.text import counted
 from bentpipe.units import (
@@ -42,31 +40,31 @@ _FQ_CODEL: Final = "link.forward.queue={discipline: fq_codel}"
 
 @dataclass(kw_only=True, eq=False)
 class Usable(Question):
-    """Whether a call, a lecture and images are usable beside TCP downloads.
+    """Whether calls, lectures and images are usable.
 
-    The call is G.711 both ways, usable with an R-factor of 60. The lecture is traffic of kind
-    ``video`` at the rate of ``video``, with a buffer of 30 s; it is usable if it starts within 10 s
-    and stalls for at most 1 % of the time. Images of the size ``image`` are fetched one after the
-    other with 10 s between them, each over a new TCP connection; they are usable if 95 % arrive
-    within 10 s, the rule of HERMES. See `Question` for the other parameters and the errors.
+    They share the link with TCP downloads. The call is G.711 both ways, usable with an R-factor of
+    60. The lecture is a video with a buffer of 30 s; it is usable if it starts within 10 s and
+    stalls for at most 1 % of the time. Images are fetched one after the other with 10 s between
+    them, each over a new TCP connection; they are usable if 95 % arrive within 10 s, the rule of
+    HERMES.
 
-    Raises:
-        UnitError: the rate or the size is wrong.
+    See `Question` for the other parameters and the errors; a UnitError is that a rate or a size is
+    wrong.
     """
 
-    video: str = "1 Mbit/s"
-    image: str = "500 kB"
-    downloads: int = 1
+    video: Annotated[str, Option("The rate of the lecture's media.", "RATE")] = "1Mbit/s"
+    image: Annotated[str, Option("The size of an image.", "SIZE")] = "500kB"
+    downloads: Annotated[int, Option("TCP downloads at the same time.", "N", min=0, max=500)] = 1
+    duration: str = field(default="120 s", init=False)
 
     name = "usable"
+    examples = ("--link geo", "--link isdn-return --video 300kbit/s --downloads 0")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.duration = "120 s"
         self._rate_bps, self._size_bytes = parse_rate(self.video), parse_size(self.image)
 
-    def traffic(self) -> list[dict[str, Any]]:
-        """Return the call, the lecture, the images and the downloads."""
+    def _traffic(self) -> list[dict[str, Any]]:
         lecture = {"kind": "video", "rate": f"{self._rate_bps} bit/s", "start_jitter": "4 s"}
         image = {"size": f"{self._size_bytes} B", "think": "10 s", "start_jitter": "10 s"}
         download = {
@@ -82,67 +80,65 @@ class Usable(Question):
             *([{"name": "download", "direction": "forward", **download}] if self.downloads else []),
         ]
 
-    def assumptions(self) -> list[Assumption]:
-        """Return what may be otherwise."""
-        found = [Assumption("with fq_codel on the forward link", "its queue", [_FQ_CODEL])]
+    def _assumptions(self) -> list[Assumption]:
+        count, start = "traffic.download.count", "traffic.download.start"
+        found = [Assumption("with fq_codel on the forward link", "its queue", (_FQ_CODEL,))]
         if self.downloads:
+            many = (f"{count}={4 * self.downloads}",)
+            # A download that starts at the end of the run sends nothing.
+            none = (f"{start}=119s", f"{start}_jitter=0s", f"{count}=1")
             found += [
-                Assumption(
-                    "with four times the downloads",
-                    "with those asked for",
-                    [f"traffic.download.count={4 * self.downloads}"],
-                ),
-                # A download that starts at the end of the run sends nothing.
-                Assumption(
-                    "without downloads",
-                    "with them",
-                    [
-                        "traffic.download.start=119s",
-                        "traffic.download.start_jitter=0s",
-                        "traffic.download.count=1",
-                    ],
-                ),
+                Assumption("with four times the downloads", "with those asked for", many),
+                Assumption("without downloads", "with them", none),
             ]
         return found
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the quality of each service."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         rows = result.flows.to_dicts()
         calls = [row for row in rows if row["entry"] == "call"]
         lecture = next(row for row in reversed(rows) if row["entry"] == "lecture")
-        rated = [call_quality(row) for row in calls]
+        r_factors, mos = zip(*map(call_quality, calls), strict=True)
         start_up_ns = lecture["start_up_time_ns"]
         if start_up_ns is None:
             # What it took so far.
             start_up_ns = result.manifest["end_ns"] - lecture["start_ns"]
-        times_ns = _image_times_ns(result, [row["entry"] for row in rows].index("image"))
-        median_ns, slow_ns = (
-            np.quantile(times_ns, (0.5, 0.95)) if times_ns.size else (np.nan, np.nan)
-        )
+        image = [row["entry"] for row in rows].index("image")
+        images = result.tables["exchanges"].filter(pl.col("flow") == image)
+        image_times_ns = times_ns(images, result.manifest["end_ns"], MAX_IMAGE_NS)
+        median_ns, slow_ns = median_and_p95(image_times_ns)
         return {
-            "r_factor": min(0.0 if each is None else each.r_factor for each in rated),
-            "mos": min(1.0 if each is None else each.mos for each in rated),
+            "r_factor": min(r_factors),
+            "mos": min(mos),
             "call_delay_p99_ns": max(row["one_way_delay_p99_ns"] or math.inf for row in calls),
             "lecture_start_up_ns": float(start_up_ns),
             "lecture_stalls": float(lecture["stalls"]),
             "lecture_stall_percent": lecture["stall_ratio_percent"],
-            "image_p50_ns": float(median_ns),
-            "image_p95_ns": float(slow_ns),
+            "image_p50_ns": median_ns,
+            "image_p95_ns": slow_ns,
         }
 
-    def answer(self) -> Answer:
-        """Run the services beside the downloads."""
-        assumptions = self.assumptions()
+    def _answer(self) -> Answer:
+        assumptions = self._assumptions()
         self.choose_seeds(1 + len(assumptions))
         found = self.run_case()
         r_factor, stall_percent = found.of("r_factor"), found.mean("lecture_stall_percent")
         start_up_ns, image_ns = found.of("lecture_start_up_ns"), found.of("image_p95_ns")
+        delay_ms = found.mean("call_delay_p99_ns") / NS_PER_MS
+        impairment = quality(delay_ms + CODEC.coding_delay_ms, CODEC).idd
         verdicts = {
             "call": r_factor.mean >= MIN_R_FACTOR,
             "lecture": start_up_ns.mean <= MAX_START_UP_NS and stall_percent <= MAX_STALL_PERCENT,
             "image": image_ns.mean <= MAX_IMAGE_NS,
         }
         words = {name: "usable" if good else "NOT usable" for name, good in verdicts.items()}
+        figures = {
+            "call": (f"R {r_factor.mean:.1f}", "call_delay_p99_ns"),
+            "lecture": (f"{stall_percent:.2f} % stalled", "lecture_start_up_ns"),
+            "image": (f"{format_duration(found.mean('image_p50_ns'))} (median)", "image_p95_ns"),
+        }
+        rows = [
+            (name, words[name], text, found.mean(time)) for name, (text, time) in figures.items()
+        ]
         return Answer(
             question=f"Are calls, lectures and images usable on {self.subject}, beside "
             f"{counted(self.downloads, 'download')}?",
@@ -156,7 +152,8 @@ class Usable(Question):
                 f"{image_ns.text(format_duration)} for 95 % "
                 f"(usable to {MAX_IMAGE_NS // NS_PER_S} s)",
             ],
-            reason=_reason(found.mean("call_delay_p99_ns") / NS_PER_MS),
+            reason=f"99 % of the packets of a call take at most {delay_ms:.0f} ms one way; that "
+            f"delay alone takes {impairment:.0f} of 93 from the R-factor.",
             uncertainty=f"{r_factor.runs_text} of 2 minutes. R-factor and MOS are those of the "
             "E-model (ITU-T G.107), a planning model, without echo. The lecture has one rate; "
             "players that adapt it show a worse picture instead of stalls.",
@@ -166,42 +163,8 @@ class Usable(Question):
                 self.ask_command("buffer"),
             ],
             figures={"usable": verdicts, **found.estimates()},
-            tables=[_table(found, words)],
-            parameters=self.parameters,
+            tables=[View("Each service", columns("usable"), rows)],
         )
 
 
 usable = asking(Usable)
-
-
-def _image_times_ns(result: Result, flow: int) -> npt.NDArray[np.float64]:
-    """Return the times of images; that of one unfinished after the limit is what it took so far."""
-    table = result.tables["exchanges"].filter(pl.col("flow") == flow)
-    took_ns = pl.col("finished_ns").fill_null(result.manifest["end_ns"]) - pl.col("start_ns")
-    late = pl.col("finished_ns").is_null() & (took_ns <= MAX_IMAGE_NS)
-    return table.filter(~late).select(took_ns).to_series().to_numpy().astype(np.float64)
-
-
-def _reason(delay_ms: float) -> str:
-    text = f"99 % of the packets of a call take at most {delay_ms:.0f} ms one way"
-    share = quality(delay_ms + CODEC.coding_delay_ms, CODEC).idd
-    return f"{text}; that delay alone takes {share:.0f} of 93 from the R-factor."
-
-
-def _table(found: Measurements, words: Mapping[str, str]) -> View:
-    figures = {
-        "call": (f"R {found.mean('r_factor'):.1f}", "call_delay_p99_ns"),
-        "lecture": (
-            f"{found.mean('lecture_stall_percent'):.2f} % stalled",
-            "lecture_start_up_ns",
-        ),
-        "image": (f"{format_duration(found.mean('image_p50_ns'))} (median)", "image_p95_ns"),
-    }
-    columns = (
-        Column("service", "service"),
-        Column("usable", ""),
-        Column("figure", "figure"),
-        Column("time_ns", "time", "call p99 one way; lecture start-up; image p95"),
-    )
-    rows = [(name, words[name], text, found.mean(time)) for name, (text, time) in figures.items()]
-    return View("Each service", columns, rows)

@@ -5,26 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from bentpipe.answers.answer import Answer, Chart
+from bentpipe.answers.answer import Answer, Chart, columns
 from bentpipe.answers.question import (
     MAX_COUNT,
     PACKET_BITS,
     Assumption,
     Measurements,
+    Option,
     Question,
     asking,
     largest,
     peak_bps,
 )
-from bentpipe.answers.traffic import THINK_S, reader, users_of
+from bentpipe.answers.traffic import THINK_S, median_and_p95, reader, times_ns, users_of
 from bentpipe.errors import UsageError
 from bentpipe.results.result import Result
-from bentpipe.results.views import Column, View, from_mappings
+from bentpipe.results.views import View, from_mappings
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, format_duration, format_rate
 
@@ -45,47 +45,40 @@ _TIMES_ALONE: Final = 2
 _VIDEO_BPS: Final = 1_000_000
 _VIDEO_SHARE: Final = 0.1
 
-_ASSUMPTIONS: Final = (
-    Assumption(
-        f"the time of a page with {_OBJECTS // 2} objects",
-        str(_OBJECTS),
-        (f"traffic.reader.objects={_OBJECTS // 2}",),
-    ),
-    Assumption(
-        f"the time of a page with {2 * THINK_S} s of thinking",
-        f"{THINK_S} s",
-        (f"traffic.reader.think.exponential={2 * THINK_S}s",),
-    ),
-    Assumption(
-        "the time of a page by HTTP/1.1 over 6 connections", "HTTP/2", ("traffic.reader.http=1.1",)
-    ),
-)
-# Figures of a run, as columns of the table of counts.
-_COLUMNS: Final = (
-    Column("users", "users"),
-    Column("page_p50_ns", "page", "median"),
-    Column("page_p95_ns", "page", "95 %"),
-    Column("slow_share", "slower than allowed", "of the pages"),
-    Column("mos_p5", "MOS p5", "of a call", "{:.2f}".format),
-    Column("stall_ratio_percent", "video stalls", "of its time"),
-    Column("utilization", "link used"),
+_ASSUMPTIONS: Final = tuple(
+    Assumption(f"the time of a page {text}", instead, (f"traffic.reader.{setting}",))
+    for text, instead, setting in (
+        (f"with {_OBJECTS // 2} objects", f"{_OBJECTS}", f"objects={_OBJECTS // 2}"),
+        (f"with {2 * THINK_S} s of thinking", f"{THINK_S} s", f"think.exponential={2 * THINK_S}s"),
+        ("by HTTP/1.1 over 6 connections", "HTTP/2", "http=1.1"),
+    )
 )
 
 
 @dataclass(kw_only=True, eq=False)
 class Users(Question):
-    """How many users fit: the most for whom 95 % of pages load within ``page_time_ns``.
+    """How many users of web pages fit.
 
-    Users load web pages of 70 objects by HTTP/2 with TLS 1.3 and a DNS lookup each, and think for
-    15 s on average before the next one (see `bentpipe.WebPage`). A voice call and a video share the
-    link. ``page_time_ns`` is by default 10 s, or twice what 95 % of the pages of a user alone take
-    if that is longer. See `Question` for the other parameters and the errors; a UsageError is also
-    that the link carries more than 2,000 users.
+    They are the most for whom 95 % of pages load in time, in all and per Mbit/s. Users load web
+    pages of 70 objects by HTTP/2 with TLS 1.3 and a DNS lookup each, and think for 15 s on average
+    before the next one. A voice call and a video share the link.
+
+    ``page_time_ns`` is by default 10 s, or twice what 95 % of the pages of a user alone take if
+    that is longer. See `bentpipe.WebPage` for the pages and `Question` for the other parameters and
+    the errors; a UsageError is also that the link carries more than 2,000 users.
     """
 
-    page_time_ns: int | None = None
+    page_time_ns: Annotated[
+        int | None,
+        Option(
+            "What 95 % of pages may take. [default: 10s, or twice as long as for one user]",
+            "TIME",
+            flag="--page-time",
+        ),
+    ] = None
 
     name = "users"
+    examples = ("--link geo", "--link geo --page-time 5s")
     seeds = 3
 
     def __post_init__(self) -> None:
@@ -97,8 +90,7 @@ class Users(Question):
         # The counts that were run.
         self.counts: dict[int, Measurements] = {}
 
-    def traffic(self) -> list[dict[str, Any]]:
-        """Return a reader, and traffic beside, which does not grow with the users."""
+    def _traffic(self) -> list[dict[str, Any]]:
         video_bps = round(min(_VIDEO_BPS, _VIDEO_SHARE * self._rate_bps))
         video = {"kind": "video", "direction": "forward", "rate": f"{video_bps} bit/s"}
         return [
@@ -107,17 +99,16 @@ class Users(Question):
             {"name": "video", **video},
         ]
 
-    def measure(self, result: Result) -> Mapping[str, float]:
-        """Return the times of pages, and the quality of what is beside them."""
+    def _measure(self, result: Result) -> Mapping[str, float]:
         limit_ns = self._limit_ns
-        pages_ns = page_times_ns(result, limit_ns)
-        median_ns, high_ns = np.quantile(pages_ns, (0.5, 0.95)) if pages_ns.size else (np.inf,) * 2
+        pages_ns = times_ns(result.tables["pages"], result.manifest["end_ns"], limit_ns)
+        median_ns, high_ns = median_and_p95(pages_ns, missing=math.inf)
         slow = float(np.mean(pages_ns > limit_ns)) if pages_ns.size else 1.0
         calls = result.flows["mos"].drop_nulls().to_numpy()
         stalls = result.flows["stall_ratio_percent"].drop_nulls().to_numpy()
         return {
-            "page_p50_ns": float(median_ns),
-            "page_p95_ns": float(high_ns),
+            "page_p50_ns": median_ns,
+            "page_p95_ns": high_ns,
             "slow_share": slow,
             "mos_p5": float(np.quantile(calls, 0.05)) if calls.size else math.nan,
             "stall_ratio_percent": float(stalls.mean()) if stalls.size else math.nan,
@@ -140,8 +131,7 @@ class Users(Question):
         self.counts[count] = self.run_case(f"traffic.reader.count={count}")
         return bool(np.mean(self.counts[count]["slow_share"]) <= _SLOW_SHARE)
 
-    def answer(self) -> Answer:
-        """Search the largest count of users."""
+    def _answer(self) -> Answer:
         self.choose_seeds(_COUNTS + len(_ASSUMPTIONS) + 1)
         if self.page_time_ns is None:
             self.page_time_ns = self._default_page_time()
@@ -196,7 +186,6 @@ class Users(Question):
             },
             tables=[self._table(counts)],
             charts=self._charts(counts, fitting),
-            parameters=self.parameters,
         )
 
     def _lines_of(self, fitting: int) -> list[str]:
@@ -206,8 +195,8 @@ class Users(Question):
         found, limit = self.counts[fitting or 1], format_duration(self._limit_ns)
         return [
             f"{'With them' if fitting else 'With one user'} a page takes "
-            f"{found.of('page_p50_ns').text(format_duration)} (median), "
-            f"{found.of('page_p95_ns').text(format_duration)} (95 %); "
+            f"{found.text('page_p50_ns')} (median), "
+            f"{found.text('page_p95_ns')} (95 %); "
             f"{100 * found.mean('slow_share'):.1f} % take longer than {limit}",
             f"Beside {'them' if fitting else 'it'} a voice call has a MOS of "
             f"{found.mean('mos_p5'):.1f} (5th percentile); a video stalls for "
@@ -217,7 +206,7 @@ class Users(Question):
 
     def _table(self, counts: Sequence[int]) -> View:
         rows = ({"users": count, **self.counts[count].means()} for count in counts)
-        return from_mappings("The counts that were run", _COLUMNS, rows)
+        return from_mappings("The counts that were run", columns("users"), rows)
 
     def _charts(self, counts: Sequence[int], fitting: int) -> list[Chart]:
         def series(figure: str, factor: float = 1.0) -> list[Any]:
@@ -252,18 +241,3 @@ class Users(Question):
 
 
 users = asking(Users)
-
-
-def page_times_ns(result: Result, limit_ns: int) -> npt.NDArray[np.int64]:
-    """Return the load times of pages in ns.
-
-    A page that the end of the run cut off counts with its age if that is above ``limit_ns``;
-    otherwise it is not known whether it is slow, and it is left out.
-    """
-    table = result.tables["pages"]
-    end_ns = np.full(table.height, result.manifest["end_ns"], dtype=np.int64)
-    is_finished = table["finished_ns"].is_not_null().to_numpy()
-    finished_ns = table["finished_ns"].fill_null(0).to_numpy().astype(np.int64)
-    starts_ns = table["start_ns"].to_numpy().astype(np.int64)
-    times_ns: npt.NDArray[np.int64] = np.where(is_finished, finished_ns, end_ns) - starts_ns
-    return times_ns[is_finished | (times_ns > limit_ns)]

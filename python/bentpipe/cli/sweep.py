@@ -6,9 +6,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -30,11 +30,7 @@ from bentpipe.cli.options import (
     print_json,
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
-from bentpipe.cli.thresholds import (
-    require_folder,
-    require_sweep_thresholds,
-    write_sweep_thresholds,
-)
+from bentpipe.cli.thresholds import require_folder, require_sweep_thresholds, write_sweep_thresholds
 from bentpipe.errors import UsageError
 from bentpipe.scenario.document import read_file, read_stdin
 from bentpipe.scenario.schema import Scenario
@@ -43,7 +39,6 @@ from bentpipe.simulation.memory import read_limit
 if TYPE_CHECKING:
     from bentpipe.sweeps.cells import Cell
     from bentpipe.sweeps.executor import Executor
-    from bentpipe.sweeps.file import SweepFile
     from bentpipe.sweeps.folder import Definition, SweepFolder
     from bentpipe.sweeps.run import SweepRun
     from bentpipe.sweeps.sweep import Sweep
@@ -112,6 +107,8 @@ SweepEngine = Annotated[
     ),
 ]
 
+# The options that say what a sweep is.
+_OF_A_SWEEP: Final = ("vary", "settings", "seeds", "until_ci", "keep_runs", "thresholds")
 # Enough for a first interval.
 _SEEDS_OF_INTERVALS: Final = 5
 _MAX_WARNINGS: Final = 5
@@ -228,16 +225,7 @@ def _resumed(request: _Request, folder: SweepFolder) -> SweepRun:
                 f"{folder.path}: the command line describes another sweep than the one in this "
                 "folder; leave out the scenario and its options, or start again in a new folder"
             )
-    elif any(
-        (
-            request.vary,
-            request.settings,
-            request.seeds,
-            request.until_ci,
-            request.keep_runs,
-            request.thresholds,
-        )
-    ):
+    elif any(getattr(request, name) for name in _OF_A_SWEEP):
         raise UsageError(
             "--resume: continues as the sweep was begun; leave out --vary and --set, --seeds, "
             "--until-ci, --keep-runs and --threshold"
@@ -255,15 +243,21 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
     if sweeps.is_sweep_file(document):
         file, points = sweeps.parse_sweep_file(document)
         axes = [*points.axes, *axes]
-        document = read_file(sweeps.scenario_path(file, document))
+        document = read_file(Path(document.source).parent / file.scenario)
     scenario = Scenario.from_document(document, request.settings, thresholds=request.thresholds)
     points = sweeps.Points(axes)
-    until = _until(request, file)
+    until = file.until_ci if file is not None else None
+    width, metric, max_seeds = request.until_ci, request.metric, request.max_seeds
+    if width is None and until is not None:
+        width, metric, max_seeds = until.width, until.metric, until.max_seeds
+    until_ci = None
+    if width is not None:
+        until_ci = asdict(sweeps.UntilCi(fraction(width, "--until-ci"), metric, max_seeds))
     seeds: int | tuple[int, ...] | None = request.seeds
     if seeds is None and file is not None:
         seeds = file.seeds
     if seeds is None:
-        seeds = _SEEDS_OF_INTERVALS if until else 1
+        seeds = _SEEDS_OF_INTERVALS if until_ci else 1
     with Progress("preparing the sweep") as progress:
         cells = sweeps.cells_of(scenario, points, progress.count)
     _warn(cells)
@@ -272,7 +266,7 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         points=points,
         seeds=sweeps.seeds_of(scenario, seeds),
         plan_sha256=sweeps.plan_hash(cells),
-        until_ci=until,
+        until_ci=until_ci,
         keep_runs=request.keep_runs,
         engine=request.engine,
         sources=[
@@ -282,18 +276,6 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         ],
     )
     return definition, cells
-
-
-def _until(request: _Request, file: SweepFile | None) -> dict[str, Any] | None:
-    """Return the interval of the command line, or of the file."""
-    width, metric, max_seeds = request.until_ci, request.metric, request.max_seeds
-    if width is None:
-        if file is None or file.until_ci is None:
-            return None
-        width, metric = file.until_ci.width, file.until_ci.metric
-        max_seeds = file.until_ci.max_seeds
-    share = fraction(width, "--until-ci")
-    return sweeps.UntilCi(share, metric, max_seeds).to_json()
 
 
 def _warn(cells: list[Cell]) -> None:

@@ -13,7 +13,6 @@ from .file import (
     SweepFile as SweepFile,
     is_sweep_file as is_sweep_file,
     parse_sweep_file as parse_sweep_file,
-    scenario_path as scenario_path,
 )
 from .folder import Definition as Definition, SweepFolder as SweepFolder, file_hash as file_hash
 from .points import Axis as Axis, Points as Points, vary_option as vary_option

@@ -6,11 +6,15 @@ task, keeps a bounded number of them under way, and refuses workers with another
 
 from __future__ import annotations
 
+import logging
 import re
+import signal
 import sys
+import threading
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
@@ -19,19 +23,70 @@ from bentpipe import _core
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.simulation.many import Job, Outcome, cores
 from bentpipe.sweeps.dask_batches import DaskBatches, scheduler_lost
-from bentpipe.sweeps.dask_logging import deferring_interrupts, silenced
 from bentpipe.sweeps.executor import Executor, Finished
 
 T = TypeVar("T")
 
 _ADDRESS: Final = re.compile(r"(tcp|tls|ucx|ws|wss)://\S+")
 _CONNECT_S: Final = 10
+# These have levels or handlers of their own (`distributed.config`).
+_LOGGERS: Final = (
+    "asyncio",
+    "distributed",
+    "distributed.client",
+    "distributed.gc",
+    "tornado",
+    "tornado.application",
+)
+_NONE: Final = logging.CRITICAL + 1
 _CONFIG: Final = {
     # A worker logs before it imports what silences it (`distributed.nanny`).
     "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical",
     # Nobody sees the profiles that workers would record a hundred times a second.
     "distributed.worker.profile.enabled": False,
 }
+
+
+@contextmanager
+def deferring_interrupts() -> Iterator[None]:
+    """Raise Ctrl-C at the end of this block, which must not take long."""
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before in {None, signal.SIG_IGN}:
+        yield
+        return
+    came = False
+
+    def remember(_number: int, _frame: object) -> None:
+        nonlocal came
+        came = True
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+def silence() -> None:
+    """Silence the loggers of Dask for the rest of this process."""
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(_NONE)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Silence the loggers and the warnings of Dask in this block."""
+    with ExitStack() as stack:
+        for name in _LOGGERS:
+            logger = logging.getLogger(name)
+            stack.callback(logger.setLevel, logger.level)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", module=r"(distributed|dask|tornado)\b")
+        silence()
+        yield
 
 
 class DaskExecutor(Executor):
@@ -41,7 +96,12 @@ class DaskExecutor(Executor):
     """
 
     def __init__(self, *, memory_limit: int | None = None) -> None:
-        self._distributed = _distributed()
+        try:
+            self._distributed = import_module("distributed")
+        except ModuleNotFoundError:
+            raise UsageError(
+                "a cluster: dask.distributed is not installed; pip install 'bentpipe[cluster]'"
+            ) from None
         self._memory_limit = memory_limit
         self._stack = ExitStack()
         self._stack.enter_context(silenced())
@@ -90,37 +150,19 @@ class DaskExecutor(Executor):
             versions = self._client.get_versions(packages=["bentpipe"])["workers"]
         except OSError:
             raise scheduler_lost() from None
-        ours = {"bentpipe": _core.version(), "Python": _minor(".".join(map(str, sys.version_info)))}
+        # A pickled function is readable by the same major and minor version of Python.
+        ours = (_core.version(), ".".join(map(str, sys.version_info[:2])))
         refused = []
         for address, found in sorted(versions.items()):
             packages = found["packages"]
-            theirs = {"bentpipe": packages["bentpipe"], "Python": _minor(packages["python"])}
-            refused += [
-                f"the worker {address} has {_named(name, theirs[name])}, not {ours[name]}"
-                for name in ours
-                if theirs[name] != ours[name]
-            ]
+            theirs = (packages["bentpipe"], ".".join(packages["python"].split(".")[:2]))
+            for name, own, version in zip(("bentpipe", "Python"), ours, theirs, strict=True):
+                if version != own:
+                    has = f"no {name}" if version is None else f"{name} {version}"
+                    refused.append(f"the worker {address} has {has}, not {own}")
         if refused:
-            fix = f"install the same on all workers: pip install bentpipe=={ours['bentpipe']}"
+            fix = f"install the same on all workers: pip install bentpipe=={ours[0]}"
             raise MachineError("\n".join([*refused, fix]))
-
-
-def _named(name: str, version: str | None) -> str:
-    return f"no {name}" if version is None else f"{name} {version}"
-
-
-def _minor(version: str) -> str:
-    """Return major and minor version: a pickled function is readable by the same ones."""
-    return ".".join(version.split(".")[:2])
-
-
-def _distributed() -> Any:
-    try:
-        return import_module("distributed")
-    except ModuleNotFoundError:
-        raise UsageError(
-            "a cluster: dask.distributed is not installed; pip install 'bentpipe[cluster]'"
-        ) from None
 
 
 class LocalCluster(DaskExecutor):
@@ -140,24 +182,21 @@ class LocalCluster(DaskExecutor):
         stack.enter_context(import_module("dask").config.set(config))
         # Dask cannot end a cluster that is not complete without errors.
         with deferring_interrupts():
-            return self._started(stack)
-
-    def _started(self, stack: ExitStack) -> Any:
-        cluster = stack.enter_context(
-            self._distributed.LocalCluster(
-                n_workers=self._workers,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                # Dask always serves HTTP; without a dashboard, and on any free port.
-                scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-                # The memory limit of runs is that of bentpipe.
-                memory_limit=0,
-                silence_logs=False,
-                preload=["bentpipe.sweeps.dask_worker"],
+            cluster = stack.enter_context(
+                self._distributed.LocalCluster(
+                    n_workers=self._workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    host="127.0.0.1",
+                    # Dask always serves HTTP; without a dashboard, and on any free port.
+                    scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+                    # The memory limit of runs is that of bentpipe.
+                    memory_limit=0,
+                    silence_logs=False,
+                    preload=["bentpipe.sweeps.dask_worker"],
+                )
             )
-        )
-        return stack.enter_context(self._distributed.Client(cluster, set_as_default=False))
+            return stack.enter_context(self._distributed.Client(cluster, set_as_default=False))
 
 
 class Cluster(DaskExecutor):

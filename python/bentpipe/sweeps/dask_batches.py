@@ -6,12 +6,10 @@ A batch is long compared with what the scheduler takes for a task, however short
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from itertools import count, islice
 from queue import Empty, SimpleQueue
@@ -23,7 +21,7 @@ from bentpipe import _core
 from bentpipe.errors import MachineError
 from bentpipe.simulation.batches import BatchSize, SeededRuns, by_plan
 from bentpipe.simulation.many import Batch, Job, Outcome
-from bentpipe.simulation.memory import default_limit, limit_for
+from bentpipe.simulation.memory import limit_for
 from bentpipe.sweeps.executor import Finished, RunFailure, attempt_all
 
 T = TypeVar("T")
@@ -46,64 +44,39 @@ _SHARE_OF_DASK_LIMIT: Final = 0.5
 _WANTED: Final = frozenset({"executing", "long-running"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task(Generic[T]):
-    """The runs of a batch, and the function that reduces their outcomes.
+def run_batch(
+    runs: Sequence[SeededRuns],
+    reduce: Callable[[Outcome], T],
+    *,
+    version: str,
+    memory_limit: int | None,
+    threads: Mapping[str, int],
+) -> tuple[list[Finished[T]], float]:
+    """Run a batch in this worker; return its finished jobs, and the seconds that they took.
 
-    ``version`` is that of bentpipe where the task was made. ``memory_limit`` in bytes is for all
+    ``version`` is that of bentpipe where the batch was made. ``memory_limit`` in bytes is for all
     runs on one machine (None: half of its available memory), and ``threads`` are those of all
     workers by machine.
-    """
-
-    version: str
-    runs: Sequence[SeededRuns]
-    reduce: Callable[[Outcome], T]
-    memory_limit: int | None
-    threads: Mapping[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchDone(Generic[T]):
-    """The finished jobs of a batch, and how long they took."""
-
-    finished: tuple[Finished[T], ...]
-    seconds: float
-
-
-def run_batch(task: Task[T]) -> BatchDone[T]:
-    """Run the batch of a task in this worker.
 
     Raises:
         MachineError: the worker has another version of bentpipe.
     """
     worker = import_module("distributed").get_worker()
-    if task.version != _core.version():
+    if version != _core.version():
         raise MachineError(
-            f"the worker {worker.address} has bentpipe {_core.version()}, not {task.version}"
+            f"the worker {worker.address} has bentpipe {_core.version()}, not {version}"
         )
-    started_s = time.perf_counter()
-    sharing, limit = _memory_of(worker, task)
-    batch = Batch(
-        runs=task.runs,
-        memory_limit_bytes=limit,
-        sharing=sharing,
-    )
-    with _until_cancelled(worker, batch.monitor):
-        finished = tuple(attempt_all(batch, task.reduce))
-    return BatchDone(finished=finished, seconds=time.perf_counter() - started_s)
-
-
-def _memory_of(worker: Any, task: Task[T]) -> tuple[int, int]:
-    """Return how many runs share the memory limit of this machine, and the limit of each."""
+    started_s = monotonic()
     own = int(worker.state.nthreads)
-    sharing = max(task.threads.get(worker.ip, 0), own)
-    if task.memory_limit is not None:
-        return sharing, limit_for(sharing, task.memory_limit)
-    limit = limit_for(sharing, default_limit())
+    sharing = max(threads.get(worker.ip, 0), own)
+    limit = limit_for(sharing, memory_limit)
     of_dask = worker.memory_manager.memory_limit
-    if of_dask:
+    if memory_limit is None and of_dask:
         limit = min(limit, limit_for(own, int(_SHARE_OF_DASK_LIMIT * of_dask)))
-    return sharing, limit
+    batch = Batch(runs=runs, memory_limit_bytes=limit, sharing=sharing)
+    with _until_cancelled(worker, batch.monitor):
+        finished = list(attempt_all(batch, reduce))
+    return finished, monotonic() - started_s
 
 
 @contextmanager
@@ -187,11 +160,11 @@ class DaskBatches(Generic[T]):
         if future.status == "error":
             yield from self._failed(jobs, future.exception())
             return
-        done = self._result_of(future)
-        self._size.adapt(len(done.finished), done.seconds)
-        yield from done.finished
+        finished, seconds = self._result_of(future)
+        self._size.adapt(len(finished), seconds)
+        yield from finished
 
-    def _result_of(self, future: Any) -> BatchDone[T]:
+    def _result_of(self, future: Any) -> tuple[list[Finished[T]], float]:
         """Return the result of a batch that is done.
 
         A worker that dies before it has sent the result leaves it to another one. If there is none,
@@ -199,13 +172,13 @@ class DaskBatches(Generic[T]):
         """
         while True:
             try:
-                done: BatchDone[T] = future.result(timeout=_RESULT_S)
+                result: tuple[list[Finished[T]], float] = future.result(timeout=_RESULT_S)
             except TimeoutError:
                 self._refresh()
             except (CancelledError, OSError):
                 raise scheduler_lost() from None
             else:
-                return done
+                return result
 
     def cancel(self) -> None:
         """Cancel all batches."""
@@ -216,14 +189,16 @@ class DaskBatches(Generic[T]):
                 self._client.cancel(futures)
 
     def _submit(self, jobs: Sequence[tuple[int, Job]]) -> None:
-        task = Task(
+        future = self._client.submit(
+            run_batch,
+            by_plan(jobs),
+            self._reduce,
             version=_core.version(),
-            runs=by_plan(jobs),
-            reduce=self._reduce,
             memory_limit=self._memory_limit,
             threads=self._threads,
+            key=next(self._keys),
+            pure=False,
         )
-        future = self._client.submit(run_batch, task, key=next(self._keys), pure=False)
         self._jobs[future] = tuple(jobs)
         future.add_done_callback(self._finished.put)
 
@@ -267,9 +242,9 @@ def threads_by_machine(client: Any) -> dict[str, int]:
         workers = client.scheduler_info(n_workers=-1)["workers"]
     except OSError:
         raise scheduler_lost() from None
-    threads: dict[str, int] = {}
+    threads: Counter[str] = Counter()
     for worker in workers.values():
-        threads[worker["host"]] = threads.get(worker["host"], 0) + worker["nthreads"]
+        threads[worker["host"]] += worker["nthreads"]
     return threads
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import signal
 from importlib import import_module
 
-from bentpipe.sweeps.dask_logging import silence
-
 # Ctrl-C reaches all processes of a terminal. The process that started the cluster ends it.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-silence()
-# The first run need not wait for what it imports.
-import_module("bentpipe.sweeps.dask_batches")
+# The first run need not wait for what this imports.
+import_module("bentpipe.sweeps.cluster").silence()

@@ -9,11 +9,8 @@ The thresholds of the scenario are checked on the way: each run of a cell must m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Mapping, Sequence
 from io import BytesIO
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -25,7 +22,7 @@ from bentpipe.results.metric_values import metric_values, of_runs
 from bentpipe.results.thresholds import ThresholdCheck
 from bentpipe.scenario.thresholds import read_threshold
 from bentpipe.sweeps.cells import Cell
-from bentpipe.sweeps.frames import Keys, rows_of, text_of, unpack, with_keys
+from bentpipe.sweeps.frames import Decoded, Keys, decoded, text_of, unpack
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
 
@@ -38,58 +35,34 @@ _PARTITIONS_MAX: Final = 1_000
 _NAME_BYTES_MAX: Final = 200
 # Files of some 100 MB.
 _ROWS_PER_FILE: Final = 250_000
-# Columns are decoded for as many runs at a time.
-_RUNS_AT_ONCE: Final = 2_000
-
-
-@dataclass
-class _InCell:
-    """A threshold in the runs of a cell so far, and its check in the worst of them."""
-
-    worst: ThresholdCheck
-    seed: int
-    runs: int = 0
-    failed: int = 0
 
 
 class CellChecks:
     """Checks the thresholds of each cell in its runs, of which many are added at a time."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, int], _InCell] = {}
+        # The worst check of a threshold in a cell and its seed, and how many runs are and fail.
+        self._found: dict[tuple[int, int], tuple[ThresholdCheck, int, int, int]] = {}
 
-    def add(
-        self,
-        cell: Cell,
-        runs: Sequence[Run],
-        tables: Mapping[str, pl.DataFrame],
-        rows: tuple[pl.DataFrame, pl.DataFrame],
-    ) -> None:
-        """Add runs of a cell, or of several whose flows and thresholds are the same.
-
-        ``tables`` are those of `records.unpack`, and ``rows`` those of `records.rows_of`.
-        """
-        texts = cell.scenario.thresholds
-        if not texts:
-            return
-        plan, ends_ns = cell.plan, tables["runs"]["end_ns"].to_list()
-        frames = dict(zip(("flows", "directions"), rows, strict=True))
-        for number, text in enumerate(texts):
+    def add(self, found: Decoded) -> None:
+        """Add runs, of which all cells have the same thresholds."""
+        cell, plan = found.cell, found.cell.plan
+        ends_ns = found.tables["runs"]["end_ns"].to_list()
+        frames = dict(zip(TABLES, found.rows, strict=True))
+        for number, text in enumerate(cell.scenario.thresholds):
             threshold = read_threshold(text)
             table = threshold.metric.table
             if table not in frames:
-                frames[table] = table_rows(table, tables, plan.data, plan.entries, ends_ns)
+                frames[table] = table_rows(table, found.tables, plan.data, plan.entries, ends_ns)
             frame = of_runs(frames[table], table, plan.data, plan.entries)
             values: dict[int, float] = dict(metric_values(frame, threshold.metric).iter_rows())
-            for index, run in enumerate(runs):
-                self._add(number, run, ThresholdCheck(threshold, values.get(index)))
-
-    def _add(self, number: int, run: Run, check: ThresholdCheck) -> None:
-        found = self._found.setdefault((run.point, number), _InCell(check, run.seed))
-        found.runs += 1
-        found.failed += not check.passed
-        if check.margin < found.worst.margin:
-            found.worst, found.seed = check, run.seed
+            for index, run in enumerate(found.runs):
+                check = ThresholdCheck(threshold, values.get(index))
+                key = (run.point, number)
+                worst, seed, runs, failed = self._found.get(key, (check, run.seed, 0, 0))
+                if check.margin < worst.margin:
+                    worst, seed = check, run.seed
+                self._found[key] = (worst, seed, runs + 1, failed + (not check.passed))
 
     def to_json(self, points: Points) -> list[dict[str, Any]]:
         """Return the check of each threshold in each cell as plain data, for the manifest.
@@ -100,12 +73,12 @@ class CellChecks:
             {
                 "point": point,
                 "cell": _cell_text(points, point),
-                **found.worst.to_json(),
-                "seed": found.seed,
-                "runs": found.runs,
-                "failed_runs": found.failed,
+                **worst.to_json(),
+                "seed": seed,
+                "runs": runs,
+                "failed_runs": failed,
             }
-            for (point, _), found in sorted(self._found.items())
+            for (point, _), (worst, seed, runs, failed) in sorted(self._found.items())
         ]
 
 
@@ -123,105 +96,69 @@ def cell_message(check: Mapping[str, Any]) -> str:
     return f"{cell}{check['message']}{seed}"
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """What a data set is made of: the cells, the runs in order, and their records."""
+def write_dataset(
+    folder: Path, points: Points, cells: Sequence[Cell], ended: Sequence[Run], journal: Journal
+) -> dict[str, Any]:
+    """Write the files of the data set of runs in order; return what the manifest has of them.
 
-    points: Points
-    cells: Sequence[Cell]
-    runs: Sequence[Run]
-    journal: Journal
-    checks: CellChecks = field(default_factory=CellChecks)
+    That is the columns of the tables with their types, the fields that partition them, and the
+    thresholds of the cells.
 
-    def write(self, folder: Path) -> dict[str, dict[str, str]]:
-        """Write the files of the data set; return the columns of its tables, with their types.
+    Raises:
+        OSError: one cannot be written.
+    """
+    keys, checks, partitions = Keys(points), CellChecks(), partition_paths(points)
+    # The runs of each point, with their numbers.
+    of_point: dict[int, list[tuple[int, Run]]] = {}
+    for number, run in enumerate(run for run in ended if journal.kind(run) == RESULT):
+        of_point.setdefault(run.point, []).append((number, run))
+    # The runs of each folder, by its name.
+    values = keys.of(list(of_point))
+    segments = [[_segment(path, value) for value in values[path]] for path in partitions]
+    folders: dict[str, list[tuple[int, Run]]] = {}
+    for position, numbered in enumerate(of_point.values()):
+        folders.setdefault("/".join(each[position] for each in segments), []).extend(numbered)
+    columns: dict[str, dict[str, str]] = {}
+    about = [_about(keys.runs([], []), [], unpack([]))]
+    for name, own in folders.items():
+        files = {table: _Files(folder / table / name) for table in TABLES}
+        for runs in decoded(keys, cells, own, lambda _, run: journal.read(run)):
+            checks.add(runs)
+            about.append(_about(runs.keys, runs.runs, runs.tables))
+            for table, rows in zip(TABLES, runs.with_keys(), strict=True):
+                columns.setdefault(table, {name: str(each) for name, each in rows.schema.items()})
+                files[table].add(rows.drop(partitions))
+        for each in files.values():
+            each.close()
+    write_parquet(pl.concat(about).sort("run"), folder / RUNS)
+    failed = [run for run in ended if journal.kind(run) == FAILURE]
+    errors = [json.loads(journal.read(run)) for run in failed]
+    failures = keys.runs(failed, range(len(failed))).drop("run")
+    failures = failures.with_columns(
+        pl.Series("point", [run.point for run in failed], dtype=pl.UInt32),
+        pl.Series("kind", [each["kind"] for each in errors], dtype=pl.String),
+        pl.Series("message", [each["message"] for each in errors], dtype=pl.String),
+    )
+    write_parquet(failures, folder / FAILURES)
+    return {
+        # A list, because the keys of a manifest are sorted.
+        "columns": {table: list(types.items()) for table, types in columns.items()},
+        "partitions": partitions,
+        "thresholds": checks.to_json(points),
+    }
 
-        The thresholds are checked in ``checks``.
 
-        Raises:
-            OSError: one cannot be written.
-        """
-        keys = Keys(self.points)
-        partitions = partition_paths(self.points)
-        complete = [run for run in self.runs if self.journal.kind(run) == RESULT]
-        # The runs of each point, with their numbers.
-        of_point: dict[int, list[tuple[int, Run]]] = {}
-        for number, run in enumerate(complete):
-            of_point.setdefault(run.point, []).append((number, run))
-        columns: dict[str, dict[str, str]] = {}
-        about = [self._about(keys, [], [], unpack([]))]
-        for name, points in self._by_partition(keys, partitions, list(of_point)).items():
-            files = {table: _Files(folder / table / name) for table in TABLES}
-            own = [each for point in points for each in of_point[point]]
-            for runs, *rows in self._rows(keys, own):
-                about.append(runs)
-                for table, of_table in zip(TABLES, rows, strict=True):
-                    types = {name: str(each) for name, each in of_table.schema.items()}
-                    columns.setdefault(table, types)
-                    files[table].add(of_table.drop(partitions))
-            for each in files.values():
-                each.close()
-        write_parquet(pl.concat(about).sort("run"), folder / RUNS)
-        self._write_failures(folder, keys)
-        return columns
-
-    def _by_partition(
-        self, keys: Keys, partitions: Sequence[str], points: Sequence[int]
-    ) -> dict[str, list[int]]:
-        """Return the points of each folder, by its name."""
-        values = keys.of(points)
-        columns = [[_segment(path, value) for value in values[path]] for path in partitions]
-        folders: dict[str, list[int]] = {}
-        for position, point in enumerate(points):
-            name = "/".join(column[position] for column in columns)
-            folders.setdefault(name, []).append(point)
-        return folders
-
-    def _rows(
-        self, keys: Keys, runs: Sequence[tuple[int, Run]]
-    ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]]:
-        """Yield a row a run, and the rows of flows and directions, of many runs at a time.
-
-        Cells whose plans have the same flows are decoded together: mostly, only the link differs.
-        """
-        flows_of = cache(lambda point: self.cells[point].identity_of_flows)
-        for _, group in groupby(runs, key=lambda each: flows_of(each[1].point)):
-            same = list(group)
-            for begin in range(0, len(same), _RUNS_AT_ONCE):
-                numbers, own = zip(*same[begin : begin + _RUNS_AT_ONCE], strict=True)
-                tables = unpack([self.journal.read(run) for run in own])
-                cell, names = self.cells[own[0].point], keys.runs(own, numbers)
-                flows, directions = rows_of(tables, cell.plan.data, cell.plan.entries)
-                self.checks.add(cell, own, tables, (flows, directions))
-                about = self._about(keys, own, numbers, tables)
-                yield about, with_keys(flows, names), with_keys(directions, names)
-
-    def _about(
-        self,
-        keys: Keys,
-        runs: Sequence[Run],
-        numbers: Sequence[int],
-        tables: Mapping[str, pl.DataFrame],
-    ) -> pl.DataFrame:
-        """Return a row a run: its varied values and its seed, how it ended, and its work."""
-        facts = tables["runs"]
-        return keys.runs(runs, numbers).with_columns(
-            pl.Series("point", [run.point for run in runs], dtype=pl.UInt32),
-            facts["completed"].cast(pl.Boolean).alias("traffic_ended"),
-            facts["end_ns"],
-            facts["packet_hops"],
-        )
-
-    def _write_failures(self, folder: Path, keys: Keys) -> None:
-        failed = [run for run in self.runs if self.journal.kind(run) == FAILURE]
-        about = [json.loads(self.journal.read(run)) for run in failed]
-        runs = keys.runs(failed, range(len(failed))).drop("run")
-        facts = {
-            "point": pl.Series([run.point for run in failed], dtype=pl.UInt32),
-            "kind": pl.Series([each["kind"] for each in about], dtype=pl.String),
-            "message": pl.Series([each["message"] for each in about], dtype=pl.String),
-        }
-        write_parquet(runs.with_columns(**facts), folder / FAILURES)
+def _about(
+    keys: pl.DataFrame, runs: Sequence[Run], tables: Mapping[str, pl.DataFrame]
+) -> pl.DataFrame:
+    """Return a row a run: its varied values and its seed, how it ended, and its work."""
+    facts = tables["runs"]
+    return keys.with_columns(
+        pl.Series("point", [run.point for run in runs], dtype=pl.UInt32),
+        facts["completed"].cast(pl.Boolean).alias("traffic_ended"),
+        facts["end_ns"],
+        facts["packet_hops"],
+    )
 
 
 class _Files:
@@ -275,22 +212,6 @@ def partition_paths(points: Points) -> list[str]:
             paths += axis.paths
             folders *= len(axis.rows)
     return paths
-
-
-def files_in_order(folder: Path, points: Points) -> list[Path]:
-    """Return the Parquet files of a table in the order of the points, to sort fewer rows."""
-    ranks: dict[str, int] = {}
-    for axis in points.axes:
-        for row in axis.rows:
-            for path, value in zip(axis.paths, row, strict=True):
-                ranks.setdefault(_segment(path, value), len(ranks))
-
-    def rank(file: Path) -> tuple[tuple[int, ...], int]:
-        segments = file.relative_to(folder).parts[:-1]
-        number = int(file.stem.removeprefix("part-"))
-        return tuple(ranks.get(segment, 0) for segment in segments), number
-
-    return sorted(folder.rglob("part-*.parquet"), key=rank)
 
 
 def _segment(path: str, value: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import Field, PlainValidator, ValidationError
@@ -122,11 +121,6 @@ def parse_sweep_file(document: Document) -> tuple[SweepFile, Points]:
     except ValidationError as error:
         raise ScenarioError(*all_problems(error, document, _validate)) from None
     return found, Points(_axes(found, document))
-
-
-def scenario_path(found: SweepFile, document: Document) -> Path:
-    """Return the path of the scenario file."""
-    return Path(document.source).parent / found.scenario
 
 
 def _validate(document: Document) -> SweepFile:

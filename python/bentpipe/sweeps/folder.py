@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -25,7 +25,7 @@ from bentpipe.results.output import OutputFolder
 from bentpipe.results.result import Result
 from bentpipe.results.tables import TABLES
 from bentpipe.sweeps.cells import Cell, plan_hash
-from bentpipe.sweeps.dataset import Dataset, partition_paths
+from bentpipe.sweeps.dataset import write_dataset
 from bentpipe.sweeps.executor import RunFailure
 from bentpipe.sweeps.journal import DEFINITION, FAILURE, JOURNAL, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
@@ -34,7 +34,9 @@ from bentpipe.sweeps.storage import Storage, is_url, local_folder
 KIND: Final = "sweep"
 _KEPT: Final = "runs"
 # Another attempt may succeed: these depend on the machine.
-_RETRIED: Final = ("lost", "memory", "size", "invalid")
+_RETRIED: Final = frozenset({"lost", "memory", "size", "invalid"})
+# The fields of a definition that are plain data.
+_PLAIN: Final = ("scenario", "seeds", "plan_sha256", "until_ci", "keep_runs", "engine")
 
 
 @dataclass(frozen=True)
@@ -58,22 +60,17 @@ class Definition:
         """Return it as plain data, for the manifest."""
         return {
             "bentpipe_version": _core.version(),
-            "scenario": dict(self.scenario),
             "axes": self.points.to_json(),
             "points": len(self.points),
+            **{name: getattr(self, name) for name in _PLAIN},
             "seeds": list(self.seeds),
-            "until_ci": None if self.until_ci is None else dict(self.until_ci),
-            "keep_runs": self.keep_runs,
-            "engine": self.engine,
-            "plan_sha256": self.plan_sha256,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], source: str) -> Self:
         """Return the definition that `to_json` describes."""
         points = Points.from_json(data["axes"], source)
-        others = ("scenario", "seeds", "plan_sha256", "until_ci", "keep_runs", "engine")
-        return cls(points=points, **{name: data[name] for name in others})
+        return cls(points=points, **{name: data[name] for name in _PLAIN})
 
 
 class SweepFolder:
@@ -92,12 +89,12 @@ class SweepFolder:
         url = str(path) if is_url(str(path)) else None
         self.storage = None if url is None else Storage(url)
         self.path = Path(path) if url is None else local_folder(url)
-        path = self.path
         self._temporary = temporary
-        self.output = OutputFolder(path, kind=KIND)
+        self.output = OutputFolder(self.path, kind=KIND)
         self._resume = resume
         self._stack = ExitStack()
         self._journal: Journal | None = None
+        self._started = ""
 
     def __enter__(self) -> Self:
         if self._resume and not self.path.is_dir():
@@ -171,11 +168,12 @@ class SweepFolder:
 
     def begin(self, definition: Definition) -> None:
         """Note what the sweep runs, and open its journal."""
+        self._started = utc_now()
         about = {
             "definition": definition.to_json(),
             "sources": list(definition.sources),
             "tables_sha256": _tables_hash(),
-            "started": utc_now(),
+            "started": self._started,
         }
         with self._naming_errors():
             self._work.mkdir(parents=True, exist_ok=True)
@@ -189,7 +187,7 @@ class SweepFolder:
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(self._work / DEFINITION)
-            self._open_journal()
+            self._journal = self._stack.enter_context(Journal(self._work / JOURNAL))
 
     def resume(self) -> Definition:
         """Open the journal of an unfinished sweep, and return what it runs.
@@ -199,8 +197,12 @@ class SweepFolder:
         Raises:
             UsageError: another version of bentpipe began it, or its scenario file has changed.
         """
-        about = self._about()
-        found = about["definition"]
+        file = self._work / DEFINITION
+        try:
+            about: dict[str, Any] = json.loads(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{file}: cannot be read: {error}") from None
+        self._started, found = about["started"], about["definition"]
         version = _core.version()
         if found["bentpipe_version"] != version or about["tables_sha256"] != _tables_hash():
             raise UsageError(
@@ -208,14 +210,14 @@ class SweepFolder:
                 f"{version}, whose results may differ; continue with that version, or start "
                 "again in a new folder"
             )
-        for file, before in about["sources"]:
-            if Path(file).is_file() and file_hash(Path(file)) != before:
+        for source, before in about["sources"]:
+            if Path(source).is_file() and file_hash(Path(source)) != before:
                 raise UsageError(
-                    f"{file}: has changed since the sweep in {self.path} began; restore it, or "
+                    f"{source}: has changed since the sweep in {self.path} began; restore it, or "
                     "start again in a new folder"
                 )
         with self._naming_errors():
-            self._open_journal()
+            self._journal = self._stack.enter_context(Journal(self._work / JOURNAL))
         for run in self.journal.runs(FAILURE):
             if json.loads(self.journal.read(run))["kind"] in _RETRIED:
                 self.journal.forget(run)
@@ -233,17 +235,6 @@ class SweepFolder:
                 "began; a file that it names (trace or csv) has changed. Restore it, or start "
                 "again in a new folder"
             )
-
-    def _about(self) -> dict[str, Any]:
-        file = self._work / DEFINITION
-        try:
-            about: dict[str, Any] = json.loads(file.read_bytes())
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{file}: cannot be read: {error}") from None
-        return about
-
-    def _open_journal(self) -> None:
-        self._journal = self._stack.enter_context(Journal(self._work / JOURNAL))
 
     @contextmanager
     def _naming_errors(self) -> Iterator[None]:
@@ -271,9 +262,8 @@ class SweepFolder:
         Raises:
             UsageError: it cannot be written.
         """
-        about = {"kind": failure.kind, "message": failure.message}
         with self._naming_errors():
-            self.journal.append(run, FAILURE, json.dumps(about).encode())
+            self.journal.append(run, FAILURE, json.dumps(asdict(failure)).encode())
 
     def write(
         self, definition: Definition, cells: Sequence[Cell], runs: Sequence[Run], *, complete: bool
@@ -293,18 +283,10 @@ class SweepFolder:
             "state": "completed" if complete else "interrupted",
             "runs": len(ended) - len(failed),
             "failed_runs": len(failed),
-            "partitions": [],
-            "columns": {},
         }
 
         def fill(stage: Path) -> None:
-            dataset = Dataset(definition.points, cells, ended, self.journal)
-            columns = dataset.write(stage)
-            manifest["thresholds"] = dataset.checks.to_json(definition.points)
-            paths = partition_paths(definition.points)
-            # A list, because the keys of a manifest are sorted.
-            manifest["columns"] = {table: list(types.items()) for table, types in columns.items()}
-            manifest["partitions"] = paths
+            manifest.update(write_dataset(stage, definition.points, cells, ended, self.journal))
             kept = self._work / _KEPT
             if self.storage is not None and definition.keep_runs:
                 # Workers have written the runs to the storage.
@@ -313,12 +295,11 @@ class SweepFolder:
                 # The runs stay where they are until the sweep is complete.
                 shutil.copytree(kept, stage / _KEPT, copy_function=os.link)
 
-        started = self._about()["started"]
-        self.output.write(manifest, fill, execution=execution(started=started))
+        self.output.write(manifest, fill, execution=execution(started=self._started))
         if self.storage is not None:
             kept = ended if definition.keep_runs else ()
             self.storage.upload(self.path, {run_name(run) for run in kept})
-        if complete and not kinds & set(_RETRIED):
+        if complete and not kinds & _RETRIED:
             with suppress(OSError):
                 shutil.rmtree(self._work)
 

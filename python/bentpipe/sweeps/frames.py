@@ -7,8 +7,11 @@ has its layout). One version of bentpipe reads what it wrote.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import groupby, islice
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,11 +21,14 @@ from bentpipe.errors import UnitError
 from bentpipe.results.columns import decode_tables
 from bentpipe.results.derived import table_rows
 from bentpipe.simulation.many import Outcome
+from bentpipe.sweeps.cells import Cell
 from bentpipe.sweeps.journal import Run
 from bentpipe.sweeps.points import Points
 from bentpipe.sweeps.ranges import QUANTITIES
 
 _RUNS: Final = "runs"
+# Columns are decoded for as many runs at a time.
+_RUNS_AT_ONCE: Final = 2_000
 _KEPT: Final = tuple(name for name in _core.unpack([]) if name != _RUNS)
 
 
@@ -46,11 +52,9 @@ def raw_columns(frame: pl.DataFrame) -> dict[str, tuple[str, bytes, bytes | None
     """Return a frame as the simulator returns a table."""
     columns: dict[str, tuple[str, bytes, bytes | None]] = {}
     for series in frame:
-        dtype = _NAMES[str(series.dtype)]
-        values = series.fill_null(0).to_numpy()
-        valid = None if not series.null_count() else series.is_not_null().to_numpy()
-        validity = None if valid is None else valid.astype(np.uint8).tobytes()
-        columns[series.name] = (dtype, values.tobytes(), validity)
+        values, valid = series.fill_null(0).to_numpy(), series.is_not_null().to_numpy()
+        validity = None if valid.all() else valid.astype(np.uint8).tobytes()
+        columns[series.name] = (_NAMES[str(series.dtype)], values.tobytes(), validity)
     return columns
 
 
@@ -68,10 +72,48 @@ def rows_of(
     those of `unpack`.
     """
     ends_ns = tables[_RUNS]["end_ns"].to_list()
-    return (
-        table_rows("flows", tables, plan, entries, ends_ns),
-        table_rows("directions", tables, plan, entries, ends_ns),
+    flows, directions = (
+        table_rows(name, tables, plan, entries, ends_ns) for name in ("flows", "directions")
     )
+    return flows, directions
+
+
+class Decoded(NamedTuple):
+    """Runs of cells whose plans have the same flows: their tables, and rows with keys in front."""
+
+    cell: Cell
+    runs: Sequence[Run]
+    keys: pl.DataFrame
+    tables: Mapping[str, pl.DataFrame]
+    rows: tuple[pl.DataFrame, pl.DataFrame]
+
+    def with_keys(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the rows of flows and of directions with the number of the run and its keys."""
+        flows, directions = (
+            pl.concat([self.keys[rows["run"].to_numpy()], rows.drop("run")], how="horizontal")
+            for rows in self.rows
+        )
+        return flows, directions
+
+
+def decoded(
+    keys: Keys,
+    cells: Sequence[Cell],
+    runs: Iterable[tuple[int, Run]],
+    record: Callable[[int, Run], bytes],
+) -> Iterator[Decoded]:
+    """Yield runs, each with its number, many at a time; ``record`` returns that of a run.
+
+    Cells whose plans have the same flows are decoded together: mostly, only the link differs.
+    """
+    flows_of = cache(lambda point: cells[point].identity_of_flows)
+    for _, group in groupby(runs, key=lambda each: flows_of(each[1].point)):
+        while some := list(islice(group, _RUNS_AT_ONCE)):
+            numbers, own = zip(*some, strict=True)
+            cell = cells[own[0].point]
+            tables = unpack([record(*each) for each in some])
+            rows = rows_of(tables, cell.plan.data, cell.plan.entries)
+            yield Decoded(cell, own, keys.runs(own, numbers), tables, rows)
 
 
 def flow_schema(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> pl.Schema:
@@ -122,12 +164,6 @@ class Keys:
         )
 
 
-def with_keys(rows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Return rows with the columns of ``runs`` in front; their ``run`` is an index into these."""
-    keys = runs[rows["run"].to_numpy()]
-    return pl.concat([keys, rows.drop("run")], how="horizontal")
-
-
 def text_of(value: Any) -> str:
     """Return a value of a column as a text."""
     return value if isinstance(value, str) else json.dumps(value)
@@ -148,14 +184,6 @@ def _numbers(path: str, values: Sequence[Any]) -> list[pl.Series]:
     if not all(isinstance(value, str) for value in values):
         return []
     for unit, parse, _ in QUANTITIES:
-        numbers = _parsed(values, parse)
-        if numbers is not None:
-            return [pl.Series(f"{path}_{unit}", numbers)]
+        with suppress(UnitError):
+            return [pl.Series(f"{path}_{unit}", [parse(value) for value in values])]
     return []
-
-
-def _parsed(values: Sequence[str], parse: Callable[[object], int]) -> list[int] | None:
-    try:
-        return [parse(value) for value in values]
-    except UnitError:
-        return None

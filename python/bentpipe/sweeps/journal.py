@@ -39,14 +39,6 @@ class Run(NamedTuple):
     seed: int
 
 
-class _Location(NamedTuple):
-    """Where the bytes of a record are in the file, and its kind."""
-
-    kind: int
-    offset: int
-    length: int
-
-
 class Journal:
     """The runs that have ended, in a file that is created if it does not exist.
 
@@ -58,7 +50,8 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        self._locations: dict[Run, _Location] = {}
+        # The kind of each record, and where its bytes are: offset and length.
+        self._locations: dict[Run, tuple[int, int, int]] = {}
         self._end = 0
         try:
             self._scan()
@@ -81,12 +74,11 @@ class Journal:
 
     def runs(self, kind: int) -> list[Run]:
         """Return the runs with a record of a kind, by point and seed."""
-        return sorted(run for run, location in self._locations.items() if location.kind == kind)
+        return sorted(run for run, location in self._locations.items() if location[0] == kind)
 
     def kind(self, run: Run) -> int | None:
         """Return the kind of a run's record; None if it has none."""
-        location = self._locations.get(run)
-        return None if location is None else location.kind
+        return self._locations[run][0] if run in self._locations else None
 
     def append(self, run: Run, kind: int, data: bytes) -> None:
         """Append the record of a run.
@@ -102,7 +94,7 @@ class Journal:
         except BaseException:
             os.ftruncate(self._descriptor, self._end)
             raise
-        location = _Location(kind, self._end + HEADER.size, len(data))
+        location = (kind, self._end + HEADER.size, len(data))
         # In this order: after Ctrl-C between the two, the record is found when it is opened again.
         self._end += len(record)
         self._locations[run] = location
@@ -122,7 +114,7 @@ class Journal:
             data = os.pread(self._descriptor, length, begin)
             if zlib.crc32(data, zlib.crc32(_CHECKED.pack(point, seed, kind))) != crc:
                 break
-            self._locations[Run(point, seed)] = _Location(kind, begin, length)
+            self._locations[Run(point, seed)] = (kind, begin, length)
             self._end = begin + length
 
 

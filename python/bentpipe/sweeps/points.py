@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
@@ -226,15 +226,8 @@ def _read(text: str) -> Any:
 
 def split(text: str) -> list[str]:
     """Return the parts of a text between its commas outside of quotes and brackets."""
-    parts, begin = [], 0
-    for comma in _commas(text):
-        parts.append(text[begin:comma])
-        begin = comma + 1
-    return [*parts, text[begin:]]
-
-
-def _commas(text: str) -> Iterator[int]:
-    quote, closing = "", []
+    parts, begin, quote = [], 0, ""
+    closing: list[str] = []
     for position, character in enumerate(text):
         if quote:
             quote = "" if character == quote else quote
@@ -245,4 +238,6 @@ def _commas(text: str) -> Iterator[int]:
         elif closing and character == closing[-1]:
             closing.pop()
         elif character == "," and not closing:
-            yield position
+            parts.append(text[begin:position])
+            begin = position + 1
+    return [*parts, text[begin:]]

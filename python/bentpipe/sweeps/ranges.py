@@ -50,8 +50,8 @@ class Range:
     scale: Scale
 
     def __post_init__(self) -> None:
-        ends = self._ends()
-        if self.scale == "log" and min(ends.values) <= 0:
+        first, last, _ = _ends(self.start, self.stop)
+        if self.scale == "log" and min(first, last) <= 0:
             raise UsageError("log(...): both ends must be above zero")
 
     def points(self, count: int) -> list[Any]:
@@ -75,62 +75,50 @@ class Range:
 
         Values between integers are rounded to integers. Quantities are rounded to their base unit.
         """
-        ends = self._ends()
-        first, last = ends.values
+        first, last, write = _ends(self.start, self.stop)
         found = []
         for share in shares:
             if share in (0, 1):
                 found.append(self.stop if share else self.start)
             elif self.scale == "lin":
-                found.append(ends.write(first + Fraction(share) * (last - first)))
+                found.append(write(first + Fraction(share) * (last - first)))
             else:
-                found.append(ends.write(Fraction(_geometric(first, last, share))))
+                logarithm = (1 - share) * math.log(first) + share * math.log(last)
+                found.append(write(Fraction(math.exp(logarithm))))
         return found
 
-    def _ends(self) -> _Ends:
-        pair = (self.start, self.stop)
-        if all(isinstance(end, int | float) and not isinstance(end, bool) for end in pair):
-            if not all(math.isfinite(end) for end in pair):
-                raise UsageError(f"read {shown(self.start)} to {shown(self.stop)}; expected {_END}")
-            whole = all(isinstance(end, int) for end in pair)
-            return _Ends((Fraction(self.start), Fraction(self.stop)), round if whole else _number)
-        return _quantities(pair)
 
+def _ends(start: Any, stop: Any) -> tuple[Fraction, Fraction, Callable[[Fraction], Any]]:
+    """Return two exact values, and how a value between them is written.
 
-@dataclass(frozen=True)
-class _Ends:
-    """Two exact values, and how a value between them is written."""
-
-    values: tuple[Fraction, Fraction]
-    write: Callable[[Fraction], Any]
-
-
-def _quantities(pair: tuple[Any, Any]) -> _Ends:
-    """Return two quantities of one kind in its base unit, or two of the same unit."""
-    matches = [_NUMBER_AND_UNIT.fullmatch(end) if isinstance(end, str) else None for end in pair]
-    for end, match in zip(pair, matches, strict=True):
+    Those of quantities of one kind are in its base unit, others of the same unit in that.
+    """
+    pair = (start, stop)
+    if all(isinstance(end, int | float) and not isinstance(end, bool) for end in pair):
+        if not all(math.isfinite(end) for end in pair):
+            raise UsageError(f"read {shown(start)} to {shown(stop)}; expected {_END}")
+        whole = all(isinstance(end, int) for end in pair)
+        return Fraction(start), Fraction(stop), round if whole else _number
+    matches = []
+    for end in pair:
+        match = _NUMBER_AND_UNIT.fullmatch(end) if isinstance(end, str) else None
         if match is None:
             raise UsageError(f"read {shown(end)}; expected {_END}")
-    numbers = [match["number"] for match in matches if match]
-    units = [match["unit"] for match in matches if match]
+        matches.append(match)
+    numbers, units = ([match[name] for match in matches] for name in ("number", "unit"))
     for _, parse, base in QUANTITIES:
         try:
             first, last = (Fraction(parse(end)) for end in pair)
             factor = parse(f"1 {units[0]}")
         except UnitError:
             continue
-        return _Ends((first, last), partial(_text, unit=units[0], factor=factor, base=base))
+        return first, last, partial(_text, unit=units[0], factor=factor, base=base)
     if units[0] != units[1]:
-        message = f"{shown(pair[0])} and {shown(pair[1])} have different units"
+        message = f"{shown(start)} and {shown(stop)} have different units"
         raise UsageError(f"{message}; write both in one unit")
-    whole = all(number.lstrip("+-").isdigit() for number in numbers)
-    values = (Fraction(numbers[0]), Fraction(numbers[1]))
-    return _Ends(values, lambda value: f"{round(value) if whole else _number(value)} {units[0]}")
-
-
-def _geometric(first: Fraction, last: Fraction, share: float) -> float:
-    """Return first^(1-share) last^share."""
-    return math.exp((1 - share) * math.log(first) + share * math.log(last))
+    write = round if all(number.lstrip("+-").isdigit() for number in numbers) else _number
+    first, last = map(Fraction, numbers)
+    return first, last, lambda value: f"{write(value)} {units[0]}"
 
 
 def _number(value: Fraction) -> float:

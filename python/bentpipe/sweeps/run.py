@@ -24,7 +24,7 @@ from bentpipe.simulation.many import Job, Outcome, run_jobs
 from bentpipe.sweeps.cells import Cell, cells_of, seeds_of
 from bentpipe.sweeps.executor import Executor
 from bentpipe.sweeps.folder import Definition, SweepFolder, run_name
-from bentpipe.sweeps.frames import Keys, flow_schema, pack, rows_of, unpack, with_keys
+from bentpipe.sweeps.frames import Keys, decoded, flow_schema, pack, rows_of, unpack
 from bentpipe.sweeps.journal import RESULT, Run
 from bentpipe.sweeps.points import Points, grid_axis, zip_axis
 from bentpipe.sweeps.storage import Storage
@@ -59,10 +59,6 @@ class UntilCi:
     metric: str = DEFAULT_METRIC
     max_seeds: int = MAX_SEEDS
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"width": self.width, "metric": self.metric, "max_seeds": self.max_seeds}
-
     def __post_init__(self) -> None:
         if self.width <= 0:
             raise UsageError("until_ci: the width must be above 0 %")
@@ -77,7 +73,9 @@ class UntilCi:
         left = self.max_seeds - seeds
         if left <= 0:
             return 0
-        values = run_values(flows, self.metric)
+        of_run = pl.col(self.metric).cast(pl.Float64).mean()
+        runs = flows.group_by("run", maintain_order=True).agg(of_run)
+        values = runs[self.metric].drop_nulls().to_list()
         half_width = mean_half_width(values)
         if half_width is None:
             return min(seeds, left)
@@ -90,31 +88,15 @@ class UntilCi:
         return min(max(wanted - seeds, 1), left)
 
 
-def check_metric(metric: str, schema: Mapping[str, pl.DataType]) -> None:
-    """Check that flows have a column of numbers with this name.
+def keep_run(outcome: Outcome, *, started: str, url: str | None) -> Kept:
+    """Return the record of a run, and its result, which is written to shared storage if there is.
 
-    Raises:
-        UsageError: they have not.
+    The worker that executed the run writes it.
     """
-    numeric = tuple(name for name, dtype in schema.items() if dtype.is_numeric())
-    if metric not in numeric:
-        raise UsageError(f"metric: {choice(metric, numeric)}")
-
-
-def run_values(flows: pl.DataFrame, metric: str) -> Sequence[float]:
-    """Return the value of each run that has one: the mean of a column over its flows."""
-    values = flows.group_by("run", maintain_order=True).agg(pl.col(metric).cast(pl.Float64).mean())
-    return values[metric].drop_nulls().to_list()
-
-
-def reduce_to_result(outcome: Outcome, *, started: str) -> Kept:
-    """Return the record of a run, and its result."""
-    return pack(outcome), outcome.result(started=started)
-
-
-def reduce_to_storage(outcome: Outcome, *, started: str, url: str) -> Kept:
-    """Write the result of a run to shared storage, from the worker that executed it."""
-    Storage(url).save(outcome.result(started=started), outcome.job.name)
+    result = outcome.result(started=started)
+    if url is None:
+        return pack(outcome), result
+    Storage(url).save(result, outcome.job.name)
     return pack(outcome)
 
 
@@ -144,7 +126,9 @@ class SweepRun:
         running = cls(folder, definition, cells)
         if definition.until_ci is not None:
             schema = flow_schema(cells[0].plan.data, cells[0].plan.entries)
-            check_metric(definition.until_ci["metric"], schema)
+            numeric = tuple(name for name, dtype in schema.items() if dtype.is_numeric())
+            if (metric := definition.until_ci["metric"]) not in numeric:
+                raise UsageError(f"metric: {choice(metric, numeric)}")
         folder.begin(definition)
         return running
 
@@ -196,14 +180,11 @@ class SweepRun:
         except MachineError as error:
             failure = error
         with writing or nullcontext():
-            self.write(complete=not self.interrupted and failure is None)
+            if len(self.folder.journal):
+                is_complete = not self.interrupted and failure is None
+                self.folder.write(self.definition, self.cells, self.runs, complete=is_complete)
         if failure is not None:
             raise MachineError(f"{failure}{self.folder.advice}") from None
-
-    def write(self, *, complete: bool) -> None:
-        """Write the data set of the runs that have ended, if there is one."""
-        if len(self.folder.journal):
-            self.folder.write(self.definition, self.cells, self.runs, complete=complete)
 
     def _do(
         self, todo: Sequence[Run], executor: Executor, progress: Callable[[int, int], None]
@@ -214,18 +195,16 @@ class SweepRun:
                 run = todo[each.index]
                 if each.error is not None:
                     self.folder.add_failure(run, each.error)
-                elif isinstance(each.value, bytes):
-                    self.folder.add(run, each.value)
                 elif each.value is not None:
-                    self.folder.add(run, *each.value)
+                    kept = each.value if isinstance(each.value, tuple) else (each.value,)
+                    self.folder.add(run, *kept)
                 progress(len(journal), total)
 
     def _reduce(self) -> Callable[[Outcome], Kept]:
         if not self.definition.keep_runs:
             return pack
-        if self.folder.storage is None:
-            return partial(reduce_to_result, started=utc_now())
-        return partial(reduce_to_storage, started=utc_now(), url=self.folder.storage.url)
+        storage = self.folder.storage
+        return partial(keep_run, started=utc_now(), url=None if storage is None else storage.url)
 
     def _jobs(self, todo: Sequence[Run]) -> Iterator[tuple[int, Job]]:
         """Yield the jobs of runs, each with its index."""
@@ -308,10 +287,7 @@ def simulate_many(
     runs = [Run(point, seed) for point in range(len(cells)) for seed in numbers]
     jobs = [job for cell in cells for job in cell.jobs(numbers)]
     started = utc_now()
-
-    def sweep(outcomes: Iterable[Outcome]) -> Sweep:
-        return _sweep(points, cells, runs, list(outcomes), started)
-
+    sweep = partial(_sweep, points, cells, runs, started)
     try:
         return sweep(run_jobs(jobs, threads=threads, progress=progress, memory_limit=memory_limit))
     except RunsInterrupted as ended:
@@ -325,23 +301,14 @@ def _sweep(
     points: Points,
     cells: Sequence[Cell],
     runs: Sequence[Run],
-    outcomes: Sequence[Outcome],
     started: str,
+    outcomes: Sequence[Outcome],
 ) -> Sweep:
     keys = Keys(points)
-    found: list[tuple[pl.DataFrame, pl.DataFrame]] = []
-    first = 0
-    for point, group in groupby(outcomes, key=lambda outcome: runs[outcome.index].point):
-        own = list(group)
-        of_cell = [runs[outcome.index] for outcome in own]
-        numbers = range(first, first + len(own))
-        tables, cell = unpack([pack(outcome) for outcome in own]), cells[point]
-        names = keys.runs(of_cell, numbers)
-        flows, directions = rows_of(tables, cell.plan.data, cell.plan.entries)
-        found.append((with_keys(flows, names), with_keys(directions, names)))
-        first += len(own)
-    columns = zip(*found, strict=True) if found else ([keys.runs([], [])],) * 2
-    flows, directions = (Frame(pl.concat(rows)) for rows in columns)
+    numbered = enumerate(runs[outcome.index] for outcome in outcomes)
+    found = decoded(keys, cells, numbered, lambda number, _: pack(outcomes[number]))
+    rows = [each.with_keys() for each in found] or [(keys.runs([], []),) * 2]
+    flows, directions = (Frame(pl.concat(of_table)) for of_table in zip(*rows, strict=True))
     return Sweep(
         results=tuple(outcome.result(started=started) for outcome in outcomes),
         flows=flows,

@@ -54,11 +54,6 @@ class Storage:
         except ValueError as error:
             raise UsageError(f"{self.url}: {error}") from None
 
-    @property
-    def _has_folders(self) -> bool:
-        """Return whether a file needs a folder; where it does not, `makedirs` may make a bucket."""
-        return "file" in self._files.protocol
-
     def check(self) -> None:
         """Check that there is nothing but a sweep, which may be replaced.
 
@@ -104,7 +99,8 @@ class Storage:
         with self._naming_errors("written"):
             for each in files:
                 parts = [*filter(None, [name]), *each.relative_to(folder).parts]
-                if self._has_folders:
+                # Where a file needs no folder, `makedirs` may make a bucket.
+                if "file" in self._files.protocol:
                     self._files.makedirs(self._path("/".join(parts[:-1])), exist_ok=True)
                 self._files.put_file(str(each), self._path("/".join(parts)))
 

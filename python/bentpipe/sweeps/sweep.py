@@ -26,10 +26,9 @@ from bentpipe.results.files import (
 )
 from bentpipe.results.frames import Frame, to_pandas
 from bentpipe.results.result import Result
-from bentpipe.sweeps.dataset import FAILURES, RUNS, TABLES, files_in_order
+from bentpipe.sweeps.dataset import FAILURES, RUNS, TABLES
 from bentpipe.sweeps.folder import run_name
 from bentpipe.sweeps.journal import Run
-from bentpipe.sweeps.points import Points
 from bentpipe.text import choice
 
 _FRAMES = ("flows", "directions", "runs", "failures")
@@ -153,10 +152,9 @@ def _read_table(path: Path, table: str, manifest: Mapping[str, Any]) -> pl.DataF
     """Return the rows of a table, its runs and columns in order."""
     types = {name: getattr(pl, dtype) for name, dtype in manifest["columns"][table]}
     partitions = {name: types[name] for name in manifest["partitions"]}
-    points = Points.from_json(manifest["axes"], str(path))
 
     def read(folder: Path) -> pl.DataFrame:
-        files = files_in_order(folder, points)
+        files = sorted(folder.rglob("part-*.parquet"))
         if not files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
         return pl.scan_parquet(
@@ -177,11 +175,6 @@ def cell_metrics() -> dict[str, Metric]:
     return of_flows | {f"forward_{metric.name}": metric for metric in directions}
 
 
-def key_columns(flows: pl.DataFrame) -> list[str]:
-    """Return the columns of the varied values."""
-    return flows.columns[1 : flows.columns.index("seed")] if flows.width else []
-
-
 def cell_means(flows: pl.DataFrame, directions: pl.DataFrame) -> pl.DataFrame:
     """Return a row a cell: the varied values, ``runs``, and the mean of each of `cell_metrics`.
 
@@ -191,7 +184,7 @@ def cell_means(flows: pl.DataFrame, directions: pl.DataFrame) -> pl.DataFrame:
     """
     if not flows.height:
         return pl.DataFrame()
-    keys, metrics = key_columns(flows), cell_metrics()
+    keys, metrics = flows.columns[1 : flows.columns.index("seed")], cell_metrics()
     of_flows = [name for name, metric in metrics.items() if metric.table == "flows"]
     forward = directions.filter(pl.col("direction") == "forward").select(
         "run",
@@ -216,6 +209,9 @@ def cell_means(flows: pl.DataFrame, directions: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+_quantile = cache(lambda count: t_quantile((1 + CONFIDENCE) / 2, count - 1))
+
+
 def _half_width(cells: pl.DataFrame, name: str) -> pl.Series:
     counts, deviations = cells[f"{name}_count"].to_list(), cells[f"{name}_deviation"].to_list()
     widths = [
@@ -223,8 +219,3 @@ def _half_width(cells: pl.DataFrame, name: str) -> pl.Series:
         for count, deviation in zip(counts, deviations, strict=True)
     ]
     return pl.Series(f"{name}_half_width", widths, dtype=pl.Float64)
-
-
-@cache
-def _quantile(count: int) -> float:
-    return t_quantile((1 + CONFIDENCE) / 2, count - 1)
