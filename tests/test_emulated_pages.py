@@ -408,7 +408,7 @@ def test_an_ordinary_user_loads_pages(user: User) -> None:
 def test_a_killed_run_leaves_no_files(tmp_path: Path) -> None:
     """Given a run whose browser has a profile, expect nothing of it after the run is killed."""
     before = set(Path(tempfile.gettempdir()).iterdir())
-    worker = Worker(scenario=web_page(pages=None), seed=1, out=tmp_path / "out", max_s=60)
+    worker = Worker(plan=Plan.resolve(web_page(pages=None)), seed=1, out=tmp_path / "out", max_s=60)
     worker.start()
     try:
         (own,) = set(Path(tempfile.gettempdir()).iterdir()) - before

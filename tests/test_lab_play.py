@@ -13,9 +13,9 @@ from test_lab import a_lab, forward_of, labs_of_a_module, sat, set_link, status,
 from test_live import BENTPIPE, bentpipe
 
 from bentpipe.errors import ScenarioError, UsageError
-from bentpipe.lab.changes import link_changes, with_changes
+from bentpipe.lab.changes import link_changes
 from bentpipe.lab.events import read_events
-from bentpipe.lab.link_state import link_state, with_outages
+from bentpipe.lab.link_state import link_state, with_changes, with_outages
 from bentpipe.plan.presets import link_plan
 
 __all__ = ["labs_of_a_module", "sat"]

@@ -6,8 +6,9 @@ import os
 import select
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -247,13 +248,14 @@ def play(name: Name, events: EventFile) -> None:
     milliseconds of its time; a scenario has the same events at exact times.
     """
     played = lab.read_events(events)
+    plans = sockets.request(name, "link")["plans"]
     for event in played.events:
-        sockets.request(name, "check", settings=list(event.set))
+        plans = lab.with_changes(plans, lab.link_changes(event.set, plans))
     started_s = time.monotonic()
     try:
         for at_ns, settings in played.times():
             time.sleep(max(0.0, started_s + at_ns / NS_PER_S - time.monotonic()))
-            _set(name, list(settings))
+            _set(name, settings)
     except KeyboardInterrupt:
         note("interrupted; the link stays as it is")
         raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -296,8 +298,8 @@ def exec_(
     raise typer.Exit(exit_status(code))
 
 
-def _set(name: str, settings: list[str]) -> None:
-    change = sockets.request(name, "set", settings=settings)
+def _set(name: str, settings: Sequence[str]) -> None:
+    change = lab.change_link(partial(sockets.request, name), settings)
     note(f"{' '.join(settings)} since {change['at_ns'] / NS_PER_S:.6f} s")
 
 

@@ -60,7 +60,7 @@ def emulate(
     check_plan(plan)
     with tempfile.TemporaryDirectory(prefix="bentpipe-") as folder:
         worker = Worker(
-            scenario=plan.scenario.to_dict(),
+            plan=plan,
             seed=plan.scenario.seed if seed is None else seed,
             out=Path(folder) / "result",
             max_s=plan.data["stop_ns"] / NS_PER_S,
@@ -85,14 +85,14 @@ def processor_share(rate_bps: float) -> float:
 
 @dataclass(frozen=True)
 class EmulationJob:
-    """A scenario as plain data, and the seed to run it with.
+    """A plan, and the seed to run it with.
 
     ``max_s`` is the longest duration of its traffic, ``expected_s`` the usual one. ``folder`` is
     the name of its result, by default its number. ``load`` is the share of a processor that it
     takes.
     """
 
-    scenario: dict[str, Any]
+    plan: Plan
     seed: int
     max_s: float
     expected_s: float
@@ -231,7 +231,7 @@ def run_tasks(
 
 def _task(index: int, job: EmulationJob, folder: Path) -> EmulationTask:
     out = folder / (job.folder or f"{index:03}")
-    worker = Worker(scenario=job.scenario, seed=job.seed, out=out, max_s=job.max_s)
+    worker = Worker(plan=job.plan, seed=job.seed, out=out, max_s=job.max_s)
     return EmulationTask(index, job, worker)
 
 

@@ -1,14 +1,14 @@
 """One emulated run in a child process, which runs this module.
 
 A lab needs a process that may create a user namespace, so one with a single thread, and its
-real-time clock is disturbed by other work of the same process. The child reads one request as JSON
-from standard input, runs the scenario and saves the result; it prints an error on standard error.
+real-time clock is disturbed by other work of the same process. The child reads the plan, pickled,
+from standard input, runs it and saves the result; it prints an error on standard error.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -17,11 +17,14 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 # By way of the packages: what starts threads must be imported after `prepare`.
-from bentpipe import emulation, plan
+from bentpipe import emulation
 from bentpipe.errors import BentpipeError, MachineError, error_with_code
+
+if TYPE_CHECKING:
+    from bentpipe.plan.plan import Plan
 
 _SESSION_NICE: Final = -15
 # A run that lasts longer than its traffic by this time is considered hung.
@@ -31,18 +34,18 @@ _REMOVE_TIMEOUT_S: Final = 2.0
 
 @dataclass(eq=False, kw_only=True)
 class Worker:
-    """A child process that runs a scenario and saves the result in the folder ``out``.
+    """A child process that runs a plan and saves the result in the folder ``out``.
 
     ``max_s`` is the longest duration of the traffic, ``capture`` the file to capture packets into.
     """
 
-    scenario: dict[str, Any]
+    plan: Plan
     seed: int
     out: Path
     max_s: float
     capture: Path | None = None
     _started_s: float = field(init=False, default=0.0)
-    _process: subprocess.Popen[str] | None = field(init=False, default=None)
+    _process: subprocess.Popen[bytes] | None = field(init=False, default=None)
     # Of temporary files, which a process that is killed leaves behind.
     _temporary: Path | None = field(init=False, default=None)
 
@@ -50,12 +53,6 @@ class Worker:
         """Start the process."""
         self._started_s = time.monotonic()
         self._temporary = Path(tempfile.mkdtemp(prefix="bentpipe-"))
-        request = {
-            "scenario": self.scenario,
-            "seed": self.seed,
-            "out": str(self.out),
-            "capture": None if self.capture is None else str(self.capture),
-        }
         with self._errors.open("w") as errors:
             process = self._process = subprocess.Popen(
                 [sys.executable, "-m", "bentpipe.emulation.worker"],
@@ -63,7 +60,6 @@ class Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 env={**os.environ, "TMPDIR": str(self._temporary)},
-                text=True,
                 # Ctrl-C is for this process, which ends its children.
                 start_new_session=True,
             )
@@ -73,7 +69,7 @@ class Worker:
             Path(f"/proc/{process.pid}/autogroup").write_text(str(_SESSION_NICE))
         assert process.stdin is not None
         with suppress(BrokenPipeError), process.stdin as request_pipe:
-            json.dump(request, request_pipe)
+            pickle.dump((self.plan, self.seed, self.out, self.capture), request_pipe)
 
     @property
     def _errors(self) -> Path:
@@ -119,21 +115,15 @@ class Worker:
 
     @property
     def _name(self) -> str:
-        return str(self.scenario.get("name") or self.out.name)
+        return self.plan.scenario.name or self.out.name
 
 
 def main() -> int:
-    """Run the scenario of the request; return the exit code."""
-    request = json.load(sys.stdin)
+    """Run the plan of the request; return the exit code."""
+    plan, seed, out, capture = pickle.load(sys.stdin.buffer)
     try:
-        resolved = plan.Plan.resolve(request["scenario"])
-        emulation.prepare(resolved)
-        result = emulation.run_emulation(
-            resolved,
-            seed=request["seed"],
-            capture=None if request["capture"] is None else Path(request["capture"]),
-        )
-        result.save(Path(request["out"]))
+        emulation.prepare(plan)
+        emulation.run_emulation(plan, seed=seed, capture=capture).save(out)
     except BentpipeError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from bentpipe import units
 from bentpipe.errors import ScenarioError
+from bentpipe.gateway.network import MARK, ROUTE_TABLE, mark_count
 from bentpipe.scenario.document import Document, file_error, file_text
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.problems import all_problems
@@ -24,10 +25,6 @@ from bentpipe.scenario.record import Duration, PositiveDuration, Record, Size, r
 from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.text import counted, shown
 
-# Marks and tables up to 255 are common in hand-written rules, and docker, cilium, tailscale and
-# wg-quick use others than these. The mark is a multiple of 128, for up to 64 workers.
-MARK: Final = 25_088
-ROUTE_TABLE: Final = 25_113
 PORT: Final = 51_871
 _WORKERS_MAX: Final = 64
 # The daemon hands over its sockets in one message.
@@ -45,11 +42,6 @@ _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.A
 _TOML_LINE: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 FunctionName = Literal["pep", "tunnel"]
-
-
-def mark_count(workers: int) -> int:
-    """Return how many marks a daemon uses; the first one is a multiple of this power of two."""
-    return 2 << (workers - 1).bit_length()
 
 
 # --- fields that a scenario does not have -------------------------------------------------------

@@ -18,6 +18,13 @@ from bentpipe.errors import MachineError, UsageError
 # The program of the daemon, which is inside this package.
 PROGRAM: Final = "bentpipe-gate"
 FIX: Final = "; to fix it: "
+# The user and the group nobody, which every Linux has.
+NOBODY: Final = 65_534
+# The open files of a worker, as `descriptors` of daemon/plan.rs: for each connection a socket on
+# either side, for each thread two, and besides them pipes and sockets of its own.
+_FILES_PER_CONNECTION: Final = 2
+_FILES_PER_THREAD: Final = 2
+_OTHER_FILES: Final = 1_024
 _SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _PROC: Final = Path("/proc/sys")
 # capabilities(7), by the numbers of linux/capability.h.
@@ -81,6 +88,16 @@ def find_binary(folder: Path = Path(__file__).parent) -> Path:
     if not os.access(path, os.X_OK):
         raise MachineError(f"{path}: cannot be executed; to fix it: chmod 755 {path}")
     return path
+
+
+def open_files(connections: int, *, threads: int) -> int:
+    """Return the largest number of open files of a worker with so many connections."""
+    return _FILES_PER_CONNECTION * connections + _FILES_PER_THREAD * threads + _OTHER_FILES
+
+
+def connections_within(files: int, *, threads: int) -> int:
+    """Return the largest number of connections with which a worker has no more open files."""
+    return max(files - open_files(0, threads=threads), 0) // _FILES_PER_CONNECTION
 
 
 def user_folder(name: str) -> Path:

@@ -6,12 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from bentpipe.gateway import machine
-from bentpipe.gateway.config import mark_count
 
+# Marks and tables up to 255 are common in hand-written rules, and docker, cilium, tailscale and
+# wg-quick use others than these. The mark is a multiple of 128, for up to 64 workers.
+MARK: Final = 25_088
+ROUTE_TABLE: Final = 25_113
 _VERSIONS: Final = (4, 6)
 _ALL_BITS: Final = 2**32 - 1
 # The marks of the largest number of workers.
 _STEP: Final = 128
+
+
+def mark_count(workers: int) -> int:
+    """Return how many marks a daemon uses; the first one is a multiple of this power of two."""
+    return 2 << (workers - 1).bit_length()
 
 
 class NetworkProblem(NamedTuple):

@@ -21,30 +21,13 @@ from bentpipe.scenario.document import dotted
 from bentpipe.scenario.tcp import Tcp
 from bentpipe.units import value_of
 
-# The user and the group nobody, which every Linux has.
-NOBODY: Final = 65_534
 _THREADS_MAX: Final = 4
-# The open files of a worker, as `descriptors` of daemon/plan.rs: for each connection a socket on
-# either side, for each thread two, and besides them pipes and sockets of its own.
-_FILES_PER_CONNECTION: Final = 2
-_FILES_PER_THREAD: Final = 2
-_OTHER_FILES: Final = 1_024
 # Without titration nothing depends on them.
 _UNKNOWN_RATE_BPS: Final = 10**9
 _UNKNOWN_QUEUE_BYTES: Final = 10**6
 
 # What the daemon reads, complete, as JSON.
 GatePlan: TypeAlias = dict[str, Any]
-
-
-def open_files(connections: int, *, threads: int) -> int:
-    """Return the largest number of open files of a worker with so many connections."""
-    return _FILES_PER_CONNECTION * connections + _FILES_PER_THREAD * threads + _OTHER_FILES
-
-
-def connections_within(files: int, *, threads: int) -> int:
-    """Return the largest number of connections with which a worker has no more open files."""
-    return max(files - open_files(0, threads=threads), 0) // _FILES_PER_CONNECTION
 
 
 def plan_of(config: GatewayConfig, path: Path) -> GatePlan:

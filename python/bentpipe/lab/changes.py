@@ -1,15 +1,19 @@
-"""Changes of a running link: settings such as ``link.forward.rate=4Mbit/s``."""
+"""Changes of a running link, from settings such as ``link.forward.rate=4Mbit/s``.
+
+The clients of a lab resolve them; its daemon gets integers (`bentpipe.lab.link_state`).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal, TypedDict, cast
+from typing import Any, Final, TypeAlias, cast
 
 from bentpipe import plan, scenario
-from bentpipe.errors import ScenarioError, UnitError, UsageError
+from bentpipe.errors import MachineError, ScenarioError, UnitError, UsageError
 from bentpipe.lab.capacity import largest_value, refuse_beyond_capacity
+from bentpipe.lab.link_state import VALUES, LinkChange
 from bentpipe.units import parse_duration
 
 _PATH: Final = re.compile(
@@ -23,6 +27,8 @@ ALLOWED: Final = (
     ".queue.limit or .queue.discipline, such as link.forward.rate=4Mbit/s; hop.2.link... for the "
     "second of several links"
 )
+# Each attempt fails because another client has succeeded.
+_ATTEMPTS_MAX: Final = 100
 # The duration of an outage without an end, in ns.
 _FOREVER_NS: Final = 1 << 62
 
@@ -36,33 +42,26 @@ _PLAN_FIELDS: Final = {
     "loss": "loss_rate",
     "outage": "outage_ns",
 }
-_VALUES: Final = (
-    "rate_bps",
-    "delay_ns",
-    "jitter_ns",
-    "bit_error_rate",
-    "loss_rate",
-    "outage_ns",
-    "queue",
-)
+
+Ask: TypeAlias = Callable[..., dict[str, Any]]
 
 
-class LinkChange(TypedDict):
-    """New values of one direction of a running link; None leaves a value as it is.
+def change_link(ask: Ask, settings: Sequence[str]) -> dict[str, Any]:
+    """Resolve settings and let a lab daemon apply them; return its reply, which has ``at_ns``.
 
-    ``hop`` counts the links in series from 0. ``outage_ns`` is how long nothing is sent, 0 to end
-    an outage. ``queue`` is as in a plan.
+    ``ask`` sends a request to the daemon, which gets integers only. If another client has changed
+    the link meanwhile, they are resolved again, for the link as it is then.
+
+    Raises:
+        BentpipeError: see `link_changes`, and what the daemon refuses.
     """
-
-    hop: int
-    direction: Literal["forward", "return"]
-    rate_bps: int | None
-    delay_ns: int | None
-    jitter_ns: int | None
-    bit_error_rate: float | None
-    loss_rate: float | None
-    outage_ns: int | None
-    queue: Mapping[str, Any] | None
+    for _ in range(_ATTEMPTS_MAX):
+        link = ask("link")
+        changes = link_changes(settings, link["plans"])
+        reply = ask("set", settings=list(settings), changes=changes, revision=link["revision"])
+        if "at_ns" in reply:
+            return reply
+    raise MachineError("other clients change the link all the time; to fix it: try again")
 
 
 def link_changes(settings: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> list[LinkChange]:
@@ -93,7 +92,7 @@ def link_changes(settings: Sequence[str], plans: Sequence[Mapping[str, Any]]) ->
         elif not field.startswith("queue."):
             value = _value(setting, direction, field)
         for hop in chosen:
-            change = {"hop": hop, "direction": direction, **dict.fromkeys(_VALUES)}
+            change = {"hop": hop, "direction": direction, **dict.fromkeys(VALUES)}
             change = changes.setdefault((hop, direction), change)
             if value is None:
                 plain = f"link.{direction}.{field}={text}"
@@ -186,25 +185,3 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
             "classes then; set the lab up with it"
         )
     return found if "discipline" in options else {**present, "limit": found["limit"]}
-
-
-def with_changes(
-    plans: Sequence[Mapping[str, Any]], changes: Sequence[LinkChange]
-) -> list[Mapping[str, Any]]:
-    """Return the plans of the hops with the queues, rates and delays of changes."""
-    found: list[Mapping[str, Any]] = [
-        {**each, "directions": [*each["directions"]]} for each in plans
-    ]
-    for change in changes:
-        directions = found[change["hop"]]["directions"]
-        own = range(1) if change["direction"] == "forward" else range(1, len(directions))
-        new: dict[str, Any] = {}
-        if change["queue"] is not None:
-            new["queue"] = change["queue"]
-        if change["rate_bps"] is not None:
-            new["rate_bps"] = {"kind": "constant", "value": change["rate_bps"]}
-        if change["delay_ns"] is not None:
-            new["delay_ns"] = {"kind": "constant", "value": change["delay_ns"]}
-        for number in own:
-            directions[number] = {**directions[number], **new}
-    return found

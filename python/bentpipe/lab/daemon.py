@@ -25,13 +25,19 @@ from typing import Any, Final, NoReturn
 from bentpipe import _core
 from bentpipe.errors import BentpipeError, InternalError, MachineError, UsageError
 from bentpipe.lab import sockets
-from bentpipe.lab.changes import link_changes, with_changes
-from bentpipe.lab.link_state import OutageEnds, link_state, with_outages
+from bentpipe.lab.link_state import (
+    OutageEnds,
+    largest_plans,
+    link_state,
+    with_changes,
+    with_outages,
+)
 from bentpipe.lab.local import LocalLab
 from bentpipe.lab.privileges import gain_privileges
 
-# The changes that `status` lists.
+# The changes that `status` lists, and the size of the settings of one: a reply has all.
 _CHANGES_MAX: Final = 100
+_SETTINGS_BYTES_MAX: Final = 16 * 1024
 # Clients read their replies immediately, and most replies fit into the socket's buffer.
 _REPLY_TIMEOUT_S: Final = 2.0
 # The programs of a lab are ended within this time after the link has failed.
@@ -112,6 +118,8 @@ class LabDaemon:
     )
     _started_unix_s: float = field(init=False, default_factory=time.time)
     _changes: list[dict[str, Any]] = field(init=False, default_factory=list)
+    # How often the link was changed.
+    _revision: int = field(init=False, default=0)
     # Those of the hops, as changed.
     _plans: list[Mapping[str, Any]] = field(init=False)
     _outage_ends: OutageEnds = field(init=False, default_factory=dict)
@@ -140,7 +148,7 @@ class LabDaemon:
             self._dispatch(connection, request)
         except BentpipeError as error:
             sockets.reply(connection, sockets.error_reply(error))
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
             # A bug in reading a request must not end the lab.
             sockets.reply(
                 connection, sockets.error_reply(InternalError(f"internal error: {error!r}"))
@@ -150,16 +158,18 @@ class LabDaemon:
         action = request.get("do")
         if action == "status":
             sockets.reply(connection, self._status())
+        elif action == "link":
+            self.lab.require_running()
+            link = {"revision": self._revision, "plans": largest_plans(self._plans)}
+            sockets.reply(connection, link)
         elif action == "set":
-            sockets.reply(connection, self._set(request.get("settings")))
-        elif action == "check":
-            sockets.reply(connection, self._set(request.get("settings"), check=True))
+            sockets.reply(connection, self._set(request))
         elif action == "enter":
             self._enter(connection, request.get("host"))
         elif action == "down":
             self._end(connection)
         else:
-            raise UsageError("do: allowed are check, down, enter, set and status")
+            raise UsageError("do: allowed are down, enter, link, set and status")
 
     def _end(self, connection: socket.socket) -> NoReturn:
         """End the lab with a last status, whatever fails."""
@@ -185,17 +195,26 @@ class LabDaemon:
             "report": report,
         }
 
-    def _set(self, settings: object, *, check: bool = False) -> dict[str, Any]:
-        """Change the link, or only check whether it can be changed so."""
+    def _set(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Apply changes to the link of the client's ``revision``; to another one, none.
+
+        ``changes`` are checked by the link, ``settings`` are the text of them for the status.
+        """
+        settings, revision = request.get("settings"), request.get("revision")
         if not isinstance(settings, list) or not all(isinstance(text, str) for text in settings):
             raise UsageError("settings: expected a list of strings")
+        if len(json.dumps(settings)) > _SETTINGS_BYTES_MAX:
+            raise UsageError(f"settings: at most {_SETTINGS_BYTES_MAX:,} bytes are allowed at once")
+        if not isinstance(revision, int):
+            raise UsageError("revision: expected an integer")
         self.lab.require_running()
-        changes = link_changes(settings, self._plans)
-        if check:
-            return {"settings": settings}
+        if revision != self._revision:
+            return {"revision": self._revision}
+        changes: Any = request.get("changes")
         at_ns = self.lab.apply(changes)
         self._plans = with_changes(self._plans, changes)
         self._outage_ends = with_outages(self._outage_ends, changes, at_ns)
+        self._revision += 1
         change = {"at_ns": at_ns, "settings": settings}
         self._changes = [*self._changes[-_CHANGES_MAX + 1 :], change]
         return change

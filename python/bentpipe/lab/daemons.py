@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-# By way of the package: a lab without a PEP starts without the classes of scenarios.
-from bentpipe import gateway
 from bentpipe.errors import MachineError
 from bentpipe.gateway import machine
 from bentpipe.gateway.kernel_tcp import (
@@ -28,6 +26,7 @@ from bentpipe.gateway.kernel_tcp import (
     congestion_control,
     initial_window,
 )
+from bentpipe.gateway.network import MARK, ROUTE_TABLE
 from bentpipe.lab.gateways import LEGS, GatewayHost, gateway_hosts, hosts_behind
 from bentpipe.results.verdict import PEP_FAULT, TUNNEL_FAULT
 from bentpipe.units import NS_PER_S
@@ -340,7 +339,7 @@ def most_connections(pep: Mapping[str, Any]) -> int:
     wanted: int = pep["connections"]
     if most_files == resource.RLIM_INFINITY:
         return wanted
-    return max(min(wanted, gateway.connections_within(most_files, threads=_THREADS)), 1)
+    return max(min(wanted, machine.connections_within(most_files, threads=_THREADS)), 1)
 
 
 def _gate_plan(pep: Mapping[str, Any] | None, tunnel: Mapping[str, Any] | None) -> GatePlan:
@@ -353,8 +352,8 @@ def _gate_plan(pep: Mapping[str, Any] | None, tunnel: Mapping[str, Any] | None) 
         "name": "bentpipe",
         "state_file": _STATE,
         "files": [],
-        "user": gateway.NOBODY if is_root else os.getuid(),
-        "group": gateway.NOBODY if is_root else os.getgid(),
+        "user": machine.NOBODY if is_root else os.getuid(),
+        "group": machine.NOBODY if is_root else os.getgid(),
         "metrics_listen": None,
         "pep": None if pep is None else _pep_plan(pep, tunnel["device"] if tunnel else "link"),
         "tunnel": tunnel,
@@ -380,8 +379,8 @@ def _pep_plan(pep: Mapping[str, Any], link_interface: str) -> dict[str, Any]:
         }
 
     return {
-        "mark": gateway.MARK,
-        "route_table": gateway.ROUTE_TABLE,
+        "mark": MARK,
+        "route_table": ROUTE_TABLE,
         "workers": 1,
         "threads": _THREADS,
         "connections": most_connections(pep),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-# By way of the package: a lab without a PEP starts without the classes of scenarios.
+# By way of the package: the process that keeps a lab has no classes of scenarios.
 from bentpipe import gateway
 from bentpipe.errors import Problem, ScenarioError
 from bentpipe.gateway import machine

@@ -29,7 +29,7 @@ from bentpipe.text import choice
 
 if TYPE_CHECKING:
     from bentpipe._core import Channels, SharedPidNamespace
-    from bentpipe.lab.changes import LinkChange
+    from bentpipe.lab.link_state import LinkChange
     from bentpipe.scenario.hosts import Side
 
 SIDES: Final[tuple[Side, ...]] = ("world", "island")
@@ -71,12 +71,16 @@ class LocalLab:
     _daemons: RunningDaemons | None = field(init=False, default=None)
 
     def check(self) -> None:
-        """Check that this machine carries the link, and has what the uplink needs.
+        """Check that this machine carries the link, and has what its parts need.
+
+        It resolves TCP settings of PEPs; the process that keeps the lab does not.
 
         Raises:
             MachineError: it does not.
+            ScenarioError: a PEP or a tunnel cannot be run in real time.
         """
         refuse_beyond_capacity(self.plans, super_packets=self.super_packets)
+        refuse_functions(self.plans, self.mtu_bytes)
         if self.internet:
             find_slirp4netns()
 
@@ -86,10 +90,8 @@ class LocalLab:
         Raises:
             MachineError: the machine lacks something, or does not allow it.
             UsageError: the link cannot be run in real time.
-            ScenarioError: a PEP or a tunnel cannot be run in real time.
             OSError: the capture cannot be written.
         """
-        refuse_functions(self.plans, self.mtu_bytes)
         world, island = (list(side.items()) for side in self.settings)
         try:
             self._core = _core.Lab(
