@@ -25,7 +25,6 @@ from bentpipe.units import NS_PER_S
 
 # The workloads of `bentpipe.emulation.exchanges`.
 _EXCHANGES: Final = frozenset({"request_response", "video"})
-_TIMEOUT_S: Final = 3.0
 _POLL_S: Final = 0.01
 
 
@@ -34,6 +33,7 @@ class ExchangesFlow(Flow):
     """Requests and responses, or a video: the programs are `bentpipe.emulation.exchanges`."""
 
     seed: int
+    start_timeout_s: float = 3.0
 
     @property
     def client(self) -> Side:
@@ -48,7 +48,7 @@ class ExchangesFlow(Flow):
         """
         super().listen(lab)
         self._spawn(lab, "client", self.client, self._command("client", lab))
-        deadline = time.monotonic() + self._start_timeout_s()
+        deadline = time.monotonic() + self.start_timeout_s
         output = self._outputs["client"].fileno()
         # Its first line is empty. The position in the file is the program's.
         while (first := os.pread(output, 1, 0)) != b"\n":
@@ -67,9 +67,6 @@ class ExchangesFlow(Flow):
         """Return a report: `SenderReport` of a sender, ``exchanges`` or ``pages`` of a receiver."""
         del which
         return report
-
-    def _start_timeout_s(self) -> float:
-        return _TIMEOUT_S
 
     def _command(self, role: Role, lab: LocalLab) -> list[str]:
         program = ["-m", "bentpipe.emulation.exchanges", role]
@@ -94,9 +91,7 @@ class WebPageFlow(ExchangesFlow):
     """Web pages: `bentpipe.emulation.page_server`, and Chromium driven by ``page_client``."""
 
     browser: str
-
-    def _start_timeout_s(self) -> float:
-        return START_TIMEOUT_S
+    start_timeout_s: float = START_TIMEOUT_S
 
     def _command(self, role: Role, lab: LocalLab) -> list[str]:
         settings = {**self._settings(lab), "browser": self.browser}

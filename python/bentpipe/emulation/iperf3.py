@@ -35,6 +35,7 @@ _LARGEST_PACING_TIMER_US: Final = 1_000
 _SMALLEST_PACING_TIMER_US: Final = 100
 _TIMEOUT_S: Final = 3.0
 _POLL_S: Final = 0.01
+_NS_PER_US: Final = 1_000
 _OTHER: Final[dict[Side, Side]] = {"world": "island", "island": "world"}
 
 
@@ -169,7 +170,7 @@ class Flow:
     def stop_sending(self) -> None:
         """Stop the sending program (SIGSTOP); the kernel still delivers what it wrote."""
         self.state = "stopped"
-        self._signal_program("client" if self.client == self.sender else "server", signal.SIGSTOP)
+        self._signal_program(self._role("sender"), signal.SIGSTOP)
 
     def end(self) -> None:
         """Ask both programs to end and to print their reports."""
@@ -180,9 +181,7 @@ class Flow:
         if self.state == "stopped":
             # The init process of the namespace forwards the signal asynchronously.
             time.sleep(_POLL_S)
-            self._signal_program(
-                "client" if self.client == self.sender else "server", signal.SIGCONT
-            )
+            self._signal_program(self._role("sender"), signal.SIGCONT)
 
     def wait(self, until_s: float) -> None:
         """Wait until both have ended; kill them at ``until_s`` on the monotonic clock."""
@@ -196,33 +195,50 @@ class Flow:
         """Return what the sending or the receiving program did; None without a report of it.
 
         Both have ``bytes``, of the application. A sender has ``congestion_control``,
-        ``retransmitted_segments`` and ``rtt_us`` (the least and the mean one, or None).
+        ``retransmitted_segments``, ``rtt_us`` (the least and the mean one, or None) and
+        ``samples``: columns of ``flow_samples`` with ``at_ns``. A receiver has ``progress``, pairs
+        of ``at_ns`` and bytes, and ``exchanges`` or ``pages``; one of iperf3 has ``end_s``.
         """
-        role = "client" if getattr(self, which) == self.client else "server"
-        output = self._outputs.get(role)
-        if output is None:
-            return None
-        output.seek(0)
         try:
-            report = json.load(output)
+            report = json.loads(self._printed(self._role(which)))
         except ValueError:
             return None
         return self._read_report(which, report) if isinstance(report, dict) else None
 
+    def _role(self, which: End) -> Role:
+        return "client" if getattr(self, which) == self.client else "server"
+
+    def _printed(self, role: Role) -> str:
+        """Return what a program has printed; nothing of one that was not started."""
+        if role not in self._outputs:
+            return ""
+        output = self._outputs[role]
+        output.seek(0)
+        return output.read().decode("utf-8", "replace")
+
     def _read_report(self, which: End, report: dict[str, Any]) -> ProgramReport | None:
-        """Read a report of iperf3, which has further ``intervals``, and ``end_s`` of a receiver."""
+        """Read a report of iperf3; its times are from the start of the data."""
         if (end := report.get("end")) is None:
             return None
         total = end.get("sum_sent" if which == "sender" else "sum_received", {})
         (stream,) = end.get("streams", [])[:1] or [{}]
         tcp = stream.get("sender", {})
+        samples, progress = [], [(0, 0)]
+        for interval in report["intervals"]:
+            at_ns = round(interval["sum"]["end"] * NS_PER_S)
+            progress.append((at_ns, progress[-1][1] + interval["sum"]["bytes"]))
+            for of_stream in interval["streams"][:1]:
+                rtt_ns = of_stream.get("rtt", 0) * _NS_PER_US or None
+                cwnd_bytes = of_stream.get("snd_cwnd")
+                samples.append({"at_ns": at_ns, "cwnd_bytes": cwnd_bytes, "srtt_ns": rtt_ns})
         return {
             "bytes": int(total.get("bytes", 0)),
             "end_s": total.get("end"),
             "congestion_control": end.get("sender_tcp_congestion"),
             "retransmitted_segments": tcp.get("retransmits"),
             "rtt_us": (tcp["min_rtt"], tcp["mean_rtt"]) if tcp.get("max_rtt") else None,
-            "intervals": report["intervals"],
+            "samples": samples,
+            "progress": progress,
         }
 
     def congestion_control(self) -> str | None:
@@ -233,9 +249,7 @@ class Flow:
         """Return why the client failed, unless it was ended."""
         if "client" not in self._codes or self._codes["client"] == 0:
             return None
-        output = self._outputs["client"]
-        output.seek(0)
-        text = output.read(1 << 20).decode("utf-8", "replace")
+        text = self._printed("client")
         try:
             error = str(json.loads(text).get("error", ""))
         except (ValueError, AttributeError):

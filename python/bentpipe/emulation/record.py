@@ -13,6 +13,7 @@ from typing import Any, Final
 from bentpipe.emulation.iperf3 import Flow
 from bentpipe.emulation.sender import window_sample
 from bentpipe.lab.local import LocalLab
+from bentpipe.scenario.hosts import Side
 
 # An iperf3 client begins each stream with the cookie of the test (COOKIE_SIZE of iperf.h).
 _COOKIE_BYTES: Final = 37
@@ -97,7 +98,7 @@ def verdict(report: dict[str, Any], started_ns: int) -> dict[str, Any]:
 def watch(
     lab: LocalLab,
     flows: list[Flow],
-    report: dict[str, Any],
+    report: Report,
     origin_ns: int,
     watched: dict[int, Watched],
 ) -> None:
@@ -109,14 +110,8 @@ def watch(
     ends = {host: lab.connections(host) for host in sorted(hosts)}
     at_ns = lab.now_ns() - origin_ns
     for flow in bulk:
-        control_port = report["control_ports"][flow.port]
         sender, receiver = (
-            _end(
-                ends[flow.hosts[side]],
-                flow,
-                is_client=side == flow.client,
-                control_port=control_port,
-            )
+            _end(ends[flow.hosts[side]], flow, side, report)
             for side in (flow.sender, flow.receiver)
         )
         seen = watched.setdefault(flow.index, Watched())
@@ -134,20 +129,15 @@ def note_unsent(
     The kernel still sends it, whereas the simulator never does, so it does not count as data of the
     flow.
     """
-    sender = _end(
-        lab.connections(flow.hosts[flow.sender]),
-        flow,
-        is_client=flow.sender == flow.client,
-        control_port=report["control_ports"][flow.port],
-    )
+    ends = lab.connections(flow.hosts[flow.sender])
+    sender = _end(ends, flow, flow.sender, report)
     if sender is not None:
         watched.setdefault(flow.index, Watched()).unsent_bytes = sender["notsent_bytes"]
 
 
 def acked_bytes(flow: Flow, sender: Connection) -> int:
     """Return the bytes of data that were acknowledged."""
-    extra = _SYN_BYTES + (_COOKIE_BYTES if flow.client == flow.sender else 0)
-    return max(0, int(sender["bytes_acked"]) - extra)
+    return max(0, int(sender["bytes_acked"]) - _SYN_BYTES - _cookie_bytes(flow))
 
 
 def moment_of(rows: list[dict[str, Any]], column: str, amount: int) -> int | None:
@@ -164,18 +154,9 @@ def moment_of(rows: list[dict[str, Any]], column: str, amount: int) -> int | Non
     return None
 
 
-def up_to(row: dict[str, Any], max_bytes: int | None) -> dict[str, Any]:
-    """Return a row of samples without bytes beyond ``max_bytes``, which the flow does not count."""
-    if max_bytes is None:
-        return row
-    counts = {name: row[name] for name in ("acked_bytes", "delivered_bytes") if name in row}
-    return row | {name: min(count, max_bytes) for name, count in counts.items()}
-
-
-def _end(
-    ends: list[Connection], flow: Flow, *, is_client: bool, control_port: int | None
-) -> Connection | None:
+def _end(ends: list[Connection], flow: Flow, side: Side, report: Report) -> Connection | None:
     """Return one end of the flow's second connection; the first one bypasses the link."""
+    is_client, control_port = side == flow.client, report["control_ports"][flow.port]
     own, other = ("remote_port", "local_port") if is_client else ("local_port", "remote_port")
     found = (end for end in ends if end[own] == flow.port and end[other] != control_port)
     return next(found, None)
@@ -189,6 +170,9 @@ def _row(flow: Flow, at_ns: int, sender: Connection, receiver: Connection | None
         "acked_bytes": acked_bytes(flow, sender),
     }
     if receiver is not None:
-        cookie_bytes = _COOKIE_BYTES if flow.client == flow.sender else 0
-        row["delivered_bytes"] = max(0, receiver["bytes_received"] - cookie_bytes)
+        row["delivered_bytes"] = max(0, receiver["bytes_received"] - _cookie_bytes(flow))
     return row
+
+
+def _cookie_bytes(flow: Flow) -> int:
+    return _COOKIE_BYTES if flow.client == flow.sender else 0

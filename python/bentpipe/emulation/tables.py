@@ -20,7 +20,6 @@ from bentpipe.emulation.record import (
     acked_bytes,
     flow_start_ns,
     moment_of,
-    up_to,
 )
 from bentpipe.lab.gateways import gateway_hosts
 from bentpipe.results.files import RESULT_FORMAT_VERSION
@@ -33,20 +32,10 @@ _BITS_PER_BYTE: Final = 8
 _NS_PER_US: Final = 1_000
 # linux/tcp.h: no round trip was measured.
 _UNKNOWN_RTT_US: Final = 0xFFFF_FFFF
-# Columns of ``flows`` that are 0 for datagrams, and those that the link measures of them.
+# Columns of ``flows`` that are 0 for datagrams.
 _OF_TCP: Final = (
     *("retransmitted_segments", "timeouts", "fast_recoveries", "tail_loss_probes"),
     *("spurious_timeouts", "spurious_recoveries", "acks_sent", "acked_bytes"),
-)
-_OF_DATAGRAMS: Final = ("jitter_ns", "jitter_mean_ns", "play_out_delay_ns", "late_packets")
-# Columns of directions and of their samples that the link counts.
-_COUNTED: Final = (
-    *("sent_packets", "delivered_packets", "delivered_bytes", "marked_packets", "marked_bytes"),
-    *("busy_ns", "queue_max_bytes"),
-)
-_SAMPLED: Final = (
-    *("queue_bytes", "queue_packets", "in_flight_bytes", "sent_packets", "delivered_bytes"),
-    "marked_packets",
 )
 _EXCHANGE_MOMENTS: Final = ("start_ns", "established_ns", "first_byte_ns", "finished_ns")
 _PAGE_MOMENTS: Final = (
@@ -67,6 +56,9 @@ def result_of(
     """
     directions, functions = record.report["directions"], record.report["functions"]
     names = list(directions)
+    state: State = "completed" if about["emulation"]["invalid"] is None else "invalid"
+    if record.interrupted:
+        state = "interrupted"
     statistics = sorted({name for each in functions.values() for name in each["statistics"]})
     manifest = {
         **about,
@@ -78,7 +70,7 @@ def result_of(
             "places": [*names, *functions],
             "statistics": statistics,
         },
-        "state": _state(about, record),
+        "state": state,
         "traffic_ended": record.completed,
         "end_ns": record.duration_ns,
         "packet_hops": sum(direction["sent_packets"] for direction in directions.values()),
@@ -137,14 +129,8 @@ def _samples(record: RunRecord) -> Iterator[tuple[int, Report]]:
             yield report["at_ns"] - record.started_ns, report
 
 
-def _state(about: Mapping[str, Any], record: RunRecord) -> State:
-    if record.interrupted:
-        return "interrupted"
-    return "completed" if about["emulation"]["invalid"] is None else "invalid"
-
-
 def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-    """Return rows as a table with the documented columns; missing values are null."""
+    """Return rows as a table with the documented columns alone; missing values are null."""
     rows = list(rows)
     return pl.DataFrame(
         {
@@ -161,7 +147,8 @@ def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
 
 def flow_row(flow: Flow, record: RunRecord) -> dict[str, Any]:
     """Return the row of a flow in the table ``flows``."""
-    data, acks = _carried(flow, record.report)
+    sides = record.report["ports"][flow.port]
+    data, acks = sides[flow.sender], sides[flow.receiver]
     sent, received = data["offered"], data["delivered"]
     start_ns = flow_start_ns(flow, record.report)
 
@@ -185,7 +172,7 @@ def flow_row(flow: Flow, record: RunRecord) -> dict[str, Any]:
         row |= {
             "expected_segments": sent["segments"],
             **{f"one_way_delay_{p}_ns": data[f"delay_{p}_ns"] for p in ("p50", "p95", "p99")},
-            **{name: data[name] for name in _OF_DATAGRAMS},
+            **data,
             "sent_bytes": sent["payload_bytes"],
             "delivered_bytes": _bytes(flow.program_report("receiver")),
             **dict.fromkeys(_OF_TCP, 0),
@@ -218,8 +205,10 @@ def _tcp(flow: Flow, record: RunRecord, row: dict[str, Any]) -> dict[str, Any]:
         # The sender continues until the receiver ends the test.
         delivered = min(delivered, flow.size_bytes)
         written = min(written, flow.size_bytes)
-        if delivered == flow.size_bytes and receiver is not None:
-            found["finished_ns"] = found["last_delivery_ns"] = _end_ns(flow, receiver, record)
+        start_ns = _data_start_ns(flow, record.report)
+        if delivered == flow.size_bytes and receiver is not None and start_ns is not None:
+            end_ns = start_ns - record.started_ns + round(receiver["end_s"] * NS_PER_S)
+            found["finished_ns"] = found["last_delivery_ns"] = end_ns
     elif isinstance(flow, ChannelFlow | ExchangesFlow):
         found = _exchanges(flow, record, sender, written)
     elif flow.state == "stopped" and 0 < written <= delivered:
@@ -295,12 +284,6 @@ def _watched(flow: Flow, watched: Watched, written: int) -> dict[str, Any]:
     return found
 
 
-def _carried(flow: Flow, report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the packets in the direction of the data, and those in the other direction."""
-    sides = report["ports"][flow.port]
-    return sides[flow.sender], sides[flow.receiver]
-
-
 def _mean(total: int, count: int) -> float | None:
     return total / count if count else None
 
@@ -316,48 +299,34 @@ def _data_start_ns(flow: Flow, report: Report) -> int | None:
     return at_ns
 
 
-def _end_ns(flow: Flow, receiver: ProgramReport, record: RunRecord) -> int | None:
-    start_ns = _data_start_ns(flow, record.report)
-    if start_ns is None:
-        return None
-    elapsed_ns = round(receiver["end_s"] * NS_PER_S)
-    return int(start_ns - record.started_ns + elapsed_ns)
-
-
 def flow_sample_rows(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
     """Return the rows of a flow in the table ``flow_samples``."""
     sender, receiver = flow.program_report("sender"), flow.program_report("receiver")
     if (watched := record.watched.get(flow.index)) is not None and watched.rows:
+        rows = [row for row in watched.rows if row["time_ns"] <= record.duration_ns]
         # Without the sender's report the amount that it had written is unknown.
-        max_bytes = None
-        if watched.unsent_bytes and sender is not None:
-            max_bytes = max(0, _bytes(sender) - watched.unsent_bytes)
+        if not watched.unsent_bytes or sender is None:
+            return rows
+        counted = max(0, _bytes(sender) - watched.unsent_bytes)
+        counts = ("acked_bytes", "delivered_bytes")
         return [
-            up_to(row, max_bytes) for row in watched.rows if row["time_ns"] <= record.duration_ns
+            row | {name: min(row[name], counted) for name in counts if name in row} for row in rows
         ]
     start_ns = _data_start_ns(flow, record.report)
     if not flow.is_tcp or sender is None or start_ns is None:
         return []
-    if "samples" in sender:
-        return sampled_rows(flow, sender, receiver, record)
-    times_s, delivered = _progress(receiver)
-    origin_ns = start_ns - record.started_ns
+    has_clock = isinstance(flow, ChannelFlow | ExchangesFlow)
+    offset_ns = -record.monotonic_ns if has_clock else start_ns - record.started_ns
+    progress = None if receiver is None else receiver.get("progress")
+    points = [(0, 0), *((at_ns + offset_ns, count) for at_ns, count in progress or [])]
+    times_ns, delivered = np.array(points, dtype=np.float64).T
     rows = []
-    for interval in sender["intervals"]:
-        end_s = interval["sum"]["end"]
-        at_ns = origin_ns + round(end_s * NS_PER_S)
-        if at_ns > record.duration_ns or not interval["streams"]:
-            break
-        (stream,) = interval["streams"][:1]
-        rows.append(
-            {
-                "time_ns": at_ns,
-                "flow": flow.index,
-                "cwnd_bytes": stream["snd_cwnd"],
-                "srtt_ns": stream["rtt"] * _NS_PER_US or None,
-                "delivered_bytes": int(np.interp(end_s, times_s, delivered)),
-            }
-        )
+    for sample in sender["samples"]:
+        time_ns = sample["at_ns"] + offset_ns
+        if 0 <= time_ns <= record.duration_ns:
+            rows.append({**sample, "time_ns": time_ns, "flow": flow.index})
+            if progress is not None:
+                rows[-1]["delivered_bytes"] = int(np.interp(time_ns, times_ns, delivered))
     return rows
 
 
@@ -367,7 +336,7 @@ def datagram_rows(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
     for time_ns, report in _samples(record):
         if flow.is_tcp or flow.port not in report["ports"]:
             continue
-        data, _ = _carried(flow, report)
+        data = report["ports"][flow.port][flow.sender]
         rows.append(
             {
                 "time_ns": time_ns,
@@ -384,22 +353,13 @@ def datagram_rows(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
     return rows
 
 
-def _progress(receiver: dict[str, Any] | None) -> tuple[list[float], list[int]]:
-    """Return times since the start of the data, in s, and the bytes received until then."""
-    times_s, delivered = [0.0], [0]
-    for interval in [] if receiver is None else receiver["intervals"]:
-        times_s.append(interval["sum"]["end"])
-        delivered.append(delivered[-1] + interval["sum"]["bytes"])
-    return times_s, delivered
-
-
 # --- exchanges and pages ------------------------------------------------------------------------
 
 
 def exchange_rows(flow: Flow, record: RunRecord) -> list[Row]:
     """Return the exchanges of a flow as they were at the end of the run."""
-    report_json = flow.program_report("receiver") or {}
-    rows = _in_run(report_json.get("exchanges", []), _EXCHANGE_MOMENTS, record)
+    report = flow.program_report("receiver") or {}
+    rows = _in_run(report.get("exchanges", []), _EXCHANGE_MOMENTS, record)
     return [{**row, "flow": flow.index, "exchange": number} for number, row in enumerate(rows)]
 
 
@@ -436,27 +396,6 @@ def _in_run(
     return [row for row in found if row["start_ns"] is not None]
 
 
-def sampled_rows(
-    flow: Flow, sender: dict[str, Any], receiver: dict[str, Any] | None, record: RunRecord
-) -> list[Row]:
-    """Return the samples of a flow of exchanges or pages as rows of ``flow_samples``."""
-    report = {} if receiver is None else receiver
-    times_ns, delivered = np.array(
-        [(record.monotonic_ns, 0), *report.get("progress", [])], dtype=np.float64
-    ).T
-    rows = []
-    for sample in sender["samples"]:
-        at_ns = sample["at_ns"]
-        if not 0 <= at_ns - record.monotonic_ns <= record.duration_ns:
-            continue
-        row = {name: value for name, value in sample.items() if name != "at_ns"}
-        row |= {"time_ns": at_ns - record.monotonic_ns, "flow": flow.index}
-        if "progress" in report:
-            row["delivered_bytes"] = int(np.interp(at_ns, times_ns, delivered))
-        rows.append(row)
-    return rows
-
-
 # --- directions ---------------------------------------------------------------------------------
 
 
@@ -473,11 +412,11 @@ def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
     )
     held_bytes = counters["queue_bytes"] + counters["sending_bytes"] + counters["in_flight_bytes"]
     return {
+        **counters,
         "direction": number,
         "received_packets": counters["delivered_packets"] + sum(packets.values()) + held_packets,
         "received_bytes": counters["delivered_bytes"] + sum(sizes.values()) + held_bytes,
         "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
-        **{name: counters[name] for name in _COUNTED},
         **{f"dropped_{cause}_packets": packets.get(cause, 0) for cause in DROP_CAUSES},
         **{f"dropped_{cause}_bytes": sizes.get(cause, 0) for cause in DROP_CAUSES},
         "held_packets": held_packets,
@@ -489,9 +428,9 @@ def _direction_sample(time_ns: int, number: int, report: Report, name: str) -> d
     counters = report["directions"][name]
     dropped = counters["dropped_packets"]
     return {
+        **counters,
         "time_ns": time_ns,
         "direction": number,
         "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
-        **{name: counters[name] for name in _SAMPLED},
         **{f"dropped_{cause}_packets": dropped.get(cause, 0) for cause in DROP_CAUSES},
     }
