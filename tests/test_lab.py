@@ -558,7 +558,7 @@ def test_the_daemon_resolves_nothing_and_clients_lose_no_change(sat: int) -> Non
 @pytest.mark.system
 def test_the_daemon_of_a_lab_imports_no_scenario_and_no_resolution() -> None:
     code = (
-        "import sys, bentpipe.lab.daemon, bentpipe.lab.daemons as peps\n"
+        "import sys, bentpipe.lab.daemon, bentpipe.lab.gateways as peps\n"
         "peps.most_connections({'connections': 1})\n"
         "print([name for name in sys.modules if name.startswith(('bentpipe.scenario.', 'pydantic'))"
         " or name in {'bentpipe.plan.plan', 'bentpipe.lab.changes'}])\n"

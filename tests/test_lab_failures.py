@@ -386,7 +386,7 @@ def test_programs_start_where_close_range_fails() -> None:
 MANY_AT_ONCE = """
 import signal, threading
 from bentpipe.lab.local import LocalLab
-from bentpipe.lab.privileges import gain_privileges
+from bentpipe.lab.capacity import gain_privileges
 from bentpipe.plan.presets import link_plan
 gain_privileges()
 with LocalLab(plans=[link_plan("leo")]) as lab:

@@ -38,7 +38,7 @@ _TRY_A_LAB: Final = """
 import sys
 from bentpipe.errors import BentpipeError
 from bentpipe.lab.local import LocalLab
-from bentpipe.lab.privileges import gain_privileges
+from bentpipe.lab.capacity import gain_privileges
 from bentpipe.plan.presets import link_plan
 try:
     how = gain_privileges()

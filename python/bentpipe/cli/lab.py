@@ -17,7 +17,7 @@ import typer
 from bentpipe import cli, lab, plan
 from bentpipe.cli.exits import EXIT_INTERRUPTED, ProgramCommand
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.link_status import state_lines, summary_lines, window_lines
+from bentpipe.cli.link_status import state_lines, summary_lines, title_lines, window_lines
 from bentpipe.cli.options import (
     AsJson,
     Gateways,
@@ -26,6 +26,7 @@ from bentpipe.cli.options import (
     Links,
     LinkSeed,
     LinkSettings,
+    argument,
     note,
     print_json,
 )
@@ -60,27 +61,7 @@ def _complete_names() -> list[str]:
     return list(sockets.names())
 
 
-NewName = Annotated[
-    str, typer.Argument(metavar="NAME", help="The name of the lab.", show_default=False)
-]
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="The name of the lab.",
-        show_default=False,
-        autocompletion=_complete_names,
-    ),
-]
-
-EventFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="EVENTS.yaml",
-        help="events: a list of {at: TIME, set: [PATH=VALUE, ...]}; repeat: TIME plays it again.",
-        show_default=False,
-    ),
-]
+Name = Annotated[str, argument("NAME", "The name of the lab.", _complete_names)]
 
 
 @lab_app.command(
@@ -90,7 +71,7 @@ EventFile = Annotated[
     )
 )
 def up(
-    name: NewName,
+    name: Annotated[str, argument("NAME", "The name of the lab.")],
     link: Links,
     settings: LinkSettings = None,
     seed: LinkSeed = 1,
@@ -119,15 +100,7 @@ def up(
 
 @lab_app.command(epilog=examples_text("bentpipe lab down sat", "bentpipe lab down sat rain"))
 def down(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NAME...",
-            help="The names of the labs.",
-            show_default=False,
-            autocompletion=_complete_names,
-        ),
-    ],
+    names: Annotated[list[str], argument("NAME...", "The names of the labs.", _complete_names)],
 ) -> None:
     """End labs and all programs in them. Prints what their links carried."""
     # None is ended if one does not exist.
@@ -170,7 +143,7 @@ def list_(as_json: AsJson = False) -> None:
     for name in sockets.names():
         # A lab may end meanwhile.
         with suppress(UsageError, sockets.LabEndedError):
-            found.append(_status(name))
+            found.append(sockets.request(name, "status"))
     if as_json:
         print_json([{key: each[key] for key in each if key != "report"} for each in found])
         return
@@ -194,17 +167,15 @@ def status(
     if watch:
         if as_json:
             raise UsageError("--json: not with --watch; call lab status --json repeatedly")
-        cli.watch_lab(name, lambda: _status(name))
+        cli.watch_lab(name, partial(sockets.request, name, "status"))
         return
-    found = _status(name)
+    found = sockets.request(name, "status")
     if as_json:
         print_json(found)
         return
-    print(f"{name}: {' '.join(found['links'])}")
-    for change in found["changes"]:
-        print(f"{change['at_ns'] / 1e9:.1f} s: {' '.join(change['settings'])}")
     report = found["report"]
-    print("\n".join([*state_lines(found), *summary_lines(report), *window_lines(report)]))
+    lines = [*title_lines(found), *state_lines(found)]
+    print("\n".join([*lines, *summary_lines(report), *window_lines(report)]))
 
 
 @lab_app.command(
@@ -218,11 +189,10 @@ def set_(
     name: Name,
     settings: Annotated[
         list[str],
-        typer.Argument(
-            metavar="PATH=VALUE",
-            help="link.forward or link.return with .rate, .delay, .jitter, .bit_error_rate, .loss, "
+        argument(
+            "PATH=VALUE",
+            "link.forward or link.return with .rate, .delay, .jitter, .bit_error_rate, .loss, "
             ".outage (a time, on or off), .queue.limit or .queue.discipline and its options.",
-            show_default=False,
         ),
     ],
 ) -> None:
@@ -241,7 +211,16 @@ def set_(
 @lab_app.command(
     epilog=examples_text("bentpipe lab play sat docs/how-to/handover-events.yaml"),
 )
-def play(name: Name, events: EventFile) -> None:
+def play(
+    name: Name,
+    events: Annotated[
+        Path,
+        argument(
+            "EVENTS.yaml",
+            "events: a list of {at: TIME, set: [PATH=VALUE, ...]}; repeat: TIME plays it again.",
+        ),
+    ],
+) -> None:
     """Play events in a lab: change its link at given times, until the last event or Ctrl-C.
 
     All events are checked before the first one is played. An event is applied within some
@@ -271,12 +250,7 @@ def play(name: Name, events: EventFile) -> None:
 )
 def exec_(
     name: Name,
-    command: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="COMMAND", help="The program and its arguments.", show_default=False
-        ),
-    ],
+    command: Annotated[list[str], argument("COMMAND", "The program and its arguments.")],
     host: Host = "island",
 ) -> None:
     """Run a program in a lab, on this terminal.
@@ -303,14 +277,10 @@ def _set(name: str, settings: Sequence[str]) -> None:
     note(f"{' '.join(settings)} since {change['at_ns'] / NS_PER_S:.6f} s")
 
 
-def _status(name: str) -> dict[str, Any]:
-    return sockets.request(name, "status")
-
-
 def _failure(name: str) -> str | None:
     """Return why the link of a lab has failed; None if it has not, or the lab does not reply."""
     try:
-        failure: str | None = _status(name)["failure"]
+        failure: str | None = sockets.request(name, "status")["failure"]
     except (UsageError, MachineError):
         return None
     return failure

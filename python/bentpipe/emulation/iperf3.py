@@ -130,7 +130,7 @@ class Flow:
         common = [self.iperf3, "--json", "--interval", seconds, "--port", str(self.port)]
         if role == "server":
             return [*common, "--server", "--one-off"]
-        server = lab.address(self.hosts[_OTHER[self.client]])
+        server = lab.core.address(self.hosts[_OTHER[self.client]])
         tos = ["--tos", str(self.traffic_class)] if self.traffic_class else []
         return [*common, "--client", server, *tos, *self._client_options()]
 

@@ -107,8 +107,8 @@ def watch(
     if not bulk:
         return
     hosts = {host for flow in bulk for host in flow.hosts.values()}
-    ends = {host: lab.connections(host) for host in sorted(hosts)}
-    at_ns = lab.now_ns() - origin_ns
+    ends = {host: lab.core.connections(host) for host in sorted(hosts)}
+    at_ns = lab.core.now_ns() - origin_ns
     for flow in bulk:
         sender, receiver = (
             _end(ends[flow.hosts[side]], flow, side, report)
@@ -129,7 +129,7 @@ def note_unsent(
     The kernel still sends it, whereas the simulator never does, so it does not count as data of the
     flow.
     """
-    ends = lab.connections(flow.hosts[flow.sender])
+    ends = lab.core.connections(flow.hosts[flow.sender])
     sender = _end(ends, flow, flow.sender, report)
     if sender is not None:
         watched.setdefault(flow.index, Watched()).unsent_bytes = sender["notsent_bytes"]

@@ -9,9 +9,8 @@ import numpy as np
 import polars as pl
 
 from bentpipe import _core
-from bentpipe.emulation.channels import ChannelFlow
 from bentpipe.emulation.exchanges import exchanges_of, playback
-from bentpipe.emulation.flows import ExchangesFlow, WebPageFlow
+from bentpipe.emulation.flows import ChannelFlow, ExchangesFlow, WebPageFlow
 from bentpipe.emulation.iperf3 import Flow, ProgramReport
 from bentpipe.emulation.record import (
     Report,

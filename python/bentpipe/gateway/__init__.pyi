@@ -2,6 +2,7 @@ from .checks import examine as examine, summary as summary
 from .config import (
     GatewayConfig as GatewayConfig,
     described as described,
+    plan_of as plan_of,
     read_config as read_config,
 )
 from .daemon import (
@@ -16,6 +17,5 @@ from .machine import (
     make_key as make_key,
     open_files as open_files,
 )
-from .plan import plan_of as plan_of
 from .state import GatewayFolder as GatewayFolder, gateway_names as gateway_names
 from .tcp_refusals import refused_settings as refused_settings, refused_tcp as refused_tcp

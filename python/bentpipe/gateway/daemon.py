@@ -17,9 +17,8 @@ from typing import Any, Final, NoReturn
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.gateway import machine
 from bentpipe.gateway.checks import examine
-from bentpipe.gateway.config import GatewayConfig, described
+from bentpipe.gateway.config import GatePlan, GatewayConfig, described
 from bentpipe.gateway.machine import PROGRAM, find_binary, require
-from bentpipe.gateway.plan import GatePlan
 from bentpipe.gateway.state import GatewayFolder, Record, held, network_namespace
 from bentpipe.plan.lower import origin
 

@@ -25,6 +25,7 @@ from typing import Any, Final, NoReturn
 from bentpipe import _core
 from bentpipe.errors import BentpipeError, InternalError, MachineError, UsageError
 from bentpipe.lab import sockets
+from bentpipe.lab.capacity import gain_privileges
 from bentpipe.lab.link_state import (
     OutageEnds,
     largest_plans,
@@ -33,7 +34,6 @@ from bentpipe.lab.link_state import (
     with_outages,
 )
 from bentpipe.lab.local import LocalLab
-from bentpipe.lab.privileges import gain_privileges
 
 # The changes that `status` lists, and the size of the settings of one: a reply has all.
 _CHANGES_MAX: Final = 100
@@ -228,7 +228,7 @@ class LabDaemon:
         assert self._pids is not None, "it exists while the link runs"
         descriptors: list[int] = []
         try:
-            descriptors += self.lab.namespace_fds(host, self._pids)
+            descriptors += self.lab.core.namespace_fds(host, self._pids)
             descriptors.append(os.open("/proc/self/ns/user", os.O_RDONLY))
             sockets.reply(connection, {"host": host}, descriptors)
         except OSError as error:

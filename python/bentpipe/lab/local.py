@@ -20,15 +20,20 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
 from bentpipe.lab.capacity import refuse_beyond_capacity
-from bentpipe.lab.daemons import RunningDaemons, set_initial_windows
-from bentpipe.lab.gateways import gateway_hosts, pep_settings, refuse_functions
+from bentpipe.lab.gateways import (
+    RunningDaemons,
+    gateway_hosts,
+    pep_settings,
+    refuse_functions,
+    set_initial_windows,
+)
 from bentpipe.lab.programs import start_error
 from bentpipe.lab.uplink import Uplink, find_slirp4netns, open_uplink
 from bentpipe.results.verdict import late_windows, verdict
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
-    from bentpipe._core import Channels, SharedPidNamespace
+    from bentpipe._core import Channels
     from bentpipe.lab.link_state import LinkChange
     from bentpipe.scenario.hosts import Side
 
@@ -51,8 +56,10 @@ class LocalLab:
     - ``super_packets``: the kernels of both sides pass segments of up to 64 KiB, which are split
       before the link and coalesced behind it (TSO and GRO).
     - ``gateways``: gateways are hosts of their own between their hosts and the link; those with a
-      PEP or a tunnel are in any case, and `bentpipe.lab.daemons` runs these there.
+      PEP or a tunnel are in any case, and `bentpipe.lab.gateways` runs these there.
     - ``internet``: the world has an uplink to the Internet, which the island reaches over the link.
+
+    ``core`` is the lab of the extension, once it is set up.
     """
 
     plans: Sequence[Mapping[str, Any]]
@@ -64,7 +71,7 @@ class LocalLab:
     super_packets: bool = False
     gateways: bool = False
     internet: bool = False
-    _core: _core.Lab = field(init=False)
+    core: _core.Lab = field(init=False)
     _thread: threading.Thread = field(init=False)
     _failure: list[BaseException] = field(init=False, default_factory=list)
     _uplink: Uplink | None = field(init=False, default=None)
@@ -94,7 +101,7 @@ class LocalLab:
         """
         world, island = (list(side.items()) for side in self.settings)
         try:
-            self._core = _core.Lab(
+            self.core = _core.Lab(
                 [json.dumps(plan) for plan in self.plans],
                 self.seed,
                 mtu=self.mtu_bytes,
@@ -106,9 +113,9 @@ class LocalLab:
                 host_settings=pep_settings(self.plans),
             )
             if gateway_hosts(self.plans):
-                self._daemons = RunningDaemons.start(self._core, self.plans)
+                self._daemons = RunningDaemons.start(self.core, self.plans)
             if self.internet:
-                self._uplink = self._open_uplink()
+                self._uplink = open_uplink(self.core.enable_internet())
         except _core.MachineError as error:
             raise MachineError(str(error)) from None
         except _core.PlanError as error:
@@ -127,52 +134,30 @@ class LocalLab:
         if self._daemons is not None:
             self._daemons.close()
 
-    def _open_uplink(self) -> Uplink:
-        network_fd = self._core.enable_internet()
-        try:
-            return open_uplink(network_fd)
-        finally:
-            os.close(network_fd)
-
     def stop(self) -> None:
         """Stop the link. No packet moves after this, and the report is the final one."""
-        self._core.stop()
+        self.core.stop()
         self._thread.join()
         if self._daemons is not None:
             self._daemons.finish()
-
-    def now_ns(self) -> int:
-        """Return the time since the lab was set up, in ns; `report` has the same clock."""
-        return self._core.now_ns()
 
     def hosts(self) -> list[str]:
         """Return the names of the hosts: the world, the terminals, and the distant hosts.
 
         Several terminals are ``island-1``, ``island-2`` ...; ``island`` is a name of the first.
         """
-        return self._core.hosts()
-
-    def address(self, host: str) -> str:
-        """Return the IPv4 address of a host."""
-        return self._core.address(host)
+        return self.core.hosts()
 
     def setting(self, host: str, name: str) -> str:
         """Return the value of a kernel setting of a host, as sysctl(8) prints it."""
         try:
-            return " ".join(self._core.setting(host, name).split())
+            return " ".join(self.core.setting(host, name).split())
         except OSError as error:
             raise MachineError(f"reading {name} on {host}: {error}") from None
 
-    def connections(self, host: str) -> list[dict[str, Any]]:
-        """Return the TCP connections of a host: the fields of TCP_INFO by their kernel names.
-
-        Empty if the kernel has no inet_diag.
-        """
-        return self._core.connections(host)
-
     def _run(self) -> None:
         try:
-            self._core.run()
+            self.core.run()
         except BaseException as error:  # noqa: BLE001 - `failure` reports it
             self._failure.append(error)
 
@@ -186,7 +171,7 @@ class LocalLab:
         self.require_host(host)
         environment: list[tuple[str, str]] = [("BENTPIPE_HOST", host)]
         try:
-            return self._core.spawn(host, list(arguments), environment=environment, output=output)
+            return self.core.spawn(host, list(arguments), environment=environment, output=output)
         except _core.ProgramError as error:
             raise start_error(arguments, error) from None
 
@@ -209,13 +194,13 @@ class LocalLab:
             MachineError: there are not enough file descriptors, or a port is in use.
         """
         try:
-            return self._core.start_channels(json.dumps(plan), seed, json.dumps(settings))
+            return self.core.start_channels(json.dumps(plan), seed, json.dumps(settings))
         except _core.MachineError as error:
             raise MachineError(str(error)) from None
 
     def start_servers(self) -> None:
         """Start the servers of the world: HTTP, and iperf3 if it is installed."""
-        self._core.serve("world")
+        self.core.serve("world")
         iperf3 = shutil.which("iperf3")
         if iperf3 is not None:
             # Its `init` process is forked after the packet rings were mapped and so shares them:
@@ -232,7 +217,7 @@ class LocalLab:
             MachineError: no server is listening after 5 s.
         """
         deadline = time.monotonic() + _LISTEN_TIMEOUT_S
-        while not self._core.is_listening(host, port):
+        while not self.core.is_listening(host, port):
             if time.monotonic() > deadline:
                 raise MachineError(f"no server is listening on port {port} of {host}")
             time.sleep(_LISTEN_POLL_S)
@@ -245,7 +230,7 @@ class LocalLab:
             MachineError: the link does not run.
         """
         try:
-            return self._core.apply_changes(json.dumps(changes))
+            return self.core.apply_changes(json.dumps(changes))
         except _core.PlanError as error:
             raise UsageError(str(error)) from None
         except _core.MachineError as error:
@@ -258,11 +243,7 @@ class LocalLab:
             MachineError: ip(8) is not installed, or fails.
         """
         gateways = {gateway.host for gateway in gateway_hosts(self.plans)}
-        set_initial_windows(self._core, set(self.hosts()) - gateways, segments)
-
-    def namespace_fds(self, host: str, pids: SharedPidNamespace) -> list[int]:
-        """Return new descriptors with which another process can start programs on a host."""
-        return self._core.namespace_fds(host, pids)
+        set_initial_windows(self.core, set(self.hosts()) - gateways, segments)
 
     @property
     def failure(self) -> str | None:
@@ -309,7 +290,7 @@ class LocalLab:
 
     def last_report(self) -> dict[str, Any]:
         """Return the report also of a link that has failed, with the cause as ``invalid``."""
-        report = self._core.report()
+        report = self.core.report()
         if self._daemons is not None:
             self._daemons.poll()
             report["functions"] |= self._daemons.functions()
