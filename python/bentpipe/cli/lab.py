@@ -118,21 +118,21 @@ def down(
 def _end(connection: socket.socket) -> Mapping[str, Any] | None:
     """End a lab; return its last report, None if another client ended it."""
     daemon = _pidfd_of(connection)
+    report: Mapping[str, Any] | None = None
     try:
-        status, _ = sockets.ask(connection, {"do": "down"})
+        report = sockets.ask(connection, {"do": "down"})[0]["report"]
     except sockets.LabEndedError:
         # Another client ended it meanwhile.
-        _wait_for_end(daemon)
-        return None
+        pass
     except MachineError as error:
         if daemon is None:
             raise
-        _kill(daemon)
+        _wait_for_end(daemon, timeout_s=0)
         # Removes its socket, unless another lab has taken the name.
         sockets.names()
         raise MachineError(f"{error}; it was killed") from None
-    _wait_for_end(daemon)
-    report: Mapping[str, Any] = status["report"]
+    if daemon is not None:
+        _wait_for_end(daemon, _END_TIMEOUT_S)
     return report
 
 
@@ -265,25 +265,20 @@ def exec_(
         _, descriptors = sockets.ask(connection, {"do": "enter", "host": host})
     code = wait_for_program(start_in_lab(descriptors, command, host))
     if code == -signal.SIGKILL:
-        if _has_ended(daemon):
+        if daemon is not None and select.select([daemon], [], [], _EXIT_S)[0]:
             note(f"lab {name} has ended, and the program with it")
-        elif (failure := _failure(name)) is not None:
-            raise InvalidRunError(f"{failure}; end the lab with bentpipe lab down {name}")
+        else:
+            # A lab that does not reply has not failed.
+            with suppress(UsageError, MachineError):
+                if (failure := sockets.request(name, "status")["failure"]) is not None:
+                    text = f"{failure}; end the lab with bentpipe lab down {name}"
+                    raise InvalidRunError(text)
     raise typer.Exit(exit_status(code))
 
 
 def _set(name: str, settings: Sequence[str]) -> None:
     change = lab.change_link(partial(sockets.request, name), settings)
     note(f"{' '.join(settings)} since {change['at_ns'] / NS_PER_S:.6f} s")
-
-
-def _failure(name: str) -> str | None:
-    """Return why the link of a lab has failed; None if it has not, or the lab does not reply."""
-    try:
-        failure: str | None = sockets.request(name, "status")["failure"]
-    except (UsageError, MachineError):
-        return None
-    return failure
 
 
 def _pidfd_of(connection: socket.socket) -> int | None:
@@ -294,23 +289,10 @@ def _pidfd_of(connection: socket.socket) -> int | None:
         return None
 
 
-def _has_ended(daemon: int | None) -> bool:
-    """Return whether the daemon has ended, or ends within `_EXIT_S`."""
-    return daemon is not None and bool(select.select([daemon], [], [], _EXIT_S)[0])
-
-
-def _wait_for_end(daemon: int | None) -> None:
+def _wait_for_end(daemon: int, timeout_s: float) -> None:
     """Wait until the daemon has ended; kill it after a timeout."""
-    if daemon is None:
-        return
-    if select.select([daemon], [], [], _END_TIMEOUT_S)[0]:
-        os.close(daemon)
-    else:
-        _kill(daemon)
-
-
-def _kill(daemon: int) -> None:
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(daemon, signal.SIGKILL)
-    select.select([daemon], [], [], _END_TIMEOUT_S)
+    if not select.select([daemon], [], [], timeout_s)[0]:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(daemon, signal.SIGKILL)
+        select.select([daemon], [], [], _END_TIMEOUT_S)
     os.close(daemon)

@@ -256,7 +256,10 @@ def path_problem(
 
 def _path_summary(link: Sequence[str]) -> str:
     """Return what is known of routes without a problem, and what is not."""
-    rules = sum(_is_extra(rule) for rule in machine.routing_rules(4))
+    rules = sum(
+        rule.get("table") not in {"local", "main", "default"} and "fwmark" not in rule
+        for rule in machine.routing_rules(4)
+    )
     extra = f" {rules} rules of ip rule may choose other routes." if rules else ""
     return (
         "The routes of this machine use the listed interfaces." + extra + " Whether packets "
@@ -293,10 +296,6 @@ def _forwarding_routes(routes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[
         is_local = route["dst"].startswith(("fe80:", "169.254.", "ff00:"))
         if not is_local and route.get("type", "unicast") == "unicast" and route.get("dev") != "lo":
             yield route
-
-
-def _is_extra(rule: Mapping[str, Any]) -> bool:
-    return rule.get("table") not in {"local", "main", "default"} and "fwmark" not in rule
 
 
 # --- marks, routing tables and tables of nftables that others use already ------------------------
@@ -339,7 +338,9 @@ def _in_nftables(name: str, marks: range, other_mark: str, *, has_own: bool) -> 
         owner = f"{rule.get('family')} {rule.get('table')}"
         if owner == f"inet {name}" or owner in seen:
             continue
-        if any(number in marks for number in _marks_in(rule.get("expr", []))):
+        # The numbers in statements about the mark of a packet or a connection.
+        statements = (each for each in rule.get("expr", []) if _names_mark(each))
+        if any(number in marks for each in statements for number in _numbers(each)):
             seen.add(owner)
             yield failed("rules", f"Table {owner} of nftables uses the mark.", other_mark)
 
@@ -349,13 +350,6 @@ def _has_mark(rule: Mapping[str, Any], marks: range) -> bool:
         return False
     value, mask = int(rule["fwmark"], 0), int(rule.get("fwmask", str(_ALL_BITS)), 0)
     return any(mark & mask == value for mark in marks)
-
-
-def _marks_in(expressions: list[Any]) -> Iterator[int]:
-    """Yield the numbers in statements about the mark of a packet or a connection."""
-    for each in expressions:
-        if isinstance(each, Mapping) and _names_mark(each):
-            yield from _numbers(each)
 
 
 def _names_mark(value: Any) -> bool:

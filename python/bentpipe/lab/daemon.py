@@ -136,40 +136,35 @@ class LabDaemon:
                     connection.settimeout(_REPLY_TIMEOUT_S)
                     # The client may have disconnected, or read too slowly.
                     with suppress(OSError):
-                        self._serve(connection, request)
+                        self._serve(connection, request or {})
             if self.lab.failure is not None:
                 # The kernel kills the programs in the namespace.
                 self._pids = None
 
-    def _serve(self, connection: socket.socket, request: dict[str, Any] | None) -> None:
+    def _serve(self, connection: socket.socket, request: dict[str, Any]) -> None:
         try:
-            if request is None:
-                raise UsageError("expected a request: one line of JSON")
-            self._dispatch(connection, request)
+            match request.get("do"):
+                case "status":
+                    sockets.reply(connection, self._status())
+                case "link":
+                    self.lab.require_running()
+                    plans = largest_plans(self._plans)
+                    sockets.reply(connection, {"revision": self._revision, "plans": plans})
+                case "set":
+                    sockets.reply(connection, self._set(request))
+                case "enter":
+                    self._enter(connection, request.get("host"))
+                case "down":
+                    self._end(connection)
+                case _:
+                    text = "one line of JSON, with do: down, enter, link, set or status"
+                    raise UsageError(f"expected a request: {text}")
         except BentpipeError as error:
             sockets.reply(connection, sockets.error_reply(error))
         except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
             # A bug in reading a request must not end the lab.
-            sockets.reply(
-                connection, sockets.error_reply(InternalError(f"internal error: {error!r}"))
-            )
-
-    def _dispatch(self, connection: socket.socket, request: dict[str, Any]) -> None:
-        action = request.get("do")
-        if action == "status":
-            sockets.reply(connection, self._status())
-        elif action == "link":
-            self.lab.require_running()
-            link = {"revision": self._revision, "plans": largest_plans(self._plans)}
-            sockets.reply(connection, link)
-        elif action == "set":
-            sockets.reply(connection, self._set(request))
-        elif action == "enter":
-            self._enter(connection, request.get("host"))
-        elif action == "down":
-            self._end(connection)
-        else:
-            raise UsageError("do: allowed are down, enter, link, set and status")
+            refusal = InternalError(f"internal error: {error!r}")
+            sockets.reply(connection, sockets.error_reply(refusal))
 
     def _end(self, connection: socket.socket) -> NoReturn:
         """End the lab with a last status, whatever fails."""
@@ -271,7 +266,9 @@ def _keep(config: LabConfig) -> NoReturn:
                 end.start()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             print(json.dumps({"hosts": lab.hosts()}), flush=True)
-            _close_standard_output()
+            # Nobody reads more than this line.
+            with Path(os.devnull).open("wb") as devnull:
+                os.dup2(devnull.fileno(), sys.stdout.fileno())
             daemon.serve(listener)
         finally:
             sockets.remove(config.name, folder)
@@ -284,12 +281,6 @@ def _end_with_parent(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     # The kernel ends the lab faster than its destructors.
     os._exit(0)
-
-
-def _close_standard_output() -> None:
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, sys.stdout.fileno())
-    os.close(devnull)
 
 
 if __name__ == "__main__":
