@@ -6,7 +6,7 @@ import io
 import json
 from typing import IO, Any
 
-from bentpipe.emulation.iperf3 import Flow
+from bentpipe.emulation.flows import Flow
 from bentpipe.emulation.record import RunRecord, Watched, verdict
 from bentpipe.emulation.tables import flow_row, flow_sample_rows
 from bentpipe.results.tables import LOSS_CAUSES

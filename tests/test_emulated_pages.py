@@ -34,7 +34,7 @@ from bentpipe.emulation.certificate import new_certificate
 from bentpipe.emulation.devtools import Browser, BrowserError
 from bentpipe.emulation.page_content import PORT_OFFSET, Pages, answer_of, look_up, query_of
 from bentpipe.emulation.page_server import head_of
-from bentpipe.emulation.worker import Worker
+from bentpipe.emulation.pool import Worker
 
 HOST = "127.0.0.1"
 DOCUMENT, OBJECT = 30_000, 20_000

@@ -98,7 +98,7 @@ def test_an_emulation_resolves_its_plan_once_and_its_child_does_not(
         ran.append(plan)
         raise MachineError("it does not run")
 
-    monkeypatch.setattr("bentpipe.emulation.worker.subprocess.Popen", Child)
+    monkeypatch.setattr("bentpipe.emulation.pool.subprocess.Popen", Child)
     monkeypatch.setattr("bentpipe.emulation.pool.check_plan", lambda _: None)
     with pytest.raises(StoppedError):
         emulation.emulate(GEO)

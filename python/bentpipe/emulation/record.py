@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bentpipe.emulation.iperf3 import Flow
+from bentpipe.emulation.flows import Flow
 from bentpipe.emulation.sender import window_sample
 from bentpipe.lab.local import LocalLab
 from bentpipe.scenario.hosts import Side

@@ -15,12 +15,13 @@ from typing import Any, Final
 from bentpipe.emulation.checks import window_warnings
 from bentpipe.emulation.flows import (
     Channels,
+    Flow,
     WebPageFlow,
+    end_all,
     failure_warnings,
     failures_of,
     programs,
 )
-from bentpipe.emulation.iperf3 import Flow, end_all
 from bentpipe.emulation.lab_setup import (
     Kernel,
     delayed_plan,

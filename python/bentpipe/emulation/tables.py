@@ -10,8 +10,7 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe.emulation.exchanges import exchanges_of, playback
-from bentpipe.emulation.flows import ChannelFlow, ExchangesFlow, WebPageFlow
-from bentpipe.emulation.iperf3 import Flow, ProgramReport
+from bentpipe.emulation.flows import ChannelFlow, ExchangesFlow, Flow, ProgramReport, WebPageFlow
 from bentpipe.emulation.record import (
     Report,
     RunRecord,
