@@ -163,7 +163,7 @@ class _Run:
             plans=[delayed_plan(self.plan, lead_ns)],
             seed=seed,
             mtu_bytes=mtu_bytes(self.plan),
-            settings=(self.kernel.settings, self.kernel.settings),
+            settings=self.kernel.settings,
             control_ports=(IPERF3_PORT, IPERF3_PORT + len(self.flows) - 1),
             capture=capture,
         ) as lab:

@@ -14,6 +14,7 @@ from bentpipe import plan, scenario
 from bentpipe.errors import MachineError, ScenarioError, UnitError, UsageError
 from bentpipe.lab.capacity import largest_value, refuse_beyond_capacity
 from bentpipe.lab.link_state import VALUES, LinkChange
+from bentpipe.text import shown
 from bentpipe.units import parse_duration
 
 _PATH: Final = re.compile(
@@ -34,7 +35,6 @@ _FOREVER_NS: Final = 1 << 62
 
 # A setting is checked in a scenario in which everything else is valid.
 _DIRECTION: Final = {"rate": "1 Mbit/s", "delay": "0 s", "queue": {"limit": "unlimited"}}
-_SHOWN_CHARACTERS_MAX: Final = 80
 _PLAN_FIELDS: Final = {
     "rate": "rate_bps",
     "delay": "delay_ns",
@@ -81,11 +81,11 @@ def link_changes(settings: Sequence[str], plans: Sequence[Mapping[str, Any]]) ->
         path, equals, text = setting.partition("=")
         found = _PATH.fullmatch(path.strip())
         if found is None or not equals:
-            raise UsageError(f'read "{_shown(setting)}"; a running link can change {ALLOWED}')
+            raise UsageError(f"read {shown(setting)}; a running link can change {ALLOWED}")
         direction, field = found["direction"], found["field"]
         chosen = range(hops) if found["hop"] is None else [int(found["hop"]) - 1]
         if chosen[-1] >= hops:
-            raise UsageError(f'read "{_shown(setting)}"; the lab has {hops} links')
+            raise UsageError(f"read {shown(setting)}; the lab has {hops} links")
         value: int | float | None = None
         if field == "outage":
             value = _outage_ns(text)
@@ -104,12 +104,6 @@ def link_changes(settings: Sequence[str], plans: Sequence[Mapping[str, Any]]) ->
     return [cast("LinkChange", change) for change in changes.values()]
 
 
-def _shown(setting: str) -> str:
-    if len(setting) <= _SHOWN_CHARACTERS_MAX:
-        return setting
-    return f"{setting[:_SHOWN_CHARACTERS_MAX]}..."
-
-
 def _outage_ns(text: str) -> int:
     """Return the duration of an outage: a time, ``on`` or ``off``."""
     word = text.strip()
@@ -125,15 +119,9 @@ def _outage_ns(text: str) -> int:
 
 def _value(setting: str, direction: str, field: str) -> int | float:
     """Return the value of a setting in the units of the plan, checked by the scenario schema."""
-    link = {"forward": dict(_DIRECTION), "return": dict(_DIRECTION)}
-    document = plan.link_document({"link": link})
     path, _, text = setting.partition("=")
-    plain = f"link.{direction}.{field}={text}"
-    try:
-        resolved = plan.Plan.resolve(scenario.Scenario.from_document(document, [plain])).data
-    except ScenarioError as error:
-        problems = (replace(problem, source=path.strip(), field="") for problem in error.problems)
-        raise ScenarioError(*problems) from None
+    link = {"forward": dict(_DIRECTION), "return": dict(_DIRECTION)}
+    resolved = _resolved(link, [f"link.{direction}.{field}={text}"], path.strip())
     refuse_beyond_capacity([resolved])
     part = resolved["directions"][0 if direction == "forward" else 1]
     if field == "jitter":
@@ -171,13 +159,7 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
         for name, end in ends.items()
     }
     link[direction]["queue"] = {} if "discipline" in options else {"discipline": discipline}
-    document = plan.link_document({"link": link})
-    try:
-        resolved = plan.Plan.resolve(scenario.Scenario.from_document(document, settings)).data
-    except ScenarioError as error:
-        field = f"link.{direction}.queue"
-        problems = (replace(problem, source=field, field="") for problem in error.problems)
-        raise ScenarioError(*problems) from None
+    resolved = _resolved(link, settings, f"link.{direction}.queue")
     found = resolved["directions"][0 if direction == "forward" else 1]["queue"]
     if found["discipline"] == "strict_priority":
         raise UsageError(
@@ -185,3 +167,13 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
             "classes then; set the lab up with it"
         )
     return found if "discipline" in options else {**present, "limit": found["limit"]}
+
+
+def _resolved(link: Mapping[str, Any], settings: Sequence[str], source: str) -> dict[str, Any]:
+    """Return the plan of a link with settings; errors name ``source``."""
+    document = plan.link_document({"link": link})
+    try:
+        return plan.Plan.resolve(scenario.Scenario.from_document(document, settings)).data
+    except ScenarioError as error:
+        problems = (replace(problem, source=source, field="") for problem in error.problems)
+        raise ScenarioError(*problems) from None

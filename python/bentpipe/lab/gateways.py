@@ -106,10 +106,6 @@ class GatewayHost:
         """Return the kinds of its functions that are programs."""
         return [kind for kind in PROGRAMS if self.function(kind) is not None]
 
-    def near_hosts(self) -> list[str]:
-        """Return the names of the hosts behind it."""
-        return hosts_behind(self.plan, self.number)
-
 
 def gateway_hosts(plans: Sequence[Mapping[str, Any]]) -> list[GatewayHost]:
     """Return the gateways of links in series that are hosts: the first hub, the last terminals."""
@@ -407,7 +403,9 @@ def _set_initial_windows(core: _core.Lab, daemon: _Daemon) -> None:
     pep = host.function("pep")
     if pep is None:
         return
-    to_hosts = [[core.address(each), "dev", "hosts"] for each in host.near_hosts()]
+    to_hosts = [
+        [core.address(each), "dev", "hosts"] for each in hosts_behind(host.plan, host.number)
+    ]
     to_link = [_link_route(core, host.host)]
     if tunnel is not None:
         networks = [network for peer in tunnel["peers"] for network in peer["networks"]]

@@ -49,6 +49,7 @@ class LocalLab:
     """A running lab of this process, as a context: inside it the link moves packets.
 
     - ``plans``: the links in series, the world's first.
+    - ``settings``: sysctls of the hosts.
     - ``control_ports``: the first and the last port of measuring servers; the first TCP connection
       to each bypasses the link.
     - ``capture``: the file that packets are captured into, complete once the link has stopped; the
@@ -65,7 +66,7 @@ class LocalLab:
     plans: Sequence[Mapping[str, Any]]
     seed: int = 1
     mtu_bytes: int = 1_500
-    settings: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    settings: Mapping[str, str] = field(default_factory=dict)
     control_ports: tuple[int, int] | None = None
     capture: Path | None = None
     super_packets: bool = False
@@ -99,13 +100,13 @@ class LocalLab:
             UsageError: the link cannot be run in real time.
             OSError: the capture cannot be written.
         """
-        world, island = (list(side.items()) for side in self.settings)
+        settings = list(self.settings.items())
         try:
             self.core = _core.Lab(
                 [json.dumps(plan) for plan in self.plans],
                 self.seed,
                 mtu=self.mtu_bytes,
-                settings=(world, island),
+                settings=(settings, settings),
                 control_ports=self.control_ports,
                 capture=self.capture,
                 super_packets=self.super_packets,
