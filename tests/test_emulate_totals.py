@@ -7,8 +7,8 @@ import json
 from typing import IO, Any
 
 from bentpipe.emulation.flows import Flow
-from bentpipe.emulation.record import RunRecord, Watched, verdict
-from bentpipe.emulation.tables import flow_row, flow_sample_rows
+from bentpipe.emulation.run import verdict
+from bentpipe.emulation.tables import RunRecord, Watched, flow_row, flow_sample_rows
 from bentpipe.results.tables import LOSS_CAUSES
 
 S = 10**9

@@ -30,15 +30,17 @@ from bentpipe.emulation.lab_setup import (
     longest_round_trip_ns,
     mtu_bytes,
 )
-from bentpipe.emulation.record import (
+from bentpipe.emulation.sender import window_sample
+from bentpipe.emulation.tables import (
+    Connection,
     Report,
     RunRecord,
+    Watched,
+    acked_bytes,
+    cookie_bytes,
     flow_start_ns,
-    note_unsent,
-    verdict,
-    watch,
+    result_of,
 )
-from bentpipe.emulation.tables import result_of
 from bentpipe.errors import MachineError
 from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.plan.plan import Plan
@@ -60,6 +62,23 @@ _QUIET_ROUND_TRIPS: Final = 4
 _REPORT_EVERY_NS: Final = 500_000_000
 # A constant-rate sender that sent less was delayed by other programs: the user is warned.
 _MIN_SENT_SHARE: Final = 0.99
+
+# What the manifest has of the last report.
+_COUNTS: Final = (
+    "lateness",
+    "wait",
+    "rejected_packets",
+    "kernel_dropped_packets",
+    "store_full_packets",
+    "too_long_packets",
+    "future_stamped_packets",
+    "clock_steps",
+    "window_count",
+    "invalid_windows",
+    "capture",
+    "fault",
+    "invalid",
+)
 
 Settings = dict[Side, dict[str, str]]
 
@@ -184,7 +203,7 @@ class _Run:
             except KeyboardInterrupt:
                 record.interrupted = True
             if record.started_ns:
-                watch(lab, self.flows, lab.report(), record.started_ns, record.watched)
+                self._watch(lab, lab.report())
             # The link is stopped before the programs: no packet moves after the end.
             lab.stop()
             record.report = lab.report()
@@ -219,7 +238,7 @@ class _Run:
         while (now_ns := lab.core.now_ns() - record.started_ns) < stop_ns:
             report = lab.report()
             if self._take_sample(report):
-                watch(lab, self.flows, report, record.started_ns, record.watched)
+                self._watch(lab, report)
             next_ns = min([stop_ns, *(self._advance(lab, f, report, now_ns) for f in self.flows)])
             if all(flow.state == "over" for flow in self.flows):
                 return True
@@ -237,6 +256,28 @@ class _Run:
             poll_s = _POLL_S if len(self.flows) <= _MANY_FLOWS else _POLL_MANY_S
             time.sleep(max(0.0, min(poll_s, left_s)))
         return False
+
+    def _watch(self, lab: LocalLab, report: Report) -> None:
+        """Sample the TCP_INFO of each bulk flow, by inet_diag.
+
+        Both ends are in namespaces of the lab, so one sample has the sender's window and the bytes
+        that the receiver has. If the kernel has no inet_diag, only the reports of iperf3 are used.
+        """
+        bulk = [each for each in self.flows if each.workload["kind"] == "bulk"]
+        bulk = [each for each in bulk if each.state != "waiting"]
+        hosts = {host for flow in bulk for host in flow.hosts.values()}
+        ends = {host: lab.core.connections(host) for host in sorted(hosts)}
+        at_ns = lab.core.now_ns() - self.record.started_ns
+        for flow in bulk:
+            sender, receiver = (
+                _end(ends[flow.hosts[side]], flow, side, report)
+                for side in (flow.sender, flow.receiver)
+            )
+            seen = self.record.watched.setdefault(flow.index, Watched())
+            seen.to_the_end = sender is not None
+            if sender is not None:
+                seen.sender = sender
+                seen.rows.append(_row(flow, at_ns, sender, receiver))
 
     def _take_sample(self, report: Report) -> bool:
         """Record a report if one is due; return whether it was."""
@@ -266,7 +307,12 @@ class _Run:
                 return stop_ns
             flow.stop_sending()
             if flow.workload["kind"] == "bulk":
-                note_unsent(lab, flow, report, self.record.watched)
+                ends = lab.core.connections(flow.hosts[flow.sender])
+                sender = _end(ends, flow, flow.sender, report)
+                seen = self.record.watched.setdefault(flow.index, Watched())
+                # The kernel still sends it, whereas the simulator never does, so it does not count
+                # as data of the flow.
+                seen.unsent_bytes = 0 if sender is None else sender["notsent_bytes"]
         return sys.maxsize
 
 
@@ -280,9 +326,41 @@ def _last_packet_ns(report: Report) -> int:
     return max((last_ns for last_ns in times_ns if last_ns is not None), default=0)
 
 
+def verdict(report: dict[str, Any], started_ns: int) -> dict[str, Any]:
+    """Return the verdict on a run that started at ``started_ns`` on the clock of the lab.
+
+    Windows are on the clock of the run: those of the set-up start before 0.
+    """
+    windows = [
+        {**window, **{name: window[name] - started_ns for name in ("start_ns", "end_ns")}}
+        for window in report["windows"]
+    ]
+    return {**{name: report[name] for name in _COUNTS}, "windows": windows}
+
+
 def _version(program: str | None) -> str:
     """Return the first line of what a program prints about its version."""
     if program is None:
         return ""
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     return done.stdout.partition("\n")[0].strip()
+
+
+def _end(ends: list[Connection], flow: Flow, side: Side, report: Report) -> Connection | None:
+    """Return one end of the flow's second connection; the first one bypasses the link."""
+    is_client, control_port = side == flow.client, report["control_ports"][flow.port]
+    own, other = ("remote_port", "local_port") if is_client else ("local_port", "remote_port")
+    found = (end for end in ends if end[own] == flow.port and end[other] != control_port)
+    return next(found, None)
+
+
+def _row(flow: Flow, at_ns: int, sender: Connection, receiver: Connection | None) -> dict[str, Any]:
+    row = {
+        "time_ns": at_ns,
+        "flow": flow.index,
+        **window_sample(sender, sender["rtt_us"]),
+        "acked_bytes": acked_bytes(flow, sender),
+    }
+    if receiver is not None:
+        row["delivered_bytes"] = max(0, receiver["bytes_received"] - cookie_bytes(flow))
+    return row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -11,14 +12,6 @@ import polars as pl
 from bentpipe import _core
 from bentpipe.emulation.exchanges import exchanges_of, playback
 from bentpipe.emulation.flows import ChannelFlow, ExchangesFlow, Flow, ProgramReport, WebPageFlow
-from bentpipe.emulation.record import (
-    Report,
-    RunRecord,
-    Watched,
-    acked_bytes,
-    flow_start_ns,
-    moment_of,
-)
 from bentpipe.lab.gateways import gateway_hosts
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result, State
@@ -41,7 +34,49 @@ _PAGE_MOMENTS: Final = (
     *("first_byte_ns", "document_ns", "finished_ns"),
 )
 
+# An iperf3 client begins each stream with the cookie of the test (COOKIE_SIZE of iperf.h).
+_COOKIE_BYTES: Final = 37
+# The kernel counts the SYN as an acknowledged byte.
+_SYN_BYTES: Final = 1
+
 Row = dict[str, Any]
+Connection = dict[str, Any]
+Report = dict[str, Any]
+
+
+@dataclass
+class Watched:
+    """Samples of one flow: rows of ``flow_samples``, and the last TCP_INFO of the sender."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    sender: Connection | None = None
+    # Whether the sender's connection was open when the link stopped.
+    to_the_end: bool = False
+    # Data that the sender's kernel had not sent when the sending program was stopped.
+    unsent_bytes: int = 0
+
+
+@dataclass
+class RunRecord:
+    """The record of a run; ``started_ns`` and ``ended_ns`` are on the clock of the lab.
+
+    ``monotonic_ns`` is the start on the machine's monotonic clock, ``samples`` are the reports of
+    the link at the sample interval, and ``watched`` the samples of TCP_INFO by flow.
+    """
+
+    started_ns: int = 0
+    monotonic_ns: int = 0
+    ended_ns: int = 0
+    samples: list[Report] = field(default_factory=list)
+    watched: dict[int, Watched] = field(default_factory=dict)
+    report: Report = field(default_factory=dict)
+    completed: bool = False
+    interrupted: bool = False
+
+    @property
+    def duration_ns(self) -> int:
+        """The time from the start of the run to its end."""
+        return self.ended_ns - self.started_ns
 
 
 def result_of(
@@ -141,6 +176,38 @@ def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 # --- flows --------------------------------------------------------------------------------------
+
+
+def flow_start_ns(flow: Flow, report: Report) -> int | None:
+    """Return when the flow's first packet arrived at the link, on the clock of the lab."""
+    sides = report["ports"][flow.port]
+    side = flow.client if flow.is_tcp else flow.sender
+    first_ns: int | None = sides[side]["offered"]["first_ns"]
+    return first_ns
+
+
+def acked_bytes(flow: Flow, sender: Connection) -> int:
+    """Return the bytes of data that were acknowledged."""
+    return max(0, int(sender["bytes_acked"]) - _SYN_BYTES - cookie_bytes(flow))
+
+
+def cookie_bytes(flow: Flow) -> int:
+    """Return how many bytes of a flow's connection are before its data."""
+    return _COOKIE_BYTES if flow.client == flow.sender else 0
+
+
+def moment_of(rows: list[dict[str, Any]], column: str, amount: int) -> int | None:
+    """Return when a counter reached an amount, interpolated; None if it never did."""
+    before = {"time_ns": 0, column: 0}
+    for row in rows:
+        if row.get(column) is None:
+            continue
+        if row[column] >= amount:
+            grown = row[column] - before[column]
+            share = (amount - before[column]) / grown if grown else 1.0
+            return int(before["time_ns"] + share * (row["time_ns"] - before["time_ns"]))
+        before = row
+    return None
 
 
 def flow_row(flow: Flow, record: RunRecord) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class LocalLab:
     _thread: threading.Thread = field(init=False)
     _failure: list[BaseException] = field(init=False, default_factory=list)
     _uplink: Uplink | None = field(init=False, default=None)
-    _daemons: RunningDaemons | None = field(init=False, default=None)
+    _daemons: RunningDaemons = field(init=False)
 
     def check(self) -> None:
         """Check that this machine carries the link, and has what its parts need.
@@ -113,8 +113,7 @@ class LocalLab:
                 gateways=self.gateways,
                 host_settings=pep_settings(self.plans),
             )
-            if gateway_hosts(self.plans):
-                self._daemons = RunningDaemons.start(self.core, self.plans)
+            self._daemons = RunningDaemons.start(self.core, self.plans)
             if self.internet:
                 self._uplink = open_uplink(self.core.enable_internet())
         except _core.MachineError as error:
@@ -123,8 +122,7 @@ class LocalLab:
             raise UsageError(str(error)) from None
         self._thread = threading.Thread(target=self._run, name="bentpipe-link", daemon=True)
         self._thread.start()
-        if self._daemons is not None:
-            self._daemons.wait_for_sessions(self._thread.is_alive)
+        self._daemons.wait_for_sessions(self._thread.is_alive)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -132,15 +130,13 @@ class LocalLab:
         self.stop()
         if self._uplink is not None:
             self._uplink.close()
-        if self._daemons is not None:
-            self._daemons.close()
+        self._daemons.close()
 
     def stop(self) -> None:
         """Stop the link. No packet moves after this, and the report is the final one."""
         self.core.stop()
         self._thread.join()
-        if self._daemons is not None:
-            self._daemons.finish()
+        self._daemons.finish()
 
     def hosts(self) -> list[str]:
         """Return the names of the hosts: the world, the terminals, and the distant hosts.
@@ -292,12 +288,10 @@ class LocalLab:
     def last_report(self) -> dict[str, Any]:
         """Return the report also of a link that has failed, with the cause as ``invalid``."""
         report = self.core.report()
-        if self._daemons is not None:
-            self._daemons.poll()
-            report["functions"] |= self._daemons.functions()
-            if (found := self._daemons.fault) is not None:
-                fault, reason = found
-                report |= {"fault": fault, "invalid": reason}
+        self._daemons.poll()
+        report["functions"] |= self._daemons.functions()
+        if (found := self._daemons.fault) is not None:
+            report |= dict(zip(("fault", "invalid"), found, strict=True))
         report["failure"] = failure = self.failure
         if failure is not None:
             report["invalid"] = failure
