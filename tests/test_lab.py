@@ -11,12 +11,10 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +24,7 @@ from test_live import BENTPIPE, bentpipe, machine, processes, told_by_a_program_
 
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.lab import sockets
-from bentpipe.lab.changes import change_link, link_changes
-from bentpipe.lab.link_state import largest_plans, with_changes
+from bentpipe.lab.changes import link_changes
 from bentpipe.plan.presets import link_plan
 
 # For machines that are busy: an idle one takes a second.
@@ -532,61 +529,6 @@ def test_a_malformed_reply_is_an_error() -> None:
 
 
 # -- Settings ----------------------------------------------------------------------------------
-
-
-@needs_lab
-def test_the_daemon_resolves_nothing_and_clients_lose_no_change(sat: int) -> None:
-    """Given six clients at the same time, expect six changes, by a process without pydantic."""
-    ask = partial(sockets.request, "sat")
-    link, before = ask("link"), status("sat")["changes"]
-    settings = [[f"link.forward.queue.limit={100 + each} packets"] for each in range(6)]
-    with ThreadPoolExecutor() as clients:
-        replies = list(clients.map(partial(change_link, ask), settings))
-    changes = status("sat")["changes"][len(before) :]
-    assert sorted(changes, key=str) == sorted(replies, key=str)
-    assert sorted(each["settings"] for each in changes) == settings
-    now = ask("link")
-    assert now["revision"] == link["revision"] + 6
-    last = int(changes[-1]["settings"][0].split("=")[1].split()[0])
-    assert now["plans"][0]["directions"][0]["queue"]["limit"]["value"] == last
-    stale = ask("set", settings=["x"], changes=[], revision=link["revision"])
-    assert stale == {"revision": now["revision"]}
-    assert status("sat")["changes"][len(before) :] == changes
-    assert "pydantic" not in Path(f"/proc/{sat}/maps").read_text()
-
-
-@pytest.mark.system
-def test_the_daemon_of_a_lab_imports_no_scenario_and_no_resolution() -> None:
-    code = (
-        "import sys, bentpipe.lab.daemon, bentpipe.lab.gateways as peps\n"
-        "peps.most_connections({'connections': 1})\n"
-        "print([name for name in sys.modules if name.startswith(('bentpipe.scenario.', 'pydantic'))"
-        " or name in {'bentpipe.plan.plan', 'bentpipe.lab.changes'}])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
-def test_a_client_sends_integers_and_resolves_again_if_another_was_faster() -> None:
-    """Given a queue that another client replaces meanwhile, expect the limit of the new one."""
-    plain, other = ["link.forward.queue.limit=7 packets"], "link.forward.queue.discipline=fq_codel"
-    before = largest_plans([link_plan("geo")])
-    plans = [before, with_changes(before, link_changes([other], before))]
-    sent: list[dict[str, Any]] = []
-
-    def ask(action: str, **arguments: Any) -> dict[str, Any]:
-        if action == "link":
-            return {"revision": len(sent), "plans": plans[len(sent)]}
-        sent.append(arguments)
-        return {"at_ns": 5} if len(sent) == len(plans) else {"revision": 1}
-
-    assert change_link(ask, plain) == {"at_ns": 5}
-    assert [each["revision"] for each in sent] == [0, 1]
-    assert [each["settings"] for each in sent] == [plain, plain]
-    queues = [each["changes"][0]["queue"] for each in sent]
-    assert [queue["discipline"] for queue in queues] == ["drop_tail", "fq_codel"]
-    assert {json.dumps(queue["limit"]) for queue in queues} == {'{"unit": "packets", "value": 7}'}
-    assert link_changes(plain, plans[0]) == link_changes(plain, [link_plan("geo")])
 
 
 def test_settings_are_changes_by_direction() -> None:
