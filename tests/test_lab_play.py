@@ -81,7 +81,7 @@ def test_bad_settings_are_refused(settings: list[str], message: str) -> None:
         queue(*settings)
 
 
-# --- clients and the daemon ------------------------------------------------------------------------
+# --- clients and the daemon -----------------------------------------------------------------------
 
 
 @needs_lab
