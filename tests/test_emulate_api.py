@@ -18,7 +18,7 @@ from test_live import processes
 
 import bentpipe
 from bentpipe import InvalidRunError, Result, ScenarioError, UsageError
-from bentpipe.emulation import worker
+from bentpipe.emulation import pool
 
 CALL: dict[str, Any] = {
     "link": {"preset": "leo"},
@@ -94,13 +94,13 @@ def test_an_invalid_run_raises_its_result(
     }
     late = Result(manifest, small_result.tables)
 
-    def save(self: worker.Worker) -> bool:
+    def save(self: pool.Worker) -> bool:
         late.save(self.out)
         return True
 
-    monkeypatch.setattr(worker.Worker, "start", lambda _: None)
-    monkeypatch.setattr(worker.Worker, "kill", lambda _: None)
-    monkeypatch.setattr(worker.Worker, "has_finished", save)
+    monkeypatch.setattr(pool.Worker, "start", lambda _: None)
+    monkeypatch.setattr(pool.Worker, "kill", lambda _: None)
+    monkeypatch.setattr(pool.Worker, "has_finished", save)
     with pytest.raises(InvalidRunError, match="lateness p99 is too much; do not use") as raised:
         bentpipe.emulate(CALL)
     assert raised.value.result.flows.equals(late.flows)

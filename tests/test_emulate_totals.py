@@ -6,9 +6,9 @@ import io
 import json
 from typing import IO, Any
 
-from bentpipe.emulation.iperf3 import Flow
-from bentpipe.emulation.record import RunRecord, Watched, verdict
-from bentpipe.emulation.tables import flow_row, flow_sample_rows
+from bentpipe.emulation.flows import Flow
+from bentpipe.emulation.run import verdict
+from bentpipe.emulation.tables import FlowReport, RunRecord, Watched
 from bentpipe.results.tables import LOSS_CAUSES
 
 S = 10**9
@@ -71,22 +71,27 @@ def test_data_sent_after_the_end_does_not_count() -> None:
     rows.append(row(45, 44 * MB, 44 * MB))
     watched = Watched(rows=rows, sender=sender(44 * MB), to_the_end=True, unsent_bytes=4 * MB)
     flow, run = bulk_flow(written=44 * MB, delivered=44 * MB), record(watched)
-    found = flow_row(flow, run)
+    found = FlowReport(flow, run).row()
     assert found["sent_bytes"] == found["delivered_bytes"] == found["acked_bytes"] == CAN_CARRY
     assert (found["last_delivery_ns"], found["finished_ns"]) == (40 * S, 41 * S)
-    assert [each["delivered_bytes"] // MB for each in flow_sample_rows(flow, run)] == [
+    assert [each["delivered_bytes"] // MB for each in FlowReport(flow, run).samples()] == [
         39,
         40,
         40,
         40,
     ]
-    assert [each["acked_bytes"] // MB for each in flow_sample_rows(flow, run)] == [38, 39, 40, 40]
+    assert [each["acked_bytes"] // MB for each in FlowReport(flow, run).samples()] == [
+        38,
+        39,
+        40,
+        40,
+    ]
 
 
 def test_a_flow_without_unsent_data_counts_everything() -> None:
     """Given nothing unsent at the end, expect all that was written, done at the last ACK."""
     watched = Watched(rows=[row(41, 40 * MB, 40 * MB)], sender=sender(40 * MB), to_the_end=True)
-    found = flow_row(bulk_flow(written=40 * MB, delivered=40 * MB), record(watched))
+    found = FlowReport(bulk_flow(written=40 * MB, delivered=40 * MB), record(watched)).row()
     assert found["sent_bytes"] == found["delivered_bytes"] == CAN_CARRY
     assert found["finished_ns"] == found["last_delivery_ns"] == 50 * S
 
@@ -99,7 +104,7 @@ def test_a_flow_that_is_still_draining_has_not_finished() -> None:
         to_the_end=True,
         unsent_bytes=4 * MB,
     )
-    found = flow_row(bulk_flow(written=44 * MB, delivered=30 * MB), record(watched))
+    found = FlowReport(bulk_flow(written=44 * MB, delivered=30 * MB), record(watched)).row()
     assert (found["sent_bytes"], found["delivered_bytes"]) == (CAN_CARRY, 30 * MB)
     assert "finished_ns" not in found
     assert found["acked_bytes"] == 29 * MB

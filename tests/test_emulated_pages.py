@@ -34,7 +34,7 @@ from bentpipe.emulation.certificate import new_certificate
 from bentpipe.emulation.devtools import Browser, BrowserError
 from bentpipe.emulation.page_content import PORT_OFFSET, Pages, answer_of, look_up, query_of
 from bentpipe.emulation.page_server import head_of
-from bentpipe.emulation.worker import Worker
+from bentpipe.emulation.pool import Worker
 
 HOST = "127.0.0.1"
 DOCUMENT, OBJECT = 30_000, 20_000
@@ -408,7 +408,7 @@ def test_an_ordinary_user_loads_pages(user: User) -> None:
 def test_a_killed_run_leaves_no_files(tmp_path: Path) -> None:
     """Given a run whose browser has a profile, expect nothing of it after the run is killed."""
     before = set(Path(tempfile.gettempdir()).iterdir())
-    worker = Worker(scenario=web_page(pages=None), seed=1, out=tmp_path / "out", max_s=60)
+    worker = Worker(plan=Plan.resolve(web_page(pages=None)), seed=1, out=tmp_path / "out", max_s=60)
     worker.start()
     try:
         (own,) = set(Path(tempfile.gettempdir()).iterdir()) - before

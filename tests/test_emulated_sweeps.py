@@ -13,7 +13,7 @@ import pytest
 from conftest import SMALL, Program, needs, needs_lab
 
 from bentpipe import Job, MachineError, Plan, Result, UsageError
-from bentpipe.emulation import worker
+from bentpipe.emulation import pool
 from bentpipe.simulation.many import Outcome
 from bentpipe.sweeps import Emulated, Finished
 
@@ -51,24 +51,24 @@ class FakeLabs:
         # As the emulator leaves it.
         for each in self._results.values():
             each.manifest["engine_calls"] = None
-        patch.setattr(worker.Worker, "start", self._bound(self._start))
-        patch.setattr(worker.Worker, "kill", self._bound(self._kill))
-        patch.setattr(worker.Worker, "has_finished", self._bound(self._has_finished))
+        patch.setattr(pool.Worker, "start", self._bound(self._start))
+        patch.setattr(pool.Worker, "kill", self._bound(self._kill))
+        patch.setattr(pool.Worker, "has_finished", self._bound(self._has_finished))
 
     @staticmethod
-    def _bound(method: Callable[[worker.Worker], Any]) -> property:
+    def _bound(method: Callable[[pool.Worker], Any]) -> property:
         """Return what calls a method of this object with the worker."""
         return property(lambda each: partial(method, each))
 
-    def _start(self, each: worker.Worker) -> None:
+    def _start(self, each: pool.Worker) -> None:
         self.attempts.append(each.seed)
         self.running.add(each.seed)
         self.most = max(self.most, len(self.running))
 
-    def _kill(self, each: worker.Worker) -> None:
+    def _kill(self, each: pool.Worker) -> None:
         self.running.discard(each.seed)
 
-    def _has_finished(self, each: worker.Worker) -> bool:
+    def _has_finished(self, each: pool.Worker) -> bool:
         self.running.discard(each.seed)
         ends = self.ends.get(each.seed, [])
         end = ends.pop(0) if ends else "valid"

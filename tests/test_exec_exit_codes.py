@@ -135,9 +135,7 @@ def test_strict_is_125_unless_the_program_failed(
     late = {"p50_ns": 2_000, "p99_ns": 106_000, "max_ns": 827_000}
     measured = {"directions": {}, "at_ns": 10**9, "lateness": late, "capture": None}
     measured |= {"invalid": "p99 is too much"}
-    monkeypatch.setattr(
-        "bentpipe.cli.exec._run_with_capture", lambda *_: (program_code, measured, None)
-    )
+    monkeypatch.setattr("bentpipe.cli.exec._run", lambda *_, **__: (program_code, measured))
     called = bentpipe("exec", "--link", "leo", *options, "--", "true")
     assert called.code == code
     message = "bentpipe: --strict: the run is invalid, and the exit code 125; the program's was 0"

@@ -13,8 +13,8 @@ import pytest
 
 from bentpipe.errors import MachineError
 from bentpipe.gateway import GatewayConfig, examine, machine, plan_of, summary
+from bentpipe.gateway.checks import path_problem
 from bentpipe.gateway.machine import require
-from bentpipe.gateway.network import path_problem
 from bentpipe.gateway.state import GatewayFolder, Record, base_folder, gateway_names
 
 LINKS = {name: {"ifname": name, "flags": ["UP"]} for name in ("lo", "lan0", "sat0")}

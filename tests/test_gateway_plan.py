@@ -14,10 +14,7 @@ from routers import why_no_routers
 from bentpipe import ScenarioError
 from bentpipe.errors import MachineError
 from bentpipe.gateway import (
-    MARK,
-    NOBODY,
     GatewayConfig,
-    connections_within,
     find_binary,
     open_files,
     plan_of,
@@ -25,7 +22,7 @@ from bentpipe.gateway import (
 )
 from bentpipe.gateway.config import mark_count
 from bentpipe.gateway.kernel_tcp import KERNEL_TCP
-from bentpipe.gateway.machine import search_path
+from bentpipe.gateway.machine import MARK, NOBODY, connections_within, search_path
 from bentpipe.plan.tcp import host_plan
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.tcp import Tcp

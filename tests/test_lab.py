@@ -450,10 +450,35 @@ def test_a_daemon_survives_malformed_requests(sat: int) -> None:
     """Given random bytes, incomplete requests and wrong types, expect that the lab goes on."""
     draw = random.Random(1)
     lines = [draw.randbytes(draw.randrange(200)) + b"\n" for _ in range(60)]
-    settings: list[object] = [3, [4], {"a": 1}, ["\0=\0"], ["=" * 999]]
+    settings: list[object] = [3, [4], {"a": 1}, ["=" * 20_000]]
+    wrongs: list[dict[str, object]] = [
+        {"hop": 1},
+        {"hop": -1},
+        {"hop": 10**30},
+        {"direction": "up"},
+        {"x": 1},
+        {"rate_bps": 0},
+        {"rate_bps": 1 << 63},
+        {"rate_bps": 0.5},
+        {"rate_bps": "1"},
+        {"loss_rate": 2},
+        {"loss_rate": float("nan")},
+        {"delay_ns": 1 << 62},
+        {"queue": {}},
+        {"queue": {"discipline": "fifo"}},
+        {"queue": 1},
+    ]
+    right = {"hop": 0, "direction": "forward", "rate_bps": 10**6}
+    changes: list[object] = [
+        *([{**right, **wrong}] for wrong in wrongs),
+        *(None, 1, "x", [1], [{}], [{"hop": 0}], [[]]),
+    ]
     sides: list[object] = [None, 4, [], "moon"]
     requests: list[object] = [[], 7, None, "down", {}, {"do": 3}, {"do": ["set"]}, {"do": "set"}]
-    requests.extend({"do": "set", "settings": each} for each in settings)
+    whole = {"do": "set", **sockets.request("sat", "link"), "settings": []}
+    requests.extend({**whole, "settings": each, "changes": []} for each in settings)
+    requests.extend([{**whole, "revision": "1", "changes": []}, {**whole, "revision": None}])
+    requests.extend({**whole, "changes": each} for each in changes)
     requests.extend({"do": "enter", "host": each} for each in sides)
     lines.extend(json.dumps(request).encode() + b"\n" for request in requests)
     lines.extend([b"[" * 60_000 + b"\n", b"x" * 200_000, b'{"do": "status"', b"\n" * 100])

@@ -386,7 +386,7 @@ def test_programs_start_where_close_range_fails() -> None:
 MANY_AT_ONCE = """
 import signal, threading
 from bentpipe.lab.local import LocalLab
-from bentpipe.lab.privileges import gain_privileges
+from bentpipe.lab.capacity import gain_privileges
 from bentpipe.plan.presets import link_plan
 gain_privileges()
 with LocalLab(plans=[link_plan("leo")]) as lab:
@@ -433,13 +433,10 @@ def test_a_nat_that_does_not_start_is_killed_and_reported(
     monkeypatch.setattr(uplink, "_START_TIMEOUT_S", 2.0)
     # Others start it in the user namespace of the lab, and there is none.
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    with (
-        socket.socket() as any_descriptor,
-        pytest.raises(
-            MachineError, match=r"does not start within 2 s; its last line is: it is odd; to fix"
-        ),
+    with pytest.raises(
+        MachineError, match=r"does not start within 2 s; its last line is: it is odd; to fix"
     ):
-        uplink.open_uplink(any_descriptor.fileno())
+        uplink.open_uplink(socket.socket().detach())
     assert not Path("/proc", noted.read_text().strip()).exists()
 
 

@@ -27,9 +27,8 @@ import bentpipe
 from bentpipe import InvalidRunError, MachineError, Plan, Result, ScenarioError, simulate
 from bentpipe.emulation.checks import check_plan
 from bentpipe.gateway.machine import program
-from bentpipe.lab import daemons
-from bentpipe.lab.daemons import most_connections
-from bentpipe.lab.gateways import gateway_hosts, pep_settings
+from bentpipe.lab import gateways
+from bentpipe.lab.gateways import gateway_hosts, most_connections, pep_settings
 from bentpipe.lab.local import LocalLab
 from bentpipe.results.measures import exchange_times_ns
 
@@ -347,7 +346,7 @@ def test_the_connections_are_within_the_limit_of_open_files(
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a lab of a process with threads")
 def test_a_daemon_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a daemon that prints a line and ends, expect that line, and no lab."""
-    monkeypatch.setattr(daemons, "_gate_plan", lambda *_: {})
+    monkeypatch.setattr(gateways, "_gate_plan", lambda *_: {})
     plan = Plan.resolve(scenario({"hub": {"pep": {}}})).data
     expected = "the PEP of hub does not start: .*missing field"
     with pytest.raises(MachineError, match=expected), LocalLab(plans=[plan]):

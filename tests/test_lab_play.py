@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,10 @@ from test_lab import a_lab, forward_of, labs_of_a_module, sat, set_link, status,
 from test_live import BENTPIPE, bentpipe
 
 from bentpipe.errors import ScenarioError, UsageError
-from bentpipe.lab.changes import link_changes, with_changes
+from bentpipe.lab import sockets
+from bentpipe.lab.changes import change_link, link_changes
 from bentpipe.lab.events import read_events
-from bentpipe.lab.link_state import link_state, with_outages
+from bentpipe.lab.link_state import largest_plans, link_state, with_changes, with_outages
 from bentpipe.plan.presets import link_plan
 
 __all__ = ["labs_of_a_module", "sat"]
@@ -75,6 +79,64 @@ def test_loss_and_jitter_are_settings() -> None:
 def test_bad_settings_are_refused(settings: list[str], message: str) -> None:
     with pytest.raises((UsageError, ScenarioError), match=message):
         queue(*settings)
+
+
+# --- clients and the daemon -----------------------------------------------------------------------
+
+
+@needs_lab
+def test_the_daemon_resolves_nothing_and_clients_lose_no_change(sat: int) -> None:
+    """Given six clients at the same time, expect six changes, by a process without pydantic."""
+    ask = partial(sockets.request, "sat")
+    link, before = ask("link"), status("sat")["changes"]
+    settings = [[f"link.forward.queue.limit={100 + each} packets"] for each in range(6)]
+    with ThreadPoolExecutor() as clients:
+        replies = list(clients.map(partial(change_link, ask), settings))
+    changes = status("sat")["changes"][len(before) :]
+    assert sorted(changes, key=str) == sorted(replies, key=str)
+    assert sorted(each["settings"] for each in changes) == settings
+    now = ask("link")
+    assert now["revision"] == link["revision"] + 6
+    last = int(changes[-1]["settings"][0].split("=")[1].split()[0])
+    assert now["plans"][0]["directions"][0]["queue"]["limit"]["value"] == last
+    stale = ask("set", settings=["x"], changes=[], revision=link["revision"])
+    assert stale == {"revision": now["revision"]}
+    assert status("sat")["changes"][len(before) :] == changes
+    assert "pydantic" not in Path(f"/proc/{sat}/maps").read_text()
+
+
+@pytest.mark.system
+def test_the_daemon_of_a_lab_imports_no_scenario_and_no_resolution() -> None:
+    code = (
+        "import sys, bentpipe.lab.daemon, bentpipe.lab.gateways as peps\n"
+        "peps.most_connections({'connections': 1})\n"
+        "print([name for name in sys.modules if name.startswith(('bentpipe.scenario.', 'pydantic'))"
+        " or name in {'bentpipe.plan.plan', 'bentpipe.lab.changes'}])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_client_sends_integers_and_resolves_again_if_another_was_faster() -> None:
+    """Given a queue that another client replaces meanwhile, expect the limit of the new one."""
+    plain, other = ["link.forward.queue.limit=7 packets"], "link.forward.queue.discipline=fq_codel"
+    before = largest_plans([link_plan("geo")])
+    plans = [before, with_changes(before, link_changes([other], before))]
+    sent: list[dict[str, Any]] = []
+
+    def ask(action: str, **arguments: Any) -> dict[str, Any]:
+        if action == "link":
+            return {"revision": len(sent), "plans": plans[len(sent)]}
+        sent.append(arguments)
+        return {"at_ns": 5} if len(sent) == len(plans) else {"revision": 1}
+
+    assert change_link(ask, plain) == {"at_ns": 5}
+    assert [each["revision"] for each in sent] == [0, 1]
+    assert [each["settings"] for each in sent] == [plain, plain]
+    queues = [each["changes"][0]["queue"] for each in sent]
+    assert [queue["discipline"] for queue in queues] == ["drop_tail", "fq_codel"]
+    assert {json.dumps(queue["limit"]) for queue in queues} == {'{"unit": "packets", "value": 7}'}
+    assert link_changes(plain, plans[0]) == link_changes(plain, [link_plan("geo")])
 
 
 # --- files of events ----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import pickle
 from collections import Counter
@@ -14,6 +15,8 @@ from conftest import SMALL
 
 from bentpipe import Plan, Scenario, ScenarioError, _core, emulation, simulate
 from bentpipe.cli.app import main
+from bentpipe.emulation import worker
+from bentpipe.errors import MachineError
 from bentpipe.simulation import memory_warning
 
 GEO = Path(__file__).parent.parent / "scenarios" / "geo-bulk.yaml"
@@ -61,22 +64,51 @@ def test_a_run_resolves_and_validates_its_plan_once(
     assert calls == Counter(resolve=1, validate=1, warnings=warnings)
 
 
-def test_an_emulation_resolves_its_plan_once_in_each_process(
+def test_an_emulation_resolves_its_plan_once_and_its_child_does_not(
     calls: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The parent and the child resolve it: given a child that does not start, expect one here."""
+    """Given the request that the parent writes, read in this process, expect the parent's plan."""
+    requests: list[bytes] = []
+    ran: list[Plan] = []
 
-    class StartedError(Exception):
+    class StoppedError(Exception):
         pass
 
-    def start(_: object) -> None:
-        raise StartedError
+    class Pipe(io.BytesIO):
+        def close(self) -> None:
+            requests.append(self.getvalue())
+            super().close()
 
-    monkeypatch.setattr("bentpipe.emulation.worker.Worker.start", start)
+    class Child:
+        """Takes a request from the pipe of a child, and does not run it."""
+
+        pid = 0
+
+        def __init__(self, command: list[str], **_: Any) -> None:
+            assert command[1:] == ["-m", "bentpipe.emulation.worker"]
+            self.stdin = Pipe()
+
+        def poll(self) -> int:
+            if not requests[1:]:
+                requests.append(b"")
+                raise StoppedError
+            return 0
+
+    def run(plan: Plan, **_: Any) -> None:
+        ran.append(plan)
+        raise MachineError("it does not run")
+
+    monkeypatch.setattr("bentpipe.emulation.pool.subprocess.Popen", Child)
     monkeypatch.setattr("bentpipe.emulation.pool.check_plan", lambda _: None)
-    with pytest.raises(StartedError):
+    with pytest.raises(StoppedError):
         emulation.emulate(GEO)
-    assert (calls["resolve"], calls["validate"]) == (1, 1)
+    monkeypatch.setattr("bentpipe.emulation.prepare", lambda _: None)
+    monkeypatch.setattr("bentpipe.emulation.run_emulation", run)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(requests[0])))
+    assert worker.main() == MachineError.exit_code
+    assert ran[0].data == Plan.resolve(GEO).data
+    assert ran[0].scenario == Scenario.load(GEO)
+    assert (calls["resolve"], calls["validate"]) == (2, 2), "of the parent, and of this test"
 
 
 def test_a_plan_is_encoded_once() -> None:

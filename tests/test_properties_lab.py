@@ -47,15 +47,32 @@ SETTINGS = st.lists(
     | st.text(max_size=20),
     max_size=3,
 )
+CHANGE: dict[str, Any] = {
+    "hop": st.integers(-1, 2),
+    "direction": st.sampled_from(["forward", "return", "up"]),
+    "rate_bps": JSON | st.integers(-1, 2**65),
+    "delay_ns": JSON | st.integers(-1, 2**65),
+    "loss_rate": JSON | st.floats(0, 2),
+    "outage_ns": JSON | st.integers(-1, 2**65),
+    "queue": JSON | st.fixed_dictionaries({}, optional={"discipline": JSON, "limit": JSON}),
+}
 # Requests that end the lab are not among them.
 REQUESTS = st.one_of(
     st.fixed_dictionaries(
-        {"do": st.sampled_from(["status", "set", "enter", "dow", ""])},
+        {"do": st.sampled_from(["status", "link", "set", "enter", "dow", ""])},
         optional={"settings": SETTINGS, "host": st.sampled_from(["world", "island", "x", ""])},
     ),
     st.fixed_dictionaries({"do": st.just("set"), "settings": SETTINGS | JSON}),
     st.fixed_dictionaries({"do": st.just("enter"), "host": JSON}),
     st.dictionaries(st.text(max_size=8), JSON, max_size=3),
+)
+CHANGES = st.fixed_dictionaries(
+    {
+        "do": st.just("set"),
+        "settings": SETTINGS,
+        "revision": st.just(0),
+        "changes": JSON | st.lists(st.fixed_dictionaries({}, optional=CHANGE), max_size=3),
+    }
 )
 LINES = st.one_of(
     REQUESTS.map(lambda request: json.dumps(request).encode()),
@@ -208,7 +225,11 @@ def test_a_daemon_survives_any_requests(
     """Given any bytes, expect one line of JSON or a closed connection, and then a status."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
 
-    @given(line=LINES, is_terminated=st.booleans(), is_reset=st.booleans())
+    @given(
+        line=LINES | CHANGES.map(lambda request: json.dumps(request).encode()),
+        is_terminated=st.booleans(),
+        is_reset=st.booleans(),
+    )
     @examples(60)
     def replies(line: bytes, is_terminated: bool, is_reset: bool) -> None:
         assume(b'"down"' not in line)

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import measures, needs
+from conftest import SMALL, measures, needs
 
 from bentpipe import Plan
 from bentpipe.emulation.checks import refuse
@@ -109,7 +109,8 @@ def test_every_cell_is_one_that_the_kernel_can_run(cell: Cell) -> None:
 
 def test_runs_share_processors_by_their_load() -> None:
     """Two runs of 10 s with a load of 2: 20 s on two processors, 10 s on four, never less."""
-    jobs = [EmulationJob({}, 1, max_s=10, expected_s=10, load=2.0)] * 2
+    plan = Plan.resolve(SMALL)
+    jobs = [EmulationJob(plan, 1, max_s=10, expected_s=10, load=2.0)] * 2
     assert [expected_time_s(jobs, 2, parallel) for parallel in (1, 2, 4, 8)] == [20, 20, 10, 10]
     # 30 further runs like these.
     assert expected_time_s(jobs, 32, 4) == 160
@@ -192,9 +193,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     def emulate(jobs: Sequence[EmulationJob], **_: Any) -> list[EmulatedRun]:
         runs = []
         for index, job in enumerate(jobs):
-            plan = Plan.resolve(job.scenario)
-            result = outcome_of(Job(plan=plan, seed=job.seed)).result(started=utc_now())
-            invalid = "the link was late" if plan.data["gateways"][0]["functions"] else None
+            result = outcome_of(Job(plan=job.plan, seed=job.seed)).result(started=utc_now())
+            invalid = "the link was late" if job.plan.data["gateways"][0]["functions"] else None
             result.manifest["emulation"] = {"kernel": "6.0", "invalid": invalid, "windows": []}
             runs.append(EmulatedRun(index, result, 3 if invalid else 1))
         return runs

@@ -38,7 +38,7 @@ _TRY_A_LAB: Final = """
 import sys
 from bentpipe.errors import BentpipeError
 from bentpipe.lab.local import LocalLab
-from bentpipe.lab.privileges import gain_privileges
+from bentpipe.lab.capacity import gain_privileges
 from bentpipe.plan.presets import link_plan
 try:
     how = gain_privileges()
@@ -81,11 +81,12 @@ def doctor(
 
 def examine(folder: Path) -> list[Check]:
     """Check Python, the extension, dependencies, cores, ``folder``, and what labs need."""
+    cores = simulation.cores()
     return [
         _python(),
         _extension(),
         *_dependencies(),
-        _cores(),
+        Check("cores", ok=True, found=f"Simulations use {cores} of {os.cpu_count()} cores."),
         _writable(folder),
         _labs(),
         *(_program(name, use) for name, use in _PROGRAMS.items()),
@@ -148,11 +149,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
-
-
-def _cores() -> Check:
-    found = f"Simulations use {simulation.cores()} of {os.cpu_count()} cores."
-    return Check(name="cores", ok=True, found=found)
 
 
 def _writable(folder: Path) -> Check:

@@ -6,10 +6,10 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any
 
 import typer
 
@@ -23,34 +23,25 @@ from bentpipe.cli.options import (
     Links,
     LinkSeed,
     LinkSettings,
+    argument,
     note,
+    optional,
 )
 from bentpipe.cli.watch import EVERY_S, Watch
 from bentpipe.errors import InvalidRunError, UsageError
+from bentpipe.lab.capacity import gain_privileges
 from bentpipe.lab.local import LocalLab
-from bentpipe.lab.privileges import gain_privileges
 from bentpipe.lab.programs import FORWARDED_SIGNALS, exit_status, wait_for_program
 from bentpipe.plan.presets import link_plan
 from bentpipe.results.capture import capture_file, incomplete_message
 
-# A program is ended within this time after its link has failed.
-_POLL_S: Final = 0.5
-
 World = Annotated[
     list[str] | None,
-    typer.Option(
-        "--world",
-        metavar="COMMAND",
-        help="Run a shell command in the world at the same time; repeatable.",
-        show_default=False,
+    optional(
+        "COMMAND", "Run a shell command in the world at the same time; repeatable.", "--world"
     ),
 ]
-Report = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Write the statistics to this file, as JSON.", show_default=False
-    ),
-]
+Report = Annotated[Path | None, optional("FILE", "Write the statistics to this file, as JSON.")]
 Watching = Annotated[
     bool,
     typer.Option(
@@ -76,12 +67,7 @@ Strict = Annotated[
 
 
 def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
-    command: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="COMMAND", help="The program and its arguments.", show_default=False
-        ),
-    ],
+    command: Annotated[list[str], argument("COMMAND", "The program and its arguments.")],
     link: Links,
     settings: LinkSettings = None,
     host: Host = "island",
@@ -113,8 +99,16 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     )
     if report is not None:
         _require_folder(report)
-    program = _Program(command, host, tuple(world or ()), watch=watch)
-    code, measured, failure = _run_with_capture(lab, program, capture)
+    measured: dict[str, Any] = {}
+    code, failure = 0, None
+    try:
+        with capture_file(capture) as lab.capture:
+            code, measured = _run(lab, command, host, world or (), watch=watch)
+    except UsageError as error:
+        # The report is valid without the capture.
+        if not measured:
+            raise
+        failure = error
     if report is not None:
         try:
             report.write_text(json.dumps(measured, indent=2) + "\n")
@@ -126,7 +120,11 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         raise InvalidRunError(
             f"--strict: the run is invalid, and the exit code {EXIT_FAILED}; the program's was 0"
         )
-    _exit(code, failure)
+    if failure is not None:
+        if code == 0:
+            raise failure
+        note(str(failure))
+    raise typer.Exit(exit_status(code))
 
 
 def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
@@ -158,16 +156,6 @@ def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     )
 
 
-@dataclass(frozen=True)
-class _Program:
-    """A program to run on a host of a lab, and shell commands of the world."""
-
-    command: Sequence[str]
-    host: str
-    world: Sequence[str]
-    watch: bool
-
-
 def _require_folder(report: Path) -> None:
     """Refuse a report that cannot be written, before the program runs."""
     if report.is_dir():
@@ -176,37 +164,36 @@ def _require_folder(report: Path) -> None:
         raise UsageError(f"{report}: cannot be written: there is no folder {report.parent}")
 
 
-def _run_with_capture(
-    lab: LocalLab, program: _Program, capture: Path | None
-) -> tuple[int, dict[str, Any], UsageError | None]:
-    """Return the exit code, the report, and why the capture could not be written."""
-    measured: dict[str, Any] = {}
-    code = 0
-    try:
-        with capture_file(capture) as lab.capture:
-            code, measured = _run(lab, program)
-    except UsageError as error:
-        # The report is valid without the capture.
-        if not measured:
-            raise
-        return code, measured, error
-    return code, measured, None
+def _run(
+    lab: LocalLab, command: Sequence[str], host: str, world: Sequence[str], *, watch: bool
+) -> tuple[int, dict[str, Any]]:
+    """Run a program in a lab, and kill it if the link fails; return its exit code and the report.
 
-
-def _run(lab: LocalLab, program: _Program) -> tuple[int, dict[str, Any]]:
-    """Run the program in a lab; return its exit code and the report of the lab."""
+    ``world`` are shell commands of the world.
+    """
     lab.check()
     gain_privileges()
     # Threads started from here on inherit the mask, so that `wait_for_program` receives the
     # signals. SIGTTOU would stop a background process that writes to the terminal.
     blocked = FORWARDED_SIGNALS | {signal.SIGCHLD, signal.SIGTTOU}
     signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    status = LinkStatus()
     with lab:
-        lab.require_host(program.host)
+        lab.require_host(host)
         lab.start_servers()
-        commands = {lab.spawn("world", ["/bin/sh", "-c", line]): line for line in program.world}
-        run = _run_watched if program.watch else _run_program
-        code = run(lab, program)
+        commands = {lab.spawn("world", ["/bin/sh", "-c", line]): line for line in world}
+        with Watch() if watch else nullcontext() as shown:
+            process: int | None = None
+
+            def poll() -> None:
+                if lab.failure is not None and process is not None:
+                    os.kill(process, signal.SIGKILL)
+                if shown is not None and shown.is_due():
+                    shown.show(status.lines(lab.last_report()))
+
+            poll()
+            process = lab.spawn(host, command)
+            code = wait_for_program(process, poll, EVERY_S)
         _note_failures(commands)
     # The program did not run over the requested link if that link has failed.
     return EXIT_FAILED if lab.failure is not None else code, lab.last_report()
@@ -221,35 +208,6 @@ def _note_failures(commands: Mapping[int, str]) -> None:
             note(f"--world {shlex.quote(command)}: failed with exit code {code}")
 
 
-def _run_watched(lab: LocalLab, program: _Program) -> int:
-    status = LinkStatus()
-    with Watch() as watch:
-
-        def update() -> None:
-            if watch.is_due():
-                watch.show(status.lines(lab.last_report()))
-
-        update()
-        return _run_program(lab, program, update, EVERY_S)
-
-
-def _run_program(
-    lab: LocalLab,
-    program: _Program,
-    poll: Callable[[], None] = lambda: None,
-    every_s: float = _POLL_S,
-) -> int:
-    """Run the program, and kill it if the link fails; return its exit code."""
-    process = lab.spawn(program.host, program.command)
-
-    def check_link() -> None:
-        if lab.failure is not None:
-            os.kill(process, signal.SIGKILL)
-        poll()
-
-    return wait_for_program(process, check_link, every_s)
-
-
 def _print_summary(measured: dict[str, Any], capture: Path | None) -> None:
     is_captured = capture is not None and capture.exists()
     if is_captured:
@@ -258,12 +216,3 @@ def _print_summary(measured: dict[str, Any], capture: Path | None) -> None:
         note(line)
     if is_captured and (missing := incomplete_message(capture, measured)) is not None:
         note(missing)
-
-
-def _exit(code: int, failure: UsageError | None) -> NoReturn:
-    """Exit with the program's code; raise the error of a file if the code is 0."""
-    if failure is not None:
-        if code == 0:
-            raise failure
-        note(str(failure))
-    raise typer.Exit(exit_status(code))

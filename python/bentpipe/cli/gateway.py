@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,18 +13,20 @@ import typer
 
 from bentpipe import gateway
 from bentpipe.cli.gateway_status import action_text, status_lines, totals_lines, watch_gateway
-from bentpipe.cli.gateway_unit import unit_text
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.options import AsJson, complete_files, note, print_checks, print_json
+from bentpipe.cli.options import AsJson, argument, complete_files, note, print_checks, print_json
 from bentpipe.errors import MachineError, ScenarioError, UsageError
 from bentpipe.plan.errors import PlanningError
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
-    from bentpipe.gateway.config import GatewayConfig
-    from bentpipe.gateway.plan import GatePlan
+    from bentpipe.gateway.config import GatePlan, GatewayConfig
 
 _SUFFIX: Final = ".toml"
+_UNIT: Final = Path(__file__).with_name("gateway.service")
+# PrivateDevices= would hide it.
+_TUN_DEVICE: Final = "DevicePolicy=closed\nDeviceAllow=/dev/net/tun rw\n"
+_TUN_MODULE: Final = " modprobe@tun.service"
 
 gateway_app = typer.Typer(
     cls=LazyGroup,
@@ -50,20 +53,18 @@ def _complete_names() -> list[str]:
 
 Config = Annotated[
     Path,
-    typer.Argument(
-        metavar="CONFIG",
-        help="The configuration of the gateway (TOML).",
-        show_default=False,
-        autocompletion=_complete_configs,
+    argument(
+        "CONFIG",
+        "The configuration of the gateway (TOML).",
+        _complete_configs,
     ),
 ]
 Name = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[NAME]",
-        help="The name of the gateway, or its configuration; by default the only one that is up.",
-        show_default=False,
-        autocompletion=_complete_names,
+    argument(
+        "[NAME]",
+        "The name of the gateway, or its configuration; by default the only one that is up.",
+        _complete_names,
     ),
 ]
 
@@ -163,19 +164,12 @@ def status(
 def unit(config: Config) -> None:
     """Print a unit for systemd that keeps a gateway, with few privileges."""
     found, plan = _read(config)
-    print(unit_text(found, plan, config), end="")
+    print(_unit_text(found, plan, config), end="")
 
 
 @gateway_app.command(epilog=examples_text("bentpipe gateway keygen /etc/bentpipe/key"))
 def keygen(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="The file for the private key; it must not exist.",
-            show_default=False,
-        ),
-    ],
+    file: Annotated[Path, argument("FILE", "The file for the private key; it must not exist.")],
     as_json: AsJson = False,
 ) -> None:
     """Write a private key for a tunnel to a new file, and print its public key.
@@ -284,3 +278,38 @@ def _status(name: str) -> dict[str, Any]:
         "started_unix_s": record.started_unix_s,
         "counters": counters,
     }
+
+
+# --- the unit for systemd -----------------------------------------------------------------------
+
+
+def _unit_text(config: GatewayConfig, plan: GatePlan, path: Path) -> str:
+    """Return the unit of a gateway; ``path`` is the file of its configuration.
+
+    Raises:
+        UsageError: a path cannot be written into a unit.
+    """
+    program = _quoted(Path(sys.executable).with_name("bentpipe"))
+    pep, has_tunnel, quoted = plan["pep"], config.has_tunnel, _quoted(path.absolute())
+    # The limit of each process: enough for one worker with all connections.
+    files = 0 if pep is None else gateway.open_files(pep["connections"], threads=pep["threads"])
+    return _UNIT.read_text().format(
+        name=config.name,
+        functions=", ".join(config.functions),
+        program=program,
+        config=quoted,
+        after=_TUN_MODULE if has_tunnel else "",
+        wants=_TUN_MODULE if has_tunnel else "",
+        reload=f"ExecReload={program} gateway reload {quoted}\n" if has_tunnel else "",
+        limits=f"LimitNOFILE={files}\n" if files else "",
+        devices=_TUN_DEVICE if has_tunnel else "PrivateDevices=yes\n",
+    )
+
+
+def _quoted(path: Path) -> str:
+    """Return a path as a word of a command line in a unit (systemd.service(5))."""
+    text = str(path)
+    if not text.isprintable() or '"' in text or "\\" in text:
+        raise UsageError(f"{text}: a unit cannot name such a path; move the file")
+    text = text.replace("%", "%%").replace("$", "$$")
+    return f'"{text}"' if " " in text else text

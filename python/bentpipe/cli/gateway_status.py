@@ -23,6 +23,12 @@ _COUNTERS: Final = {
     "reset_connections": "reset by a peer",
     "timed_out_connections": "reset after the idle limit",
 }
+_TUNNEL_COUNTERS: Final = {
+    "unroutable_packets": "packets to no peer",
+    "too_big_packets": "packets above the MTU",
+    "refused_datagrams": "datagrams refused",
+    "unsent_datagrams": "datagrams not sent",
+}
 # The daemon writes its counters once a second.
 _UNCHANGED_S: Final = 2.0
 _BILLION: Final = 10**9
@@ -59,17 +65,21 @@ def status_lines(found: Status, rates: Sequence[str] = ()) -> list[str]:
     return [*lines, *rates]
 
 
+def _lines(rows: Mapping[str, str]) -> list[str]:
+    return [f"{name:28}{text}" for name, text in rows.items()]
+
+
 def _pep_lines(counters: Mapping[str, Any], most: int) -> list[str]:
-    lines = [f"{'open connections':28}{counters.get('open_connections', 0):,} of {most:,}"]
-    for name, text in _COUNTERS.items():
-        if name in counters:
-            lines.append(f"{text:28}{counters[name]:,}")
-    for name, text in (("to_server_bytes", "to servers"), ("to_client_bytes", "to clients")):
-        lines.append(f"{text:28}{format_size(counters.get(name, 0))}")
-    lines += [
-        f"{text:28}{_leg_text(counters[leg])}" for leg, text in _LEGS.items() if leg in counters
-    ]
-    return lines
+    counts = {text: f"{counters[name]:,}" for name, text in _COUNTERS.items() if name in counters}
+    return _lines(
+        {
+            "open connections": f"{counters.get('open_connections', 0):,} of {most:,}",
+            **counts,
+            "to servers": format_size(counters.get("to_server_bytes", 0)),
+            "to clients": format_size(counters.get("to_client_bytes", 0)),
+            **{text: _leg_text(counters[leg]) for leg, text in _LEGS.items() if leg in counters},
+        }
+    )
 
 
 def _leg_text(leg: Mapping[str, Any]) -> str:
@@ -79,19 +89,9 @@ def _leg_text(leg: Mapping[str, Any]) -> str:
 
 
 def _tunnel_lines(counters: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a tunnel in the status of a gateway."""
-    lines = []
-    for peer in counters.get("peers", []):
-        lines += _peer_lines(peer)
-    for name, text in (
-        ("unroutable_packets", "packets to no peer"),
-        ("too_big_packets", "packets above the MTU"),
-        ("refused_datagrams", "datagrams refused"),
-        ("unsent_datagrams", "datagrams not sent"),
-    ):
-        if counters.get(name):
-            lines.append(f"{text:28}{counters[name]:,}")
-    return lines
+    peers = [line for peer in counters.get("peers", []) for line in _peer_lines(peer)]
+    counts = {text: counters.get(name) for name, text in _TUNNEL_COUNTERS.items()}
+    return [*peers, *_lines({text: f"{count:,}" for text, count in counts.items() if count})]
 
 
 def _peer_lines(peer: Mapping[str, Any]) -> list[str]:
@@ -112,7 +112,7 @@ def _peer_lines(peer: Mapping[str, Any]) -> list[str]:
         "  redundancy": f"{peer['redundancy_ppm'] * 100 / _MILLION:.1f} %, "
         f"{peer['repairs_sent']:,} repair symbols",
     }
-    return [f"{name:28}{text}" for name, text in rows.items()]
+    return _lines(rows)
 
 
 def _carried(peer: Mapping[str, Any], direction: str) -> str:

@@ -6,8 +6,9 @@ import os
 import select
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,7 +17,7 @@ import typer
 from bentpipe import cli, lab, plan
 from bentpipe.cli.exits import EXIT_INTERRUPTED, ProgramCommand
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.link_status import state_lines, summary_lines, window_lines
+from bentpipe.cli.link_status import state_lines, summary_lines, title_lines, window_lines
 from bentpipe.cli.options import (
     AsJson,
     Gateways,
@@ -25,6 +26,7 @@ from bentpipe.cli.options import (
     Links,
     LinkSeed,
     LinkSettings,
+    argument,
     note,
     print_json,
 )
@@ -59,27 +61,7 @@ def _complete_names() -> list[str]:
     return list(sockets.names())
 
 
-NewName = Annotated[
-    str, typer.Argument(metavar="NAME", help="The name of the lab.", show_default=False)
-]
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="The name of the lab.",
-        show_default=False,
-        autocompletion=_complete_names,
-    ),
-]
-
-EventFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="EVENTS.yaml",
-        help="events: a list of {at: TIME, set: [PATH=VALUE, ...]}; repeat: TIME plays it again.",
-        show_default=False,
-    ),
-]
+Name = Annotated[str, argument("NAME", "The name of the lab.", _complete_names)]
 
 
 @lab_app.command(
@@ -89,7 +71,7 @@ EventFile = Annotated[
     )
 )
 def up(
-    name: NewName,
+    name: Annotated[str, argument("NAME", "The name of the lab.")],
     link: Links,
     settings: LinkSettings = None,
     seed: LinkSeed = 1,
@@ -118,15 +100,7 @@ def up(
 
 @lab_app.command(epilog=examples_text("bentpipe lab down sat", "bentpipe lab down sat rain"))
 def down(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NAME...",
-            help="The names of the labs.",
-            show_default=False,
-            autocompletion=_complete_names,
-        ),
-    ],
+    names: Annotated[list[str], argument("NAME...", "The names of the labs.", _complete_names)],
 ) -> None:
     """End labs and all programs in them. Prints what their links carried."""
     # None is ended if one does not exist.
@@ -144,21 +118,21 @@ def down(
 def _end(connection: socket.socket) -> Mapping[str, Any] | None:
     """End a lab; return its last report, None if another client ended it."""
     daemon = _pidfd_of(connection)
+    report: Mapping[str, Any] | None = None
     try:
-        status, _ = sockets.ask(connection, {"do": "down"})
+        report = sockets.ask(connection, {"do": "down"})[0]["report"]
     except sockets.LabEndedError:
         # Another client ended it meanwhile.
-        _wait_for_end(daemon)
-        return None
+        pass
     except MachineError as error:
         if daemon is None:
             raise
-        _kill(daemon)
+        _wait_for_end(daemon, timeout_s=0)
         # Removes its socket, unless another lab has taken the name.
         sockets.names()
         raise MachineError(f"{error}; it was killed") from None
-    _wait_for_end(daemon)
-    report: Mapping[str, Any] = status["report"]
+    if daemon is not None:
+        _wait_for_end(daemon, _END_TIMEOUT_S)
     return report
 
 
@@ -169,7 +143,7 @@ def list_(as_json: AsJson = False) -> None:
     for name in sockets.names():
         # A lab may end meanwhile.
         with suppress(UsageError, sockets.LabEndedError):
-            found.append(_status(name))
+            found.append(sockets.request(name, "status"))
     if as_json:
         print_json([{key: each[key] for key in each if key != "report"} for each in found])
         return
@@ -193,17 +167,15 @@ def status(
     if watch:
         if as_json:
             raise UsageError("--json: not with --watch; call lab status --json repeatedly")
-        cli.watch_lab(name, lambda: _status(name))
+        cli.watch_lab(name, partial(sockets.request, name, "status"))
         return
-    found = _status(name)
+    found = sockets.request(name, "status")
     if as_json:
         print_json(found)
         return
-    print(f"{name}: {' '.join(found['links'])}")
-    for change in found["changes"]:
-        print(f"{change['at_ns'] / 1e9:.1f} s: {' '.join(change['settings'])}")
     report = found["report"]
-    print("\n".join([*state_lines(found), *summary_lines(report), *window_lines(report)]))
+    lines = [*title_lines(found), *state_lines(found)]
+    print("\n".join([*lines, *summary_lines(report), *window_lines(report)]))
 
 
 @lab_app.command(
@@ -217,11 +189,10 @@ def set_(
     name: Name,
     settings: Annotated[
         list[str],
-        typer.Argument(
-            metavar="PATH=VALUE",
-            help="link.forward or link.return with .rate, .delay, .jitter, .bit_error_rate, .loss, "
+        argument(
+            "PATH=VALUE",
+            "link.forward or link.return with .rate, .delay, .jitter, .bit_error_rate, .loss, "
             ".outage (a time, on or off), .queue.limit or .queue.discipline and its options.",
-            show_default=False,
         ),
     ],
 ) -> None:
@@ -240,20 +211,30 @@ def set_(
 @lab_app.command(
     epilog=examples_text("bentpipe lab play sat docs/how-to/handover-events.yaml"),
 )
-def play(name: Name, events: EventFile) -> None:
+def play(
+    name: Name,
+    events: Annotated[
+        Path,
+        argument(
+            "EVENTS.yaml",
+            "events: a list of {at: TIME, set: [PATH=VALUE, ...]}; repeat: TIME plays it again.",
+        ),
+    ],
+) -> None:
     """Play events in a lab: change its link at given times, until the last event or Ctrl-C.
 
     All events are checked before the first one is played. An event is applied within some
     milliseconds of its time; a scenario has the same events at exact times.
     """
     played = lab.read_events(events)
+    plans = sockets.request(name, "link")["plans"]
     for event in played.events:
-        sockets.request(name, "check", settings=list(event.set))
+        plans = lab.with_changes(plans, lab.link_changes(event.set, plans))
     started_s = time.monotonic()
     try:
         for at_ns, settings in played.times():
             time.sleep(max(0.0, started_s + at_ns / NS_PER_S - time.monotonic()))
-            _set(name, list(settings))
+            _set(name, settings)
     except KeyboardInterrupt:
         note("interrupted; the link stays as it is")
         raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -269,12 +250,7 @@ def play(name: Name, events: EventFile) -> None:
 )
 def exec_(
     name: Name,
-    command: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="COMMAND", help="The program and its arguments.", show_default=False
-        ),
-    ],
+    command: Annotated[list[str], argument("COMMAND", "The program and its arguments.")],
     host: Host = "island",
 ) -> None:
     """Run a program in a lab, on this terminal.
@@ -289,29 +265,20 @@ def exec_(
         _, descriptors = sockets.ask(connection, {"do": "enter", "host": host})
     code = wait_for_program(start_in_lab(descriptors, command, host))
     if code == -signal.SIGKILL:
-        if _has_ended(daemon):
+        if daemon is not None and select.select([daemon], [], [], _EXIT_S)[0]:
             note(f"lab {name} has ended, and the program with it")
-        elif (failure := _failure(name)) is not None:
-            raise InvalidRunError(f"{failure}; end the lab with bentpipe lab down {name}")
+        else:
+            # A lab that does not reply has not failed.
+            with suppress(UsageError, MachineError):
+                if (failure := sockets.request(name, "status")["failure"]) is not None:
+                    text = f"{failure}; end the lab with bentpipe lab down {name}"
+                    raise InvalidRunError(text)
     raise typer.Exit(exit_status(code))
 
 
-def _set(name: str, settings: list[str]) -> None:
-    change = sockets.request(name, "set", settings=settings)
+def _set(name: str, settings: Sequence[str]) -> None:
+    change = lab.change_link(partial(sockets.request, name), settings)
     note(f"{' '.join(settings)} since {change['at_ns'] / NS_PER_S:.6f} s")
-
-
-def _status(name: str) -> dict[str, Any]:
-    return sockets.request(name, "status")
-
-
-def _failure(name: str) -> str | None:
-    """Return why the link of a lab has failed; None if it has not, or the lab does not reply."""
-    try:
-        failure: str | None = _status(name)["failure"]
-    except (UsageError, MachineError):
-        return None
-    return failure
 
 
 def _pidfd_of(connection: socket.socket) -> int | None:
@@ -322,23 +289,10 @@ def _pidfd_of(connection: socket.socket) -> int | None:
         return None
 
 
-def _has_ended(daemon: int | None) -> bool:
-    """Return whether the daemon has ended, or ends within `_EXIT_S`."""
-    return daemon is not None and bool(select.select([daemon], [], [], _EXIT_S)[0])
-
-
-def _wait_for_end(daemon: int | None) -> None:
+def _wait_for_end(daemon: int, timeout_s: float) -> None:
     """Wait until the daemon has ended; kill it after a timeout."""
-    if daemon is None:
-        return
-    if select.select([daemon], [], [], _END_TIMEOUT_S)[0]:
-        os.close(daemon)
-    else:
-        _kill(daemon)
-
-
-def _kill(daemon: int) -> None:
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(daemon, signal.SIGKILL)
-    select.select([daemon], [], [], _END_TIMEOUT_S)
+    if not select.select([daemon], [], [], timeout_s)[0]:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(daemon, signal.SIGKILL)
+        select.select([daemon], [], [], _END_TIMEOUT_S)
     os.close(daemon)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from bentpipe.cli.link_status import LinkStatus, window_lines
+from bentpipe.cli.link_status import LinkStatus, title_lines, window_lines
 from bentpipe.cli.options import note
 from bentpipe.errors import BentpipeError, UsageError
 from bentpipe.lab.sockets import LabEndedError
@@ -64,9 +64,4 @@ def watch_lines(update: Callable[[], list[str]], ends: tuple[type[BentpipeError]
 
 def _lines(found: Status, link: LinkStatus) -> list[str]:
     report = found["report"]
-    lines = [f"{found['name']}: {' '.join(found['links'])}"]
-    lines += [
-        f"{change['at_ns'] / 1e9:.1f} s: {' '.join(change['settings'])}"
-        for change in found["changes"][-_CHANGES_SHOWN:]
-    ]
-    return [*lines, *link.lines(report), *window_lines(report)]
+    return [*title_lines(found, _CHANGES_SHOWN), *link.lines(report), *window_lines(report)]

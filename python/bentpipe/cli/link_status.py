@@ -30,6 +30,17 @@ def summary_lines(report: Report) -> list[str]:
     return lines
 
 
+def title_lines(status: Mapping[str, Any], changes_max: int = 0) -> list[str]:
+    """Return the name of a lab, its links and the last changes; 0 stands for all changes."""
+    return [
+        f"{status['name']}: {' '.join(status['links'])}",
+        *(
+            f"{change['at_ns'] / 1e9:.1f} s: {' '.join(change['settings'])}"
+            for change in status["changes"][-changes_max:]
+        ),
+    ]
+
+
 def state_lines(status: Mapping[str, Any]) -> list[str]:
     """Return the present rate, delay and queue of each direction of a lab."""
     lines = []
@@ -69,12 +80,6 @@ def _late_by(late: Mapping[str, Any]) -> str:
     return f"{p50} (median), {p99} (p99), {worst} (max)"
 
 
-def _invalid_share(report: Report) -> str:
-    """Return how many of several windows are invalid."""
-    found, count = report["invalid_windows"], report["window_count"]
-    return f" ({found:,} of {count:,} windows)" if count > 1 else ""
-
-
 class LinkStatus:
     """Rates since the previous report; queue, losses by cause and lateness in total."""
 
@@ -91,7 +96,9 @@ class LinkStatus:
                 f"{direction['queue_packets']:,} packets, {_kilobytes(direction)}; "
                 f"{_losses(direction)}"
             )
-        verdict = "" if report["invalid"] is None else f"; INVALID{_invalid_share(report)}"
+        verdict = "" if report["invalid"] is None else "; INVALID"
+        if verdict and report["window_count"] > 1:
+            verdict += f" ({report['invalid_windows']:,} of {report['window_count']:,} windows)"
         late_by = _late_by(report["lateness"])
         lines.append(f"{report['at_ns'] / 1e9:,.0f} s; late by {late_by}{verdict}")
         return lines

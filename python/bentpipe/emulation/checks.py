@@ -21,9 +21,8 @@ from bentpipe.emulation.lab_setup import (
 )
 from bentpipe.errors import Problem, ScenarioError
 from bentpipe.gateway.tcp_refusals import refused_tcp
-from bentpipe.lab.capacity import refuse_beyond_capacity
+from bentpipe.lab.capacity import gain_privileges, refuse_beyond_capacity
 from bentpipe.lab.gateways import refuse_functions
-from bentpipe.lab.privileges import gain_privileges
 from bentpipe.plan.plan import Plan
 from bentpipe.units import NS_PER_S
 

@@ -165,10 +165,7 @@ class Browser:
         reply = self.call("Page.navigate", {"url": url})
         if "errorText" in reply:
             raise BrowserError(reply["errorText"])
-        self._wait_for("Page.loadEventFired")
-
-    def _wait_for(self, event: str) -> None:
-        while not any(each.get("method") == event for each in self._events):
+        while not any(each.get("method") == "Page.loadEventFired" for each in self._events):
             self._events.append(self._message(None))
 
     def _message(self, until_s: float | None) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class Server:
 
     def _respond(self, connection: socket.socket) -> None:
         workload = self._settings["workload"]
-        while received(connection, workload["request_bytes"]) is not None:
+        while has_received(connection, workload["request_bytes"]):
             left = self._sizes.next()
             while left:
                 sent = connection.send(memoryview(_PIECE)[: min(left, len(_PIECE))])
@@ -201,15 +201,11 @@ class Client:
         return report if self._error is None else {**report, "error": self._error}
 
 
-def received(connection: socket.socket, count: int) -> int | None:
-    """Read ``count`` bytes and return ``count``; None if the peer closed the connection before."""
-    left = count
-    while left:
-        piece = len(connection.recv(min(left, len(_PIECE))))
-        if piece == 0:
-            return None
-        left -= piece
-    return count
+def has_received(connection: socket.socket, count: int) -> bool:
+    """Read ``count`` bytes; return False if the peer closed the connection before."""
+    while count and (piece := len(connection.recv(min(count, len(_PIECE))))):
+        count -= piece
+    return not count
 
 
 def exchanges_of(workload: Mapping[str, Any]) -> int | None:

@@ -49,7 +49,6 @@ class Served:
     """An open connection, and the last page that was requested on it."""
 
     def __init__(self, writer: StreamWriter) -> None:
-        self.writer = writer
         self.page = -1
         # Of the sizes of the objects on it.
         self.sizes: Stream | None = None
@@ -118,15 +117,11 @@ class Server:
         # A client that is killed resets the connection; the server runs until it is ended itself.
         with suppress(OSError):
             while line := await control.readline():
-                self._close_page(int(line))
-
-    def _close_page(self, number: int) -> None:
-        """Close the connections of a page, and those that no page uses."""
-        for served in self._open:
-            if served.page <= number:
-                # The client closes its end, too: by then it has acknowledged everything.
-                with suppress(OSError):
-                    served.socket.shutdown(socket.SHUT_WR)
+                # Those of earlier pages, and those that no page uses, too.
+                for served in [each for each in self._open if each.page <= int(line)]:
+                    # The client closes its end, too: by then it has acknowledged everything.
+                    with suppress(OSError):
+                        served.socket.shutdown(socket.SHUT_WR)
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         served = Served(writer)
@@ -135,21 +130,15 @@ class Server:
         ends = (OSError, IncompleteReadError, LimitOverrunError, asyncio.CancelledError)
         with suppress(*ends):
             if self._http2 is not None:
-                await self._serve_http2(reader, served)
-            else:
-                await self._serve_http1(reader, served)
-        self._end(served)
-
-    async def _serve_http1(self, reader: StreamReader, served: Served) -> None:
-        while head := await reader.readuntil(_HEAD_END):
-            content = self._content(served, head.split(b" ", 2)[1].decode("ascii", "replace"))
-            served.writer.write(_NOT_FOUND if content is None else response(content))
-            await served.writer.drain()
-
-    async def _serve_http2(self, reader: StreamReader, served: Served) -> None:
-        assert self._http2 is not None, "the server has HTTP/2"
-        respond = partial(self._content, served)
-        await self._http2(reader, served.writer, respond).serve()
+                await self._http2(reader, writer, partial(self._content, served)).serve()
+            while self._http2 is None and (head := await reader.readuntil(_HEAD_END)):
+                content = self._content(served, head.split(b" ", 2)[1].decode("ascii", "replace"))
+                writer.write(_NOT_FOUND if content is None else response(content))
+                await writer.drain()
+        del self._open[served]
+        self._report.add(tcp_info(served.socket))
+        writer.transport.abort()
+        served.socket.close()
 
     def _content(self, served: Served, path: str) -> Content | None:
         """Return what is at a path, for a connection; None if nothing is."""
@@ -162,13 +151,6 @@ class Server:
         content = page.next_object(served.sizes) if item else page.document()
         self._page_bytes[int(number)] += content.size_bytes
         return content
-
-    def _end(self, served: Served) -> None:
-        """Close a connection, and add its TCP_INFO to the totals."""
-        del self._open[served]
-        self._report.add(tcp_info(served.socket))
-        served.writer.transport.abort()
-        served.socket.close()
 
     async def _watch(self) -> None:
         while True:

@@ -6,25 +6,33 @@ runs alone.
 
 from __future__ import annotations
 
+import os
+import pickle
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.emulation.checks import check_plan
-from bentpipe.emulation.worker import Worker
-from bentpipe.errors import BentpipeError, InvalidRunError
+from bentpipe.errors import BentpipeError, InvalidRunError, MachineError, error_with_code
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
 from bentpipe.units import NS_PER_S
 
+_SESSION_NICE: Final = -15
+# A run that lasts longer than its traffic by this time is considered hung.
+_TIMEOUT_S: Final = 60.0
+_REMOVE_TIMEOUT_S: Final = 2.0
 # A run at this rate takes a whole processor; the programs and timers of a slow one take a quarter.
 _RATE_OF_A_PROCESSOR_BPS: Final = 50e6
 _MIN_SHARE: Final = 0.25
@@ -60,7 +68,7 @@ def emulate(
     check_plan(plan)
     with tempfile.TemporaryDirectory(prefix="bentpipe-") as folder:
         worker = Worker(
-            scenario=plan.scenario.to_dict(),
+            plan=plan,
             seed=plan.scenario.seed if seed is None else seed,
             out=Path(folder) / "result",
             max_s=plan.data["stop_ns"] / NS_PER_S,
@@ -83,16 +91,95 @@ def processor_share(rate_bps: float) -> float:
     return min(1.0, _MIN_SHARE + (1 - _MIN_SHARE) * rate_bps / _RATE_OF_A_PROCESSOR_BPS)
 
 
+@dataclass(eq=False, kw_only=True)
+class Worker:
+    """A child process that runs a plan and saves the result in the folder ``out``.
+
+    ``max_s`` is the longest duration of the traffic, ``capture`` the file to capture packets into.
+    """
+
+    plan: Plan
+    seed: int
+    out: Path
+    max_s: float
+    capture: Path | None = None
+    _started_s: float = field(init=False, default=0.0)
+    _process: subprocess.Popen[bytes] | None = field(init=False, default=None)
+    # Of temporary files, which a process that is killed leaves behind.
+    _temporary: Path | None = field(init=False, default=None)
+
+    def start(self) -> None:
+        """Start the process."""
+        self._started_s = time.monotonic()
+        self._temporary = Path(tempfile.mkdtemp(prefix="bentpipe-"))
+        with self.out.with_suffix(".txt").open("w") as errors:
+            process = self._process = subprocess.Popen(
+                [sys.executable, "-m", "bentpipe.emulation.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env={**os.environ, "TMPDIR": str(self._temporary)},
+                # Ctrl-C is for this process, which ends its children.
+                start_new_session=True,
+            )
+        # The scheduler shares the processors among sessions (sched(7), autogroup), whatever the
+        # priorities of threads within one. Raising the share needs privileges; it is optional.
+        with suppress(OSError):
+            Path(f"/proc/{process.pid}/autogroup").write_text(str(_SESSION_NICE))
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin as request_pipe:
+            pickle.dump((self.plan, self.seed, self.out, self.capture), request_pipe)
+
+    def age_s(self) -> float:
+        """Return the time since the start."""
+        return time.monotonic() - self._started_s
+
+    def has_finished(self) -> bool:
+        """Return whether the run is finished.
+
+        Raises:
+            BentpipeError: it failed, or does not end.
+        """
+        assert self._process is not None, "it was started"
+        code = self._process.poll()
+        name = self.plan.scenario.name or self.out.name
+        if code is None:
+            if self.age_s() > self.max_s + _TIMEOUT_S:
+                raise MachineError(f"{name} does not end; see bentpipe doctor")
+            return False
+        self._remove_temporary()
+        if code != 0:
+            message = self.out.with_suffix(".txt").read_text(errors="replace").strip()
+            raise error_with_code(code, message or f"{name} failed with exit code {code}")
+        return True
+
+    def kill(self) -> None:
+        """Kill the process; its lab ends with it."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._remove_temporary()
+
+    def _remove_temporary(self) -> None:
+        """Remove the temporary files, also while the kernel still ends programs of the lab."""
+        until_s = time.monotonic() + _REMOVE_TIMEOUT_S
+        while self._temporary is not None and self._temporary.exists():
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            if time.monotonic() > until_s:
+                break
+        self._temporary = None
+
+
 @dataclass(frozen=True)
 class EmulationJob:
-    """A scenario as plain data, and the seed to run it with.
+    """A plan, and the seed to run it with.
 
     ``max_s`` is the longest duration of its traffic, ``expected_s`` the usual one. ``folder`` is
     the name of its result, by default its number. ``load`` is the share of a processor that it
     takes.
     """
 
-    scenario: dict[str, Any]
+    plan: Plan
     seed: int
     max_s: float
     expected_s: float
@@ -231,7 +318,7 @@ def run_tasks(
 
 def _task(index: int, job: EmulationJob, folder: Path) -> EmulationTask:
     out = folder / (job.folder or f"{index:03}")
-    worker = Worker(scenario=job.scenario, seed=job.seed, out=out, max_s=job.max_s)
+    worker = Worker(plan=job.plan, seed=job.seed, out=out, max_s=job.max_s)
     return EmulationTask(index, job, worker)
 
 

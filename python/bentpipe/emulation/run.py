@@ -12,10 +12,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.emulation.channels import Channels, failure_warnings, failures_of
 from bentpipe.emulation.checks import window_warnings
-from bentpipe.emulation.flows import WebPageFlow, programs
-from bentpipe.emulation.iperf3 import Flow, end_all
+from bentpipe.emulation.flows import (
+    Channels,
+    Flow,
+    WebPageFlow,
+    end_all,
+    failure_warnings,
+    failures_of,
+    programs,
+)
 from bentpipe.emulation.lab_setup import (
     Kernel,
     delayed_plan,
@@ -24,15 +30,17 @@ from bentpipe.emulation.lab_setup import (
     longest_round_trip_ns,
     mtu_bytes,
 )
-from bentpipe.emulation.record import (
+from bentpipe.emulation.sender import window_sample
+from bentpipe.emulation.tables import (
+    Connection,
     Report,
     RunRecord,
+    Watched,
+    acked_bytes,
+    cookie_bytes,
     flow_start_ns,
-    note_unsent,
-    verdict,
-    watch,
+    result_of,
 )
-from bentpipe.emulation.tables import result_of
 from bentpipe.errors import MachineError
 from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.plan.plan import Plan
@@ -55,8 +63,24 @@ _REPORT_EVERY_NS: Final = 500_000_000
 # A constant-rate sender that sent less was delayed by other programs: the user is warned.
 _MIN_SENT_SHARE: Final = 0.99
 
+# What the manifest has of the last report.
+_COUNTS: Final = (
+    "lateness",
+    "wait",
+    "rejected_packets",
+    "kernel_dropped_packets",
+    "store_full_packets",
+    "too_long_packets",
+    "future_stamped_packets",
+    "clock_steps",
+    "window_count",
+    "invalid_windows",
+    "capture",
+    "fault",
+    "invalid",
+)
+
 Settings = dict[Side, dict[str, str]]
-Observer = Callable[[int, int, Report], None]
 
 
 def run_emulation(
@@ -82,12 +106,12 @@ def run_emulation(
     used_seed = plan.scenario.seed if seed is None else seed
     flows = programs(plan.data, used_seed)
     kernel = kernel_of(plan.data)
-    warn = note or _ignore
+    warn = note or (lambda _: None)
     warnings = window_warnings(plan)
     for warning in warnings:
         warn(warning)
     started = utc_now()
-    run = _Run(plan.data, flows, kernel, _observer(progress, on_report))
+    run = _Run(plan.data, flows, kernel, progress, on_report)
     with capture_file(capture) as file:
         settings = run.execute(used_seed, file)
     record = run.record
@@ -121,27 +145,6 @@ def run_emulation(
     return result_of(manifest, flows, record, execution(started=started))
 
 
-def _ignore(_: str) -> None:
-    pass
-
-
-def _observer(
-    progress: Callable[[float], None] | None, on_report: Callable[[Report], None] | None
-) -> Observer:
-    """Return a function that takes the time of the run, its end and the report of the lab."""
-    next_ns = 0
-
-    def observe(now_ns: int, stop_ns: int, report: Report) -> None:
-        nonlocal next_ns
-        if progress is not None:
-            progress(now_ns / stop_ns)
-        if on_report is not None and now_ns >= next_ns:
-            next_ns = now_ns + _REPORT_EVERY_NS
-            on_report(report)
-
-    return observe
-
-
 def post_run_warnings(flows: list[Flow], record: RunRecord) -> Iterator[str]:
     """Return warnings about flows; the verdict of the run is about the link alone."""
     yield from failure_warnings(flows)
@@ -164,8 +167,12 @@ class _Run:
     plan: Mapping[str, Any]
     flows: list[Flow]
     kernel: Kernel
-    observe: Observer
+    progress: Callable[[float], None] | None
+    on_report: Callable[[Report], None] | None
     record: RunRecord = field(default_factory=RunRecord)
+    # When the next report is recorded, and the next one is passed on, from the start.
+    _sample_ns: int = 0
+    _report_ns: int = 0
 
     def execute(self, seed: int, capture: Path | None) -> Settings:
         """Run all flows over a lab; return the kernel settings that were in effect."""
@@ -175,14 +182,20 @@ class _Run:
             plans=[delayed_plan(self.plan, lead_ns)],
             seed=seed,
             mtu_bytes=mtu_bytes(self.plan),
-            settings=(self.kernel.settings, self.kernel.settings),
+            settings=self.kernel.settings,
             control_ports=(IPERF3_PORT, IPERF3_PORT + len(self.flows) - 1),
             capture=capture,
         ) as lab:
-            settings = _read_back(lab, self.kernel)
+            settings: Settings = {
+                side: {name: lab.setting(side, name) for name in self.kernel.settings}
+                for side in SIDES
+            }
             channels = Channels(self.plan, self.flows)
             try:
-                self._set_up(lab)
+                if self.kernel.initial_window_segments is not None:
+                    lab.set_initial_windows(self.kernel.initial_window_segments)
+                for flow in self.flows:
+                    flow.listen(lab)
                 channels.listen(lab, seed)
                 self._start_clock(lab, lead_ns)
                 channels.begin(record.monotonic_ns)
@@ -190,7 +203,7 @@ class _Run:
             except KeyboardInterrupt:
                 record.interrupted = True
             if record.started_ns:
-                watch(lab, self.flows, lab.report(), record.started_ns, record.watched)
+                self._watch(lab, lab.report())
             # The link is stopped before the programs: no packet moves after the end.
             lab.stop()
             record.report = lab.report()
@@ -200,27 +213,20 @@ class _Run:
             end_all(self.flows)
         return settings
 
-    def _set_up(self, lab: LocalLab) -> None:
-        """Start the servers."""
-        if self.kernel.initial_window_segments is not None:
-            lab.set_initial_windows(self.kernel.initial_window_segments)
-        for flow in self.flows:
-            flow.listen(lab)
-
     def _start_clock(self, lab: LocalLab, lead_ns: int) -> None:
         """Start the clock of the run: now, or ``lead_ns`` after that of the lab if that is not 0.
 
         Raises:
             MachineError: the set-up took longer than that.
         """
-        left_ns = lead_ns - lab.now_ns()
+        left_ns = lead_ns - lab.core.now_ns()
         if lead_ns and left_ns < 0:
             raise MachineError(
                 f"the set-up took {-left_ns / NS_PER_S:.1f} s longer than the time before the "
                 "link's first step; run it again when the machine is idle"
             )
         time.sleep(max(0, left_ns) / NS_PER_S)
-        self.record.monotonic_ns, now_ns = time.monotonic_ns(), lab.now_ns()
+        self.record.monotonic_ns, now_ns = time.monotonic_ns(), lab.core.now_ns()
         self.record.started_ns = lead_ns or now_ns
         self.record.monotonic_ns -= now_ns - self.record.started_ns
 
@@ -229,11 +235,10 @@ class _Run:
         record, stop_ns = self.record, int(self.plan["stop_ns"])
         round_trip_ns = longest_round_trip_ns(self.plan)
         quiet_ns = max(_MIN_QUIET_NS, _QUIET_ROUND_TRIPS * round_trip_ns)
-        sampler = _Sampler(self.plan["sample_interval_ns"], record)
-        while (now_ns := lab.now_ns() - record.started_ns) < stop_ns:
+        while (now_ns := lab.core.now_ns() - record.started_ns) < stop_ns:
             report = lab.report()
-            if sampler.take(report):
-                watch(lab, self.flows, report, record.started_ns, record.watched)
+            if self._take_sample(report):
+                self._watch(lab, report)
             next_ns = min([stop_ns, *(self._advance(lab, f, report, now_ns) for f in self.flows)])
             if all(flow.state == "over" for flow in self.flows):
                 return True
@@ -242,11 +247,50 @@ class _Run:
                 if record.started_ns + now_ns - last_ns > quiet_ns:
                     record.ended_ns = last_ns
                     return True
-            self.observe(now_ns, stop_ns, report)
-            left_s = (next_ns + record.started_ns - lab.now_ns()) / NS_PER_S
+            if self.progress is not None:
+                self.progress(now_ns / stop_ns)
+            if self.on_report is not None and now_ns >= self._report_ns:
+                self._report_ns = now_ns + _REPORT_EVERY_NS
+                self.on_report(report)
+            left_s = (next_ns + record.started_ns - lab.core.now_ns()) / NS_PER_S
             poll_s = _POLL_S if len(self.flows) <= _MANY_FLOWS else _POLL_MANY_S
             time.sleep(max(0.0, min(poll_s, left_s)))
         return False
+
+    def _watch(self, lab: LocalLab, report: Report) -> None:
+        """Sample the TCP_INFO of each bulk flow, by inet_diag.
+
+        Both ends are in namespaces of the lab, so one sample has the sender's window and the bytes
+        that the receiver has. If the kernel has no inet_diag, only the reports of iperf3 are used.
+        """
+        bulk = [each for each in self.flows if each.workload["kind"] == "bulk"]
+        bulk = [each for each in bulk if each.state != "waiting"]
+        hosts = {host for flow in bulk for host in flow.hosts.values()}
+        ends = {host: lab.core.connections(host) for host in sorted(hosts)}
+        at_ns = lab.core.now_ns() - self.record.started_ns
+        for flow in bulk:
+            sender, receiver = (
+                _end(ends[flow.hosts[side]], flow, side, report)
+                for side in (flow.sender, flow.receiver)
+            )
+            seen = self.record.watched.setdefault(flow.index, Watched())
+            seen.to_the_end = sender is not None
+            if sender is not None:
+                seen.sender = sender
+                seen.rows.append(_row(flow, at_ns, sender, receiver))
+
+    def _take_sample(self, report: Report) -> bool:
+        """Record a report if one is due; return whether it was."""
+        interval_ns = self.plan["sample_interval_ns"]
+        at_ns = report["at_ns"] - self.record.started_ns
+        if interval_ns is None or at_ns < self._sample_ns:
+            return False
+        self.record.samples.append(report)
+        # On a grid, so that delays do not add up. A tenth of an interval early is in time: reports
+        # come every 100 ms at best.
+        periods = (at_ns + interval_ns // 10) // interval_ns + 1
+        self._sample_ns = periods * interval_ns - interval_ns // 10
+        return True
 
     def _advance(self, lab: LocalLab, flow: Flow, report: Report, now_ns: int) -> int:
         """Start or stop a flow if it is due; return when it is due next, from the start."""
@@ -263,7 +307,12 @@ class _Run:
                 return stop_ns
             flow.stop_sending()
             if flow.workload["kind"] == "bulk":
-                note_unsent(lab, flow, report, self.record.watched)
+                ends = lab.core.connections(flow.hosts[flow.sender])
+                sender = _end(ends, flow, flow.sender, report)
+                seen = self.record.watched.setdefault(flow.index, Watched())
+                # The kernel still sends it, whereas the simulator never does, so it does not count
+                # as data of the flow.
+                seen.unsent_bytes = 0 if sender is None else sender["notsent_bytes"]
         return sys.maxsize
 
 
@@ -277,31 +326,16 @@ def _last_packet_ns(report: Report) -> int:
     return max((last_ns for last_ns in times_ns if last_ns is not None), default=0)
 
 
-class _Sampler:
-    """Records a report for each sample interval."""
+def verdict(report: dict[str, Any], started_ns: int) -> dict[str, Any]:
+    """Return the verdict on a run that started at ``started_ns`` on the clock of the lab.
 
-    def __init__(self, interval_ns: int | None, record: RunRecord) -> None:
-        self._interval_ns = interval_ns
-        self._record = record
-        self._due_ns = 0
-
-    def take(self, report: Report) -> bool:
-        """Record a report if one is due; return whether it was."""
-        if self._interval_ns is None:
-            return False
-        at_ns = report["at_ns"] - self._record.started_ns
-        if at_ns < self._due_ns:
-            return False
-        self._record.samples.append(report)
-        # On a grid, so that delays do not add up. A tenth of an interval early is in time: reports
-        # come every 100 ms at best.
-        periods = (at_ns + self._interval_ns // 10) // self._interval_ns + 1
-        self._due_ns = periods * self._interval_ns - self._interval_ns // 10
-        return True
-
-
-def _read_back(lab: LocalLab, kernel: Kernel) -> Settings:
-    return {side: {name: lab.setting(side, name) for name in kernel.settings} for side in SIDES}
+    Windows are on the clock of the run: those of the set-up start before 0.
+    """
+    windows = [
+        {**window, **{name: window[name] - started_ns for name in ("start_ns", "end_ns")}}
+        for window in report["windows"]
+    ]
+    return {**{name: report[name] for name in _COUNTS}, "windows": windows}
 
 
 def _version(program: str | None) -> str:
@@ -310,3 +344,23 @@ def _version(program: str | None) -> str:
         return ""
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     return done.stdout.partition("\n")[0].strip()
+
+
+def _end(ends: list[Connection], flow: Flow, side: Side, report: Report) -> Connection | None:
+    """Return one end of the flow's second connection; the first one bypasses the link."""
+    is_client, control_port = side == flow.client, report["control_ports"][flow.port]
+    own, other = ("remote_port", "local_port") if is_client else ("local_port", "remote_port")
+    found = (end for end in ends if end[own] == flow.port and end[other] != control_port)
+    return next(found, None)
+
+
+def _row(flow: Flow, at_ns: int, sender: Connection, receiver: Connection | None) -> dict[str, Any]:
+    row = {
+        "time_ns": at_ns,
+        "flow": flow.index,
+        **window_sample(sender, sender["rtt_us"]),
+        "acked_bytes": acked_bytes(flow, sender),
+    }
+    if receiver is not None:
+        row["delivered_bytes"] = max(0, receiver["bytes_received"] - cookie_bytes(flow))
+    return row

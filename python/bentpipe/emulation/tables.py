@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from bentpipe import _core
-from bentpipe.emulation.channels import ChannelFlow
 from bentpipe.emulation.exchanges import exchanges_of, playback
-from bentpipe.emulation.flows import ExchangesFlow, WebPageFlow
-from bentpipe.emulation.iperf3 import Flow, ProgramReport
-from bentpipe.emulation.record import (
-    Report,
-    RunRecord,
-    Watched,
-    acked_bytes,
-    flow_start_ns,
-    moment_of,
-    up_to,
-)
+from bentpipe.emulation.flows import ChannelFlow, ExchangesFlow, Flow, ProgramReport, WebPageFlow
 from bentpipe.lab.gateways import gateway_hosts
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result, State
@@ -33,28 +23,62 @@ _BITS_PER_BYTE: Final = 8
 _NS_PER_US: Final = 1_000
 # linux/tcp.h: no round trip was measured.
 _UNKNOWN_RTT_US: Final = 0xFFFF_FFFF
-# Columns of ``flows`` that are 0 for datagrams, and those that the link measures of them.
+# Columns of ``flows`` that are 0 for datagrams.
 _OF_TCP: Final = (
     *("retransmitted_segments", "timeouts", "fast_recoveries", "tail_loss_probes"),
     *("spurious_timeouts", "spurious_recoveries", "acks_sent", "acked_bytes"),
 )
-_OF_DATAGRAMS: Final = ("jitter_ns", "jitter_mean_ns", "play_out_delay_ns", "late_packets")
-# Columns of directions and of their samples that the link counts.
-_COUNTED: Final = (
-    *("sent_packets", "delivered_packets", "delivered_bytes", "marked_packets", "marked_bytes"),
-    *("busy_ns", "queue_max_bytes"),
-)
-_SAMPLED: Final = (
-    *("queue_bytes", "queue_packets", "in_flight_bytes", "sent_packets", "delivered_bytes"),
-    "marked_packets",
-)
 _EXCHANGE_MOMENTS: Final = ("start_ns", "established_ns", "first_byte_ns", "finished_ns")
+# When everything that a flow with a duration sent was acknowledged and delivered.
+_ENDS: Final = {"finished_ns": "last_ack_ns", "last_delivery_ns": "last_delivery_ns"}
 _PAGE_MOMENTS: Final = (
     *("start_ns", "resolved_ns", "established_ns"),
     *("first_byte_ns", "document_ns", "finished_ns"),
 )
 
+# An iperf3 client begins each stream with the cookie of the test (COOKIE_SIZE of iperf.h).
+_COOKIE_BYTES: Final = 37
+# The kernel counts the SYN as an acknowledged byte.
+_SYN_BYTES: Final = 1
+
 Row = dict[str, Any]
+Connection = dict[str, Any]
+Report = dict[str, Any]
+
+
+@dataclass
+class Watched:
+    """Samples of one flow: rows of ``flow_samples``, and the last TCP_INFO of the sender."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    sender: Connection | None = None
+    # Whether the sender's connection was open when the link stopped.
+    to_the_end: bool = False
+    # Data that the sender's kernel had not sent when the sending program was stopped.
+    unsent_bytes: int = 0
+
+
+@dataclass
+class RunRecord:
+    """The record of a run; ``started_ns`` and ``ended_ns`` are on the clock of the lab.
+
+    ``monotonic_ns`` is the start on the machine's monotonic clock, ``samples`` are the reports of
+    the link at the sample interval, and ``watched`` the samples of TCP_INFO by flow.
+    """
+
+    started_ns: int = 0
+    monotonic_ns: int = 0
+    ended_ns: int = 0
+    samples: list[Report] = field(default_factory=list)
+    watched: dict[int, Watched] = field(default_factory=dict)
+    report: Report = field(default_factory=dict)
+    completed: bool = False
+    interrupted: bool = False
+
+    @property
+    def duration_ns(self) -> int:
+        """The time from the start of the run to its end."""
+        return self.ended_ns - self.started_ns
 
 
 def result_of(
@@ -66,7 +90,10 @@ def result_of(
     when and where the run was made.
     """
     directions, functions = record.report["directions"], record.report["functions"]
-    names = list(directions)
+    names, reports = list(directions), [FlowReport(flow, record) for flow in flows]
+    state: State = "completed" if about["emulation"]["invalid"] is None else "invalid"
+    if record.interrupted:
+        state = "interrupted"
     statistics = sorted({name for each in functions.values() for name in each["statistics"]})
     manifest = {
         **about,
@@ -78,24 +105,22 @@ def result_of(
             "places": [*names, *functions],
             "statistics": statistics,
         },
-        "state": _state(about, record),
+        "state": state,
         "traffic_ended": record.completed,
         "end_ns": record.duration_ns,
         "packet_hops": sum(direction["sent_packets"] for direction in directions.values()),
         "engine_calls": None,
     }
     rows: dict[str, Iterable[Mapping[str, Any]]] = {
-        "flows": [_known(flow_row(flow, record), about["plan"]) for flow in flows],
+        "flows": [_known(report.row(), about["plan"]) for report in reports],
         "directions": [_direction(number, directions[name]) for number, name in enumerate(names)],
-        "flow_samples": [
-            row for flow in flows if record.samples for row in flow_sample_rows(flow, record)
-        ],
+        "flow_samples": [row for report in reports if record.samples for row in report.samples()],
         "datagram_samples": _by_time(
-            _known(row, about["plan"]) for flow in flows for row in datagram_rows(flow, record)
+            _known(row, about["plan"]) for report in reports for row in report.datagrams()
         ),
         "direction_samples": [
-            _direction_sample(time_ns, number, report, name)
-            for time_ns, report in _samples(record)
+            _direction_sample(time_ns, number, link["directions"][name])
+            for time_ns, link in _samples(record)
             for number, name in enumerate(names)
         ],
         # What limits the kernel's senders is not known.
@@ -112,8 +137,8 @@ def result_of(
             for place, each in enumerate(functions.values(), len(names))
             for name, value in each["statistics"].items()
         ],
-        "exchanges": _by_time(row for flow in flows for row in exchange_rows(flow, record)),
-        "pages": _by_time(row for flow in flows for row in page_rows(flow, record)),
+        "exchanges": _by_time(row for report in reports for row in report.exchanges()),
+        "pages": _by_time(row for report in reports for row in report.pages()),
     }
     tables = {name: _table(name, rows[name]) for name in TABLES if name in rows}
     return Result(manifest, tables, execution)
@@ -137,14 +162,8 @@ def _samples(record: RunRecord) -> Iterator[tuple[int, Report]]:
             yield report["at_ns"] - record.started_ns, report
 
 
-def _state(about: Mapping[str, Any], record: RunRecord) -> State:
-    if record.interrupted:
-        return "interrupted"
-    return "completed" if about["emulation"]["invalid"] is None else "invalid"
-
-
 def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-    """Return rows as a table with the documented columns; missing values are null."""
+    """Return rows as a table with the documented columns alone; missing values are null."""
     rows = list(rows)
     return pl.DataFrame(
         {
@@ -159,302 +178,273 @@ def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
 # --- flows --------------------------------------------------------------------------------------
 
 
-def flow_row(flow: Flow, record: RunRecord) -> dict[str, Any]:
-    """Return the row of a flow in the table ``flows``."""
-    data, acks = _carried(flow, record.report)
-    sent, received = data["offered"], data["delivered"]
-    start_ns = flow_start_ns(flow, record.report)
+def flow_start_ns(flow: Flow, report: Report) -> int | None:
+    """Return when the flow's first packet arrived at the link, on the clock of the lab."""
+    sides = report["ports"][flow.port]
+    side = flow.client if flow.is_tcp else flow.sender
+    first_ns: int | None = sides[side]["offered"]["first_ns"]
+    return first_ns
 
-    def from_start(at_ns: int | None) -> int | None:
-        return None if at_ns is None else max(0, at_ns - record.started_ns)
 
-    row = {
-        "flow": flow.index,
-        "terminal": flow.plan["terminal"],
-        "start_ns": flow.start_ns if start_ns is None else from_start(start_ns),
-        "sent_segments": sent["segments"],
-        "received_segments": received["segments"],
-        "first_delivery_ns": from_start(received["first_payload_ns"]),
-        "last_delivery_ns": from_start(received["last_payload_ns"]),
-        "one_way_delay_mean_ns": _mean(data["delay_sum_ns"], received["segments"]),
-        "one_way_delay_max_ns": data["delay_max_ns"] if received["segments"] else None,
-        "exchanges": 0,
-        **{f"lost_{cause}_packets": data["dropped_packets"][cause] for cause in LOSS_CAUSES},
-    }
-    if not flow.is_tcp:
-        row |= {
-            "expected_segments": sent["segments"],
-            **{f"one_way_delay_{p}_ns": data[f"delay_{p}_ns"] for p in ("p50", "p95", "p99")},
-            **{name: data[name] for name in _OF_DATAGRAMS},
-            "sent_bytes": sent["payload_bytes"],
-            "delivered_bytes": _bytes(flow.program_report("receiver")),
-            **dict.fromkeys(_OF_TCP, 0),
+def acked_bytes(flow: Flow, sender: Connection) -> int:
+    """Return the bytes of data that were acknowledged."""
+    return max(0, int(sender["bytes_acked"]) - _SYN_BYTES - cookie_bytes(flow))
+
+
+def cookie_bytes(flow: Flow) -> int:
+    """Return how many bytes of a flow's connection are before its data."""
+    return _COOKIE_BYTES if flow.client == flow.sender else 0
+
+
+def moment_of(rows: list[dict[str, Any]], column: str, amount: int) -> int | None:
+    """Return when a counter reached an amount, interpolated; None if it never did."""
+    before = {"time_ns": 0, column: 0}
+    for row in rows:
+        if row.get(column) is None:
+            continue
+        if row[column] >= amount:
+            grown = row[column] - before[column]
+            share = (amount - before[column]) / grown if grown else 1.0
+            return int(before["time_ns"] + share * (row["time_ns"] - before["time_ns"]))
+        before = row
+    return None
+
+
+@dataclass
+class FlowReport:
+    """What a flow did in a run, from the reports of the link and of its programs."""
+
+    flow: Flow
+    record: RunRecord
+
+    def __post_init__(self) -> None:
+        self.sender = self.flow.program_report("sender")
+        self.receiver = self.flow.program_report("receiver")
+        self.watched = self.record.watched.get(self.flow.index, Watched())
+        self.written_bytes = max(0, _bytes(self.sender) - self.watched.unsent_bytes)
+
+    def _from_start(self, at_ns: int | None) -> int | None:
+        return None if at_ns is None else max(0, at_ns - self.record.started_ns)
+
+    def _data_start_ns(self) -> int | None:
+        """Return when iperf3 started to measure: once the server had read the stream's cookie."""
+        sides = self.record.report["ports"][self.flow.port]
+        at_ns: int | None = sides[self.flow.client]["delivered"]["first_payload_ns"]
+        return at_ns
+
+    def row(self) -> Row:
+        """Return the row of the table ``flows``."""
+        flow, from_start = self.flow, self._from_start
+        sides = self.record.report["ports"][flow.port]
+        data, acks = sides[flow.sender], sides[flow.receiver]
+        sent, received = data["offered"], data["delivered"]
+        start_ns, segments = flow_start_ns(flow, self.record.report), received["segments"]
+        row = {
+            "flow": flow.index,
+            "terminal": flow.plan["terminal"],
+            "start_ns": flow.start_ns if start_ns is None else from_start(start_ns),
+            "sent_segments": sent["segments"],
+            "received_segments": segments,
+            "first_delivery_ns": from_start(received["first_payload_ns"]),
+            "last_delivery_ns": from_start(received["last_payload_ns"]),
+            "one_way_delay_mean_ns": data["delay_sum_ns"] / segments if segments else None,
+            "one_way_delay_max_ns": data["delay_max_ns"] if segments else None,
+            "exchanges": 0,
+            **{f"lost_{cause}_packets": data["dropped_packets"][cause] for cause in LOSS_CAUSES},
         }
+        if flow.is_tcp:
+            row["acks_sent"] = acks["offered"]["packets"] - acks["offered"]["segments"]
+            row["last_ack_ns"] = from_start(acks["delivered"]["last_ns"])
+            cookie = sent if flow.client == flow.sender else acks["delivered"]
+            row["established_ns"] = from_start(cookie["first_payload_ns"])
+            return row | self._tcp(row)
         if flow.state == "stopped":
             row["finished_ns"] = from_start(sent["last_payload_ns"])
-        return row
-    row["acks_sent"] = acks["offered"]["packets"] - acks["offered"]["segments"]
-    row["last_ack_ns"] = from_start(acks["delivered"]["last_ns"])
-    client_is_sender = flow.client == flow.sender
-    cookie_ns = (
-        sent["first_payload_ns"] if client_is_sender else acks["delivered"]["first_payload_ns"]
-    )
-    row["established_ns"] = from_start(cookie_ns)
-    return row | _tcp(flow, record, row)
+        return row | {
+            "expected_segments": sent["segments"],
+            **{f"one_way_delay_{p}_ns": data[f"delay_{p}_ns"] for p in ("p50", "p95", "p99")},
+            **data,
+            "sent_bytes": sent["payload_bytes"],
+            "delivered_bytes": _bytes(self.receiver),
+            **dict.fromkeys(_OF_TCP, 0),
+        }
 
+    def _tcp(self, row: Row) -> Row:
+        """Return the columns of a TCP flow from the kernel and iperf3.
 
-def _tcp(flow: Flow, record: RunRecord, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a TCP flow from the kernel and iperf3.
+        A flow with a duration consists of what TCP had sent at its end, as in the simulator: data
+        that the kernel had not sent by then does not count, although the link still carries it.
+        """
+        flow, sender, receiver = self.flow, self.sender, self.receiver
+        written, delivered = self.written_bytes, _bytes(receiver)
+        found: Row = {}
+        if flow.size_bytes is not None:
+            # The sender continues until the receiver ends the test.
+            delivered = min(delivered, flow.size_bytes)
+            written = min(written, flow.size_bytes)
+            start_ns = self._data_start_ns()
+            if delivered == flow.size_bytes and receiver is not None and start_ns is not None:
+                end_ns = start_ns - self.record.started_ns + round(receiver["end_s"] * NS_PER_S)
+                found["finished_ns"] = found["last_delivery_ns"] = end_ns
+        elif isinstance(flow, ChannelFlow | ExchangesFlow):
+            found = self._exchanges(flow)
+        elif flow.state == "stopped" and 0 < written <= delivered:
+            delivered = written
+            found = self._end_of_duration(row)
+        found.setdefault("sent_bytes", written)
+        found.setdefault("delivered_bytes", delivered)
+        if sender is not None:
+            found["retransmitted_segments"] = sender["retransmitted_segments"]
+            if sender["rtt_us"] is not None:
+                found["rtt_min_ns"], mean_ns = (each * _NS_PER_US for each in sender["rtt_us"])
+                found["rtt_mean_ns"] = float(mean_ns)
+        return found | self._watched(written)
 
-    A flow with a duration consists of what TCP had sent at its end, as in the simulator: data that
-    the kernel had not sent by then does not count, although the link still carries it.
-    """
-    sender, receiver = flow.program_report("sender"), flow.program_report("receiver")
-    watched = record.watched.get(flow.index, Watched())
-    written = max(0, _bytes(sender) - watched.unsent_bytes)
-    delivered = _bytes(receiver)
-    found: dict[str, Any] = {}
-    if flow.size_bytes is not None:
-        # The sender continues until the receiver ends the test.
-        delivered = min(delivered, flow.size_bytes)
-        written = min(written, flow.size_bytes)
-        if delivered == flow.size_bytes and receiver is not None:
-            found["finished_ns"] = found["last_delivery_ns"] = _end_ns(flow, receiver, record)
-    elif isinstance(flow, ChannelFlow | ExchangesFlow):
-        found = _exchanges(flow, record, sender, written)
-    elif flow.state == "stopped" and 0 < written <= delivered:
-        delivered = written
-        found |= _end_of_duration(watched, written, row)
-    found = {"sent_bytes": written, "delivered_bytes": delivered} | found
-    if sender is not None:
-        found["retransmitted_segments"] = sender["retransmitted_segments"]
-        if sender["rtt_us"] is not None:
-            found["rtt_min_ns"], mean_ns = (each * _NS_PER_US for each in sender["rtt_us"])
-            found["rtt_mean_ns"] = float(mean_ns)
-    return found | _watched(flow, watched, written)
-
-
-def _exchanges(
-    flow: ChannelFlow | ExchangesFlow,
-    record: RunRecord,
-    sender: dict[str, Any] | None,
-    written: int,
-) -> dict[str, Any]:
-    """Return the columns of a flow of exchanges, pages or connections of a channel."""
-    is_web = isinstance(flow, WebPageFlow)
-    rows = page_rows(flow, record) if is_web else exchange_rows(flow, record)
-    finished = [row for row in rows if row["finished_ns"] is not None]
-    found: dict[str, Any] = {
-        "acked_bytes": 0 if sender is None else min(sender["acked_bytes"], written),
-        "exchanges": len(finished),
-    }
-    if isinstance(flow, ChannelFlow):
-        limit = flow.workload["connections"]
-        found["timeouts"] = None if sender is None else sender["timeouts"]
-    else:
-        limit = flow.workload["pages"] if is_web else exchanges_of(flow.workload)
-    if rows and len(finished) == limit:
-        found["finished_ns"] = rows[-1]["finished_ns"]
-    if rows and "media" in flow.workload:
-        found |= playback(flow.workload["media"], rows, record.duration_ns)
-    if is_web:
-        # A browser does not count the bytes of its connections. The run may end before the last
-        # acknowledgement has crossed the link.
-        loaded = sum(row["response_bytes"] for row in finished)
-        found["delivered_bytes"] = max(found["acked_bytes"], min(loaded, written))
-    return found
-
-
-def _end_of_duration(watched: Watched, written: int, row: dict[str, Any]) -> dict[str, Any]:
-    """Return when everything that a flow had sent by its end was acknowledged and delivered."""
-    found = {"finished_ns": row["last_ack_ns"], "last_delivery_ns": row["last_delivery_ns"]}
-    if not watched.unsent_bytes:
+    def _exchanges(self, flow: ChannelFlow | ExchangesFlow) -> Row:
+        """Return the columns of a flow of exchanges, pages or connections of a channel."""
+        sender, written, is_web = self.sender, self.written_bytes, isinstance(flow, WebPageFlow)
+        rows = self.pages() if is_web else self.exchanges()
+        finished = [row for row in rows if row["finished_ns"] is not None]
+        found: Row = {
+            "acked_bytes": 0 if sender is None else min(sender["acked_bytes"], written),
+            "exchanges": len(finished),
+        }
+        if isinstance(flow, ChannelFlow):
+            limit = flow.workload["connections"]
+            found["timeouts"] = None if sender is None else sender["timeouts"]
+        else:
+            limit = flow.workload["pages"] if is_web else exchanges_of(flow.workload)
+        if rows and len(finished) == limit:
+            found["finished_ns"] = rows[-1]["finished_ns"]
+        if rows and "media" in flow.workload:
+            found |= playback(flow.workload["media"], rows, self.record.duration_ns)
+        if is_web:
+            # A browser does not count the bytes of its connections. The run may end before the last
+            # acknowledgement has crossed the link.
+            loaded = sum(row["response_bytes"] for row in finished)
+            found["delivered_bytes"] = max(found["acked_bytes"], min(loaded, written))
         return found
-    counts = {"finished_ns": "acked_bytes", "last_delivery_ns": "delivered_bytes"}
-    moments = {name: moment_of(watched.rows, count, written) for name, count in counts.items()}
-    return found | {name: at_ns for name, at_ns in moments.items() if at_ns is not None}
 
-
-def _watched(flow: Flow, watched: Watched, written: int) -> dict[str, Any]:
-    """Return the columns of a bulk flow from the TCP_INFO of its connection."""
-    sender, found = watched.sender, dict[str, Any]()
-    if sender is None:
+    def _end_of_duration(self, row: Row) -> Row:
+        """Return when everything that was sent by the end was acknowledged and delivered."""
+        found = {name: row[of] for name, of in _ENDS.items()}
+        if not self.watched.unsent_bytes:
+            return found
+        for name, count in (
+            ("finished_ns", "acked_bytes"),
+            ("last_delivery_ns", "delivered_bytes"),
+        ):
+            at_ns = moment_of(self.watched.rows, count, self.written_bytes)
+            found[name] = found[name] if at_ns is None else at_ns
         return found
-    # The connection of a finished transfer is closed: its last TCP_INFO is not final.
-    if watched.to_the_end:
-        found["retransmitted_segments"] = sender["total_retrans"]
-        found["timeouts"] = sender["total_rto"]
-        found["acked_bytes"] = acked_bytes(flow, sender)
-        if watched.unsent_bytes and written:
-            found["acked_bytes"] = min(found["acked_bytes"], written)
-    if sender["min_rtt_us"] < _UNKNOWN_RTT_US:
-        found["rtt_min_ns"] = sender["min_rtt_us"] * _NS_PER_US
-    round_trips_ns = [row["srtt_ns"] for row in watched.rows if row["srtt_ns"]]
-    if round_trips_ns:
-        found["rtt_mean_ns"] = float(np.mean(round_trips_ns))
-    return found
 
+    def _watched(self, written: int) -> Row:
+        """Return the columns of a bulk flow from the TCP_INFO of its connection."""
+        sender, found = self.watched.sender, Row()
+        if sender is None:
+            return found
+        # The connection of a finished transfer is closed: its last TCP_INFO is not final.
+        if self.watched.to_the_end:
+            found["retransmitted_segments"] = sender["total_retrans"]
+            found["timeouts"] = sender["total_rto"]
+            found["acked_bytes"] = acked_bytes(self.flow, sender)
+            if self.watched.unsent_bytes and written:
+                found["acked_bytes"] = min(found["acked_bytes"], written)
+        if sender["min_rtt_us"] < _UNKNOWN_RTT_US:
+            found["rtt_min_ns"] = sender["min_rtt_us"] * _NS_PER_US
+        round_trips_ns = [row["srtt_ns"] for row in self.watched.rows if row["srtt_ns"]]
+        if round_trips_ns:
+            found["rtt_mean_ns"] = float(np.mean(round_trips_ns))
+        return found
 
-def _carried(flow: Flow, report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the packets in the direction of the data, and those in the other direction."""
-    sides = report["ports"][flow.port]
-    return sides[flow.sender], sides[flow.receiver]
+    def samples(self) -> list[Row]:
+        """Return the rows of the table ``flow_samples``."""
+        flow, record, sender = self.flow, self.record, self.sender
+        if self.watched.rows:
+            rows = [row for row in self.watched.rows if row["time_ns"] <= record.duration_ns]
+            # Without the sender's report the amount that it had written is unknown.
+            if not self.watched.unsent_bytes or sender is None:
+                return rows
+            counts, most = ("acked_bytes", "delivered_bytes"), self.written_bytes
+            return [
+                row | {name: min(row[name], most) for name in counts if name in row} for row in rows
+            ]
+        start_ns = self._data_start_ns()
+        if not flow.is_tcp or sender is None or start_ns is None:
+            return []
+        has_clock = isinstance(flow, ChannelFlow | ExchangesFlow)
+        offset_ns = -record.monotonic_ns if has_clock else start_ns - record.started_ns
+        progress = None if self.receiver is None else self.receiver.get("progress")
+        points = [(0, 0), *((at_ns + offset_ns, count) for at_ns, count in progress or [])]
+        times_ns, delivered = np.array(points, dtype=np.float64).T
+        rows = []
+        for sample in sender["samples"]:
+            time_ns = sample["at_ns"] + offset_ns
+            if 0 <= time_ns <= record.duration_ns:
+                rows.append({**sample, "time_ns": time_ns, "flow": flow.index})
+                if progress is not None:
+                    rows[-1]["delivered_bytes"] = int(np.interp(time_ns, times_ns, delivered))
+        return rows
 
+    def datagrams(self) -> list[Row]:
+        """Return the rows of the table ``datagram_samples``, as the link counts them."""
+        rows = []
+        for time_ns, report in _samples(self.record):
+            if self.flow.is_tcp or self.flow.port not in report["ports"]:
+                continue
+            data = report["ports"][self.flow.port][self.flow.sender]
+            rows.append(
+                {
+                    "time_ns": time_ns,
+                    "flow": self.flow.index,
+                    "expected_segments": data["offered"]["segments"],
+                    "received_segments": data["delivered"]["segments"],
+                    "delivered_bytes": data["delivered"]["payload_bytes"],
+                    "lost_packets": sum(data["dropped_packets"][cause] for cause in LOSS_CAUSES),
+                    "one_way_delay_sum_ns": data["delay_sum_ns"],
+                    "jitter_ns": data["jitter_ns"],
+                    "late_packets": data["late_packets"],
+                }
+            )
+        return rows
 
-def _mean(total: int, count: int) -> float | None:
-    return total / count if count else None
+    def exchanges(self) -> list[Row]:
+        """Return the exchanges as they were at the end of the run."""
+        rows = self._in_run("exchanges", _EXCHANGE_MOMENTS)
+        flow = self.flow.index
+        return [{**row, "flow": flow, "exchange": number} for number, row in enumerate(rows)]
+
+    def pages(self) -> list[Row]:
+        """Return the pages as they were at the end of the run.
+
+        The client knows the times, and the server what it sent.
+        """
+        rows, sent = self._in_run("pages", _PAGE_MOMENTS), (self.sender or {}).get("pages", [])
+        nothing = {"objects": 0, "connections": 0, "response_bytes": 0}
+        return [
+            {
+                **row,
+                **(sent[number] if number < len(sent) else nothing),
+                "flow": self.flow.index,
+                "page": number,
+            }
+            for number, row in enumerate(rows)
+        ]
+
+    def _in_run(self, name: str, moments: Iterable[str]) -> list[Row]:
+        """Return what began in the run, with times from its start, and none after it."""
+
+        def in_run(at_ns: int | None) -> int | None:
+            since_ns = None if at_ns is None else at_ns - self.record.monotonic_ns
+            return since_ns if since_ns is None or since_ns <= self.record.duration_ns else None
+
+        rows = (self.receiver or {}).get(name, [])
+        found = [{**row, **{moment: in_run(row[moment]) for moment in moments}} for row in rows]
+        return [row for row in found if row["start_ns"] is not None]
 
 
 def _bytes(report: ProgramReport | None) -> int:
     return 0 if report is None else int(report.get("bytes", 0))
-
-
-def _data_start_ns(flow: Flow, report: Report) -> int | None:
-    """Return when iperf3 started to measure: once the server had read the stream's cookie."""
-    cookie = report["ports"][flow.port][flow.client]["delivered"]
-    at_ns: int | None = cookie["first_payload_ns"]
-    return at_ns
-
-
-def _end_ns(flow: Flow, receiver: ProgramReport, record: RunRecord) -> int | None:
-    start_ns = _data_start_ns(flow, record.report)
-    if start_ns is None:
-        return None
-    elapsed_ns = round(receiver["end_s"] * NS_PER_S)
-    return int(start_ns - record.started_ns + elapsed_ns)
-
-
-def flow_sample_rows(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
-    """Return the rows of a flow in the table ``flow_samples``."""
-    sender, receiver = flow.program_report("sender"), flow.program_report("receiver")
-    if (watched := record.watched.get(flow.index)) is not None and watched.rows:
-        # Without the sender's report the amount that it had written is unknown.
-        max_bytes = None
-        if watched.unsent_bytes and sender is not None:
-            max_bytes = max(0, _bytes(sender) - watched.unsent_bytes)
-        return [
-            up_to(row, max_bytes) for row in watched.rows if row["time_ns"] <= record.duration_ns
-        ]
-    start_ns = _data_start_ns(flow, record.report)
-    if not flow.is_tcp or sender is None or start_ns is None:
-        return []
-    if "samples" in sender:
-        return sampled_rows(flow, sender, receiver, record)
-    times_s, delivered = _progress(receiver)
-    origin_ns = start_ns - record.started_ns
-    rows = []
-    for interval in sender["intervals"]:
-        end_s = interval["sum"]["end"]
-        at_ns = origin_ns + round(end_s * NS_PER_S)
-        if at_ns > record.duration_ns or not interval["streams"]:
-            break
-        (stream,) = interval["streams"][:1]
-        rows.append(
-            {
-                "time_ns": at_ns,
-                "flow": flow.index,
-                "cwnd_bytes": stream["snd_cwnd"],
-                "srtt_ns": stream["rtt"] * _NS_PER_US or None,
-                "delivered_bytes": int(np.interp(end_s, times_s, delivered)),
-            }
-        )
-    return rows
-
-
-def datagram_rows(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
-    """Return the rows of a flow in the table ``datagram_samples``, as the link counts them."""
-    rows = []
-    for time_ns, report in _samples(record):
-        if flow.is_tcp or flow.port not in report["ports"]:
-            continue
-        data, _ = _carried(flow, report)
-        rows.append(
-            {
-                "time_ns": time_ns,
-                "flow": flow.index,
-                "expected_segments": data["offered"]["segments"],
-                "received_segments": data["delivered"]["segments"],
-                "delivered_bytes": data["delivered"]["payload_bytes"],
-                "lost_packets": sum(data["dropped_packets"][cause] for cause in LOSS_CAUSES),
-                "one_way_delay_sum_ns": data["delay_sum_ns"],
-                "jitter_ns": data["jitter_ns"],
-                "late_packets": data["late_packets"],
-            }
-        )
-    return rows
-
-
-def _progress(receiver: dict[str, Any] | None) -> tuple[list[float], list[int]]:
-    """Return times since the start of the data, in s, and the bytes received until then."""
-    times_s, delivered = [0.0], [0]
-    for interval in [] if receiver is None else receiver["intervals"]:
-        times_s.append(interval["sum"]["end"])
-        delivered.append(delivered[-1] + interval["sum"]["bytes"])
-    return times_s, delivered
-
-
-# --- exchanges and pages ------------------------------------------------------------------------
-
-
-def exchange_rows(flow: Flow, record: RunRecord) -> list[Row]:
-    """Return the exchanges of a flow as they were at the end of the run."""
-    report_json = flow.program_report("receiver") or {}
-    rows = _in_run(report_json.get("exchanges", []), _EXCHANGE_MOMENTS, record)
-    return [{**row, "flow": flow.index, "exchange": number} for number, row in enumerate(rows)]
-
-
-def page_rows(flow: Flow, record: RunRecord) -> list[Row]:
-    """Return the pages of a flow as they were at the end of the run.
-
-    The client knows the times, and the server what it sent.
-    """
-    client, server = (flow.program_report(end) or {} for end in ("receiver", "sender"))
-    rows = _in_run(client.get("pages", []), _PAGE_MOMENTS, record)
-    sent = server.get("pages", [])
-    nothing = {"objects": 0, "connections": 0, "response_bytes": 0}
-    return [
-        {
-            **row,
-            **(sent[number] if number < len(sent) else nothing),
-            "flow": flow.index,
-            "page": number,
-        }
-        for number, row in enumerate(rows)
-    ]
-
-
-def _in_run(
-    rows: Iterable[Mapping[str, Any]], moments: Iterable[str], record: RunRecord
-) -> list[Row]:
-    """Return the rows that began in a run, with their times from its start, and none after it."""
-
-    def in_run(at_ns: int | None) -> int | None:
-        since_ns = None if at_ns is None else at_ns - record.monotonic_ns
-        return since_ns if since_ns is None or since_ns <= record.duration_ns else None
-
-    found = [{**row, **{name: in_run(row[name]) for name in moments}} for row in rows]
-    return [row for row in found if row["start_ns"] is not None]
-
-
-def sampled_rows(
-    flow: Flow, sender: dict[str, Any], receiver: dict[str, Any] | None, record: RunRecord
-) -> list[Row]:
-    """Return the samples of a flow of exchanges or pages as rows of ``flow_samples``."""
-    report = {} if receiver is None else receiver
-    times_ns, delivered = np.array(
-        [(record.monotonic_ns, 0), *report.get("progress", [])], dtype=np.float64
-    ).T
-    rows = []
-    for sample in sender["samples"]:
-        at_ns = sample["at_ns"]
-        if not 0 <= at_ns - record.monotonic_ns <= record.duration_ns:
-            continue
-        row = {name: value for name, value in sample.items() if name != "at_ns"}
-        row |= {"time_ns": at_ns - record.monotonic_ns, "flow": flow.index}
-        if "progress" in report:
-            row["delivered_bytes"] = int(np.interp(at_ns, times_ns, delivered))
-        rows.append(row)
-    return rows
 
 
 # --- directions ---------------------------------------------------------------------------------
@@ -473,11 +463,11 @@ def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
     )
     held_bytes = counters["queue_bytes"] + counters["sending_bytes"] + counters["in_flight_bytes"]
     return {
+        **counters,
         "direction": number,
         "received_packets": counters["delivered_packets"] + sum(packets.values()) + held_packets,
         "received_bytes": counters["delivered_bytes"] + sum(sizes.values()) + held_bytes,
         "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
-        **{name: counters[name] for name in _COUNTED},
         **{f"dropped_{cause}_packets": packets.get(cause, 0) for cause in DROP_CAUSES},
         **{f"dropped_{cause}_bytes": sizes.get(cause, 0) for cause in DROP_CAUSES},
         "held_packets": held_packets,
@@ -485,13 +475,12 @@ def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _direction_sample(time_ns: int, number: int, report: Report, name: str) -> dict[str, Any]:
-    counters = report["directions"][name]
+def _direction_sample(time_ns: int, number: int, counters: dict[str, Any]) -> dict[str, Any]:
     dropped = counters["dropped_packets"]
     return {
+        **counters,
         "time_ns": time_ns,
         "direction": number,
         "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
-        **{name: counters[name] for name in _SAMPLED},
         **{f"dropped_{cause}_packets": dropped.get(cause, 0) for cause in DROP_CAUSES},
     }

@@ -1,9 +1,8 @@
 from .checks import examine as examine, summary as summary
 from .config import (
-    MARK as MARK,
-    ROUTE_TABLE as ROUTE_TABLE,
     GatewayConfig as GatewayConfig,
     described as described,
+    plan_of as plan_of,
     read_config as read_config,
 )
 from .daemon import (
@@ -13,12 +12,10 @@ from .daemon import (
     start as start,
     stop as stop,
 )
-from .machine import find_binary as find_binary, make_key as make_key
-from .plan import (
-    NOBODY as NOBODY,
-    connections_within as connections_within,
+from .machine import (
+    find_binary as find_binary,
+    make_key as make_key,
     open_files as open_files,
-    plan_of as plan_of,
 )
 from .state import GatewayFolder as GatewayFolder, gateway_names as gateway_names
 from .tcp_refusals import refused_settings as refused_settings, refused_tcp as refused_tcp

@@ -17,9 +17,8 @@ from typing import Any, Final, NoReturn
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.gateway import machine
 from bentpipe.gateway.checks import examine
-from bentpipe.gateway.config import GatewayConfig, described
+from bentpipe.gateway.config import GatePlan, GatewayConfig, described
 from bentpipe.gateway.machine import PROGRAM, find_binary, require
-from bentpipe.gateway.plan import GatePlan
 from bentpipe.gateway.state import GatewayFolder, Record, held, network_namespace
 from bentpipe.plan.lower import origin
 
@@ -176,9 +175,10 @@ def _end(folder: GatewayFolder) -> None:
         signalled = set[int]()
         while folder.is_up():
             processes = folder.processes()
-            # The worker ends with the privileged part, which is its parent.
-            for pid in processes if sent == signal.SIGKILL else _privileged(processes):
-                if pid not in signalled:
+            for pid in processes:
+                # The worker ends with the privileged part, which is its parent.
+                is_worker = sent == signal.SIGTERM and machine.parent(pid) in processes
+                if not is_worker and pid not in signalled:
                     signalled.add(pid)
                     with suppress(ProcessLookupError):
                         os.kill(pid, sent)
@@ -191,11 +191,6 @@ def _end(folder: GatewayFolder) -> None:
         f"gateway {folder.name} does not end; to fix it: kill process "
         f"{', '.join(map(str, folder.processes())) or 'of bentpipe gateway up'} and try again"
     )
-
-
-def _privileged(processes: list[int]) -> list[int]:
-    """Return the processes whose parents are not among them."""
-    return [pid for pid in processes if machine.parent(pid) not in processes]
 
 
 def _remove_leftovers(record: Record) -> None:

@@ -18,6 +18,17 @@ from bentpipe.errors import MachineError, UsageError
 # The program of the daemon, which is inside this package.
 PROGRAM: Final = "bentpipe-gate"
 FIX: Final = "; to fix it: "
+# The user and the group nobody, which every Linux has.
+NOBODY: Final = 65_534
+# The open files of a worker, as `descriptors` of daemon/plan.rs: for each connection a socket on
+# either side, for each thread two, and besides them pipes and sockets of its own.
+_FILES_PER_CONNECTION: Final = 2
+_FILES_PER_THREAD: Final = 2
+_OTHER_FILES: Final = 1_024
+# Marks and tables up to 255 are common in hand-written rules, and docker, cilium, tailscale and
+# wg-quick use others than these. The mark is a multiple of 128, for up to 64 workers.
+MARK: Final = 25_088
+ROUTE_TABLE: Final = 25_113
 _SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _PROC: Final = Path("/proc/sys")
 # capabilities(7), by the numbers of linux/capability.h.
@@ -83,6 +94,16 @@ def find_binary(folder: Path = Path(__file__).parent) -> Path:
     return path
 
 
+def open_files(connections: int, *, threads: int) -> int:
+    """Return the largest number of open files of a worker with so many connections."""
+    return _FILES_PER_CONNECTION * connections + _FILES_PER_THREAD * threads + _OTHER_FILES
+
+
+def connections_within(files: int, *, threads: int) -> int:
+    """Return the largest number of connections with which a worker has no more open files."""
+    return max(files - open_files(0, threads=threads), 0) // _FILES_PER_CONNECTION
+
+
 def user_folder(name: str) -> Path:
     """Return where this user's daemons have a folder of this name, which need not exist."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -134,33 +155,27 @@ def parent(process: int) -> int:
 
 def sysctl(name: str) -> str | None:
     """Return a setting such as ``net.ipv4.ip_forward``; None if the kernel has none."""
+    return _read_setting(_PROC.joinpath(*name.split(".")))
+
+
+def _read_setting(path: Path) -> str | None:
     try:
-        return _PROC.joinpath(*name.split(".")).read_text(encoding="ascii").strip()
+        return path.read_text(encoding="ascii").strip()
     except OSError:
         return None
 
 
 def interface_setting(name: str, setting: str) -> int:
     """Return the IPv4 setting of an interface: the larger one of its own and that of all."""
-    found = (_sysctl_of_interface(each, setting) for each in ("all", name))
-    return max(int(each or 0) for each in found)
-
-
-def _sysctl_of_interface(name: str, setting: str) -> str | None:
-    """Return a setting of an interface, whose name may have dots."""
-    try:
-        return (_PROC / "net/ipv4/conf" / name / setting).read_text(encoding="ascii").strip()
-    except OSError:
-        return None
+    # The name of an interface may have dots.
+    folder = _PROC / "net/ipv4/conf"
+    return max(int(_read_setting(folder / each / setting) or 0) for each in ("all", name))
 
 
 def refused_by_nft(rules: str) -> str | None:
     """Return why nft and the kernel do not take rules, which are only checked; None if they do."""
     done = _run("nft", "--check", "--file", "-", given=rules)
-    if done.returncode == 0:
-        return None
-    lines = done.stderr.strip().splitlines()
-    return lines[0] if lines else f"nft ended with code {done.returncode}"
+    return None if done.returncode == 0 else _printed(done)[0]
 
 
 def nft_ruleset() -> list[Mapping[str, Any]]:
@@ -181,12 +196,13 @@ def links() -> dict[str, Mapping[str, Any]]:
 def routes(version: int, table: str = "main") -> list[Mapping[str, Any]]:
     """Return the routes of a table for IPv4 (4) or IPv6 (6); none of a table that is not there."""
     done = _run("ip", "-json", f"-{version}", "route", "show", "table", table)
-    return _parsed(done.stdout) or [] if done.returncode == 0 else []
+    return json.loads(done.stdout.strip() or "[]") if done.returncode == 0 else []
 
 
 def routing_rules(version: int) -> list[Mapping[str, Any]]:
     """Return the rules that choose a routing table."""
-    return _json("ip", "-json", f"-{version}", "rule", "show") or []
+    rules: list[Mapping[str, Any]] = _json("ip", "-json", f"-{version}", "rule", "show")
+    return rules
 
 
 def devices(route: Mapping[str, Any]) -> Iterator[str]:
@@ -205,8 +221,7 @@ def run_daemon(verb: str, plan: Mapping[str, Any], *within: str) -> tuple[int, s
         MachineError: it is not installed, or does not end.
     """
     done = _completed([*within, str(find_binary()), verb], json.dumps(plan))
-    lines = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
-    return done.returncode, lines[-1].removeprefix(f"{PROGRAM}: ")
+    return done.returncode, _printed(done)[-1].removeprefix(f"{PROGRAM}: ")
 
 
 def make_key(path: Path) -> str:
@@ -218,24 +233,21 @@ def make_key(path: Path) -> str:
     """
     done = _completed([str(find_binary()), "keygen", str(path)], "")
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"{path}: code {done.returncode}"]
-        raise UsageError(lines[-1].removeprefix(f"{PROGRAM}: "))
+        raise UsageError(_printed(done)[-1].removeprefix(f"{PROGRAM}: "))
     return done.stdout.strip()
 
 
 def _json(*command: str) -> Any:
     done = _run(*command)
     if done.returncode != 0:
-        reason = done.stderr.strip().splitlines() or [f"code {done.returncode}"]
-        text = " ".join(command)
-        raise MachineError(
-            f"{text}: {reason[0]}; to fix it: run it as root, and update {command[0]}"
-        )
-    return _parsed(done.stdout)
+        text = f"{' '.join(command)}: {_printed(done)[0]}"
+        raise MachineError(f"{text}; to fix it: run it as root, and update {command[0]}")
+    return json.loads(done.stdout.strip() or "[]")
 
 
-def _parsed(text: str) -> Any:
-    return json.loads(text) if text.strip() else []
+def _printed(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the lines of standard error, at least one."""
+    return done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
 
 
 def _run(name: str, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:

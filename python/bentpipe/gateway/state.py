@@ -31,10 +31,6 @@ _LOCK_TIMEOUT_S: Final = 0.2
 _POLL_S: Final = 0.01
 
 
-class AlreadyUpError(MachineError):
-    """Another process has the gateway."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """What is written down when a gateway is started, to end it later.
@@ -82,8 +78,8 @@ class GatewayFolder:
         """Make the folder and lock it; return the descriptor that holds the lock.
 
         Raises:
-            AlreadyUpError: the gateway is up, or is being started or ended.
-            MachineError: the folder cannot be written.
+            MachineError: the gateway is up, or is being started or ended, or the folder cannot be
+                written.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -177,15 +173,8 @@ class GatewayFolder:
             lock = self.record_file.stat()
         except OSError:
             return []
-        return sorted(
-            pid
-            for entry in Path("/proc").iterdir()
-            if entry.name.isdigit() and _is_daemon(pid := int(entry.name))
-            if any(
-                (found.st_dev, found.st_ino) == (lock.st_dev, lock.st_ino)
-                for found in _open_files(pid)
-            )
-        )
+        found = Path("/proc").glob("[0-9]*")
+        return sorted(int(entry.name) for entry in found if _is_daemon(entry, lock))
 
     def _unwritable(self, error: OSError) -> MachineError:
         place = error.filename or self.path
@@ -224,7 +213,7 @@ def _locked(handle: int, path: Path) -> bool:
             if time.monotonic() > deadline:
                 os.close(handle)
                 name = path.parent.name
-                raise AlreadyUpError(
+                raise MachineError(
                     f"gateway {name} is up already; to fix it: end it with bentpipe gateway down "
                     f"{name}, or choose another name"
                 ) from None
@@ -234,19 +223,16 @@ def _locked(handle: int, path: Path) -> bool:
         found = path.stat()
     except FileNotFoundError:
         return False
-    return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+    return os.path.samestat(found, opened)
 
 
-def _is_daemon(pid: int) -> bool:
+def _is_daemon(process: Path, lock: os.stat_result) -> bool:
+    """Return whether a process, a folder of /proc, is a daemon that holds a lock."""
     with suppress(OSError):
         # The file of a running program may have been replaced.
-        name = Path(f"/proc/{pid}/exe").readlink().name
-        return name.removesuffix(" (deleted)") == PROGRAM
-    return False
-
-
-def _open_files(pid: int) -> Iterator[os.stat_result]:
-    with suppress(OSError):
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
+        name = (process / "exe").readlink().name.removesuffix(" (deleted)")
+        for entry in (process / "fd").iterdir() if name == PROGRAM else ():
             with suppress(OSError):
-                yield entry.stat()
+                if os.path.samestat(entry.stat(), lock):
+                    return True
+    return False

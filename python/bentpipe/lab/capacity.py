@@ -1,4 +1,9 @@
-"""The capacity of this machine: the largest link rate that labs were measured to carry."""
+"""What labs need of this machine: privileges, and capacity for the rate of a link.
+
+The privileges are those of root, or a user namespace of this process, in which it keeps its user id
+and has all capabilities. Programs that it starts in a lab have none, but their user owns the lab's
+network and may do everything there.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,35 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bentpipe import _core
 from bentpipe.errors import MachineError
-from bentpipe.lab.privileges import gain_privileges
+from bentpipe.gateway import machine
 from bentpipe.plan.data import series_values
+
+# What namespaces and devices require.
+_CAPABILITIES: Final = ("CAP_NET_ADMIN", "CAP_SYS_ADMIN")
+
+
+def gain_privileges() -> str:
+    """Move this process into a user namespace, unless it may create namespaces already.
+
+    The process must have one thread (unshare(2), CLONE_NEWUSER), and stays in the user namespace.
+    Returns the privileges of the process as text, for `bentpipe doctor`.
+
+    Raises:
+        MachineError: the kernel does not allow it.
+    """
+    missing = machine.missing_capabilities(*_CAPABILITIES)
+    if not missing:
+        return "as root"
+    try:
+        _core.create_user_namespace()
+    except _core.MachineError as error:
+        names = " and ".join(missing)
+        raise MachineError(f"a lab needs {names}, or a user namespace; {error}") from None
+    return "in a user namespace"
 
 
 def measure_capacity(seconds: float = 3.0) -> dict[str, Any]:

@@ -1,15 +1,20 @@
-"""Changes of a running link: settings such as ``link.forward.rate=4Mbit/s``."""
+"""Changes of a running link, from settings such as ``link.forward.rate=4Mbit/s``.
+
+The clients of a lab resolve them; its daemon gets integers (`bentpipe.lab.link_state`).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal, TypedDict, cast
+from typing import Any, Final, TypeAlias, cast
 
 from bentpipe import plan, scenario
-from bentpipe.errors import ScenarioError, UnitError, UsageError
+from bentpipe.errors import MachineError, ScenarioError, UnitError, UsageError
 from bentpipe.lab.capacity import largest_value, refuse_beyond_capacity
+from bentpipe.lab.link_state import VALUES, LinkChange
+from bentpipe.text import shown
 from bentpipe.units import parse_duration
 
 _PATH: Final = re.compile(
@@ -23,12 +28,13 @@ ALLOWED: Final = (
     ".queue.limit or .queue.discipline, such as link.forward.rate=4Mbit/s; hop.2.link... for the "
     "second of several links"
 )
+# Each attempt fails because another client has succeeded.
+_ATTEMPTS_MAX: Final = 100
 # The duration of an outage without an end, in ns.
 _FOREVER_NS: Final = 1 << 62
 
 # A setting is checked in a scenario in which everything else is valid.
 _DIRECTION: Final = {"rate": "1 Mbit/s", "delay": "0 s", "queue": {"limit": "unlimited"}}
-_SHOWN_CHARACTERS_MAX: Final = 80
 _PLAN_FIELDS: Final = {
     "rate": "rate_bps",
     "delay": "delay_ns",
@@ -36,33 +42,26 @@ _PLAN_FIELDS: Final = {
     "loss": "loss_rate",
     "outage": "outage_ns",
 }
-_VALUES: Final = (
-    "rate_bps",
-    "delay_ns",
-    "jitter_ns",
-    "bit_error_rate",
-    "loss_rate",
-    "outage_ns",
-    "queue",
-)
+
+Ask: TypeAlias = Callable[..., dict[str, Any]]
 
 
-class LinkChange(TypedDict):
-    """New values of one direction of a running link; None leaves a value as it is.
+def change_link(ask: Ask, settings: Sequence[str]) -> dict[str, Any]:
+    """Resolve settings and let a lab daemon apply them; return its reply, which has ``at_ns``.
 
-    ``hop`` counts the links in series from 0. ``outage_ns`` is how long nothing is sent, 0 to end
-    an outage. ``queue`` is as in a plan.
+    ``ask`` sends a request to the daemon, which gets integers only. If another client has changed
+    the link meanwhile, they are resolved again, for the link as it is then.
+
+    Raises:
+        BentpipeError: see `link_changes`, and what the daemon refuses.
     """
-
-    hop: int
-    direction: Literal["forward", "return"]
-    rate_bps: int | None
-    delay_ns: int | None
-    jitter_ns: int | None
-    bit_error_rate: float | None
-    loss_rate: float | None
-    outage_ns: int | None
-    queue: Mapping[str, Any] | None
+    for _ in range(_ATTEMPTS_MAX):
+        link = ask("link")
+        changes = link_changes(settings, link["plans"])
+        reply = ask("set", settings=list(settings), changes=changes, revision=link["revision"])
+        if "at_ns" in reply:
+            return reply
+    raise MachineError("other clients change the link all the time; to fix it: try again")
 
 
 def link_changes(settings: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> list[LinkChange]:
@@ -82,18 +81,18 @@ def link_changes(settings: Sequence[str], plans: Sequence[Mapping[str, Any]]) ->
         path, equals, text = setting.partition("=")
         found = _PATH.fullmatch(path.strip())
         if found is None or not equals:
-            raise UsageError(f'read "{_shown(setting)}"; a running link can change {ALLOWED}')
+            raise UsageError(f"read {shown(setting)}; a running link can change {ALLOWED}")
         direction, field = found["direction"], found["field"]
         chosen = range(hops) if found["hop"] is None else [int(found["hop"]) - 1]
         if chosen[-1] >= hops:
-            raise UsageError(f'read "{_shown(setting)}"; the lab has {hops} links')
+            raise UsageError(f"read {shown(setting)}; the lab has {hops} links")
         value: int | float | None = None
         if field == "outage":
             value = _outage_ns(text)
         elif not field.startswith("queue."):
             value = _value(setting, direction, field)
         for hop in chosen:
-            change = {"hop": hop, "direction": direction, **dict.fromkeys(_VALUES)}
+            change = {"hop": hop, "direction": direction, **dict.fromkeys(VALUES)}
             change = changes.setdefault((hop, direction), change)
             if value is None:
                 plain = f"link.{direction}.{field}={text}"
@@ -103,12 +102,6 @@ def link_changes(settings: Sequence[str], plans: Sequence[Mapping[str, Any]]) ->
     for (hop, direction), texts in queues.items():
         changes[hop, direction]["queue"] = _queue(texts, direction, plans[hop])
     return [cast("LinkChange", change) for change in changes.values()]
-
-
-def _shown(setting: str) -> str:
-    if len(setting) <= _SHOWN_CHARACTERS_MAX:
-        return setting
-    return f"{setting[:_SHOWN_CHARACTERS_MAX]}..."
 
 
 def _outage_ns(text: str) -> int:
@@ -126,15 +119,9 @@ def _outage_ns(text: str) -> int:
 
 def _value(setting: str, direction: str, field: str) -> int | float:
     """Return the value of a setting in the units of the plan, checked by the scenario schema."""
-    link = {"forward": dict(_DIRECTION), "return": dict(_DIRECTION)}
-    document = plan.link_document({"link": link})
     path, _, text = setting.partition("=")
-    plain = f"link.{direction}.{field}={text}"
-    try:
-        resolved = plan.Plan.resolve(scenario.Scenario.from_document(document, [plain])).data
-    except ScenarioError as error:
-        problems = (replace(problem, source=path.strip(), field="") for problem in error.problems)
-        raise ScenarioError(*problems) from None
+    link = {"forward": dict(_DIRECTION), "return": dict(_DIRECTION)}
+    resolved = _resolved(link, [f"link.{direction}.{field}={text}"], path.strip())
     refuse_beyond_capacity([resolved])
     part = resolved["directions"][0 if direction == "forward" else 1]
     if field == "jitter":
@@ -172,13 +159,7 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
         for name, end in ends.items()
     }
     link[direction]["queue"] = {} if "discipline" in options else {"discipline": discipline}
-    document = plan.link_document({"link": link})
-    try:
-        resolved = plan.Plan.resolve(scenario.Scenario.from_document(document, settings)).data
-    except ScenarioError as error:
-        field = f"link.{direction}.queue"
-        problems = (replace(problem, source=field, field="") for problem in error.problems)
-        raise ScenarioError(*problems) from None
+    resolved = _resolved(link, settings, f"link.{direction}.queue")
     found = resolved["directions"][0 if direction == "forward" else 1]["queue"]
     if found["discipline"] == "strict_priority":
         raise UsageError(
@@ -188,23 +169,11 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
     return found if "discipline" in options else {**present, "limit": found["limit"]}
 
 
-def with_changes(
-    plans: Sequence[Mapping[str, Any]], changes: Sequence[LinkChange]
-) -> list[Mapping[str, Any]]:
-    """Return the plans of the hops with the queues, rates and delays of changes."""
-    found: list[Mapping[str, Any]] = [
-        {**each, "directions": [*each["directions"]]} for each in plans
-    ]
-    for change in changes:
-        directions = found[change["hop"]]["directions"]
-        own = range(1) if change["direction"] == "forward" else range(1, len(directions))
-        new: dict[str, Any] = {}
-        if change["queue"] is not None:
-            new["queue"] = change["queue"]
-        if change["rate_bps"] is not None:
-            new["rate_bps"] = {"kind": "constant", "value": change["rate_bps"]}
-        if change["delay_ns"] is not None:
-            new["delay_ns"] = {"kind": "constant", "value": change["delay_ns"]}
-        for number in own:
-            directions[number] = {**directions[number], **new}
-    return found
+def _resolved(link: Mapping[str, Any], settings: Sequence[str], source: str) -> dict[str, Any]:
+    """Return the plan of a link with settings; errors name ``source``."""
+    document = plan.link_document({"link": link})
+    try:
+        return plan.Plan.resolve(scenario.Scenario.from_document(document, settings)).data
+    except ScenarioError as error:
+        problems = (replace(problem, source=source, field="") for problem in error.problems)
+        raise ScenarioError(*problems) from None

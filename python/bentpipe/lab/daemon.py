@@ -25,13 +25,19 @@ from typing import Any, Final, NoReturn
 from bentpipe import _core
 from bentpipe.errors import BentpipeError, InternalError, MachineError, UsageError
 from bentpipe.lab import sockets
-from bentpipe.lab.changes import link_changes, with_changes
-from bentpipe.lab.link_state import OutageEnds, link_state, with_outages
+from bentpipe.lab.capacity import gain_privileges
+from bentpipe.lab.link_state import (
+    OutageEnds,
+    largest_plans,
+    link_state,
+    with_changes,
+    with_outages,
+)
 from bentpipe.lab.local import LocalLab
-from bentpipe.lab.privileges import gain_privileges
 
-# The changes that `status` lists.
+# The changes that `status` lists, and the size of the settings of one: a reply has all.
 _CHANGES_MAX: Final = 100
+_SETTINGS_BYTES_MAX: Final = 16 * 1024
 # Clients read their replies immediately, and most replies fit into the socket's buffer.
 _REPLY_TIMEOUT_S: Final = 2.0
 # The programs of a lab are ended within this time after the link has failed.
@@ -112,6 +118,8 @@ class LabDaemon:
     )
     _started_unix_s: float = field(init=False, default_factory=time.time)
     _changes: list[dict[str, Any]] = field(init=False, default_factory=list)
+    # How often the link was changed.
+    _revision: int = field(init=False, default=0)
     # Those of the hops, as changed.
     _plans: list[Mapping[str, Any]] = field(init=False)
     _outage_ends: OutageEnds = field(init=False, default_factory=dict)
@@ -128,38 +136,35 @@ class LabDaemon:
                     connection.settimeout(_REPLY_TIMEOUT_S)
                     # The client may have disconnected, or read too slowly.
                     with suppress(OSError):
-                        self._serve(connection, request)
+                        self._serve(connection, request or {})
             if self.lab.failure is not None:
                 # The kernel kills the programs in the namespace.
                 self._pids = None
 
-    def _serve(self, connection: socket.socket, request: dict[str, Any] | None) -> None:
+    def _serve(self, connection: socket.socket, request: dict[str, Any]) -> None:
         try:
-            if request is None:
-                raise UsageError("expected a request: one line of JSON")
-            self._dispatch(connection, request)
+            match request.get("do"):
+                case "status":
+                    sockets.reply(connection, self._status())
+                case "link":
+                    self.lab.require_running()
+                    plans = largest_plans(self._plans)
+                    sockets.reply(connection, {"revision": self._revision, "plans": plans})
+                case "set":
+                    sockets.reply(connection, self._set(request))
+                case "enter":
+                    self._enter(connection, request.get("host"))
+                case "down":
+                    self._end(connection)
+                case _:
+                    text = "one line of JSON, with do: down, enter, link, set or status"
+                    raise UsageError(f"expected a request: {text}")
         except BentpipeError as error:
             sockets.reply(connection, sockets.error_reply(error))
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
             # A bug in reading a request must not end the lab.
-            sockets.reply(
-                connection, sockets.error_reply(InternalError(f"internal error: {error!r}"))
-            )
-
-    def _dispatch(self, connection: socket.socket, request: dict[str, Any]) -> None:
-        action = request.get("do")
-        if action == "status":
-            sockets.reply(connection, self._status())
-        elif action == "set":
-            sockets.reply(connection, self._set(request.get("settings")))
-        elif action == "check":
-            sockets.reply(connection, self._set(request.get("settings"), check=True))
-        elif action == "enter":
-            self._enter(connection, request.get("host"))
-        elif action == "down":
-            self._end(connection)
-        else:
-            raise UsageError("do: allowed are check, down, enter, set and status")
+            refusal = InternalError(f"internal error: {error!r}")
+            sockets.reply(connection, sockets.error_reply(refusal))
 
     def _end(self, connection: socket.socket) -> NoReturn:
         """End the lab with a last status, whatever fails."""
@@ -185,17 +190,26 @@ class LabDaemon:
             "report": report,
         }
 
-    def _set(self, settings: object, *, check: bool = False) -> dict[str, Any]:
-        """Change the link, or only check whether it can be changed so."""
+    def _set(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Apply changes to the link of the client's ``revision``; to another one, none.
+
+        ``changes`` are checked by the link, ``settings`` are the text of them for the status.
+        """
+        settings, revision = request.get("settings"), request.get("revision")
         if not isinstance(settings, list) or not all(isinstance(text, str) for text in settings):
             raise UsageError("settings: expected a list of strings")
+        if len(json.dumps(settings)) > _SETTINGS_BYTES_MAX:
+            raise UsageError(f"settings: at most {_SETTINGS_BYTES_MAX:,} bytes are allowed at once")
+        if not isinstance(revision, int):
+            raise UsageError("revision: expected an integer")
         self.lab.require_running()
-        changes = link_changes(settings, self._plans)
-        if check:
-            return {"settings": settings}
+        if revision != self._revision:
+            return {"revision": self._revision}
+        changes: Any = request.get("changes")
         at_ns = self.lab.apply(changes)
         self._plans = with_changes(self._plans, changes)
         self._outage_ends = with_outages(self._outage_ends, changes, at_ns)
+        self._revision += 1
         change = {"at_ns": at_ns, "settings": settings}
         self._changes = [*self._changes[-_CHANGES_MAX + 1 :], change]
         return change
@@ -209,7 +223,7 @@ class LabDaemon:
         assert self._pids is not None, "it exists while the link runs"
         descriptors: list[int] = []
         try:
-            descriptors += self.lab.namespace_fds(host, self._pids)
+            descriptors += self.lab.core.namespace_fds(host, self._pids)
             descriptors.append(os.open("/proc/self/ns/user", os.O_RDONLY))
             sockets.reply(connection, {"host": host}, descriptors)
         except OSError as error:
@@ -252,7 +266,9 @@ def _keep(config: LabConfig) -> NoReturn:
                 end.start()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             print(json.dumps({"hosts": lab.hosts()}), flush=True)
-            _close_standard_output()
+            # Nobody reads more than this line.
+            with Path(os.devnull).open("wb") as devnull:
+                os.dup2(devnull.fileno(), sys.stdout.fileno())
             daemon.serve(listener)
         finally:
             sockets.remove(config.name, folder)
@@ -265,12 +281,6 @@ def _end_with_parent(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     # The kernel ends the lab faster than its destructors.
     os._exit(0)
-
-
-def _close_standard_output() -> None:
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, sys.stdout.fileno())
-    os.close(devnull)
 
 
 if __name__ == "__main__":

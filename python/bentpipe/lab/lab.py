@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from bentpipe import plan
 from bentpipe.errors import UsageError
 from bentpipe.lab import sockets
+from bentpipe.lab.changes import change_link
 from bentpipe.lab.daemon import LabConfig, start_daemon
 from bentpipe.scenario.seeds import check_seed
 
@@ -132,7 +133,7 @@ class Lab:
         """
         if not arguments or shutil.which(arguments[0]) is None:
             raise UsageError(f"program: {' '.join(arguments[:1]) or 'none'}: no such program")
-        _, descriptors = self._ask({"do": "enter", "host": host})
+        _, descriptors = self._exchange("enter", host=host)
         numbers = ",".join(map(str, descriptors))
         program = [sys.executable, "-m", "bentpipe.lab.programs", "enter"]
         try:
@@ -156,8 +157,7 @@ class Lab:
             MachineError: a rate is above the measured capacity of this machine.
             InvalidRunError: the link has failed.
         """
-        content, _ = self._ask({"do": "set", "settings": list(settings)})
-        return int(content["at_ns"])
+        return int(change_link(self._ask, settings)["at_ns"])
 
     def report(self) -> dict[str, Any]:
         """Return the statistics of the link since the lab was set up; they are at most 0.1 s old.
@@ -169,11 +169,13 @@ class Lab:
             UsageError: the lab is closed.
             MachineError: the lab has ended, such as by a killed daemon.
         """
-        content, _ = self._ask({"do": "status"})
-        report: dict[str, Any] = content["report"]
+        report: dict[str, Any] = self._ask("status")["report"]
         return report
 
-    def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    def _ask(self, action: str, **arguments: Any) -> dict[str, Any]:
+        return self._exchange(action, **arguments)[0]
+
+    def _exchange(self, action: str, **arguments: Any) -> tuple[dict[str, Any], list[int]]:
         if not self._close.alive:
             raise UsageError("the lab is closed")
         try:
@@ -181,7 +183,7 @@ class Lab:
         except OSError:
             raise sockets.LabEndedError from None
         with connection:
-            return sockets.ask(connection, request)
+            return sockets.ask(connection, {"do": action, **arguments})
 
 
 def _plan_of(link: Scenario | str | Path | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,16 +1,75 @@
-"""What each direction of a running link has now: rate and delay, and what it delivers."""
+"""The present state of a running link: changes, rate and delay, and what it delivers.
+
+The lab daemon uses this module: it has integers, no settings of a scenario.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
 
-from bentpipe.lab.changes import LinkChange
+from bentpipe.plan.data import series_values
 
 # A rate over a shorter time has a large error: reports are up to 0.1 s old.
 _MIN_INTERVAL_NS: Final = 50_000_000
 # The ends of outages in ns, by hop and by `forward` or `return`.
 OutageEnds = Mapping[tuple[int, str], int]
+# What a change may set.
+VALUES: Final = (
+    *("rate_bps", "delay_ns", "jitter_ns", "bit_error_rate", "loss_rate", "outage_ns", "queue"),
+)
+_SERIES: Final = ("rate_bps", "delay_ns")
+
+
+class LinkChange(TypedDict):
+    """New values of one direction of a running link; None leaves a value as it is.
+
+    ``hop`` counts the links in series from 0. ``outage_ns`` is how long nothing is sent, 0 to end
+    an outage. ``queue`` is as in a plan.
+    """
+
+    hop: int
+    direction: Literal["forward", "return"]
+    rate_bps: int | None
+    delay_ns: int | None
+    jitter_ns: int | None
+    bit_error_rate: float | None
+    loss_rate: float | None
+    outage_ns: int | None
+    queue: Mapping[str, Any] | None
+
+
+def largest_plans(plans: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return what settings are resolved with: of each hop the queues, largest rates and delays.
+
+    The return directions of all terminals are equal; the first one stands for them.
+    """
+
+    def largest(direction: Mapping[str, Any]) -> Mapping[str, Any]:
+        values = {name: max(series_values(direction[name])) for name in _SERIES}
+        return {"queue": direction["queue"], **{name: _constant(values[name]) for name in _SERIES}}
+
+    return [{"directions": [largest(each) for each in plan["directions"][:2]]} for plan in plans]
+
+
+def with_changes(
+    plans: Sequence[Mapping[str, Any]], changes: Sequence[LinkChange]
+) -> list[Mapping[str, Any]]:
+    """Return the plans of the hops with the queues, rates and delays of changes."""
+    changed = [{**plan, "directions": [*plan["directions"]]} for plan in plans]
+    for change in changes:
+        directions = changed[change["hop"]]["directions"]
+        values = {name: change.get(name) for name in _SERIES}
+        new = {name: _constant(value) for name, value in values.items() if value is not None}
+        queue = change.get("queue")
+        new |= {} if queue is None else {"queue": queue}
+        of_heading = slice(1) if change["direction"] == "forward" else slice(1, None)
+        directions[of_heading] = [{**each, **new} for each in directions[of_heading]]
+    return list(changed)
+
+
+def _constant(value: Any) -> Any:
+    return {"kind": "constant", "value": value}
 
 
 def link_state(
@@ -43,9 +102,9 @@ def with_outages(
     return {
         **outage_ends,
         **{
-            (change["hop"], change["direction"]): at_ns + change["outage_ns"]
+            (change["hop"], change["direction"]): at_ns + outage_ns
             for change in changes
-            if change["outage_ns"] is not None
+            if (outage_ns := change.get("outage_ns")) is not None
         },
     }
 

@@ -20,16 +20,21 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
 from bentpipe.lab.capacity import refuse_beyond_capacity
-from bentpipe.lab.daemons import RunningDaemons, set_initial_windows
-from bentpipe.lab.gateways import gateway_hosts, pep_settings, refuse_functions
+from bentpipe.lab.gateways import (
+    RunningDaemons,
+    gateway_hosts,
+    pep_settings,
+    refuse_functions,
+    set_initial_windows,
+)
 from bentpipe.lab.programs import start_error
 from bentpipe.lab.uplink import Uplink, find_slirp4netns, open_uplink
 from bentpipe.results.verdict import late_windows, verdict
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
-    from bentpipe._core import Channels, SharedPidNamespace
-    from bentpipe.lab.changes import LinkChange
+    from bentpipe._core import Channels
+    from bentpipe.lab.link_state import LinkChange
     from bentpipe.scenario.hosts import Side
 
 SIDES: Final[tuple[Side, ...]] = ("world", "island")
@@ -44,6 +49,7 @@ class LocalLab:
     """A running lab of this process, as a context: inside it the link moves packets.
 
     - ``plans``: the links in series, the world's first.
+    - ``settings``: sysctls of the hosts.
     - ``control_ports``: the first and the last port of measuring servers; the first TCP connection
       to each bypasses the link.
     - ``capture``: the file that packets are captured into, complete once the link has stopped; the
@@ -51,32 +57,38 @@ class LocalLab:
     - ``super_packets``: the kernels of both sides pass segments of up to 64 KiB, which are split
       before the link and coalesced behind it (TSO and GRO).
     - ``gateways``: gateways are hosts of their own between their hosts and the link; those with a
-      PEP or a tunnel are in any case, and `bentpipe.lab.daemons` runs these there.
+      PEP or a tunnel are in any case, and `bentpipe.lab.gateways` runs these there.
     - ``internet``: the world has an uplink to the Internet, which the island reaches over the link.
+
+    ``core`` is the lab of the extension, once it is set up.
     """
 
     plans: Sequence[Mapping[str, Any]]
     seed: int = 1
     mtu_bytes: int = 1_500
-    settings: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    settings: Mapping[str, str] = field(default_factory=dict)
     control_ports: tuple[int, int] | None = None
     capture: Path | None = None
     super_packets: bool = False
     gateways: bool = False
     internet: bool = False
-    _core: _core.Lab = field(init=False)
+    core: _core.Lab = field(init=False)
     _thread: threading.Thread = field(init=False)
     _failure: list[BaseException] = field(init=False, default_factory=list)
     _uplink: Uplink | None = field(init=False, default=None)
-    _daemons: RunningDaemons | None = field(init=False, default=None)
+    _daemons: RunningDaemons = field(init=False)
 
     def check(self) -> None:
-        """Check that this machine carries the link, and has what the uplink needs.
+        """Check that this machine carries the link, and has what its parts need.
+
+        It resolves TCP settings of PEPs; the process that keeps the lab does not.
 
         Raises:
             MachineError: it does not.
+            ScenarioError: a PEP or a tunnel cannot be run in real time.
         """
         refuse_beyond_capacity(self.plans, super_packets=self.super_packets)
+        refuse_functions(self.plans, self.mtu_bytes)
         if self.internet:
             find_slirp4netns()
 
@@ -86,35 +98,31 @@ class LocalLab:
         Raises:
             MachineError: the machine lacks something, or does not allow it.
             UsageError: the link cannot be run in real time.
-            ScenarioError: a PEP or a tunnel cannot be run in real time.
             OSError: the capture cannot be written.
         """
-        refuse_functions(self.plans, self.mtu_bytes)
-        world, island = (list(side.items()) for side in self.settings)
+        settings = list(self.settings.items())
         try:
-            self._core = _core.Lab(
+            self.core = _core.Lab(
                 [json.dumps(plan) for plan in self.plans],
                 self.seed,
                 mtu=self.mtu_bytes,
-                settings=(world, island),
+                settings=(settings, settings),
                 control_ports=self.control_ports,
                 capture=self.capture,
                 super_packets=self.super_packets,
                 gateways=self.gateways,
                 host_settings=pep_settings(self.plans),
             )
-            if gateway_hosts(self.plans):
-                self._daemons = RunningDaemons.start(self._core, self.plans)
+            self._daemons = RunningDaemons.start(self.core, self.plans)
             if self.internet:
-                self._uplink = self._open_uplink()
+                self._uplink = open_uplink(self.core.enable_internet())
         except _core.MachineError as error:
             raise MachineError(str(error)) from None
         except _core.PlanError as error:
             raise UsageError(str(error)) from None
         self._thread = threading.Thread(target=self._run, name="bentpipe-link", daemon=True)
         self._thread.start()
-        if self._daemons is not None:
-            self._daemons.wait_for_sessions(self._thread.is_alive)
+        self._daemons.wait_for_sessions(self._thread.is_alive)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -122,55 +130,31 @@ class LocalLab:
         self.stop()
         if self._uplink is not None:
             self._uplink.close()
-        if self._daemons is not None:
-            self._daemons.close()
-
-    def _open_uplink(self) -> Uplink:
-        network_fd = self._core.enable_internet()
-        try:
-            return open_uplink(network_fd)
-        finally:
-            os.close(network_fd)
+        self._daemons.close()
 
     def stop(self) -> None:
         """Stop the link. No packet moves after this, and the report is the final one."""
-        self._core.stop()
+        self.core.stop()
         self._thread.join()
-        if self._daemons is not None:
-            self._daemons.finish()
-
-    def now_ns(self) -> int:
-        """Return the time since the lab was set up, in ns; `report` has the same clock."""
-        return self._core.now_ns()
+        self._daemons.finish()
 
     def hosts(self) -> list[str]:
         """Return the names of the hosts: the world, the terminals, and the distant hosts.
 
         Several terminals are ``island-1``, ``island-2`` ...; ``island`` is a name of the first.
         """
-        return self._core.hosts()
-
-    def address(self, host: str) -> str:
-        """Return the IPv4 address of a host."""
-        return self._core.address(host)
+        return self.core.hosts()
 
     def setting(self, host: str, name: str) -> str:
         """Return the value of a kernel setting of a host, as sysctl(8) prints it."""
         try:
-            return " ".join(self._core.setting(host, name).split())
+            return " ".join(self.core.setting(host, name).split())
         except OSError as error:
             raise MachineError(f"reading {name} on {host}: {error}") from None
 
-    def connections(self, host: str) -> list[dict[str, Any]]:
-        """Return the TCP connections of a host: the fields of TCP_INFO by their kernel names.
-
-        Empty if the kernel has no inet_diag.
-        """
-        return self._core.connections(host)
-
     def _run(self) -> None:
         try:
-            self._core.run()
+            self.core.run()
         except BaseException as error:  # noqa: BLE001 - `failure` reports it
             self._failure.append(error)
 
@@ -184,7 +168,7 @@ class LocalLab:
         self.require_host(host)
         environment: list[tuple[str, str]] = [("BENTPIPE_HOST", host)]
         try:
-            return self._core.spawn(host, list(arguments), environment=environment, output=output)
+            return self.core.spawn(host, list(arguments), environment=environment, output=output)
         except _core.ProgramError as error:
             raise start_error(arguments, error) from None
 
@@ -207,13 +191,13 @@ class LocalLab:
             MachineError: there are not enough file descriptors, or a port is in use.
         """
         try:
-            return self._core.start_channels(json.dumps(plan), seed, json.dumps(settings))
+            return self.core.start_channels(json.dumps(plan), seed, json.dumps(settings))
         except _core.MachineError as error:
             raise MachineError(str(error)) from None
 
     def start_servers(self) -> None:
         """Start the servers of the world: HTTP, and iperf3 if it is installed."""
-        self._core.serve("world")
+        self.core.serve("world")
         iperf3 = shutil.which("iperf3")
         if iperf3 is not None:
             # Its `init` process is forked after the packet rings were mapped and so shares them:
@@ -230,7 +214,7 @@ class LocalLab:
             MachineError: no server is listening after 5 s.
         """
         deadline = time.monotonic() + _LISTEN_TIMEOUT_S
-        while not self._core.is_listening(host, port):
+        while not self.core.is_listening(host, port):
             if time.monotonic() > deadline:
                 raise MachineError(f"no server is listening on port {port} of {host}")
             time.sleep(_LISTEN_POLL_S)
@@ -243,7 +227,7 @@ class LocalLab:
             MachineError: the link does not run.
         """
         try:
-            return self._core.apply_changes(json.dumps(changes))
+            return self.core.apply_changes(json.dumps(changes))
         except _core.PlanError as error:
             raise UsageError(str(error)) from None
         except _core.MachineError as error:
@@ -256,11 +240,7 @@ class LocalLab:
             MachineError: ip(8) is not installed, or fails.
         """
         gateways = {gateway.host for gateway in gateway_hosts(self.plans)}
-        set_initial_windows(self._core, set(self.hosts()) - gateways, segments)
-
-    def namespace_fds(self, host: str, pids: SharedPidNamespace) -> list[int]:
-        """Return new descriptors with which another process can start programs on a host."""
-        return self._core.namespace_fds(host, pids)
+        set_initial_windows(self.core, set(self.hosts()) - gateways, segments)
 
     @property
     def failure(self) -> str | None:
@@ -307,13 +287,11 @@ class LocalLab:
 
     def last_report(self) -> dict[str, Any]:
         """Return the report also of a link that has failed, with the cause as ``invalid``."""
-        report = self._core.report()
-        if self._daemons is not None:
-            self._daemons.poll()
-            report["functions"] |= self._daemons.functions()
-            if (found := self._daemons.fault) is not None:
-                fault, reason = found
-                report |= {"fault": fault, "invalid": reason}
+        report = self.core.report()
+        self._daemons.poll()
+        report["functions"] |= self._daemons.functions()
+        if (found := self._daemons.fault) is not None:
+            report |= dict(zip(("fault", "invalid"), found, strict=True))
         report["failure"] = failure = self.failure
         if failure is not None:
             report["invalid"] = failure

@@ -217,15 +217,9 @@ def connect(name: str) -> socket.socket:
 
 def peer(connection: socket.socket) -> tuple[int, int]:
     """Return the process id and the user id of the peer of a connection (SO_PEERCRED)."""
-    size = _CREDENTIALS.size
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user, _ = _CREDENTIALS.unpack(found)
     return pid, user
-
-
-def is_of_this_user(connection: socket.socket) -> bool:
-    """Return whether the peer of a connection has the user id of this process."""
-    return peer(connection)[1] == os.geteuid()
 
 
 def ask(connection: socket.socket, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
@@ -238,7 +232,7 @@ def ask(connection: socket.socket, request: dict[str, Any]) -> tuple[dict[str, A
         LabEndedError: the lab ended before it replied.
         MachineError: it does not reply, or belongs to another user.
     """
-    if not is_of_this_user(connection):
+    if peer(connection)[1] != os.geteuid():
         raise MachineError("the lab belongs to another user; to fix it: set XDG_RUNTIME_DIR")
     descriptors: list[int] = []
     try:
@@ -375,7 +369,7 @@ class Clients:
             if not self._drop_oldest():
                 time.sleep(_BACK_OFF_S)
             return
-        if not is_of_this_user(connection):
+        if peer(connection)[1] != os.geteuid():
             connection.close()
             return
         if len(self._clients) >= self._clients_max:

@@ -68,7 +68,7 @@ class Uplink:
 def open_uplink(network_fd: int) -> Uplink:
     """Add an interface to a network namespace that reaches the Internet.
 
-    The machine's own loopback is not reachable through it.
+    The machine's own loopback is not reachable through it. ``network_fd`` is closed.
 
     Raises:
         MachineError: the NAT does not start; the message has the last line that it printed.
@@ -88,14 +88,8 @@ def open_uplink(network_fd: int) -> Uplink:
         command = ["unshare", "--mount", "--propagation", "private", *command]
     else:
         owner_fds.append(fcntl.ioctl(network_fd, _NS_GET_USERNS))
-        command = [
-            sys.executable,
-            "-m",
-            "bentpipe.lab.programs",
-            "become",
-            str(owner_fds[0]),
-            *command,
-        ]
+        become = [sys.executable, "-m", "bentpipe.lab.programs", "become", str(owner_fds[0])]
+        command = [*become, *command]
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -105,7 +99,7 @@ def open_uplink(network_fd: int) -> Uplink:
         # Ctrl-C at the terminal is for the program behind the link.
         process_group=0,
     )
-    for descriptor in (exit_read, ready_write, *owner_fds):
+    for descriptor in (network_fd, exit_read, ready_write, *owner_fds):
         os.close(descriptor)
     is_in_time = bool(select.select([ready_read], [], [], _START_TIMEOUT_S)[0])
     is_ready = is_in_time and bool(os.read(ready_read, 1))

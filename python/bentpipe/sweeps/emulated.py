@@ -76,7 +76,7 @@ def _emulation(index: int, job: Job) -> EmulationJob:
     plan_s = plan["stop_ns"] / NS_PER_S
     rates_bps = [largest_value(each["rate_bps"]) for each in plan["directions"]]
     return EmulationJob(
-        job.plan.scenario.to_dict(),
+        job.plan,
         job.seed,
         max_s=plan_s,
         expected_s=plan_s,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bentpipe.emulation.pool import EmulationJob, emulate_as_completed
+from bentpipe.plan.plan import Plan
 from bentpipe.validation.metrics import RunMetrics, metrics_of
 from bentpipe.validation.points import Point
 
@@ -43,7 +44,7 @@ def run_points(
     order = _fast_with_slow([(point, seed) for point in points for seed in seeds])
     jobs = [
         EmulationJob(
-            point.scenario(seconds),
+            Plan.resolve(point.scenario(seconds)),
             seed,
             max_s=point.max_s(seconds),
             expected_s=point.expected_s(seconds),

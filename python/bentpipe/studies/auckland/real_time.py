@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob
+from bentpipe.plan.plan import Plan
 from bentpipe.results.execution import utc_now
 from bentpipe.studies.auckland.cells import (
     BACKGROUND,
@@ -181,9 +182,9 @@ def _transfer_bytes(result: Result) -> float | None:
 
 
 def _job(cell: Cell, base: Data, seed: int, duration_s: int) -> EmulationJob:
-    scenario = scenario_of(cell, base, BASE).to_dict()
+    plan = Plan.resolve(scenario_of(cell, base, BASE))
     expected_s = duration_s + _OVERHEAD_S
-    return EmulationJob(scenario, seed, max_s=duration_s, expected_s=expected_s, load=_LOAD)
+    return EmulationJob(plan, seed, max_s=duration_s, expected_s=expected_s, load=_LOAD)
 
 
 def _simulated(table: tuple[Cell, ...], base: Data, seed: int) -> Mapping[Cell, Result]:

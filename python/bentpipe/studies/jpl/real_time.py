@@ -126,12 +126,9 @@ def utilization_in_real_time(result: Result) -> float | None:
 
 
 def _job(cell: Cell, base: Mapping[str, Any], seed: int) -> EmulationJob:
-    scenario = kernel_scenario_of(cell, base)
-    plan: Mapping[str, Any] = Plan.resolve(scenario).data
-    min_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
-    return EmulationJob(
-        scenario.to_dict(), seed, max_s=plan["stop_ns"] / NS_PER_S, expected_s=2 * min_s
-    )
+    plan = Plan.resolve(kernel_scenario_of(cell, base))
+    min_s = 8 * _TRANSFER_BYTES / plan.data["directions"][0]["rate_bps"]["value"]
+    return EmulationJob(plan, seed, max_s=plan.data["stop_ns"] / NS_PER_S, expected_s=2 * min_s)
 
 
 def _simulated(

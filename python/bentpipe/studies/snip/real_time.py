@@ -190,8 +190,9 @@ def kernel_tcp_scenario(base: Mapping[str, Any], window_bytes: int) -> Scenario:
 
 
 def _job(scenario: Scenario, seed: int) -> EmulationJob:
-    whole_s = Plan.resolve(scenario).data["stop_ns"] / NS_PER_S
-    return EmulationJob(scenario.to_dict(), seed, max_s=whole_s, expected_s=whole_s)
+    plan = Plan.resolve(scenario)
+    whole_s = plan.data["stop_ns"] / NS_PER_S
+    return EmulationJob(plan, seed, max_s=whole_s, expected_s=whole_s)
 
 
 def _search(
