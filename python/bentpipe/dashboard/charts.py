@@ -70,7 +70,7 @@ def page_data(
         "name": chart.name,
         "title": chart.title,
         "unit": chart.label if chart.kind == "distribution" else chart.unit,
-        "steps": chart.steps,
+        "steps": bool(chart.steps),
         "kind": chart.kind,
         "x_label": chart.x_label,
         "bars": data.bars,

@@ -24,8 +24,7 @@ from bentpipe.report.style import (
 )
 from bentpipe.results.charts import Chart, ChartData, chart_data
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.outages import Outages
-from bentpipe.results.series import INTERVALS
+from bentpipe.results.series import INTERVALS, Outages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
