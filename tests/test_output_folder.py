@@ -126,19 +126,6 @@ def test_files_of_the_user_stay_and_those_of_the_old_result_go(tmp_path: Path) -
     assert outside.is_file()
 
 
-def test_results_of_format_3_are_replaced(small_result: Result, tmp_path: Path) -> None:
-    """Given a folder without execution.json and without names of files, expect no file of it."""
-    small_result.save(tmp_path)
-    (tmp_path / "execution.json").unlink()
-    old = {"format_version": 3, "bentpipe_version": "0.0.9", "ended": "2026-11-22T14:03:11+00:00"}
-    old |= {"seed": 7, "scenario": {"name": "geo bulk"}}
-    (tmp_path / "manifest.json").write_text(json.dumps(old), encoding="utf-8")
-    with OutputFolder(tmp_path, kind="run") as output:
-        simulate({**SMALL, "packet_events": False}).save(output)
-    assert output.replaced == 'the result of "geo bulk" (seed 7, 2026-11-22 14:03 UTC)'
-    assert not (tmp_path / "events.parquet").exists()
-
-
 @pytest.mark.system
 def test_a_run_that_reaches_its_duration_is_completed(bentpipe: Program, tmp_path: Path) -> None:
     """Given traffic for longer than the run, expect one word for its state everywhere."""

@@ -16,7 +16,7 @@ import polars as pl
 from bentpipe import metrics
 from bentpipe.errors import UsageError
 from bentpipe.quantities import quantity
-from bentpipe.results.means import mean_intervals
+from bentpipe.results.confidence import mean_intervals
 from bentpipe.text import choice
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from .run import (
     write_run_report as write_run_report,
 )
 from .search import search_tables as search_tables, write_search as write_search
-from .sweep import sweep_tables as sweep_tables
 from .terminal import (
     run_tables as run_tables,
     show as show,
+    sweep_tables as sweep_tables,
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +22,23 @@ from bentpipe.results.measures import (
 from bentpipe.results.result import Result
 from bentpipe.results.run_views import attribution_view, flow_views, link_views
 from bentpipe.results.thresholds import threshold_view
-from bentpipe.results.views import View, text_lines
+from bentpipe.results.views import Cell, Column, View, text_lines
+from bentpipe.sweeps.frames import text_of
+from bentpipe.sweeps.sweep import cell_metrics
+from bentpipe.text import counted
 from bentpipe.units import format_duration, format_rate
+
+if TYPE_CHECKING:
+    from bentpipe.sweeps.sweep import Sweep
 
 _STYLES: Final = {"title": "italic", "heading": "bold"}
 # A pipe has no width, unless COLUMNS is set.
 _PIPE_WIDTH: Final = 160
+# More cells do not fit on a screen.
+_MAX_CELLS: Final = 50
+# Quantities have a column with their numbers, too.
+_UNITS: Final = ("_bps", "_ns", "_bytes")
+_WITH_INTERVAL: Final = "goodput_bps"
 
 
 def show(*parts: View | str) -> None:
@@ -121,3 +133,80 @@ def _together(result: Result, table: str, text: str, times_ns: npt.NDArray[np.in
         median_ns, high_ns = np.quantile(times_ns, (0.5, 0.95))
         line += f", time median {format_duration(median_ns)}, 95 % {format_duration(high_ns)}"
     return [line]
+
+
+# --- sweeps ---------------------------------------------------------------------------------------
+
+
+def sweep_tables(sweep: Sweep, more: str = "--json") -> list[View | str]:
+    """Return a table with the means of the cells; ``more`` is where those left out are."""
+    cells = sweep.cells
+    name = sweep.manifest.get("scenario", {}).get("name") or "Sweep"
+    failed = sweep.failures.height
+    failures = f", {failed:,} failed" if failed else ""
+    head = f"{name}: {counted(cells.height, 'cell')}, {counted(sweep.runs.height, 'run')}{failures}"
+    if not cells.height:
+        return [head]
+    columns = set(cells.columns)
+    keys = cells.columns[: cells.columns.index("runs")]
+    paths = [key for key in keys if not _is_number_of(key, columns)]
+    metrics = [
+        Column(name, each.title, each.note if each.table == "flows" else "forward")
+        for name, each in cell_metrics().items()
+        if cells[name].count()
+    ]
+    names = [
+        *(Column(path, heading) for path, heading in zip(paths, _headings(paths), strict=True)),
+        Column("runs", "runs"),
+    ]
+    rows = [
+        [
+            *(text_of(row[path]) for path in paths),
+            row["runs"],
+            *(_mean(row, metric) for metric in metrics),
+        ]
+        for row in cells.head(_MAX_CELLS).to_dicts()
+    ]
+    left_out = cells.height - len(rows)
+    view = View(
+        "Means, and half the 95 % confidence interval (Student's t, over the runs)",
+        [*names, *metrics],
+        rows,
+        key=len(paths),
+        more=f"{left_out:,} more cells: {more}" if left_out else "",
+    )
+    varied = [f"Varied: {', '.join(paths)}"] if paths else []
+    return [head, *varied, *_thresholds(sweep), view]
+
+
+def _thresholds(sweep: Sweep) -> list[View | str]:
+    """Return in how many cells the thresholds are met; nothing without thresholds."""
+    cells = {check["point"] for check in sweep.thresholds}
+    failed = {check["point"] for check in sweep.thresholds if not check["passed"]}
+    met = f"Thresholds: met in {len(cells) - len(failed):,} of {counted(len(cells), 'cell')}"
+    return [met] if cells else []
+
+
+def _is_number_of(column: str, columns: set[str]) -> bool:
+    return any(column.endswith(unit) and column.removesuffix(unit) in columns for unit in _UNITS)
+
+
+def _headings(paths: Sequence[str]) -> list[str]:
+    """Return the last parts of paths, as many as tell them apart."""
+    found = []
+    for path in paths:
+        parts = path.split(".")
+        endings = [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+        others = [f".{other}" for other in paths if other != path]
+        found.append(
+            next(each for each in endings if not any(o.endswith(f".{each}") for o in others))
+        )
+    return found
+
+
+def _mean(row: Mapping[str, Any], column: Column) -> Cell:
+    mean, half_width = row[column.name], row[f"{column.name}_half_width"]
+    text = column.write(mean)
+    if mean and half_width is not None and column.name == _WITH_INTERVAL:
+        text += f" ± {100 * half_width / abs(mean):.2g} %"
+    return Cell(mean, text)

@@ -44,7 +44,6 @@ from bentpipe.results.files import (
     kind_of,
     read_manifest,
 )
-from bentpipe.results.tables import TABLES
 
 _LOCK: Final = "lock"
 _NEW: Final = "new-"
@@ -246,10 +245,9 @@ class OutputFolder:
         Without the manifest the folder is not complete for readers that do not know `COMMIT`.
         """
         manifest = self._folder / MANIFEST
-        # Until format 3, manifests did not name the files.
-        known = [f"{name}.parquet" for name in TABLES]
+        known: list[str] = []
         with suppress(ValueError, AttributeError):
-            known = json.loads(manifest.read_bytes()).get("files", known)
+            known = json.loads(manifest.read_bytes()).get("files", [])
         # A report may have been written later.
         old = {*known, REPORT} - {*new, MANIFEST, PART}
         # A manifest may have been edited: nothing outside of the folder is removed.

@@ -150,8 +150,7 @@ def link_views(result: Result, most: int) -> list[View]:
     In a table of more than ``most`` rows the terminals are one group of rows: percentiles over
     them, and over the legs between the same ends.
     """
-    # Results of earlier versions have no such table.
-    legs = result.legs.to_dicts() if "legs" in result.tables else []
+    legs = result.legs.to_dicts()
     ends = [{**row, "leg": f"{row['from']} - {row['to']}"} for row in legs]
     if len(legs) <= most:
         ends = [{**row, "leg": f"{row['name']}: {row['leg']}"} for row in ends]
