@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, SMALL, Program, User
 
-from bentpipe import Result, UsageError, simulate
+from bentpipe import Result, UsageError
 from bentpipe.cli.app import main
 from bentpipe.results.files import read_execution, read_file, read_manifest, read_unchanged
 from bentpipe.results.folder import write_folder

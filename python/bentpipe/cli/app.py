@@ -53,26 +53,28 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             "Write the HTML report of a result folder.",
             ("report results/geo --out geo.html",),
             draws=True,
+            module="results",
         ),
         "serve": _Verb(
             "Show results in a browser.",
             ("serve results", "serve results --port 8000 --open"),
             draws=True,
+            module="results",
         ),
         "presets": _Verb(
             "List the named links, or show one with its source.",
             ("presets", "presets geo"),
-            module="listings",
+            module="scenarios",
         ),
         "framings": _Verb(
             "List the named framings, or show one with its options.",
             ("framings", "framings ppp"),
-            module="listings",
+            module="scenarios",
         ),
         "schema": _Verb(
             "Print the JSON Schema of scenario files, for editors.",
             ("schema > scenario.schema.json",),
-            module="listings",
+            module="scenarios",
         ),
     },
     "Answer a question": {
@@ -92,6 +94,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             "Compare settings: differences with 95 % intervals.",
             ("compare scenarios/lossy-cubic.yaml scenarios/lossy-bbr.yaml",),
             draws=True,
+            module="results",
         ),
         "search": _Verb(
             "Find a limit by running a scenario repeatedly.", draws=True, function="search_app"
@@ -127,6 +130,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
                 "validate scenarios/geo-bulk.yaml",
                 "validate scenarios/geo-bulk.yaml --json",
             ),
+            module="scenarios",
         ),
         "validate-model": _Verb(
             "Compare the simulator with Linux TCP.",

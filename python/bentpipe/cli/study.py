@@ -5,22 +5,24 @@ The registry is imported under this verb only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from bentpipe import report
-from bentpipe.cli.executors import Dask, ExecutorOptions, Scheduler
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
 from bentpipe.cli.options import (
     AsJson,
+    Dask,
     Engine,
+    ExecutorOptions,
     MemoryLimit,
     Out,
+    Scheduler,
     note,
+    option,
     optional,
     output_folder,
     print_json,
@@ -32,7 +34,6 @@ from bentpipe.simulation.memory import read_limit
 
 if TYPE_CHECKING:
     from bentpipe.studies import Study
-    from bentpipe.studies.base.outcome import StudyOutcome
 
 _SEED: Final = 1
 # Emulated runs load a core little, but delay each other if more run at a time.
@@ -100,11 +101,8 @@ def _cells_help(study: Study) -> str:
 def _study_command(study: Study) -> Any:
     def run_study(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
         runs: int | None = None,
-        seed: Annotated[int, typer.Option(metavar="N", min=0, help="The first seed.")] = _SEED,
-        threads: Annotated[
-            int | None,
-            optional("N", _THREADS_HELP, min=1),
-        ] = None,
+        seed: Annotated[int, option("N", "The first seed.", min=0)] = _SEED,
+        threads: Annotated[int | None, optional("N", _THREADS_HELP, min=1)] = None,
         out: Out = None,
         as_json: AsJson = False,
         engine: Annotated[
@@ -116,25 +114,43 @@ def _study_command(study: Study) -> Any:
         memory_limit: MemoryLimit = None,
     ) -> None:
         options = ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
-        if engine == "simulate":
-            if cells is not None:
-                raise UsageError(
-                    "--cells: only with --engine emulate; the simulator runs all cells"
-                )
-            _run(study, options, runs=runs, seed=seed, out=out, as_json=as_json)
-        else:
+        is_real_time = engine == "emulate"
+        if is_real_time:
             if runs is not None:
                 raise UsageError("--runs: only with --engine simulate")
             options.refuse_with_labs()
-            parallel = _PARALLEL if threads is None else threads
-            _run_real_time(
-                study, cells=cells, seed=seed, parallel=parallel, out=out, as_json=as_json
+            if not study.example_cells:
+                raise UsageError(f"engine: the study {study.name} runs in the simulator only")
+        elif cells is not None:
+            raise UsageError("--cells: only with --engine emulate; the simulator runs all cells")
+        with output_folder(out, "study") as output:
+            with Progress(f"study {study.name}") as progress:
+                if is_real_time:
+                    outcome = study.run_real_time(
+                        chosen=cells,
+                        seed=seed,
+                        parallel=_PARALLEL if threads is None else threads,
+                        progress=progress.fraction,
+                        note=note,
+                    )
+                else:
+                    with options.executor(engine) as executor:
+                        outcome = study.run(
+                            runs=runs, seed=seed, executor=executor, progress=progress.count
+                        )
+            finish(
+                outcome,
+                output,
+                lambda found, folder: found.write(folder),
+                lambda found: found.terminal(),
+                as_json=as_json,
             )
+        if outcome.interrupted:
+            exit_interrupted("the figures are those of the finished runs")
 
     # typer evaluates annotations that are strings in the module, where `study` is not defined.
     run_study.__annotations__["runs"] = Annotated[
-        int | None,
-        optional("N", _runs_help(study), min=1),
+        int | None, optional("N", _runs_help(study), min=1)
     ]
     run_study.__annotations__["cells"] = Annotated[
         str | None, optional("CELLS", _cells_help(study))
@@ -142,55 +158,3 @@ def _study_command(study: Study) -> Any:
     run_study.__doc__ = f"{study.title}. Source: {study.source}"
     example = f"bentpipe study {study.name} --out results/{study.name}"
     return command(study.name, run_study, example)
-
-
-def _run_real_time(
-    study: Study, *, cells: str | None, seed: int, parallel: int, out: Path | None, as_json: bool
-) -> None:
-    if not study.example_cells:
-        raise UsageError(f"engine: the study {study.name} runs in the simulator only")
-    _finish(
-        study,
-        lambda progress: study.run_real_time(
-            chosen=cells, seed=seed, parallel=parallel, progress=progress.fraction, note=note
-        ),
-        out=out,
-        as_json=as_json,
-    )
-
-
-def _run(
-    study: Study,
-    options: ExecutorOptions,
-    *,
-    runs: int | None,
-    seed: int,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    def run(progress: Progress) -> StudyOutcome:
-        with options.executor("simulate") as executor:
-            return study.run(runs=runs, seed=seed, executor=executor, progress=progress.count)
-
-    _finish(study, run, out=out, as_json=as_json)
-
-
-def _finish(
-    study: Study,
-    run: Callable[[Progress], StudyOutcome],
-    *,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    with output_folder(out, "study") as output:
-        with Progress(f"study {study.name}") as progress:
-            outcome = run(progress)
-        finish(
-            outcome,
-            output,
-            lambda found, folder: found.write(folder),
-            lambda found: found.terminal(),
-            as_json=as_json,
-        )
-    if outcome.interrupted:
-        exit_interrupted("the figures are those of the finished runs")

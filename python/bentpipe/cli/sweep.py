@@ -6,26 +6,30 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from bentpipe import report, sweeps
-from bentpipe.cli.executors import Dask, ExecutorOptions, Scheduler
 from bentpipe.cli.options import (
     AsJson,
+    Dask,
     Engine,
+    ExecutorOptions,
     JUnit,
     MemoryLimit,
+    Scheduler,
     Settings,
     Threads,
     Thresholds,
     argument,
     complete_scenarios,
+    flag,
     fraction,
     note,
+    option,
     optional,
     print_json,
 )
@@ -43,7 +47,6 @@ from bentpipe.simulation.memory import read_limit
 if TYPE_CHECKING:
     from bentpipe.sweeps.cells import Cell
     from bentpipe.sweeps.executor import Executor
-    from bentpipe.sweeps.file import SweepFile
     from bentpipe.sweeps.folder import Definition, SweepFolder
     from bentpipe.sweeps.run import SweepRun
     from bentpipe.sweeps.sweep import Sweep
@@ -81,13 +84,9 @@ UntilCi = Annotated[
         "--until-ci",
     ),
 ]
-Metric = Annotated[
-    str,
-    typer.Option("--metric", metavar="NAME", help="The metric of --until-ci, a column of flows."),
-]
+Metric = Annotated[str, option("NAME", "The metric of --until-ci, a column of flows.", "--metric")]
 MaxSeeds = Annotated[
-    int,
-    typer.Option("--max-seeds", metavar="N", min=2, help="The most seeds that --until-ci gives."),
+    int, option("N", "The most seeds that --until-ci gives.", "--max-seeds", min=2)
 ]
 SweepOut = Annotated[
     str | None,
@@ -99,12 +98,9 @@ SweepOut = Annotated[
     ),
 ]
 Resume = Annotated[
-    str | None,
-    optional("FOLDER", "Continue the unfinished sweep of this folder.", "--resume"),
+    str | None, optional("FOLDER", "Continue the unfinished sweep of this folder.", "--resume")
 ]
-KeepRuns = Annotated[
-    bool, typer.Option("--keep-runs", help="Keep the result folder of each run, too.")
-]
+KeepRuns = Annotated[bool, flag("--keep-runs", "Keep the result folder of each run, too.")]
 SweepEngine = Annotated[
     Engine,
     typer.Option(
@@ -125,12 +121,13 @@ class _Request:
     settings: list[str]
     vary: list[str]
     seeds: int | None
-    until_ci: str | None
-    metric: str
-    max_seeds: int
+    until: sweeps.UntilCi | None
     keep_runs: bool
     engine: str
     thresholds: list[str]
+
+
+_NO_REQUEST: Final = _Request(None, [], [], None, None, keep_runs=False, engine="", thresholds=[])
 
 
 def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
@@ -167,9 +164,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         settings=settings or [],
         vary=vary or [],
         seeds=seeds,
-        until_ci=until_ci,
-        metric=metric,
-        max_seeds=max_seeds,
+        until=None if until_ci is None else _until(until_ci, metric, max_seeds),
         keep_runs=keep_runs,
         engine=engine,
         thresholds=threshold or [],
@@ -228,16 +223,7 @@ def _resumed(request: _Request, folder: SweepFolder) -> SweepRun:
                 f"{folder.path}: the command line describes another sweep than the one in this "
                 "folder; leave out the scenario and its options, or start again in a new folder"
             )
-    elif any(
-        (
-            request.vary,
-            request.settings,
-            request.seeds,
-            request.until_ci,
-            request.keep_runs,
-            request.thresholds,
-        )
-    ):
+    elif replace(request, engine="") != _NO_REQUEST:
         raise UsageError(
             "--resume: continues as the sweep was begun; leave out --vary and --set, --seeds, "
             "--until-ci, --keep-runs and --threshold"
@@ -258,7 +244,9 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         document = read_file(sweeps.scenario_path(file, document))
     scenario = Scenario.from_document(document, request.settings, thresholds=request.thresholds)
     points = sweeps.Points(axes)
-    until = _until(request, file)
+    until = request.until
+    if until is None and file is not None and file.until_ci is not None:
+        until = _until(file.until_ci.width, file.until_ci.metric, file.until_ci.max_seeds)
     seeds: int | tuple[int, ...] | None = request.seeds
     if seeds is None and file is not None:
         seeds = file.seeds
@@ -272,7 +260,7 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         points=points,
         seeds=sweeps.seeds_of(scenario, seeds),
         plan_sha256=sweeps.plan_hash(cells),
-        until_ci=until,
+        until_ci=until.to_json() if until else None,
         keep_runs=request.keep_runs,
         engine=request.engine,
         sources=[
@@ -284,16 +272,8 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
     return definition, cells
 
 
-def _until(request: _Request, file: SweepFile | None) -> dict[str, Any] | None:
-    """Return the interval of the command line, or of the file."""
-    width, metric, max_seeds = request.until_ci, request.metric, request.max_seeds
-    if width is None:
-        if file is None or file.until_ci is None:
-            return None
-        width, metric = file.until_ci.width, file.until_ci.metric
-        max_seeds = file.until_ci.max_seeds
-    share = fraction(width, "--until-ci")
-    return sweeps.UntilCi(share, metric, max_seeds).to_json()
+def _until(width: str, metric: str, max_seeds: int) -> sweeps.UntilCi:
+    return sweeps.UntilCi(fraction(width, "--until-ci"), metric, max_seeds)
 
 
 def _warn(cells: list[Cell]) -> None:

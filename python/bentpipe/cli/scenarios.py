@@ -1,18 +1,21 @@
-"""The verbs ``presets``, ``framings`` and ``schema``: what a scenario file may have."""
+"""The verbs of scenario files: ``presets``, ``framings``, ``schema`` and ``validate``."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
-from bentpipe import report, scenario
-from bentpipe.cli.options import AsJson, argument, print_json
-from bentpipe.errors import UsageError
+import typer
+
+from bentpipe import plan, report, scenario
+from bentpipe.cli.options import AsJson, Settings, argument, complete_scenarios, note, print_json
+from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.plan.presets import preset_names
 from bentpipe.results.views import Column, View
-from bentpipe.text import choice
+from bentpipe.text import choice, counted
 
 if TYPE_CHECKING:
     from bentpipe.scenario.framings import FramingPreset
@@ -176,3 +179,55 @@ def _frames(preset: FramingPreset) -> dict[int, int]:
     """Return the link bits of packets of common sizes, with the default options."""
     framing = scenario.plan_framing(preset.name, {})
     return {ip_bytes: scenario.frame_bits(framing, ip_bytes) for ip_bytes in _IP_BYTES}
+
+
+# --- validate ------------------------------------------------------------------------------------
+
+ScenarioFiles = Annotated[
+    list[Path],
+    argument("SCENARIO", "Scenario files (YAML), or - for standard input.", complete_scenarios),
+]
+
+
+def validate(
+    scenario_files: ScenarioFiles, settings: Settings = None, as_json: AsJson = False
+) -> None:
+    """Check scenario files without running them.
+
+    All problems are reported; the exit code is 2 if a file has one. With --json, print the
+    problems, the warnings and the complete plan of each file.
+    """
+    if [str(file) for file in scenario_files].count("-") > 1:
+        raise UsageError("-: standard input can be read only once")
+    answers = [_validate(file, settings or (), as_json=as_json) for file in scenario_files]
+    valid = all(answer["valid"] for answer in answers)
+    if as_json:
+        print_json({"valid": valid, "files": answers})
+    if not valid:
+        raise typer.Exit(ScenarioError.exit_code)
+
+
+def _validate(file: Path, settings: list[str] | tuple[()], *, as_json: bool) -> dict[str, Any]:
+    """Check a file, print what was found, and return it as plain data."""
+    answer: dict[str, Any] = {"file": scenario.STDIN if str(file) == "-" else str(file)}
+    empty: dict[str, Any] = {"valid": False, "problems": [], "warnings": [], "plan": None}
+    try:
+        resolved = plan.Plan.resolve(scenario.Scenario.load(file, settings))
+    except ScenarioError as error:
+        for problem in error.problems:
+            note(str(problem))
+        _line(answer["file"], f"not valid, {counted(len(error.problems), 'problem')}", as_json)
+        return answer | empty | {"problems": [asdict(problem) for problem in error.problems]}
+    for warning in resolved.warnings:
+        note(f"{answer['file']}: warning: {warning}")
+    text = f"valid, {counted(len(resolved.data['flows']), 'flow')}"
+    if resolved.warnings:
+        text += f", {counted(len(resolved.warnings), 'warning')}"
+    _line(answer["file"], text, as_json)
+    warnings = [asdict(warning) for warning in resolved.warnings]
+    return answer | empty | {"valid": True, "warnings": warnings, "plan": resolved.data}
+
+
+def _line(file: str, text: str, as_json: bool) -> None:
+    if not as_json:
+        print(f"{file}: {text}")
