@@ -43,7 +43,8 @@ def write_thresholds(
     checks = results.check_thresholds(result, further)
     if junit is not None:
         error = None if result.state == "completed" else result.invalid or result.ending
-        report.write_junit(junit, result, checks, error=error)
+        cases = [(check.threshold.text, check.message, check.passed) for check in checks]
+        report.write_junit(junit, result, cases, error=error)
     return checks
 
 
@@ -60,7 +61,15 @@ def write_sweep_thresholds(sweep: Sweep, junit: Path | None) -> None:
         error = "the sweep was interrupted"
     elif sweep.failures.height:
         error = f"{sweep.failures.height:,} runs failed"
-    report.write_sweep_junit(junit, sweep, error=error)
+    cases = [
+        (
+            f"{check['cell']}: {check['threshold']}" if check["cell"] else check["threshold"],
+            sweeps.cell_message(check),
+            check["passed"],
+        )
+        for check in sweep.thresholds
+    ]
+    report.write_junit(junit, sweep, cases, error=error)
 
 
 def require_sweep_thresholds(sweep: Sweep, where: str) -> None:

@@ -206,8 +206,8 @@ class Catalog:
             inner = folder / name
             if not inner.is_dir():
                 continue
-            for each in _links(inner):
-                if not each.resolve().is_relative_to(self.root):
+            for each in inner.rglob("*"):
+                if each.is_symlink() and not each.resolve().is_relative_to(self.root):
                     raise UsageError(f"{each}: is a link to a place outside the served folder")
 
 
@@ -232,15 +232,6 @@ def _has_url(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _links(folder: Path) -> Iterator[Path]:
-    """Yield the symbolic links in a folder and below; os.walk(3) does not go into them."""
-    for top, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(top, name)
-            if path.is_symlink():
-                yield path
 
 
 def _has_manifest(folder: Path) -> bool:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from bentpipe.dashboard.charts import axes_of, metrics_of, parts_of
 from bentpipe.report.html import environment
-from bentpipe.report.run import facts, headlines, notices, plan_text, run_title, scenario_text
+from bentpipe.report.run import facts, headlines, notices, plan_text, scenario_text
 from bentpipe.results.charts import CHARTS, charts_of, is_sampled
 from bentpipe.results.files import read_file, read_manifest
 from bentpipe.results.run_views import flow_views, link_views
@@ -71,7 +71,7 @@ def run_page(entry: Entry, result: Result) -> str:
     return render(
         "run",
         entry=entry,
-        title=run_title(result),
+        title=result.title,
         facts=facts(result),
         notices=notices(result),
         headlines=headlines(result),

@@ -20,6 +20,7 @@ from bentpipe.report.export import Exports, write_report
 from bentpipe.report.html import environment
 from bentpipe.report.style import MUTED, PALETTE, STYLE, add_legend
 from bentpipe.results.confidence import CONFIDENCE
+from bentpipe.results.series import distribution
 from bentpipe.results.views import Cell, Column, View
 from bentpipe.text import counted
 
@@ -264,8 +265,5 @@ def _distributions(each: Difference, names: dict[str, str]) -> Figure:
 
 
 def _steps(axes: Axes, values: Array, colour: str, name: str) -> None:
-    """Draw a distribution function: it steps up at each value."""
-    ordered = np.repeat(np.sort(values), 2)
-    share = np.arange(1, values.size + 1) / values.size
-    axes.plot(ordered, np.append(0, np.repeat(share, 2)[:-1]), color=colour, label=name)
+    axes.plot(*distribution(values), color=colour, label=name)
     axes.set_ylim(0, 1.02)

@@ -63,7 +63,7 @@ def run_report(result: Result, exports: Exports | None = None) -> str:
     manifest = result.manifest
     template = environment().get_template("run.html.j2")
     return template.render(
-        title=run_title(result),
+        title=result.title,
         facts=facts(result),
         notices=notices(result),
         emulation=_emulation(result),
@@ -83,11 +83,6 @@ def run_report(result: Result, exports: Exports | None = None) -> str:
         scenario=scenario_text(result),
         plan=plan_text(result),
     )
-
-
-def run_title(result: Result) -> str:
-    """Return the name of the scenario."""
-    return result.manifest["scenario"].get("name") or "Scenario"
 
 
 def facts(result: Result) -> str:

@@ -59,8 +59,8 @@ def run_tables(result: Result) -> list[View | str]:
     """Return the tables of flows and directions of a run, and lines on the run itself."""
     manifest = result.manifest
     head = (
-        f"{manifest['scenario'].get('name') or 'Scenario'}: seed {manifest['seed']}, "
-        f"{result.ending}, {manifest['packet_hops']:,} packet-hops"
+        f"{result.title}: seed {manifest['seed']}, {result.ending}, "
+        f"{manifest['packet_hops']:,} packet-hops"
     )
     attribution, thresholds = attribution_view(result), threshold_view(result)
     return [

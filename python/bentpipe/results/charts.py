@@ -122,11 +122,8 @@ def _times(
         groups = {f"{len(flows)} flows together": flows}
     found = []
     for name, own in groups.items():
-        time_s = np.sort(times_ns(result, own)) / NS_PER_S
-        share = np.arange(1, time_s.size + 1) / time_s.size
-        # The function is 0 before the first time and steps up at each.
-        x, values = np.repeat(time_s, 2), np.append(0, np.repeat(share, 2)[:-1])
-        found.append(Series(f"{name}, {time_s.size}", x, values))
+        time_s = times_ns(result, own) / NS_PER_S
+        found.append(Series(f"{name}, {time_s.size}", *series.distribution(time_s)))
     return found
 
 

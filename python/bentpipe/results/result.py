@@ -20,7 +20,6 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.errors import ScenarioWarning, UsageError
-from bentpipe.results.attribution import capacity_attribution
 from bentpipe.results.derived import by_function, flow_directions, table_rows
 from bentpipe.results.entries import entry_statistics
 from bentpipe.results.execution import stop_message
@@ -35,7 +34,7 @@ from bentpipe.results.files import (
 )
 from bentpipe.results.folder import opened, write_files
 from bentpipe.results.frames import Frame, Tables, to_pandas
-from bentpipe.results.measures import goodput_bps
+from bentpipe.results.measures import capacity_attribution, goodput_bps
 from bentpipe.results.output import OutputFolder
 from bentpipe.results.run_views import notebook_html
 from bentpipe.results.tables import TABLES
@@ -107,6 +106,11 @@ class Result:
         """Return the complete plan that was run, in ns, bytes and bit/s."""
         plan: dict[str, Any] = self.manifest["plan"]
         return plan
+
+    @property
+    def title(self) -> str:
+        """Return the name of the scenario, or "Scenario"."""
+        return self.manifest["scenario"].get("name") or "Scenario"
 
     @property
     def state(self) -> State:

@@ -220,10 +220,9 @@ def _of_kinds(rows: _Rows, kinds: Sequence[str]) -> list[Mapping[str, Any]]:
 
 def notebook_html(result: Result) -> str:
     """Return the flows and the directions of the link as tables, for a notebook."""
-    name = result.manifest["scenario"].get("name") or "Scenario"
     facts = f"seed {result.manifest['seed']}, {result.stop_reason or result.ending}"
     if result.invalid is not None:
         facts += f", INVALID: {result.invalid}"
     views = [*flow_views(result), link_views(result, _NOTEBOOK_ROWS)[0]]
     tables = "".join(map(html_table, views))
-    return f"<h4>{escape(name)}</h4><p>{escape(facts)}</p>{tables}"
+    return f"<h4>{escape(result.title)}</h4><p>{escape(facts)}</p>{tables}"

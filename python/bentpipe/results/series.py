@@ -270,6 +270,12 @@ def thinned(x: Array, values: Array, intervals: int = INTERVALS) -> tuple[Array,
     return x[rows], values[rows]
 
 
+def distribution(values: Array) -> tuple[Array, Array]:
+    """Return the points of a distribution function: it is 0 at first, and steps up at each value."""
+    share = np.arange(1, values.size + 1) / values.size
+    return np.repeat(np.sort(values), 2), np.append(0, np.repeat(share, 2)[:-1])
+
+
 def bands(series: Sequence[Series], from_x: float = -np.inf, to_x: float = np.inf) -> list[Band]:
     """Return the range of the lines of each group, at common times of an interval."""
     groups: dict[str, list[Series]] = {}
