@@ -271,7 +271,7 @@ def thinned(x: Array, values: Array, intervals: int = INTERVALS) -> tuple[Array,
 
 
 def distribution(values: Array) -> tuple[Array, Array]:
-    """Return the points of a distribution function: it is 0 at first, and steps up at each value."""
+    """Return the points of a distribution function: 0 at first, it steps up at each value."""
     share = np.arange(1, values.size + 1) / values.size
     return np.repeat(np.sort(values), 2), np.append(0, np.repeat(share, 2)[:-1])
 
