@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -58,10 +58,7 @@ def _list(
 
 
 def presets(
-    name: Annotated[
-        str | None,
-        _name(preset_names(), "Show this preset and its source."),
-    ] = None,
+    name: Annotated[str | None, _name(preset_names(), "Show this preset and its source.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the named links, or show one with its source."""
@@ -71,7 +68,6 @@ def presets(
 
 
 def _presets_view(presets: Iterable[Preset]) -> View:
-    """Return the presets, one a row."""
     columns = [Column(name, name) for name in ("preset", "link", "forward", "return")]
     rows = []
     for preset in presets:
@@ -114,8 +110,7 @@ def _flow_yaml(value: object) -> str:
 
 def framings(
     name: Annotated[
-        str | None,
-        _name(scenario.FRAMINGS, "Show this framing, its options and its source."),
+        str | None, _name(scenario.FRAMINGS, "Show this framing, its options and its source.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -125,7 +120,6 @@ def framings(
 
 
 def _framings_view(framings: Iterable[FramingPreset]) -> View:
-    """Return the framings, one a row, with the frame sizes of common packets."""
     columns = [
         Column("framing", "framing"),
         Column("title", "link layer"),
@@ -150,28 +144,18 @@ def _framing_text(preset: FramingPreset) -> str:
             f"{name}: {option.meaning}; {allowed}", width=_WIDTH, subsequent_indent="    "
         )
     sizes = ", ".join(f"{size} B takes {bits / 8:.1f} B" for size, bits in _frames(preset).items())
-    return "\n".join(
-        [
-            *lines,
-            *([""] if options else []),
-            f"On the link {sizes}.",
-            "",
-            *textwrap.wrap(f"Source: {preset.source}", width=_WIDTH),
-        ]
-    )
+    lines += [*([""] if options else []), f"On the link {sizes}.", ""]
+    return "\n".join([*lines, *textwrap.wrap(f"Source: {preset.source}", width=_WIDTH)])
 
 
 def _framing_facts(preset: FramingPreset) -> dict[str, Any]:
-    """Return a framing as plain data, ready for JSON."""
     return {
         "name": preset.name,
         "title": preset.title,
         "source": preset.source,
         "options": {name: asdict(option) for name, option in preset.options.items()},
         "plan": scenario.plan_framing(preset.name, {}),
-        "frames": [
-            {"ip_bytes": ip_bytes, "link_bits": bits} for ip_bytes, bits in _frames(preset).items()
-        ],
+        "frames": [{"ip_bytes": size, "link_bits": bits} for size, bits in _frames(preset).items()],
     }
 
 
@@ -183,14 +167,14 @@ def _frames(preset: FramingPreset) -> dict[int, int]:
 
 # --- validate ------------------------------------------------------------------------------------
 
-ScenarioFiles = Annotated[
-    list[Path],
-    argument("SCENARIO", "Scenario files (YAML), or - for standard input.", complete_scenarios),
-]
-
 
 def validate(
-    scenario_files: ScenarioFiles, settings: Settings = None, as_json: AsJson = False
+    scenario_files: Annotated[
+        list[Path],
+        argument("SCENARIO", "Scenario files (YAML), or - for standard input.", complete_scenarios),
+    ],
+    settings: Settings = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check scenario files without running them.
 
@@ -207,27 +191,25 @@ def validate(
         raise typer.Exit(ScenarioError.exit_code)
 
 
-def _validate(file: Path, settings: list[str] | tuple[()], *, as_json: bool) -> dict[str, Any]:
+def _validate(file: Path, settings: Sequence[str], *, as_json: bool) -> dict[str, Any]:
     """Check a file, print what was found, and return it as plain data."""
     answer: dict[str, Any] = {"file": scenario.STDIN if str(file) == "-" else str(file)}
-    empty: dict[str, Any] = {"valid": False, "problems": [], "warnings": [], "plan": None}
+    answer |= {"valid": False, "problems": [], "warnings": [], "plan": None}
     try:
         resolved = plan.Plan.resolve(scenario.Scenario.load(file, settings))
     except ScenarioError as error:
         for problem in error.problems:
             note(str(problem))
-        _line(answer["file"], f"not valid, {counted(len(error.problems), 'problem')}", as_json)
-        return answer | empty | {"problems": [asdict(problem) for problem in error.problems]}
-    for warning in resolved.warnings:
-        note(f"{answer['file']}: warning: {warning}")
-    text = f"valid, {counted(len(resolved.data['flows']), 'flow')}"
-    if resolved.warnings:
-        text += f", {counted(len(resolved.warnings), 'warning')}"
-    _line(answer["file"], text, as_json)
-    warnings = [asdict(warning) for warning in resolved.warnings]
-    return answer | empty | {"valid": True, "warnings": warnings, "plan": resolved.data}
-
-
-def _line(file: str, text: str, as_json: bool) -> None:
+        text = f"not valid, {counted(len(error.problems), 'problem')}"
+        answer["problems"] = [asdict(problem) for problem in error.problems]
+    else:
+        for warning in resolved.warnings:
+            note(f"{answer['file']}: warning: {warning}")
+        text = f"valid, {counted(len(resolved.data['flows']), 'flow')}"
+        if resolved.warnings:
+            text += f", {counted(len(resolved.warnings), 'warning')}"
+        warnings = [asdict(warning) for warning in resolved.warnings]
+        answer |= {"valid": True, "warnings": warnings, "plan": resolved.data}
     if not as_json:
-        print(f"{file}: {text}")
+        print(f"{answer['file']}: {text}")
+    return answer

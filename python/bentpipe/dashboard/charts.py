@@ -20,7 +20,7 @@ from bentpipe import metrics
 from bentpipe.errors import UsageError
 from bentpipe.quantities import quantity
 from bentpipe.report.export import CHARTS, Exports, svg_file
-from bentpipe.report.plots import draw_data
+from bentpipe.report.plots import draw_data, fitting_unit
 from bentpipe.report.style import (
     PALETTE,
     add_legend,
@@ -98,13 +98,8 @@ def page_data(
             for line in data.lines
         ],
         "bands": [
-            {
-                "name": band.name,
-                "x": rounded_x(band.x),
-                "y": rounded(band.middle),
-                "low": rounded(band.low),
-                "high": rounded(band.high),
-            }
+            {"name": band.name, "x": rounded_x(band.x)}
+            | {"y": rounded(band.middle), "low": rounded(band.low), "high": rounded(band.high)}
             for band in data.bands
         ],
         "outages": [
@@ -183,12 +178,11 @@ def metrics_of(sweep: Sweep) -> dict[str, str]:
         if getattr(sweep, table)[metric.name].count() > 0
     ]
     known.sort(key=lambda metric: "dashboard" not in metric.shown.split())
-    return {f"{each.table}.{each.name}": _menu_entry(each) for each in known}
-
-
-def _menu_entry(metric: metrics.Metric) -> str:
-    unit = quantity(metric.name).units[-1][0]
-    return f"{metric.table}: {metric.label}" + (f" [{unit}]" if unit else "")
+    return {
+        f"{metric.table}.{metric.name}": label_of(f"{metric.table}: {metric.label}", unit)
+        for metric in known
+        for unit in [quantity(metric.name).units[-1][0]]
+    }
 
 
 def parts_of(sweep: Sweep) -> dict[str, list[str]]:
@@ -255,7 +249,7 @@ def sweep_chart(sweep: Sweep, view: SweepView) -> dict[str, Any]:
     numbers = _numbers_of(frame, view.x)
     by = [] if view.by is None else [view.by]
     points = mean_intervals(frame, column, list(dict.fromkeys([*by, numbers or view.x])))
-    unit, size = quantity(column).scale(_largest(points["mean"]))
+    unit, size = fitting_unit(column, points["mean"])
     x_unit, x_size = ("", 1.0)
     labels: list[str] | None = None
     if numbers is None:
@@ -263,8 +257,9 @@ def sweep_chart(sweep: Sweep, view: SweepView) -> dict[str, Any]:
         order = {label: i for i, label in enumerate(labels)}
         at = pl.Series([order[str(value)] for value in points[view.x]], dtype=pl.Float64)
     else:
-        x_unit, x_size = quantity(numbers).scale(_largest(points[numbers]))
+        x_unit, x_size = fitting_unit(numbers, points[numbers])
         at = points[numbers].cast(float) / x_size
+    known = [] if labels else at.to_list()
     points = points.with_columns(
         at.alias("at"), *(pl.col(name) / size for name in ("mean", "low", "high"))
     ).sort("at")
@@ -276,7 +271,8 @@ def sweep_chart(sweep: Sweep, view: SweepView) -> dict[str, Any]:
         "x": view.x,
         "x_unit": x_unit,
         "labels": labels,
-        "log": labels is None and _is_wide(points["at"]),
+        # On a linear scale, small values would be one point.
+        "log": bool(known) and 0 < _WIDE * min(known) <= max(known),
         "lines": lines,
         "left_out": max(len(names) - LINES_MAX, 0),
     }
@@ -300,17 +296,6 @@ def _numbers_of(frame: pl.DataFrame, path: str) -> str | None:
     following = frame.columns[frame.columns.index(path) + 1]
     is_twin = following.startswith(f"{path}_") and frame.schema[following].is_numeric()
     return following if is_twin else None
-
-
-def _largest(values: pl.Series) -> float:
-    largest = values.cast(float).abs().max()
-    return float(largest) if isinstance(largest, float) else 0.0
-
-
-def _is_wide(values: pl.Series) -> bool:
-    """Return whether small values would be one point on a linear scale."""
-    known = values.to_list()
-    return bool(known) and 0 < _WIDE * min(known) <= max(known)
 
 
 def export_sweep(data: Mapping[str, Any], kind: str) -> str | bytes:

@@ -66,9 +66,13 @@ def draw_data(data: ChartData, *, ax: Axes | None = None) -> Axes:
     if ax is None:
         height_in = _FRAME_IN + _BAR_IN * len(data.bars) if data.bars else _HEIGHT_IN
         ax = new_figure(1, 1, height_in=height_in)[1][0]
-    {"time": _draw_over_time, "distribution": _draw_distribution, "stacks": _draw_stacks}[
-        data.chart.kind
-    ](ax, data)
+    if data.chart.kind == "stacks":
+        _draw_stacks(ax, data)
+    else:
+        draw_lines = _draw_over_time if data.chart.kind == "time" else _draw_distribution
+        draw_lines(ax, data)
+        ax.set_xlabel(data.chart.x_label)
+        ax.set_ylabel(data.chart.label)
     if ax.get_legend_handles_labels()[0]:
         add_legend(ax)
     return ax
@@ -89,8 +93,6 @@ def _draw_over_time(axes: Axes, data: ChartData) -> None:
     axes.margins(x=0)
     axes.set_xlim(left=0)
     _shade(axes, data.outages)
-    axes.set_xlabel(data.chart.x_label)
-    axes.set_ylabel(data.chart.label)
 
 
 def _draw_distribution(axes: Axes, data: ChartData) -> None:
@@ -103,8 +105,6 @@ def _draw_distribution(axes: Axes, data: ChartData) -> None:
     else:
         axes.set_xlim(left=0)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel(data.chart.x_label)
-    axes.set_ylabel(data.chart.label)
 
 
 def _draw_stacks(axes: Axes, data: ChartData) -> None:
@@ -214,12 +214,16 @@ def _unit(axes: Axes, scale: str, column: str, values: pl.Series) -> tuple[str, 
     """
     shared = axes.get_shared_x_axes() if scale == "x" else axes.get_shared_y_axes()
     known = (_units.get(each, {}).get(scale) for each in shared.get_siblings(axes))
-    kind = quantity(column)
-    largest = values.cast(float).abs().max()
-    fitting = kind.scale(float(largest) if isinstance(largest, float) else 0.0)
-    unit = next((each for each in known if each in kind.units), fitting)
+    units = quantity(column).units
+    unit = next((each for each in known if each in units), fitting_unit(column, values))
     _units.setdefault(axes, {})[scale] = unit
     return unit
+
+
+def fitting_unit(column: str, values: pl.Series) -> tuple[str, float]:
+    """Return the unit that fits the values of a column, and its size."""
+    largest = values.cast(float).abs().max()
+    return quantity(column).scale(largest if isinstance(largest, float) else 0.0)
 
 
 def _label(column: str, unit: str) -> str:
