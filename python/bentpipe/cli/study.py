@@ -83,21 +83,6 @@ def _list(as_json: AsJson = False) -> None:
         report.show(view)
 
 
-def _runs_help(study: Study) -> str:
-    if study.default_runs is None:
-        return "No effect: no cell of this study is stochastic."
-    return f"Runs of each stochastic cell; {study.default_runs} by default."
-
-
-def _cells_help(study: Study) -> str:
-    if not study.example_cells:
-        return "Not available: this study runs in the simulator only."
-    return (
-        f'With emulate: the cells to run; "{study.example_cells}", for example. By default '
-        f"{study.default_cells}."
-    )
-
-
 def _study_command(study: Study) -> Any:
     def run_study(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
         runs: int | None = None,
@@ -148,13 +133,18 @@ def _study_command(study: Study) -> Any:
         if outcome.interrupted:
             exit_interrupted("the figures are those of the finished runs")
 
+    runs_help = "No effect: no cell of this study is stochastic."
+    if study.default_runs is not None:
+        runs_help = f"Runs of each stochastic cell; {study.default_runs} by default."
+    cells_help = "Not available: this study runs in the simulator only."
+    if study.example_cells:
+        cells_help = (
+            f'With emulate: the cells to run; "{study.example_cells}", for example. By default '
+            f"{study.default_cells}."
+        )
     # typer evaluates annotations that are strings in the module, where `study` is not defined.
-    run_study.__annotations__["runs"] = Annotated[
-        int | None, optional("N", _runs_help(study), min=1)
-    ]
-    run_study.__annotations__["cells"] = Annotated[
-        str | None, optional("CELLS", _cells_help(study))
-    ]
+    run_study.__annotations__["runs"] = Annotated[int | None, optional("N", runs_help, min=1)]
+    run_study.__annotations__["cells"] = Annotated[str | None, optional("CELLS", cells_help)]
     run_study.__doc__ = f"{study.title}. Source: {study.source}"
     example = f"bentpipe study {study.name} --out results/{study.name}"
     return command(study.name, run_study, example)

@@ -254,7 +254,11 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         seeds = _SEEDS_OF_INTERVALS if until else 1
     with Progress("preparing the sweep") as progress:
         cells = sweeps.cells_of(scenario, points, progress.count)
-    _warn(cells)
+    warnings = list(dict.fromkeys(warning for cell in cells for warning in cell.warnings))
+    for warning in warnings[:_MAX_WARNINGS]:
+        note(f"warning: {warning}")
+    if len(warnings) > _MAX_WARNINGS:
+        note(f"and {len(warnings) - _MAX_WARNINGS:,} more warnings")
     definition = sweeps.Definition(
         scenario=scenario.to_dict(),
         points=points,
@@ -274,15 +278,6 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
 
 def _until(width: str, metric: str, max_seeds: int) -> sweeps.UntilCi:
     return sweeps.UntilCi(fraction(width, "--until-ci"), metric, max_seeds)
-
-
-def _warn(cells: list[Cell]) -> None:
-    """Print the warnings about the scenarios of all cells, each once."""
-    found = list(dict.fromkeys(warning for cell in cells for warning in cell.warnings))
-    for warning in found[:_MAX_WARNINGS]:
-        note(f"warning: {warning}")
-    if len(found) > _MAX_WARNINGS:
-        note(f"and {len(found) - _MAX_WARNINGS:,} more warnings")
 
 
 def _execute(running: SweepRun, executor: Executor) -> None:

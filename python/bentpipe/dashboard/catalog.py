@@ -221,17 +221,9 @@ def _folders(top: Path, depth: int) -> Iterator[Path]:
     except OSError:
         return
     for name in inner:
-        if not name.startswith(".") and _has_url(name):
+        # Addresses are UTF-8; Linux allows names of other bytes.
+        if not name.startswith(".") and name.encode(errors="ignore").decode() == name:
             yield from _folders(top / name, depth + 1)
-
-
-def _has_url(name: str) -> bool:
-    """Return whether a name is UTF-8, as addresses are; Linux allows other bytes."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _has_manifest(folder: Path) -> bool:

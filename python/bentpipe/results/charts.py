@@ -135,10 +135,6 @@ def _attribution(result: Result, _bins: int) -> list[Series]:
     return [Series(label, x, values) for label, values in parts.items() if values.any()]
 
 
-def _attributed_flows(result: Result) -> list[str]:
-    return [f"{row['name']} ({row['direction']})" for row in result.attribution.to_dicts()]
-
-
 _COMPUTED: Final[Mapping[str, Callable[[Result, int], list[Series]]]] = {
     "goodput": partial(series.changes, series.rate_mbps, ("flow_samples", "datagram_samples")),
     "throughput": partial(series.changes, series.rate_mbps, ("direction_samples",)),
@@ -198,13 +194,15 @@ def chart_data(
     start, stop = span_s or (-np.inf, np.inf)
     # A flow may be shorter than the interval of the samples, and its values unknown.
     lines = [each for each in chart.series(result, bins) if not np.isnan(each.values).all()]
+    rows = result.attribution.to_dicts() if chart.kind == "stacks" else []
+    bars = [f"{row['name']} ({row['direction']})" for row in rows]
     is_many = chart.kind == "time" and len(lines) > MAX_SINGLE_FLOWS
     return ChartData(
         chart,
         [] if is_many else [_cut(line, start, stop, intervals) for line in lines],
         series.bands(lines, start, stop) if is_many else [],
         outages(result) if chart.kind == "time" else [],
-        _attributed_flows(result) if chart.kind == "stacks" else [],
+        bars,
     )
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -192,12 +192,8 @@ def mean_intervals(frame: pl.DataFrame, column: str, by: str | Sequence[str] = (
         mean, half = float(np.mean(samples)), mean_half_width(samples)
         low, high = (None, None) if half is None else (mean - half, mean + half)
         rows.append((*values, mean, low, high, len(samples)))
-    schema = {name: frame.schema[name] for name in groups} | {
-        "mean": pl.Float64(),
-        "low": pl.Float64(),
-        "high": pl.Float64(),
-        "runs": pl.UInt32(),
-    }
+    schema: dict[str, Any] = {name: frame.schema[name] for name in groups}
+    schema |= dict.fromkeys(("mean", "low", "high"), pl.Float64) | {"runs": pl.UInt32}
     found = pl.DataFrame(rows, schema=schema, orient="row")
     return found.sort(groups) if groups else found
 

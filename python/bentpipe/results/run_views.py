@@ -6,7 +6,7 @@ Their columns are the metrics that are ``shown`` for a run or an entry (`bentpip
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
@@ -204,14 +204,15 @@ def _group(noun: str, columns: Sequence[Column], rows: _Rows) -> list[Mapping[st
 def columns_of(metrics: Iterable[Metric], rows: _Rows) -> list[Column]:
     """Return the columns of metrics, those of optional ones only if a row has some of it."""
     return [
-        Column(each.name, each.title, each.note, _decimals(each.decimals))
+        Column(
+            each.name,
+            each.title,
+            each.note,
+            None if each.decimals is None else f"{{:,.{each.decimals}f}}".format,
+        )
         for each in metrics
         if not each.optional or any(row.get(each.name) for row in rows)
     ]
-
-
-def _decimals(decimals: int | None) -> Callable[[float], str] | None:
-    return None if decimals is None else f"{{:,.{decimals}f}}".format
 
 
 def _of_kinds(rows: _Rows, kinds: Sequence[str]) -> list[Mapping[str, Any]]:

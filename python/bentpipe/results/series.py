@@ -337,7 +337,10 @@ def outages(result: Result) -> list[Outages]:
     for name, direction in zip(names, result.plan["directions"], strict=True):
         # The returns of all terminals are alike.
         heading = name.partition("-")[0]
-        if heading not in found and not _is_traced(result, heading):
+        link = result.manifest["scenario"].get("link") or {}
+        rate = (link.get(heading) or {}).get("rate")
+        is_traced = isinstance(rate, dict) and "trace" in rate
+        if heading not in found and not is_traced:
             found[heading] = _intervals(direction["rate_bps"], result.manifest["end_ns"])
     together = [*found.values()]
     if together[1:] and all(each == together[0] for each in together):
@@ -347,12 +350,6 @@ def outages(result: Result) -> list[Outages]:
         for heading, intervals in found.items()
         if intervals
     ]
-
-
-def _is_traced(result: Result, heading: str) -> bool:
-    written = result.manifest["scenario"].get("link") or {}
-    rate = (written.get(heading) or {}).get("rate")
-    return isinstance(rate, dict) and "trace" in rate
 
 
 def _intervals(rate: Mapping[str, Any], end_ns: int) -> list[tuple[float, float]]:
