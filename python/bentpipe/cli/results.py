@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from bentpipe import comparison, report as reports, results
+from bentpipe.cli import options
 from bentpipe.cli.options import (
-    AsJson,
-    JUnit,
-    Thresholds,
     argument,
     complete_scenarios,
     flag,
@@ -32,8 +30,8 @@ def report(
     out: Annotated[
         Path | None, optional("FILE", "The HTML file; report.html in the folder by default.")
     ] = None,
-    threshold: Thresholds = None,
-    junit: JUnit = None,
+    threshold: options.Thresholds = None,
+    junit: options.JUnit = None,
 ) -> None:
     """Write the HTML report of a result folder. Prints its path.
 
@@ -73,7 +71,7 @@ def compare(
         str, option("PERCENT", "State the seeds that would show a difference of this size.")
     ] = "5%",
     report: Annotated[Path | None, optional("FILE", "Write a report with plots (HTML).")] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Compare settings: differences with 95 % intervals.
 

@@ -10,20 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from bentpipe import report, scenario, simulation
+from bentpipe.cli import options
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.options import (
-    AsJson,
-    MemoryLimit,
-    Out,
-    ScenarioFile,
-    ScenarioSeed,
-    Settings,
-    Threads,
-    fraction,
-    option,
-    optional,
-    output_folder,
-)
+from bentpipe.cli.options import fraction, option, optional, output_folder
 from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import UsageError
 from bentpipe.simulation.memory import limiting, read_limit
@@ -56,7 +45,7 @@ search_app = typer.Typer(
     epilog=examples_text(_EXAMPLE),
 )
 def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the arguments
-    scenario_file: ScenarioFile,
+    scenario_file: options.ScenarioFile,
     sizes: Annotated[
         str | None,
         optional("BYTES,BYTES,...", "UDP payloads, as of iperf -l; by default the scenario's."),
@@ -68,12 +57,12 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
             "NAME", "Vary this flow only; by default all constant_rate flows, at equal rates."
         ),
     ] = None,
-    settings: Settings = None,
-    seed: ScenarioSeed = None,
-    threads: Threads = None,
-    out: Out = None,
-    memory_limit: MemoryLimit = None,
-    as_json: AsJson = False,
+    settings: options.Settings = None,
+    seed: options.ScenarioSeed = None,
+    threads: options.Threads = None,
+    out: options.Out = None,
+    memory_limit: options.MemoryLimit = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Find the largest rate of the constant_rate flows without loss, for each packet size."""
     wanted, precision = _sizes(sizes), fraction(resolution, "--resolution")
@@ -97,7 +86,7 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
     epilog=examples_text(_COUNT_EXAMPLE),
 )
 def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the arguments
-    scenario_file: ScenarioFile,
+    scenario_file: options.ScenarioFile,
     threshold: Annotated[
         list[str] | None,
         optional(
@@ -115,12 +104,12 @@ def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the argu
     ] = None,
     bound: Annotated[int, option("N", "Try no larger count.", "--max", min=1)] = 1_000,
     seeds: Annotated[int, option("N", "Runs of each count, with consecutive seeds.", min=1)] = 5,
-    settings: Settings = None,
-    seed: ScenarioSeed = None,
-    threads: Threads = None,
-    out: Out = None,
-    memory_limit: MemoryLimit = None,
-    as_json: AsJson = False,
+    settings: options.Settings = None,
+    seed: options.ScenarioSeed = None,
+    threads: options.Threads = None,
+    out: options.Out = None,
+    memory_limit: options.MemoryLimit = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Find the largest count of an entry of traffic that meets all thresholds with every seed.
 

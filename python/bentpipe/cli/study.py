@@ -12,21 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bentpipe import report
+from bentpipe.cli import options
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
-from bentpipe.cli.options import (
-    AsJson,
-    Dask,
-    Engine,
-    ExecutorOptions,
-    MemoryLimit,
-    Out,
-    Scheduler,
-    note,
-    option,
-    optional,
-    output_folder,
-    print_json,
-)
+from bentpipe.cli.options import note, option, optional, output_folder, print_json
 from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import UsageError
 from bentpipe.results.views import Column, View, records
@@ -72,7 +60,7 @@ study_app = typer.Typer(
 )
 
 
-def _list(as_json: AsJson = False) -> None:
+def _list(as_json: options.AsJson = False) -> None:
     """List the studies and the publications that they reproduce."""
     columns = [Column("name", "study"), Column("title", "title"), Column("source", "source")]
     rows = [(study.name, study.title, study.source) for study in _studies().values()]
@@ -88,22 +76,22 @@ def _study_command(study: Study) -> Any:
         runs: int | None = None,
         seed: Annotated[int, option("N", "The first seed.", min=0)] = _SEED,
         threads: Annotated[int | None, optional("N", _THREADS_HELP, min=1)] = None,
-        out: Out = None,
-        as_json: AsJson = False,
+        out: options.Out = None,
+        as_json: options.AsJson = False,
         engine: Annotated[
-            Engine, typer.Option(help="emulate: cells in real time, with the kernel's TCP.")
+            options.Engine, typer.Option(help="emulate: cells in real time, with the kernel's TCP.")
         ] = "simulate",
         cells: str | None = None,
-        dask: Dask = False,
-        scheduler: Scheduler = None,
-        memory_limit: MemoryLimit = None,
+        dask: options.Dask = False,
+        scheduler: options.Scheduler = None,
+        memory_limit: options.MemoryLimit = None,
     ) -> None:
-        options = ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
+        chosen = options.ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
         is_real_time = engine == "emulate"
         if is_real_time:
             if runs is not None:
                 raise UsageError("--runs: only with --engine simulate")
-            options.refuse_with_labs()
+            chosen.refuse_with_labs()
             if not study.example_cells:
                 raise UsageError(f"engine: the study {study.name} runs in the simulator only")
         elif cells is not None:
@@ -119,7 +107,7 @@ def _study_command(study: Study) -> Any:
                         note=note,
                     )
                 else:
-                    with options.executor(engine) as executor:
+                    with chosen.executor(engine) as executor:
                         outcome = study.run(
                             runs=runs, seed=seed, executor=executor, progress=progress.count
                         )

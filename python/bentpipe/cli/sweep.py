@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from bentpipe import report, sweeps
+from bentpipe.cli import options
 from bentpipe.cli.options import (
-    AsJson,
-    Dask,
-    Engine,
-    ExecutorOptions,
-    JUnit,
-    MemoryLimit,
-    Scheduler,
-    Settings,
-    Threads,
-    Thresholds,
     argument,
     complete_scenarios,
     flag,
@@ -102,7 +93,7 @@ Resume = Annotated[
 ]
 KeepRuns = Annotated[bool, flag("--keep-runs", "Keep the result folder of each run, too.")]
 SweepEngine = Annotated[
-    Engine,
+    options.Engine,
     typer.Option(
         "--engine", help="emulate: in real time, with the kernel's TCP; late runs are repeated."
     ),
@@ -133,7 +124,7 @@ _NO_REQUEST: Final = _Request(None, [], [], None, None, keep_runs=False, engine=
 def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     scenario_file: ScenarioOrSweep = None,
     vary: Vary = None,
-    settings: Settings = None,
+    settings: options.Settings = None,
     seeds: Seeds = None,
     until_ci: UntilCi = None,
     metric: Metric = "goodput_bps",
@@ -142,13 +133,13 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     resume: Resume = None,
     keep_runs: KeepRuns = False,
     engine: SweepEngine = "simulate",
-    threads: Threads = None,
-    dask: Dask = False,
-    scheduler: Scheduler = None,
-    memory_limit: MemoryLimit = None,
-    threshold: Thresholds = None,
-    junit: JUnit = None,
-    as_json: AsJson = False,
+    threads: options.Threads = None,
+    dask: options.Dask = False,
+    scheduler: options.Scheduler = None,
+    memory_limit: options.MemoryLimit = None,
+    threshold: options.Thresholds = None,
+    junit: options.JUnit = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Run a scenario with varied values and seeds.
 
@@ -169,17 +160,17 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         engine=engine,
         thresholds=threshold or [],
     )
-    options = ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
+    chosen = options.ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
     with _folder(out, resume) as folder:
         if resume is not None and folder.is_complete:
             note(f"{resume}: the sweep is complete")
         elif resume is not None:
             running = _resumed(request, folder)
-            with options.executor(running.definition.engine) as executor:
+            with chosen.executor(running.definition.engine) as executor:
                 _execute(running, executor)
         else:
             definition, cells = _defined(request)
-            with options.executor(definition.engine) as executor:
+            with chosen.executor(definition.engine) as executor:
                 _execute(sweeps.SweepRun.begin(folder, definition, cells), executor)
         kept = out or resume
         with delaying_interrupts():

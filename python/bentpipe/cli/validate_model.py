@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -95,10 +95,7 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
     for point in chosen:
         made = scenario.Scenario.from_dict(point.scenario(seconds))
         emulation.check_plan(plan.Plan.resolve(made))
-    with (
-        output_folder(out, _KIND) as output,
-        tempfile.TemporaryDirectory(prefix="bentpipe-") as name,
-    ):
+    with output_folder(out, _KIND) as output, TemporaryDirectory(prefix="bentpipe-") as name:
         runs, interrupted = _run_points(
             chosen,
             seconds=seconds,
@@ -117,13 +114,18 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
                 _show(compared, seconds)
     if interrupted:
         exit_interrupted("the figures are those of the finished points")
+    _require(compared, thresholds=check)
+
+
+def _require(compared: Sequence[Comparison], *, thresholds: bool) -> None:
+    """Refuse points that were late and, if wanted, thresholds that are missed."""
     late = ",".join(str(each.point.number) for each in compared if each.invalid is not None)
     if late:
         raise InvalidRunError(
             f"INVALID: point {late}: late in every attempt; run again with --points {late} when "
             "the machine is idle"
         )
-    missed = validation.missed_thresholds(validation.summaries(compared)) if check else []
+    missed = validation.missed_thresholds(validation.summaries(compared)) if thresholds else []
     if missed:
         raise ThresholdError(f"missed: {'; '.join(missed)}")
 
