@@ -86,12 +86,9 @@ class _Dashboard:
         files = Mount("/static", StaticFiles(directory=_STATIC))
         self.app = Starlette(
             routes=[*(Route(path, endpoint) for path, endpoint in routes.items()), files],
-            exception_handlers={
-                NotFoundError: self._not_found,
-                BentpipeError: self._failed,
-                HTTPException: self._refused,
-                Exception: self._internal_error,
-            },
+            exception_handlers=dict.fromkeys(
+                (NotFoundError, BentpipeError, HTTPException, Exception), self._error
+            ),
         )
 
     # --- pages -----------------------------------------------------------------------------------
@@ -199,27 +196,19 @@ class _Dashboard:
 
     # --- errors ----------------------------------------------------------------------------------
 
-    def _not_found(self, request: Request, _error: Exception) -> Response:
-        return _error_reply(request, 404, "there is no such result here; it may have been moved")
-
-    def _failed(self, request: Request, error: Exception) -> Response:
-        status = 404 if request.url.path.startswith(("/lab/", "/events/lab/")) else 422
-        return _error_reply(request, status, self._catalog.message(error))
-
-    def _refused(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return _error_reply(request, error.status_code, error.detail)
-
-    def _internal_error(self, request: Request, _error: Exception) -> Response:
-        return _error_reply(
-            request, 500, "internal error; the terminal of bentpipe serve shows the details"
-        )
-
-
-def _error_reply(request: Request, status: int, message: str) -> Response:
-    if request.url.path.startswith(("/data/", "/events/")):
-        return JSONResponse({"error": message}, status)
-    return HTMLResponse(pages.render("error", title="Not shown", message=message), status)
+    def _error(self, request: Request, error: Exception) -> Response:
+        path, status = request.url.path, 500
+        message = "internal error; the terminal of bentpipe serve shows the details"
+        if isinstance(error, NotFoundError):
+            status, message = 404, "there is no such result here; it may have been moved"
+        elif isinstance(error, HTTPException):
+            status, message = error.status_code, error.detail
+        elif isinstance(error, BentpipeError):
+            status = 404 if path.startswith(("/lab/", "/events/lab/")) else 422
+            message = self._catalog.message(error)
+        if path.startswith(("/data/", "/events/")):
+            return JSONResponse({"error": message}, status)
+        return HTMLResponse(pages.render("error", title="Not shown", message=message), status)
 
 
 def _chart(name: str) -> Chart:

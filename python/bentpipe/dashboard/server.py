@@ -53,9 +53,10 @@ def serve(
         address, bound = listener.getsockname()[:2]
         is_local = ipaddress.ip_address(address).is_loopback
         token = None if is_local else secrets.token_urlsafe(32)
+        others = () if is_local else (socket.gethostname().lower(),)
         app = Guard(
             create_app(root, lambda: server.should_exit),
-            hosts=_names(host, is_local=is_local),
+            hosts=LOOPBACK_NAMES | {host.lower(), *others},
             any_address=not is_local,
             token=token,
             # A browser sends the cookies of a host to all of its ports.
@@ -124,12 +125,6 @@ def _bind_message(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EACCES:
         return f"--port: {port}: no permission; name a port from 1024 on"
     return f"--host: {host}: {error_text(error)}; name an address of this machine"
-
-
-def _names(host: str, *, is_local: bool) -> frozenset[str]:
-    """Return the names under which browsers may know the server."""
-    others = () if is_local else (socket.gethostname().lower(),)
-    return LOOPBACK_NAMES | {host.lower(), *others}
 
 
 def _url(host: str, address: str, port: int, token: str | None) -> str:

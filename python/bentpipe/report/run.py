@@ -60,7 +60,7 @@ def save_run(result: Result, folder: Path | OutputFolder) -> Path:
 
 def run_report(result: Result, exports: Exports | None = None) -> str:
     """Return the report of a run as HTML; its figures are added to ``exports``, and linked."""
-    manifest = result.manifest
+    manifest, interval_ns = result.manifest, result.plan["sample_interval_ns"] or 0
     template = environment().get_template("run.html.j2")
     return template.render(
         title=result.title,
@@ -75,7 +75,7 @@ def run_report(result: Result, exports: Exports | None = None) -> str:
         thresholds=threshold_view(result),
         attribution=attribution_view(result),
         link_views=link_views(result, _MAX_ROWS),
-        sample_interval=_sample_interval(result),
+        sample_interval=format_duration(interval_ns) if is_sampled(result) else None,
         charts=_charts(result),
         exports=exports,
         seed=manifest["seed"],
@@ -145,10 +145,6 @@ def _headline(row: dict[str, Any]) -> str:
         f"{row['direction']}: utilization {row['utilization']:.1%}, {row['dropped_packets']:,} of "
         f"{row['received_packets']:,} packets lost ({_LOSS.write(row['loss_percent'])})"
     )
-
-
-def _sample_interval(result: Result) -> str | None:
-    return format_duration(result.plan["sample_interval_ns"] or 0) if is_sampled(result) else None
 
 
 def _charts(result: Result) -> dict[str, dict[str, Any]]:

@@ -62,7 +62,8 @@ def run_tables(result: Result) -> list[View | str]:
         f"{result.title}: seed {manifest['seed']}, {result.ending}, "
         f"{manifest['packet_hops']:,} packet-hops"
     )
-    attribution, thresholds = attribution_view(result), threshold_view(result)
+    views = attribution_view(result), threshold_view(result)
+    attribution, thresholds = ([view] if view else [] for view in views)
     return [
         head,
         *_real_time(result),
@@ -73,10 +74,10 @@ def run_tables(result: Result) -> list[View | str]:
         *_together(
             result, "pages", "users together: {:,} pages loaded", page_load_times_ns(result)
         ),
-        *([attribution] if attribution else []),
+        *attribution,
         *link_views(result, MAX_SINGLE_FLOWS),
         *_stored(result, "directions"),
-        *([thresholds] if thresholds else []),
+        *thresholds,
     ]
 
 
@@ -147,9 +148,9 @@ def sweep_tables(sweep: Sweep, more: str = "--json") -> list[View | str]:
     head = f"{name}: {counted(cells.height, 'cell')}, {counted(sweep.runs.height, 'run')}{failures}"
     if not cells.height:
         return [head]
-    columns = set(cells.columns)
     keys = cells.columns[: cells.columns.index("runs")]
-    paths = [key for key in keys if not _is_number_of(key, columns)]
+    numbers = {f"{key}{unit}" for key in keys for unit in _UNITS}
+    paths = [key for key in keys if key not in numbers]
     metrics = [
         Column(name, each.title, each.note if each.table == "flows" else "forward")
         for name, each in cell_metrics().items()
@@ -175,20 +176,13 @@ def sweep_tables(sweep: Sweep, more: str = "--json") -> list[View | str]:
         key=len(paths),
         more=f"{left_out:,} more cells: {more}" if left_out else "",
     )
-    varied = [f"Varied: {', '.join(paths)}"] if paths else []
-    return [head, *varied, *_thresholds(sweep), view]
-
-
-def _thresholds(sweep: Sweep) -> list[View | str]:
-    """Return in how many cells the thresholds are met; nothing without thresholds."""
-    cells = {check["point"] for check in sweep.thresholds}
-    failed = {check["point"] for check in sweep.thresholds if not check["passed"]}
-    met = f"Thresholds: met in {len(cells) - len(failed):,} of {counted(len(cells), 'cell')}"
-    return [met] if cells else []
-
-
-def _is_number_of(column: str, columns: set[str]) -> bool:
-    return any(column.endswith(unit) and column.removesuffix(unit) in columns for unit in _UNITS)
+    lines = [f"Varied: {', '.join(paths)}"] if paths else []
+    checked = {check["point"] for check in sweep.thresholds}
+    failed_cells = {check["point"] for check in sweep.thresholds if not check["passed"]}
+    met = len(checked) - len(failed_cells)
+    if checked:
+        lines.append(f"Thresholds: met in {met:,} of {counted(len(checked), 'cell')}")
+    return [head, *lines, view]
 
 
 def _headings(paths: Sequence[str]) -> list[str]:

@@ -53,40 +53,25 @@ class Parameters:
     round trip.
     """
 
-    slr: float = 8.0
-    """Send loudness rating, dB."""
-    rlr: float = 2.0
-    """Receive loudness rating, dB."""
-    stmr: float = 15.0
-    """Sidetone masking rating, dB."""
-    lstr: float = 18.0
-    """Listener sidetone rating, dB."""
-    ds: float = 3.0
-    """D-value of the telephone, send side."""
-    telr: float = 65.0
-    """Talker echo loudness rating, dB."""
-    wepl: float = 110.0
-    """Weighted echo path loss, dB."""
-    t: float = 0.0
-    """Mean one-way delay of the echo path, ms."""
-    tr: float = 0.0
-    """Round-trip delay in a 4-wire loop, ms."""
-    qdu: float = 1.0
-    """Quantization distortion units."""
-    nc: float = -70.0
-    """Circuit noise referred to the 0 dBr point, dBm0p."""
-    nfor: float = -64.0
-    """Noise floor at the receive side, dBmp."""
-    ps: float = 35.0
-    """Room noise at the send side, dB(A)."""
-    pr: float = 35.0
-    """Room noise at the receive side, dB(A)."""
-    advantage: float = 0.0
-    """A, the advantage factor; table 4 has up to 20 for access by several satellite hops."""
-    st: float = 1.0
-    """Delay sensitivity."""
-    mt: float = 100.0
-    """The minimum perceivable delay, ms."""
+    slr: float = 8.0  # send loudness rating, dB
+    rlr: float = 2.0  # receive loudness rating, dB
+    stmr: float = 15.0  # sidetone masking rating, dB
+    lstr: float = 18.0  # listener sidetone rating, dB
+    ds: float = 3.0  # D-value of the telephone, send side
+    telr: float = 65.0  # talker echo loudness rating, dB
+    wepl: float = 110.0  # weighted echo path loss, dB
+    t: float = 0.0  # mean one-way delay of the echo path, ms
+    tr: float = 0.0  # round-trip delay in a 4-wire loop, ms
+    qdu: float = 1.0  # quantization distortion units
+    nc: float = -70.0  # circuit noise referred to the 0 dBr point, dBm0p
+    nfor: float = -64.0  # noise floor at the receive side, dBmp
+    ps: float = 35.0  # room noise at the send side, dB(A)
+    pr: float = 35.0  # room noise at the receive side, dB(A)
+    advantage: float = (
+        0.0  # A, the advantage factor; table 4 has up to 20 for access by several satellite hops
+    )
+    st: float = 1.0  # delay sensitivity
+    mt: float = 100.0  # the minimum perceivable delay, ms
 
 
 DEFAULTS: Final = Parameters()
