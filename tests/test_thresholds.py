@@ -17,8 +17,8 @@ from hypothesis import example, given, strategies as st
 from properties import attempt, examples
 
 from bentpipe import Plan, Result, ScenarioError, UsageError, check_thresholds, simulate
+from bentpipe.cli.thresholds import junit_text
 from bentpipe.metrics import KEYS, metrics_of
-from bentpipe.report.junit import junit_text
 from bentpipe.results.measures import jain
 from bentpipe.results.metric_values import metric_value
 from bentpipe.scenario.metric_ref import MetricRef, read_metric

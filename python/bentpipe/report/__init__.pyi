@@ -3,7 +3,6 @@ from .comparison import (
     comparison_tables as comparison_tables,
     write_comparison as write_comparison,
 )
-from .junit import write_junit as write_junit
 from .run import (
     run_report as run_report,
     save_run as save_run,

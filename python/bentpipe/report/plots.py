@@ -32,7 +32,7 @@ from bentpipe.report.style import (
 )
 from bentpipe.results.charts import Chart, ChartData, chart_data
 from bentpipe.results.confidence import mean_intervals
-from bentpipe.results.entries import MAX_SINGLE_FLOWS
+from bentpipe.results.measures import MAX_SINGLE_FLOWS
 from bentpipe.results.series import INTERVALS, Outages
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from bentpipe.report.plots import draw_data
 from bentpipe.report.style import figure_of
 from bentpipe.report.terminal import competing
 from bentpipe.results.charts import chart_data, charts_of, csv_of, is_sampled
-from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.files import REPORT
+from bentpipe.results.measures import MAX_SINGLE_FLOWS
 from bentpipe.results.run_views import attribution_view, flow_views, link_views
 from bentpipe.results.thresholds import threshold_view
 from bentpipe.results.views import Column, from_mappings

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.measures import (
+    MAX_SINGLE_FLOWS,
     aggregate_goodput_bps,
     competing_flows,
     exchange_times_ns,

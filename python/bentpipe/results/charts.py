@@ -19,9 +19,8 @@ import numpy.typing as npt
 from bentpipe.errors import UsageError
 from bentpipe.metrics import CAPACITY_PARTS
 from bentpipe.results import series
-from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.folder import csv_text
-from bentpipe.results.measures import exchange_times_ns, page_load_times_ns
+from bentpipe.results.measures import MAX_SINGLE_FLOWS, exchange_times_ns, page_load_times_ns
 from bentpipe.results.series import INTERVALS, RATE_BINS, Array, Band, Outages, Series, outages
 from bentpipe.results.tables import TABLES
 from bentpipe.units import NS_PER_S

@@ -21,7 +21,6 @@ import polars as pl
 
 from bentpipe.errors import ScenarioWarning, UsageError
 from bentpipe.results.derived import by_function, flow_directions, table_rows
-from bentpipe.results.entries import entry_statistics
 from bentpipe.results.execution import stop_message
 from bentpipe.results.files import (
     REPORT,
@@ -34,7 +33,7 @@ from bentpipe.results.files import (
 )
 from bentpipe.results.folder import opened, write_files
 from bentpipe.results.frames import Frame, Tables, to_pandas
-from bentpipe.results.measures import capacity_attribution, goodput_bps
+from bentpipe.results.measures import capacity_attribution, entry_statistics, goodput_bps
 from bentpipe.results.output import OutputFolder
 from bentpipe.results.run_views import notebook_html
 from bentpipe.results.tables import TABLES

@@ -25,7 +25,7 @@ from bentpipe.metrics import (
     metrics_shown,
 )
 from bentpipe.quantities import quantity
-from bentpipe.results.entries import ENTRY_PERCENTILES, MAX_SINGLE_FLOWS, entry_statistics
+from bentpipe.results.measures import ENTRY_PERCENTILES, MAX_SINGLE_FLOWS, entry_statistics
 from bentpipe.results.views import Column, View, from_mappings, html_table
 
 if TYPE_CHECKING:

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from bentpipe.results.entries import MAX_SINGLE_FLOWS, PERCENTILES, entry_flows, entry_names
-from bentpipe.results.measures import rate_bps
+from bentpipe.results.measures import (
+    MAX_SINGLE_FLOWS,
+    PERCENTILES,
+    entry_flows,
+    entry_names,
+    rate_bps,
+)
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.results.voice import call_quality
 from bentpipe.units import NS_PER_S

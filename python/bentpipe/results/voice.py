@@ -67,9 +67,8 @@ class Parameters:
     nfor: float = -64.0  # noise floor at the receive side, dBmp
     ps: float = 35.0  # room noise at the send side, dB(A)
     pr: float = 35.0  # room noise at the receive side, dB(A)
-    advantage: float = (
-        0.0  # A, the advantage factor; table 4 has up to 20 for access by several satellite hops
-    )
+    # A, the advantage factor; table 4 has up to 20 for access by several satellite hops.
+    advantage: float = 0.0
     st: float = 1.0  # delay sensitivity
     mt: float = 100.0  # the minimum perceivable delay, ms
 
