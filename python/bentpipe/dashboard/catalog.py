@@ -174,6 +174,9 @@ class Catalog:
         return known[1]
 
     def _read(self, folder: Path) -> Entry | None:
+        def reason(error: Exception) -> str:
+            return self.message(Exception(str(error).replace(f"{folder}/", "")))
+
         path = folder.relative_to(self.root).as_posix()
         running = _begun(path, folder)
         if not _has_manifest(folder):
@@ -186,19 +189,15 @@ class Catalog:
         except (UsageError, OSError) as error:
             if "not the manifest of a bentpipe result" in str(error):
                 return None
-            return _damaged(path, self._reason(folder, error))
+            return _damaged(path, reason(error))
         try:
             _check_files(folder, manifest)
             described = _described(path, folder, manifest)
             return described if running is None else replace(described, state=running.state)
         except (UsageError, OSError, pl.exceptions.PolarsError) as error:
-            return _damaged(path, self._reason(folder, error), kind_of(manifest), _title(manifest))
+            return _damaged(path, reason(error), kind_of(manifest), _title(manifest))
         except (AttributeError, KeyError, TypeError, ValueError):
             return _damaged(path, f"{MANIFEST}: lacks fields or has wrong ones", kind_of(manifest))
-
-    def _reason(self, folder: Path, error: Exception) -> str:
-        """Return the text of an error, with paths relative to the folder of the result."""
-        return self.message(Exception(str(error).replace(f"{folder}/", "")))
 
     def _refuse_links(self, folder: Path) -> None:
         """Refuse a result with a link to a place outside the served folder."""

@@ -264,9 +264,13 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """Return the figures of the run as plain data for JSON; names end in their unit."""
-        manifest = self.manifest
+        manifest, real_time = self.manifest, {}
+        if self.engine != "simulate":
+            record = manifest["emulation"]
+            judged = {"verdict": verdict(record), "late_windows": late_windows(record)}
+            real_time = {"engine": self.engine, **judged, "emulation": record}
         return {
-            **(self._real_time() if self.engine != "simulate" else {}),
+            **real_time,
             "scenario": manifest["scenario"].get("name", ""),
             "seed": manifest["seed"],
             "state": self.state,
@@ -281,11 +285,6 @@ class Result:
             "processors": self.processors.to_dicts(),
             "functions": self.functions,
         }
-
-    def _real_time(self) -> dict[str, Any]:
-        record = self.manifest["emulation"]
-        judged = {"verdict": verdict(record), "late_windows": late_windows(record)}
-        return {"engine": self.engine, **judged, "emulation": record}
 
     def to_pandas(self, table: str = "flows") -> Any:
         """Return a table as a pandas frame, with the names and columns of the property.
