@@ -15,15 +15,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from bentpipe.comparison import compare
-from bentpipe.dashboard import pages
+from bentpipe.dashboard import charts, pages
 from bentpipe.dashboard.catalog import Catalog, NotFoundError, ResultStore
-from bentpipe.dashboard.charts import (
-    export_chart,
-    export_sweep,
-    page_data,
-    sweep_chart,
-    view_of,
-)
 from bentpipe.dashboard.live import LabEvents, Streams, SweepEvents, lab_names, lab_sample
 from bentpipe.errors import BentpipeError
 from bentpipe.lab import sockets
@@ -162,7 +155,7 @@ class _Dashboard:
         chart = _chart(request.path_params["name"])
         result = self._store.run(request.path_params["path"])
         from_s, to_s = _seconds(request, "from"), _seconds(request, "to")
-        return JSONResponse(page_data(chart, result, from_s, to_s))
+        return JSONResponse(charts.page_data(chart, result, from_s, to_s))
 
     def _export(self, request: Request) -> Response:
         file = request.path_params["file"]
@@ -172,16 +165,16 @@ class _Dashboard:
         path = request.path_params["path"]
         if name == "sweep":
             sweep = self._store.sweep(path)
-            data = sweep_chart(sweep, view_of(sweep, request.query_params))
-            content = export_sweep(data, kind)
+            data = charts.sweep_chart(sweep, charts.view_of(sweep, request.query_params))
+            content = charts.export_sweep(data, kind)
         else:
-            content = export_chart(_chart(name), self._store.run(path), kind)
+            content = charts.export_chart(_chart(name), self._store.run(path), kind)
         headers = {"Content-Disposition": f'attachment; filename="{file}"'}
         return Response(content, media_type=_MEDIA_TYPES[kind], headers=headers)
 
     def _sweep_chart(self, request: Request) -> Response:
         sweep = self._store.sweep(request.path_params["path"])
-        return JSONResponse(sweep_chart(sweep, view_of(sweep, request.query_params)))
+        return JSONResponse(charts.sweep_chart(sweep, charts.view_of(sweep, request.query_params)))
 
     def _list_events(self, _request: Request) -> Response:
         return self._streams.reply(

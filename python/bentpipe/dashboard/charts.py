@@ -19,26 +19,10 @@ import polars as pl
 from bentpipe import metrics
 from bentpipe.errors import UsageError
 from bentpipe.quantities import quantity
+from bentpipe.report import style
 from bentpipe.report.export import CHARTS, Exports, svg_file
 from bentpipe.report.plots import draw_data, fitting_unit
-from bentpipe.report.style import (
-    PALETTE,
-    add_legend,
-    figure_of,
-    from_zero,
-    log_axis,
-    new_figure,
-)
-from bentpipe.results.charts import (
-    Chart,
-    ChartData,
-    chart_data,
-    csv_of,
-    is_sampled,
-    label_of,
-    rounded,
-    rounded_x,
-)
+from bentpipe.results import charts
 from bentpipe.results.confidence import mean_intervals
 from bentpipe.results.folder import csv_text
 from bentpipe.text import choice
@@ -66,7 +50,7 @@ _OF: Final = {"flows": "entry", "directions": "direction"}
 
 
 def page_data(
-    chart: Chart, result: Result, from_s: float | None = None, to_s: float | None = None
+    chart: charts.Chart, result: Result, from_s: float | None = None, to_s: float | None = None
 ) -> dict[str, Any]:
     """Return a chart from ``from_s`` to ``to_s`` (None: the whole run) for JSON.
 
@@ -81,9 +65,9 @@ def page_data(
     part = max(stop - start, 1e-9) / end_s
     bins = int(min(_BINS_MAX, max(_BINS, _BINS / part)))
     span_s = (start, stop) if chart.kind == "time" else None
-    data = ChartData(chart, [], [], [], [])
-    if chart.is_shown(result) or not is_sampled(result):
-        data = chart_data(chart, result, span_s=span_s, intervals=INTERVALS, bins=bins)
+    data = charts.ChartData(chart, [], [], [], [])
+    if chart.is_shown(result) or not charts.is_sampled(result):
+        data = charts.chart_data(chart, result, span_s=span_s, intervals=INTERVALS, bins=bins)
     return {
         "name": chart.name,
         "title": chart.title,
@@ -94,36 +78,40 @@ def page_data(
         "bars": data.bars,
         "end_s": end_s,
         "lines": [
-            {"name": line.name, "x": rounded_x(line.x), "y": rounded(line.values)}
+            {"name": line.name, "x": charts.rounded_x(line.x), "y": charts.rounded(line.values)}
             for line in data.lines
         ],
         "bands": [
-            {"name": band.name, "x": rounded_x(band.x)}
-            | {"y": rounded(band.middle), "low": rounded(band.low), "high": rounded(band.high)}
+            {"name": band.name, "x": charts.rounded_x(band.x)}
+            | {
+                "y": charts.rounded(band.middle),
+                "low": charts.rounded(band.low),
+                "high": charts.rounded(band.high),
+            }
             for band in data.bands
         ],
         "outages": [
-            {"name": each.name, "intervals": [rounded_x(row) for row in shown]}
+            {"name": each.name, "intervals": [charts.rounded_x(row) for row in shown]}
             for each in data.outages
             if (shown := each.visible(start, stop, INTERVALS)).size
         ],
     }
 
 
-def export_chart(chart: Chart, result: Result, kind: str) -> str | bytes:
+def export_chart(chart: charts.Chart, result: Result, kind: str) -> str | bytes:
     """Return a chart of the whole run as a file: ``png``, ``svg`` or ``csv``.
 
     Raises:
         UsageError: the result has nothing to show.
     """
-    data = chart_data(chart, result)
+    data = charts.chart_data(chart, result)
     with _drawing:
-        return _file(draw_data(data), chart.name, kind, csv_of(data))
+        return _file(draw_data(data), chart.name, kind, charts.csv_of(data))
 
 
 def _file(axes: Axes, name: str, kind: str, csv: str) -> str | bytes:
     exports = Exports()
-    exports.add(figure_of(axes), name, svg_file(figure_of(axes), name), csv)
+    exports.add(style.figure_of(axes), name, svg_file(style.figure_of(axes), name), csv)
     return exports.files[f"{CHARTS}/{name}.{kind}"]
 
 
@@ -179,7 +167,7 @@ def metrics_of(sweep: Sweep) -> dict[str, str]:
     ]
     known.sort(key=lambda metric: "dashboard" not in metric.shown.split())
     return {
-        f"{metric.table}.{metric.name}": label_of(f"{metric.table}: {metric.label}", unit)
+        f"{metric.table}.{metric.name}": charts.label_of(f"{metric.table}: {metric.label}", unit)
         for metric in known
         for unit in [quantity(metric.name).units[-1][0]]
     }
@@ -301,7 +289,10 @@ def _numbers_of(frame: pl.DataFrame, path: str) -> str | None:
 def export_sweep(data: Mapping[str, Any], kind: str) -> str | bytes:
     """Return a chart of a sweep (`sweep_chart`) as a file: means with their intervals."""
     labels = data["labels"]
-    x_label, label = label_of(data["x"], data["x_unit"]), label_of(data["title"], data["unit"])
+    x_label, label = (
+        charts.label_of(data["x"], data["x_unit"]),
+        charts.label_of(data["title"], data["unit"]),
+    )
     rows = [
         (line["name"], labels[int(x)] if labels else x, *values)
         for line in data["lines"]
@@ -309,8 +300,8 @@ def export_sweep(data: Mapping[str, Any], kind: str) -> str | bytes:
     ]
     csv = csv_text(("line", x_label, label, *_COLUMNS[1:]), rows)
     with _drawing:
-        axes = new_figure(1, 1, height_in=_SWEEP_HEIGHT_IN)[1][0]
-        for line, colour in zip(data["lines"], cycle(PALETTE)):
+        axes = style.new_figure(1, 1, height_in=_SWEEP_HEIGHT_IN)[1][0]
+        for line, colour in zip(data["lines"], cycle(style.PALETTE)):
             x, y, low, high = (np.array(line[name], float) for name in ("x", "y", "low", "high"))
             if labels:
                 # Between names there is nothing that a band could be of.
@@ -321,9 +312,9 @@ def export_sweep(data: Mapping[str, Any], kind: str) -> str | bytes:
         if labels:
             axes.set_xticks(range(len(labels)), labels)
         elif data["log"]:
-            log_axis(axes.xaxis)
-        from_zero(axes)
+            style.log_axis(axes.xaxis)
+        style.from_zero(axes)
         axes.set_xlabel(x_label)
         axes.set_ylabel(label)
-        add_legend(axes)
+        style.add_legend(axes)
         return _file(axes, "sweep", kind, csv)

@@ -21,15 +21,7 @@ from matplotlib.axes import Axes
 from bentpipe.errors import UsageError
 from bentpipe.metrics import label_of
 from bentpipe.quantities import quantity
-from bentpipe.report.style import (
-    MUTED,
-    PALETTE,
-    STYLE,
-    add_legend,
-    from_zero,
-    log_axis,
-    new_figure,
-)
+from bentpipe.report import style
 from bentpipe.results.charts import Chart, ChartData, chart_data
 from bentpipe.results.confidence import mean_intervals
 from bentpipe.results.measures import MAX_SINGLE_FLOWS
@@ -42,7 +34,7 @@ if TYPE_CHECKING:
 _WIDE_SPREAD: Final = 20
 _HEIGHT_IN: Final = 2.7
 # Of outages of both directions or the first, and of the second.
-_SHADES: Final = (MUTED, PALETTE[5])
+_SHADES: Final = (style.MUTED, style.PALETTE[5])
 _BAR_IN: Final = 0.35
 _FRAME_IN: Final = 1.6
 _BAR_HEIGHT: Final = 0.7
@@ -65,7 +57,7 @@ def draw_data(data: ChartData, *, ax: Axes | None = None) -> Axes:
     """Draw the data of a chart on ``ax``, or on new axes."""
     if ax is None:
         height_in = _FRAME_IN + _BAR_IN * len(data.bars) if data.bars else _HEIGHT_IN
-        ax = new_figure(1, 1, height_in=height_in)[1][0]
+        ax = style.new_figure(1, 1, height_in=height_in)[1][0]
     if data.chart.kind == "stacks":
         _draw_stacks(ax, data)
     else:
@@ -74,7 +66,7 @@ def draw_data(data: ChartData, *, ax: Axes | None = None) -> Axes:
         ax.set_xlabel(data.chart.x_label)
         ax.set_ylabel(data.chart.label)
     if ax.get_legend_handles_labels()[0]:
-        add_legend(ax)
+        style.add_legend(ax)
     return ax
 
 
@@ -83,12 +75,12 @@ def _draw_over_time(axes: Axes, data: ChartData) -> None:
     for i, line in enumerate(data.lines):
         # Later lines are thinner, so that lines below them remain visible.
         width = 1.8 - 0.8 * i / MAX_SINGLE_FLOWS
-        style = {**_style(i), "drawstyle": steps, "linewidth": width}
-        axes.plot(line.x, line.values, label=line.name, **style)
-    for band, colour in zip(data.bands, PALETTE, strict=False):
+        look = {**_style(i), "drawstyle": steps, "linewidth": width}
+        axes.plot(line.x, line.values, label=line.name, **look)
+    for band, colour in zip(data.bands, style.PALETTE, strict=False):
         axes.fill_between(band.x, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
         axes.plot(band.x, band.middle, color=colour, label=band.name)
-    from_zero(axes)
+    style.from_zero(axes)
     # All plots of a run begin at its start, so that they can be compared.
     axes.margins(x=0)
     axes.set_xlim(left=0)
@@ -101,7 +93,7 @@ def _draw_distribution(axes: Axes, data: ChartData) -> None:
     low = min(line.x[0] for line in data.lines)
     high = max(line.x[-1] for line in data.lines)
     if 0 < low * _WIDE_SPREAD < high:
-        log_axis(axes.xaxis)
+        style.log_axis(axes.xaxis)
     else:
         axes.set_xlim(left=0)
     axes.set_ylim(0, 1.02)
@@ -110,11 +102,11 @@ def _draw_distribution(axes: Axes, data: ChartData) -> None:
 def _draw_stacks(axes: Axes, data: ChartData) -> None:
     """Draw a horizontal bar for each name, of the values of the lines one after the other."""
     left = [0.0] * len(data.bars)
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(style.STYLE):
         for i, part in enumerate(data.lines):
-            colour = PALETTE[i % len(PALETTE)]
+            colour = style.PALETTE[i % len(style.PALETTE)]
             # The parts of a second palette are hatched.
-            hatch = "///" if i >= len(PALETTE) else ""
+            hatch = "///" if i >= len(style.PALETTE) else ""
             axes.barh(
                 part.x,
                 part.values,
@@ -158,8 +150,8 @@ def _shade(axes: Axes, outages: Sequence[Outages]) -> None:
 def _style(i: int) -> dict[str, Any]:
     """Return colour and style of the line with this number; lines of one colour differ in style."""
     return {
-        "color": PALETTE[i % len(PALETTE)],
-        "linestyle": "solid" if i < len(PALETTE) else "dashed",
+        "color": style.PALETTE[i % len(style.PALETTE)],
+        "linestyle": "solid" if i < len(style.PALETTE) else "dashed",
     }
 
 
@@ -186,12 +178,12 @@ def band(
     points = mean_intervals(frame, y, groups)
     if points.height == 0:
         raise UsageError(f"{y}: no row has a value to draw")
-    axes = new_figure(1, 1, height_in=_HEIGHT_IN)[1][0] if ax is None else ax
+    axes = style.new_figure(1, 1, height_in=_HEIGHT_IN)[1][0] if ax is None else ax
     x_unit, x_size = _unit(axes, "x", x, points[x])
     y_unit, y_size = _unit(axes, "y", y, points["mean"])
     # In the order of the frame, which is that of the varied values.
     names = [None] if by is None else frame[by].unique(maintain_order=True).to_list()
-    for name, colour, marker in zip(names, cycle(PALETTE), cycle(_MARKERS), strict=False):
+    for name, colour, marker in zip(names, cycle(style.PALETTE), cycle(_MARKERS), strict=False):
         own = points if by is None else points.filter(pl.col(by) == name)
         at = own[x].cast(float).to_numpy() / x_size
         mean, low, high = (
@@ -199,11 +191,11 @@ def band(
         )
         axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
         axes.plot(at, mean, color=colour, marker=marker, markersize=4, label=str(name))
-    from_zero(axes)
+    style.from_zero(axes)
     axes.set_xlabel(_label(x, x_unit))
     axes.set_ylabel(_label(y, y_unit))
     if by is not None:
-        add_legend(axes)
+        style.add_legend(axes)
     return axes
 
 
