@@ -31,7 +31,7 @@ _POLL_INTERVAL_S: Final = 0.5
 _STOP_CHECK_INTERVAL_S: Final = 0.1
 # A proxy or a browser may close a connection that is silent for longer.
 _KEEP_ALIVE_INTERVAL_S: Final = 15.0
-_STREAMS_MAX: Final = 64
+STREAMS_MAX: Final = 64
 _CHANGES_SHOWN: Final = 20
 _RATE_WINDOW_S: Final = 10.0
 
@@ -51,7 +51,7 @@ class Streams:
         Raises:
             HTTPException: there are as many streams as allowed.
         """
-        if self._open >= _STREAMS_MAX:
+        if self._open >= STREAMS_MAX:
             raise HTTPException(503, "too many pages follow this server; close some")
         headers = {"X-Accel-Buffering": "no"}
         return StreamingResponse(
