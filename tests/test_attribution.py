@@ -12,7 +12,7 @@ import pytest
 
 import bentpipe
 from bentpipe.metrics import CAPACITY_PARTS
-from bentpipe.results.attribution import part_times
+from bentpipe.results.measures import part_times
 
 # Single-flow runs: `BENTPIPE_RUNS=1000` tries more.
 RUNS: Final = int(os.environ.get("BENTPIPE_RUNS", "200"))

@@ -22,7 +22,7 @@ from bentpipe import Result, simulate
 from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.catalog import Catalog, Entry
 from bentpipe.dashboard.charts import INTERVALS, page_data
-from bentpipe.dashboard.pages import Differences, compare_page
+from bentpipe.dashboard.pages import compare_page
 from bentpipe.results.charts import CHARTS, charts_of
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.views import Column, View
@@ -345,12 +345,13 @@ def test_a_comparison_of_many_cells_is_a_page_of_some_rows(small_result: Result)
     """Given 1,000 differences and a long note, expect 200 rows, what is left out, and a fold."""
     entry = Entry(path="a", kind="sweep", title="a", state="completed")
     table = View("No interval", [Column("metric", "metric")], [[str(i)] for i in range(1_000)])
-    differences = Differences([table], ["short", "long " * 200])
-    page = compare_page([entry, entry], [], differences)
+    notes = ["short", "long " * 200]
+    page = compare_page([entry, entry], [], [table], notes)
     assert page.count("<tr><td") == 200
     assert "... and 800 more rows; bentpipe compare prints all." in page
     assert page.count("<details>") == 1
-    assert "data-chart" in compare_page([entry, entry], [small_result, small_result], differences)
+    both = [small_result, small_result]
+    assert "data-chart" in compare_page([entry, entry], both, [table], notes)
 
 
 def test_a_run_that_is_not_complete_is_drawn_and_not_compared(

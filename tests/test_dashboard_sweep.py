@@ -24,9 +24,9 @@ from bentpipe import UsageError, simulate_many
 from bentpipe.cli.app import main
 from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.catalog import Catalog
+from bentpipe.dashboard.charts import axes_of, metrics_of, sweep_chart, view_of
 from bentpipe.dashboard.live import progress_data
-from bentpipe.dashboard.sweeps import axes_of, metrics_of, sweep_chart, view_of
-from bentpipe.results.means import mean_intervals
+from bentpipe.results.confidence import mean_intervals
 from bentpipe.results.output import OutputFolder, is_being_written
 from bentpipe.sweeps import Sweep
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Progress, ProgressReader, Run

@@ -14,7 +14,7 @@ import pytest
 from conftest import SMALL, Program
 
 from bentpipe import UsageError, compare, metrics, simulate_many
-from bentpipe.dashboard.sweeps import metrics_of as menu_of
+from bentpipe.dashboard.charts import metrics_of as menu_of
 from bentpipe.metrics import (
     ALL,
     CALLS,

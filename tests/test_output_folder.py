@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, SMALL, Program, User
 
-from bentpipe import Result, UsageError, simulate
+from bentpipe import Result, UsageError
 from bentpipe.cli.app import main
 from bentpipe.results.files import read_execution, read_file, read_manifest, read_unchanged
 from bentpipe.results.folder import write_folder
@@ -124,19 +124,6 @@ def test_files_of_the_user_stay_and_those_of_the_old_result_go(tmp_path: Path) -
     names = ["a.csv", "execution.json", "manifest.json", "notes.txt", "report.html"]
     assert sorted(contents(out)) == names
     assert outside.is_file()
-
-
-def test_results_of_format_3_are_replaced(small_result: Result, tmp_path: Path) -> None:
-    """Given a folder without execution.json and without names of files, expect no file of it."""
-    small_result.save(tmp_path)
-    (tmp_path / "execution.json").unlink()
-    old = {"format_version": 3, "bentpipe_version": "0.0.9", "ended": "2026-11-22T14:03:11+00:00"}
-    old |= {"seed": 7, "scenario": {"name": "geo bulk"}}
-    (tmp_path / "manifest.json").write_text(json.dumps(old), encoding="utf-8")
-    with OutputFolder(tmp_path, kind="run") as output:
-        simulate({**SMALL, "packet_events": False}).save(output)
-    assert output.replaced == 'the result of "geo bulk" (seed 7, 2026-11-22 14:03 UTC)'
-    assert not (tmp_path / "events.parquet").exists()
 
 
 @pytest.mark.system

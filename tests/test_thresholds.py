@@ -17,8 +17,8 @@ from hypothesis import example, given, strategies as st
 from properties import attempt, examples
 
 from bentpipe import Plan, Result, ScenarioError, UsageError, check_thresholds, simulate
+from bentpipe.cli.thresholds import junit_text
 from bentpipe.metrics import KEYS, metrics_of
-from bentpipe.report.junit import junit_text
 from bentpipe.results.measures import jain
 from bentpipe.results.metric_values import metric_value
 from bentpipe.scenario.metric_ref import MetricRef, read_metric
@@ -27,6 +27,11 @@ from bentpipe.scenario.thresholds import read_threshold
 GOODPUT = "flows.bulk-1.goodput_bps"
 MET = f"{GOODPUT} >= 1 Mbit/s"
 MISSED = f"{GOODPUT} >= 1 Gbit/s"
+
+
+def cases_of(result: Result, *thresholds: str) -> list[tuple[str, str, bool]]:
+    checks = check_thresholds(result, thresholds)
+    return [(check.threshold.text, check.message, check.passed) for check in checks]
 
 
 def scenario_with(*thresholds: str, **changes: Any) -> dict[str, Any]:
@@ -309,15 +314,15 @@ def test_names_are_escaped(small_result: Result) -> None:
     manifest = copy.deepcopy(small_result.manifest)
     manifest["scenario"]["name"] = '<a> & "b" \x07'
     result = Result(manifest, small_result.tables)
-    root = ET.fromstring(junit_text(result, check_thresholds(result, [MET])))
+    root = ET.fromstring(junit_text(result, cases_of(result, MET)))
     suite = root.find("testsuite")
     assert suite is not None
     assert suite.get("name") == '<a> & "b" \N{REPLACEMENT CHARACTER}'
 
 
 def test_cases_of_an_invalid_run_are_errors(small_result: Result) -> None:
-    checks = check_thresholds(small_result, [MET, MISSED])
-    root = ET.fromstring(junit_text(small_result, checks, error="late by 20 ms"))
+    cases = cases_of(small_result, MET, MISSED)
+    root = ET.fromstring(junit_text(small_result, cases, error="late by 20 ms"))
     assert (root.get("failures"), root.get("errors")) == ("0", "2")
     assert [each.get("message") for each in root.iter("error")] == ["late by 20 ms"] * 2
 

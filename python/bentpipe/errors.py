@@ -102,11 +102,12 @@ class InvalidRunError(BentpipeError):
         self.result = result
 
 
-class MemoryLimitError(InvalidRunError):
-    """A run reached its memory limit and ended early; what it recorded is kept.
+class _KeptResults(BaseException):
+    """Runs ended early; what is complete is kept.
 
-    ``result`` is that of a single run; ``results`` are those of many runs, the complete ones among
-    them. ``outcomes`` are the undecoded results, for functions of bentpipe.
+    ``results`` are those of many runs (`bentpipe.Result`), ``result`` is that of a single run, and
+    ``sweep`` the `bentpipe.Sweep` of `bentpipe.simulate_many`; None where there is none.
+    ``outcomes`` are the undecoded results, for functions of bentpipe.
     """
 
     def __init__(
@@ -115,33 +116,22 @@ class MemoryLimitError(InvalidRunError):
         *,
         result: Any = None,
         results: Sequence[Any] = (),
-        outcomes: Sequence[Any] = (),
-    ) -> None:
-        super().__init__(message, result=result)
-        self.results = tuple(results)
-        self.outcomes = tuple(outcomes)
-
-
-class RunsInterrupted(KeyboardInterrupt):
-    """Ctrl-C ended many runs; what is complete is kept.
-
-    ``results`` are those of the complete runs (`bentpipe.Result`), and ``sweep`` is the
-    `bentpipe.Sweep` of them, None if the runs were not of `bentpipe.simulate_many`. ``outcomes``
-    are the undecoded results, for functions of bentpipe.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        results: Sequence[Any] = (),
         sweep: Any = None,
         outcomes: Sequence[Any] = (),
     ) -> None:
         super().__init__(message)
+        self.result = result
         self.results = tuple(results)
         self.sweep = sweep
         self.outcomes = tuple(outcomes)
+
+
+class MemoryLimitError(_KeptResults, InvalidRunError):
+    """A run reached its memory limit and ended early; what it recorded is among the results."""
+
+
+class RunsInterrupted(_KeptResults, KeyboardInterrupt):
+    """Ctrl-C ended many runs."""
 
 
 class ThresholdError(BentpipeError):

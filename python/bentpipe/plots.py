@@ -3,15 +3,14 @@
 The charts of `bentpipe.results.charts` are functions here, by name. Each draws one quantity of a
 result on ``ax``, or on the axes of a new figure, and returns the axes:
 ``plots.queues(result).figure.savefig("queues.svg")``. It raises `UsageError` if the result has
-nothing to show; `names` returns the charts that have something. See also `bentpipe.report.bands`.
+nothing to show; `names` returns the charts that have something. See also `bentpipe.plots.band`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from bentpipe.report.bands import band as band  # noqa: PLC0414 - a public name
-from bentpipe.report.plots import draw
+from bentpipe.report.plots import band as band, draw  # noqa: PLC0414 - a public name
 from bentpipe.results.charts import CHARTS, charts_of
 
 if TYPE_CHECKING:

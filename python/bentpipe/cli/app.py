@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, Final
 
@@ -21,20 +20,18 @@ from bentpipe.cli.exits import EXIT_INTERRUPTED, ProgramCommand, report_error
 from bentpipe.cli.streams import ClosedPipeError
 
 
-@dataclass(frozen=True)
 class _Verb:
     """A verb, and what --help has of it; its function is in the module of its name."""
 
-    # The first sentence of its own help: --help imports no module of a verb.
-    summary: str
-    # Without the name of the program; groups have their own.
-    examples: tuple[str, ...] = ()
-    # Where module or function have another name.
-    module: str = ""
-    function: str = ""
-    runs_program: bool = False
-    # It loads matplotlib, which keeps files in the home folder.
-    draws: bool = False
+    def __init__(
+        self, summary: str, *examples: str, module: str = "", runs_program: bool = False
+    ) -> None:
+        # The first sentence of its own help: --help imports no module of a verb.
+        self.summary = summary
+        # Without the name of the program; groups have their own.
+        self.examples = examples
+        self.module = module
+        self.runs_program = runs_program
 
 
 _EXEC: Final = "exec --link geo -- curl -o page http://world/bytes/1000000"
@@ -43,104 +40,86 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
     "Write and run scenarios": {
         "run": _Verb(
             "Run a scenario and print per-flow statistics.",
-            (
-                "run scenarios/geo-bulk.yaml --out results/geo",
-                "run scenarios/geo-bulk.yaml --set traffic.0.size=1MB --json",
-            ),
-            draws=True,
+            "run scenarios/geo-bulk.yaml --out results/geo",
+            "run scenarios/geo-bulk.yaml --set traffic.0.size=1MB --json",
         ),
         "report": _Verb(
             "Write the HTML report of a result folder.",
-            ("report results/geo --out geo.html",),
-            draws=True,
+            "report results/geo --out geo.html",
+            module="results",
         ),
         "serve": _Verb(
             "Show results in a browser.",
-            ("serve results", "serve results --port 8000 --open"),
-            draws=True,
+            "serve results",
+            "serve results --port 8000 --open",
+            module="results",
         ),
         "presets": _Verb(
             "List the named links, or show one with its source.",
-            ("presets", "presets geo"),
-            module="listings",
+            "presets",
+            "presets geo",
+            module="scenarios",
         ),
         "framings": _Verb(
             "List the named framings, or show one with its options.",
-            ("framings", "framings ppp"),
-            module="listings",
+            "framings",
+            "framings ppp",
+            module="scenarios",
         ),
         "schema": _Verb(
             "Print the JSON Schema of scenario files, for editors.",
-            ("schema > scenario.schema.json",),
-            module="listings",
+            "schema > scenario.schema.json",
+            module="scenarios",
         ),
     },
     "Answer a question": {
-        "ask": _Verb(
-            "Answer a common question about a link, with the reason.",
-            draws=True,
-            function="ask_app",
-        ),
+        "ask": _Verb("Answer a common question about a link, with the reason."),
         "sweep": _Verb(
             "Run a scenario with varied values and seeds.",
-            (
-                "sweep scenarios/geo-bulk.yaml --vary traffic.0.size=1MB,9MB",
-                "sweep scenarios/geo-bulk.yaml --seeds 5 --out results/seeds",
-            ),
+            "sweep scenarios/geo-bulk.yaml --vary traffic.0.size=1MB,9MB",
+            "sweep scenarios/geo-bulk.yaml --seeds 5 --out results/seeds",
         ),
         "compare": _Verb(
             "Compare settings: differences with 95 % intervals.",
-            ("compare scenarios/lossy-cubic.yaml scenarios/lossy-bbr.yaml",),
-            draws=True,
+            "compare scenarios/lossy-cubic.yaml scenarios/lossy-bbr.yaml",
+            module="results",
         ),
-        "search": _Verb(
-            "Find a limit by running a scenario repeatedly.", draws=True, function="search_app"
-        ),
+        "search": _Verb("Find a limit by running a scenario repeatedly."),
     },
     "Run programs in a lab, behind a link in real time": {
         "exec": _Verb(
             "Run a program behind a link in real time.",
-            (_EXEC, "exec --link leo --set link.forward.rate=4Mbit/s -- ping -c 3 world"),
+            _EXEC,
+            "exec --link leo --set link.forward.rate=4Mbit/s -- ping -c 3 world",
             runs_program=True,
-            function="exec_",
         ),
         "shell": _Verb(
             "Open a shell behind a link.",
-            ("shell --link geo --set link.forward.rate=4Mbit/s",),
+            "shell --link geo --set link.forward.rate=4Mbit/s",
             runs_program=True,
             module="exec",
         ),
-        "lab": _Verb("Keep a link, and change it while programs run.", function="lab_app"),
+        "lab": _Verb("Keep a link, and change it while programs run."),
     },
     "Put functions on a real gateway": {
-        "gateway": _Verb(
-            "Run the functions of a gateway on a real router.", function="gateway_app"
-        ),
+        "gateway": _Verb("Run the functions of a gateway on a real router."),
     },
     "Reproduce a study": {
-        "study": _Verb("Reproduce a published experiment.", draws=True, function="study_app"),
+        "study": _Verb("Reproduce a published experiment."),
     },
     "Check": {
         "validate": _Verb(
             "Check scenario files without running them.",
-            (
-                "validate scenarios/geo-bulk.yaml",
-                "validate scenarios/geo-bulk.yaml --json",
-            ),
+            "validate scenarios/geo-bulk.yaml",
+            "validate scenarios/geo-bulk.yaml --json",
+            module="scenarios",
         ),
         "validate-model": _Verb(
             "Compare the simulator with Linux TCP.",
-            (
-                "validate-model --grid small --points 1,14 --seconds 5",
-                "validate-model --grid full --out results/validation --check",
-            ),
-            draws=True,
+            "validate-model --grid small --points 1,14 --seconds 5",
+            "validate-model --grid full --out results/validation --check",
         ),
-        "doctor": _Verb(
-            "Check what this machine can run.",
-            ("doctor", "doctor --measure"),
-            draws=True,
-        ),
+        "doctor": _Verb("Check what this machine can run.", "doctor", "doctor --measure"),
     },
 }
 
@@ -155,25 +134,23 @@ class _Verbs(lazy.LazyGroup):
         verb = next((verbs[name] for verbs in _VERBS.values() if name in verbs), None)
         if verb is None:
             return None
-        if verb.draws:
+        if not verb.runs_program:
+            # Most verbs may load matplotlib.
             cli.use_writable_cache()
         own = name.replace("-", "_")
         module = import_module(f"bentpipe.cli.{verb.module or own}")
-        found = getattr(module, verb.function or own)
-        if isinstance(found, typer.Typer):
-            return lazy.group(found)
+        if group := getattr(module, f"{own}_app", None):
+            return lazy.group(group)
+        function = getattr(module, "exec_" if own == "exec" else own)
         examples = [f"bentpipe {example}" for example in verb.examples]
         cls = ProgramCommand if verb.runs_program else TyperCommand
-        return lazy.command(name, found, *examples, cls=cls)
+        return lazy.command(name, function, *examples, cls=cls)
 
     def format_commands(self, _context: Any, formatter: Any) -> None:
-        """Write the verbs by headings; a heading without verbs is left out."""
         width = max(len(name) for name in self.list_commands(_context))
         for heading, verbs in _VERBS.items():
-            rows = [(f"{name:{width}}", verb.summary) for name, verb in verbs.items()]
-            if rows:
-                with formatter.section(heading):
-                    formatter.write_dl(rows)
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:{width}}", verbs[name].summary) for name in verbs])
 
 
 app = typer.Typer(

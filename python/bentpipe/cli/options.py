@@ -7,18 +7,20 @@ import re
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from bentpipe import results
+from bentpipe import results, sweeps
 from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_names
 
 if TYPE_CHECKING:
     from bentpipe.gateway.machine import Check
     from bentpipe.results.output import OutputFolder
+    from bentpipe.sweeps.executor import Executor
 
 _PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
 _SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
@@ -49,7 +51,17 @@ def complete_links(incomplete: str) -> Iterable[str]:
 
 def optional(metavar: str, text: str, *flags: str, **more: Any) -> Any:
     """Return an option without a default in --help; ``text`` is what --help says."""
-    return typer.Option(*flags, metavar=metavar, help=text, show_default=False, **more)
+    return option(metavar, text, *flags, show_default=False, **more)
+
+
+def option(metavar: str, text: str, *flags: str, **more: Any) -> Any:
+    """Return an option with its default in --help; ``text`` is what --help says."""
+    return typer.Option(*flags, metavar=metavar, help=text, **more)
+
+
+def flag(name: str, text: str) -> Any:
+    """Return an option without a value; ``text`` is what --help says."""
+    return typer.Option(name, help=text)
 
 
 def argument(metavar: str, text: str, complete: Callable[..., Iterable[str]] | None = None) -> Any:
@@ -59,10 +71,7 @@ def argument(metavar: str, text: str, complete: Callable[..., Iterable[str]] | N
 
 Engine = Literal["simulate", "emulate"]
 
-ScenarioFile = Annotated[
-    Path,
-    argument("SCENARIO", "A scenario file (YAML).", complete_scenarios),
-]
+ScenarioFile = Annotated[Path, argument("SCENARIO", "A scenario file (YAML).", complete_scenarios)]
 ScenarioInput = Annotated[
     Path,
     argument("SCENARIO", "A scenario file (YAML), or - for standard input.", complete_scenarios),
@@ -76,11 +85,8 @@ Settings = Annotated[
         "--set",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-ScenarioSeed = Annotated[
-    int | None,
-    optional("N", "Replace the scenario's seed.", "--seed", min=0),
-]
+AsJson = Annotated[bool, flag("--json", "Print JSON on stdout.")]
+ScenarioSeed = Annotated[int | None, optional("N", "Replace the scenario's seed.", "--seed", min=0)]
 Out = Annotated[
     Path | None,
     optional(
@@ -107,8 +113,15 @@ MemoryLimit = Annotated[
     ),
 ]
 Threads = Annotated[
-    int | None,
-    optional("N", "Threads; by default one for each core.", "--threads", min=1),
+    int | None, optional("N", "Threads; by default one for each core.", "--threads", min=1)
+]
+Dask = Annotated[
+    bool,
+    flag("--dask", "Run in processes, on a Dask cluster of this machine; --threads counts them."),
+]
+Scheduler = Annotated[
+    str | None,
+    optional("tcp://HOST:PORT", "Run on the workers of this Dask scheduler.", "--scheduler"),
 ]
 Thresholds = Annotated[
     list[str] | None,
@@ -142,30 +155,23 @@ LinkSettings = Annotated[
         "--set",
     ),
 ]
-LinkSeed = Annotated[
-    int, typer.Option("--seed", metavar="N", min=0, help="The random seed of the link.")
-]
+LinkSeed = Annotated[int, option("N", "The random seed of the link.", "--seed", min=0)]
 Host = Annotated[
     str,
-    typer.Option(
-        "--host",
-        metavar="NAME",
-        help="The host that runs the program: island, world, island-2 of several terminals, a host "
+    option(
+        "NAME",
+        "The host that runs the program: island, world, island-2 of several terminals, a host "
         "of the scenario or, with --gateways, a gateway.",
+        "--host",
     ),
 ]
 Gateways = Annotated[
     bool,
-    typer.Option(
-        "--gateways",
-        help="Make the gateways hosts of their own, for programs such as a PEP.",
-    ),
+    flag("--gateways", "Make the gateways hosts of their own, for programs such as a PEP."),
 ]
 Internet = Annotated[
     bool,
-    typer.Option(
-        "--internet", help="Give the lab access to the Internet, over the link (slirp4netns)."
-    ),
+    flag("--internet", "Give the lab access to the Internet, over the link (slirp4netns)."),
 ]
 
 
@@ -215,3 +221,48 @@ def note_written(output: OutputFolder, contents: str = "report.html shows it") -
     if output.replaced is not None:
         note(f"replaced {output.replaced}")
     note(f"wrote {output.path} ({contents})")
+
+
+@dataclass(frozen=True)
+class ExecutorOptions:
+    """The options that choose what runs the jobs of a sweep or a study."""
+
+    threads: int | None
+    dask: bool
+    scheduler: str | None
+    memory_limit: int | None
+
+    def executor(self, engine: str) -> Executor:
+        """Return the executor; ``threads`` counts processes or loaded processors, too.
+
+        Raises:
+            UsageError: options exclude each other, or the extra ``cluster`` is not installed.
+            MachineError: the scheduler does not answer, or a worker has another version.
+        """
+        if engine == "emulate":
+            self.refuse_with_labs()
+            return sweeps.Emulated(self.threads)
+        if self.scheduler is not None:
+            if self.dask:
+                raise UsageError("--scheduler: runs on an existing cluster; leave out --dask")
+            if self.threads is not None:
+                raise UsageError("--scheduler: its workers have their threads; leave out --threads")
+            return sweeps.Cluster(self.scheduler, memory_limit=self.memory_limit)
+        if self.dask:
+            return sweeps.LocalCluster(self.threads, memory_limit=self.memory_limit)
+        return sweeps.Threads(self.threads, memory_limit=self.memory_limit)
+
+    def refuse_with_labs(self) -> None:
+        """Refuse the options that labs do not have.
+
+        Raises:
+            UsageError: naming the option.
+        """
+        given = {
+            "--dask": self.dask,
+            "--scheduler": self.scheduler is not None,
+            "--memory-limit": self.memory_limit is not None,
+        }
+        for option, is_given in given.items():
+            if is_given:
+                raise UsageError(f"{option}: only for simulated runs; labs are on this machine")

@@ -115,7 +115,10 @@ class Progress:
             return
         if self._is_terminal:
             self._next_s = now_s + _BAR_EVERY_S
-            self._show_bar(done)
+            if self._bar is None:
+                self._bar = cli.ProgressBar(self._title, self._begun)
+                self._bar.start()
+            self._bar.show(done, self._text())
         else:
             self._next_s = now_s + _LINE_EVERY_S
             elapsed_s, own = now_s - self._started_s, done - self._begun
@@ -131,9 +134,3 @@ class Progress:
         """Show that ``done`` of ``total`` runs are done."""
         self._begun = self._before / total
         self.fraction(done / total)
-
-    def _show_bar(self, done: float) -> None:
-        if self._bar is None:
-            self._bar = cli.ProgressBar(self._title, self._begun)
-            self._bar.start()
-        self._bar.show(done, self._text())

@@ -7,23 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bentpipe import emulation, plan, report, scenario, simulation
+from bentpipe.cli import options
 from bentpipe.cli.link_status import LinkStatus
-from bentpipe.cli.options import (
-    AsJson,
-    Capture,
-    Engine,
-    JUnit,
-    MemoryLimit,
-    Out,
-    ScenarioInput,
-    ScenarioSeed,
-    Settings,
-    Thresholds,
-    note,
-    note_written,
-    output_folder,
-    print_json,
-)
+from bentpipe.cli.options import note, note_written, output_folder, print_json
 from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
 from bentpipe.cli.thresholds import (
     require_folder,
@@ -42,18 +28,19 @@ if TYPE_CHECKING:
 
 
 def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
-    scenario_file: ScenarioInput,
-    settings: Settings = None,
-    seed: ScenarioSeed = None,
-    out: Out = None,
-    capture: Capture = None,
+    scenario_file: options.ScenarioInput,
+    settings: options.Settings = None,
+    seed: options.ScenarioSeed = None,
+    out: options.Out = None,
+    capture: options.Capture = None,
     engine: Annotated[
-        Engine, typer.Option(help="emulate: in real time, with iperf3 and the kernel's TCP.")
+        options.Engine,
+        typer.Option(help="emulate: in real time, with iperf3 and the kernel's TCP."),
     ] = "simulate",
-    memory_limit: MemoryLimit = None,
-    threshold: Thresholds = None,
-    junit: JUnit = None,
-    as_json: AsJson = False,
+    memory_limit: options.MemoryLimit = None,
+    threshold: options.Thresholds = None,
+    junit: options.JUnit = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Run a scenario and print per-flow statistics.
 

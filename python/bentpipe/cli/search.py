@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from bentpipe import report, scenario, simulation
+from bentpipe.cli import options
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.options import (
-    AsJson,
-    MemoryLimit,
-    Out,
-    ScenarioFile,
-    ScenarioSeed,
-    Settings,
-    Threads,
-    fraction,
-    optional,
-    output_folder,
-)
+from bentpipe.cli.options import fraction, option, optional, output_folder
 from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import UsageError
 from bentpipe.simulation.memory import limiting, read_limit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bentpipe.simulation.counts import MaxCount
+    from bentpipe.simulation.no_drop import NoDropSearch
 
 _SIZE: Final = re.compile(r"\s*(\d{1,9})\s*B?\s*", re.ASCII)
 
@@ -47,44 +45,38 @@ search_app = typer.Typer(
     epilog=examples_text(_EXAMPLE),
 )
 def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the arguments
-    scenario_file: ScenarioFile,
+    scenario_file: options.ScenarioFile,
     sizes: Annotated[
         str | None,
         optional("BYTES,BYTES,...", "UDP payloads, as of iperf -l; by default the scenario's."),
     ] = None,
-    resolution: Annotated[
-        str, typer.Option(metavar="PERCENT", help="The precision of the rate.")
-    ] = "0.5%",
+    resolution: Annotated[str, option("PERCENT", "The precision of the rate.")] = "0.5%",
     flow: Annotated[
         str | None,
         optional(
             "NAME", "Vary this flow only; by default all constant_rate flows, at equal rates."
         ),
     ] = None,
-    settings: Settings = None,
-    seed: ScenarioSeed = None,
-    threads: Threads = None,
-    out: Out = None,
-    memory_limit: MemoryLimit = None,
-    as_json: AsJson = False,
+    settings: options.Settings = None,
+    seed: options.ScenarioSeed = None,
+    threads: options.Threads = None,
+    out: options.Out = None,
+    memory_limit: options.MemoryLimit = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Find the largest rate of the constant_rate flows without loss, for each packet size."""
     wanted, precision = _sizes(sizes), fraction(resolution, "--resolution")
     loaded = scenario.Scenario.load(scenario_file, settings or ())
-    limit = read_limit(memory_limit)
-    with output_folder(out, "search") as output:
-        with limiting(limit), Progress("searching") as progress:
-            found = simulation.no_drop_rate(
-                loaded,
-                wanted,
-                flow=flow,
-                resolution=precision,
-                seed=seed,
-                threads=threads,
-                progress=progress.count,
-            )
-        finish(found, output, report.write_search, report.search_tables, as_json=as_json)
-    if found.interrupted:
+    find = partial(
+        simulation.no_drop_rate,
+        loaded,
+        wanted,
+        flow=flow,
+        resolution=precision,
+        seed=seed,
+        threads=threads,
+    )
+    if _search(find, out, memory_limit, as_json=as_json):
         exit_interrupted("the rates are those that had passed by then")
 
 
@@ -94,7 +86,7 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
     epilog=examples_text(_COUNT_EXAMPLE),
 )
 def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the arguments
-    scenario_file: ScenarioFile,
+    scenario_file: options.ScenarioFile,
     threshold: Annotated[
         list[str] | None,
         optional(
@@ -110,18 +102,14 @@ def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the argu
             "NAME", "Vary the count of this entry of traffic; by default the only one with a count."
         ),
     ] = None,
-    bound: Annotated[
-        int, typer.Option("--max", metavar="N", min=1, help="Try no larger count.")
-    ] = 1_000,
-    seeds: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Runs of each count, with consecutive seeds.")
-    ] = 5,
-    settings: Settings = None,
-    seed: ScenarioSeed = None,
-    threads: Threads = None,
-    out: Out = None,
-    memory_limit: MemoryLimit = None,
-    as_json: AsJson = False,
+    bound: Annotated[int, option("N", "Try no larger count.", "--max", min=1)] = 1_000,
+    seeds: Annotated[int, option("N", "Runs of each count, with consecutive seeds.", min=1)] = 5,
+    settings: options.Settings = None,
+    seed: options.ScenarioSeed = None,
+    threads: options.Threads = None,
+    out: options.Out = None,
+    memory_limit: options.MemoryLimit = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Find the largest count of an entry of traffic that meets all thresholds with every seed.
 
@@ -129,21 +117,33 @@ def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the argu
     count than one that fails fails, too.
     """
     loaded = scenario.Scenario.load(scenario_file, settings or (), thresholds=threshold or ())
+    find = partial(
+        simulation.max_count,
+        loaded,
+        entry=entry,
+        bound=bound,
+        seeds=seeds,
+        seed=seed,
+        threads=threads,
+    )
+    if _search(find, out, memory_limit, as_json=as_json):
+        exit_interrupted("the counts are those that had been tried by then")
+
+
+def _search(
+    find: Callable[..., NoDropSearch | MaxCount],
+    out: Path | None,
+    memory_limit: str | None,
+    *,
+    as_json: bool,
+) -> bool:
+    """Search, write and print what is found; return whether the search was interrupted."""
     limit = read_limit(memory_limit)
     with output_folder(out, "search") as output:
         with limiting(limit), Progress("searching") as progress:
-            found = simulation.max_count(
-                loaded,
-                entry=entry,
-                bound=bound,
-                seeds=seeds,
-                seed=seed,
-                threads=threads,
-                progress=progress.count,
-            )
+            found = find(progress=progress.count)
         finish(found, output, report.write_search, report.search_tables, as_json=as_json)
-    if found.interrupted:
-        exit_interrupted("the counts are those that had been tried by then")
+    return found.interrupted
 
 
 def _sizes(text: str | None) -> list[int] | None:

@@ -6,26 +6,21 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from bentpipe import report, sweeps
-from bentpipe.cli.executors import Dask, ExecutorOptions, Scheduler
+from bentpipe.cli import options
 from bentpipe.cli.options import (
-    AsJson,
-    Engine,
-    JUnit,
-    MemoryLimit,
-    Settings,
-    Threads,
-    Thresholds,
     argument,
     complete_scenarios,
+    flag,
     fraction,
     note,
+    option,
     optional,
     print_json,
 )
@@ -76,13 +71,9 @@ UntilCi = Annotated[
         "--until-ci",
     ),
 ]
-Metric = Annotated[
-    str,
-    typer.Option("--metric", metavar="NAME", help="The metric of --until-ci, a column of flows."),
-]
+Metric = Annotated[str, option("NAME", "The metric of --until-ci, a column of flows.", "--metric")]
 MaxSeeds = Annotated[
-    int,
-    typer.Option("--max-seeds", metavar="N", min=2, help="The most seeds that --until-ci gives."),
+    int, option("N", "The most seeds that --until-ci gives.", "--max-seeds", min=2)
 ]
 SweepOut = Annotated[
     str | None,
@@ -94,21 +85,16 @@ SweepOut = Annotated[
     ),
 ]
 Resume = Annotated[
-    str | None,
-    optional("FOLDER", "Continue the unfinished sweep of this folder.", "--resume"),
+    str | None, optional("FOLDER", "Continue the unfinished sweep of this folder.", "--resume")
 ]
-KeepRuns = Annotated[
-    bool, typer.Option("--keep-runs", help="Keep the result folder of each run, too.")
-]
+KeepRuns = Annotated[bool, flag("--keep-runs", "Keep the result folder of each run, too.")]
 SweepEngine = Annotated[
-    Engine,
+    options.Engine,
     typer.Option(
         "--engine", help="emulate: in real time, with the kernel's TCP; late runs are repeated."
     ),
 ]
 
-# The options that say what a sweep is.
-_OF_A_SWEEP: Final = ("vary", "settings", "seeds", "until_ci", "keep_runs", "thresholds")
 # Enough for a first interval.
 _SEEDS_OF_INTERVALS: Final = 5
 _MAX_WARNINGS: Final = 5
@@ -122,18 +108,19 @@ class _Request:
     settings: list[str]
     vary: list[str]
     seeds: int | None
-    until_ci: str | None
-    metric: str
-    max_seeds: int
+    until: sweeps.UntilCi | None
     keep_runs: bool
     engine: str
     thresholds: list[str]
 
 
+_NO_REQUEST: Final = _Request(None, [], [], None, None, keep_runs=False, engine="", thresholds=[])
+
+
 def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     scenario_file: ScenarioOrSweep = None,
     vary: Vary = None,
-    settings: Settings = None,
+    settings: options.Settings = None,
     seeds: Seeds = None,
     until_ci: UntilCi = None,
     metric: Metric = "goodput_bps",
@@ -142,13 +129,13 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     resume: Resume = None,
     keep_runs: KeepRuns = False,
     engine: SweepEngine = "simulate",
-    threads: Threads = None,
-    dask: Dask = False,
-    scheduler: Scheduler = None,
-    memory_limit: MemoryLimit = None,
-    threshold: Thresholds = None,
-    junit: JUnit = None,
-    as_json: AsJson = False,
+    threads: options.Threads = None,
+    dask: options.Dask = False,
+    scheduler: options.Scheduler = None,
+    memory_limit: options.MemoryLimit = None,
+    threshold: options.Thresholds = None,
+    junit: options.JUnit = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Run a scenario with varied values and seeds.
 
@@ -164,24 +151,22 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         settings=settings or [],
         vary=vary or [],
         seeds=seeds,
-        until_ci=until_ci,
-        metric=metric,
-        max_seeds=max_seeds,
+        until=None if until_ci is None else _until(until_ci, metric, max_seeds),
         keep_runs=keep_runs,
         engine=engine,
         thresholds=threshold or [],
     )
-    options = ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
+    chosen = options.ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
     with _folder(out, resume) as folder:
         if resume is not None and folder.is_complete:
             note(f"{resume}: the sweep is complete")
         elif resume is not None:
             running = _resumed(request, folder)
-            with options.executor(running.definition.engine) as executor:
+            with chosen.executor(running.definition.engine) as executor:
                 _execute(running, executor)
         else:
             definition, cells = _defined(request)
-            with options.executor(definition.engine) as executor:
+            with chosen.executor(definition.engine) as executor:
                 _execute(sweeps.SweepRun.begin(folder, definition, cells), executor)
         kept = out or resume
         with delaying_interrupts():
@@ -225,7 +210,7 @@ def _resumed(request: _Request, folder: SweepFolder) -> SweepRun:
                 f"{folder.path}: the command line describes another sweep than the one in this "
                 "folder; leave out the scenario and its options, or start again in a new folder"
             )
-    elif any(getattr(request, name) for name in _OF_A_SWEEP):
+    elif replace(request, engine="") != _NO_REQUEST:
         raise UsageError(
             "--resume: continues as the sweep was begun; leave out --vary and --set, --seeds, "
             "--until-ci, --keep-runs and --threshold"
@@ -246,27 +231,27 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         document = read_file(Path(document.source).parent / file.scenario)
     scenario = Scenario.from_document(document, request.settings, thresholds=request.thresholds)
     points = sweeps.Points(axes)
-    until = file.until_ci if file is not None else None
-    width, metric, max_seeds = request.until_ci, request.metric, request.max_seeds
-    if width is None and until is not None:
-        width, metric, max_seeds = until.width, until.metric, until.max_seeds
-    until_ci = None
-    if width is not None:
-        until_ci = asdict(sweeps.UntilCi(fraction(width, "--until-ci"), metric, max_seeds))
+    until = request.until
+    if until is None and file is not None and file.until_ci is not None:
+        until = _until(file.until_ci.width, file.until_ci.metric, file.until_ci.max_seeds)
     seeds: int | tuple[int, ...] | None = request.seeds
     if seeds is None and file is not None:
         seeds = file.seeds
     if seeds is None:
-        seeds = _SEEDS_OF_INTERVALS if until_ci else 1
+        seeds = _SEEDS_OF_INTERVALS if until else 1
     with Progress("preparing the sweep") as progress:
         cells = sweeps.cells_of(scenario, points, progress.count)
-    _warn(cells)
+    warnings = list(dict.fromkeys(warning for cell in cells for warning in cell.warnings))
+    for warning in warnings[:_MAX_WARNINGS]:
+        note(f"warning: {warning}")
+    if len(warnings) > _MAX_WARNINGS:
+        note(f"and {len(warnings) - _MAX_WARNINGS:,} more warnings")
     definition = sweeps.Definition(
         scenario=scenario.to_dict(),
         points=points,
         seeds=sweeps.seeds_of(scenario, seeds),
         plan_sha256=sweeps.plan_hash(cells),
-        until_ci=until_ci,
+        until_ci=asdict(until) if until else None,
         keep_runs=request.keep_runs,
         engine=request.engine,
         sources=[
@@ -278,13 +263,8 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
     return definition, cells
 
 
-def _warn(cells: list[Cell]) -> None:
-    """Print the warnings about the scenarios of all cells, each once."""
-    found = list(dict.fromkeys(warning for cell in cells for warning in cell.warnings))
-    for warning in found[:_MAX_WARNINGS]:
-        note(f"warning: {warning}")
-    if len(found) > _MAX_WARNINGS:
-        note(f"and {len(found) - _MAX_WARNINGS:,} more warnings")
+def _until(width: str, metric: str, max_seeds: int) -> sweeps.UntilCi:
+    return sweeps.UntilCi(fraction(width, "--until-ci"), metric, max_seeds)
 
 
 def _execute(running: SweepRun, executor: Executor) -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 import bentpipe
 from bentpipe import emulation, plan, report, results, scenario, simulation, validation
-from bentpipe.cli.exits import EXIT_INTERRUPTED
-from bentpipe.cli.options import AsJson, note, note_written, output_folder, print_json
-from bentpipe.cli.progress import Progress, delaying_interrupts
+from bentpipe.cli.options import (
+    AsJson,
+    flag,
+    note,
+    note_written,
+    option,
+    optional,
+    output_folder,
+    print_json,
+)
+from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
 from bentpipe.errors import InvalidRunError, ThresholdError, UsageError
 from bentpipe.text import choice
 
@@ -37,48 +45,6 @@ def _complete_measures(incomplete: str) -> list[str]:
     return [f"{before}{comma}{kind}" for kind in _measure_kinds()]
 
 
-_Points = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N,N,...", help="Only these points of the grid, by number.", show_default=False
-    ),
-]
-_Measures = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KIND,...",
-        help="Only these: goodput, completion, two-way, rate-step, outage, pep-goodput, "
-        "pep-completion.",
-        show_default=False,
-        autocompletion=_complete_measures,
-    ),
-]
-_Seconds = Annotated[
-    float,
-    typer.Option(
-        metavar="N", min=1, max=3_600, help="The duration of goodput points in real time."
-    ),
-]
-_Parallel = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Processors to use; all by default. Slow links share one.",
-        show_default=False,
-    ),
-]
-_ValidationOut = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="FOLDER",
-        help="Write the report and the result of each run to this folder.",
-        show_default=False,
-    ),
-]
-
-
 def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the arguments
     grid: Annotated[
         Literal["small", "full", "pep"],
@@ -87,20 +53,33 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
             "each with a bulk flow and with files."
         ),
     ] = "small",
-    points: _Points = None,
-    measures: _Measures = None,
-    seconds: _Seconds = _DEFAULT_SECONDS,
-    repeats: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=1, max=100, help="The number of runs of each point in real time."
+    points: Annotated[
+        str | None, optional("N,N,...", "Only these points of the grid, by number.")
+    ] = None,
+    measures: Annotated[
+        str | None,
+        optional(
+            "KIND,...",
+            "Only these: goodput, completion, two-way, rate-step, outage, pep-goodput, "
+            "pep-completion.",
+            autocompletion=_complete_measures,
         ),
+    ] = None,
+    seconds: Annotated[
+        float, option("N", "The duration of goodput points in real time.", min=1, max=3_600)
+    ] = _DEFAULT_SECONDS,
+    repeats: Annotated[
+        int, option("N", "The number of runs of each point in real time.", min=1, max=100)
     ] = 1,
-    parallel: _Parallel = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Exit with code 99 if a threshold is not met.")
-    ] = False,
-    out: _ValidationOut = None,
+    parallel: Annotated[
+        int | None,
+        optional("N", "Processors to use; all by default. Slow links share one.", min=1),
+    ] = None,
+    check: Annotated[bool, flag("--check", "Exit with code 99 if a threshold is not met.")] = False,
+    out: Annotated[
+        Path | None,
+        optional("FOLDER", "Write the report and the result of each run to this folder."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare the simulator with Linux TCP.
@@ -116,10 +95,7 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
     for point in chosen:
         made = scenario.Scenario.from_dict(point.scenario(seconds))
         emulation.check_plan(plan.Plan.resolve(made))
-    with (
-        output_folder(out, _KIND) as output,
-        tempfile.TemporaryDirectory(prefix="bentpipe-") as name,
-    ):
+    with output_folder(out, _KIND) as output, TemporaryDirectory(prefix="bentpipe-") as name:
         runs, interrupted = _run_points(
             chosen,
             seconds=seconds,
@@ -137,11 +113,21 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
             else:
                 _show(compared, seconds)
     if interrupted:
-        note("interrupted; the figures are those of the finished points")
-        raise typer.Exit(EXIT_INTERRUPTED)
-    _refuse_late(compared)
-    if check:
-        _refuse_missed(compared)
+        exit_interrupted("the figures are those of the finished points")
+    _require(compared, thresholds=check)
+
+
+def _require(compared: Sequence[Comparison], *, thresholds: bool) -> None:
+    """Refuse points that were late and, if wanted, thresholds that are missed."""
+    late = ",".join(str(each.point.number) for each in compared if each.invalid is not None)
+    if late:
+        raise InvalidRunError(
+            f"INVALID: point {late}: late in every attempt; run again with --points {late} when "
+            "the machine is idle"
+        )
+    missed = validation.missed_thresholds(validation.summaries(compared)) if thresholds else []
+    if missed:
+        raise ThresholdError(f"missed: {'; '.join(missed)}")
 
 
 def _chosen_points(name: str, numbers: str | None, measures: str | None) -> list[Point]:
@@ -219,18 +205,3 @@ def _write(content: dict[str, Any], tables: str, runs: Path, output: OutputFolde
     manifest = {"bentpipe_version": bentpipe.__version__, "machine": content["machine"]}
     results.write_folder(output, kind=_KIND, manifest=manifest, files=texts, folders={"runs": runs})
     note_written(output, "validation.md shows it")
-
-
-def _refuse_late(compared: Sequence[Comparison]) -> None:
-    late = ",".join(str(each.point.number) for each in compared if each.invalid is not None)
-    if late:
-        raise InvalidRunError(
-            f"INVALID: point {late}: late in every attempt; run again with --points {late} when "
-            "the machine is idle"
-        )
-
-
-def _refuse_missed(compared: Sequence[Comparison]) -> None:
-    missed = validation.missed_thresholds(validation.summaries(compared))
-    if missed:
-        raise ThresholdError(f"missed: {'; '.join(missed)}")

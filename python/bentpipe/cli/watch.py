@@ -14,7 +14,6 @@ import textwrap
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Final, Self
 
 EVERY_S: Final = 0.5
@@ -45,12 +44,7 @@ class Watch:
             os.environ[_VARIABLE] = "1"
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Release the rows."""
         if not self._at_bottom:
             return
@@ -74,7 +68,8 @@ class Watch:
         is_resized = rows != self._rows_left
         if not is_resized:
             rows += self._rows_taken
-        shown = _wrapped(lines, columns)
+        # Lines that are too long are broken between words.
+        shown = [row for line in lines for row in textwrap.wrap(line, max(columns, 1)) or [""]]
         count = min(len(shown), rows - _MIN_ROWS)
         if is_resized and count < 1:
             return
@@ -123,8 +118,3 @@ class Watch:
         # A program may have set O_NONBLOCK on the terminal; the next update follows soon.
         with suppress(BlockingIOError):
             os.write(self._descriptor, text.encode())
-
-
-def _wrapped(lines: Sequence[str], columns: int) -> list[str]:
-    """Return the lines, those that are too long broken between words."""
-    return [row for line in lines for row in textwrap.wrap(line, max(columns, 1)) or [""]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -12,14 +11,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from bentpipe.comparison import compare
-from bentpipe.dashboard import pages
-from bentpipe.dashboard.catalog import Catalog, Entry, NotFoundError, ResultStore
-from bentpipe.dashboard.charts import export_chart, export_sweep, page_data
-from bentpipe.dashboard.live import LabEvents, Streams, SweepEvents, lab_names
-from bentpipe.dashboard.sweeps import sweep_chart, view_of
+from bentpipe.dashboard import charts, pages
+from bentpipe.dashboard.catalog import Catalog, NotFoundError, ResultStore
+from bentpipe.dashboard.live import LabEvents, Streams, SweepEvents, lab_names, lab_sample
 from bentpipe.errors import BentpipeError
 from bentpipe.lab import sockets
 from bentpipe.lab.link_state import DeliveredRates
@@ -28,6 +26,7 @@ from bentpipe.report.export import CHARTS as CHARTS_FOLDER
 from bentpipe.report.html import environment
 from bentpipe.results.charts import CHARTS, Chart
 from bentpipe.results.files import REPORT, has_manifest, read_manifest
+from bentpipe.results.views import View
 
 _STATIC: Final = Path(__file__).parent / "static"
 _COMPARED: Final = 2
@@ -47,28 +46,6 @@ _REPORT_POLICY: Final = (
 )
 
 
-@dataclass(frozen=True)
-class StaticFile:
-    """The content of a file and its media type."""
-
-    content: bytes
-    media_type: str
-
-
-def static_files() -> dict[str, StaticFile]:
-    """Return the files that pages load, by name, so that no request names a path of the disk.
-
-    ``report.css`` is the style of reports, which pages extend.
-    """
-    css = str(environment().globals["css"])
-    found = {"report.css": StaticFile(css.encode(), _MEDIA_TYPES["css"])}
-    for path in _STATIC.rglob("*"):
-        if (kind := path.suffix[1:]) in _MEDIA_TYPES:
-            name = path.relative_to(_STATIC).as_posix()
-            found[name] = StaticFile(path.read_bytes(), _MEDIA_TYPES[kind])
-    return found
-
-
 def create_app(root: Path, stopping: Callable[[], bool] = lambda: False) -> Starlette:
     """Return the application that shows the results below a folder.
 
@@ -82,10 +59,10 @@ class _Dashboard:
         self._catalog = Catalog(root)
         self._store = ResultStore(self._catalog)
         self._streams = Streams(stopping)
-        self._static: dict[str, StaticFile] = static_files()
+        self._css = str(environment().globals["css"])
         routes: dict[str, Callable[[Request], Response]] = {
-            "/": self._index,
-            "/list": self._list,
+            "/": lambda _: self._list("index"),
+            "/list": lambda _: self._list("list"),
             "/result/{path:path}": self._result,
             "/report/{path:path}": self._report,
             "/compare": self._compare,
@@ -96,42 +73,37 @@ class _Dashboard:
             "/events/list": self._list_events,
             "/events/sweep/{path:path}": self._sweep_events,
             "/events/lab/{name}": self._lab_events,
-            "/static/{name:path}": self._static_file,
+            # The style of reports, which pages extend.
+            "/static/report.css": lambda _: Response(self._css, media_type=_MEDIA_TYPES["css"]),
         }
+        files = Mount("/static", StaticFiles(directory=_STATIC))
         self.app = Starlette(
-            routes=[Route(path, endpoint) for path, endpoint in routes.items()],
-            exception_handlers={
-                NotFoundError: self._not_found,
-                BentpipeError: self._failed,
-                HTTPException: self._refused,
-                Exception: self._internal_error,
-            },
+            routes=[*(Route(path, endpoint) for path, endpoint in routes.items()), files],
+            exception_handlers=dict.fromkeys(
+                (NotFoundError, BentpipeError, HTTPException, Exception), self._error
+            ),
         )
 
     # --- pages -----------------------------------------------------------------------------------
 
-    def _index(self, _request: Request) -> Response:
-        return HTMLResponse(pages.index_page(self._catalog, lab_names()))
-
-    def _list(self, _request: Request) -> Response:
-        return HTMLResponse(pages.list_fragment(self._catalog, lab_names()))
+    def _list(self, template: str) -> Response:
+        return HTMLResponse(pages.list_page(template, self._catalog, lab_names()))
 
     def _result(self, request: Request) -> Response:
         entry = self._catalog.entry(request.path_params["path"])
-        if entry.problem is not None:
-            return HTMLResponse(pages.damaged_page(entry))
-        if entry.kind == "run":
-            return HTMLResponse(pages.run_page(entry, self._store.run(entry.path)))
-        if entry.kind == "sweep":
-            return HTMLResponse(self._sweep_page(entry))
-        if not entry.kind:
-            return HTMLResponse(pages.running_page(entry))
-        return HTMLResponse(pages.files_page(entry, self._catalog.folder(entry.path)))
-
-    def _sweep_page(self, entry: Entry) -> str:
         folder = self._catalog.folder(entry.path)
-        has_data = has_manifest(folder) and read_manifest(folder)["runs"] > 0
-        return pages.sweep_page(entry, folder, self._store.sweep(entry.path) if has_data else None)
+        if entry.problem is not None or not entry.kind:
+            template = "damaged" if entry.problem is not None else "running"
+            page = pages.render(template, entry=entry, title=entry.title or entry.path)
+        elif entry.kind == "run":
+            page = pages.run_page(entry, self._store.run(entry.path))
+        elif entry.kind == "sweep":
+            has_data = has_manifest(folder) and read_manifest(folder)["runs"] > 0
+            sweep = self._store.sweep(entry.path) if has_data else None
+            page = pages.sweep_page(entry, folder, sweep)
+        else:
+            page = pages.files_page(entry, folder)
+        return HTMLResponse(page)
 
     def _report(self, request: Request) -> Response:
         path = request.path_params["path"]
@@ -156,21 +128,26 @@ class _Dashboard:
             raise HTTPException(400, f"{wrong[0].path}: only whole runs and sweeps are compared")
         if entries[0].path == entries[1].path:
             raise HTTPException(400, "choose two different results to compare")
-        differences = self._differences([entry.path for entry in entries])
-        runs = [self._store.run(entry.path) for entry in entries if entry.kind == "run"]
-        return HTMLResponse(pages.compare_page(entries, runs, differences))
-
-    def _differences(self, paths: Sequence[str]) -> pages.Differences:
+        views: Sequence[View] = ()
         try:
-            comparison = compare(*(self._catalog.folder(path) for path in paths))
+            comparison = compare(*(self._catalog.folder(entry.path) for entry in entries))
+            views, notes = difference_views(comparison), comparison_notes(comparison)
         except BentpipeError as error:
             # Such as a run that was interrupted; its charts are shown all the same.
-            return pages.Differences((), [f"{self._catalog.message(error)}."])
-        return pages.Differences(difference_views(comparison), comparison_notes(comparison))
+            notes = [f"{self._catalog.message(error)}."]
+        runs = [self._store.run(entry.path) for entry in entries if entry.kind == "run"]
+        return HTMLResponse(pages.compare_page(entries, runs, views, notes))
 
     def _lab(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        return HTMLResponse(pages.lab_page(sockets.request(name, "status"), DeliveredRates()))
+        status = sockets.request(request.path_params["name"], "status")
+        page = pages.render(
+            "lab",
+            title=f"Lab {status['name']}",
+            name=status["name"],
+            links=" ".join(status["links"]),
+            sample=lab_sample(status, DeliveredRates()),
+        )
+        return HTMLResponse(page)
 
     # --- data ------------------------------------------------------------------------------------
 
@@ -178,7 +155,7 @@ class _Dashboard:
         chart = _chart(request.path_params["name"])
         result = self._store.run(request.path_params["path"])
         from_s, to_s = _seconds(request, "from"), _seconds(request, "to")
-        return JSONResponse(page_data(chart, result, from_s, to_s))
+        return JSONResponse(charts.page_data(chart, result, from_s, to_s))
 
     def _export(self, request: Request) -> Response:
         file = request.path_params["file"]
@@ -188,64 +165,43 @@ class _Dashboard:
         path = request.path_params["path"]
         if name == "sweep":
             sweep = self._store.sweep(path)
-            data = sweep_chart(sweep, view_of(sweep, request.query_params))
-            content = export_sweep(data, kind)
+            data = charts.sweep_chart(sweep, charts.view_of(sweep, request.query_params))
+            content = charts.export_sweep(data, kind)
         else:
-            content = export_chart(_chart(name), self._store.run(path), kind)
+            content = charts.export_chart(_chart(name), self._store.run(path), kind)
         headers = {"Content-Disposition": f'attachment; filename="{file}"'}
         return Response(content, media_type=_MEDIA_TYPES[kind], headers=headers)
 
     def _sweep_chart(self, request: Request) -> Response:
         sweep = self._store.sweep(request.path_params["path"])
-        return JSONResponse(sweep_chart(sweep, view_of(sweep, request.query_params)))
+        return JSONResponse(charts.sweep_chart(sweep, charts.view_of(sweep, request.query_params)))
 
     def _list_events(self, _request: Request) -> Response:
-        self._refuse_many_streams()
         return self._streams.reply(
             lambda: ("list", {"version": pages.list_version(self._catalog, lab_names())})
         )
 
     def _lab_events(self, request: Request) -> Response:
-        self._refuse_many_streams()
         return self._streams.reply(LabEvents(request.path_params["name"]))
 
     def _sweep_events(self, request: Request) -> Response:
-        self._refuse_many_streams()
         return self._streams.reply(SweepEvents(self._catalog.folder(request.path_params["path"])))
-
-    def _refuse_many_streams(self) -> None:
-        if self._streams.is_full:
-            raise HTTPException(503, "too many pages follow this server; close some")
-
-    def _static_file(self, request: Request) -> Response:
-        found = self._static.get(request.path_params["name"])
-        if found is None:
-            raise HTTPException(404, "no such file")
-        return Response(found.content, media_type=found.media_type)
 
     # --- errors ----------------------------------------------------------------------------------
 
-    def _not_found(self, request: Request, _error: Exception) -> Response:
-        return _error_reply(request, 404, "there is no such result here; it may have been moved")
-
-    def _failed(self, request: Request, error: Exception) -> Response:
-        status = 404 if request.url.path.startswith(("/lab/", "/events/lab/")) else 422
-        return _error_reply(request, status, self._catalog.message(error))
-
-    def _refused(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return _error_reply(request, error.status_code, error.detail)
-
-    def _internal_error(self, request: Request, _error: Exception) -> Response:
-        return _error_reply(
-            request, 500, "internal error; the terminal of bentpipe serve shows the details"
-        )
-
-
-def _error_reply(request: Request, status: int, message: str) -> Response:
-    if request.url.path.startswith(("/data/", "/events/")):
-        return JSONResponse({"error": message}, status)
-    return HTMLResponse(pages.error_page(message), status)
+    def _error(self, request: Request, error: Exception) -> Response:
+        path, status = request.url.path, 500
+        message = "internal error; the terminal of bentpipe serve shows the details"
+        if isinstance(error, NotFoundError):
+            status, message = 404, "there is no such result here; it may have been moved"
+        elif isinstance(error, HTTPException):
+            status, message = error.status_code, error.detail
+        elif isinstance(error, BentpipeError):
+            status = 404 if path.startswith(("/lab/", "/events/lab/")) else 422
+            message = self._catalog.message(error)
+        if path.startswith(("/data/", "/events/")):
+            return JSONResponse({"error": message}, status)
+        return HTMLResponse(pages.render("error", title="Not shown", message=message), status)
 
 
 def _chart(name: str) -> Chart:

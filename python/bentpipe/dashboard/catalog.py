@@ -11,8 +11,9 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,11 +26,11 @@ from bentpipe.results.files import (
     MANIFEST,
     PART,
     REPORT,
-    RESULT_FORMAT_VERSION,
     kind_of,
     read_execution,
     read_file,
     read_manifest,
+    require_format,
 )
 from bentpipe.results.output import is_being_written
 from bentpipe.results.result import Result
@@ -173,6 +174,9 @@ class Catalog:
         return known[1]
 
     def _read(self, folder: Path) -> Entry | None:
+        def reason(error: Exception) -> str:
+            return self.message(Exception(str(error).replace(f"{folder}/", "")))
+
         path = folder.relative_to(self.root).as_posix()
         running = _begun(path, folder)
         if not _has_manifest(folder):
@@ -185,19 +189,15 @@ class Catalog:
         except (UsageError, OSError) as error:
             if "not the manifest of a bentpipe result" in str(error):
                 return None
-            return _damaged(path, self._reason(folder, error))
+            return _damaged(path, reason(error))
         try:
             _check_files(folder, manifest)
             described = _described(path, folder, manifest)
             return described if running is None else replace(described, state=running.state)
         except (UsageError, OSError, pl.exceptions.PolarsError) as error:
-            return _damaged(path, self._reason(folder, error), kind_of(manifest), _title(manifest))
+            return _damaged(path, reason(error), kind_of(manifest), _title(manifest))
         except (AttributeError, KeyError, TypeError, ValueError):
             return _damaged(path, f"{MANIFEST}: lacks fields or has wrong ones", kind_of(manifest))
-
-    def _reason(self, folder: Path, error: Exception) -> str:
-        """Return the text of an error, with paths relative to the folder of the result."""
-        return self.message(Exception(str(error).replace(f"{folder}/", "")))
 
     def _refuse_links(self, folder: Path) -> None:
         """Refuse a result with a link to a place outside the served folder."""
@@ -205,8 +205,8 @@ class Catalog:
             inner = folder / name
             if not inner.is_dir():
                 continue
-            for each in _links(inner):
-                if not each.resolve().is_relative_to(self.root):
+            for each in inner.rglob("*"):
+                if each.is_symlink() and not each.resolve().is_relative_to(self.root):
                     raise UsageError(f"{each}: is a link to a place outside the served folder")
 
 
@@ -220,26 +220,9 @@ def _folders(top: Path, depth: int) -> Iterator[Path]:
     except OSError:
         return
     for name in inner:
-        if not name.startswith(".") and _has_url(name):
+        # Addresses are UTF-8; Linux allows names of other bytes.
+        if not name.startswith(".") and name.encode(errors="ignore").decode() == name:
             yield from _folders(top / name, depth + 1)
-
-
-def _has_url(name: str) -> bool:
-    """Return whether a name is UTF-8, as addresses are; Linux allows other bytes."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _links(folder: Path) -> Iterator[Path]:
-    """Yield the symbolic links in a folder and below; os.walk(3) does not go into them."""
-    for top, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(top, name)
-            if path.is_symlink():
-                yield path
 
 
 def _has_manifest(folder: Path) -> bool:
@@ -277,13 +260,7 @@ def _identity(folder: Path) -> object:
 
 def _check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Read the end of each table: a file that is cut off has none."""
-    version = manifest.get("format_version")
-    if version != RESULT_FORMAT_VERSION:
-        raise UsageError(
-            f"{MANIFEST}: format_version is {version!r}; this bentpipe reads "
-            f"{RESULT_FORMAT_VERSION}: read it with the bentpipe that wrote it "
-            f"({manifest['bentpipe_version']})"
-        )
+    require_format(folder, manifest)
     for name in manifest["files"]:
         if name == ".." or Path(str(name)).name != name:
             raise UsageError(f"{MANIFEST}: names a file of another folder")
@@ -327,7 +304,7 @@ class ResultStore:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Path, tuple[object, Result | Sweep, int]] = OrderedDict()
+        self._kept: OrderedDict[Path, tuple[Entry, Result | Sweep]] = OrderedDict()
 
     def run(self, path: str) -> Result:
         """Return the run in a folder, without its packet events.
@@ -336,22 +313,20 @@ class ResultStore:
             NotFoundError: there is no run.
             UsageError: it is damaged.
         """
-        found = self._load(path, "run")
-        assert isinstance(found, Result)
-        return found
+        result: Result = self._load(path, "run", partial(Result.load, events=False))
+        return result
 
     def sweep(self, path: str) -> Sweep:
-        """Return the data set of a sweep.
+        """Return the data set of a sweep, without the runs of --keep-runs.
 
         Raises:
             NotFoundError: there is none.
             UsageError: it is damaged, or no run of it has ended.
         """
-        found = self._load(path, "sweep")
-        assert isinstance(found, Sweep)
-        return found
+        sweep: Sweep = self._load(path, "sweep", partial(Sweep.load, results=False))
+        return sweep
 
-    def _load(self, path: str, kind: str) -> Result | Sweep:
+    def _load(self, path: str, kind: str, load: Callable[[Path], Any]) -> Any:
         entry = self._catalog.entry(path)
         if entry.problem is not None:
             raise UsageError(entry.problem)
@@ -362,26 +337,21 @@ class ResultStore:
             kept = self._kept.get(folder)
             # The catalog makes a new entry for a result that was replaced.
             if kept is None or kept[0] is not entry:
-                result, size = _read_tables(folder, kind)
-                kept = (entry, result, size)
+                kept = (entry, load(folder))
                 self._kept[folder] = kept
-                self._forget_oldest()
+                while len(self._kept) > 1 and self._size_bytes() > _TABLES_BYTES_MAX:
+                    self._kept.popitem(last=False)
             self._kept.move_to_end(folder)
             return kept[1]
 
-    def _forget_oldest(self) -> None:
-        while (
-            len(self._kept) > 1
-            and sum(size for _, _, size in self._kept.values()) > _TABLES_BYTES_MAX
-        ):
-            self._kept.popitem(last=False)
-
-
-def _read_tables(folder: Path, kind: str) -> tuple[Result | Sweep, int]:
-    """Return a result and the bytes of its tables."""
-    if kind == "run":
-        run = Result.load(folder, events=False)
-        return run, sum(int(table.estimated_size()) for table in run.tables.values())
-    # The runs of --keep-runs are results of their own.
-    sweep = Sweep.load(folder, results=False)
-    return sweep, int(sweep.flows.estimated_size() + sweep.directions.estimated_size())
+    def _size_bytes(self) -> int:
+        tables = (
+            table
+            for _, result in self._kept.values()
+            for table in (
+                result.tables.values()
+                if isinstance(result, Result)
+                else (result.flows, result.directions)
+            )
+        )
+        return sum(int(table.estimated_size()) for table in tables)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from http.cookies import CookieError, SimpleCookie
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -85,7 +85,7 @@ class Guard:
             return PlainTextResponse(
                 "unknown host; open the URL that bentpipe serve printed\n", 421
             )
-        return None if self._token is None else self._ask_token(scope, headers, self._token)
+        return None if self._token is None else self._ask_token(scope, self._token)
 
     def _is_known(self, name: str) -> bool:
         if name in self._hosts:
@@ -96,7 +96,7 @@ class Guard:
             return False
         return self._any_address
 
-    def _ask_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
+    def _ask_token(self, scope: Scope, token: str) -> Response | None:
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == _TOKEN]
         if given:
@@ -108,7 +108,8 @@ class Guard:
             reply = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
             reply.set_cookie(self._cookie, token, httponly=True, samesite="strict")
             return reply
-        return None if _is_equal(_cookie(headers, self._cookie), token) else _no_token()
+        cookie = HTTPConnection(scope).cookies.get(self._cookie, "")
+        return None if _is_equal(cookie, token) else _no_token()
 
 
 def host_name(header: str) -> str:
@@ -117,14 +118,6 @@ def host_name(header: str) -> str:
     if text.startswith("["):
         return text[1:].partition("]")[0]
     return text.partition(":")[0].rstrip(".")
-
-
-def _cookie(headers: Headers, name: str) -> str:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
 
 
 def _is_equal(given: str, token: str) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from bentpipe.errors import BentpipeError
@@ -30,7 +31,7 @@ _POLL_INTERVAL_S: Final = 0.5
 _STOP_CHECK_INTERVAL_S: Final = 0.1
 # A proxy or a browser may close a connection that is silent for longer.
 _KEEP_ALIVE_INTERVAL_S: Final = 15.0
-_STREAMS_MAX: Final = 64
+STREAMS_MAX: Final = 64
 _CHANGES_SHOWN: Final = 20
 _RATE_WINDOW_S: Final = 10.0
 
@@ -42,16 +43,16 @@ class Streams:
         self._stopping = stopping
         self._open = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Return whether there are as many streams as allowed."""
-        return self._open >= _STREAMS_MAX
-
     def reply(self, next_event: Callable[[], Event | None]) -> StreamingResponse:
         """Return the reply that sends an event whenever ``next_event`` returns a new one.
 
         ``next_event`` is called in a thread. The stream ends after the event ``ended``.
+
+        Raises:
+            HTTPException: there are as many streams as allowed.
         """
+        if self._open >= STREAMS_MAX:
+            raise HTTPException(503, "too many pages follow this server; close some")
         headers = {"X-Accel-Buffering": "no"}
         return StreamingResponse(
             self._events(next_event), media_type="text/event-stream", headers=headers

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from bentpipe.dashboard.live import lab_sample
-from bentpipe.dashboard.sweeps import axes_of, metrics_of, parts_of
+from bentpipe.dashboard.charts import axes_of, metrics_of, parts_of
 from bentpipe.report.html import environment
-from bentpipe.report.run import facts, headlines, notices, plan_text, run_title, scenario_text
+from bentpipe.report.run import facts, headlines, notices, plan_text, scenario_text
 from bentpipe.results.charts import CHARTS, charts_of, is_sampled
 from bentpipe.results.files import read_file, read_manifest
 from bentpipe.results.run_views import flow_views, link_views
 from bentpipe.results.views import Cell, Column, View
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
-
     from bentpipe.dashboard.catalog import Catalog, Entry
-    from bentpipe.lab.link_state import DeliveredRates
     from bentpipe.results.result import Result
     from bentpipe.sweeps import Sweep
 
@@ -33,45 +28,33 @@ _ROWS_MAX: Final = 200
 _CSV_BYTES_MAX: Final = 10_000_000
 
 
-@dataclass(frozen=True)
-class Differences:
-    """What `bentpipe compare` finds: tables, and what to know about them."""
-
-    views: Sequence[View]
-    notes: Sequence[str]
-
-
-def result_url(path: str) -> str:
-    """Return the address of a result's page."""
-    return f"/result/{_quoted(path)}"
-
-
 def _quoted(path: str) -> str:
     return "" if path == "." else quote(path)
 
 
-def _environment() -> Environment:
+def render(template: str, **context: Any) -> str:
+    """Return the page of a template."""
     env = environment(Path(__file__).parent / "templates")
-    env.globals["result_url"] = result_url
+    env.globals["result_url"] = lambda path: f"/result/{_quoted(path)}"
     env.globals["quoted"] = _quoted
-    return env
-
-
-def _render(template: str, **context: Any) -> str:
-    return _environment().get_template(template).render(**context)
+    return env.get_template(f"{template}.html.j2").render(**context)
 
 
 # --- the list ------------------------------------------------------------------------------------
 
 
-def index_page(catalog: Catalog, labs: Sequence[str]) -> str:
-    """Return the page that lists the results and the labs."""
-    return _render("index.html.j2", title=catalog.root.name or "/", **_listed(catalog, labs))
-
-
-def list_fragment(catalog: Catalog, labs: Sequence[str]) -> str:
-    """Return the part of that page that changes."""
-    return _render("list.html.j2", **_listed(catalog, labs))
+def list_page(template: str, catalog: Catalog, labs: Sequence[str]) -> str:
+    """Return the page ``index`` of the results and labs, or its part that changes, ``list``."""
+    entries = catalog.entries()
+    return render(
+        template,
+        title=catalog.root.name or "/",
+        entries=entries,
+        kinds=sorted({entry.kind for entry in entries if entry.kind}),
+        labs=labs,
+        complete=catalog.complete,
+        version=list_version(catalog, labs),
+    )
 
 
 def list_version(catalog: Catalog, labs: Sequence[str]) -> str:
@@ -80,27 +63,15 @@ def list_version(catalog: Catalog, labs: Sequence[str]) -> str:
     return hashlib.sha256(shown.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def _listed(catalog: Catalog, labs: Sequence[str]) -> dict[str, Any]:
-    entries = catalog.entries()
-    kinds = Counter(entry.kind for entry in entries if entry.kind)
-    return {
-        "entries": entries,
-        "kinds": sorted(kinds),
-        "labs": labs,
-        "complete": catalog.complete,
-        "version": list_version(catalog, labs),
-    }
-
-
 # --- results -------------------------------------------------------------------------------------
 
 
 def run_page(entry: Entry, result: Result) -> str:
     """Return the page of a run."""
-    return _render(
-        "run.html.j2",
+    return render(
+        "run",
         entry=entry,
-        title=run_title(result),
+        title=result.title,
         facts=facts(result),
         notices=notices(result),
         headlines=headlines(result),
@@ -134,8 +105,8 @@ def sweep_page(entry: Entry, folder: Path, sweep: Sweep | None) -> str:
             failures = View(title, columns, sweep.failures.head(_ROWS_MAX).rows(), len(columns))
     runs = folder / "runs"
     kept = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
-    return _render(
-        "sweep.html.j2",
+    return render(
+        "sweep",
         entry=entry,
         title=entry.title,
         facts=facts,
@@ -146,17 +117,12 @@ def sweep_page(entry: Entry, folder: Path, sweep: Sweep | None) -> str:
     )
 
 
-def running_page(entry: Entry) -> str:
-    """Return the page of a folder to which a result is being written."""
-    return _render("running.html.j2", entry=entry, title=entry.title)
-
-
 def files_page(entry: Entry, folder: Path) -> str:
     """Return the page of a study, search or validation: its CSV files as tables."""
     manifest = read_manifest(folder)
     names = [str(name) for name in manifest["files"] if str(name).endswith(".csv")]
-    return _render(
-        "files.html.j2",
+    return render(
+        "files",
         entry=entry,
         title=entry.title,
         facts=f"bentpipe {manifest['bentpipe_version']}, {entry.kind}, {entry.state}",
@@ -188,20 +154,20 @@ def _cell(text: str) -> Cell:
         return Cell(text, text)
 
 
-def damaged_page(entry: Entry) -> str:
-    """Return the page of a result that cannot be read."""
-    return _render("damaged.html.j2", entry=entry, title=entry.title or entry.path)
+def compare_page(
+    entries: Sequence[Entry], runs: Sequence[Result], views: Sequence[View], notes: Sequence[str]
+) -> str:
+    """Return the page that shows two results side by side; two runs with their charts.
 
-
-def compare_page(entries: Sequence[Entry], runs: Sequence[Result], differences: Differences) -> str:
-    """Return the page that shows two results side by side; two runs with their charts."""
+    ``views`` and ``notes`` are what `bentpipe compare` finds.
+    """
     both = runs if runs[1:] else []
-    return _render(
-        "compare.html.j2",
+    return render(
+        "compare",
         title="Comparison",
         entries=dict(zip("AB", entries, strict=True)),
-        views=[_first_rows(view) for view in differences.views],
-        notes=differences.notes,
+        views=[_first_rows(view) for view in views],
+        notes=notes,
         charts=[
             chart
             for chart in CHARTS.values()
@@ -219,19 +185,3 @@ def _first_rows(view: View) -> View:
         return view
     more = f"{left_out:,} more rows; bentpipe compare prints all"
     return replace(view, rows=view.rows[:_ROWS_MAX], more=more)
-
-
-def lab_page(status: Mapping[str, Any], rates: DeliveredRates) -> str:
-    """Return the page that follows a lab."""
-    return _render(
-        "lab.html.j2",
-        title=f"Lab {status['name']}",
-        name=status["name"],
-        links=" ".join(status["links"]),
-        sample=lab_sample(status, rates),
-    )
-
-
-def error_page(message: str) -> str:
-    """Return the page that says what is wrong."""
-    return _render("error.html.j2", title="Not shown", message=message)

@@ -53,9 +53,10 @@ def serve(
         address, bound = listener.getsockname()[:2]
         is_local = ipaddress.ip_address(address).is_loopback
         token = None if is_local else secrets.token_urlsafe(32)
+        others = () if is_local else (socket.gethostname().lower(),)
         app = Guard(
             create_app(root, lambda: server.should_exit),
-            hosts=_names(host, is_local=is_local),
+            hosts=LOOPBACK_NAMES | {host.lower(), *others},
             any_address=not is_local,
             token=token,
             # A browser sends the cookies of a host to all of its ports.
@@ -75,7 +76,10 @@ def serve(
                 timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
             )
         )
-        url = _url(host, address, bound, token)
+        unspecified = ipaddress.ip_address(address).is_unspecified
+        name = socket.gethostname() if unspecified else host
+        shown = f"[{name}]" if ":" in name else name
+        url = f"http://{shown}:{bound}/" + (f"?token={token}" if token else "")
         ready(url)
         if open_browser:
             # It may wait for the browser; the socket accepts the request already.
@@ -114,26 +118,11 @@ def _listening(host: str, port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise UsageError(_bind_message(error, host, port)) from None
+        messages = {
+            errno.EADDRINUSE: f"--port: {port} is in use; name another one, or leave --port out "
+            "for a free one",
+            errno.EACCES: f"--port: {port}: no permission; name a port from 1024 on",
+        }
+        other = f"--host: {host}: {error_text(error)}; name an address of this machine"
+        raise UsageError(messages.get(error.errno or 0, other)) from None
     return listener
-
-
-def _bind_message(error: OSError, host: str, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"--port: {port} is in use; name another one, or leave --port out for a free one"
-    if error.errno == errno.EACCES:
-        return f"--port: {port}: no permission; name a port from 1024 on"
-    return f"--host: {host}: {error_text(error)}; name an address of this machine"
-
-
-def _names(host: str, *, is_local: bool) -> frozenset[str]:
-    """Return the names under which browsers may know the server."""
-    others = () if is_local else (socket.gethostname().lower(),)
-    return LOOPBACK_NAMES | {host.lower(), *others}
-
-
-def _url(host: str, address: str, port: int, token: str | None) -> str:
-    found = ipaddress.ip_address(address)
-    name = socket.gethostname() if found.is_unspecified else host
-    shown = f"[{name}]" if ":" in name else name
-    return f"http://{shown}:{port}/" + (f"?token={token}" if token else "")

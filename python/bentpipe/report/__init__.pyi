@@ -3,15 +3,14 @@ from .comparison import (
     comparison_tables as comparison_tables,
     write_comparison as write_comparison,
 )
-from .junit import write_junit as write_junit, write_sweep_junit as write_sweep_junit
 from .run import (
     run_report as run_report,
     save_run as save_run,
     write_run_report as write_run_report,
 )
 from .search import search_tables as search_tables, write_search as write_search
-from .sweep import sweep_tables as sweep_tables
 from .terminal import (
     run_tables as run_tables,
     show as show,
+    sweep_tables as sweep_tables,
 )

@@ -20,6 +20,7 @@ from bentpipe.report.export import Exports, write_report
 from bentpipe.report.html import environment
 from bentpipe.report.style import MUTED, PALETTE, STYLE, add_legend
 from bentpipe.results.confidence import CONFIDENCE
+from bentpipe.results.series import distribution
 from bentpipe.results.views import Cell, Column, View
 from bentpipe.text import counted
 
@@ -53,17 +54,13 @@ def difference_views(comparison: Comparison, setting: str | None = None) -> list
     every run are in none.
     """
     names = _names(comparison)
-    tables = []
-    for label in comparison.labels[1:] if setting is None else [setting]:
-        for shown, title in _KINDS.items():
-            rows = [
-                each
-                for each in comparison.differences
-                if each.setting == label and each.estimate.shown is shown and not each.equal
-            ]
-            if rows:
-                tables.append(_view(title, rows, names))
-    return tables
+    different = [each for each in comparison.differences if not each.equal]
+    groups = (
+        (title, [e for e in different if e.setting == label and e.estimate.shown is shown])
+        for label in (comparison.labels[1:] if setting is None else [setting])
+        for shown, title in _KINDS.items()
+    )
+    return [_view(title, rows, names) for title, rows in groups if rows]
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:
@@ -80,13 +77,23 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     exact = [_title(each, names) for each in found if each.estimate.exact and not each.equal]
     if exact:
         notes.append(f"The same difference with every seed: {'; '.join(exact)}.")
-    missing = [each for each in found if each.missing]
     notes += [
         f"{_title(each, names)}: {each.missing} of the runs have no value, such as a transfer that "
         "did not end, and are left out."
-        for each in missing
+        for each in found
+        if each.missing
     ]
-    notes += _seeds(comparison, names)
+    # How many more seeds would show a difference, for metrics that show none.
+    seeds = [
+        f"{_title(each, names)}: {each.more_seeds or 'no'} more"
+        for each in found
+        if each.estimate.shown is False and _is_uncertain(each) and each.more_seeds is not None
+    ]
+    if seeds:
+        notes.append(
+            f"Seeds that would show a difference of {100 * comparison.sought:.3g} % of A, if there "
+            f"is one ({100 * POWER:.0f} % of the time): {'; '.join(seeds)}."
+        )
     tested = sum(_is_uncertain(each) for each in found)
     if tested > 1:
         expected = tested * (1 - CONFIDENCE)
@@ -117,17 +124,14 @@ def comparison_report(comparison: Comparison, exports: Exports | None = None) ->
         ]
         views = difference_views(comparison, setting)
         sections.append({"title": setting, "views": views, "figures": figures})
-    return (
-        environment()
-        .get_template("compared.html.j2")
-        .render(
-            title="Comparison",
-            facts=f"bentpipe {_core.version()}",
-            settings=_settings(comparison),
-            notes=comparison_notes(comparison),
-            sections=sections,
-            exports=exports,
-        )
+    template = environment().get_template("compared.html.j2")
+    return template.render(
+        title="Comparison",
+        facts=f"bentpipe {_core.version()}",
+        settings=_settings(comparison),
+        notes=comparison_notes(comparison),
+        sections=sections,
+        exports=exports,
     )
 
 
@@ -150,11 +154,8 @@ def _settings(comparison: Comparison) -> list[str]:
 
 def _names(comparison: Comparison) -> dict[str, str]:
     """Return a short name for each setting: A, B, and so on."""
-    letters = [
-        ascii_uppercase[i] if i < len(ascii_uppercase) else f"S{i + 1}"
-        for i in range(len(comparison.labels))
-    ]
-    return dict(zip(comparison.labels, letters, strict=True))
+    letters = [*ascii_uppercase, *(f"S{i}" for i in range(27, len(comparison.labels) + 1))]
+    return dict(zip(comparison.labels, letters, strict=False))
 
 
 def _is_uncertain(each: Difference) -> bool:
@@ -171,21 +172,6 @@ def _pairing(found: Sequence[Difference]) -> str:
     if not any(paired):
         return f"Not paired: the runs have no five seeds in common. {effects[False]}."
     return f"Paired by seed where there are five pairs. {effects[True]}; not paired: Hedges' g."
-
-
-def _seeds(comparison: Comparison, names: dict[str, str]) -> list[str]:
-    """Return how many more seeds would show a difference, for metrics that show none."""
-    wanted = [
-        f"{_title(each, names)}: {each.more_seeds or 'no'} more"
-        for each in comparison.differences
-        if each.estimate.shown is False and _is_uncertain(each) and each.more_seeds is not None
-    ]
-    if not wanted:
-        return []
-    return [
-        f"Seeds that would show a difference of {100 * comparison.sought:.3g} % of A, if there is "
-        f"one ({100 * POWER:.0f} % of the time): {'; '.join(wanted)}."
-    ]
 
 
 def _title(each: Difference, names: dict[str, str]) -> str:
@@ -264,8 +250,5 @@ def _distributions(each: Difference, names: dict[str, str]) -> Figure:
 
 
 def _steps(axes: Axes, values: Array, colour: str, name: str) -> None:
-    """Draw a distribution function: it steps up at each value."""
-    ordered = np.repeat(np.sort(values), 2)
-    share = np.arange(1, values.size + 1) / values.size
-    axes.plot(ordered, np.append(0, np.repeat(share, 2)[:-1]), color=colour, label=name)
+    axes.plot(*distribution(values), color=colour, label=name)
     axes.set_ylim(0, 1.02)

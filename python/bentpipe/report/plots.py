@@ -1,4 +1,4 @@
-"""The charts of `bentpipe.results.charts` drawn by matplotlib; every axis names quantity and unit.
+"""The charts of runs, and means of many runs, by matplotlib; every axis names quantity and unit.
 
 Long series are thinned to the extremes of each interval, so that peaks remain visible. More than
 twelve flows are drawn by entry of ``traffic``, and the returns of more than eleven terminals
@@ -9,37 +9,39 @@ flow and ends with it. Outages are shaded.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import matplotlib as mpl
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
 
-from bentpipe.report.style import (
-    MUTED,
-    PALETTE,
-    STYLE,
-    add_legend,
-    from_zero,
-    log_axis,
-    new_figure,
-)
+from bentpipe.errors import UsageError
+from bentpipe.metrics import label_of
+from bentpipe.quantities import quantity
+from bentpipe.report import style
 from bentpipe.results.charts import Chart, ChartData, chart_data
-from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.outages import Outages
-from bentpipe.results.series import INTERVALS
+from bentpipe.results.confidence import mean_intervals
+from bentpipe.results.measures import MAX_SINGLE_FLOWS
+from bentpipe.results.series import INTERVALS, Outages
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from bentpipe.results.result import Result
 
 # Beyond this ratio of times, a linear scale hides the short ones.
 _WIDE_SPREAD: Final = 20
 _HEIGHT_IN: Final = 2.7
 # Of outages of both directions or the first, and of the second.
-_SHADES: Final = (MUTED, PALETTE[5])
+_SHADES: Final = (style.MUTED, style.PALETTE[5])
 _BAR_IN: Final = 0.35
 _FRAME_IN: Final = 1.6
 _BAR_HEIGHT: Final = 0.7
+# The units of the bands on axes, by scale: x or y.
+_units: Final[WeakKeyDictionary[Axes, dict[str, tuple[str, float]]]] = WeakKeyDictionary()
+# In print without colour, lines differ by their markers.
+_MARKERS: Final = "os^Dv<>P"
 
 
 def draw(chart: Chart, result: Result, *, ax: Axes | None = None) -> Axes:
@@ -55,12 +57,16 @@ def draw_data(data: ChartData, *, ax: Axes | None = None) -> Axes:
     """Draw the data of a chart on ``ax``, or on new axes."""
     if ax is None:
         height_in = _FRAME_IN + _BAR_IN * len(data.bars) if data.bars else _HEIGHT_IN
-        ax = new_figure(1, 1, height_in=height_in)[1][0]
-    {"time": _draw_over_time, "distribution": _draw_distribution, "stacks": _draw_stacks}[
-        data.chart.kind
-    ](ax, data)
+        ax = style.new_figure(1, 1, height_in=height_in)[1][0]
+    if data.chart.kind == "stacks":
+        _draw_stacks(ax, data)
+    else:
+        draw_lines = _draw_over_time if data.chart.kind == "time" else _draw_distribution
+        draw_lines(ax, data)
+        ax.set_xlabel(data.chart.x_label)
+        ax.set_ylabel(data.chart.label)
     if ax.get_legend_handles_labels()[0]:
-        add_legend(ax)
+        style.add_legend(ax)
     return ax
 
 
@@ -69,18 +75,16 @@ def _draw_over_time(axes: Axes, data: ChartData) -> None:
     for i, line in enumerate(data.lines):
         # Later lines are thinner, so that lines below them remain visible.
         width = 1.8 - 0.8 * i / MAX_SINGLE_FLOWS
-        style = {**_style(i), "drawstyle": steps, "linewidth": width}
-        axes.plot(line.x, line.values, label=line.name, **style)
-    for band, colour in zip(data.bands, PALETTE, strict=False):
+        look = {**_style(i), "drawstyle": steps, "linewidth": width}
+        axes.plot(line.x, line.values, label=line.name, **look)
+    for band, colour in zip(data.bands, style.PALETTE, strict=False):
         axes.fill_between(band.x, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
         axes.plot(band.x, band.middle, color=colour, label=band.name)
-    from_zero(axes)
+    style.from_zero(axes)
     # All plots of a run begin at its start, so that they can be compared.
     axes.margins(x=0)
     axes.set_xlim(left=0)
     _shade(axes, data.outages)
-    axes.set_xlabel(data.chart.x_label)
-    axes.set_ylabel(data.chart.label)
 
 
 def _draw_distribution(axes: Axes, data: ChartData) -> None:
@@ -89,22 +93,20 @@ def _draw_distribution(axes: Axes, data: ChartData) -> None:
     low = min(line.x[0] for line in data.lines)
     high = max(line.x[-1] for line in data.lines)
     if 0 < low * _WIDE_SPREAD < high:
-        log_axis(axes.xaxis)
+        style.log_axis(axes.xaxis)
     else:
         axes.set_xlim(left=0)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel(data.chart.x_label)
-    axes.set_ylabel(data.chart.label)
 
 
 def _draw_stacks(axes: Axes, data: ChartData) -> None:
     """Draw a horizontal bar for each name, of the values of the lines one after the other."""
     left = [0.0] * len(data.bars)
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(style.STYLE):
         for i, part in enumerate(data.lines):
-            colour = PALETTE[i % len(PALETTE)]
+            colour = style.PALETTE[i % len(style.PALETTE)]
             # The parts of a second palette are hatched.
-            hatch = "///" if i >= len(PALETTE) else ""
+            hatch = "///" if i >= len(style.PALETTE) else ""
             axes.barh(
                 part.x,
                 part.values,
@@ -148,6 +150,74 @@ def _shade(axes: Axes, outages: Sequence[Outages]) -> None:
 def _style(i: int) -> dict[str, Any]:
     """Return colour and style of the line with this number; lines of one colour differ in style."""
     return {
-        "color": PALETTE[i % len(PALETTE)],
-        "linestyle": "solid" if i < len(PALETTE) else "dashed",
+        "color": style.PALETTE[i % len(style.PALETTE)],
+        "linestyle": "solid" if i < len(style.PALETTE) else "dashed",
     }
+
+
+# --- many runs ------------------------------------------------------------------------------------
+
+
+def band(
+    frame: pl.DataFrame, x: str, y: str, *, by: str | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw the mean of column ``y`` over column ``x``, with its 95 % confidence interval as a band.
+
+    ``frame`` has rows of many runs, such as `Sweep.flows`; each value of ``by`` has a line of its
+    own. The interval is that of `bentpipe.mean_intervals`: the run is the sample, not the flow.
+    A point of one run has no band. Units of the axes come from the names of the columns.
+
+    Raises:
+        UsageError: no such column, not a number, no rows, or runs that differ in further values.
+    """
+    if x in frame.columns and not frame.schema[x].is_numeric():
+        number = next((name for name in frame.columns if name.startswith(f"{x}_")), None)
+        hint = f"; take {number}" if number else ""
+        raise UsageError(f"{x}: not a number, so it has no axis{hint}")
+    groups = [x] if by is None else [by, x]
+    points = mean_intervals(frame, y, groups)
+    if points.height == 0:
+        raise UsageError(f"{y}: no row has a value to draw")
+    axes = style.new_figure(1, 1, height_in=_HEIGHT_IN)[1][0] if ax is None else ax
+    x_unit, x_size = _unit(axes, "x", x, points[x])
+    y_unit, y_size = _unit(axes, "y", y, points["mean"])
+    # In the order of the frame, which is that of the varied values.
+    names = [None] if by is None else frame[by].unique(maintain_order=True).to_list()
+    for name, colour, marker in zip(names, cycle(style.PALETTE), cycle(_MARKERS), strict=False):
+        own = points if by is None else points.filter(pl.col(by) == name)
+        at = own[x].cast(float).to_numpy() / x_size
+        mean, low, high = (
+            own[column].to_numpy().astype(np.float64) / y_size for column in ("mean", "low", "high")
+        )
+        axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(at, mean, color=colour, marker=marker, markersize=4, label=str(name))
+    style.from_zero(axes)
+    axes.set_xlabel(_label(x, x_unit))
+    axes.set_ylabel(_label(y, y_unit))
+    if by is not None:
+        style.add_legend(axes)
+    return axes
+
+
+def _unit(axes: Axes, scale: str, column: str, values: pl.Series) -> tuple[str, float]:
+    """Return the unit of values, and its size: that of bands on a common scale, if there are any.
+
+    Otherwise two panels with one scale could be in Mbit/s and kbit/s.
+    """
+    shared = axes.get_shared_x_axes() if scale == "x" else axes.get_shared_y_axes()
+    known = (_units.get(each, {}).get(scale) for each in shared.get_siblings(axes))
+    units = quantity(column).units
+    unit = next((each for each in known if each in units), fitting_unit(column, values))
+    _units.setdefault(axes, {})[scale] = unit
+    return unit
+
+
+def fitting_unit(column: str, values: pl.Series) -> tuple[str, float]:
+    """Return the unit that fits the values of a column, and its size."""
+    largest = values.cast(float).abs().max()
+    return quantity(column).scale(largest if isinstance(largest, float) else 0.0)
+
+
+def _label(column: str, unit: str) -> str:
+    name = label_of(column)
+    return f"{name[:1].upper()}{name[1:]}" + (f" [{unit}]" if unit else "")

@@ -17,8 +17,8 @@ from bentpipe.report.plots import draw_data
 from bentpipe.report.style import figure_of
 from bentpipe.report.terminal import competing
 from bentpipe.results.charts import chart_data, charts_of, csv_of, is_sampled
-from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.files import REPORT
+from bentpipe.results.measures import MAX_SINGLE_FLOWS
 from bentpipe.results.run_views import attribution_view, flow_views, link_views
 from bentpipe.results.thresholds import threshold_view
 from bentpipe.results.views import Column, from_mappings
@@ -60,10 +60,10 @@ def save_run(result: Result, folder: Path | OutputFolder) -> Path:
 
 def run_report(result: Result, exports: Exports | None = None) -> str:
     """Return the report of a run as HTML; its figures are added to ``exports``, and linked."""
-    manifest = result.manifest
+    manifest, interval_ns = result.manifest, result.plan["sample_interval_ns"] or 0
     template = environment().get_template("run.html.j2")
     return template.render(
-        title=run_title(result),
+        title=result.title,
         facts=facts(result),
         notices=notices(result),
         emulation=_emulation(result),
@@ -75,7 +75,7 @@ def run_report(result: Result, exports: Exports | None = None) -> str:
         thresholds=threshold_view(result),
         attribution=attribution_view(result),
         link_views=link_views(result, _MAX_ROWS),
-        sample_interval=_sample_interval(result),
+        sample_interval=format_duration(interval_ns) if is_sampled(result) else None,
         charts=_charts(result),
         exports=exports,
         seed=manifest["seed"],
@@ -83,11 +83,6 @@ def run_report(result: Result, exports: Exports | None = None) -> str:
         scenario=scenario_text(result),
         plan=plan_text(result),
     )
-
-
-def run_title(result: Result) -> str:
-    """Return the name of the scenario."""
-    return result.manifest["scenario"].get("name") or "Scenario"
 
 
 def facts(result: Result) -> str:
@@ -150,10 +145,6 @@ def _headline(row: dict[str, Any]) -> str:
         f"{row['direction']}: utilization {row['utilization']:.1%}, {row['dropped_packets']:,} of "
         f"{row['received_packets']:,} packets lost ({_LOSS.write(row['loss_percent'])})"
     )
-
-
-def _sample_interval(result: Result) -> str | None:
-    return format_duration(result.plan["sample_interval_ns"] or 0) if is_sampled(result) else None
 
 
 def _charts(result: Result) -> dict[str, dict[str, Any]]:

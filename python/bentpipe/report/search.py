@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe import _core
@@ -56,10 +57,8 @@ _OF_MANIFEST: Final = ("scenario", "seed", "seeds", "interrupted")
 
 def search_tables(found: NoDropSearch | MaxCount) -> list[View | str]:
     """Return the table of a search for a terminal, with its answer above it and notes below."""
-    if not isinstance(found, NoDropSearch):
-        return [_answer(found), _trials(found), _COUNT_NOTE]
-    unproven = any(each.rate_bps is not None and not each.proven for each in found.rates)
-    return [_head(found), _sizes(found), *([_NOT_PROVEN] if unproven else [])]
+    page = _page(found)
+    return [page["answer"], page["view"], *page["terminal_notes"]]
 
 
 def write_search(found: NoDropSearch | MaxCount, out: Path | OutputFolder) -> Path:
@@ -69,27 +68,16 @@ def write_search(found: NoDropSearch | MaxCount, out: Path | OutputFolder) -> Pa
         UsageError: the folder contains other files, or cannot be written.
     """
     exports, facts = Exports(), found.to_json()
-    if isinstance(found, NoDropSearch):
-        kind, data = "no-drop", {"sizes.csv": csv_table(_sizes(found))}
-    else:
-        rows = [
-            [trial["count"], trial["passed"], check["threshold"], check["value"]]
-            for trial in facts["trials"]
-            for check in trial["checks"]
-        ]
-        kind, data = "max-count", {"trials.csv": csv_text(_TRIAL_COLUMNS, rows)}
+    kind = "no-drop" if isinstance(found, NoDropSearch) else "max-count"
+    of_search: dict[str, Any] = {name: facts[name] for name in _OF_MANIFEST if name in facts}
     return write_folder(
         out,
         kind="search",
-        manifest={
-            "bentpipe_version": _core.version(),
-            "search": kind,
-            **{name: facts[name] for name in _OF_MANIFEST if name in facts},
-        },
+        manifest={"bentpipe_version": _core.version(), "search": kind, **of_search},
         files={
             REPORT: search_report(found, exports),
             **exports.files,
-            **data,
+            **_page(found)["csv"],
             "search.json": json_text(facts),
         },
     )
@@ -100,42 +88,55 @@ def search_report(found: NoDropSearch | MaxCount, exports: Exports | None = None
 
     Its figure is added to ``exports``, and linked.
     """
-    context: dict[str, Any]
+    page = _page(found)
+    template = environment().get_template("search.html.j2")
+    return template.render(
+        **page,
+        title=f"{found.scenario or 'Scenario'}: {page['what']}",
+        facts=f"bentpipe {_core.version()}; {page['seeds']}",
+        figure=page["draw"](),
+        interrupted=found.interrupted,
+        exports=exports,
+    )
+
+
+def _page(found: NoDropSearch | MaxCount) -> dict[str, Any]:
+    """Return what is said and shown of a search: in a terminal, on a page, and as CSV."""
     if isinstance(found, NoDropSearch):
-        context = {
-            "title": "largest rate without loss",
+        view = _sizes(found)
+        unproven = any(each.rate_bps is not None and not each.proven for each in found.rates)
+        return {
+            "what": "largest rate without loss",
             "seeds": f"seed {found.seed}",
             "answer": _head(found),
             "so_far": "The rates are those that had passed until then.",
-            "figure": _rate_figure(found),
+            "draw": partial(_rate_figure, found),
             "name": "no-drop rate",
             "caption": "Largest rate without loss, in payload bits and in packets per second.",
-            "view": _sizes(found),
+            "view": view,
             "note": f"{_RATE_NOTE} Here the flows send for {_sending(found)}.",
+            "terminal_notes": [_NOT_PROVEN] if unproven else [],
+            "csv": {"sizes.csv": csv_table(view)},
         }
-    else:
-        context = {
-            "title": f"largest count of {found.entry}",
-            "seeds": f"seeds {found.seeds[0]} to {found.seeds[-1]}",
-            "answer": _answer(found),
-            "so_far": "",
-            "figure": _count_figure(found),
-            "name": "trials",
-            "caption": "The value of each threshold by the count, the worst of all seeds; the line "
-            "is the limit.",
-            "view": _trials(found),
-            "note": _COUNT_NOTE,
-        }
-    return (
-        environment()
-        .get_template("search.html.j2")
-        .render(
-            **context | {"title": f"{found.scenario or 'Scenario'}: {context['title']}"},
-            facts=f"bentpipe {_core.version()}; {context['seeds']}",
-            interrupted=found.interrupted,
-            exports=exports,
-        )
-    )
+    rows = [
+        [trial["count"], trial["passed"], check["threshold"], check["value"]]
+        for trial in found.to_json()["trials"]
+        for check in trial["checks"]
+    ]
+    return {
+        "what": f"largest count of {found.entry}",
+        "seeds": f"seeds {found.seeds[0]} to {found.seeds[-1]}",
+        "answer": _answer(found),
+        "so_far": "",
+        "draw": partial(_count_figure, found),
+        "name": "trials",
+        "caption": "The value of each threshold by the count, the worst of all seeds; the line "
+        "is the limit.",
+        "view": _trials(found),
+        "note": _COUNT_NOTE,
+        "terminal_notes": [_COUNT_NOTE],
+        "csv": {"trials.csv": csv_text(_TRIAL_COLUMNS, rows)},
+    }
 
 
 # --- the largest rate ---------------------------------------------------------------------------
@@ -205,25 +206,16 @@ def _count_figure(found: MaxCount) -> Figure:
     figure, axes = new_figure(len(found.thresholds), 1, height_in=2.3 * len(found.thresholds))
     trials = sorted(found.trials, key=lambda trial: trial.count)
     for number, axis in enumerate(axes):
-        checks = [(trial.count, trial.checks[number]) for trial in trials]
-        if not checks:
+        if not trials:
             continue
-        threshold = checks[0][1].threshold
-        points = [
-            (count, check.value)
-            for count, check in checks
-            if check.value is not None and math.isfinite(check.value)
-        ]
+        threshold = trials[0].checks[number].threshold
+        values = [(trial.count, trial.checks[number].value) for trial in trials]
+        points = [(n, value) for n, value in values if value is not None and math.isfinite(value)]
         unit, size = quantity(threshold.metric.unit_column).scale(
             max([abs(threshold.limit), *(abs(value) for _, value in points)])
         )
-        axis.plot(
-            [count for count, _ in points],
-            [value / size for _, value in points],
-            color=PALETTE[0],
-            marker="o",
-            markersize=4,
-        )
+        scaled = [value / size for _, value in points]
+        axis.plot([n for n, _ in points], scaled, color=PALETTE[0], marker="o", markersize=4)
         axis.axhline(threshold.limit / size, color=PALETTE[1], linestyle="--")
         axis.set_ylabel(f"{threshold.metric.title}{f' [{unit}]' if unit else ''}")
     axes[-1].set_xlabel(f"count of {found.entry}")
@@ -256,11 +248,7 @@ def _trials(found: MaxCount) -> View:
         *(Column(text, text) for text in found.thresholds),
     ]
     rows = [
-        [
-            trial.count,
-            trial.passed,
-            *(Cell(check.value, check.value_text) for check in trial.checks),
-        ]
+        [trial.count, trial.passed, *(Cell(each.value, each.value_text) for each in trial.checks)]
         for trial in sorted(found.trials, key=lambda trial: trial.count)
     ]
     return View(f"Trials: the worst of {len(found.seeds)} seeds", columns, rows)

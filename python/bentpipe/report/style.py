@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -12,9 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
-INK: Final = "#1d242c"
-MUTED: Final = "#5d6873"
-GRID: Final = "#dde2e7"
 # The first four are distinguishable with every kind of colour vision. All are dark enough on white.
 PALETTE: Final = (
     "#1769aa",
@@ -27,33 +25,12 @@ PALETTE: Final = (
     "#a83b7d",
 )
 # Any: matplotlib's type for settings spells out every key.
-STYLE: Final[Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "text.color": INK,
-    # A dollar sign in a flow's name does not begin a formula.
-    "text.parse_math": False,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.titlesize": 10.0,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "legend.frameon": False,
-    "lines.linewidth": 1.4,
-    "lines.solid_joinstyle": "round",
-    # Text elements are smaller than paths, searchable, and have the colour of the page.
-    "svg.fonttype": "none",
-    "savefig.dpi": 150,
-}
+STYLE: Final[Any] = mpl.rc_params_from_file(
+    Path(__file__).parent / "bentpipe.mplstyle", use_default_template=False
+)
+INK: Final = str(STYLE["text.color"])
+MUTED: Final = str(STYLE["axes.edgecolor"])
+GRID: Final = str(STYLE["grid.color"])
 
 # The width of a report on A4, so that 9 pt are 9 pt in print.
 _WIDTH_IN: Final = 7.3

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.measures import (
+    MAX_SINGLE_FLOWS,
     aggregate_goodput_bps,
     competing_flows,
     exchange_times_ns,
@@ -21,12 +22,23 @@ from bentpipe.results.measures import (
 from bentpipe.results.result import Result
 from bentpipe.results.run_views import attribution_view, flow_views, link_views
 from bentpipe.results.thresholds import threshold_view
-from bentpipe.results.views import View, text_lines
+from bentpipe.results.views import Cell, Column, View, text_lines
+from bentpipe.sweeps.frames import text_of
+from bentpipe.sweeps.sweep import cell_metrics
+from bentpipe.text import counted
 from bentpipe.units import format_duration, format_rate
+
+if TYPE_CHECKING:
+    from bentpipe.sweeps.sweep import Sweep
 
 _STYLES: Final = {"title": "italic", "heading": "bold"}
 # A pipe has no width, unless COLUMNS is set.
 _PIPE_WIDTH: Final = 160
+# More cells do not fit on a screen.
+_MAX_CELLS: Final = 50
+# Quantities have a column with their numbers, too.
+_UNITS: Final = ("_bps", "_ns", "_bytes")
+_WITH_INTERVAL: Final = "goodput_bps"
 
 
 def show(*parts: View | str) -> None:
@@ -47,10 +59,11 @@ def run_tables(result: Result) -> list[View | str]:
     """Return the tables of flows and directions of a run, and lines on the run itself."""
     manifest = result.manifest
     head = (
-        f"{manifest['scenario'].get('name') or 'Scenario'}: seed {manifest['seed']}, "
-        f"{result.ending}, {manifest['packet_hops']:,} packet-hops"
+        f"{result.title}: seed {manifest['seed']}, {result.ending}, "
+        f"{manifest['packet_hops']:,} packet-hops"
     )
-    attribution, thresholds = attribution_view(result), threshold_view(result)
+    views = attribution_view(result), threshold_view(result)
+    attribution, thresholds = ([view] if view else [] for view in views)
     return [
         head,
         *_real_time(result),
@@ -61,10 +74,10 @@ def run_tables(result: Result) -> list[View | str]:
         *_together(
             result, "pages", "users together: {:,} pages loaded", page_load_times_ns(result)
         ),
-        *([attribution] if attribution else []),
+        *attribution,
         *link_views(result, MAX_SINGLE_FLOWS),
         *_stored(result, "directions"),
-        *([thresholds] if thresholds else []),
+        *thresholds,
     ]
 
 
@@ -121,3 +134,73 @@ def _together(result: Result, table: str, text: str, times_ns: npt.NDArray[np.in
         median_ns, high_ns = np.quantile(times_ns, (0.5, 0.95))
         line += f", time median {format_duration(median_ns)}, 95 % {format_duration(high_ns)}"
     return [line]
+
+
+# --- sweeps ---------------------------------------------------------------------------------------
+
+
+def sweep_tables(sweep: Sweep, more: str = "--json") -> list[View | str]:
+    """Return a table with the means of the cells; ``more`` is where those left out are."""
+    cells = sweep.cells
+    name = sweep.manifest.get("scenario", {}).get("name") or "Sweep"
+    failed = sweep.failures.height
+    failures = f", {failed:,} failed" if failed else ""
+    head = f"{name}: {counted(cells.height, 'cell')}, {counted(sweep.runs.height, 'run')}{failures}"
+    if not cells.height:
+        return [head]
+    keys = cells.columns[: cells.columns.index("runs")]
+    numbers = {f"{key}{unit}" for key in keys for unit in _UNITS}
+    paths = [key for key in keys if key not in numbers]
+    metrics = [
+        Column(name, each.title, each.note if each.table == "flows" else "forward")
+        for name, each in cell_metrics().items()
+        if cells[name].count()
+    ]
+    names = [
+        *(Column(path, heading) for path, heading in zip(paths, _headings(paths), strict=True)),
+        Column("runs", "runs"),
+    ]
+    rows = [
+        [
+            *(text_of(row[path]) for path in paths),
+            row["runs"],
+            *(_mean(row, metric) for metric in metrics),
+        ]
+        for row in cells.head(_MAX_CELLS).to_dicts()
+    ]
+    left_out = cells.height - len(rows)
+    view = View(
+        "Means, and half the 95 % confidence interval (Student's t, over the runs)",
+        [*names, *metrics],
+        rows,
+        key=len(paths),
+        more=f"{left_out:,} more cells: {more}" if left_out else "",
+    )
+    lines = [f"Varied: {', '.join(paths)}"] if paths else []
+    checked = {check["point"] for check in sweep.thresholds}
+    failed_cells = {check["point"] for check in sweep.thresholds if not check["passed"]}
+    met = len(checked) - len(failed_cells)
+    if checked:
+        lines.append(f"Thresholds: met in {met:,} of {counted(len(checked), 'cell')}")
+    return [head, *lines, view]
+
+
+def _headings(paths: Sequence[str]) -> list[str]:
+    """Return the last parts of paths, as many as tell them apart."""
+    found = []
+    for path in paths:
+        parts = path.split(".")
+        endings = [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+        others = [f".{other}" for other in paths if other != path]
+        found.append(
+            next(each for each in endings if not any(o.endswith(f".{each}") for o in others))
+        )
+    return found
+
+
+def _mean(row: Mapping[str, Any], column: Column) -> Cell:
+    mean, half_width = row[column.name], row[f"{column.name}_half_width"]
+    text = column.write(mean)
+    if mean and half_width is not None and column.name == _WITH_INTERVAL:
+        text += f" ± {100 * half_width / abs(mean):.2g} %"
+    return Cell(mean, text)

@@ -32,11 +32,12 @@ def capture_file(path: Path | None) -> Iterator[Path | None]:
         temporary.unlink(missing_ok=True)
         yield temporary
         temporary.replace(path)
-    except OSError as error:
-        _remove(temporary)
-        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
-    except BaseException:
-        _remove(temporary)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            message = f"{path}: cannot be written: {error.strerror or error}"
+            raise UsageError(message) from None
         raise
 
 
@@ -61,8 +62,3 @@ def incomplete_message(path: Path | None, measured: Mapping[str, Any]) -> str | 
         f"{path} lacks {missing:,} of {missing + packets:,} packets at points: it could not be "
         "written fast enough; the link was not delayed"
     )
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()

@@ -1,4 +1,4 @@
-"""The charts of a run: the only list of them, and what is drawn of each.
+"""The charts of a run: ``charts.csv`` is the only list of them, and here is what is drawn of each.
 
 Matplotlib (`bentpipe.report.plots`), the pages of `bentpipe serve` (`bentpipe.dashboard.charts`)
 and CSV (`csv_of`) draw the same data.
@@ -6,10 +6,12 @@ and CSV (`csv_of`) draw the same data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +19,9 @@ import numpy.typing as npt
 from bentpipe.errors import UsageError
 from bentpipe.metrics import CAPACITY_PARTS
 from bentpipe.results import series
-from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.folder import csv_text
-from bentpipe.results.measures import exchange_times_ns, page_load_times_ns
-from bentpipe.results.outages import Outages, outages
-from bentpipe.results.series import INTERVALS, RATE_BINS, Array, Band, Series
+from bentpipe.results.measures import MAX_SINGLE_FLOWS, exchange_times_ns, page_load_times_ns
+from bentpipe.results.series import INTERVALS, RATE_BINS, Array, Band, Outages, Series, outages
 from bentpipe.results.tables import TABLES
 from bentpipe.units import NS_PER_S
 
@@ -38,26 +38,21 @@ _NOT_SAMPLED: Final = "the result has no time series; set sample_interval and ru
 class Chart:
     """One quantity: ``title`` and ``unit`` of its values, and an explanation.
 
-    ``series`` returns the lines of a result, with the number of values that a rate has over the
-    whole run. ``steps``: values hold until the next one. A chart has something to show if one of
-    its ``tables`` has rows, and ``is_known``.
-
-    A chart of kind ``time`` has times in s on its x axis, a ``distribution`` the share of values
-    up to x, and ``stacks`` have the parts of bars: x is the number of a bar in ``bars``.
+    ``charts.csv`` explains the other fields.
     """
 
     name: str
+    kind: str
     title: str
     unit: str
+    x_title: str
+    x_unit: str
+    tables: str
+    column: str
+    scale: str
+    steps: str
+    needs: str
     caption: str
-    series: Callable[[Result, int], list[Series]]
-    tables: tuple[str, ...]
-    steps: bool = False
-    kind: Literal["time", "distribution", "stacks"] = "time"
-    x_title: str = "Time"
-    x_unit: str = "s"
-    is_known: Callable[[Result], bool] = lambda _: True
-    bars: Callable[[Result], list[str]] = lambda _: []
 
     @property
     def label(self) -> str:
@@ -71,7 +66,19 @@ class Chart:
 
     def is_shown(self, result: Result) -> bool:
         """Return whether a result has something to show."""
-        return any(result.tables[name].height for name in self.tables) and self.is_known(result)
+        if not any(result.tables[name].height for name in self.tables.split()):
+            return False
+        if self.kind == "stacks":
+            return 0 < result.attribution.height <= MAX_SINGLE_FLOWS
+        table, _, column = self.needs.partition(" ")
+        needed = result.tables[table].select(f"^{column}$") if table else ()
+        return not table or any(each.sum() for each in needed)
+
+    def series(self, result: Result, bins: int) -> list[Series]:
+        """Return the lines of a result; a rate has ``bins`` values over the whole run."""
+        if self.column:
+            return series.sampled(result, self.tables, self.column, float(self.scale))
+        return _COMPUTED[self.name](result, bins)
 
 
 @dataclass(frozen=True)
@@ -114,11 +121,8 @@ def _times(
         groups = {f"{len(flows)} flows together": flows}
     found = []
     for name, own in groups.items():
-        time_s = np.sort(times_ns(result, own)) / NS_PER_S
-        share = np.arange(1, time_s.size + 1) / time_s.size
-        # The function is 0 before the first time and steps up at each.
-        x, values = np.repeat(time_s, 2), np.append(0, np.repeat(share, 2)[:-1])
-        found.append(Series(f"{name}, {time_s.size}", x, values))
+        time_s = times_ns(result, own) / NS_PER_S
+        found.append(Series(f"{name}, {time_s.size}", *series.distribution(time_s)))
     return found
 
 
@@ -130,142 +134,31 @@ def _attribution(result: Result, _bins: int) -> list[Series]:
     return [Series(label, x, values) for label, values in parts.items() if values.any()]
 
 
-def _attributed_flows(result: Result) -> list[str]:
-    return [f"{row['name']} ({row['direction']})" for row in result.attribution.to_dicts()]
+_COMPUTED: Final[Mapping[str, Callable[[Result, int], list[Series]]]] = {
+    "goodput": partial(series.changes, series.rate_mbps, ("flow_samples", "datagram_samples")),
+    "throughput": partial(series.changes, series.rate_mbps, ("direction_samples",)),
+    "one_way_delay": partial(series.changes, series.one_way_delay_ms, ("datagram_samples",)),
+    "loss": partial(series.changes, series.loss_percent, ("datagram_samples",)),
+    "call_quality": series.call_qualities,
+    "drops": series.drops,
+    "page_load_times": partial(_times, table="pages", times_ns=page_load_times_ns),
+    "exchange_times": partial(_times, table="exchanges", times_ns=exchange_times_ns),
+    "attribution": _attribution,
+}
 
 
-# --- the list ------------------------------------------------------------------------------------
+def _charts() -> Iterator[Chart]:
+    with (Path(__file__).parent / "charts.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            yield Chart(**row)
 
-_of_directions: Final = partial(Chart, tables=("direction_samples",))
-_of_tcp: Final = partial(Chart, tables=("flow_samples",))
-_of_datagrams: Final = partial(Chart, tables=("datagram_samples",))
-_of_times: Final = partial(Chart, unit="", kind="distribution")
 
-_ALL: Final = (
-    Chart(
-        "goodput",
-        "Goodput",
-        "Mbit/s",
-        "Application data delivered, by flow; those of TCP in order.",
-        series.goodputs,
-        ("flow_samples", "datagram_samples"),
-        steps=True,
-    ),
-    _of_directions(
-        "throughput",
-        "Throughput",
-        "Mbit/s",
-        "IP packets delivered by each direction.",
-        series.throughputs,
-        steps=True,
-    ),
-    _of_directions(
-        "queues", "Queue", "kB", "IP bytes in the queue of each transmitter.", series.queues
-    ),
-    _of_tcp(
-        "congestion_window",
-        "Congestion window",
-        "kB",
-        "Congestion window of the sender.",
-        series.sampled("flow_samples", "cwnd_bytes", 1e3),
-    ),
-    _of_tcp(
-        "in_flight",
-        "In flight",
-        "kB",
-        "Application bytes sent and not yet acknowledged.",
-        series.sampled("flow_samples", "in_flight_bytes", 1e3),
-    ),
-    _of_tcp(
-        "smoothed_rtt",
-        "Smoothed RTT",
-        "ms",
-        "Smoothed round-trip time (RFC 6298) at the sender.",
-        series.sampled("flow_samples", "srtt_ns", 1e6),
-    ),
-    _of_datagrams(
-        "one_way_delay",
-        "One-way delay",
-        "ms",
-        "Mean delay of the datagrams of each flow, from sender to receiver.",
-        series.one_way_delays,
-        steps=True,
-    ),
-    _of_datagrams(
-        "jitter",
-        "Jitter",
-        "ms",
-        "Interarrival jitter of datagrams (RFC 3550, section 6.4.1).",
-        series.sampled("datagram_samples", "jitter_ns", 1e6),
-    ),
-    _of_datagrams(
-        "loss",
-        "Datagrams lost",
-        "%",
-        "Datagrams lost, of those received or lost.",
-        series.losses,
-        steps=True,
-        is_known=lambda run: bool(run.tables["datagram_samples"]["lost_packets"].sum()),
-    ),
-    _of_datagrams(
-        "call_quality",
-        "Mean opinion score",
-        "",
-        "Quality of each call by the E-model (ITU-T G.107), 1 to 4.5, in windows of 5 s or more.",
-        series.call_qualities,
-        steps=True,
-        is_known=lambda run: bool(run.tables["flows"]["play_out_delay_ns"].count()),
-    ),
-    _of_directions(
-        "drops",
-        "Dropped",
-        "packets",
-        "Packets dropped since the start, by direction and cause.",
-        series.drops,
-        steps=True,
-        is_known=lambda run: bool(series.drop_causes(run)),
-    ),
-    _of_times(
-        "page_load_times",
-        "Share of pages",
-        caption="Distribution function of each user's page load times, from the click to the last "
-        "byte of the last object. The legend has the number of finished pages.",
-        series=partial(_times, table="pages", times_ns=page_load_times_ns),
-        tables=("pages",),
-        x_title="Page load time",
-        is_known=lambda run: bool(run.tables["pages"]["finished_ns"].count()),
-    ),
-    _of_times(
-        "exchange_times",
-        "Share of exchanges",
-        caption="Distribution function of each flow's exchange times, from the client's start to "
-        "the last byte of the response. The legend has the number of finished exchanges.",
-        series=partial(_times, table="exchanges", times_ns=exchange_times_ns),
-        tables=("exchanges",),
-        x_title="Exchange time",
-        is_known=lambda run: bool(run.tables["exchanges"]["finished_ns"].count()),
-    ),
-    Chart(
-        "attribution",
-        "Capacity of the link in the time of the flow",
-        "%",
-        "Where the capacity of the link went in the time of each TCP flow, from its start to its "
-        "last delivery.",
-        _attribution,
-        ("capacity",),
-        kind="stacks",
-        x_title="Flow",
-        x_unit="",
-        is_known=lambda run: 0 < run.attribution.height <= MAX_SINGLE_FLOWS,
-        bars=_attributed_flows,
-    ),
-)
-CHARTS: Final[Mapping[str, Chart]] = {chart.name: chart for chart in _ALL}
+CHARTS: Final[Mapping[str, Chart]] = {chart.name: chart for chart in _charts()}
 
 
 def charts_of(result: Result) -> list[Chart]:
-    """Return the charts that have something to show of a result, in the order of the list."""
-    return [chart for chart in _ALL if chart.is_shown(result)]
+    """Return the charts that have something to show of a result, in their order."""
+    return [chart for chart in CHARTS.values() if chart.is_shown(result)]
 
 
 def is_sampled(result: Result) -> bool:
@@ -300,13 +193,15 @@ def chart_data(
     start, stop = span_s or (-np.inf, np.inf)
     # A flow may be shorter than the interval of the samples, and its values unknown.
     lines = [each for each in chart.series(result, bins) if not np.isnan(each.values).all()]
+    rows = result.attribution.to_dicts() if chart.kind == "stacks" else []
+    bars = [f"{row['name']} ({row['direction']})" for row in rows]
     is_many = chart.kind == "time" and len(lines) > MAX_SINGLE_FLOWS
     return ChartData(
         chart,
         [] if is_many else [_cut(line, start, stop, intervals) for line in lines],
         series.bands(lines, start, stop) if is_many else [],
         outages(result) if chart.kind == "time" else [],
-        chart.bars(result),
+        bars,
     )
 
 

@@ -101,6 +101,21 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def require_format(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse a result of another format.
+
+    Raises:
+        UsageError: naming the version of bentpipe that reads it.
+    """
+    version = manifest.get("format_version")
+    if version != RESULT_FORMAT_VERSION:
+        raise UsageError(
+            f"{folder / MANIFEST}: format_version is {version!r}; this bentpipe reads "
+            f"{RESULT_FORMAT_VERSION}: read it with the bentpipe that wrote it "
+            f"({manifest['bentpipe_version']})"
+        )
+
+
 def read_execution(folder: Path) -> dict[str, Any]:
     """Return when and where a result was computed; empty if it is not known."""
     try:
@@ -125,10 +140,9 @@ def describe(folder: Path) -> str:
         what = f"the study {manifest['study']}"
     elif kind != "run" and name:
         what = f"a {kind} of {what}"
-    # Until format 3, the time was in the manifest.
-    ended = read_execution(folder).get("ended", manifest.get("ended"))
     seed = f"seed {manifest['seed']}" if "seed" in manifest else None
-    facts = ", ".join(fact for fact in (seed, shown_time(ended)) if fact is not None)
+    ended = shown_time(read_execution(folder).get("ended"))
+    facts = ", ".join(fact for fact in (seed, ended) if fact is not None)
     return f"the result of {what}" + (f" ({facts})" if facts else "")
 
 

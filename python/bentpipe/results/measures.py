@@ -7,19 +7,26 @@ is Jain's index; see each function.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from bentpipe.metrics import CAPACITY_PARTS, KINDS_OF_ROWS, metrics_shown
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bentpipe.results.result import Result
+
+_BITS_PER_BYTE: Final = 8
+# More flows are shown by entry: they fill more than a screen.
+MAX_SINGLE_FLOWS: Final = 12
+# Of a band of many flows in a plot, and of the flows of an entry.
+PERCENTILES: Final = (5, 50, 95)
+ENTRY_PERCENTILES: Final = (*PERCENTILES, 99)
 
 
 def goodput_bps(result: Result) -> npt.NDArray[np.float64]:
@@ -150,3 +157,135 @@ def channel_utilization(
     capacity_bits = np.asarray(elapsed_ns, dtype=np.float64) / NS_PER_S * rate_bps
     shape = np.broadcast(bits, capacity_bits).shape
     return 100 * np.divide(bits, capacity_bits, out=np.zeros(shape), where=capacity_bits > 0)
+
+
+# --- the flows of each entry of ``traffic`` together ---------------------------------------------
+
+
+def entry_names(result: Result) -> list[str]:
+    """Return the name of each flow's entry: its own, or those of its first and last flow."""
+    return names_of_entries(result.plan, result.manifest.get("entries", []))
+
+
+def names_of_entries(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the name of each flow's entry, from the plan and the entries of the manifest."""
+    names = [flow["name"] for flow in plan["flows"]]
+    found: list[str] = []
+    for entry in entries:
+        own = names[len(found) : len(found) + entry["flows"]]
+        title = own[0] if len(own) == 1 else entry["name"] or f"{own[0]} to {own[-1]}"
+        found += [title] * len(own)
+    return found or names
+
+
+def entry_flows(result: Result) -> dict[tuple[int, str], list[int]]:
+    """Return the flows of each entry and heading (forward or return), as indices into the plan."""
+    sizes = [entry["flows"] for entry in result.manifest.get("entries", [])]
+    flows = result.plan["flows"]
+    numbers = [i for i, size in enumerate(sizes) for _ in range(size)] or range(len(flows))
+    groups: dict[tuple[int, str], list[int]] = {}
+    for i, (number, flow) in enumerate(zip(numbers, flows, strict=True)):
+        groups.setdefault((number, flow["direction"]), []).append(i)
+    return groups
+
+
+def entry_statistics(result: Result) -> list[dict[str, Any]]:
+    """Return the figures of each entry and direction of its data, as plain data.
+
+    Each quantity has p5, p50, p95 and p99 over the flows that have one (linear interpolation); None
+    if none has. The completion times of requests and responses are those of all
+    exchanges; page load times are those of all pages.
+    """
+    flows, names = result.flows.to_dicts(), entry_names(result)
+    columns = [metric.name for metric in metrics_shown("entry", "flows")]
+    found = []
+    for (_, heading), indices in entry_flows(result).items():
+        own = [flows[i] for i in indices]
+        times_ns: Iterable[float | None] = [flow["completion_time_ns"] for flow in own]
+        if own[0]["kind"] in KINDS_OF_ROWS["exchanges"]:
+            times_ns = exchange_times_ns(result, indices)
+        lost = [flow["lost_packets"] for flow in own if flow["lost_packets"] is not None]
+        found.append(
+            {
+                "entry": names[indices[0]],
+                "kind": own[0]["kind"],
+                "direction": heading,
+                "flows": len(own),
+                "finished_flows": sum(flow["finished_ns"] is not None for flow in own),
+                "exchanges": sum(flow["exchanges"] for flow in own),
+                "lost_packets": sum(lost) if lost else None,
+                **{name: _percentiles(flow[name] for flow in own) for name in columns},
+                "completion_time_ns": _percentiles(times_ns),
+                "page_load_time_ns": _percentiles(page_load_times_ns(result, indices)),
+            }
+        )
+    return found
+
+
+def _percentiles(values: Iterable[float | None]) -> dict[str, float] | None:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    quantiles = np.percentile(known, ENTRY_PERCENTILES)
+    return {f"p{p}": float(value) for p, value in zip(ENTRY_PERCENTILES, quantiles, strict=True)}
+
+
+# --- where the capacity of the link went (docs/model/capacity.md) ---------------------------------
+
+
+def capacity_attribution(result: Result) -> pl.DataFrame:
+    """Return what the capacity of the link was used for in the time of each TCP flow, in percent.
+
+    A row has ``flow``, ``name``, ``direction``, ``from_ns``, ``until_ns`` and ``PART_percent`` for
+    each of `CAPACITY_PARTS`, which add up to 100. It is empty for a run in real time, and has no
+    flow of a direction that carries the data of more than 12 TCP flows.
+    """
+    flows = result.tables["flows"].select("flow", "start_ns", "delivered_bytes")
+    table = result.tables["capacity"].join(flows, on="flow", how="left", maintain_order="left")
+    rows = []
+    for row in table.to_dicts():
+        elapsed_ns = row["until_ns"] - row["start_ns"]
+        parts = {name: 100 * time_ns / elapsed_ns for name, time_ns in part_times(row).items()}
+        rows.append(
+            {
+                "flow": row["flow"],
+                "name": result.plan["flows"][row["flow"]]["name"],
+                "direction": result.flow_directions[row["flow"]],
+                "from_ns": row["start_ns"],
+                "until_ns": row["until_ns"],
+                **{f"{name}_percent": float(parts[name]) for name in CAPACITY_PARTS},
+            }
+        )
+    types: dict[str, Any] = {"flow": pl.UInt32, "name": pl.String, "direction": pl.String}
+    types |= {"from_ns": pl.UInt64, "until_ns": pl.UInt64}
+    types |= {f"{name}_percent": pl.Float64 for name in CAPACITY_PARTS}
+    return pl.DataFrame(rows, schema=types)
+
+
+def part_times(row: Mapping[str, int]) -> dict[str, Fraction]:
+    """Return the time of each part of the time of a flow in ns, exactly; they add up to it.
+
+    The airtime of the flow's own packets is divided in proportion to their bits.
+    ``row`` is a row of the table ``capacity`` with ``delivered_bytes`` of the flow.
+    """
+    wasted_bytes = row["dropped_bytes"] + row["discarded_bytes"]
+    # Recovered data came as repair, the airtime of which is that of other traffic.
+    direct_bytes = row["delivered_bytes"] - row["recovered_bytes"]
+    airtime_ns = Fraction(row["sending_ns"])
+    per_byte_ns = airtime_ns * _BITS_PER_BYTE / max(row["sent_bits"], 1)
+    return {
+        "goodput": direct_bytes * per_byte_ns,
+        "headers": airtime_ns - row["payload_bytes"] * per_byte_ns,
+        "handshake": Fraction(row["idle_handshake_ns"]),
+        "slow_start": Fraction(row["idle_slow_start_ns"]),
+        "congestion_avoidance": Fraction(row["idle_congestion_avoidance_ns"]),
+        "window_limit": Fraction(row["idle_receive_window_ns"] + row["idle_send_buffer_ns"]),
+        "loss_recovery": row["idle_recovery_ns"] + wasted_bytes * per_byte_ns,
+        "other_traffic": Fraction(row["other_traffic_ns"]),
+        "application_idle": Fraction(row["idle_application_ns"]),
+        "packet_processor": Fraction(row["idle_gateway_ns"]),
+        "access_line": Fraction(row["idle_access_line_ns"]),
+        "outage": Fraction(row["outage_ns"]),
+        "in_flight": (row["payload_bytes"] - direct_bytes - wasted_bytes) * per_byte_ns,
+        "last_delay": Fraction(row["last_delay_ns"]),
+    }

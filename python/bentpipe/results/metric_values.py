@@ -9,7 +9,7 @@ import polars as pl
 
 from bentpipe.errors import UsageError
 from bentpipe.metrics import KEYS, KINDS_OF_ROWS
-from bentpipe.results.entries import names_of_entries
+from bentpipe.results.measures import names_of_entries
 from bentpipe.scenario.metric_ref import MetricRef
 from bentpipe.text import choice
 

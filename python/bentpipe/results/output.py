@@ -26,7 +26,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from bentpipe.errors import UsageError
@@ -44,7 +43,6 @@ from bentpipe.results.files import (
     kind_of,
     read_manifest,
 )
-from bentpipe.results.tables import TABLES
 
 _LOCK: Final = "lock"
 _NEW: Final = "new-"
@@ -95,7 +93,11 @@ class OutputFolder:
             self._check()
             self._lock()
             try:
-                self._recover()
+                # Finish or remove what a killed program has left.
+                self._move()
+                if self._locked:
+                    for left in self._part.glob(f"{_NEW}*"):
+                        shutil.rmtree(left)
                 self._check()
             except BaseException:
                 self._release()
@@ -104,12 +106,7 @@ class OutputFolder:
             raise self._unwritable(error) from None
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._release()
 
     def write(
@@ -134,9 +131,14 @@ class OutputFolder:
                 about = {"format_version": RESULT_FORMAT_VERSION, **manifest}
                 about |= {"kind": self._kind, "files": files}
                 _write_json(stage / MANIFEST, about)
-                _sync_tree(stage)
+                # So that a power failure cannot leave files empty.
+                for path in (*stage.rglob("*"), stage):
+                    _sync(path)
                 replaced = describe(self._folder) if has_manifest(self._folder) else None
-                self._commit(stage)
+                self._move()
+                stage.rename(self._part / COMMIT)
+                _sync(self._part)
+                self._move()
             except BaseException:
                 shutil.rmtree(stage, ignore_errors=True)
                 raise
@@ -211,20 +213,6 @@ class OutputFolder:
             kept = f"; it still has {describe(self._folder)}" if has_manifest(self._folder) else ""
         return UsageError(f"{self.path}: cannot be written: {error_text(error)}{kept}")
 
-    def _recover(self) -> None:
-        """Finish or remove what a killed program has left."""
-        self._move()
-        if self._locked:
-            for left in self._part.glob(f"{_NEW}*"):
-                shutil.rmtree(left)
-
-    def _commit(self, stage: Path) -> None:
-        """Replace the result by the one in ``stage``."""
-        self._move()
-        stage.rename(self._part / COMMIT)
-        _sync(self._part)
-        self._move()
-
     def _move(self) -> None:
         """Move the files of a complete new result into the folder; may be repeated at any point."""
         commit = self._part / COMMIT
@@ -246,10 +234,9 @@ class OutputFolder:
         Without the manifest the folder is not complete for readers that do not know `COMMIT`.
         """
         manifest = self._folder / MANIFEST
-        # Until format 3, manifests did not name the files.
-        known = [f"{name}.parquet" for name in TABLES]
+        known: list[str] = []
         with suppress(ValueError, AttributeError):
-            known = json.loads(manifest.read_bytes()).get("files", known)
+            known = json.loads(manifest.read_bytes()).get("files", [])
         # A report may have been written later.
         old = {*known, REPORT} - {*new, MANIFEST, PART}
         # A manifest may have been edited: nothing outside of the folder is removed.
@@ -305,8 +292,8 @@ def _write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 def _replace(source: Path, target: Path) -> None:
     """Move a file or a folder; rename(2) does not replace a folder that has files."""
-    if target.is_dir() and not target.is_symlink():
-        shutil.rmtree(target)
+    if target.is_dir():
+        _remove(target)
     source.rename(target)
 
 
@@ -315,12 +302,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _sync_tree(folder: Path) -> None:
-    """Write all files of a folder to the disk, so that a power failure cannot leave them empty."""
-    for path in (*folder.rglob("*"), folder):
-        _sync(path)
 
 
 def _sync(path: Path) -> None:

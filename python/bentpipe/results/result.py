@@ -20,23 +20,20 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.errors import ScenarioWarning, UsageError
-from bentpipe.results.attribution import capacity_attribution
 from bentpipe.results.derived import by_function, flow_directions, table_rows
-from bentpipe.results.entries import entry_statistics
 from bentpipe.results.execution import stop_message
 from bentpipe.results.files import (
-    MANIFEST,
     REPORT,
-    RESULT_FORMAT_VERSION,
     kind_of,
     read_execution,
     read_file,
     read_manifest,
     read_unchanged,
+    require_format,
 )
 from bentpipe.results.folder import opened, write_files
 from bentpipe.results.frames import Frame, Tables, to_pandas
-from bentpipe.results.measures import goodput_bps
+from bentpipe.results.measures import capacity_attribution, entry_statistics, goodput_bps
 from bentpipe.results.output import OutputFolder
 from bentpipe.results.run_views import notebook_html
 from bentpipe.results.tables import TABLES
@@ -54,6 +51,18 @@ _STATES: Final[Mapping[State, str]] = {
     "memory_limit_reached": "stopped at the memory limit at",
     "invalid": "invalid, ended at",
 }
+
+
+def _rows(table: str) -> cached_property[pl.DataFrame]:
+    """Return the property of a result that is a table with names and derived columns."""
+
+    def rows(result: Result) -> pl.DataFrame:
+        manifest = result.manifest
+        ends_ns = (int(manifest["end_ns"]),)
+        entries = manifest.get("entries", [])
+        return Frame(table_rows(table, result.tables, result.plan, entries, ends_ns))
+
+    return cached_property(rows)
 
 
 class Result:
@@ -96,6 +105,11 @@ class Result:
         """Return the complete plan that was run, in ns, bytes and bit/s."""
         plan: dict[str, Any] = self.manifest["plan"]
         return plan
+
+    @property
+    def title(self) -> str:
+        """Return the name of the scenario, or "Scenario"."""
+        return self.manifest["scenario"].get("name") or "Scenario"
 
     @property
     def state(self) -> State:
@@ -153,34 +167,28 @@ class Result:
         """Return the goodput of each flow in application bit/s (`results.measures.goodput_bps`)."""
         return goodput_bps(self)
 
-    @cached_property
-    def flows(self) -> pl.DataFrame:
-        """Return the table ``flows`` with name, kind and direction in front, and derived columns.
+    flows = _rows("flows")
+    """The table ``flows`` with name, kind and direction in front, and derived columns.
 
-        ``direction`` is a name: with several terminals, each has its own return. ``entry``, the
-        name of the flow's entry of ``traffic``, and the derived columns are the last ones.
-        """
-        return self._rows("flows")
+    ``direction`` is a name: with several terminals, each has its own return. ``entry``, the
+    name of the flow's entry of ``traffic``, and the derived columns are the last ones.
+    """
 
     @property
     def flow_directions(self) -> list[str]:
         """Return the name of the direction of each flow's data, in the order of the plan."""
         return flow_directions(self.plan)
 
-    @cached_property
-    def directions(self) -> pl.DataFrame:
-        """Return the table ``directions`` with names, utilization, loss and shares of time."""
-        return self._rows("directions")
+    directions = _rows("directions")
+    """The table ``directions`` with names, utilization, loss and shares of time."""
 
     @cached_property
     def attribution(self) -> pl.DataFrame:
         """Return where the link's capacity went, by TCP flow: see `capacity_attribution`."""
         return Frame(capacity_attribution(self))
 
-    @cached_property
-    def capacity(self) -> pl.DataFrame:
-        """Return the table ``capacity`` with the flow's name and direction in front."""
-        return self._rows("capacity")
+    capacity = _rows("capacity")
+    """The table ``capacity`` with the flow's name and direction in front."""
 
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
@@ -190,10 +198,8 @@ class Result:
         """
         return entry_statistics(self)
 
-    @cached_property
-    def processors(self) -> pl.DataFrame:
-        """Return the table ``processors`` with names and utilization; empty without processors."""
-        return self._rows("processors")
+    processors = _rows("processors")
+    """The table ``processors`` with names and utilization; empty without processors."""
 
     @cached_property
     def function_statistics(self) -> pl.DataFrame:
@@ -209,46 +215,36 @@ class Result:
         offered = self.tables["directions"]["received_bytes"].to_list()
         return by_function(self.function_statistics.to_dicts(), offered)
 
-    @cached_property
-    def exchanges(self) -> pl.DataFrame:
-        """Return the table ``exchanges`` with the flow's name and direction in front.
+    exchanges = _rows("exchanges")
+    """The table ``exchanges`` with the flow's name and direction in front.
 
-        The last column, ``time_ns``, is from start to finish, null if the run ended earlier.
-        """
-        return self._rows("exchanges")
+    The last column, ``time_ns``, is from start to finish, null if the run ended earlier.
+    """
 
-    @cached_property
-    def pages(self) -> pl.DataFrame:
-        """Return the table ``pages`` with the flow's name and direction in front.
+    pages = _rows("pages")
+    """The table ``pages`` with the flow's name and direction in front.
 
-        The last column, ``load_time_ns``, is from the click to the last byte of the last object,
-        null if the run ended earlier.
-        """
-        return self._rows("pages")
+    The last column, ``load_time_ns``, is from the click to the last byte of the last object,
+    null if the run ended earlier.
+    """
 
-    @cached_property
-    def legs(self) -> pl.DataFrame:
-        """Return the table ``legs`` with names: a row a TCP connection that PEPs made of a flow.
+    legs = _rows("legs")
+    """The table ``legs`` with names: a row a TCP connection that PEPs made of a flow.
 
-        ``from`` and ``to`` are the gateways at its ends, or "sender" and "receiver" of the flow.
-        """
-        return self._rows("legs")
+    ``from`` and ``to`` are the gateways at its ends, or "sender" and "receiver" of the flow.
+    """
 
-    @cached_property
-    def flow_samples(self) -> pl.DataFrame:
-        """Return the table ``flow_samples`` with the flow's name and direction in front.
+    flow_samples = _rows("flow_samples")
+    """The table ``flow_samples`` with the flow's name and direction in front.
 
-        Rows: one a TCP flow and sample interval. Windows, round-trip times and progress.
-        """
-        return self._rows("flow_samples")
+    Rows: one a TCP flow and sample interval. Windows, round-trip times and progress.
+    """
 
-    @cached_property
-    def datagram_samples(self) -> pl.DataFrame:
-        """Return the table ``datagram_samples`` with the flow's name and direction in front.
+    datagram_samples = _rows("datagram_samples")
+    """The table ``datagram_samples`` with the flow's name and direction in front.
 
-        Rows: one a flow of datagrams and sample interval. Counts, delays and losses so far.
-        """
-        return self._rows("datagram_samples")
+    Rows: one a flow of datagrams and sample interval. Counts, delays and losses so far.
+    """
 
     @property
     def direction_samples(self) -> pl.DataFrame:
@@ -268,9 +264,13 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """Return the figures of the run as plain data for JSON; names end in their unit."""
-        manifest = self.manifest
+        manifest, real_time = self.manifest, {}
+        if self.engine != "simulate":
+            record = manifest["emulation"]
+            judged = {"verdict": verdict(record), "late_windows": late_windows(record)}
+            real_time = {"engine": self.engine, **judged, "emulation": record}
         return {
-            **(self._real_time() if self.engine != "simulate" else {}),
+            **real_time,
             "scenario": manifest["scenario"].get("name", ""),
             "seed": manifest["seed"],
             "state": self.state,
@@ -285,11 +285,6 @@ class Result:
             "processors": self.processors.to_dicts(),
             "functions": self.functions,
         }
-
-    def _real_time(self) -> dict[str, Any]:
-        record = self.manifest["emulation"]
-        judged = {"verdict": verdict(record), "late_windows": late_windows(record)}
-        return {"engine": self.engine, **judged, "emulation": record}
 
     def to_pandas(self, table: str = "flows") -> Any:
         """Return a table as a pandas frame, with the names and columns of the property.
@@ -343,13 +338,7 @@ class Result:
         if kind_of(manifest) != "run":
             kind = kind_of(manifest)
             raise UsageError(f"{path}: holds the result of a {kind}; its report is {path / REPORT}")
-        version = manifest.get("format_version")
-        if version != RESULT_FORMAT_VERSION:
-            raise UsageError(
-                f"{path / MANIFEST}: format_version is {version!r}; this bentpipe reads "
-                f"{RESULT_FORMAT_VERSION}: read it with the bentpipe that wrote it "
-                f"({manifest['bentpipe_version']})"
-            )
+        require_format(path, manifest)
         events = events and manifest["plan"]["packet_events"]
         names = [name for name in TABLES if name != "events" or events]
         tables = {}
@@ -363,11 +352,6 @@ class Result:
                 ) from None
         about = {name: manifest[name] for name in manifest if name not in _OF_FOLDER}
         return cls(about, tables, read_execution(path))
-
-    def _rows(self, table: str) -> pl.DataFrame:
-        """Return a table with names and derived columns."""
-        entries, ends_ns = self.manifest.get("entries", []), (int(self.manifest["end_ns"]),)
-        return Frame(table_rows(table, self.tables, self.plan, entries, ends_ns))
 
     def _named(self, table: str, **enumerations: str) -> pl.DataFrame:
         """Return a table with the indices in some columns replaced by names."""

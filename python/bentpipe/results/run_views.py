@@ -6,7 +6,7 @@ Their columns are the metrics that are ``shown`` for a run or an entry (`bentpip
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +25,7 @@ from bentpipe.metrics import (
     metrics_shown,
 )
 from bentpipe.quantities import quantity
-from bentpipe.results.entries import ENTRY_PERCENTILES, MAX_SINGLE_FLOWS, entry_statistics
+from bentpipe.results.measures import ENTRY_PERCENTILES, MAX_SINGLE_FLOWS, entry_statistics
 from bentpipe.results.views import Column, View, from_mappings, html_table
 
 if TYPE_CHECKING:
@@ -150,8 +150,7 @@ def link_views(result: Result, most: int) -> list[View]:
     In a table of more than ``most`` rows the terminals are one group of rows: percentiles over
     them, and over the legs between the same ends.
     """
-    # Results of earlier versions have no such table.
-    legs = result.legs.to_dicts() if "legs" in result.tables else []
+    legs = result.legs.to_dicts()
     ends = [{**row, "leg": f"{row['from']} - {row['to']}"} for row in legs]
     if len(legs) <= most:
         ends = [{**row, "leg": f"{row['name']}: {row['leg']}"} for row in ends]
@@ -205,14 +204,15 @@ def _group(noun: str, columns: Sequence[Column], rows: _Rows) -> list[Mapping[st
 def columns_of(metrics: Iterable[Metric], rows: _Rows) -> list[Column]:
     """Return the columns of metrics, those of optional ones only if a row has some of it."""
     return [
-        Column(each.name, each.title, each.note, _decimals(each.decimals))
+        Column(
+            each.name,
+            each.title,
+            each.note,
+            None if each.decimals is None else f"{{:,.{each.decimals}f}}".format,
+        )
         for each in metrics
         if not each.optional or any(row.get(each.name) for row in rows)
     ]
-
-
-def _decimals(decimals: int | None) -> Callable[[float], str] | None:
-    return None if decimals is None else f"{{:,.{decimals}f}}".format
 
 
 def _of_kinds(rows: _Rows, kinds: Sequence[str]) -> list[Mapping[str, Any]]:
@@ -221,10 +221,9 @@ def _of_kinds(rows: _Rows, kinds: Sequence[str]) -> list[Mapping[str, Any]]:
 
 def notebook_html(result: Result) -> str:
     """Return the flows and the directions of the link as tables, for a notebook."""
-    name = result.manifest["scenario"].get("name") or "Scenario"
     facts = f"seed {result.manifest['seed']}, {result.stop_reason or result.ending}"
     if result.invalid is not None:
         facts += f", INVALID: {result.invalid}"
     views = [*flow_views(result), link_views(result, _NOTEBOOK_ROWS)[0]]
     tables = "".join(map(html_table, views))
-    return f"<h4>{escape(name)}</h4><p>{escape(facts)}</p>{tables}"
+    return f"<h4>{escape(result.title)}</h4><p>{escape(facts)}</p>{tables}"

@@ -1,19 +1,24 @@
-"""Quantities of a run over time: lines of flows and directions, thinned, and bands of many."""
+"""Quantities of a run over time: lines of flows and directions, bands of many, and outages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from bentpipe.results.calls import call_quality
-from bentpipe.results.entries import MAX_SINGLE_FLOWS, PERCENTILES, entry_flows, entry_names
-from bentpipe.results.measures import rate_bps
+from bentpipe.results.measures import (
+    MAX_SINGLE_FLOWS,
+    PERCENTILES,
+    entry_flows,
+    entry_names,
+    rate_bps,
+)
 from bentpipe.results.tables import DROP_CAUSES
+from bentpipe.results.voice import call_quality
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -30,6 +35,7 @@ _BAND_BINS: Final = 40
 _GROUPS_MAX: Final = 8
 # Of the quality of calls: 250 packets of 20 ms, so that one lost packet is 0.4 %.
 _QUALITY_WINDOW_NS: Final = 5e9
+_DIRECTIONS: Final = "direction_samples"
 _LOSSES: Final = ("lost_packets", "late_packets", "loss_bursts")
 
 Array = npt.NDArray[np.float64]
@@ -61,63 +67,69 @@ class Band:
     high: Array
 
 
-def drop_causes(result: Result) -> list[str]:
-    """Return the causes for which some direction dropped packets, by their names in columns."""
-    table = result.tables["directions"]
-    return [cause for cause in DROP_CAUSES if table[f"dropped_{cause}_packets"].sum() > 0]
+# --- samples -------------------------------------------------------------------------------------
+
+# What is computed of changes between samples, for each value of a line.
+Quantity = Callable[[Rows], Array]
 
 
-# --- flows ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Samples:
+    """The samples of a flow between its start and end, or those of a direction."""
+
+    number: int
+    name: str
+    group: str
+    rows: Rows
+    start_ns: float = -np.inf
+    end_ns: float = np.inf
+
+    @property
+    def is_active(self) -> npt.NDArray[np.bool_]:
+        time_ns = self.rows["time_ns"]
+        return (self.start_ns <= time_ns) & (time_ns <= self.end_ns)
 
 
-def sampled(table: str, column: str, scale: float) -> Callable[[Result, int], list[Series]]:
-    """Return a function of a result: a column of a table of samples for each flow, over ``scale``.
+def sampled(result: Result, table: str, column: str, scale: float) -> list[Series]:
+    """Return a column of a table of samples, over ``scale``.
 
-    A line begins and ends with its flow.
+    It has a line for each flow, which begins and ends with it, or for each direction.
     """
-
-    def lines(result: Result, _bins: int) -> list[Series]:
-        return [
-            Series(
-                flow.name,
-                flow.rows["time_ns"][flow.is_active] / NS_PER_S,
-                flow.rows[column][flow.is_active] / scale,
-                flow.group,
-            )
-            for flow in _sampled_flows(result, table)
-        ]
-
-    return lines
+    return [
+        Series(
+            each.name,
+            each.rows["time_ns"][each.is_active] / NS_PER_S,
+            each.rows[column][each.is_active] / scale,
+            each.group,
+        )
+        for each in _samples(result, table)
+    ]
 
 
-def goodputs(result: Result, bins: int) -> list[Series]:
-    """Return the goodput of each flow, application data delivered in order, in Mbit/s.
+def changes(quantity: Quantity, tables: Sequence[str], result: Result, bins: int) -> list[Series]:
+    """Return a quantity of the changes between samples for each flow or direction of some tables.
 
-    The run has about ``bins`` values, each held until the next one.
+    A line has about ``bins`` values over the whole run, each held until the next one.
     """
-
-    def mbps(change: Rows) -> Array:
-        return rate_bps(change["delivered_bytes"], change["time_ns"]) / 1e6
-
-    return _changes(result, bins, mbps, "flow_samples", "datagram_samples")
-
-
-def losses(result: Result, bins: int) -> list[Series]:
-    """Return the lost datagrams of each flow, in percent of those received or lost."""
-
-    def percent(change: Rows) -> Array:
-        return _ratio(100 * change["lost_packets"], _arrived_or_lost(change))
-
-    return _changes(result, bins, percent, "datagram_samples")
+    samples = _samples(result, *tables)
+    if len(samples) > MAX_SINGLE_FLOWS and _DIRECTIONS not in tables:
+        bins = min(bins, _BAND_BINS)
+    return [_change(each, result, bins, quantity) for each in samples]
 
 
-def one_way_delays(result: Result, bins: int) -> list[Series]:
-    """Return the mean one-way delay of the datagrams of each flow, in ms."""
+def rate_mbps(change: Rows) -> Array:
+    """Return the delivered bytes of changes in Mbit/s."""
+    return rate_bps(change["delivered_bytes"], change["time_ns"]) / 1e6
 
-    def delay_ms(change: Rows) -> Array:
-        return _ratio(change["one_way_delay_sum_ns"] / 1e6, change["received_segments"])
 
-    return _changes(result, bins, delay_ms, "datagram_samples")
+def loss_percent(change: Rows) -> Array:
+    """Return the lost datagrams of changes, in percent of those received or lost."""
+    return _ratio(100 * change["lost_packets"], _arrived_or_lost(change))
+
+
+def one_way_delay_ms(change: Rows) -> Array:
+    """Return the mean one-way delay of the datagrams of changes."""
+    return _ratio(change["one_way_delay_sum_ns"] / 1e6, change["received_segments"])
 
 
 def call_qualities(result: Result, _bins: int) -> list[Series]:
@@ -125,13 +137,8 @@ def call_qualities(result: Result, _bins: int) -> list[Series]:
     windows = max(1, round(float(result.manifest["end_ns"]) / _QUALITY_WINDOW_NS))
     play_out_ns = result.tables["flows"]["play_out_delay_ns"].to_list()
     workloads = [flow["workload"] for flow in result.plan["flows"]]
-    calls = [
-        flow
-        for flow in _sampled_flows(result, "datagram_samples")
-        if workloads[flow.number]["kind"] == "voice"
-    ]
 
-    def scores(call: _Flow, change: Rows) -> Array:
+    def scores(call: _Samples, change: Rows) -> Array:
         counts = np.nan_to_num([_arrived_or_lost(change), *(change[name] for name in _LOSSES)])
         found = []
         for window in counts.T.tolist():
@@ -140,7 +147,24 @@ def call_qualities(result: Result, _bins: int) -> list[Series]:
             found.append(call_quality(workloads[call.number], row)["mos"])
         return np.array(found, dtype=float)
 
-    return [_change(call, result, windows, partial(scores, call)) for call in calls]
+    return [
+        _change(call, result, windows, partial(scores, call))
+        for call in _samples(result, "datagram_samples")
+        if workloads[call.number]["kind"] == "voice"
+    ]
+
+
+def drops(result: Result, _bins: int) -> list[Series]:
+    """Return the packets dropped since the start, by direction and cause that dropped some."""
+    return [
+        Series(
+            f"{each.name}: {what}", each.rows["time_ns"] / NS_PER_S, values, f"{each.group}: {what}"
+        )
+        for each in _samples(result, _DIRECTIONS)
+        for cause in DROP_CAUSES
+        for what, values in [(cause.replace("_", " "), each.rows[f"dropped_{cause}_packets"])]
+        if values[-1] > 0
+    ]
 
 
 def entries_by_name(result: Result) -> dict[str, list[int]]:
@@ -157,25 +181,13 @@ def flow_names(result: Result) -> list[str]:
     return [f"{flow['name']} ({direction})" for flow, direction in pairs]
 
 
-@dataclass(frozen=True)
-class _Flow:
-    """A sampled flow: when it started and ended, its samples, and which of them are between."""
-
-    number: int
-    name: str
-    group: str
-    start_ns: float
-    end_ns: float
-    rows: Rows
-
-    @property
-    def is_active(self) -> npt.NDArray[np.bool_]:
-        time_ns = self.rows["time_ns"]
-        return (self.start_ns <= time_ns) & (time_ns <= self.end_ns)
-
-
-def _sampled_flows(result: Result, *tables: str) -> list[_Flow]:
-    """Return the flows that have samples in a table, in the order of the plan."""
+def _samples(result: Result, *tables: str) -> list[_Samples]:
+    """Return the flows or directions that have samples in some tables, in the order of the plan."""
+    if tables == (_DIRECTIONS,):
+        names = result.manifest["names"]["directions"]
+        parts = _parts(result.tables[_DIRECTIONS], "direction")
+        # A direction such as return-2 is one of several returns.
+        return [_Samples(i, names[i], names[i].partition("-")[0], rows) for i, rows in parts]
     groups = {flow: name for name, flows in entries_by_name(result).items() for flow in flows}
     flows = result.tables["flows"].select("start_ns", "finished_ns", "last_delivery_ns").rows()
     names = flow_names(result)
@@ -187,46 +199,33 @@ def _sampled_flows(result: Result, *tables: str) -> list[_Flow]:
             if table == "datagram_samples" and finished_ns is not None:
                 # The last datagram is sent before it arrives.
                 end_ns = max(finished_ns, last_ns or 0)
-            found.append(_Flow(number, names[number], groups[number], start_ns, end_ns, rows))
+            found.append(_Samples(number, names[number], groups[number], rows, start_ns, end_ns))
     return sorted(found, key=lambda flow: flow.number)
 
 
-def _changes(
-    result: Result, bins: int, quantity: Callable[[Rows], Array], *tables: str
-) -> list[Series]:
-    """Return a quantity of the changes between samples of each flow of some tables."""
-    flows = _sampled_flows(result, *tables)
-    if len(flows) > MAX_SINGLE_FLOWS:
-        bins = min(bins, _BAND_BINS)
-    return [_change(flow, result, bins, quantity) for flow in flows]
-
-
-def _change(flow: _Flow, result: Result, bins: int, quantity: Callable[[Rows], Array]) -> Series:
+def _change(samples: _Samples, result: Result, bins: int, quantity: Quantity) -> Series:
     """Return a quantity of the changes between samples; ``bins`` of them fill the whole run.
 
     Each value is at the beginning of its change, and the last one is held to the end.
     """
-    nothing = Series(flow.name, np.empty(0), np.empty(0), flow.group)
+    nothing = Series(samples.name, np.empty(0), np.empty(0), samples.group)
     # From the last sample before the start to the first one after the end.
-    around = np.flatnonzero(flow.is_active)
+    around = np.flatnonzero(samples.is_active)
     if around.size == 0:
         return nothing
     part = slice(max(around[0] - 1, 0), around[-1] + 2)
-    rows = {name: values[part] for name, values in flow.rows.items()}
-    rows["time_ns"] = np.clip(rows["time_ns"], flow.start_ns, flow.end_ns)
-    at = _bin_edges(result, rows["time_ns"].size, bins)
+    rows = {name: values[part] for name, values in samples.rows.items()}
+    rows["time_ns"] = np.clip(rows["time_ns"], samples.start_ns, samples.end_ns)
+    # The samples between which changes are taken.
+    interval_ns = float(result.plan["sample_interval_ns"] or 1)
+    intervals = max(1, round(float(result.manifest["end_ns"]) / interval_ns / bins))
+    last = rows["time_ns"].size - 1
+    at = np.unique(np.append(np.arange(0, last + 1, intervals), last))
     if at.size < 2:  # noqa: PLR2004 - a change needs two moments
         return nothing
     values = quantity({name: np.diff(values[at]) for name, values in rows.items()})
     time_s = rows["time_ns"][at] / NS_PER_S
-    return Series(flow.name, time_s, np.append(values, values[-1]), flow.group)
-
-
-def _bin_edges(result: Result, samples: int, bins: int) -> npt.NDArray[np.intp]:
-    """Return the samples between which changes are taken, so that the run has some ``bins``."""
-    interval_ns = float(result.plan["sample_interval_ns"] or 1)
-    intervals = max(1, round(float(result.manifest["end_ns"]) / interval_ns / bins))
-    return np.unique(np.append(np.arange(0, samples, intervals), samples - 1))
+    return Series(samples.name, time_s, np.append(values, values[-1]), samples.group)
 
 
 def _arrived_or_lost(change: Rows) -> Array:
@@ -237,53 +236,6 @@ def _ratio(part: Array, whole: Array) -> Array:
     """Return part / whole, NaN where the whole is 0."""
     ratio: Array = np.divide(part, whole, out=np.full(part.size, np.nan), where=whole > 0)
     return ratio
-
-
-# --- directions ----------------------------------------------------------------------------------
-
-
-def throughputs(result: Result, bins: int) -> list[Series]:
-    """Return the IP bytes that each direction delivered, in Mbit/s, as `goodputs`."""
-    found = []
-    for name, rows in _directions(result):
-        at = _bin_edges(result, rows["time_ns"].size, bins)
-        time_ns, size_bytes = rows["time_ns"][at], rows["delivered_bytes"][at]
-        rates = rate_bps(np.diff(size_bytes), np.diff(time_ns)) / 1e6
-        values = np.append(rates, rates[-1:] if rates.size else 0.0)
-        found.append(Series(name, time_ns / NS_PER_S, values, _heading(name)))
-    return found
-
-
-def queues(result: Result, _bins: int) -> list[Series]:
-    """Return the queue of each direction, in kB of IP packets."""
-    return [
-        Series(name, rows["time_ns"] / NS_PER_S, rows["queue_bytes"] / 1e3, _heading(name))
-        for name, rows in _directions(result)
-    ]
-
-
-def drops(result: Result, _bins: int) -> list[Series]:
-    """Return the packets dropped since the start, by direction and cause that dropped some."""
-    found = []
-    for name, rows in _directions(result):
-        for cause in drop_causes(result):
-            values = rows[f"dropped_{cause}_packets"]
-            if values[-1] > 0:
-                what = cause.replace("_", " ")
-                names = f"{name}: {what}", f"{_heading(name)}: {what}"
-                found.append(Series(names[0], rows["time_ns"] / NS_PER_S, values, names[1]))
-    return found
-
-
-def _heading(direction: str) -> str:
-    """Return ``forward`` or ``return`` for the name of a direction, such as ``return-2``."""
-    return direction.partition("-")[0]
-
-
-def _directions(result: Result) -> list[tuple[str, Rows]]:
-    names = result.manifest["names"]["directions"]
-    parts = _parts(result.tables["direction_samples"], "direction")
-    return [(names[number], rows) for number, rows in parts]
 
 
 def _parts(table: pl.DataFrame, key: str) -> list[tuple[int, Rows]]:
@@ -323,6 +275,12 @@ def thinned(x: Array, values: Array, intervals: int = INTERVALS) -> tuple[Array,
     return x[rows], values[rows]
 
 
+def distribution(values: Array) -> tuple[Array, Array]:
+    """Return the points of a distribution function: 0 at first, it steps up at each value."""
+    share = np.arange(1, values.size + 1) / values.size
+    return np.repeat(np.sort(values), 2), np.append(0, np.repeat(share, 2)[:-1])
+
+
 def bands(series: Sequence[Series], from_x: float = -np.inf, to_x: float = np.inf) -> list[Band]:
     """Return the range of the lines of each group, at common times of an interval."""
     groups: dict[str, list[Series]] = {}
@@ -351,3 +309,64 @@ def _held(series: Series, x: Array) -> Array:
     values = series.values[np.searchsorted(series.x, x, side="right") - 1]
     is_outside = (x < series.x[0]) | (x > series.x[-1])
     return np.where(is_outside, np.nan, values)
+
+
+# --- when a direction sent nothing ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outages:
+    """The times in s at which directions sent nothing: a row for each, start and end."""
+
+    name: str
+    intervals_s: Array
+
+    def visible(self, from_s: float, to_s: float, columns: int) -> Array:
+        """Return the intervals in a part of the run, those that share a column of a plot as one."""
+        starts, ends = self.intervals_s.T
+        rows = (starts < to_s) & (ends > from_s)
+        starts, ends = np.clip(starts[rows], from_s, to_s), np.clip(ends[rows], from_s, to_s)
+        if starts.size == 0:
+            return np.empty((0, 2))
+        apart = starts[1:] - ends[:-1] > (to_s - from_s) / columns
+        return np.column_stack([starts[np.r_[True, apart]], ends[np.r_[apart, True]]])
+
+
+def outages(result: Result) -> list[Outages]:
+    """Return the outages of the link until the end of the run, once if both directions have them.
+
+    An outage is a time at which the rate is 0. The gaps of a delivery trace are none.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    names = result.manifest["names"]["directions"]
+    for name, direction in zip(names, result.plan["directions"], strict=True):
+        # The returns of all terminals are alike.
+        heading = name.partition("-")[0]
+        link = result.manifest["scenario"].get("link") or {}
+        rate = (link.get(heading) or {}).get("rate")
+        is_traced = isinstance(rate, dict) and "trace" in rate
+        if heading not in found and not is_traced:
+            found[heading] = _intervals(direction["rate_bps"], result.manifest["end_ns"])
+    together = [*found.values()]
+    if together[1:] and all(each == together[0] for each in together):
+        found = {"": together[0]}
+    return [
+        Outages(f"outage of {heading}" if heading else "outage", np.array(intervals) / NS_PER_S)
+        for heading, intervals in found.items()
+        if intervals
+    ]
+
+
+def _intervals(rate: Mapping[str, Any], end_ns: int) -> list[tuple[float, float]]:
+    """Return the times until ``end_ns`` at which a rate is 0, start and end, in ns."""
+    if rate["kind"] == "constant":
+        return []
+    found: list[tuple[float, float]] = []
+    start_ns: int | None = None
+    for at_ns, value in [*rate["steps"], (end_ns, 1)]:
+        if start_ns is not None and value > 0:
+            found.append((start_ns, min(at_ns, end_ns)))
+            start_ns = None
+        elif start_ns is None and value == 0 and at_ns < end_ns:
+            start_ns = at_ns
+    return found

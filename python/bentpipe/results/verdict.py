@@ -9,29 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from bentpipe.units import NS_PER_S
+
 Record = Mapping[str, Any]
 
 PEP_FAULT: Final = "pep"
 TUNNEL_FAULT: Final = "tunnel"
-_NS_PER_S: Final = 1_000_000_000
 _FIX: Final = "; to fix it: "
 _RANGES_MAX: Final = 3
 _THROUGHPUT: Final = "throughput"
 _OF_TCP: Final = "TCP throughput"
 # Late packets, and packets without an arrival time, are carried and counted; TCP reacts to their
 # delay. Lost packets are missing from throughput, too.
+_OF_DELAY: Final = ("delays", "jitter", _OF_TCP)
+_OF_LOSS: Final = ("losses", _THROUGHPUT)
 _UNRELIABLE: Final = {
-    "late": ("delays", "jitter", _OF_TCP),
-    "clock": ("delays", "jitter", _OF_TCP),
-    "lost": ("losses", _THROUGHPUT),
-    "unchecked": ("losses", _THROUGHPUT),
+    "late": _OF_DELAY,
+    "clock": _OF_DELAY,
+    "lost": _OF_LOSS,
+    "unchecked": _OF_LOSS,
 }
-_RELIABLE: Final = {
-    "late": ("packet counts", "losses"),
-    "clock": ("packet counts", "losses"),
-    "lost": (),
-    "unchecked": (),
-}
+_RELIABLE: Final = ("packet counts", "losses")
 
 
 def late_windows(record: Record) -> list[dict[str, Any]]:
@@ -114,7 +112,7 @@ def _share(record: Record, windows: Sequence[Record]) -> str:
             ranges.append((window["start_ns"], window["end_ns"]))
     # A run in real time starts after its lab.
     shown = [
-        f"{max(start, 0) / _NS_PER_S:,.1f} to {end / _NS_PER_S:,.1f} s"
+        f"{max(start, 0) / NS_PER_S:,.1f} to {end / NS_PER_S:,.1f} s"
         for start, end in ranges[:_RANGES_MAX]
     ]
     more = len(ranges) - len(shown)
@@ -132,8 +130,9 @@ def _unreliable(windows: Iterable[Record]) -> list[str]:
 
 def _reliable(windows: Iterable[Record]) -> list[str]:
     """Return what holds in all of the windows."""
-    sets = [_RELIABLE[each["fault"]] for each in windows]
-    return [name for name in sets[0] if all(name in each for each in sets)] if sets else []
+    unreliable = [_UNRELIABLE[each["fault"]] for each in windows]
+    holds = unreliable and all(each == _OF_DELAY for each in unreliable)
+    return list(_RELIABLE) if holds else []
 
 
 def _listed(names: Sequence[str]) -> str:

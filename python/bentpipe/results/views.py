@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from itertools import zip_longest
 from typing import Any, Final
@@ -116,7 +117,7 @@ class View:
         starts = set(self.starts()) or range(len(self.rows))
         return [
             [
-                column.write(value) if i in starts or not self._is_common(j) else ""
+                "" if i not in starts and (j < self.group or column.once) else column.write(value)
                 for j, (column, value) in enumerate(zip(self.columns, row, strict=True))
             ]
             for i, row in enumerate(self.rows)
@@ -150,9 +151,6 @@ class View:
                 break
             parts = each
         return [[*keys, *part] for part in parts] or [keys]
-
-    def _is_common(self, column: int) -> bool:
-        return column < self.group or self.columns[column].once
 
 
 _Texts = Sequence[Sequence[str]]
@@ -190,7 +188,8 @@ def text_lines(view: View, width: int) -> Iterator[tuple[str, str]]:
 
 def _parts(view: View, texts: _Texts, width: int) -> list[_Grid]:
     """Return the parts of a table; none if a column does not fit beside the key."""
-    headings = [_folded_heading(column) for column in view.columns]
+    fold = partial(textwrap.wrap, width=_HEADING_WIDTH, break_long_words=False)
+    headings = ["\n".join([*fold(each.title), *fold(each.note)]) for each in view.columns]
     longest = [max((len(row[i]) for row in texts), default=0) for i in range(len(headings))]
     widths = [
         max(
@@ -214,12 +213,6 @@ def _parts(view: View, texts: _Texts, width: int) -> list[_Grid]:
         rows = [[row[i] for i in part] for row in [headings, *texts]]
         grids.append((rows, list(own.values()), [view.is_text(i) for i in part]))
     return grids
-
-
-def _folded_heading(column: Column) -> str:
-    parts = (column.title, column.note)
-    lines = [textwrap.wrap(part, _HEADING_WIDTH, break_long_words=False) for part in parts]
-    return "\n".join([*lines[0], *lines[1]])
 
 
 def _total(widths: Iterable[int]) -> int:
@@ -310,7 +303,12 @@ def html_table(view: View, *, link: bool = False) -> str:
     for number, part in enumerate(view.parts(_html_widths(view, texts), _PAGE_WIDTH)):
         has_caption = caption and not number
         lines.append(f"<table><caption>{caption}</caption>" if has_caption else "<table>")
-        head = "".join(f"<th{kinds[i]}>{_heading(view.columns[i])}</th>" for i in part)
+        notes = {i: escape(view.columns[i].note) for i in part}
+        head = "".join(
+            f"<th{kinds[i]}>{escape(view.columns[i].title)}"
+            f"{f'<br><small>{note}</small>' if note else ''}</th>"
+            for i, note in notes.items()
+        )
         lines.append(f"<thead><tr>{head}</tr></thead><tbody>")
         for row, cells in enumerate(texts):
             start = ' class="first"' if row in starts else ""
@@ -387,8 +385,3 @@ def _html_widths(view: View, texts: Sequence[Sequence[str]]) -> list[int]:
             least = max(least, words, min(_NAME_WIDTH, max(map(len, cells), default=0)))
         widths.append(least + _PADDING)
     return widths
-
-
-def _heading(column: Column) -> str:
-    note = f"<br><small>{escape(column.note)}</small>" if column.note else ""
-    return f"{escape(column.title)}{note}"

@@ -1,4 +1,4 @@
-"""Speech quality of a call by the E-model, ITU-T G.107 (06/2015), as pure functions.
+"""Speech quality of a call by the E-model, ITU-T G.107 (06/2015), and the columns of calls.
 
 R = Ro - Is - Id - Ie,eff + A rates a call from 0 to 100: Ro is the signal-to-noise ratio, Is the
 impairments simultaneous with the voice, Id delay and echo, Ie,eff codec and loss, A the advantage
@@ -10,17 +10,38 @@ Symbols and numbers of equations are those of G.107; ``docs/model/voice-quality.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log10, sqrt
-from typing import Final
+from typing import Any, Final, cast
 
-from bentpipe.scenario.codecs import Codec
+import polars as pl
+
+from bentpipe.scenario.codecs import CODECS, Codec, CodecName
 
 # The largest R, that of the mapping to MOS (annex B).
 _MAX_R: Final = 100.0
 _MAX_MOS: Final = 4.5
 # The impairment of complete loss (equation 7-29).
 _COMPLETE_LOSS: Final = 95.0
+_NS_PER_MS: Final = 10**6
+# What the quality is computed from.
+_MEASURED: Final = (
+    "expected_segments",
+    "lost_packets",
+    "late_packets",
+    "loss_bursts",
+    "play_out_delay_ns",
+)
+_COLUMNS: Final = (
+    "mos",
+    "r_factor",
+    "delay_impairment",
+    "loss_impairment",
+    "mouth_to_ear_ns",
+    "unplayed_percent",
+)
+_NONE: Final[dict[str, float | None]] = dict.fromkeys(_COLUMNS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,40 +53,24 @@ class Parameters:
     round trip.
     """
 
-    slr: float = 8.0
-    """Send loudness rating, dB."""
-    rlr: float = 2.0
-    """Receive loudness rating, dB."""
-    stmr: float = 15.0
-    """Sidetone masking rating, dB."""
-    lstr: float = 18.0
-    """Listener sidetone rating, dB."""
-    ds: float = 3.0
-    """D-value of the telephone, send side."""
-    telr: float = 65.0
-    """Talker echo loudness rating, dB."""
-    wepl: float = 110.0
-    """Weighted echo path loss, dB."""
-    t: float = 0.0
-    """Mean one-way delay of the echo path, ms."""
-    tr: float = 0.0
-    """Round-trip delay in a 4-wire loop, ms."""
-    qdu: float = 1.0
-    """Quantization distortion units."""
-    nc: float = -70.0
-    """Circuit noise referred to the 0 dBr point, dBm0p."""
-    nfor: float = -64.0
-    """Noise floor at the receive side, dBmp."""
-    ps: float = 35.0
-    """Room noise at the send side, dB(A)."""
-    pr: float = 35.0
-    """Room noise at the receive side, dB(A)."""
+    slr: float = 8.0  # send loudness rating, dB
+    rlr: float = 2.0  # receive loudness rating, dB
+    stmr: float = 15.0  # sidetone masking rating, dB
+    lstr: float = 18.0  # listener sidetone rating, dB
+    ds: float = 3.0  # D-value of the telephone, send side
+    telr: float = 65.0  # talker echo loudness rating, dB
+    wepl: float = 110.0  # weighted echo path loss, dB
+    t: float = 0.0  # mean one-way delay of the echo path, ms
+    tr: float = 0.0  # round-trip delay in a 4-wire loop, ms
+    qdu: float = 1.0  # quantization distortion units
+    nc: float = -70.0  # circuit noise referred to the 0 dBr point, dBm0p
+    nfor: float = -64.0  # noise floor at the receive side, dBmp
+    ps: float = 35.0  # room noise at the send side, dB(A)
+    pr: float = 35.0  # room noise at the receive side, dB(A)
+    # A, the advantage factor; table 4 has up to 20 for access by several satellite hops.
     advantage: float = 0.0
-    """A, the advantage factor; table 4 has up to 20 for access by several satellite hops."""
-    st: float = 1.0
-    """Delay sensitivity."""
-    mt: float = 100.0
-    """The minimum perceivable delay, ms."""
+    st: float = 1.0  # delay sensitivity
+    mt: float = 100.0  # the minimum perceivable delay, ms
 
 
 DEFAULTS: Final = Parameters()
@@ -194,3 +199,46 @@ def _listener_echo(p: Parameters, ro: float) -> float:
     """Return Idle (equations 7-25 and 7-26)."""
     half = (ro - 10.5 * (p.wepl + 7) * (p.tr + 1) ** -0.25) / 2
     return float(half + sqrt(half**2 + 169))
+
+
+# --- columns of flows of kind ``voice`` ----------------------------------------------------------
+
+
+def call_columns(workloads: Sequence[dict[str, Any]], table: pl.DataFrame) -> list[pl.Series]:
+    """Return the columns of calls, for a table of flows with ``lost_packets``.
+
+    ``delay_impairment`` is Idd, ``loss_impairment`` Ie,eff. ``unplayed_percent`` are the packets
+    that were lost, or late for the jitter buffer, of those sent. A call of which no packet arrived
+    has R 0 and MOS 1. Columns are null for other flows, and for a call that sent nothing.
+    """
+    calls = [_NONE] * len(workloads)
+    if any(workload["kind"] == "voice" for workload in workloads):
+        rows = table.select(_MEASURED).to_dicts()
+        for i, workload in enumerate(workloads):
+            if workload["kind"] == "voice":
+                calls[i] = call_quality(workload, rows[i])
+    return [pl.Series(name, [call[name] for call in calls], dtype=pl.Float64) for name in _COLUMNS]
+
+
+def call_quality(workload: dict[str, Any], row: dict[str, Any]) -> dict[str, float | None]:
+    """Return the columns of a call from its counts, of the whole call or of a part of it."""
+    sent, play_out_ns = row["expected_segments"], row["play_out_delay_ns"]
+    if not sent:
+        return _NONE
+    if play_out_ns is None:
+        return _NONE | {"mos": mos_of(0), "r_factor": 0.0, "unplayed_percent": 100.0}
+    codec = CODECS[cast("CodecName", workload["codec"])]
+    unplayed = min((row["lost_packets"] or 0) + (row["late_packets"] or 0), sent)
+    loss_percent = 100 * unplayed / sent
+    mouth_to_ear_ms = play_out_ns / _NS_PER_MS + codec.coding_delay_ms
+    # Runs in real time do not know which packets were lost: losses count as independent.
+    burst_ratio = burst_ratio_of(sent, unplayed, row["loss_bursts"] or 0)
+    rated = quality(mouth_to_ear_ms, codec, loss_percent=loss_percent, burst_ratio=burst_ratio)
+    return {
+        "mos": rated.mos,
+        "r_factor": rated.r_factor,
+        "delay_impairment": rated.idd,
+        "loss_impairment": rated.ie_eff,
+        "mouth_to_ear_ns": mouth_to_ear_ms * _NS_PER_MS,
+        "unplayed_percent": loss_percent,
+    }

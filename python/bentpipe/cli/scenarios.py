@@ -1,18 +1,21 @@
-"""The verbs ``presets``, ``framings`` and ``schema``: what a scenario file may have."""
+"""The verbs of scenario files: ``presets``, ``framings``, ``schema`` and ``validate``."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
-from bentpipe import report, scenario
-from bentpipe.cli.options import AsJson, argument, print_json
-from bentpipe.errors import UsageError
+import typer
+
+from bentpipe import plan, report, scenario
+from bentpipe.cli.options import AsJson, Settings, argument, complete_scenarios, note, print_json
+from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.plan.presets import preset_names
 from bentpipe.results.views import Column, View
-from bentpipe.text import choice
+from bentpipe.text import choice, counted
 
 if TYPE_CHECKING:
     from bentpipe.scenario.framings import FramingPreset
@@ -55,10 +58,7 @@ def _list(
 
 
 def presets(
-    name: Annotated[
-        str | None,
-        _name(preset_names(), "Show this preset and its source."),
-    ] = None,
+    name: Annotated[str | None, _name(preset_names(), "Show this preset and its source.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the named links, or show one with its source."""
@@ -68,7 +68,6 @@ def presets(
 
 
 def _presets_view(presets: Iterable[Preset]) -> View:
-    """Return the presets, one a row."""
     columns = [Column(name, name) for name in ("preset", "link", "forward", "return")]
     rows = []
     for preset in presets:
@@ -111,8 +110,7 @@ def _flow_yaml(value: object) -> str:
 
 def framings(
     name: Annotated[
-        str | None,
-        _name(scenario.FRAMINGS, "Show this framing, its options and its source."),
+        str | None, _name(scenario.FRAMINGS, "Show this framing, its options and its source.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -122,7 +120,6 @@ def framings(
 
 
 def _framings_view(framings: Iterable[FramingPreset]) -> View:
-    """Return the framings, one a row, with the frame sizes of common packets."""
     columns = [
         Column("framing", "framing"),
         Column("title", "link layer"),
@@ -147,28 +144,18 @@ def _framing_text(preset: FramingPreset) -> str:
             f"{name}: {option.meaning}; {allowed}", width=_WIDTH, subsequent_indent="    "
         )
     sizes = ", ".join(f"{size} B takes {bits / 8:.1f} B" for size, bits in _frames(preset).items())
-    return "\n".join(
-        [
-            *lines,
-            *([""] if options else []),
-            f"On the link {sizes}.",
-            "",
-            *textwrap.wrap(f"Source: {preset.source}", width=_WIDTH),
-        ]
-    )
+    lines += [*([""] if options else []), f"On the link {sizes}.", ""]
+    return "\n".join([*lines, *textwrap.wrap(f"Source: {preset.source}", width=_WIDTH)])
 
 
 def _framing_facts(preset: FramingPreset) -> dict[str, Any]:
-    """Return a framing as plain data, ready for JSON."""
     return {
         "name": preset.name,
         "title": preset.title,
         "source": preset.source,
         "options": {name: asdict(option) for name, option in preset.options.items()},
         "plan": scenario.plan_framing(preset.name, {}),
-        "frames": [
-            {"ip_bytes": ip_bytes, "link_bits": bits} for ip_bytes, bits in _frames(preset).items()
-        ],
+        "frames": [{"ip_bytes": size, "link_bits": bits} for size, bits in _frames(preset).items()],
     }
 
 
@@ -176,3 +163,53 @@ def _frames(preset: FramingPreset) -> dict[int, int]:
     """Return the link bits of packets of common sizes, with the default options."""
     framing = scenario.plan_framing(preset.name, {})
     return {ip_bytes: scenario.frame_bits(framing, ip_bytes) for ip_bytes in _IP_BYTES}
+
+
+# --- validate ------------------------------------------------------------------------------------
+
+
+def validate(
+    scenario_files: Annotated[
+        list[Path],
+        argument("SCENARIO", "Scenario files (YAML), or - for standard input.", complete_scenarios),
+    ],
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check scenario files without running them.
+
+    All problems are reported; the exit code is 2 if a file has one. With --json, print the
+    problems, the warnings and the complete plan of each file.
+    """
+    if [str(file) for file in scenario_files].count("-") > 1:
+        raise UsageError("-: standard input can be read only once")
+    answers = [_validate(file, settings or (), as_json=as_json) for file in scenario_files]
+    valid = all(answer["valid"] for answer in answers)
+    if as_json:
+        print_json({"valid": valid, "files": answers})
+    if not valid:
+        raise typer.Exit(ScenarioError.exit_code)
+
+
+def _validate(file: Path, settings: Sequence[str], *, as_json: bool) -> dict[str, Any]:
+    """Check a file, print what was found, and return it as plain data."""
+    answer: dict[str, Any] = {"file": scenario.STDIN if str(file) == "-" else str(file)}
+    answer |= {"valid": False, "problems": [], "warnings": [], "plan": None}
+    try:
+        resolved = plan.Plan.resolve(scenario.Scenario.load(file, settings))
+    except ScenarioError as error:
+        for problem in error.problems:
+            note(str(problem))
+        text = f"not valid, {counted(len(error.problems), 'problem')}"
+        answer["problems"] = [asdict(problem) for problem in error.problems]
+    else:
+        for warning in resolved.warnings:
+            note(f"{answer['file']}: warning: {warning}")
+        text = f"valid, {counted(len(resolved.data['flows']), 'flow')}"
+        if resolved.warnings:
+            text += f", {counted(len(resolved.warnings), 'warning')}"
+        warnings = [asdict(warning) for warning in resolved.warnings]
+        answer |= {"valid": True, "warnings": warnings, "plan": resolved.data}
+    if not as_json:
+        print(f"{answer['file']}: {text}")
+    return answer

@@ -1,0 +1,129 @@
+"""The verbs of results: ``report``, ``compare`` and ``serve``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Final
+
+from bentpipe import comparison, report as reports, results
+from bentpipe.cli import options
+from bentpipe.cli.options import (
+    argument,
+    complete_scenarios,
+    flag,
+    fraction,
+    note,
+    option,
+    optional,
+    print_json,
+)
+from bentpipe.cli.progress import Progress
+from bentpipe.cli.thresholds import require_folder, require_thresholds, write_thresholds
+from bentpipe.errors import InvalidRunError, UsageError
+
+_SERVER_PACKAGES: Final = frozenset({"starlette", "uvicorn"})
+
+
+def report(
+    folder: Annotated[Path, argument("FOLDER", "A result folder.")],
+    out: Annotated[
+        Path | None, optional("FILE", "The HTML file; report.html in the folder by default.")
+    ] = None,
+    threshold: options.Thresholds = None,
+    junit: options.JUnit = None,
+) -> None:
+    """Write the HTML report of a result folder. Prints its path.
+
+    With --threshold or --junit, it also checks the thresholds of the scenario and the given ones.
+    """
+    require_folder(junit)
+    path = folder / results.REPORT if out is None else out
+    result = results.Result.load(folder)
+    wanted = bool(threshold or junit)
+    checks = write_thresholds(result, junit, threshold or ()) if wanted else []
+    reports.write_run_report(result, path)
+    print(path)
+    if wanted and result.state != "completed":
+        reason = result.invalid or result.ending
+        raise InvalidRunError(f"{folder}: the thresholds cannot be checked: {reason}")
+    require_thresholds(checks)
+
+
+def compare(
+    sources: Annotated[
+        list[Path],
+        argument("SOURCE", "Two or more settings; the first is the baseline.", complete_scenarios),
+    ],
+    metric: Annotated[
+        list[str] | None,
+        optional(
+            "NAME",
+            "A metric, such as flows.download.goodput_bps.p5; repeatable. By default those of "
+            "each entry of traffic and each direction.",
+        ),
+    ] = None,
+    by: Annotated[
+        str | None, optional("PATH", "Compare the values of this field of one sweep.")
+    ] = None,
+    seeds: Annotated[int, option("N", "The seeds of each scenario file.", min=1)] = 30,
+    difference: Annotated[
+        str, option("PERCENT", "State the seeds that would show a difference of this size.")
+    ] = "5%",
+    report: Annotated[Path | None, optional("FILE", "Write a report with plots (HTML).")] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compare settings: differences with 95 % intervals.
+
+    A setting is a result folder, the folder of a sweep, or a scenario file, which is simulated
+    first. Runs are paired by seed. The sample is the run: two results of one run each have no
+    interval.
+    """
+    require_folder(report)
+    sought = fraction(difference, "--difference")
+    with Progress("simulating") as progress:
+        found = comparison.compare(
+            *sources,
+            metrics=metric,
+            by=by,
+            seeds=seeds,
+            difference=sought,
+            progress=progress.count,
+        )
+    if report is not None:
+        reports.write_comparison(found, report)
+        note(f"wrote {report}")
+    if as_json:
+        print_json(found.to_json())
+    else:
+        reports.show(*reports.comparison_tables(found))
+
+
+def serve(
+    folder: Annotated[Path, argument("FOLDER", "A folder with result folders.")],
+    port: Annotated[int, option("N", "The TCP port; 0: a free one.", min=0, max=65535)] = 0,
+    host: Annotated[
+        str,
+        option(
+            "ADDRESS",
+            "The address to listen on. One that other machines can reach asks for the token in the "
+            "URL.",
+        ),
+    ] = "127.0.0.1",
+    open_browser: Annotated[bool, flag("--open", "Open the page in a browser.")] = False,
+) -> None:
+    """Show results in a browser. Prints the URL; Ctrl-C ends it."""
+    try:
+        server = import_module("bentpipe.dashboard.server")
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        if package not in _SERVER_PACKAGES:
+            raise
+        message = f"serve: {package} is not installed; pip install 'bentpipe[serve]'"
+        raise UsageError(message) from None
+
+    def ready(url: str) -> None:
+        print(url, flush=True)
+        note(f"shows the results in {folder}; press Ctrl-C to end it")
+
+    server.serve(folder, host=host, port=port, open_browser=open_browser, ready=ready)
