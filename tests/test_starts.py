@@ -9,10 +9,10 @@ import pytest
 
 from bentpipe import Plan, Result, Scenario, simulate
 from bentpipe.emulation.lab_setup import start_of
-from bentpipe.studies.base.files import read_scenario
+from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.studies.hermes.network import Network
 from bentpipe.studies.hermes.streams import StreamCase, conference_cases
-from bentpipe.studies.snip.scenarios import shared_scenario
+from bentpipe.studies.snip.measure import shared_scenario
 
 ROOT = Path(__file__).parents[1]
 MS = 10**6

@@ -12,7 +12,7 @@ from bentpipe.studies.auckland.cells import CODED, IMMEDIATE, TITRATED, Cell, Li
 from bentpipe.studies.auckland.claims import TESTS, Context
 from bentpipe.studies.auckland.measure import Measurement
 from bentpipe.studies.auckland.verdicts import Decision, Effect, Rule, Verdict, area
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Samples
 
 SMALL, LARGE = cells.QUEUES_KB
 NO_GAIN = "PEPsal gives no overall gain over the plain link under load"

@@ -19,13 +19,11 @@ from bentpipe.results.execution import utc_now
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.auckland import cells as auckland, real_time
-from bentpipe.studies.auckland.cells import QUEUES_KB, Cell, LinkPath
+from bentpipe.studies.auckland.cells import BASE, QUEUES_KB, Cell, LinkPath
 from bentpipe.studies.auckland.measure import TOTAL, TRANSFER_GOODPUT, figures
-from bentpipe.studies.auckland.variants import BASE
 from bentpipe.studies.base import work
-from bentpipe.studies.base.files import read_scenario
-from bentpipe.studies.base.provenance import Provenance
-from bentpipe.studies.base.real_time import RealOutcome
+from bentpipe.studies.base.inputs import Provenance, read_scenario
+from bentpipe.studies.base.outcome import RealOutcome
 from bentpipe.studies.base.work import duration_text, expected_time_s
 from bentpipe.sweeps import Threads
 from bentpipe.sweeps.executor import run_all

@@ -17,13 +17,17 @@ from test_plots_report import assert_self_contained
 from bentpipe import Plan
 from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Row
-from bentpipe.studies.base.files import read_quantities
-from bentpipe.studies.base.provenance import Provenance
+from bentpipe.studies.base.inputs import Provenance, read_quantities
 from bentpipe.studies.hermes import streams, study, transfers
-from bentpipe.studies.hermes.compare import HTTP, MIN_CALIBRATED_PERCENT, OTHER_MSS, ROWS
 from bentpipe.studies.hermes.network import Case, Found, Network
 from bentpipe.studies.hermes.streams import ConferenceCase, UpstreamCase, max_participants
-from bentpipe.studies.hermes.study import HermesOutcome
+from bentpipe.studies.hermes.study import (
+    HTTP,
+    MIN_CALIBRATED_PERCENT,
+    OTHER_MSS,
+    ROWS,
+    HermesOutcome,
+)
 from bentpipe.studies.hermes.transfers import (
     ASSUMED_LOAD,
     NONE,

@@ -23,19 +23,20 @@ from bentpipe import Plan, Scenario
 from bentpipe.cli.app import main
 from bentpipe.simulation.many import Job, run_jobs
 from bentpipe.studies import STUDIES
-from bentpipe.studies.base.comparison import Agreement, Comparison, Row
-from bentpipe.studies.base.files import read_scenario
-from bentpipe.studies.base.provenance import Provenance
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Samples
+from bentpipe.studies.base.inputs import Provenance, read_scenario
 from bentpipe.studies.jpl import study
-from bentpipe.studies.jpl.cells import (
+from bentpipe.studies.jpl.study import (
     BIT_ERROR_RATES,
+    BSD,
+    BSD_SMALL,
+    LINUX,
     Cell,
+    JplOutcome,
     cells,
     scenario_of,
     small_window_cells,
 )
-from bentpipe.studies.jpl.study import BSD, BSD_SMALL, LINUX, JplOutcome
 from bentpipe.sweeps import Threads
 from bentpipe.units import parse_rate
 

@@ -12,11 +12,11 @@ from conftest import needs, needs_lab
 
 from bentpipe import Plan
 from bentpipe.errors import UsageError
-from bentpipe.studies.base.files import read_scenario
+from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.studies.jpl import real_time as jpl
-from bentpipe.studies.jpl.cells import Cell, cells
+from bentpipe.studies.jpl.study import Cell, cells
 from bentpipe.studies.snip import real_time as snip
-from bentpipe.studies.snip.scenarios import DEFAULTS
+from bentpipe.studies.snip.measure import DEFAULTS
 
 pytestmark = pytest.mark.system
 

@@ -18,11 +18,17 @@ from bentpipe.simulation.many import Job, run_jobs
 from bentpipe.simulation.search import max_trials
 from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Row
-from bentpipe.studies.base.files import read_quantities, read_scenario
-from bentpipe.studies.base.provenance import Provenance
+from bentpipe.studies.base.inputs import Provenance, read_quantities, read_scenario
 from bentpipe.studies.base.work import Work
-from bentpipe.studies.snip import compare, study
-from bentpipe.studies.snip.compare import (
+from bentpipe.studies.snip import study
+from bentpipe.studies.snip.measure import (
+    DEFAULTS,
+    RESOLUTION,
+    Settings,
+    table_scenario,
+    tcp_scenario,
+)
+from bentpipe.studies.snip.study import (
     FACT_ROWS,
     FACTS_FILE,
     FITTED_WINDOWS,
@@ -31,15 +37,8 @@ from bentpipe.studies.snip.compare import (
     ROUND,
     TCP_LOW,
     PublishedRow,
+    SnipOutcome,
 )
-from bentpipe.studies.snip.measure import RESOLUTION
-from bentpipe.studies.snip.scenarios import (
-    DEFAULTS,
-    Settings,
-    table_scenario,
-    tcp_scenario,
-)
-from bentpipe.studies.snip.study import SnipOutcome
 
 pytestmark = pytest.mark.system
 
@@ -80,7 +79,7 @@ def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_published_table_is_the_source_s() -> None:
-    table = compare.read_published_table()
+    table = study.read_published_table()
     assert tuple(table) == DEFAULTS.sizes
     assert sum(row.rate_mbps for row in table.values()) == pytest.approx(224.2)
     assert [size for size, row in table.items() if row.limit == "channel"] == [700, 800, 1000, 1400]
@@ -89,7 +88,7 @@ def test_the_published_table_is_the_source_s() -> None:
 
 def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
     """One constant, from the rows that the source calls limited by packet rate."""
-    rows = [r for r in compare.read_published_table().values() if r.limit == "packet rate"]
+    rows = [r for r in study.read_published_table().values() if r.limit == "packet rate"]
     mean = sum(row.packets_per_second for row in rows) / len(rows)
     assert mean == pytest.approx(6222.5, abs=0.05)
     plan: Any = Plan.resolve(read_scenario("snip")).data
@@ -117,7 +116,7 @@ def test_no_run_reads_a_published_figure(monkeypatch: pytest.MonkeyPatch) -> Non
     row = PublishedRow(rate_mbps=1, packets_per_second=1, limit="?")
     wrong = dict.fromkeys((58, 500, 1400), row)
     facts = dict.fromkeys(read_quantities("snip", FACTS_FILE), (1.0, "?"))
-    monkeypatch.setattr(compare, "read_published_table", lambda: wrong)
+    monkeypatch.setattr(study, "read_published_table", lambda: wrong)
     monkeypatch.setattr(comparison, "read_quantities", lambda *_: facts)
     bent = study.run()
     assert bent.measured == honest.measured
@@ -291,7 +290,7 @@ def test_what_is_outside_is_named(full: SnipOutcome) -> None:
     """Given a row and a figure that are far off, expect both outside, with reasons."""
     far = replace(full.measured, tcp_bps={**full.measured.tcp_bps, 17_520: 1e8}, table=None)
     base = read_scenario("snip")
-    outcome = replace(full, measured=far, comparisons=compare.compare(base, DEFAULTS, far))
+    outcome = replace(full, measured=far, comparisons=study.compare(base, DEFAULTS, far))
     result = outcome.to_json()
     assert result["facts"]["summary"]["outside"] == [TCP_LOW]
     assert result["cells"][0]["simulated"] is None

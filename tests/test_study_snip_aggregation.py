@@ -9,10 +9,17 @@ import pytest
 from bentpipe import Plan
 from bentpipe.simulation.many import Job, run_jobs
 from bentpipe.simulation.search import no_drop_rate
-from bentpipe.studies.base.files import read_scenario
-from bentpipe.studies.snip.aggregation import begins_at, load_scenarios, loads_of, on_paper
-from bentpipe.studies.snip.measure import RESOLUTION
-from bentpipe.studies.snip.scenarios import DEFAULTS, Settings, aggregated_scenario
+from bentpipe.studies.base.inputs import read_scenario
+from bentpipe.studies.snip.measure import (
+    DEFAULTS,
+    RESOLUTION,
+    Settings,
+    aggregated_scenario,
+    begins_at,
+    load_scenarios,
+    loads_of,
+    on_paper,
+)
 
 pytestmark = pytest.mark.system
 

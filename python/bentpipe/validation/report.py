@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from bentpipe.results.views import Column, View, markdown_table
-from bentpipe.validation.comparison import Comparison, Summary, Value, summarize
-from bentpipe.validation.measures import ALL, MEASURES
+from bentpipe.validation.comparison import ALL, MEASURES, Comparison, Summary, Value, summarize
 from bentpipe.validation.points import size_text
 
 # The unit of differences of a measure without a threshold.

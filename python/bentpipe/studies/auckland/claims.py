@@ -9,10 +9,22 @@ and the titrated ones are reported with the verdict that each would have alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from bentpipe.studies.auckland.cells import CODED, IMMEDIATE, SMALL_KB, TITRATED, Cell, LinkPath
+from bentpipe.studies.auckland.cells import (
+    BASE,
+    CODED,
+    IMMEDIATE,
+    ONE_CODED,
+    SMALL_KB,
+    TITRATED,
+    UNCODED,
+    Cell,
+    LinkPath,
+    Loads,
+    Variant,
+)
 from bentpipe.studies.auckland.measure import BACKGROUND_BUSY, Measured
 from bentpipe.studies.auckland.verdicts import (
     Curve,
@@ -25,8 +37,8 @@ from bentpipe.studies.auckland.verdicts import (
     ratio,
     share_percent,
 )
-from bentpipe.studies.base.files import read_rows
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Samples
+from bentpipe.studies.base.inputs import read_rows
 
 # How busy the channels alone keep the plain link, in percent of its rate.
 LOADED_PERCENT: Final = 50.0
@@ -256,3 +268,52 @@ def decide(
         of_variants = {name: test.decide(each) for name, each in contexts.items()}
         found.append(Decided(claim, test.decide(context), by_channels, of_variants))
     return tuple(found)
+
+
+# The main cells have this redundancy, too; its variant has the same runs.
+_TWENTY: Final = "redundancy of 20 %"
+_INSTEAD: Final = {
+    LinkPath.CODED_20: LinkPath.CODED_10,
+    LinkPath.TITRATED_20: LinkPath.TITRATED_10,
+}
+
+
+def contexts(
+    described: Context,
+    variants: Sequence[Variant],
+    measured: Mapping[str, Measured],
+    loads: Loads,
+    few: int,
+) -> tuple[dict[str, Context], dict[str, Context]]:
+    """Return what claims about the plain link and the PEP, and about coding, are decided with.
+
+    Both are by variant, those about coding with one redundancy. The first variant is the
+    configuration as described, with as many runs as a variant has.
+    """
+    base = {cell: each.first(few) for cell, each in described.measured.items()}
+    uncoded: dict[str, Measured] = {BASE.name: base}
+    coded: dict[str, Measured] = {BASE.name: base}
+    for variant in variants:
+        own = measured.get(variant.name, {})
+        if own and not variant.of_code:
+            uncoded[variant.name] = own
+        if own and set(variant.paths) & set(CODED):
+            coded[variant.name] = {**base, **own} if variant.of_code else own
+    if len(coded) > 1:
+        moved = {
+            replace(c, path=_INSTEAD[c.path]): m for c, m in base.items() if c.path in _INSTEAD
+        }
+        coded[_TWENTY] = {**base, **moved}
+
+    def chosen(
+        every: Mapping[str, Measured], channels: Sequence[int], paths: Sequence[LinkPath]
+    ) -> dict[str, Context]:
+        found = {
+            name: {c: m for c, m in own.items() if c.channels in channels and c.path in paths}
+            for name, own in (every.items() if len(every) > 1 else ())
+        }
+        rate_mbps = described.payload_rate_mbps
+        return {name: Context(own, rate_mbps) for name, own in found.items() if own}
+
+    all_coded = chosen(coded, loads.sweep, (*UNCODED, *ONE_CODED))
+    return chosen(uncoded, loads.variants, UNCODED), all_coded

@@ -1,8 +1,10 @@
-"""The figures of a run and of a cell."""
+"""The runs of the study in batches, and the figures of a run and of a cell."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -12,9 +14,26 @@ from bentpipe import _core
 from bentpipe.results.derived import by_function
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.simulation.many import Outcome
-from bentpipe.studies.auckland.cells import PING, TRANSFER, Cell
-from bentpipe.studies.base import samples
-from bentpipe.studies.base.samples import Array
+from bentpipe.studies.auckland.cells import (
+    BACKGROUND,
+    CODED,
+    PING,
+    QUEUES_KB,
+    TRANSFER,
+    UNCODED,
+    Cell,
+    Data,
+    LinkPath,
+    Loads,
+    Variant,
+    cells,
+    entry,
+    scenario_of,
+)
+from bentpipe.studies.auckland.verdicts import gain_percent
+from bentpipe.studies.base import comparison
+from bentpipe.studies.base.comparison import Array, Samples
+from bentpipe.studies.base.work import Work, jobs_of
 from bentpipe.units import NS_PER_S
 
 TOTAL, TRANSFER_GOODPUT = "total_goodput_mbps", "iperf3_goodput_mbps"
@@ -35,7 +54,7 @@ _TCP_IP_HEADER_BYTES: Final = 40
 _HUB, _TERMINAL = "hub-tunnel", "terminal-1-tunnel"
 
 
-Measurement = samples.Measurement[Cell]
+Measurement = comparison.Measurement[Cell]
 Measured = Mapping[Cell, Measurement]
 
 
@@ -167,3 +186,128 @@ def trace(outcome: Outcome) -> tuple[Array, Array]:
     forward = outcome.column("direction_samples", "direction") == 0
     queue_kb = outcome.column("direction_samples", "queue_bytes")[forward] / 1e3
     return outcome.column("direction_samples", "time_ns")[forward] / NS_PER_S, queue_kb
+
+
+MAX_MIXED_RUNS: Final = 5
+MIXED_PATHS: Final = (LinkPath.PLAIN, *CODED)
+# Entries and classes of the halves; a drop-tail queue ignores the class.
+_UNCODED: Final = "others"
+_CODED_CLASS, _UNCODED_CLASS = 0, 1
+CODED_HALF, UNCODED_HALF = "coded_half_mbps", "uncoded_half_mbps"
+
+
+def _halve(data: Data) -> None:
+    background = entry(data, BACKGROUND)
+    channels = background["channels"]
+    background["channels"] = channels - channels // 2
+    others = copy.deepcopy(background)
+    others |= {"name": _UNCODED, "channels": channels // 2, "priority": _UNCODED_CLASS}
+    data["traffic"].append(others)
+    for functions in data.get("gateways", {}).values():
+        functions["tunnel"]["classes"] = [_CODED_CLASS]
+
+
+HALVED: Final = Variant("half of the channels uncoded", paths=MIXED_PATHS, change=_halve)
+
+
+def halves(outcome: Outcome) -> dict[str, float]:
+    """Return the goodput of each half of the channels in a run."""
+    plan = outcome.job.plan.data
+    delivered = outcome.column("flows", "delivered_bytes")
+    stop_ns = plan["stop_ns"]
+    found = {}
+    for figure, entry_name in ((CODED_HALF, BACKGROUND), (UNCODED_HALF, _UNCODED)):
+        mine = [flow["name"].startswith(entry_name) for flow in plan["flows"]]
+        found[figure] = float(delivered[mine].sum()) * 8e3 / stop_ns
+    return found
+
+
+@dataclass(frozen=True)
+class Share:
+    """The goodput of both halves of the channels of a cell, and their changes from plain."""
+
+    measurement: Measurement
+    coded_gain_percent: Samples
+    uncoded_gain_percent: Samples
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cell with goodputs and changes as plain data."""
+        found = self.measurement
+        return {
+            **found.cell.labels,
+            **found[CODED_HALF].to_json(CODED_HALF),
+            **found[UNCODED_HALF].to_json(UNCODED_HALF),
+            **self.coded_gain_percent.to_json("coded_half_change_percent"),
+            **self.uncoded_gain_percent.to_json("uncoded_half_change_percent"),
+        }
+
+
+def shares(measured: Measured) -> Sequence[Share]:
+    """Return the halves of each coded cell, compared with the same halves of the plain link."""
+    found = []
+    for queue_kb in QUEUES_KB:
+        for cell, measurement in measured.items():
+            plain = measured[Cell(cell.channels, cell.queue_kb, LinkPath.PLAIN)]
+            if cell.queue_kb == queue_kb:
+                gains = (
+                    gain_percent(plain.by_seed(half), measurement.by_seed(half))
+                    for half in (CODED_HALF, UNCODED_HALF)
+                )
+                found.append(Share(measurement, *gains))
+    return found
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Cells with one variant, and the number of runs of each."""
+
+    variant: Variant
+    cells: tuple[Cell, ...]
+    runs: int
+
+    @property
+    def total(self) -> int:
+        """The number of runs."""
+        return len(self.cells) * self.runs
+
+
+def batches(variant: Variant, loads: Loads, runs: int) -> list[Batch]:
+    """Return the runs of a variant.
+
+    Its coded cells are those of the sweep, and have the other curves with them, unless these are
+    as described.
+    """
+    coded = tuple(path for path in variant.paths if path in CODED)
+    found = list(cells(loads.sweep, coded))
+    if not variant.of_code:
+        found += cells(sorted({*loads.variants, *(loads.sweep if coded else ())}), UNCODED)
+    return by_load(variant, found, runs)
+
+
+def by_load(variant: Variant, every: Sequence[Cell], runs: int) -> list[Batch]:
+    """Return batches of cells with equal numbers of channels."""
+    groups: dict[int, list[Cell]] = {}
+    for cell in every:
+        groups.setdefault(cell.channels, []).append(cell)
+    return [Batch(variant, tuple(group), runs) for group in groups.values()]
+
+
+def measure(
+    work: Work,
+    base: Data,
+    every: Sequence[Batch],
+    figures: Callable[[Outcome], Mapping[str, float]],
+) -> dict[str, dict[Cell, Measurement]]:
+    """Run batches; return the figures of their cells by variant."""
+    measured: dict[str, dict[Cell, Measurement]] = {}
+    for batch in every:
+        # The outcomes of all cells at once would take gigabytes.
+        seeds = work.seeds(batch.runs)
+        jobs = {
+            cell: jobs_of(scenario_of(cell, base, batch.variant), seeds) for cell in batch.cells
+        }
+        of_variant = measured.setdefault(batch.variant.name, {})
+        for cell, outcomes in work.run(jobs).items():
+            runs_of_cell = {outcome.job.seed: figures(outcome) for outcome in outcomes}
+            of_variant[cell] = Measurement(cell, runs_of_cell)
+    return measured

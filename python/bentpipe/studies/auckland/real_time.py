@@ -13,6 +13,7 @@ from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.results.execution import utc_now
 from bentpipe.studies.auckland.cells import (
     BACKGROUND,
+    BASE,
     LOADS,
     QUEUES_KB,
     TRANSFER,
@@ -26,12 +27,9 @@ from bentpipe.studies.auckland.cells import (
     set_values,
 )
 from bentpipe.studies.auckland.study import CELLS, inputs, listed_row
-from bentpipe.studies.auckland.variants import BASE
-from bentpipe.studies.base.comparison import Comparison, Row
-from bentpipe.studies.base.files import read_scenario
-from bentpipe.studies.base.provenance import Input, Provenance
-from bentpipe.studies.base.real_time import RealOutcome, cells_by_name, real_row
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Comparison, Row, Samples
+from bentpipe.studies.base.inputs import Input, Provenance, read_scenario
+from bentpipe.studies.base.outcome import RealOutcome, cells_by_name, real_row
 from bentpipe.studies.base.tables import columns
 from bentpipe.studies.base.work import RealWork, Work, jobs_of
 from bentpipe.units import NS_PER_S

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 from bentpipe.plan.plan import Plan
 from bentpipe.results.views import View
 from bentpipe.scenario.channels import DEFAULT_SERVERS, DEFAULT_SIZES
-from bentpipe.studies.auckland import claims, mixed, plots, tables
+from bentpipe.studies.auckland import claims, views
 from bentpipe.studies.auckland.cells import (
+    BASE,
     LOADS,
     MAX_VARIANT_RUNS,
     QUEUES_KB,
     TUNNELS,
     UNCODED,
+    VARIANTS,
     Cell,
     Data,
     Loads,
@@ -28,23 +30,29 @@ from bentpipe.studies.auckland.cells import (
     main_cells,
     scenario_of,
 )
-from bentpipe.studies.auckland.claims import Context, Decided, decide, read_claims
+from bentpipe.studies.auckland.claims import Context, Decided, contexts, decide, read_claims
 from bentpipe.studies.auckland.measure import (
+    HALVED,
+    MAX_MIXED_RUNS,
+    MIXED_PATHS,
     TOTAL,
+    Batch,
     Measured,
     Measurement,
+    Share,
+    batches,
+    by_load,
     figures,
+    halves,
+    measure,
     payload_rate_mbps,
+    shares,
     trace,
 )
-from bentpipe.studies.auckland.runs import Batch, batches, by_load, contexts, measure
-from bentpipe.studies.auckland.variants import BASE, VARIANTS
-from bentpipe.studies.base import tables as base_tables
-from bentpipe.studies.base.comparison import Comparison, Row, Tolerance
-from bentpipe.studies.base.files import read_scenario
+from bentpipe.studies.base import tables
+from bentpipe.studies.base.comparison import Array, Comparison, Row, Samples, Tolerance
+from bentpipe.studies.base.inputs import Input, Provenance, read_inputs, read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.studies.base.provenance import Input, Provenance, read_inputs
-from bentpipe.studies.base.samples import Array, Samples
 from bentpipe.studies.base.work import Work, jobs_of
 from bentpipe.units import value_of
 
@@ -64,7 +72,7 @@ class AucklandOutcome(StudyOutcome):
     loads: Loads
     measured: Measured
     decided: tuple[Decided, ...]
-    mixed: Sequence[mixed.Share]
+    mixed: Sequence[Share]
     context_of_claims: Context
     traces: Mapping[Cell, tuple[Array, Array]]
 
@@ -92,18 +100,18 @@ class AucklandOutcome(StudyOutcome):
 
     def headline(self) -> list[str]:
         """Return each claim with its verdict."""
-        return [tables.claim_text(each) for each in self.decided]
+        return [views.claim_text(each) for each in self.decided]
 
     def terminal(self) -> Iterator[View | str]:
         """Yield goodputs over channels and, below them, the claims."""
-        for number in tables.PUBLISHED:
-            yield tables.curves_view(self.measured, number)
+        for number in views.PUBLISHED:
+            yield views.curves_view(self.measured, number)
             yield ""
         for each in self.decided:
-            yield tables.claim_text(each)
-            yield f"  {tables.channels_text(each)}"
+            yield views.claim_text(each)
+            yield f"  {views.channels_text(each)}"
             if each.variants:
-                yield f"  {tables.variants_text(each)}"
+                yield f"  {views.variants_text(each)}"
 
     def context(self) -> dict[str, Any]:
         """Return figures and tables of the report."""
@@ -112,18 +120,18 @@ class AucklandOutcome(StudyOutcome):
             for about, is_coding in (("the plain link and the PEP", False), ("coding", True))
         }
         return {
-            **plots.figures(self.measured, self.traces),
+            **views.figures(self.measured, self.traces),
             **self.channels_by_queue(),
             "tolerances": (),
-            "claims_table": tables.claims_view(self.decided),
+            "claims_table": views.claims_view(self.decided),
             "channels_tables": [
-                tables.channels_view(chosen, each) for each, chosen in groups.items()
+                views.channels_view(chosen, each) for each, chosen in groups.items()
             ],
             "variants_tables": [
-                tables.variants_view(chosen, each) for each, chosen in groups.items()
+                views.variants_view(chosen, each) for each, chosen in groups.items()
             ],
-            "mixed_table": tables.mixed_view(self.mixed),
-            "cells_table": base_tables.view("auckland", "cells", self.main.rows),
+            "mixed_table": views.mixed_view(self.mixed),
+            "cells_table": tables.view("auckland", "cells", self.main.rows),
             "claim_rules": claims,
             "loads_of_sweep": ", ".join(map(str, self.loads.sweep)),
             "runs": self.configuration["runs_of_a_cell"],
@@ -152,13 +160,13 @@ def run(
         change(base)
     main = by_load(BASE, main_cells(loads), work.runs)
     varied = [each for variant in variants for each in batches(variant, loads, few)]
-    halved_cells = cells((loads.mixed,) if loads.mixed else (), mixed.PATHS)
-    halved = Batch(mixed.HALVED, halved_cells, min(work.runs, mixed.MAX_MIXED_RUNS))
+    halved_cells = cells((loads.mixed,) if loads.mixed else (), MIXED_PATHS)
+    halved = Batch(HALVED, halved_cells, min(work.runs, MAX_MIXED_RUNS))
     traced = cells([each for each in loads.variants if each], UNCODED)
     work.total = len(traced) + sum(each.total for each in (*main, *varied, halved))
     by_cell = measure(work, base, main, figures)[BASE.name]
     measured = measure(work, base, varied, figures)
-    halves = measure(work, base, [halved], mixed.halves)[mixed.HALVED.name]
+    mixed = measure(work, base, [halved], halves)[HALVED.name]
     # One run of each, whose queue is sampled each second.
     sampled = {**base, "sample_interval": "1 s"}
     traces = work.run(
@@ -186,7 +194,7 @@ def run(
         loads=loads,
         measured=by_cell,
         decided=decide(published, context, *contexts(context, variants, measured, loads, few)),
-        mixed=mixed.shares(halves),
+        mixed=shares(mixed),
         context_of_claims=context,
         traces={cell: trace(outcomes[0]) for cell, outcomes in traces.items() if outcomes},
     )
@@ -238,4 +246,4 @@ def listed_row(cell: Cell, simulated: Samples) -> Row:
 def _row(each: Measurement) -> Row:
     """Return a cell with all its figures."""
     row = listed_row(each.cell, each[TOTAL])
-    return replace(row, more={name: each[name] for name in tables.FIGURES})
+    return replace(row, more={name: each[name] for name in views.FIGURES})

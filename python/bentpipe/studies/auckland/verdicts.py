@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bentpipe.studies.auckland.cells import LinkPath
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Samples
 
 
 class Verdict(StrEnum):

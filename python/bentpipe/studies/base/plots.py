@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 
 from bentpipe.report.style import INK, STYLE
-from bentpipe.studies.base.comparison import Row
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Row, Samples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,15 @@ from typing import Any, Final
 
 from bentpipe.results.confidence import Interval
 from bentpipe.results.views import Column, View
-from bentpipe.studies.base.comparison import Agreement, Row, errors_of, mean_error
-from bentpipe.studies.base.files import read_rows
-from bentpipe.studies.base.samples import Estimate, Samples
+from bentpipe.studies.base.comparison import (
+    Agreement,
+    Estimate,
+    Row,
+    Samples,
+    errors_of,
+    mean_error,
+)
+from bentpipe.studies.base.inputs import read_rows
 
 # --- texts --------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ import numpy as np
 from bentpipe.plan.plan import Plan
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Outcome
-from bentpipe.studies.base.files import read_scenario
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Samples
+from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.units import NS_PER_S
 
 # The source's windows of 8 KB and 64 KB; without window scaling the most is 65,535 (RFC 7323, 2.2).

@@ -11,14 +11,13 @@ from bentpipe.emulation.pool import EmulationJob
 from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import channel_utilization
 from bentpipe.scenario.schema import Scenario
-from bentpipe.studies.base.comparison import Comparison
-from bentpipe.studies.base.files import read_scenario
-from bentpipe.studies.base.real_time import RealOutcome, cells_by_name, real_row
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Comparison, Samples
+from bentpipe.studies.base.inputs import read_scenario
+from bentpipe.studies.base.outcome import RealOutcome, cells_by_name, real_row
 from bentpipe.studies.base.tables import columns
 from bentpipe.studies.base.work import RealWork, Work
 from bentpipe.studies.jpl import study
-from bentpipe.studies.jpl.cells import BIT_ERROR_RATES, Cell, cells, scenario_of
+from bentpipe.studies.jpl.study import BIT_ERROR_RATES, Cell, cells, scenario_of
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:

@@ -1,10 +1,12 @@
-"""The searches and runs of the study, and their results.
+"""The scenarios of the study, all made from one file, and what its searches and runs measure.
 
-Nothing in this module reads a published figure.
+Nothing in this module depends on a published figure. The figures "on paper" follow from the
+equations of docs/model/aggregation.md.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,28 +20,270 @@ from bentpipe.simulation.many import Outcome
 from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.simulation.search import max_trials
 from bentpipe.studies.base.work import Work, jobs_of
-from bentpipe.studies.snip.aggregation import (
-    LoadPoint,
-    Size,
-    delay_ms,
-    load_scenarios,
-    loads_of,
-    size_of,
-)
-from bentpipe.studies.snip.scenarios import (
-    DUPLEX_PAYLOAD_BYTES,
-    MODES,
-    UDP_IP_HEADER_BYTES,
-    Settings,
-    aggregated_scenario,
-    duplex_scenario,
-    iperf_scenario,
-    narrow_scenario,
-    shared_scenario,
-    table_scenario,
-    tcp_scenario,
-)
 from bentpipe.units import NS_PER_S
+
+# With the modes' own rates (PROCESSOR_PPS) instead of the calibrated one.
+MODES: Final = ("bridge", "pass-thru")
+NARROW_RATE: Final = "4 Mbit/s"
+UDP_IP_HEADER_BYTES: Final = 28
+DUPLEX_PAYLOAD_BYTES: Final = 200
+LOAD_PAYLOAD_BYTES: Final = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The parameters of the runs: payloads in bytes, loads, windows, durations."""
+
+    # The payloads of the table.
+    sizes: tuple[int, ...] = (
+        *(58, 68, 82, 100, 138, 178, 200, 218, 300, 400, 500),
+        *(700, 800, 1000, 1400),
+    )
+    # Packets a second that each direction is offered with iperf -d, 200 bytes each.
+    offered_pps: tuple[int, ...] = (1000, 2000, 3000, 4000, 5000, 6000, 7000)
+    # Receive windows between 8 and 64 KB, as on hosts without tuning: six and twelve full segments,
+    # multiples of 8 KiB, and 65,535 bytes, the maximum without window scaling.
+    windows_bytes: tuple[int, ...] = (
+        *(8_760, 16_384, 17_520, 24_576, 32_768, 49_152, 57_344),
+        65_535,
+    )
+    # Long compared with slow start, which takes up to ten round trips of half a second.
+    tcp_duration: str = "60 s"
+    terminals: tuple[int, ...] = (1, 2, 4, 8)
+    coarse_sizes: tuple[int, ...] = tuple(range(20, 101, 10))
+    # Some payloads of the table that share frames.
+    aggregated_sizes: tuple[int, ...] = (58, 100, 200, 300, 500)
+    # At 100 bytes 110,000 packets; 50 frames of buffer hide up to 0.5 % (at 2,514 frames a second).
+    aggregated_duration: str = "4 s"
+    # Packets a second. None is a multiple of 1 / hold time: a packet would arrive at the very time
+    # at which a frame is sent.
+    loads_pps: tuple[int, ...] = (10, 20, 30, 45, 90, 180, 220, 450, 900, 1800, 4500)
+    # The loads are also run without aggregation.
+    hold_times_ms: tuple[int, ...] = (5, 25)
+
+
+DEFAULTS: Final = Settings()
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+def table_scenario(base: Mapping[str, Any], *, mode: str | None = None) -> Scenario:
+    """Return the scenario of the table; ``mode``: with the round packet rate of a mode instead."""
+    return _changed(base, mode=mode)
+
+
+def iperf_scenario(scenario: Scenario, payload_bytes: int, rate_bps: int) -> Scenario:
+    """Return the scenario in which iperf sends payloads of this size at this rate."""
+    sent = {"payload": f"{payload_bytes} B", "rate": f"{rate_bps} bit/s"}
+    return _changed(scenario.to_dict(), traffic=sent)
+
+
+def duplex_scenario(base: Mapping[str, Any], mode: str | None = None) -> Scenario:
+    """Return the scenario with iperf in both directions; ``mode`` replaces the processor's."""
+    return _changed(base, traffic={"direction": "both"}, mode=mode)
+
+
+def narrow_scenario(base: Mapping[str, Any]) -> Scenario:
+    """Return the scenario with a modem of 4 Mbit/s."""
+    return _changed(base, directions={"rate": NARROW_RATE})
+
+
+def shared_scenario(base: Mapping[str, Any], terminals: int) -> Scenario:
+    """Return the scenario with one flow to each of a number of terminals, all through one hub."""
+    return _changed(base, link={"terminals": terminals}, traffic={"terminal": "all"})
+
+
+def tcp_scenario(
+    base: Mapping[str, Any], window_bytes: int, duration: str, delay: str | None = None
+) -> Scenario:
+    """Return the scenario with one TCP transfer of a bsd-1997 host, over the hop or a delay."""
+    transfer = {
+        "kind": "bulk",
+        "direction": "forward",
+        "duration": duration,
+        "profile": "bsd-1997",
+        "tcp": {"receive_buffer": f"{window_bytes} B", "window_scaling": False},
+    }
+    changed = {**base, "duration": duration, "traffic": [transfer]}
+    return _changed(changed, directions={} if delay is None else {"delay": delay})
+
+
+def aggregated_scenario(
+    base: Mapping[str, Any], duration: str, hold_ms: int | None = None
+) -> Scenario:
+    """Return the scenario with an aggregator at both ends; 0 ms: without, None: the default."""
+    aggregator = {} if hold_ms is None else {"hold_time": f"{hold_ms} ms"}
+    functions = {} if hold_ms == 0 else {"aggregator": aggregator}
+    return _changed(base, traffic={"duration": duration}, functions=functions)
+
+
+def is_channel_limited(plan: Mapping[str, Any], payload_bytes: int) -> bool:
+    """Return whether the channel, not the processor, limits the rate of packets of this size."""
+    (processor,) = plan["gateways"][0]["functions"]
+    direction = plan["directions"][0]
+    bits = frame_bits(direction["framing"], payload_bytes + UDP_IP_HEADER_BYTES)
+    return bool(direction["rate_bps"]["value"] / bits < processor["packets_per_second"])
+
+
+def _changed(
+    base: Mapping[str, Any],
+    *,
+    mode: str | None = None,
+    link: Mapping[str, Any] = _NOTHING,
+    directions: Mapping[str, Any] = _NOTHING,
+    traffic: Mapping[str, Any] = _NOTHING,
+    functions: Mapping[str, Any] = _NOTHING,
+) -> Scenario:
+    """Return a scenario with values of its link, both directions, first flow and both gateways.
+
+    With a ``mode`` the packet rate of the processor is that of the mode.
+    """
+    data = copy.deepcopy(dict(base))
+    data["link"] |= link
+    for direction in ("forward", "return"):
+        data["link"][direction] |= directions
+    data["traffic"][0] |= traffic
+    for gateway in data["gateways"].values():
+        gateway.update(copy.deepcopy(dict(functions)))
+        if mode is not None:
+            del gateway["processor"]["packets_per_second"]
+            gateway["processor"]["mode"] = mode
+    return Scenario.from_dict(data)
+
+
+# "above about 40 times the packet size": bytes a second, so as many packets a second.
+PUBLISHED_LOAD_PPS: Final = 40
+
+_SHORT_PACKET_BYTES: Final = 127
+_SHORT_FIRST_PACKET_BYTES: Final = 63
+_LONG_PACKET_BYTES: Final = 8191
+_FRAME_HEADER_BYTES: Final = 28
+_NS_PER_MS: Final = 1e6
+# The last packet of a run may be alone in its frame.
+_PAYS_BELOW: Final = 0.99
+
+# Hold time in ms (0: no aggregation) and packets a second.
+LoadKey = tuple[str | int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadPoint:
+    """The result of one load with one hold time: rates a second, and the added mean delay."""
+
+    hold_ms: int
+    offered_pps: int
+    frames_per_second: float
+    packets_per_frame: float
+    added_delay_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The largest rate without a loss of one payload: without, with, and on paper."""
+
+    payload_bytes: int
+    without_pps: float | None
+    with_pps: float | None
+    gain: float | None
+    packets_per_frame: int
+    paper_pps: float
+    paper_limit: str
+    error_percent: float | None
+
+
+def load_scenarios(base: Mapping[str, Any], settings: Settings) -> dict[LoadKey, Scenario]:
+    """Return all loads, without aggregation and with each hold time."""
+    scenarios: dict[LoadKey, Scenario] = {}
+    for hold_ms in (0, *settings.hold_times_ms):
+        scenario = aggregated_scenario(base, settings.aggregated_duration, hold_ms)
+        for pps in settings.loads_pps:
+            rate_bps = 8 * LOAD_PAYLOAD_BYTES * pps
+            scenarios[hold_ms, pps] = iperf_scenario(scenario, LOAD_PAYLOAD_BYTES, rate_bps)
+    return scenarios
+
+
+def loads_of(outcomes: Mapping[LoadKey, Outcome]) -> tuple[LoadPoint, ...]:
+    """Return the results of the loads, each compared with the same load without aggregation."""
+    found = []
+    for (hold_ms, offered_pps), run in outcomes.items():
+        alone = outcomes.get((0, offered_pps))
+        if alone is None:
+            continue
+        packets = float(alone.column("directions", "received_packets")[0])
+        frames = offered_pps * float(run.column("directions", "received_packets")[0]) / packets
+        found.append(
+            LoadPoint(
+                hold_ms=int(hold_ms),
+                offered_pps=offered_pps,
+                frames_per_second=frames,
+                packets_per_frame=offered_pps / frames,
+                added_delay_ms=delay_ms(run) - delay_ms(alone),
+            )
+        )
+    return tuple(found)
+
+
+def begins_at(loads: tuple[LoadPoint, ...], hold_ms: int) -> int | None:
+    """Return the smallest load of those tried at which fewer frames than packets are sent."""
+    paying = (
+        each.offered_pps
+        for each in loads
+        if each.hold_ms == hold_ms and each.frames_per_second < _PAYS_BELOW * each.offered_pps
+    )
+    return min(paying, default=None)
+
+
+def size_of(
+    plan: Mapping[str, Any],
+    payload_bytes: int,
+    without: NoDropSearch | None,
+    aggregated: NoDropSearch | None,
+) -> Size:
+    """Return one payload with and without aggregation, and the result of the equations."""
+    packets, paper_pps, limit = on_paper(plan, payload_bytes)
+    alone, shared = converged_pps(without, payload_bytes), converged_pps(aggregated, payload_bytes)
+    return Size(
+        payload_bytes=payload_bytes,
+        without_pps=alone,
+        with_pps=shared,
+        gain=None if alone is None or shared is None else shared / alone,
+        packets_per_frame=packets,
+        paper_pps=paper_pps,
+        paper_limit=limit,
+        error_percent=None if shared is None else 100 * (shared / paper_pps - 1),
+    )
+
+
+def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> tuple[int, float, str]:
+    """Return what processor and forward link can carry in full frames.
+
+    It is the packets of a frame, packets a second, and which of the two is the limit.
+    """
+    functions = {each["kind"]: each for each in plan["gateways"][0]["functions"]}
+    direction = plan["directions"][0]
+    packet = payload_bytes + UDP_IP_HEADER_BYTES
+    first = packet + 2 + (packet > _SHORT_FIRST_PACKET_BYTES) + (packet > _LONG_PACKET_BYTES)
+    later = packet + 1 + (packet > _SHORT_PACKET_BYTES)
+    room = functions["aggregator"]["frame_size_bytes"] - _FRAME_HEADER_BYTES - first
+    more = room // later
+    frame = _FRAME_HEADER_BYTES + first + more * later
+    by_processor = functions["processor"]["packets_per_second"]
+    by_link = direction["rate_bps"]["value"] / frame_bits(direction["framing"], frame)
+    limit = "packet rate" if by_processor < by_link else "channel"
+    return 1 + more, (1 + more) * min(by_processor, by_link), limit
+
+
+def converged_pps(found: NoDropSearch | None, payload_bytes: int) -> float | None:
+    """Return the packets a second of one payload; None if its search did not converge."""
+    for each in () if found is None else found.rates:
+        if each.payload_bytes == payload_bytes and each.converged:
+            return each.packets_per_second
+    return None
+
+
+def delay_ms(run: Outcome) -> float:
+    """Return the mean delay of the first flow."""
+    return float(run.column("flows", "one_way_delay_mean_ns")[0]) / _NS_PER_MS
+
 
 # Ten seconds and 50 packets of buffer hide up to 0.2 % (at 2,570 packets a second).
 RESOLUTION: Final = 0.0025

@@ -13,29 +13,27 @@ from bentpipe.results.views import Column
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.no_drop import NoDropRate
 from bentpipe.simulation.search import no_drop_rate
-from bentpipe.studies.base.comparison import Comparison, Row
-from bentpipe.studies.base.files import read_quantities, read_scenario
-from bentpipe.studies.base.provenance import Provenance
-from bentpipe.studies.base.real_time import RealOutcome, real_row
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Comparison, Row, Samples
+from bentpipe.studies.base.inputs import Provenance, read_quantities, read_scenario
+from bentpipe.studies.base.outcome import RealOutcome, real_row
 from bentpipe.studies.base.work import RealWork, Work, jobs_of
-from bentpipe.studies.snip.compare import (
+from bentpipe.studies.snip.measure import (
+    DEFAULTS,
+    RESOLUTION,
+    iperf_scenario,
+    table_scenario,
+    tcp_scenario,
+)
+from bentpipe.studies.snip.study import (
     FACTS_FILE,
     FITTED_WINDOWS,
     RATES,
     TOLERANCE,
     converged,
+    inputs,
     read_published_table,
     table_row,
 )
-from bentpipe.studies.snip.measure import RESOLUTION
-from bentpipe.studies.snip.scenarios import (
-    DEFAULTS,
-    iperf_scenario,
-    table_scenario,
-    tcp_scenario,
-)
-from bentpipe.studies.snip.study import inputs
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:

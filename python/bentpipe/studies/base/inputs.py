@@ -1,16 +1,37 @@
-"""The provenance of a study's inputs and of its compared rows."""
+"""The files of a study: its scenario, published rows, and inputs with their provenance."""
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.scenario.profiles import PROFILES
-from bentpipe.studies.base.files import read_rows
+from bentpipe.scenario.schema import Scenario
+
+STUDIES_FOLDER: Final = Path(__file__).parent.parent
+
+
+def read_scenario(study: str) -> dict[str, Any]:
+    """Return the configuration of all cells of a study as plain data."""
+    return Scenario.load(STUDIES_FOLDER / study / "scenario.yaml").to_dict()
+
+
+def read_rows(study: str, name: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV file by its header; lines that begin with ``#`` are comments."""
+    with (STUDIES_FOLDER / study / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+def read_quantities(study: str, name: str) -> dict[str, tuple[float, str]]:
+    """Return published values by quantity, each with its unit, in the order of the file."""
+    rows = read_rows(study, name)
+    return {row["quantity"]: (float(row["value"]), row["unit"]) for row in rows}
 
 
 class Provenance(StrEnum):
