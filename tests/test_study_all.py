@@ -83,7 +83,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
                 direction["rate"] = "2 Mbit/s"
         return data
 
-    monkeypatch.setattr(hermes, "parts", lambda: FEW_CASES)
+    monkeypatch.setattr(hermes, "PARTS", FEW_CASES)
     for module in (snip, auckland):
         monkeypatch.setattr(module, "read_scenario", scenario)
 

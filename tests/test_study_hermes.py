@@ -81,7 +81,7 @@ def full() -> HermesOutcome:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """A study of five cases."""
-    monkeypatch.setattr(study, "parts", lambda: FEW)
+    monkeypatch.setattr(study, "PARTS", FEW)
 
 
 def value(found: Found, case: Case, figure: str) -> float:
@@ -298,7 +298,7 @@ def test_conferences_on_paper(full: HermesOutcome) -> None:
 def test_upstream_on_paper(full: HermesOutcome) -> None:
     """Of 128 kbit/s 450 of 492.8 bytes are payload: 116.9 kbit/s."""
     carried_kbps = 128 * 450 / ((450 + 28 + 6) * 63 / 62 + 1)
-    for case in streams.upstream_cases():
+    for case in streams.UPSTREAM_CASES:
         lost = value(full.found, case, "loss_percent")
         assert (lost == 0) == (case.rate_kbps < carried_kbps)
     arrived_bps = value(full.found, UpstreamCase(125), "received_bps")
@@ -310,7 +310,7 @@ def test_upstream_on_paper(full: HermesOutcome) -> None:
 
 def test_only_stochastic_cases_have_plans_that_depend_on_the_seed() -> None:
     network = Network()
-    for cases in study.parts().values():
+    for cases in study.PARTS.values():
         for case in cases[:: max(1, len(cases) // 4)]:
             differs = case.plan(network, 1).data != case.plan(network, 2).data
             assert differs == case.is_stochastic
@@ -322,7 +322,7 @@ def test_every_run_is_the_same_network() -> None:
     network = Network()
     links = {
         json.dumps(case.plan(network, 1).data["directions"], sort_keys=True)
-        for part, cases in study.parts().items()
+        for part, cases in study.PARTS.items()
         if part != "windows"
         for case in cases
     }

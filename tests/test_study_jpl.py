@@ -324,7 +324,7 @@ def test_few_runs_have_wide_intervals_and_no_bootstrap(short: JplOutcome) -> Non
 @pytest.mark.thorough
 def test_groups_that_are_biased_have_an_interval_without_zero(full: JplOutcome) -> None:
     """With 64 KB windows at 1e-7 all four published cells are above."""
-    table = {row[0]: row[1:] for row in full.signed_errors().texts()}
+    table = {row[0]: row[1:] for row in full.context()["signed_errors"].texts()}
     assert table["1e-7"][2].startswith("-4.75 [-5.")
     for text in table["1e-7"]:
         assert f"<td>{text}</td>" in full.report()

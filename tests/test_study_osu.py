@@ -251,7 +251,7 @@ def test_half_a_round_trip_of_buffer_is_enough_everywhere() -> None:
 
 def test_the_paper_s_lines() -> None:
     """By hand: windows from 0.725 to 1.45 round trips idle 0.275^2 / 2 of 0.826: 4.6 %."""
-    assert study.filled_buffer_rtt(1) == pytest.approx(0.45)
+    assert study.halving(1)[0] == study.efficiency_if_halving(0.45, 1.0)
     idle = (0.275**2 / 2) / (0.275 + (1.45**2 - 1) / 2)
     assert study.efficiency_if_halving(0.45, 1.0) == pytest.approx(100 * (1 - idle))
     # A quarter less than 1.45 still fills the link; so does half of two round trips.
@@ -271,11 +271,10 @@ def test_fifteen_sources_over_leo_keep_to_the_paper_s_lines() -> None:
     outcome = study.run(runs=2, grid=[Cell("LEO single hop", 15, 3)], variants=(EACH_ACK,))
     (described,) = outcome.measured.values()
     _, changed = outcome.comparisons["sensitivity"].rows
-    filled = study.filled_buffer_rtt(3)
-    assert mean(described) == pytest.approx(study.efficiency_if_halving(filled, 0.5), abs=1.5)
+    assert mean(described) == pytest.approx(study.halving(3)[1], abs=1.5)
     # The variant of the study grows for each ACK as well: a segment in each round trip.
     eighth = changed.to_json()["efficiency_at_eighth_rtt"]
-    assert eighth == pytest.approx(study.efficiency_if_halving(filled, 1.0), abs=2.5)
+    assert eighth == pytest.approx(study.halving(3)[0], abs=2.5)
 
 
 def test_a_row_outside_stays_named() -> None:

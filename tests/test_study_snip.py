@@ -25,7 +25,7 @@ from bentpipe.studies.snip.measure import (
     DEFAULTS,
     RESOLUTION,
     Settings,
-    table_scenario,
+    scenario_of,
     tcp_scenario,
 )
 from bentpipe.studies.snip.study import (
@@ -36,7 +36,6 @@ from bentpipe.studies.snip.study import (
     RATES,
     ROUND,
     TCP_LOW,
-    PublishedRow,
     SnipOutcome,
 )
 
@@ -81,15 +80,20 @@ def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_published_table_is_the_source_s() -> None:
     table = study.read_published_table()
     assert tuple(table) == DEFAULTS.sizes
-    assert sum(row.rate_mbps for row in table.values()) == pytest.approx(224.2)
-    assert [size for size, row in table.items() if row.limit == "channel"] == [700, 800, 1000, 1400]
+    assert sum(float(row["max_rate_mbps"]) for row in table.values()) == pytest.approx(224.2)
+    assert [size for size, row in table.items() if row["limit"] == "channel"] == [
+        700,
+        800,
+        1000,
+        1400,
+    ]
     assert len(read_quantities("snip", FACTS_FILE)) == 9
 
 
 def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
     """One constant, from the rows that the source calls limited by packet rate."""
-    rows = [r for r in study.read_published_table().values() if r.limit == "packet rate"]
-    mean = sum(row.packets_per_second for row in rows) / len(rows)
+    rows = [r for r in study.read_published_table().values() if r["limit"] == "packet rate"]
+    mean = sum(float(row["packets_per_second"]) for row in rows) / len(rows)
     assert mean == pytest.approx(6222.5, abs=0.05)
     plan: Any = Plan.resolve(read_scenario("snip")).data
     for gateway in plan["gateways"]:
@@ -100,7 +104,7 @@ def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
 
 
 def test_the_rounds_of_the_search_are_as_many_as_the_bar_counts() -> None:
-    scenario = table_scenario(read_scenario("snip"))
+    scenario = scenario_of(read_scenario("snip"))
     seen: list[tuple[int, int]] = []
     work = Work("snip", progress=lambda *count: seen.append(count))
     work.total = 100
@@ -113,7 +117,7 @@ def test_the_rounds_of_the_search_are_as_many_as_the_bar_counts() -> None:
 def test_no_run_reads_a_published_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """With other published figures the measured ones are the same, and all are read at the end."""
     honest = study.run()
-    row = PublishedRow(rate_mbps=1, packets_per_second=1, limit="?")
+    row = {"max_rate_mbps": "1", "packets_per_second": "1", "limit": "?"}
     wrong = dict.fromkeys((58, 500, 1400), row)
     facts = dict.fromkeys(read_quantities("snip", FACTS_FILE), (1.0, "?"))
     monkeypatch.setattr(study, "read_published_table", lambda: wrong)

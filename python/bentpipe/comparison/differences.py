@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from statistics import NormalDist
 from typing import Any, Final
 
@@ -289,16 +290,11 @@ def compare(
     cells = _common_cells(settings)
     found = chosen or default_metrics(settings)
     values = [{metric: _values(each, metric, chosen) for metric in found} for each in settings]
+    baseline, *others = zip(settings, values, strict=True)
     differences = [
         made
-        for other, setting in zip(values[1:], settings[1:], strict=True)
-        for cell in cells
-        for metric in found
-        if (
-            made := _difference(
-                metric, cell, (settings[0], values[0]), (setting, other), difference
-            )
-        )
+        for other, cell, metric in product(others, cells, found)
+        if (made := _difference(metric, cell, baseline, other, difference))
     ]
     if not differences:
         raise UsageError("the settings have no metric with values in common")

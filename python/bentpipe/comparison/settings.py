@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -150,24 +151,15 @@ def _of_sweep(label: str, sweep: Sweep) -> Setting:
     if not sweep.flows.height:
         raise UsageError(f"{label}: has no complete run")
     _require_complete(label, sweep.results)
-    keys = sweep.flows.columns[: sweep.flows.columns.index("seed") + 1]
-    runs = sweep.flows.select(keys).unique("run", maintain_order=True)
-    tables = {name: _without_keys(getattr(sweep, name), keys) for name in _TABLES}
+    run, *fields, seed = sweep.flows.columns[: sweep.flows.columns.index("seed") + 1]
+    keys = [run, *fields, seed]
+    runs = sweep.flows.select(keys).unique(run, maintain_order=True)
+    tables = {name: getattr(sweep, name).select(run, pl.exclude(keys)) for name in _TABLES}
     tables["flows"] = _with_unfinished(tables["flows"])
-    return Setting(label, runs, tables, _varied(keys[1:-1]))
-
-
-def _without_keys(table: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    return table.select("run", pl.exclude(keys))
-
-
-def _varied(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the varied fields: their columns of numbers, such as ``..._ns``, say the same."""
-    return tuple(
-        name
-        for i, name in enumerate(columns)
-        if i == 0 or not name.startswith(f"{columns[i - 1]}_")
-    )
+    # The columns of numbers of a varied field, such as ``..._ns``, say the same.
+    pairs = pairwise(["", *fields])
+    varied = (name for before, name in pairs if not before or not name.startswith(f"{before}_"))
+    return Setting(label, runs, tables, tuple(varied))
 
 
 def _of_results(label: str, results: Sequence[Result]) -> Setting:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -60,32 +61,27 @@ class Measure:
 _GROUPS: Final[dict[str, Group]] = {"all": ALL, "not_limited": NOT_LIMITED}
 
 
-def _read() -> tuple[Measure, ...]:
-    """Return the measures in measures.csv."""
-    measures = []
-    with (Path(__file__).parent / "measures.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(line for line in file if not line.startswith("#")):
-            thresholds = (
-                Threshold(over=group, statistic=statistic, limit=float(limit))
-                for prefix, group in _GROUPS.items()
-                for statistic in STATISTICS
-                if (limit := row[f"{prefix}_{statistic}"])
-            )
-            measures.append(
-                Measure(
-                    name=row["name"],
-                    title=row["title"],
-                    kind=row["kind"],
-                    values=tuple(row["values"].split()),
-                    thresholds=tuple(thresholds),
-                    size_bytes=int(row["size_bytes"]) if row["size_bytes"] else None,
-                    min_value=float(row["min_value"] or 0),
-                )
-            )
-    return tuple(measures)
+def _measure(row: Mapping[str, str]) -> Measure:
+    thresholds = (
+        Threshold(over=group, statistic=statistic, limit=float(limit))
+        for (prefix, group), statistic in product(_GROUPS.items(), STATISTICS)
+        if (limit := row[f"{prefix}_{statistic}"])
+    )
+    return Measure(
+        name=row["name"],
+        title=row["title"],
+        kind=row["kind"],
+        values=tuple(row["values"].split()),
+        thresholds=tuple(thresholds),
+        size_bytes=int(row["size_bytes"]) if row["size_bytes"] else None,
+        min_value=float(row["min_value"] or 0),
+    )
 
 
-MEASURES: Final = _read()
+_LINES: Final = (Path(__file__).parent / "measures.csv").read_text(encoding="utf-8").splitlines()
+MEASURES: Final = tuple(
+    map(_measure, csv.DictReader(line for line in _LINES if not line.startswith("#")))
+)
 
 
 SEEDS: Final = 20
@@ -107,10 +103,8 @@ class Comparison:
 
     def values(self) -> Iterator[Value]:
         """Return the values of all measures at the point."""
-        for measure in MEASURES:
-            if measure.applies_to(self.point):
-                for name in measure.values:
-                    yield self._value(measure, name)
+        own = (measure for measure in MEASURES if measure.applies_to(self.point))
+        return (self._value(measure, name) for measure in own for name in measure.values)
 
     def _value(self, measure: Measure, name: str) -> Value:
         seeds = known(self.model, name)
@@ -139,7 +133,7 @@ class Comparison:
         possible_bps = self.point.possible_bps
         if self.point.kind == "rate-step" and name == "after_bps":
             possible_bps /= 2
-        found = [mean_of(runs, name) for runs in (self.kernel, self._paired())]
+        found = (mean_of(runs, name) for runs in (self.kernel, self._paired()))
         return all(each is not None and each >= LIMITED_SHARE * possible_bps for each in found)
 
     def to_json(self) -> dict[str, Any]:
@@ -270,21 +264,20 @@ class Summary:
             group: {name: value if math.isfinite(value) else None for name, value in found.items()}
             for group, found in self.over.items()
         }
-        thresholds = [
-            {
-                **asdict(threshold),
-                "found": over.get(threshold.over, {}).get(threshold.statistic),
-                "passed": self.meets(threshold),
-            }
-            for threshold in self.measure.thresholds
-        ]
         return {
             "title": self.measure.title,
             "counted": self.counted,
             "failed": self.failed,
             "excluded": self.excluded,
             "difference": over,
-            "thresholds": thresholds,
+            "thresholds": [
+                {
+                    **asdict(threshold),
+                    "found": over.get(threshold.over, {}).get(threshold.statistic),
+                    "passed": self.meets(threshold),
+                }
+                for threshold in self.measure.thresholds
+            ],
             "passed": self.passed,
         }
 
@@ -319,10 +312,7 @@ def summarize(measure: Measure, values: Iterable[Value]) -> Summary | None:
 def quantile(values: Iterable[float], share: float) -> float:
     """Return a quantile, interpolated linearly; infinite if one of its two values is."""
     ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low, rest = int(place), place - int(place)
-    if rest == 0:
-        return ordered[low]
-    if math.isinf(ordered[low + 1]):
-        return math.inf
-    return ordered[low] + rest * (ordered[low + 1] - ordered[low])
+    rest, low = math.modf(share * (len(ordered) - 1))
+    below, above = ordered[int(low)], ordered[math.ceil(low + rest)]
+    # Of two infinite ones the difference is not a number.
+    return above if math.isinf(above) else below + rest * (above - below)

@@ -229,16 +229,11 @@ class Decided:
             **decision.rule.to_json(),
             "effects": [each.to_json(decision.rule) for each in decision.effects],
             "by_channels": [
-                {"channels": number, **each.to_json(), "paths": each.paths_to_json()}
+                {"channels": number, **each.with_paths()}
                 for number, each in self.by_channels.items()
             ],
             "variants": [
-                {
-                    "variant": name,
-                    **each.to_json(),
-                    "channels": list(each.decisive.channels),
-                    "paths": each.paths_to_json(),
-                }
+                {"variant": name, **each.with_paths(channels=list(each.decisive.channels))}
                 for name, each in self.variants.items()
             ],
         }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final, Unpack
 
 import numpy as np
 
-from bentpipe.emulation.pool import EmulatedRun, EmulationJob
+from bentpipe.emulation.pool import EmulatedRun
 from bentpipe.results.execution import utc_now
+from bentpipe.results.result import Result
+from bentpipe.studies import RealOptions
 from bentpipe.studies.auckland.cells import (
     BACKGROUND,
     BASE,
@@ -31,14 +33,8 @@ from bentpipe.studies.base.comparison import Comparison, Row, Samples
 from bentpipe.studies.base.inputs import Input, Provenance, read_scenario
 from bentpipe.studies.base.outcome import RealOutcome, cells_by_name, real_row
 from bentpipe.studies.base.tables import columns
-from bentpipe.studies.base.work import RealWork, Work, jobs_of
+from bentpipe.studies.base.work import RealWork, Work, jobs_of, real_job
 from bentpipe.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from bentpipe.results.result import Result
-    from bentpipe.studies import RealOptions
 
 # A cell takes as long as its experiment, so that is shorter than the 600 s of the source.
 DURATION_S: Final = 60
@@ -67,7 +63,16 @@ def run_real_time(*, duration_s: int = DURATION_S, **options: Unpack[RealOptions
     real = RealWork(**options)
     table = CHOSEN if real.chosen is None else cells_named(real.chosen)
     base = shorter(read_scenario("auckland"), duration_s)
-    runs = real.run({cell: _job(cell, base, real.seed, duration_s) for cell in table})
+    jobs = {
+        cell: real_job(
+            scenario_of(cell, base, BASE),
+            real.seed,
+            expected_s=duration_s + _OVERHEAD_S,
+            load=_LOAD,
+        )
+        for cell in table
+    }
+    runs = real.run(jobs)
     simulated = {} if real.interrupted else _simulated(table, base, real.seed)
     rows = (
         _row(figure, cell, run, simulated.get(cell))
@@ -176,12 +181,6 @@ def _transfer_bytes(result: Result) -> float | None:
         return None
     end_ns = result.flows.row(flow, named=True)["start_ns"] + duration_ns
     return float(np.interp(end_ns, samples["time_ns"], samples["delivered_bytes"]))
-
-
-def _job(cell: Cell, base: Data, seed: int, duration_s: int) -> EmulationJob:
-    scenario = scenario_of(cell, base, BASE).to_dict()
-    expected_s = duration_s + _OVERHEAD_S
-    return EmulationJob(scenario, seed, max_s=duration_s, expected_s=expected_s, load=_LOAD)
 
 
 def _simulated(table: tuple[Cell, ...], base: Data, seed: int) -> Mapping[Cell, Result]:

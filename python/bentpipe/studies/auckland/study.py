@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Unpack
 
 from bentpipe.plan.plan import Plan
 from bentpipe.results.views import View
 from bentpipe.scenario.channels import DEFAULT_SERVERS, DEFAULT_SIZES
+from bentpipe.studies import RunOptions
 from bentpipe.studies.auckland import claims, views
 from bentpipe.studies.auckland.cells import (
     BASE,
+    CODED,
     LOADS,
     MAX_VARIANT_RUNS,
     QUEUES_KB,
@@ -49,17 +51,13 @@ from bentpipe.studies.auckland.measure import (
     shares,
     trace,
 )
+from bentpipe.studies.auckland.verdicts import Decision
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Array, Comparison, Row, Samples, Tolerance
 from bentpipe.studies.base.inputs import Input, Provenance, read_inputs, read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.work import Work, jobs_of
 from bentpipe.units import value_of
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from bentpipe.studies import RunOptions
 
 CELLS: Final = "cells"
 _NOTHING_PUBLISHED: Final = Tolerance(0.0, "points", "the source gives no numbers")
@@ -109,27 +107,30 @@ class AucklandOutcome(StudyOutcome):
             yield ""
         for each in self.decided:
             yield views.claim_text(each)
-            yield f"  {views.channels_text(each)}"
+            at = views.verdicts_text(each.by_channels, "at")
+            yield f"  By the number of channels: {at}."
             if each.variants:
-                yield f"  {views.variants_text(each)}"
+                yield f"  With few runs: {views.verdicts_text(each.variants, 'with')}."
 
     def context(self) -> dict[str, Any]:
         """Return figures and tables of the report."""
-        groups = {
-            about: [each for each in self.decided if each.claim.is_about_coding is is_coding]
-            for about, is_coding in (("the plain link and the PEP", False), ("coding", True))
-        }
+        by_channels, by_variant = [], []
+        for about, is_coding in (("the plain link and the PEP", False), ("coding", True)):
+            title = f"The same bounds at each number of channels alone, claims about {about}: "
+            title += "where along the load each claim holds."
+            chosen = [each for each in self.decided if each.claim.is_about_coding is is_coding]
+            found: list[Mapping[Any, Decision]] = [each.by_channels for each in chosen]
+            by_channels.append(views.decisions_view(title, "channels", chosen, found))
+            title = f"Verdict and the effect that decides it, claims about {about}."
+            found = [each.variants for each in chosen]
+            by_variant.append(views.decisions_view(title, "instead", chosen, found))
         return {
             **views.figures(self.measured, self.traces),
             **self.channels_by_queue(),
             "tolerances": (),
             "claims_table": views.claims_view(self.decided),
-            "channels_tables": [
-                views.channels_view(chosen, each) for each, chosen in groups.items()
-            ],
-            "variants_tables": [
-                views.variants_view(chosen, each) for each, chosen in groups.items()
-            ],
+            "channels_tables": by_channels,
+            "variants_tables": by_variant,
             "mixed_table": views.mixed_view(self.mixed),
             "cells_table": tables.view("auckland", "cells", self.main.rows),
             "claim_rules": claims,
@@ -216,18 +217,12 @@ def inputs(base: Data, of: Sequence[Cell] | None = None) -> tuple[Input, ...]:
         f"mean {mean_bytes / 1e3:.1f} kB",
         "link.*.queue.limit": ", ".join(f"{each:,} kB" for each in queues_kb),
         "gateways": "none, a PEP at the hub that accepts early, or a tunnel",
-        **_tunnel_inputs(),
+        **{
+            f"tunnel.{name}": ", ".join(dict.fromkeys(str(each[name]) for each in TUNNELS.values()))
+            for name in TUNNELS[CODED[0]]
+        },
     }
     return read_inputs("auckland", base, values)
-
-
-def _tunnel_inputs() -> dict[str, str]:
-    """Return the settings of the tunnels, each with its values over the curves."""
-    found: dict[str, dict[str, None]] = {}
-    for settings in TUNNELS.values():
-        for name, value in settings.items():
-            found.setdefault(f"tunnel.{name}", {})[str(value)] = None
-    return {name: ", ".join(values) for name, values in found.items()}
 
 
 def listed_row(cell: Cell, simulated: Samples) -> Row:

@@ -138,17 +138,18 @@ class Decision:
 
     def to_json(self) -> dict[str, Any]:
         """Return verdict, deciding effect and seeds as plain data."""
-        values = self.decisive.values
+        effect = self.decisive
         return {
             "verdict": self.verdict.value,
-            "seeds": len(values.values),
-            "effect_of": self.decisive.of,
-            **values.to_json("effect"),
+            "seeds": len(effect.values.values),
+            "effect_of": effect.of,
+            **effect.values.to_json("effect"),
         }
 
-    def paths_to_json(self) -> dict[str, Any]:
-        """Return verdict and deciding effect of each path alone as plain data."""
-        return {path.value: each.to_json() for path, each in self.by_path().items()}
+    def with_paths(self, **more: Any) -> dict[str, Any]:
+        """Return the same with more, and what each path alone decides."""
+        paths = {path.value: each.to_json() for path, each in self.by_path().items()}
+        return {**self.to_json(), **more, "paths": paths}
 
 
 def area(channels: Sequence[int], values: Sequence[Sequence[float]]) -> list[float]:

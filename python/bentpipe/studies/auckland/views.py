@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from bentpipe.report.style import INK, PALETTE, add_legend, from_zero, log_axis, new_figure
 from bentpipe.results.views import Column, View
@@ -31,15 +34,9 @@ from bentpipe.studies.auckland.measure import (
 )
 from bentpipe.studies.auckland.verdicts import Decision, Effect, Rule, Unit, Verdict
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import Samples
+from bentpipe.studies.base.comparison import Array, Samples
 from bentpipe.studies.base.plots import add_figure_legend, plot_samples
 from bentpipe.studies.base.tables import margin_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from bentpipe.studies.base.comparison import Array
 
 # The figures of a cell beside its total goodput.
 FIGURES: Final = tuple(column.name for column in tables.columns("auckland", "figures"))
@@ -53,7 +50,6 @@ PUBLISHED: Final = {
 _DIGITS: Final[Mapping[Unit, int]] = {"%": 1, "Mbit/s": 2, "times": 2}
 # More of a claim are one of each path.
 _MANY_EFFECTS: Final = 8
-_Key = TypeVar("_Key", int, str)
 
 
 def curves_view(measured: Measured, figure: int) -> View:
@@ -67,15 +63,12 @@ def curves_view(measured: Measured, figure: int) -> View:
             for path in LinkPath
         ),
     ]
+    found = {cell: each[name] for cell, each in measured.items() if cell.queue_kb == queue_kb}
     rows = [
-        [n, *(_value(measured, Cell(n, queue_kb, path), name) for path in LinkPath)]
+        [n, *(found.get(Cell(n, queue_kb, path)) for path in LinkPath)]
         for n in sorted({cell.channels for cell in measured})
     ]
     return View(f"Figure {figure}: {words} [Mbit/s], queue of {queue_kb:,} kB", columns, rows)
-
-
-def _value(measured: Measured, cell: Cell, name: str) -> Samples | None:
-    return measured[cell][name] if cell in measured else None
 
 
 def claim_text(each: Decided) -> str:
@@ -106,40 +99,22 @@ def bound_text(each: Decided) -> str:
     return f"{text}; all within {rule.value:g} to {rule.about_to:g}: {'yes' if all(near) else 'no'}"
 
 
-def variants_text(each: Decided) -> str:
-    """Return in which variants a claim has which verdict, by path if it is about coding."""
-    parts = []
-    for who, decisions in _by_path(each.variants):
-        parts.append(f"{who}{_grouped(decisions, 'with')}")
-    return f"With few runs: {'. '.join(parts)}."
+def verdicts_text(decisions: Mapping[Any, Decision], word: str) -> str:
+    """Return where or with what a claim has which verdict, by path if it is about coding."""
+    by_path = {key: each.by_path() for key, each in decisions.items()}
+    texts = [
+        f"{path.value}: {_grouped(alone, word)}"
+        for path in LinkPath
+        if (alone := {key: own[path] for key, own in by_path.items() if path in own})
+    ]
+    return ". ".join(texts or [_grouped(decisions, word)])
 
 
-def channels_text(each: Decided) -> str:
-    """Return at which numbers of channels alone a claim has which verdict."""
-    parts = []
-    for who, decisions in _by_path(each.by_channels):
-        parts.append(f"{who}{_grouped(decisions, 'at')}")
-    return f"By the number of channels: {'. '.join(parts)}."
-
-
-def _by_path(decisions: Mapping[_Key, Decision]) -> list[tuple[str, dict[_Key, Decision]]]:
-    """Return decisions as a whole, or by path if their effects are of single paths."""
-    by_path: dict[LinkPath, dict[_Key, Decision]] = {}
+def _grouped(decisions: Mapping[Any, Decision], word: str) -> str:
+    names: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
     for key, decision in decisions.items():
-        for path, own in decision.by_path().items():
-            by_path.setdefault(path, {})[key] = own
-    if not by_path:
-        return [("", dict(decisions))]
-    return [(f"{path.value}: ", by_path[path]) for path in LinkPath if path in by_path]
-
-
-def _grouped(decisions: Mapping[_Key, Decision], word: str) -> str:
-    parts = []
-    for verdict in Verdict:
-        names = [str(key) for key, found in decisions.items() if found.verdict is verdict]
-        if names:
-            parts.append(f"{verdict.value} {word} {', '.join(names)}")
-    return "; ".join(parts)
+        names[decision.verdict].append(str(key))
+    return "; ".join(f"{each.value} {word} {', '.join(of)}" for each, of in names.items() if of)
 
 
 def claims_view(decided: Sequence[Decided]) -> View:
@@ -163,22 +138,10 @@ def claims_view(decided: Sequence[Decided]) -> View:
     return tables.view("auckland", "claims", rows)
 
 
-def channels_view(decided: Sequence[Decided], about: str) -> View:
-    """Return the table of each number of channels alone."""
-    title = f"The same bounds at each number of channels alone, claims about {about}: where along "
-    found = [each.by_channels for each in decided]
-    return _decisions(f"{title}the load each claim holds.", "channels", decided, found)
-
-
-def variants_view(decided: Sequence[Decided], about: str) -> View:
-    """Return the table of variants: a verdict and an effect a claim."""
-    title = f"Verdict and the effect that decides it, claims about {about}."
-    return _decisions(title, "instead", decided, [each.variants for each in decided])
-
-
-def _decisions(
+def decisions_view(
     title: str, key: str, decided: Sequence[Decided], found: Sequence[Mapping[Any, Decision]]
 ) -> View:
+    """Return a verdict and its effect for each claim, a row for each key of ``found``."""
     columns = [Column(key, key)]
     for i, each in enumerate(decided, start=1):
         name = f"claim_{i}"
@@ -189,14 +152,11 @@ def _decisions(
 
 def _decision_text(decision: Decision) -> str:
     """Return verdict and effect, for each path if the effects are of single paths."""
-    by_path = decision.by_path()
-    if not by_path:
-        return _verdict_text(decision)
-    return "; ".join(f"{path.value} {_verdict_text(own)}" for path, own in by_path.items())
-
-
-def _verdict_text(decision: Decision) -> str:
-    return f"{decision.verdict.value}: {value_text(decision.decisive.values, decision.rule.unit)}"
+    by_path = {f"{path.value} ": own for path, own in decision.by_path().items()}
+    return "; ".join(
+        f"{who}{each.verdict.value}: {value_text(each.decisive.values, each.rule.unit)}"
+        for who, each in (by_path or {"": decision}).items()
+    )
 
 
 def value_text(values: Samples, unit: Unit) -> str:
@@ -247,12 +207,6 @@ _STYLES: Final = {
     LinkPath.TITRATED_10: (_RED, "solid", "v"),
     LinkPath.TITRATED_20: (_RED, "dashed", "v"),
 }
-_PUBLISHED: Final = (
-    (1, SMALL_KB, measure.TOTAL, "Total goodput [Mbit/s]"),
-    (2, SMALL_KB, measure.TRANSFER_GOODPUT, "Goodput of the transfer [Mbit/s]"),
-    (3, LARGE_KB, measure.TOTAL, "Total goodput [Mbit/s]"),
-    (4, LARGE_KB, measure.TRANSFER_GOODPUT, "Goodput of the transfer [Mbit/s]"),
-)
 # Those over both queues, by name: figures of cells with labels, the curves, whether y is from zero.
 _GRIDS: Final[Mapping[str, tuple[tuple[tuple[str, str], ...], Iterable[LinkPath], bool]]] = {
     "idle_figure": (((measure.QUEUE_IDLE, "Queue empty [% of the time]"),), LinkPath, True),
@@ -287,22 +241,24 @@ def figures(
 ) -> dict[str, Figure | None]:
     """Return the figures by name; None for those without cells."""
     paths = {cell.path for cell in measured}
-    found: dict[str, Figure | None] = {"figures": published_figures(measured)}
-    for name, (shown, curves, from_0) in _GRIDS.items():
-        some = paths.intersection(curves)
-        found[name] = _grid(measured, shown, curves, from_0=from_0) if some else None
-    found["download_figure"] = download_figure(measured)
-    found["trace_figure"] = trace_figure(traces)
-    return found
+    return {
+        "figures": _published_figures(measured),
+        **{
+            name: _grid(measured, *of_grid) if paths.intersection(of_grid[1]) else None
+            for name, of_grid in _GRIDS.items()
+        },
+        "download_figure": _download_figure(measured),
+        "trace_figure": _trace_figure(traces),
+    }
 
 
-def published_figures(measured: Measured) -> Figure:
+def _published_figures(measured: Measured) -> Figure:
     """Draw figures 1 to 4 of the source: goodput over channels."""
     figure, panels = new_figure(2, 2, height_in=6.4)
-    for axes, (number, queue_kb, name, label) in zip(panels, _PUBLISHED, strict=True):
+    for axes, (number, (queue_kb, name, words)) in zip(panels, PUBLISHED.items(), strict=True):
         _curves(axes, measured, queue_kb, name, LinkPath)
         _title(axes, f"Figure {number}: queue of {queue_kb:,} kB")
-        axes.set_ylabel(label)
+        axes.set_ylabel(f"{_upper(words)} [Mbit/s]")
         from_zero(axes)
     last = max(1, *(cell.channels for cell in measured))
     left = -0.03 * last
@@ -316,7 +272,7 @@ def published_figures(measured: Measured) -> Figure:
 
 
 def _grid(
-    measured: Measured, shown: Sequence[tuple[str, str]], paths: Iterable[LinkPath], *, from_0: bool
+    measured: Measured, shown: Sequence[tuple[str, str]], paths: Iterable[LinkPath], from_0: bool
 ) -> Figure:
     """Draw figures of cells over channels, a row for each and a panel for each queue."""
     figure, panels = new_figure(len(shown), 2, height_in=3.0 if len(shown) == 1 else 6.6)
@@ -332,7 +288,7 @@ def _grid(
     return figure
 
 
-def download_figure(measured: Measured) -> Figure:
+def _download_figure(measured: Measured) -> Figure:
     """Draw the median time of downloads over their size, for two numbers of channels."""
     coded = {cell.channels for cell in measured if cell.path in CODED}
     every = sorted((coded or {cell.channels for cell in measured}) - {0})
@@ -349,16 +305,16 @@ def download_figure(measured: Measured) -> Figure:
         axes.set_ylabel("Median time [s]")
         axes.label_outer()
     # Without a download there is nothing that a logarithmic scale could begin at.
-    if any(_has_points(axes) for axes in panels):
+    if any(np.isfinite(_points(line)[1]).any() for axes in panels for line in axes.lines):
         log_axis(panels[0].yaxis)
     for axes in panels[-2:]:
         axes.set_xticks(x, ["\n".join(name.rsplit(" ", 1)) for name in SIZE_CLASSES])
-        axes.set_xlabel("Size of the download")
+    _name_x(panels, "Size of the download")
     add_figure_legend(figure, panels[0], columns=6)
     return figure
 
 
-def trace_figure(traces: Mapping[Cell, tuple[Array, Array]]) -> Figure | None:
+def _trace_figure(traces: Mapping[Cell, tuple[Array, Array]]) -> Figure | None:
     """Draw the queue over time in one run of each cell; None without a run."""
     numbers = sorted({cell.channels for cell in traces})
     if not numbers:
@@ -375,8 +331,7 @@ def trace_figure(traces: Mapping[Cell, tuple[Array, Array]]) -> Figure | None:
         axes.set_ylabel("Queue [% of its limit]")
         axes.set_ylim(0, 105)
         axes.label_outer()
-    for axes in panels[-2:]:
-        axes.set_xlabel("Time [s]")
+    _name_x(panels, "Time [s]")
     add_legend(panels[0])
     return figure
 
@@ -397,8 +352,9 @@ def _style(path: LinkPath) -> dict[str, Any]:
     return {"color": colour, "linestyle": line, "marker": marker, "markersize": 3.5}
 
 
-def _has_points(axes: Axes) -> bool:
-    return any(np.isfinite(np.asarray(line.get_ydata(), dtype=float)).any() for line in axes.lines)
+def _points(line: Line2D) -> tuple[Array, Array]:
+    x, y = (np.asarray(each, dtype=float) for each in (line.get_xdata(), line.get_ydata()))
+    return x, y
 
 
 def _label_directly(axes: Axes) -> None:
@@ -406,12 +362,10 @@ def _label_directly(axes: Axes) -> None:
     ends = []
     low, high = axes.get_ylim()
     for line in axes.lines:
-        x, y = (np.asarray(each, dtype=float) for each in (line.get_xdata(), line.get_ydata()))
+        x, y = _points(line)
         shown = np.flatnonzero(np.isfinite(y))
         if shown.size:
             ends.append(((y[shown[-1]] - low) / (high - low), x[shown[-1]], line))
-    if not ends:
-        return
     ends.sort(key=lambda end: end[0])
     # From below each label keeps its distance, then all go down if the highest is too high.
     places: list[float] = []
@@ -439,6 +393,6 @@ def _title(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="right", fontsize=9, color=INK)
 
 
-def _name_x(panels: Sequence[Axes]) -> None:
+def _name_x(panels: Sequence[Axes], label: str = "Channels") -> None:
     for axes in panels[-2:]:
-        axes.set_xlabel("Channels")
+        axes.set_xlabel(label)

@@ -223,17 +223,16 @@ class Row:
         error, interval = self.error, self.error_interval
         if error is None or not self.judged:
             return None
-        excesses = {"equal": abs(error), "at_most": max(error, 0), "at_least": max(-error, 0)}
-        excess = excesses[self.bound]
-        is_kept = self.bound != "equal" and excess == 0
+        excess = {"equal": abs(error), "at_most": error, "at_least": -error}[self.bound]
+        is_kept = self.bound != "equal" and excess <= 0
         if interval is not None and interval.contains(0) and not is_kept:
             return Agreement.WITHIN_INTERVAL
-        is_close = excess <= self.tolerance.value
+        is_close = is_kept or excess <= self.tolerance.value
         return Agreement.WITHIN_TOLERANCE if is_close else Agreement.OUTSIDE
 
     @property
     def is_outside(self) -> bool:
-        """Return whether the error is larger than the tolerance."""
+        """Whether the error is larger than the tolerance."""
         return self.agreement is Agreement.OUTSIDE
 
     def to_json(self) -> dict[str, Any]:
@@ -329,14 +328,15 @@ def quantity_rows(
     what its agreement is worth, why it may be outside, and whether the value is a bound.
     """
     facts = {row.pop("quantity"): row for row in read_rows(study, "facts.csv")}
-    rows = []
-    for quantity, (value, unit) in read_quantities(study, published).items():
-        about = {name: text for name, text in facts[quantity].items() if text}
-        own: dict[str, Any] = about | {"provenance": Provenance(about["provenance"])} | settings
-        labels = {"quantity": quantity}
+
+    def row(quantity: str, value: float, unit: str) -> Row:
+        own: dict[str, Any] = {name: text for name, text in facts[quantity].items() if text}
+        own |= {"provenance": Provenance(own["provenance"]), **settings}
         samples = simulated(quantity)
-        rows.append(Row(labels=labels, unit=unit, published=value, simulated=samples, **own))
-    return tuple(rows)
+        labels = {"quantity": quantity}
+        return Row(labels=labels, unit=unit, published=value, simulated=samples, **own)
+
+    return tuple(row(name, *value) for name, value in read_quantities(study, published).items())
 
 
 def errors_of(rows: Sequence[Row]) -> dict[str, Any]:
@@ -346,12 +346,14 @@ def errors_of(rows: Sequence[Row]) -> dict[str, Any]:
     """
     mean = mean_error(rows)
     value, interval = (None, None) if mean is None else (mean.value, mean.interval)
+    errors = [abs(error) for row in rows if (error := row.error) is not None]
+    exact = [abs(row.error or 0.0) for row in _with_errors(rows)]
     found: dict[str, Any] = {
         "rows": len(rows),
-        "simulated": sum(each.error is not None for each in rows),
-        "bounds": sum(each.error is not None and each.bound != "equal" for each in rows),
+        "simulated": len(errors),
+        "bounds": len(errors) - len(exact),
         **with_interval("mean_absolute_error", value, interval),
-        "max_absolute_error": max((abs(error) for _, error in _errors(rows)), default=None),
+        "max_absolute_error": max(exact, default=None),
         "error_unit": rows[0].tolerance.unit if rows else None,
     }
     if any(each.judged for each in rows):
@@ -362,7 +364,7 @@ def errors_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 def mean_error(rows: Sequence[Row], *, absolute: bool = True) -> Estimate | None:
     """Return the mean (absolute) error of the rows that were run, with its bootstrap interval."""
-    known = [row for row, _ in _errors(rows)]
+    known = _with_errors(rows)
     published = np.array([each.published for each in known])
     relative = np.array([each.tolerance.unit == "%" for each in known], dtype=bool)
 
@@ -374,5 +376,5 @@ def mean_error(rows: Sequence[Row], *, absolute: bool = True) -> Estimate | None
     return estimate([each.simulated for each in known], mean)
 
 
-def _errors(rows: Sequence[Row]) -> list[tuple[Row, float]]:
-    return [(row, row.error) for row in rows if row.error is not None and row.bound == "equal"]
+def _with_errors(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.error is not None and row.bound == "equal"]

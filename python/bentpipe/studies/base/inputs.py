@@ -11,6 +11,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
+from ruamel.yaml import YAML
+
 from bentpipe.scenario.profiles import PROFILES
 from bentpipe.scenario.schema import Scenario
 
@@ -26,6 +28,11 @@ def read_rows(study: str, name: str) -> list[dict[str, str]]:
     """Return the rows of a CSV file by its header; lines that begin with ``#`` are comments."""
     with (STUDIES_FOLDER / study / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+def read_yaml(study: str, name: str) -> Any:
+    """Return the content of a YAML file."""
+    return YAML(typ="safe").load(STUDIES_FOLDER / study / name)
 
 
 def read_quantities(study: str, name: str) -> dict[str, tuple[float, str]]:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from bentpipe.report.style import INK, STYLE
 from bentpipe.studies.base.comparison import Row, Samples
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-
-def plot_means(axes: Axes, x: Sequence[float], rows: Sequence[Row], label: str, color: str) -> None:
-    """Draw the simulated means of rows as a line, and their 95 % intervals as a band."""
-    plot_samples(axes, x, [row.simulated for row in rows], color=color, label=label)
 
 
 def plot_samples(

@@ -48,10 +48,8 @@ def interval_text(interval: Interval | None, digits: int | None = 2, *, sign: bo
 def margin_text(samples: Samples, digits: int = 2) -> str:
     """Return a mean, followed by half of its 95 % interval if it has one."""
     mean, interval = samples.mean, samples.interval
-    text = number(mean, digits)
-    if mean is None or interval is None:
-        return text
-    return f"{text} \u00b1{number(interval.high - mean, digits)}"
+    half = None if mean is None or interval is None else interval.high - mean
+    return number(mean, digits) + ("" if half is None else f" \u00b1{number(half, digits)}")
 
 
 def mean_text(samples: Samples, digits: int = 2) -> str:
@@ -73,19 +71,19 @@ def change_text(values: Samples, unit: str, digits: int, *, sign: bool = True) -
     if values.mean is None:
         return "no such cells"
     text = f"{number(values.mean, digits, sign=sign)} {unit}"
-    if values.interval is None:
-        return text
-    return f"{text} [{interval_text(values.interval, digits, sign=sign)}]"
+    return f"{text}{_brackets(values.interval, digits, sign=sign)}"
 
 
 def estimate_text(estimate: Estimate | None, digits: int = 2, *, sign: bool = False) -> str:
     """Return an estimate, with its 95 % interval in brackets if it has one."""
     if estimate is None:
         return "-"
-    text = number(estimate.value, digits, sign=sign)
-    if estimate.interval is None:
-        return text
-    return f"{text} [{interval_text(estimate.interval, digits, sign=sign)}]"
+    brackets = _brackets(estimate.interval, digits, sign=sign)
+    return f"{number(estimate.value, digits, sign=sign)}{brackets}"
+
+
+def _brackets(interval: Interval | None, digits: int, *, sign: bool = False) -> str:
+    return "" if interval is None else f" [{interval_text(interval, digits, sign=sign)}]"
 
 
 def errors_text(rows: Sequence[Row]) -> str:
@@ -109,11 +107,9 @@ def errors_text(rows: Sequence[Row]) -> str:
 def row_text(row: Row, digits: int = 2) -> str:
     """Return published and simulated value, interval and error of a row as text."""
     bound = "" if row.bound == "equal" else f"{row.bound.replace('_', ' ')} "
-    simulated = number(row.simulated, digits)
-    text = f"published {bound}{row.published:g} {row.unit}, simulated {simulated}"
-    if row.simulated.interval is not None:
-        text += f" [{interval_text(row.simulated.interval, digits)}]"
-    return f"{text}, error {number(row.error, digits, sign=True)} {row.tolerance.unit}"
+    simulated = f"{number(row.simulated, digits)}{_brackets(row.simulated.interval, digits)}"
+    error = f"{number(row.error, digits, sign=True)} {row.tolerance.unit}"
+    return f"published {bound}{row.published:g} {row.unit}, simulated {simulated}, error {error}"
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -139,16 +135,18 @@ _TEXTS: Final[Mapping[str, Callable[..., str]]] = {
 
 def columns(study: str, table: str) -> tuple[Column, ...]:
     """Return the columns of a table in tables.csv of a study."""
-    found = []
-    for row in read_rows(study, "tables.csv"):
-        if table in row["tables"].split():
-            kind, _, digits = row["text"].partition(" ")
-            text = _TEXTS.get(kind)
-            if kind in _NUMBERS:
-                text = partial(_NUMBERS[kind], digits=int(digits) if digits else None)
-            once = kind == "once"
-            found.append(Column(row["name"], row["heading"], row["note"], text, once=once))
-    return tuple(found)
+    return tuple(
+        Column(row["name"], row["heading"], row["note"], _text(row["text"]), row["text"] == "once")
+        for row in read_rows(study, "tables.csv")
+        if table in row["tables"].split()
+    )
+
+
+def _text(kind: str) -> Callable[..., str] | None:
+    name, _, digits = kind.partition(" ")
+    if name in _NUMBERS:
+        return partial(_NUMBERS[name], digits=int(digits) if digits else None)
+    return _TEXTS.get(name)
 
 
 def view(

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Unpack
+
+from matplotlib.figure import Figure
 
 from bentpipe.plan.plan import Plan
 from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, new_figure
 from bentpipe.results.views import View
 from bentpipe.simulation.many import Job
+from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Samples, Tolerance, quantity_rows
 from bentpipe.studies.base.inputs import Input, read_inputs
@@ -38,13 +41,6 @@ from bentpipe.studies.hermes.transfers import (
     LongTransferCase,
     SessionsCase,
 )
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from matplotlib.figure import Figure
-
-    from bentpipe.studies import RunOptions
 
 ROWS, OTHER_MSS = "rows", "mss_1460"
 TOLERANCE: Final = Tolerance(
@@ -110,14 +106,12 @@ def simulated(found: Found) -> dict[str, Samples]:
 def tcp(found: Found, mss_bytes: int) -> dict[str, Samples]:
     """Return the simulated values of the rows of single TCP connections."""
     tuned = network.TUNED_WINDOW_BYTES
-    fetches = {window: FetchCase(network.IMAGE_BYTES, window, mss_bytes) for window in HTTP}
+    fetches = [FetchCase(network.IMAGE_BYTES, window, mss_bytes) for window in HTTP]
+    rates = found.line(fetches, "throughput_bps", 1e3)
     return {
         TCP_LIMIT: found.samples(LongTransferCase(tuned, mss_bytes), "goodput_bps", 1e6),
-        **{
-            quantity: found.samples(fetches[window], "throughput_bps", 1e3)
-            for window, quantity in HTTP.items()
-        },
-        IMAGE_TIME: found.samples(fetches[tuned], "time_s"),
+        **dict(zip(HTTP.values(), rates, strict=True)),
+        IMAGE_TIME: found.samples(fetches[-1], "time_s"),
     }
 
 
@@ -140,10 +134,9 @@ def window_figure(found: Found, published: Points) -> Figure:
         ideal = [IdealPathCase(window_bytes, round_trip_ms) for window_bytes in WINDOWS_BYTES]
         bounds = [case.bound_bps / 1e6 for case in ideal]
         axes.plot(sizes_kib, bounds, color=colour, label=f"window / {round_trip_ms} ms")
-        goodputs = _line(found, ideal, "goodput_bps", 1e6)
+        goodputs = found.line(ideal, "goodput_bps", 1e6)
         plot_samples(axes, sizes_kib, goodputs, color=colour, marker="o", **_MARKS)
-    cases = [LongTransferCase(window_bytes) for window_bytes in WINDOWS_BYTES]
-    goodputs = _line(found, cases, "goodput_bps", 1e6)
+    goodputs = found.line(map(LongTransferCase, WINDOWS_BYTES), "goodput_bps", 1e6)
     style = {"label": "on the network", "marker": "D", **_MARKS}
     plot_samples(axes, sizes_kib, goodputs, color=PALETTE[3], **style)
     limit = published[TCP_LIMIT]
@@ -162,8 +155,8 @@ def file_figure(found: Found, published: Points) -> Figure:
     sizes_kb = [size_bytes / 1e3 for size_bytes in SIZES_BYTES]
     for colour, (name, window) in zip(PALETTE, _WINDOWS.items(), strict=False):
         for mss, style in ((network.MSS_BYTES, "-"), (network.LARGE_MSS_BYTES, "--")):
-            cases = [FetchCase(size_bytes, window, mss) for size_bytes in SIZES_BYTES]
-            rates = _line(found, cases, "throughput_bps", 1e3)
+            cases = (FetchCase(size_bytes, window, mss) for size_bytes in SIZES_BYTES)
+            rates = found.line(cases, "throughput_bps", 1e3)
             label = f"{name}, MSS {mss} B"
             plot_samples(axes, sizes_kb, rates, color=colour, linestyle=style, label=label)
         rate = published[HTTP[window]]
@@ -180,8 +173,8 @@ def session_figure(found: Found, asymmetry: Asymmetry, published: Points) -> Fig
     figure, (axes,) = new_figure(1, 1, height_in=3.8)
     for colour, (name, window) in zip(PALETTE, _WINDOWS.items(), strict=False):
         for load, style, words in ((NONE, "-", ""), (ASSUMED_LOAD, "--", ", with images")):
-            cases = [SessionsCase(sessions, window, load) for sessions in SESSIONS]
-            rates = _line(found, cases, "goodput_bps", 1e6)
+            cases = (SessionsCase(sessions, window, load) for sessions in SESSIONS)
+            rates = found.line(cases, "goodput_bps", 1e6)
             label = f"{name}{words}"
             plot_samples(axes, SESSIONS, rates, color=colour, linestyle=style, label=label)
     for text, bound_bps in (("carrier", asymmetry.carrier_bps), ("ISDN", asymmetry.isdn_bps)):
@@ -205,17 +198,13 @@ def conference_figure(found: Found) -> Figure:
             cases = [ConferenceCase(count, rate_kbps, copies) for count in PARTICIPANTS]
             label = f"each sends {rate_kbps} kbit/s" if copies == "each" else None
             for axes, (name, unit) in zip(panels, lines, strict=True):
-                values = _line(found, cases, name, unit)
+                values = found.line(cases, name, unit)
                 plot_samples(axes, PARTICIPANTS, values, color=colour, linestyle=style, label=label)
     limits = (0, 1.1 * RATES_KBPS[-1])
     panels[0].set(ylim=limits, ylabel="Received of a stream [kbit/s]")
     panels[1].set(ylabel="Lost [%]", xlabel="Participants")
     add_legend(panels[0])
     return figure
-
-
-def _line(found: Found, cases: Sequence[Case], figure: str, unit: float) -> list[Samples]:
-    return [found.samples(case, figure, unit) for case in cases]
 
 
 _view: Final = partial(tables.view, "hermes")
@@ -294,25 +283,22 @@ class HermesOutcome(StudyOutcome):
         return _view("ideal", rows)
 
     def _cases_views(self) -> dict[str, View]:
-        eight, case = transfers.SEVERAL[-1], transfers.SessionsCase
-        files = {
-            (size / 1e3,): tuple(transfers.FetchCase(size, w) for w in (_UNTUNED, _TUNED))
-            for size in transfers.SIZES_BYTES
-        }
-        alone = {(n,): (case(n, _TUNED),) for n in transfers.SESSIONS}
-        loads = {(load,): (case(eight, _TUNED, load),) for load in transfers.LOADS}
-        sent = {(each.name, each.rate_kbps * each.copies): (each,) for each in streams.STREAMS}
-        conference = {
-            (each.rate_kbps, each.participants): (each,)
-            for each in streams.conference_cases()
-            if each.copies == "each"
-        }
         every: dict[str, Mapping[tuple[Any, ...], Sequence[Case]]] = {
-            "files": files,
-            "sessions": alone,
-            "loads": loads,
-            "streams": sent,
-            "conference": conference,
+            "files": {
+                (size / 1e3,): tuple(FetchCase(size, window) for window in _WINDOWS.values())
+                for size in SIZES_BYTES
+            },
+            "sessions": {(n,): (SessionsCase(n, _TUNED),) for n in SESSIONS},
+            "loads": {
+                (load,): (SessionsCase(transfers.SEVERAL[-1], _TUNED, load),)
+                for load in transfers.LOADS
+            },
+            "streams": {(c.name, c.rate_kbps * c.copies): (c,) for c in streams.STREAMS},
+            "conference": {
+                (each.rate_kbps, each.participants): (each,)
+                for each in streams.CONFERENCE_CASES
+                if each.copies == "each"
+            },
         }
         return {f"{name}_table": self._cases_view(name, lines) for name, lines in every.items()}
 
@@ -332,18 +318,17 @@ class HermesOutcome(StudyOutcome):
         return _view(name, rows, sessions=transfers.SEVERAL[-1])
 
 
-def parts() -> dict[str, tuple[Case, ...]]:
-    """Return all cases of all parts, in the order of the report."""
-    return {
-        "round_trip": (transfers.PingCase(),),
-        "windows": transfers.ideal_cases(),
-        "windows_on_the_network": transfers.network_cases(),
-        "files": transfers.fetch_cases(),
-        "sessions": transfers.session_cases(),
-        "streams": streams.STREAMS,
-        "upstream": streams.upstream_cases(),
-        "conference": streams.conference_cases(),
-    }
+# All cases, in the order of the report.
+PARTS: Final[Mapping[str, tuple[Case, ...]]] = {
+    "round_trip": (transfers.PingCase(),),
+    "windows": transfers.ideal_cases(),
+    "windows_on_the_network": transfers.NETWORK_CASES,
+    "files": transfers.FETCH_CASES,
+    "sessions": transfers.SESSION_CASES,
+    "streams": streams.STREAMS,
+    "upstream": streams.UPSTREAM_CASES,
+    "conference": streams.CONFERENCE_CASES,
+}
 
 
 def run(**options: Unpack[RunOptions]) -> HermesOutcome:
@@ -353,13 +338,12 @@ def run(**options: Unpack[RunOptions]) -> HermesOutcome:
     """
     work = Work("hermes", **options)
     base = Network()
-    all_parts = parts()
     jobs = {
         case: [
             Job(plan=case.plan(base, seed), seed=seed)
             for seed in work.seeds(None if case.is_stochastic else 1)
         ]
-        for cases in all_parts.values()
+        for cases in PARTS.values()
         for case in cases
     }
     outcomes = work.run(jobs)
@@ -378,7 +362,7 @@ def run(**options: Unpack[RunOptions]) -> HermesOutcome:
         about_runs=f"first seed {work.seed}; {work.runs} runs of each stochastic case, one of each "
         "other",
         found=found,
-        parts=all_parts,
+        parts=PARTS,
         asymmetries=tuple(transfers.asymmetry(base, mss) for mss in (MSS_BYTES, LARGE_MSS_BYTES)),
     )
 

@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 
 from bentpipe.emulation.pool import EmulationJob
-from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import channel_utilization
+from bentpipe.results.result import Result
 from bentpipe.scenario.schema import Scenario
+from bentpipe.studies import RealOptions
 from bentpipe.studies.base.comparison import Comparison, Samples
 from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.studies.base.outcome import RealOutcome, cells_by_name, real_row
 from bentpipe.studies.base.tables import columns
-from bentpipe.studies.base.work import RealWork, Work
+from bentpipe.studies.base.work import KERNEL_RENO, RealWork, Work, real_job
 from bentpipe.studies.jpl import study
 from bentpipe.studies.jpl.study import BIT_ERROR_RATES, Cell, cells, scenario_of
-from bentpipe.units import NS_PER_S
+from bentpipe.units import parse_rate
 
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from bentpipe.results.result import Result
-    from bentpipe.studies import RealOptions
-
-# The TCP of the testbed's hosts, as far as the kernel can be configured.
 KERNEL_TCP: Final[dict[str, Any]] = {
-    "congestion_control": "reno",
-    "sack": False,
-    "timestamps": False,
-    "rack_tlp": False,
-    "initial_window": 1,
+    **KERNEL_RENO,
     "receive_buffer": "256 KiB",
     "receive_buffer_initial": "256 KiB",
-    "receive_buffer_counts": "window",
 }
 _SMALL: Final = {
     "window_scaling": False,
@@ -126,11 +115,8 @@ def utilization_in_real_time(result: Result) -> float | None:
 
 def _job(cell: Cell, base: Mapping[str, Any], seed: int) -> EmulationJob:
     scenario = kernel_scenario_of(cell, base)
-    plan: Mapping[str, Any] = Plan.resolve(scenario).data
-    min_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
-    return EmulationJob(
-        scenario.to_dict(), seed, max_s=plan["stop_ns"] / NS_PER_S, expected_s=2 * min_s
-    )
+    min_s = 8 * _TRANSFER_BYTES / parse_rate(scenario.to_dict()["link"]["forward"]["rate"])
+    return real_job(scenario, seed, expected_s=2 * min_s)
 
 
 def _simulated(

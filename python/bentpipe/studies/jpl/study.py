@@ -10,14 +10,17 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise, product
+from typing import Any, Final, Unpack
+
+from matplotlib.figure import Figure
 
 from bentpipe.report.style import INK, PALETTE, add_legend, new_figure
 from bentpipe.results.measures import channel_utilization
 from bentpipe.results.views import View
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome
+from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import (
     Comparison,
@@ -36,15 +39,8 @@ from bentpipe.studies.base.inputs import (
     read_scenario,
 )
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.studies.base.plots import plot_means, plot_published
+from bentpipe.studies.base.plots import plot_published, plot_samples
 from bentpipe.studies.base.work import Work, jobs_of
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from matplotlib.figure import Figure
-
-    from bentpipe.studies import RunOptions
 
 # The rows of the table by their names in the source, and the seven delays in ms.
 BIT_ERROR_RATES: Final = {"1e-7": 1e-7, "1e-8": 1e-8, "1e-9": 1e-9, "0": 0.0}
@@ -107,13 +103,9 @@ class Cell:
 
 def cells() -> tuple[Cell, ...]:
     """Return the 44 cells in the order of the source."""
-    grid = []
-    for row in BIT_ERROR_RATES:
-        grid += [Cell(row, delay_ms, "both") for delay_ms in SHORT_DELAYS_MS]
-        grid += [
-            Cell(row, delay_ms, windows) for delay_ms in LONG_DELAYS_MS for windows in ("yes", "no")
-        ]
-    return tuple(grid)
+    short = product(SHORT_DELAYS_MS, ("both",))
+    columns = (*short, *product(LONG_DELAYS_MS, ("yes", "no")))
+    return tuple(Cell(row, *column) for row, column in product(BIT_ERROR_RATES, columns))
 
 
 def small_window_cells() -> tuple[Cell, ...]:
@@ -140,17 +132,9 @@ def scenario_of(cell: Cell, base: Mapping[str, Any], *, linux: bool = False) -> 
 
 def either_window(main: Comparison, small: Comparison) -> Comparison:
     """Return the table with 64 KB windows where one published figure serves both windows."""
-    others = {_place(row): row for row in small.rows}
-    return Comparison(
-        tuple(
-            others.get(_place(row), row) if row.labels["large_windows"] == "both" else row
-            for row in main.rows
-        )
-    )
-
-
-def _place(row: Row) -> tuple[Any, Any]:
-    return row.labels["bit_error_rate"], row.labels["one_way_delay_ms"]
+    others = {row.name: row for row in small.rows}
+    names = ((row.name.replace("both", "no"), row) for row in main.rows)
+    return Comparison(tuple(others.get(name, row) for name, row in names))
 
 
 # "both" holds for either window.
@@ -175,7 +159,7 @@ def curves(main: Comparison, small: Comparison | None = None) -> Figure:
                 if row.labels["bit_error_rate"] == rate and row.labels["large_windows"] in windows
             ]
             delays_ms = [float(row.labels["one_way_delay_ms"]) for row in rows]
-            plot_means(axes, delays_ms, rows, name, colour)
+            plot_samples(axes, delays_ms, [row.simulated for row in rows], color=colour, label=name)
             plot_published(axes, delays_ms, rows, colour)
         title = "no bit errors" if rate == "0" else f"bit error rate {rate}"
         axes.text(0.03, 0.06, title, transform=axes.transAxes, fontsize=10, color=INK)
@@ -206,11 +190,13 @@ class JplOutcome(StudyOutcome):
 
     def extras(self) -> dict[str, Any]:
         """Return the errors by bit error rate and provenance, in points."""
-        found: dict[str, dict[str, Any]] = {}
-        for rate in BIT_ERROR_RATES:
-            groups = ((each, self._rows(rate, each)) for each in COUNTED)
-            found[rate] = {each.value: errors_of(rows) for each, rows in groups if rows}
-        return {"by_bit_error_rate": found}
+        by_rate = {
+            rate: {
+                each.value: errors_of(rows) for each in COUNTED if (rows := self._rows(rate, each))
+            }
+            for rate in BIT_ERROR_RATES
+        }
+        return {"by_bit_error_rate": by_rate}
 
     def context(self) -> dict[str, Any]:
         """Return figures, tables, and inconsistencies of the published table."""
@@ -221,8 +207,7 @@ class JplOutcome(StudyOutcome):
             "small_table": _view("small", small.rows),
             "linux_table": _view("linux", linux.rows),
             "linux": linux,
-            "errors_by_rate": self.errors_by_rate(),
-            "signed_errors": self.signed_errors(),
+            **self._errors_views(),
             "either_window": either_window(self.main, small),
             "counted": COUNTED,
             "inconsistencies": inconsistencies(self.main),
@@ -230,21 +215,16 @@ class JplOutcome(StudyOutcome):
             "linux_curves": curves(linux),
         }
 
-    def errors_by_rate(self) -> View:
-        """Return the mean absolute errors by bit error rate and provenance."""
-        rows: list[list[Any]] = []
+    def _errors_views(self) -> dict[str, View]:
+        """Return the mean errors by bit error rate and provenance, and with sign by windows."""
+        errors: list[list[Any]] = []
+        signed: list[list[Any]] = []
         for rate in BIT_ERROR_RATES:
             groups = [self._rows(rate, each) for each in COUNTED]
-            rows.append([rate, *(x for rows in groups for x in (mean_error(rows), len(rows)))])
-        return _view("errors", rows)
-
-    def signed_errors(self) -> View:
-        """Return the mean errors with their sign by bit error rate and windows."""
-        rows: list[list[Any]] = []
-        for rate in BIT_ERROR_RATES:
-            groups = (self.main.where(bit_error_rate=rate, large_windows=each) for each in WINDOWS)
-            rows.append([rate, *(mean_error(group.rows, absolute=False) for group in groups)])
-        return _view("signed", rows)
+            errors.append([rate, *(x for rows in groups for x in (mean_error(rows), len(rows)))])
+            of_rate = (self.main.where(bit_error_rate=rate, large_windows=w).rows for w in WINDOWS)
+            signed.append([rate, *(mean_error(rows, absolute=False) for rows in of_rate)])
+        return {"errors_by_rate": _view("errors", errors), "signed_errors": _view("signed", signed)}
 
     def terminal(self) -> Iterator[View | str]:
         """Yield the table and its errors."""
@@ -355,12 +335,8 @@ def utilization(outcome: Outcome) -> float:
 
 def read_published() -> dict[Cell, float]:
     """Return the published utilization of every cell, in percent."""
-    return {
-        Cell(row["bit_error_rate"], int(row["one_way_delay_ms"]), row["large_windows"]): float(
-            row["utilization_percent"]
-        )
-        for row in read_rows("jpl", "published.csv")
-    }
+    rows = (row.values() for row in read_rows("jpl", "published.csv"))
+    return {Cell(rate, int(ms), windows): float(percent) for rate, ms, windows, percent in rows}
 
 
 def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
@@ -392,15 +368,12 @@ def inconsistencies(main: Comparison) -> list[str]:
             for first, second in pairwise(curve)
             if (second.published or 0.0) > (first.published or 0.0)
         ]
-    clean = {
-        (row.labels["one_way_delay_ms"], row.labels["large_windows"]): row.published
-        for row in main.where(bit_error_rate="0").rows
-    }
-    excess = [
-        (row.published or 0.0) - (clean[place] or 0.0)
-        for row in main.rows
-        if (place := (row.labels["one_way_delay_ms"], row.labels["large_windows"])) in clean
-    ]
+    # The rows of all bit error rates are in the same order.
+    clean = main.where(bit_error_rate="0").rows
+    excess = (
+        (row.published or 0.0) - (without.published or 0.0)
+        for row, without in zip(main.rows, clean * len(BIT_ERROR_RATES), strict=True)
+    )
     above = [each for each in excess if each > 0]
     if above:
         texts.append(

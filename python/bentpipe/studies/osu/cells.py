@@ -86,10 +86,8 @@ class Cell:
         too: efficiency over the whole run instead of after the warm-up, and windows that grow by
         bytes instead of for each ACK. On the other curves one of them changes an outcome.
         """
-        is_leo = self.scenario != GEO
-        is_robust = self.scenario == LEO_SINGLE or (
-            is_leo and self.sources == max(ROUTES[GEO].sources)
-        )
+        many = max(ROUTES[GEO].sources)
+        is_robust = self.scenario == LEO_SINGLE or (self.scenario != GEO and self.sources == many)
         return Provenance.PREDICTED if is_robust else Provenance.CALIBRATED
 
 
@@ -169,15 +167,14 @@ def scenario_of(
 def jobs_of(cell: Cell, base: Mapping[str, Any], variant: Variant, seeds: range) -> list[Job]:
     """Return the runs of a cell. Their plans differ in the start times only."""
     plan = Plan.resolve(scenario_of(cell, base, seeds[0], variant))
-    jobs = []
-    for seed in seeds:
+
+    def job(seed: int) -> Job:
         starts = starts_ns(cell.sources, seed, variant.start_within_ms)
-        flows = [
-            {**flow, "start_ns": start}
-            for flow, start in zip(plan.data["flows"], starts, strict=True)
-        ]
-        jobs.append(Job(plan=plan.with_values(flows=flows), seed=seed))
-    return jobs
+        pairs = zip(plan.data["flows"], starts, strict=True)
+        flows = [{**flow, "start_ns": start} for flow, start in pairs]
+        return Job(plan=plan.with_values(flows=flows), seed=seed)
+
+    return [job(seed) for seed in seeds]
 
 
 def starts_ns(sources: int, seed: int, within_ms: int = BASE.start_within_ms) -> list[int]:
@@ -232,11 +229,9 @@ def figures(outcome: Outcome) -> dict[str, float]:
     largest_bps = largest_goodput_bps(plan)
     delivered_bytes = outcome.column("flows", "delivered_bytes").astype(np.float64)
     is_warm = outcome.column("flow_samples", "time_ns") == warm_up_ns
-    early_bytes = np.zeros_like(delivered_bytes)
-    early_bytes[outcome.column("flow_samples", "flow")[is_warm]] = outcome.column(
-        "flow_samples", "delivered_bytes"
-    )[is_warm]
-    late_bytes = delivered_bytes - early_bytes
+    warm = outcome.column("flow_samples", "flow")[is_warm]
+    late_bytes = delivered_bytes.copy()
+    late_bytes[warm] -= outcome.column("flow_samples", "delivered_bytes")[is_warm]
 
     def efficiency(size_bytes: Array, elapsed_ns: int) -> float:
         goodput_bps = float(size_bytes.sum()) * 8 * NS_PER_S / elapsed_ns

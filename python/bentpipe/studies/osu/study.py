@@ -9,10 +9,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from itertools import product
+from typing import Any, Final, Unpack
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, log_axis, new_figure
 from bentpipe.results.views import Column, View
+from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Row, Samples, Tolerance
 from bentpipe.studies.base.inputs import (
@@ -49,14 +54,6 @@ from bentpipe.studies.osu.cells import (
     lowest,
     mean_over,
 )
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from bentpipe.studies import RunOptions
 
 EFFICIENCY, RISE, FAIRNESS, SENSITIVITY = "efficiency", "rise", "fairness", "sensitivity"
 # Shown with the efficiency of each cell.
@@ -102,15 +99,14 @@ def compare(measured: Mapping[Cell, Measurement], published: Published) -> dict[
     That of the efficiency has every cell; where nothing is claimed, the row has no published value.
     """
     selective = {cell: each for cell, each in measured.items() if cell.discipline == SELECTIVE}
-    rises = [
+    rises = (
         rise_row(large, selective[half])
         for cell, large in selective.items()
         if (half := replace(cell, k=cell.k + 1)) in selective
-    ]
+    )
     fair = (each for cell, each in selective.items() if cell.k <= SMALLEST_FAIR_BUFFER_K)
-    every = (efficiency_row(each, published) for each in measured.values())
     return {
-        EFFICIENCY: Comparison(tuple(every)),
+        EFFICIENCY: Comparison(tuple(efficiency_row(m, published) for m in measured.values())),
         RISE: Comparison(tuple(rises)),
         FAIRNESS: Comparison(tuple(map(fairness_row, fair))),
     }
@@ -238,13 +234,11 @@ def efficiency_if_halving(buffer_rtt: float, share: float) -> float:
 
 
 def halving(k: int) -> list[float]:
-    """Return these efficiencies with a buffer of 2^-k round trips, for each of `SHARES`."""
-    return [efficiency_if_halving(filled_buffer_rtt(k), share) for share in SHARES]
+    """Return these efficiencies with a buffer of 2^-k round trips, for each of `SHARES`.
 
-
-def filled_buffer_rtt(k: int) -> float:
-    """Return how far selective drop lets a buffer of 2^-k round trips fill, in round trips."""
-    return _FILLED * 2.0**-k
+    The buffer fills no further than selective drop lets it.
+    """
+    return [efficiency_if_halving(_FILLED * 2.0**-k, share) for share in SHARES]
 
 
 def read_published() -> Published:
@@ -272,21 +266,23 @@ def _row(each: Measurement, **values: Any) -> Row:
 
 
 _COLOURS: Final = dict(zip((5, 15, 50, 100), PALETTE, strict=False))
-_LINES: Final = {SELECTIVE: ("solid", "o"), DROP_TAIL: ("dashed", "")}
+_LINES: Final[dict[str, dict[str, Any]]] = {
+    SELECTIVE: {"linestyle": "solid", "marker": "o", "markersize": 3.5},
+    DROP_TAIL: {"linestyle": "dashed"},
+}
 # As `SHARES`.
+_GUIDE: Final[dict[str, Any]] = {"color": MUTED, "linewidth": 1.0}
 _THEORY: Final = {"all halve at once": "dotted", "every second halves": "dashdot"}
 
 
 def efficiency_figure(measured: Mapping[Cell, Measurement]) -> Figure:
     """Draw efficiency over the buffer, a panel for each scenario."""
     figure, panels = _panels(measured, "efficiency", "Efficiency [%]")
+    curves = zip(_THEORY.items(), zip(*map(halving, KS), strict=True), strict=True)
+    for (label, line), curve in curves:
+        for axes in panels:
+            axes.plot([-k for k in KS], curve, label=label, linestyle=line, **_GUIDE)
     for axes in panels:
-        for (name, line), curve in zip(
-            _THEORY.items(), zip(*map(halving, KS), strict=True), strict=True
-        ):
-            label = name if axes is panels[0] else None
-            style: dict[str, Any] = {"color": MUTED, "linestyle": line, "linewidth": 1.0}
-            axes.plot([-k for k in KS], curve, label=label, **style)
         axes.set_ylim(40, 101)
     add_figure_legend(figure, panels[0], columns=4)
     return figure
@@ -296,7 +292,7 @@ def fairness_figure(measured: Mapping[Cell, Measurement]) -> Figure:
     """Draw Jain's index over the buffer, a panel for each scenario."""
     figure, panels = _panels(measured, "fairness", "Fairness (Jain)")
     for axes in panels:
-        axes.axhline(MIN_FAIRNESS, color=MUTED, linewidth=1.0, linestyle="dotted")
+        axes.axhline(MIN_FAIRNESS, linestyle="dotted", **_GUIDE)
         axes.set_ylim(0.78, 1.002)
     add_figure_legend(figure, panels[0], columns=4)
     return figure
@@ -320,7 +316,7 @@ def losses_figure(measured: Mapping[Cell, Measurement]) -> Figure:
             color=colour,
             label=scenario,
         )
-    axes.axhline(MIN_FAIRNESS, color=MUTED, linewidth=1.0, linestyle="dotted")
+    axes.axhline(MIN_FAIRNESS, linestyle="dotted", **_GUIDE)
     log_axis(axes.xaxis)
     axes.set_xlabel("Loss recoveries of each source in the run")
     axes.set_ylabel("Fairness (Jain)")
@@ -332,19 +328,14 @@ def _panels(
     measured: Mapping[Cell, Measurement], name: str, label: str
 ) -> tuple[Figure, list[Axes]]:
     figure, panels = new_figure(2, 2, height_in=5.6)
-    nothing = Samples()
+    nothing, x = Samples(), [-k for k in KS]
     for axes, (scenario, route) in zip(panels, ROUTES.items(), strict=True):
-        for sources in route.sources:
-            for discipline, (line, marker) in _LINES.items():
-                found = [measured.get(Cell(scenario, sources, k, discipline)) for k in KS]
-                samples = [nothing if each is None else each[name] for each in found]
-                colour = _COLOURS[sources]
-                x = [-k for k in KS]
-                plot_samples(
-                    axes, x, samples, color=colour, linestyle=line, marker=marker, markersize=3.5
-                )
+        for sources, (discipline, style) in product(route.sources, _LINES.items()):
+            found = [measured.get(Cell(scenario, sources, k, discipline)) for k in KS]
+            samples = [nothing if each is None else each[name] for each in found]
+            plot_samples(axes, x, samples, color=_COLOURS[sources], **style)
         axes.text(0.97, 0.06, scenario, transform=axes.transAxes, ha="right", color=INK)
-        axes.set_xticks([-k for k in KS], [_buffer(k) for k in KS])
+        axes.set_xticks(x, [f"1/{2**k}" if k > 0 else str(2**-k) for k in KS])
         axes.label_outer()
     for axes in panels[-2:]:
         axes.set_xlabel("Buffer [round trips at the link's rate]")
@@ -352,14 +343,9 @@ def _panels(
         axes.set_ylabel(label)
     for sources, colour in _COLOURS.items():
         panels[0].plot([], [], color=colour, label=f"{sources} sources")
-    for discipline, (line, marker) in _LINES.items():
-        text = discipline.replace("_", " ")
-        panels[0].plot([], [], color=INK, linestyle=line, marker=marker, markersize=3.5, label=text)
+    for discipline, style in _LINES.items():
+        panels[0].plot([], [], color=INK, label=discipline.replace("_", " "), **style)
     return figure, panels
-
-
-def _buffer(k: int) -> str:
-    return f"1/{2**k}" if k > 0 else str(2**-k)
 
 
 DIGITS: Final = {EFFICIENCY: 2, RISE: 2, FAIRNESS: 3}
@@ -418,6 +404,8 @@ class OsuOutcome(StudyOutcome):
             ]
             for discipline in DISCIPLINES
         }
+        few = self.main.where(scenario=LEO_SINGLE, sources=15, discipline=SELECTIVE).rows
+        halved = [[row["k"], *halving(row["k"]), row.simulated] for row in few]
         return {
             **self.comparisons,
             "runs": self.configuration["runs_of_a_cell"],
@@ -430,27 +418,19 @@ class OsuOutcome(StudyOutcome):
                 each: {figure: mean_over(found, figure) for figure in _CURVES}
                 for each, found in fair.items()
             },
-            "halving_table": self.halving_view(),
-            "cells_table": self.cells_view(),
+            "halving_table": _view("halving", halved),
+            "cells_table": _view("cells", self._cells_beside_drop_tail()),
             "sensitivity_table": _view("sensitivity", self.comparisons[SENSITIVITY].rows),
             "tolerances": (ENOUGH, NOISE, FAIR),
         }
 
-    def halving_view(self) -> View:
-        """Return the efficiency of 15 sources on the single hop over LEO, and on paper."""
-        found = self.main.where(scenario="LEO single hop", sources=15, discipline=SELECTIVE).rows
-        rows = [[row["k"], *halving(row["k"]), row.simulated] for row in found]
-        return _view("halving", rows)
-
-    def cells_view(self) -> View:
-        """Return every cell with selective drop, and drop-tail beside it."""
+    def _cells_beside_drop_tail(self) -> tuple[Row, ...]:
         tails = self.main.where(discipline="drop_tail").rows
         beside = {
             "fair": self.comparisons[FAIRNESS],
             "tail": Comparison(tuple(replace(t, title=t.title.removesuffix(_TAIL)) for t in tails)),
         }
-        rows = self.main.where(discipline=SELECTIVE).beside(**beside)
-        return _view("cells", rows)
+        return self.main.where(discipline=SELECTIVE).beside(**beside)
 
 
 def curves_view(measured: Mapping[Cell, Measurement], figure: str, title: str) -> View:
@@ -463,13 +443,12 @@ def curves_view(measured: Mapping[Cell, Measurement], figure: str, title: str) -
         ),
     ]
     rows: list[list[Any]] = []
-    for discipline in DISCIPLINES:
-        for scenario, route in ROUTES.items():
-            for sources in route.sources:
-                curve = [measured.get(Cell(scenario, sources, k, discipline)) for k in KS]
-                if any(curve):
-                    values = (None if each is None else each[figure] for each in curve)
-                    rows.append([scenario, sources, discipline, *values])
+    for discipline, (scenario, route) in product(DISCIPLINES, ROUTES.items()):
+        for sources in route.sources:
+            curve = [measured.get(Cell(scenario, sources, k, discipline)) for k in KS]
+            if any(curve):
+                values = (None if each is None else each[figure] for each in curve)
+                rows.append([scenario, sources, discipline, *values])
     return View(title, columns, rows, key=3)
 
 

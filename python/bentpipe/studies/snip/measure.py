@@ -17,7 +17,7 @@ from bentpipe.results.measures import rate_bps
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Outcome
-from bentpipe.simulation.no_drop import NoDropSearch
+from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
 from bentpipe.simulation.search import max_trials
 from bentpipe.studies.base.work import Work, jobs_of
 from bentpipe.units import NS_PER_S
@@ -64,32 +64,19 @@ class Settings:
 
 DEFAULTS: Final = Settings()
 _NOTHING: Final[Mapping[str, Any]] = {}
-
-
-def table_scenario(base: Mapping[str, Any], *, mode: str | None = None) -> Scenario:
-    """Return the scenario of the table; ``mode``: with the round packet rate of a mode instead."""
-    return _changed(base, mode=mode)
+_NARROW: Final = {"rate": NARROW_RATE}
+_BOTH_WAYS: Final = {"direction": "both"}
 
 
 def iperf_scenario(scenario: Scenario, payload_bytes: int, rate_bps: int) -> Scenario:
     """Return the scenario in which iperf sends payloads of this size at this rate."""
     sent = {"payload": f"{payload_bytes} B", "rate": f"{rate_bps} bit/s"}
-    return _changed(scenario.to_dict(), traffic=sent)
-
-
-def duplex_scenario(base: Mapping[str, Any], mode: str | None = None) -> Scenario:
-    """Return the scenario with iperf in both directions; ``mode`` replaces the processor's."""
-    return _changed(base, traffic={"direction": "both"}, mode=mode)
-
-
-def narrow_scenario(base: Mapping[str, Any]) -> Scenario:
-    """Return the scenario with a modem of 4 Mbit/s."""
-    return _changed(base, directions={"rate": NARROW_RATE})
+    return scenario_of(scenario.to_dict(), traffic=sent)
 
 
 def shared_scenario(base: Mapping[str, Any], terminals: int) -> Scenario:
     """Return the scenario with one flow to each of a number of terminals, all through one hub."""
-    return _changed(base, link={"terminals": terminals}, traffic={"terminal": "all"})
+    return scenario_of(base, link={"terminals": terminals}, traffic={"terminal": "all"})
 
 
 def tcp_scenario(
@@ -104,7 +91,7 @@ def tcp_scenario(
         "tcp": {"receive_buffer": f"{window_bytes} B", "window_scaling": False},
     }
     changed = {**base, "duration": duration, "traffic": [transfer]}
-    return _changed(changed, directions={} if delay is None else {"delay": delay})
+    return scenario_of(changed, directions={} if delay is None else {"delay": delay})
 
 
 def aggregated_scenario(
@@ -113,18 +100,22 @@ def aggregated_scenario(
     """Return the scenario with an aggregator at both ends; 0 ms: without, None: the default."""
     aggregator = {} if hold_ms is None else {"hold_time": f"{hold_ms} ms"}
     functions = {} if hold_ms == 0 else {"aggregator": aggregator}
-    return _changed(base, traffic={"duration": duration}, functions=functions)
+    return scenario_of(base, traffic={"duration": duration}, functions=functions)
 
 
 def is_channel_limited(plan: Mapping[str, Any], payload_bytes: int) -> bool:
     """Return whether the channel, not the processor, limits the rate of packets of this size."""
     (processor,) = plan["gateways"][0]["functions"]
+    by_processor: float = processor["packets_per_second"]
+    return _link_pps(plan, payload_bytes + UDP_IP_HEADER_BYTES) < by_processor
+
+
+def _link_pps(plan: Mapping[str, Any], packet_bytes: int) -> float:
     direction = plan["directions"][0]
-    bits = frame_bits(direction["framing"], payload_bytes + UDP_IP_HEADER_BYTES)
-    return bool(direction["rate_bps"]["value"] / bits < processor["packets_per_second"])
+    return float(direction["rate_bps"]["value"] / frame_bits(direction["framing"], packet_bytes))
 
 
-def _changed(
+def scenario_of(
     base: Mapping[str, Any],
     *,
     mode: str | None = None,
@@ -161,8 +152,8 @@ _NS_PER_MS: Final = 1e6
 # The last packet of a run may be alone in its frame.
 _PAYS_BELOW: Final = 0.99
 
-# Hold time in ms (0: no aggregation) and packets a second.
-LoadKey = tuple[str | int, int]
+# What a run is for, or its hold time in ms (0: no aggregation), and its parameter.
+Key = tuple[str | int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,9 +181,9 @@ class Size:
     error_percent: float | None
 
 
-def load_scenarios(base: Mapping[str, Any], settings: Settings) -> dict[LoadKey, Scenario]:
+def load_scenarios(base: Mapping[str, Any], settings: Settings) -> dict[Key, Scenario]:
     """Return all loads, without aggregation and with each hold time."""
-    scenarios: dict[LoadKey, Scenario] = {}
+    scenarios: dict[Key, Scenario] = {}
     for hold_ms in (0, *settings.hold_times_ms):
         scenario = aggregated_scenario(base, settings.aggregated_duration, hold_ms)
         for pps in settings.loads_pps:
@@ -201,7 +192,7 @@ def load_scenarios(base: Mapping[str, Any], settings: Settings) -> dict[LoadKey,
     return scenarios
 
 
-def loads_of(outcomes: Mapping[LoadKey, Outcome]) -> tuple[LoadPoint, ...]:
+def loads_of(outcomes: Mapping[Key, Outcome]) -> tuple[LoadPoint, ...]:
     """Return the results of the loads, each compared with the same load without aggregation."""
     found = []
     for (hold_ms, offered_pps), run in outcomes.items():
@@ -240,7 +231,10 @@ def size_of(
 ) -> Size:
     """Return one payload with and without aggregation, and the result of the equations."""
     packets, paper_pps, limit = on_paper(plan, payload_bytes)
-    alone, shared = converged_pps(without, payload_bytes), converged_pps(aggregated, payload_bytes)
+    alone, shared = (
+        None if (best := converged(search, payload_bytes)) is None else best.packets_per_second
+        for search in (without, aggregated)
+    )
     return Size(
         payload_bytes=payload_bytes,
         without_pps=alone,
@@ -259,7 +253,6 @@ def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> tuple[int, float, s
     It is the packets of a frame, packets a second, and which of the two is the limit.
     """
     functions = {each["kind"]: each for each in plan["gateways"][0]["functions"]}
-    direction = plan["directions"][0]
     packet = payload_bytes + UDP_IP_HEADER_BYTES
     first = packet + 2 + (packet > _SHORT_FIRST_PACKET_BYTES) + (packet > _LONG_PACKET_BYTES)
     later = packet + 1 + (packet > _SHORT_PACKET_BYTES)
@@ -267,17 +260,15 @@ def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> tuple[int, float, s
     more = room // later
     frame = _FRAME_HEADER_BYTES + first + more * later
     by_processor = functions["processor"]["packets_per_second"]
-    by_link = direction["rate_bps"]["value"] / frame_bits(direction["framing"], frame)
+    by_link = _link_pps(plan, frame)
     limit = "packet rate" if by_processor < by_link else "channel"
     return 1 + more, (1 + more) * min(by_processor, by_link), limit
 
 
-def converged_pps(found: NoDropSearch | None, payload_bytes: int) -> float | None:
-    """Return the packets a second of one payload; None if its search did not converge."""
-    for each in () if found is None else found.rates:
-        if each.payload_bytes == payload_bytes and each.converged:
-            return each.packets_per_second
-    return None
+def converged(found: NoDropSearch | None, payload_bytes: int) -> NoDropRate | None:
+    """Return the rate of one payload; None if its search did not converge."""
+    rates = () if found is None else found.rates
+    return next((r for r in rates if r.payload_bytes == payload_bytes and r.converged), None)
 
 
 def delay_ms(run: Outcome) -> float:
@@ -288,18 +279,6 @@ def delay_ms(run: Outcome) -> float:
 # Ten seconds and 50 packets of buffer hide up to 0.2 % (at 2,570 packets a second).
 RESOLUTION: Final = 0.0025
 SMALL_PAYLOAD_BYTES: Final = 58
-
-# What a run is for, or its hold time, and its parameter.
-Key = tuple[str | int, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Crossover:
-    """The smallest datagram for which a narrow modem is the limit, in bytes at each layer."""
-
-    payload_bytes: int
-    ip_bytes: int
-    link_bytes: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,13 +300,14 @@ class Measured:
     """Everything that was measured; what Ctrl-C left out is None or missing.
 
     ``limits_pps`` are packets a second of both directions together by mode, ``tcp_bps`` the goodput
-    by window in bytes, ``sharing`` the search by number of terminals.
+    by window in bytes, ``sharing`` the search by number of terminals. ``crossover`` is the smallest
+    datagram for which a narrow modem is the limit, in bytes at each layer.
     """
 
     table: NoDropSearch | None
     round_figure: NoDropSearch | None
     limits_pps: Mapping[str, float]
-    crossover: Crossover | None
+    crossover: Mapping[str, float] | None
     sharing: Mapping[int, NoDropSearch]
     duplex: tuple[Duplex, ...]
     tcp_bps: Mapping[int, float]
@@ -344,7 +324,8 @@ def measure(base: Mapping[str, Any], settings: Settings, work: Work) -> Measured
     jobs, loads = _jobs(base, settings), load_scenarios(base, settings)
     # The ten sizes of the fine search are not known yet. The smallest sizes need the most trials.
     fine_step = settings.coarse_sizes[1] - settings.coarse_sizes[0]
-    planned = [*searches.values(), (narrow_scenario(base), tuple(range(1, fine_step + 1)))]
+    narrow = scenario_of(base, directions=_NARROW)
+    planned = [*searches.values(), (narrow, tuple(range(1, fine_step + 1)))]
     trials = sum(max_trials(scenario, sizes, RESOLUTION) for scenario, sizes in planned)
     work.total = trials + len(jobs) + len(loads)
 
@@ -354,9 +335,9 @@ def measure(base: Mapping[str, Any], settings: Settings, work: Work) -> Measured
 
     found = {name: work.search(*each, resolution=RESOLUTION) for name, each in searches.items()}
     fine = _fine_sizes(_complete(found["coarse"]))
-    finest = work.search(narrow_scenario(base), fine, resolution=RESOLUTION) if fine else None
+    finest = work.search(narrow, fine, resolution=RESOLUTION) if fine else None
     runs, by_load = run_each(jobs), run_each(loads)
-    tcp_bps = {window: _goodput_bps(run) for (what, window), run in runs.items() if what == "tcp"}
+    tcp_bps = {window: goodput_bps(run) for (what, window), run in runs.items() if what == "tcp"}
     fastest, probe = runs.get(("efficiency", 0)), runs.get(("delay", 0))
     modes = {mode: _complete(found[mode]) for mode in ("route", *MODES)}
     sharing = {n: _complete(found[f"shared {n}"]) for n in settings.terminals}
@@ -370,7 +351,7 @@ def measure(base: Mapping[str, Any], settings: Settings, work: Work) -> Measured
             for mode, each in modes.items()
             if each is not None
         },
-        crossover=_crossover(base, _complete(finest)),
+        crossover=_crossover(narrow, _complete(finest)),
         sharing={n: each for n, each in sharing.items() if each is not None},
         duplex=tuple(_duplex(n, run) for (what, n), run in runs.items() if what == "duplex"),
         tcp_bps=tcp_bps,
@@ -390,12 +371,12 @@ def _searches(
     small, medium = (SMALL_PAYLOAD_BYTES,), (DUPLEX_PAYLOAD_BYTES,)
     aggregated = aggregated_scenario(base, settings.aggregated_duration)
     return {
-        "table": (table_scenario(base), settings.sizes),
-        "round figure": (table_scenario(base, mode="route"), settings.sizes),
-        "route": (duplex_scenario(base), small),
-        **{mode: (duplex_scenario(base, mode), small) for mode in MODES},
+        "table": (scenario_of(base), settings.sizes),
+        "round figure": (scenario_of(base, mode="route"), settings.sizes),
+        "route": (scenario_of(base, traffic=_BOTH_WAYS), small),
+        **{mode: (scenario_of(base, traffic=_BOTH_WAYS, mode=mode), small) for mode in MODES},
         **{f"shared {n}": (shared_scenario(base, n), medium) for n in settings.terminals},
-        "coarse": (narrow_scenario(base), settings.coarse_sizes),
+        "coarse": (scenario_of(base, directions=_NARROW), settings.coarse_sizes),
         "aggregated": (aggregated, settings.aggregated_sizes),
     }
 
@@ -404,13 +385,14 @@ def _jobs(base: Mapping[str, Any], settings: Settings) -> dict[Key, Scenario]:
     """Return the other runs: iperf in both directions, TCP by window, and one for the delay."""
     largest, duration = settings.windows_bytes[-1], settings.tcp_duration
     scenarios: dict[Key, Scenario] = {}
+    both_ways = scenario_of(base, traffic=_BOTH_WAYS)
     for pps in settings.offered_pps:
         rate = 8 * DUPLEX_PAYLOAD_BYTES * pps
-        scenarios["duplex", pps] = iperf_scenario(duplex_scenario(base), DUPLEX_PAYLOAD_BYTES, rate)
+        scenarios["duplex", pps] = iperf_scenario(both_ways, DUPLEX_PAYLOAD_BYTES, rate)
     for window_bytes in settings.windows_bytes:
         scenarios["tcp", window_bytes] = tcp_scenario(base, window_bytes, duration)
     scenarios["efficiency", 0] = tcp_scenario(base, largest, duration, delay="0 ms")
-    scenarios["delay", 0] = table_scenario(base)
+    scenarios["delay", 0] = scenario_of(base)
     return scenarios
 
 
@@ -429,16 +411,14 @@ def _fine_sizes(coarse: NoDropSearch | None) -> tuple[int, ...]:
     return ()
 
 
-def _crossover(base: Mapping[str, Any], fine: NoDropSearch | None) -> Crossover | None:
-    framing = Plan.resolve(narrow_scenario(base)).data["directions"][0]["framing"]
+def _crossover(narrow: Scenario, fine: NoDropSearch | None) -> dict[str, float] | None:
+    plan: Mapping[str, Any] = Plan.resolve(narrow).data
     for each in () if fine is None else fine.rates:
         if each.first_loss is not None and each.first_loss.limit == "channel":
             ip_bytes = each.payload_bytes + UDP_IP_HEADER_BYTES
-            return Crossover(
-                payload_bytes=each.payload_bytes,
-                ip_bytes=ip_bytes,
-                link_bytes=frame_bits(framing, ip_bytes) / 8,
-            )
+            link_bytes = frame_bits(plan["directions"][0]["framing"], ip_bytes) / 8
+            sizes = {"payload_bytes": each.payload_bytes, "ip_bytes": ip_bytes}
+            return {**sizes, "link_bytes": link_bytes}
     return None
 
 
@@ -449,10 +429,11 @@ def _duplex(offered_pps: int, run: Outcome) -> Duplex:
     return Duplex(offered_pps=offered_pps, forward_pps=float(there), return_pps=float(back))
 
 
-def _goodput_bps(run: Outcome) -> float:
+def goodput_bps(run: Outcome) -> float:
+    """Return the goodput of the first flow over the whole run."""
     delivered_bytes = run.column("flows", "delivered_bytes")[0]
     return float(rate_bps(delivered_bytes, run.job.plan.data["stop_ns"]))
 
 
 def _efficiency_percent(run: Outcome) -> float:
-    return 100 * _goodput_bps(run) / int(run.job.plan.data["directions"][0]["rate_bps"]["value"])
+    return 100 * goodput_bps(run) / int(run.job.plan.data["directions"][0]["rate_bps"]["value"])

@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Unpack
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from bentpipe.plan.plan import Plan
 from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, log_axis, new_figure
 from bentpipe.results.views import Column, View
 from bentpipe.scenario.framings import frame_bits, plan_framing
 from bentpipe.scenario.gateways import PROCESSOR_PPS
-from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
+from bentpipe.simulation.no_drop import NoDropSearch
+from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Row, Samples, Tolerance, quantity_rows
 from bentpipe.studies.base.inputs import (
@@ -27,7 +31,7 @@ from bentpipe.studies.base.inputs import (
     read_scenario,
 )
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.studies.base.plots import plot_means, plot_published
+from bentpipe.studies.base.plots import plot_published, plot_samples
 from bentpipe.studies.base.work import Work
 from bentpipe.studies.snip.measure import (
     DEFAULTS,
@@ -41,19 +45,12 @@ from bentpipe.studies.snip.measure import (
     Measured,
     Settings,
     begins_at,
+    converged,
     is_channel_limited,
     measure,
-    table_scenario,
+    scenario_of,
 )
 from bentpipe.units import parse_rate
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from bentpipe.studies import RunOptions
 
 TOLERANCE: Final = Tolerance(
     10.0,
@@ -103,7 +100,7 @@ def simulated_facts(measured: Measured) -> dict[str, float | None]:
         "split of the packet rate when both directions are offered the same load": (
             overload[0].forward_percent if overload else None
         ),
-        CROSSOVER: None if crossover is None else crossover.link_bytes,
+        CROSSOVER: None if crossover is None else crossover["link_bytes"],
         **{
             quantity: tcp_bps[window] / 1e3 if window in tcp_bps else None
             for quantity, window in FITTED_WINDOWS.items()
@@ -111,21 +108,12 @@ def simulated_facts(measured: Measured) -> dict[str, float | None]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedRow:
-    """One row of the table: Mbit/s of payload, packets a second, and the stated limit."""
-
-    rate_mbps: float
-    packets_per_second: float
-    limit: str
-
-
 def compare(
     base: Mapping[str, Any], settings: Settings, measured: Measured
 ) -> dict[str, Comparison]:
     """Read the published figures and compare what was measured with them."""
     table = read_published_table()
-    plan = Plan.resolve(table_scenario(base)).data
+    plan = Plan.resolve(scenario_of(base)).data
     # With the note's own packet rate only the framing is calibrated.
     rounded = {
         size: Provenance.CALIBRATED if is_channel_limited(plan, size) else Provenance.PREDICTED
@@ -152,57 +140,43 @@ def compare(
 
 def table_row(
     size: int,
-    published: PublishedRow,
+    published: Mapping[str, str],
     unit: str,
     found: NoDropSearch | None,
     provenance: Provenance,
 ) -> Row:
     """Return a row of the table, as a rate in Mbit/s or in packets a second."""
     best = converged(found, size)
-    rate_bps = None if best is None else best.rate_bps
     loss = None if best is None else best.first_loss
+    rate_bps = None if best is None or loss is None else best.rate_bps
     by_rate = unit == "Mbit/s"
     per_unit = 1e6 if by_rate else 8 * size
     return Row(
         labels={"packet_bytes": size},
         unit=unit,
-        published=published.rate_mbps if by_rate else published.packets_per_second,
+        published=float(published["max_rate_mbps" if by_rate else "packets_per_second"]),
         simulated=Samples.of([None if rate_bps is None else rate_bps / per_unit], exact=True),
         provenance=provenance,
         tolerance=TOLERANCE,
         reason=_MISSED,
         more={
-            "published_limit": published.limit,
+            "published_limit": published["limit"],
             "simulated_limit": None if loss is None else loss.limit,
         },
     )
 
 
-def converged(found: NoDropSearch | None, size: int) -> NoDropRate | None:
-    """Return the rate of one size; None if its search did not converge."""
-    for each in () if found is None else found.rates:
-        if each.payload_bytes == size and each.converged and each.first_loss is not None:
-            return each
-    return None
-
-
-def read_published_table() -> dict[int, PublishedRow]:
-    """Return the published table by packet size."""
-    return {
-        int(row["packet_bytes"]): PublishedRow(
-            rate_mbps=float(row["max_rate_mbps"]),
-            packets_per_second=float(row["packets_per_second"]),
-            limit=row["limit"],
-        )
-        for row in read_rows("snip", "published.csv")
-    }
+def read_published_table() -> dict[int, dict[str, str]]:
+    """Return the rows of the published table by packet size."""
+    return {int(row["packet_bytes"]): row for row in read_rows("snip", "published.csv")}
 
 
 def table_figure(comparison: Comparison, label: str) -> Figure:
     """Draw published and simulated values over packet size."""
     figure, (axes,) = new_figure(1, 1, height_in=3.2)
     sizes = [float(row.labels["packet_bytes"]) for row in comparison.rows]
-    plot_means(axes, sizes, comparison.rows, "simulated", PALETTE[0])
+    samples = [row.simulated for row in comparison.rows]
+    plot_samples(axes, sizes, samples, color=PALETTE[0], label="simulated")
     plot_published(axes, sizes, comparison.rows, PALETTE[1], "published")
     return _finish(figure, axes, "UDP payload [bytes]", label)
 
@@ -308,7 +282,7 @@ class SnipOutcome(StudyOutcome):
                 {**asdict(each), "forward_percent": each.forward_percent}
                 for each in measured.duplex
             ],
-            "crossover": None if measured.crossover is None else asdict(measured.crossover),
+            "crossover": measured.crossover,
             "shared_hub": [
                 {
                     "terminals": terminals,
@@ -424,7 +398,7 @@ class SnipOutcome(StudyOutcome):
         """Return the tables of what was measured beside the note's rows."""
         measured = self.measured
         published = {row.name: row.published for row in self.comparisons[FACT_ROWS].rows}
-        sizes = {} if measured.crossover is None else asdict(measured.crossover)
+        sizes = measured.crossover or {}
         layers = zip(("UDP payload", "IP packet", "on the link"), sizes.values(), strict=False)
         tcp_kbps = {window: bps / 1e3 for window, bps in measured.tcp_bps.items()}
         every: dict[str, list[tuple[Any, ...]]] = {
