@@ -29,9 +29,8 @@ from bentpipe.studies.auckland.cells import (
     LinkPath,
     Loads,
 )
-from bentpipe.studies.auckland.claims import Claim
+from bentpipe.studies.auckland.claims import Claim, Verdict
 from bentpipe.studies.auckland.study import AucklandOutcome
-from bentpipe.studies.auckland.verdicts import Verdict
 from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.sweeps import Threads
 

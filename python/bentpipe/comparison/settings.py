@@ -185,10 +185,7 @@ def _of_results(label: str, results: Sequence[Result]) -> Setting:
 
 
 def _with_unfinished(flows: pl.DataFrame) -> pl.DataFrame:
-    """Return flows with infinite times of what did not end or start (`unfinished`).
-
-    The flows of an entry are transfers of a given size if one of them has ended.
-    """
+    """Return flows with infinite times (`unfinished`); one that has ended shows a size."""
     has_size = pl.col("completion_time_ns").is_not_null().any().over("entry")
     return flows.with_columns(unfinished(has_size))
 
@@ -213,12 +210,7 @@ _PERCENTILES: Final = {"p50": 2, "p95": 20, "p99": 100}
 
 
 def default_metrics(settings: Sequence[Setting]) -> list[MetricRef]:
-    """Return the metrics of all entries and directions that the first setting has.
-
-    They are those that the registry (`bentpipe.metrics`) shows in comparisons.
-
-    Metrics without a value, or zero in all runs, are left out.
-    """
+    """Return the metrics shown in comparisons that have a value other than 0."""
     flows = settings[0].tables["flows"]
     candidates = [*_flow_metrics(flows), *_fairness(flows)]
     if "directions" in settings[0].tables:

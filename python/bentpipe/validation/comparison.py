@@ -91,10 +91,7 @@ LIMITED_SHARE: Final = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A point in both engines: runs in real time, and simulations with at least their seeds.
-
-    ``invalid`` is why the last attempt was invalid, if all were.
-    """
+    """A point in real time and simulated; ``invalid`` is why the last attempt was, if all were."""
 
     point: Point
     kernel: tuple[RunMetrics, ...]
@@ -180,10 +177,7 @@ class Value:
 
     @property
     def mean_difference_half_width(self) -> float | None:
-        """The half width of the 95 % confidence interval of `mean_difference`.
-
-        It is that of the model's mean; the kernel's value is taken as it is.
-        """
+        """The half width of the 95 % confidence interval of `mean_difference`."""
         if self.mean_half_width is None or not self.kernel:
             return None
         return self.mean_half_width / self.kernel

@@ -16,6 +16,7 @@ from bentpipe.scenario.framings import frame_bits
 from bentpipe.simulation.many import Outcome
 from bentpipe.studies.auckland.cells import (
     BACKGROUND,
+    BASE,
     CODED,
     PING,
     QUEUES_KB,
@@ -30,7 +31,6 @@ from bentpipe.studies.auckland.cells import (
     entry,
     scenario_of,
 )
-from bentpipe.studies.auckland.verdicts import gain_percent
 from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Array, Samples
 from bentpipe.studies.base.work import Work, jobs_of
@@ -56,6 +56,8 @@ _HUB, _TERMINAL = "hub-tunnel", "terminal-1-tunnel"
 
 Measurement = comparison.Measurement[Cell]
 Measured = Mapping[Cell, Measurement]
+# The value of a figure by seed.
+Curve = Mapping[int, float]
 
 
 def download_time(size_class: str) -> str:
@@ -99,10 +101,7 @@ def payload_rate_mbps(plan: Mapping[str, Any]) -> float:
 
 
 def _transfer_mbps(outcome: Outcome, transfer: int) -> float:
-    """Return the goodput of the transfer until its end, as iperf3 counts it at the receiver.
-
-    What a PEP still holds then arrives later, and does not count.
-    """
+    """Return the goodput of the transfer until its end, without what a PEP still holds then."""
     flow = outcome.job.plan.data["flows"][transfer]
     duration_ns: int = flow["workload"]["amount"]["value"]
     at_end = (outcome.column("flow_samples", "flow") == transfer) & (
@@ -181,6 +180,57 @@ def _download_times(outcome: Outcome) -> dict[str, float]:
     }
 
 
+# --- changes between curves ---------------------------------------------------------------------
+
+
+def area(channels: Sequence[int], values: Sequence[Sequence[float]]) -> list[float]:
+    """Return the mean over the numbers of channels, for each seed: the area under a curve.
+
+    ``values`` has the values over seeds of each number of channels. The area is that of trapezoids,
+    over the range of channels; with one number it is the value itself.
+    """
+    if len(channels) == 1:
+        return list(values[0])
+    areas = np.asarray(np.trapezoid(values, channels, axis=0))
+    return [float(each) for each in areas / (channels[-1] - channels[0])]
+
+
+def gain_percent(before: Curve, after: Curve) -> Samples:
+    """Return the change in percent of the mean before, by pairs of equal seeds, as `ratio`."""
+    return Samples.of((100 * (each - 1) for each in ratio(before, after).values), exact=False)
+
+
+def difference(before: Curve, after: Curve) -> Samples:
+    """Return the change by pairs of equal seeds."""
+    seeds, _ = _pairs(before, after)
+    return Samples.of((after[seed] - before[seed] for seed in seeds), exact=False)
+
+
+def share_percent(largest: Curve, after: Curve) -> Samples:
+    """Return values in percent of the largest ones."""
+    return Samples.of((100 * each / largest[seed] for seed, each in after.items()), exact=False)
+
+
+def ratio(before: Curve, after: Curve) -> Samples:
+    """Return how many times the mean before the mean after is, by pairs of equal seeds.
+
+    The values vary as the ratio of the means does in the first order (delta method), so their
+    interval is that of the ratio.
+    """
+    seeds, mean = _pairs(before, after)
+    if mean == 0:
+        return Samples()
+    times = sum(after[seed] for seed in seeds) / len(seeds) / mean
+    values = (times + (after[seed] - times * before[seed]) / mean for seed in seeds)
+    return Samples.of(values, exact=False)
+
+
+def _pairs(before: Curve, after: Curve) -> tuple[list[int], float]:
+    """Return the seeds that both curves have, and the mean before."""
+    seeds = [seed for seed in before if seed in after]
+    return seeds, sum(before[seed] for seed in seeds) / len(seeds) if seeds else 0.0
+
+
 def trace(outcome: Outcome) -> tuple[Array, Array]:
     """Return the times in s and the forward queue in kB at the samples of a run."""
     forward = outcome.column("direction_samples", "direction") == 0
@@ -257,57 +307,31 @@ def shares(measured: Measured) -> Sequence[Share]:
     return found
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Cells with one variant, and the number of runs of each."""
-
-    variant: Variant
-    cells: tuple[Cell, ...]
-    runs: int
-
-    @property
-    def total(self) -> int:
-        """The number of runs."""
-        return len(self.cells) * self.runs
-
-
-def batches(variant: Variant, loads: Loads, runs: int) -> list[Batch]:
-    """Return the runs of a variant.
-
-    Its coded cells are those of the sweep, and have the other curves with them, unless these are
-    as described.
-    """
+def variant_cells(variant: Variant, loads: Loads) -> list[Cell]:
+    """Return the cells of a variant; uncoded ones are beside coded ones unless as described."""
     coded = tuple(path for path in variant.paths if path in CODED)
     found = list(cells(loads.sweep, coded))
     if not variant.of_code:
         found += cells(sorted({*loads.variants, *(loads.sweep if coded else ())}), UNCODED)
-    return by_load(variant, found, runs)
-
-
-def by_load(variant: Variant, every: Sequence[Cell], runs: int) -> list[Batch]:
-    """Return batches of cells with equal numbers of channels."""
-    groups: dict[int, list[Cell]] = {}
-    for cell in every:
-        groups.setdefault(cell.channels, []).append(cell)
-    return [Batch(variant, tuple(group), runs) for group in groups.values()]
+    return found
 
 
 def measure(
     work: Work,
     base: Data,
-    every: Sequence[Batch],
-    figures: Callable[[Outcome], Mapping[str, float]],
-) -> dict[str, dict[Cell, Measurement]]:
-    """Run batches; return the figures of their cells by variant."""
-    measured: dict[str, dict[Cell, Measurement]] = {}
-    for batch in every:
-        # The outcomes of all cells at once would take gigabytes.
-        seeds = work.seeds(batch.runs)
-        jobs = {
-            cell: jobs_of(scenario_of(cell, base, batch.variant), seeds) for cell in batch.cells
-        }
-        of_variant = measured.setdefault(batch.variant.name, {})
+    every: Sequence[Cell],
+    runs: int,
+    variant: Variant = BASE,
+    of_run: Callable[[Outcome], Mapping[str, float]] = figures,
+) -> dict[Cell, Measurement]:
+    """Run cells with a variant, each so many times; return the figures of their runs."""
+    measured: dict[Cell, Measurement] = {}
+    # The outcomes of all cells at once would take gigabytes.
+    for channels in dict.fromkeys(cell.channels for cell in every):
+        group = [cell for cell in every if cell.channels == channels]
+        seeds = work.seeds(runs)
+        jobs = {cell: jobs_of(scenario_of(cell, base, variant), seeds) for cell in group}
         for cell, outcomes in work.run(jobs).items():
-            runs_of_cell = {outcome.job.seed: figures(outcome) for outcome in outcomes}
-            of_variant[cell] = Measurement(cell, runs_of_cell)
+            found = {outcome.job.seed: of_run(outcome) for outcome in outcomes}
+            measured[cell] = Measurement(cell, found)
     return measured

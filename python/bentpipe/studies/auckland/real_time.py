@@ -55,10 +55,6 @@ def run_real_time(*, duration_s: int = DURATION_S, **options: Unpack[RealOptions
 
     ``chosen`` is as in `cells_named`, None for `CHOSEN`. Each cell runs for ``duration_s``, the
     transfer in the middle half of it.
-
-    Raises:
-        UsageError: there is no such cell.
-        MachineError: the machine lacks something.
     """
     real = RealWork(**options)
     table = CHOSEN if real.chosen is None else cells_named(real.chosen)
@@ -168,10 +164,7 @@ def _transfer(result: Result) -> tuple[int, int]:
 
 
 def _transfer_bytes(result: Result) -> float | None:
-    """Return what the transfer has delivered when its duration is over, between samples.
-
-    In real time the transfer starts a little late.
-    """
+    """Return what the transfer has delivered in its duration, between samples."""
     flow, duration_ns = _transfer(result)
     samples = result.tables["flow_samples"]
     samples = samples.filter(

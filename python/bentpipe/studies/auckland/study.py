@@ -1,8 +1,4 @@
-"""The study: channels from none to beyond saturation, two queues, six curves.
-
-The cells stand here in code and what the source says is read after the last run, so that no run can
-depend on it.
-"""
+"""The study: channels from none to beyond saturation, two queues, six curves."""
 
 from __future__ import annotations
 
@@ -32,26 +28,29 @@ from bentpipe.studies.auckland.cells import (
     main_cells,
     scenario_of,
 )
-from bentpipe.studies.auckland.claims import Context, Decided, contexts, decide, read_claims
+from bentpipe.studies.auckland.claims import (
+    Context,
+    Decided,
+    Decision,
+    contexts,
+    decide,
+    read_claims,
+)
 from bentpipe.studies.auckland.measure import (
     HALVED,
     MAX_MIXED_RUNS,
     MIXED_PATHS,
     TOTAL,
-    Batch,
     Measured,
     Measurement,
     Share,
-    batches,
-    by_load,
-    figures,
     halves,
     measure,
     payload_rate_mbps,
     shares,
     trace,
+    variant_cells,
 )
-from bentpipe.studies.auckland.verdicts import Decision
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Array, Comparison, Row, Samples, Tolerance
 from bentpipe.studies.base.inputs import Input, Provenance, read_inputs, read_scenario
@@ -159,15 +158,16 @@ def run(
     base = read_scenario("auckland")
     if change is not None:
         change(base)
-    main = by_load(BASE, main_cells(loads), work.runs)
-    varied = [each for variant in variants for each in batches(variant, loads, few)]
-    halved_cells = cells((loads.mixed,) if loads.mixed else (), MIXED_PATHS)
-    halved = Batch(HALVED, halved_cells, min(work.runs, MAX_MIXED_RUNS))
+    main = main_cells(loads)
+    varied = [(variant, variant_cells(variant, loads)) for variant in variants]
+    halved = cells((loads.mixed,) if loads.mixed else (), MIXED_PATHS)
+    halved_runs = min(work.runs, MAX_MIXED_RUNS)
     traced = cells([each for each in loads.variants if each], UNCODED)
-    work.total = len(traced) + sum(each.total for each in (*main, *varied, halved))
-    by_cell = measure(work, base, main, figures)[BASE.name]
-    measured = measure(work, base, varied, figures)
-    mixed = measure(work, base, [halved], halves)[HALVED.name]
+    work.total = len(traced) + len(main) * work.runs + len(halved) * halved_runs
+    work.total += sum(len(own) for _, own in varied) * few
+    by_cell = measure(work, base, main, work.runs)
+    measured = {v.name: measure(work, base, own, few, v) for v, own in varied}
+    mixed = measure(work, base, halved, halved_runs, HALVED, halves)
     # One run of each, whose queue is sampled each second.
     sampled = {**base, "sample_interval": "1 s"}
     traces = work.run(

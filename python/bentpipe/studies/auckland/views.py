@@ -23,7 +23,7 @@ from bentpipe.studies.auckland.cells import (
     Cell,
     LinkPath,
 )
-from bentpipe.studies.auckland.claims import Decided
+from bentpipe.studies.auckland.claims import Decided, Decision, Effect, Rule, Unit, Verdict
 from bentpipe.studies.auckland.measure import (
     CODED_HALF,
     SIZE_CLASSES,
@@ -32,11 +32,9 @@ from bentpipe.studies.auckland.measure import (
     Share,
     download_time,
 )
-from bentpipe.studies.auckland.verdicts import Decision, Effect, Rule, Unit, Verdict
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Array, Samples
-from bentpipe.studies.base.plots import add_figure_legend, plot_samples
-from bentpipe.studies.base.tables import margin_text
+from bentpipe.studies.base.tables import add_figure_legend, margin_text, plot_samples
 
 # The figures of a cell beside its total goodput.
 FIGURES: Final = tuple(column.name for column in tables.columns("auckland", "figures"))

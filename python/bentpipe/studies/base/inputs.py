@@ -80,10 +80,7 @@ _TCP: Final = re.compile(r"traffic\.(\d+)\.tcp\.(\w+)")
 
 @dataclass(frozen=True)
 class Input:
-    """One input of a study.
-
-    ``name`` is a path in the scenario, or the name of a value that the study's code sets.
-    """
+    """One input of a study: a path in the scenario, or the name of a value that the code sets."""
 
     name: str
     value: str

@@ -103,10 +103,7 @@ class StudyOutcome:
         }
 
     def report(self, exports: Exports | None = None) -> str:
-        """Return the report as HTML; the same outcome gives the same bytes.
-
-        Its figures are added to ``exports``, and linked.
-        """
+        """Return the report as HTML, always the same; ``exports`` gets its figures, linked."""
         folders = (STUDIES_FOLDER / self.study, STUDIES_FOLDER / "base")
         template = environment(*folders).get_template(self.template)
         return template.render(

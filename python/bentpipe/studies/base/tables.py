@@ -1,11 +1,17 @@
-"""Tables of compared rows as views, and numbers as texts."""
+"""Tables and lines of compared rows, and numbers as texts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bentpipe.report.style import INK, STYLE
 from bentpipe.results.confidence import Interval
 from bentpipe.results.views import Column, View
 from bentpipe.studies.base.comparison import (
@@ -22,10 +28,7 @@ from bentpipe.studies.base.inputs import read_rows
 
 
 def number(value: float | Samples | None, digits: int | None = 2, *, sign: bool = False) -> str:
-    """Return a value, or a mean, with a number of decimals; a dash for None.
-
-    Without a number of decimals it has four significant digits, for rows of different units.
-    """
+    """Return a value or a mean with decimals, or four significant digits; a dash for None."""
     if isinstance(value, Samples):
         value = value.mean
     if value is None:
@@ -178,3 +181,44 @@ def view(
                 emphasized.add((i, j))
     key, group = int(about["key"]), int(about["group"] or 0)
     return View(about["title"].format(**values), found, cells, key, group, strong=emphasized)
+
+
+def plot_samples(
+    axes: Axes, x: Sequence[float], samples: Sequence[Samples], *, color: str, **style: Any
+) -> None:
+    """Draw means as a line, and their 95 % intervals as a band."""
+    means = [math.nan if each.mean is None else each.mean for each in samples]
+    pairs = [(mean, each.interval) for mean, each in zip(means, samples, strict=True)]
+    axes.fill_between(
+        x,
+        [mean if each is None else each.low for mean, each in pairs],
+        [mean if each is None else each.high for mean, each in pairs],
+        color=color,
+        alpha=0.2,
+        linewidth=0,
+    )
+    axes.plot(x, means, color=color, **style)
+
+
+def plot_published(
+    axes: Axes, x: Sequence[float], rows: Sequence[Row], color: str, label: str | None = None
+) -> None:
+    """Draw the published values of rows as circles."""
+    axes.plot(
+        x,
+        [math.nan if row.published is None else row.published for row in rows],
+        linestyle="none",
+        marker="o",
+        markersize=5,
+        markerfacecolor="none",
+        markeredgecolor=color,
+        markeredgewidth=1.3,
+        label=label,
+    )
+
+
+def add_figure_legend(figure: Figure, axes: Axes, *, columns: int) -> None:
+    """Add the legend of one panel above all of them: above its own it would narrow it."""
+    with mpl.rc_context(STYLE):
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper left", ncols=columns, labelcolor=INK)

@@ -193,10 +193,7 @@ def real_job(
 
 
 def expected_time_s(jobs: Sequence[EmulationJob], total: int, parallel: int) -> float:
-    """Return how long ``total`` runs like ``jobs`` take in real time, in s.
-
-    Their loads of a processor add up to ``parallel`` at most; a run may exceed it alone.
-    """
+    """Return the time in s of ``total`` runs like ``jobs``, whose loads add up to ``parallel``."""
     each_s = [job.expected_s * min(1.0, job.load / parallel) for job in jobs]
     longest_s = max(job.expected_s for job in jobs)
     return max(longest_s, total * sum(each_s) / len(jobs))

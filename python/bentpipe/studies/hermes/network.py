@@ -160,10 +160,7 @@ class Found:
         return self.samples(case, figure).mean
 
     def row(self, case: Case) -> dict[str, Any]:
-        """Return a case and the means of its figures as plain data.
-
-        A stochastic case has the 95 % intervals of the means beside them.
-        """
+        """Return a case, the means of its figures and, if stochastic, their 95 % intervals."""
         runs = self._runs.get(case, ())
         figures = {name: self.samples(case, name) for name in (runs[0] if runs else ())}
         row = asdict(case) | {name: each.mean for name, each in figures.items()}

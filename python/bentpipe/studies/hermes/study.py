@@ -1,8 +1,4 @@
-"""The study: files, streams and a conference on one network, compared with the published rows.
-
-The published figures are read after the last run, so that no run can depend on them; facts.csv says
-what each row is worth.
-"""
+"""The study: files, streams and a conference on one network, compared with the published rows."""
 
 from __future__ import annotations
 
@@ -22,8 +18,7 @@ from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Samples, Tolerance, quantity_rows
 from bentpipe.studies.base.inputs import Input, read_inputs
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.studies.base.plots import plot_samples
-from bentpipe.studies.base.tables import mean_text
+from bentpipe.studies.base.tables import mean_text, plot_samples
 from bentpipe.studies.base.work import Work
 from bentpipe.studies.hermes import network, streams, transfers
 from bentpipe.studies.hermes.network import LARGE_MSS_BYTES, MSS_BYTES, Case, Found, Network
@@ -332,10 +327,7 @@ PARTS: Final[Mapping[str, tuple[Case, ...]]] = {
 
 
 def run(**options: Unpack[RunOptions]) -> HermesOutcome:
-    """Simulate all cases, then read the published rows and compare.
-
-    A deterministic case runs once.
-    """
+    """Simulate all cases, deterministic ones once, then read the published rows and compare."""
     work = Work("hermes", **options)
     base = Network()
     jobs = {

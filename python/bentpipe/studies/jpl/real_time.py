@@ -37,12 +37,7 @@ _SIMULATED_RUNS: Final = 20
 
 
 def run_real_time(**options: Unpack[RealOptions]) -> RealOutcome:
-    """Run cells in real time; ``chosen`` is as in `cells_named`, None for all.
-
-    Raises:
-        UsageError: a cell is not in the table, or cannot be run in real time.
-        MachineError: the machine lacks something.
-    """
+    """Run cells in real time; ``chosen`` is as in `cells_named`, None for all."""
     real = RealWork(**options)
     table = cells() if real.chosen is None else cells_named(real.chosen)
     base = read_scenario("jpl")

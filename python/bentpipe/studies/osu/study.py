@@ -1,7 +1,4 @@
-"""The study: buffers from two round trips down to 1/64, sources from 5 to 100, one configuration.
-
-What the source says is read after the last run, so that no run can depend on it.
-"""
+"""The study: buffers from two round trips down to 1/64, sources from 5 to 100."""
 
 from __future__ import annotations
 
@@ -29,8 +26,7 @@ from bentpipe.studies.base.inputs import (
     read_scenario,
 )
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.studies.base.plots import add_figure_legend, plot_samples
-from bentpipe.studies.base.tables import margin_text, number
+from bentpipe.studies.base.tables import add_figure_legend, margin_text, number, plot_samples
 from bentpipe.studies.base.work import Work
 from bentpipe.studies.osu.cells import (
     BASE,

@@ -124,10 +124,7 @@ def scenario_of(
     traffic: Mapping[str, Any] = _NOTHING,
     functions: Mapping[str, Any] = _NOTHING,
 ) -> Scenario:
-    """Return a scenario with values of its link, both directions, first flow and both gateways.
-
-    With a ``mode`` the packet rate of the processor is that of the mode.
-    """
+    """Return a scenario with other values; a ``mode`` has its own packet rate of the processor."""
     data = copy.deepcopy(dict(base))
     data["link"] |= link
     for direction in ("forward", "return"):
@@ -248,10 +245,7 @@ def size_of(
 
 
 def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> tuple[int, float, str]:
-    """Return what processor and forward link can carry in full frames.
-
-    It is the packets of a frame, packets a second, and which of the two is the limit.
-    """
+    """Return packets a frame and a second, in full frames, and whether processor or link limits."""
     functions = {each["kind"]: each for each in plan["gateways"][0]["functions"]}
     packet = payload_bytes + UDP_IP_HEADER_BYTES
     first = packet + 2 + (packet > _SHORT_FIRST_PACKET_BYTES) + (packet > _LONG_PACKET_BYTES)

@@ -78,12 +78,7 @@ class Bracket:
 
 
 def run_real_time(**options: Unpack[RealOptions]) -> RealOutcome:
-    """Run rows in real time: packet sizes and ``tcp``, a list with commas; None for all.
-
-    Raises:
-        UsageError: a row is not in the table.
-        MachineError: the machine lacks something.
-    """
+    """Run rows in real time: packet sizes and ``tcp``, a list with commas; None for all."""
     work = RealWork(**options)
     sizes, with_tcp = rows_named(work.chosen)
     windows = FITTED_WINDOWS if with_tcp else {}

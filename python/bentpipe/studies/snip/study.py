@@ -1,7 +1,4 @@
-"""The study: the note's table and its other figures, simulated first and compared afterwards.
-
-The published figures are read after the last run, so that no run can depend on them.
-"""
+"""The study: the note's table and its other figures, simulated first and compared afterwards."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ from bentpipe.studies.base.inputs import (
     read_scenario,
 )
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.studies.base.plots import plot_published, plot_samples
+from bentpipe.studies.base.tables import plot_published, plot_samples
 from bentpipe.studies.base.work import Work
 from bentpipe.studies.snip.measure import (
     DEFAULTS,
@@ -421,11 +418,7 @@ class SnipOutcome(StudyOutcome):
 
 
 def run(*, settings: Settings | None = None, **options: Unpack[RunOptions]) -> SnipOutcome:
-    """Measure everything, then read the published figures and compare.
-
-    Nothing in the study is stochastic, so the number of runs changes nothing and the seed is only
-    recorded in the configuration.
-    """
+    """Measure everything, then compare; runs and seed change nothing."""
     work = Work("snip", **options)
     settings = DEFAULTS if settings is None else settings
     base = read_scenario("snip")
