@@ -32,7 +32,7 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_cells_are_named_from_the_left() -> None:
-    row = [cell for cell in cells() if cell.row == "1e-9"]
+    row = [cell for cell in cells() if cell.bit_error_rate == "1e-9"]
     assert list(jpl.cells_named("1e-9")) == row
     assert jpl.cells_named("0:250") == (Cell("0", 250, "yes"), Cell("0", 250, "no"))
     assert jpl.cells_named("0:250:no, 0:250") == (Cell("0", 250, "no"), Cell("0", 250, "yes"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from itertools import product
 from statistics import NormalDist
 from typing import Any, Final
@@ -107,20 +107,10 @@ class Estimate:
 def paired_estimate(first: Array, second: Array) -> Estimate:
     """Return the difference of values in pairs, at least one."""
     differences = second - first
-    summary = Summary.of(differences)
+    _, mean, spread = astuple(Summary.of(differences))
     interval = bootstrap_mean(differences)
-    effect = None
-    if summary.deviation and not _is_exact(interval):
-        effect = summary.mean / summary.deviation
-    return Estimate(
-        True,
-        Summary.of(first),
-        Summary.of(second),
-        summary.mean,
-        interval,
-        effect,
-        summary.deviation,
-    )
+    effect = mean / spread if spread and not _is_exact(interval) else None
+    return Estimate(True, Summary.of(first), Summary.of(second), mean, interval, effect, spread)
 
 
 def unpaired_estimate(first: Array, second: Array) -> Estimate:
@@ -175,11 +165,8 @@ class Difference:
         if self.estimate.shown is None:
             runs = min(self.estimate.first.runs, self.estimate.second.runs)
             counted = "pair" if self.estimate.paired else "run"
-            plural = "" if runs == 1 else "s"
-            return (
-                f"no interval: {runs} {counted}{plural}, and an interval takes "
-                f"{MIN_BOOTSTRAP_VALUES}"
-            )
+            counted = f"{runs} {counted}{'' if runs == 1 else 's'}"
+            return f"no interval: {counted}, and an interval takes {MIN_BOOTSTRAP_VALUES}"
         if self.equal:
             return "equal in every run"
         return "difference shown" if self.estimate.shown else "no difference shown"
@@ -192,8 +179,7 @@ class Difference:
 
     def to_json(self) -> dict[str, Any]:
         """Return the difference as plain data, in the base unit of the metric."""
-        estimate = self.estimate
-        interval = estimate.interval
+        estimate, interval = self.estimate, self.estimate.interval
         return {
             "metric": str(self.metric),
             "better": self.metric.better or None,
@@ -358,17 +344,14 @@ def _difference(
         return None
     common = [seed for seed in first if seed in second]
     alone = len(first) == len(second) == 1
-    is_paired = len(common) >= MIN_BOOTSTRAP_VALUES or (alone and bool(common))
-    if is_paired:
+    seeds = [setting.cells[cell] for setting, _ in (baseline, other)]
+    if len(common) >= MIN_BOOTSTRAP_VALUES or (alone and common):
         pairs = _array(first, common), _array(second, common)
         estimate = paired_estimate(*pairs)
+        missing = len(seeds[0] & seeds[1]) - len(common)
     else:
         pairs = _array(first, first), _array(second, second)
         estimate = unpaired_estimate(*pairs)
-    seeds = [setting.cells[cell] for setting, _ in (baseline, other)]
-    if is_paired:
-        missing = len(seeds[0] & seeds[1]) - len(common)
-    else:
         missing = sum(map(len, seeds)) - len(first) - len(second)
     size = sought * abs(estimate.first.mean)
     needed = estimate.seeds_to_show(size)

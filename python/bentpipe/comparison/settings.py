@@ -228,23 +228,18 @@ def _flow_metrics(flows: pl.DataFrame) -> Iterator[MetricRef]:
     both = groups["entry"].is_duplicated()
     for (entry, heading), is_both in zip(groups.rows(), both, strict=True):
         own = flows.filter((pl.col("entry") == entry) & (_heading() == heading))
-        largest = own.group_by("run").len()["len"].max()
+        most = max(own["run"].value_counts()["count"], default=1)
+        percentiles = [name for name, needed in _PERCENTILES.items() if most >= needed]
         for metric in metrics_shown("compare", "flows"):
-            for statistic in _statistics(metric.name, largest if isinstance(largest, int) else 1):
-                yield MetricRef(
-                    "flows", metric.name, statistic, entry, heading if is_both else None
-                )
+            times = metric.name == "completion_time_ns"
+            for statistic in (percentiles if times else []) or ["mean"]:
+                own_heading = heading if is_both else None
+                yield MetricRef("flows", metric.name, statistic, entry, own_heading)
 
 
 def _heading() -> pl.Expr:
     """Return the expression of forward or return; each of several terminals has its own return."""
     return pl.col("direction").str.split("-").list.first()
-
-
-def _statistics(column: str, flows: int) -> list[str]:
-    if column == "completion_time_ns" and flows > 1:
-        return [name for name, needed in _PERCENTILES.items() if flows >= needed]
-    return ["mean"]
 
 
 def _fairness(flows: pl.DataFrame) -> Iterator[MetricRef]:

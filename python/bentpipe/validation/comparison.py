@@ -195,17 +195,9 @@ class Value:
 
     def to_json(self) -> dict[str, Any]:
         """Return the value as plain data."""
-        return {
-            "measure": self.measure.name,
-            "value": self.name,
-            "kernel": self.kernel,
-            "model": self.model,
-            "difference": self.difference,
-            "mean_difference": self.mean_difference,
-            "mean_difference_half_width": self.mean_difference_half_width,
-            "rate_limited": self.rate_limited,
-            "excluded": self.excluded,
-        }
+        names = ("kernel", "model", "difference", "mean_difference", "mean_difference_half_width")
+        own = {each: getattr(self, each) for each in (*names, "rate_limited", "excluded")}
+        return {"measure": self.measure.name, "value": self.name, **own}
 
 
 def _relative(model: float | None, kernel: float | None) -> float | None:

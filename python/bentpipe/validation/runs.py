@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -219,10 +218,6 @@ def run_points(
 
 def _fast_with_slow(runs: list[tuple[Point, int]]) -> list[tuple[Point, int]]:
     """Return the runs in an order in which fast ones run at the same time as slow ones."""
-    by_rate = deque(sorted(runs, key=lambda run: run[0].rate_mbps))
-    mixed = []
-    while by_rate:
-        mixed.append(by_rate.pop())
-        if by_rate:
-            mixed.append(by_rate.popleft())
-    return mixed
+    by_rate = sorted(runs, key=lambda run: run[0].rate_mbps)
+    pairs = zip(reversed(by_rate), by_rate, strict=True)
+    return [run for pair in pairs for run in pair][: len(runs)]

@@ -72,20 +72,17 @@ class Rule:
     def verdict(self, effect: Samples) -> Verdict:
         """Return the verdict on one effect; without an interval it is not decided."""
         interval = effect.interval
-        if interval is None:
+        if interval is None or interval.low < self.value <= interval.high:
             return Verdict.NOT_DECIDED
-        if interval.high < self.value:
-            return Verdict.HOLDS if self.bound == "below" else Verdict.DOES_NOT_HOLD
-        if interval.low >= self.value:
-            return Verdict.DOES_NOT_HOLD if self.bound == "below" else Verdict.HOLDS
-        return Verdict.NOT_DECIDED
+        is_below = interval.high < self.value
+        return Verdict.HOLDS if is_below == (self.bound == "below") else Verdict.DOES_NOT_HOLD
 
     def is_about(self, effect: Samples) -> bool | None:
         """Return whether the whole interval is from the bound to ``about_to``, None without it."""
         interval = effect.interval
         if self.about_to is None or interval is None:
             return None
-        return interval.low >= self.value and interval.high <= self.about_to
+        return self.value <= interval.low and interval.high <= self.about_to
 
     def to_json(self) -> dict[str, Any]:
         """Return the rule as plain data."""
@@ -142,10 +139,8 @@ class Decision:
     def verdict(self) -> Verdict:
         """The verdict: one effect that breaks the bound is enough for a claim not to hold."""
         found = {self.rule.verdict(each.values) for each in self.deciding}
-        for verdict in (Verdict.DOES_NOT_HOLD, Verdict.NOT_DECIDED):
-            if verdict in found:
-                return verdict
-        return Verdict.HOLDS if found else Verdict.NOT_DECIDED
+        order = (Verdict.DOES_NOT_HOLD, Verdict.NOT_DECIDED, Verdict.HOLDS)
+        return next((each for each in order if each in found), Verdict.NOT_DECIDED)
 
     @property
     def decisive(self) -> Effect:
@@ -156,11 +151,11 @@ class Decision:
 
     def by_path(self) -> dict[LinkPath, Decision]:
         """Return the decisions as if one path alone decided, of effects that are of one path."""
-        found: dict[LinkPath, list[Effect]] = {}
+        found: dict[LinkPath, tuple[Effect, ...]] = {}
         for each in self.effects:
             if each.path is not None:
-                found.setdefault(each.path, []).append(replace(each, decides=True))
-        return {path: Decision(self.rule, tuple(effects)) for path, effects in found.items()}
+                found[each.path] = (*found.get(each.path, ()), replace(each, decides=True))
+        return {path: Decision(self.rule, effects) for path, effects in found.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return verdict, deciding effect and seeds as plain data."""
@@ -314,13 +309,11 @@ def _read_tests() -> dict[str, Test]:
     effects = read_rows("auckland", "effects.csv")
     tests = {}
     for row in read_rows("auckland", "rules.csv"):
-        rule: dict[str, Any] = {name: row[name] for name in ("bound", "unit", "effect", "reason")}
-        about_to = float(row["about_to"]) if row["about_to"] else None
-        tests[row["claim"]] = Test(
-            Rule(**rule, value=float(row["value"]), about_to=about_to),
-            row["channels"],
-            tuple(line for line in effects if line["claim"] == row["claim"]),
-        )
+        rule: dict[str, Any] = dict(row)
+        claim, channels = rule.pop("claim"), rule.pop("channels")
+        rule["value"], rule["about_to"] = float(row["value"]), float(row["about_to"] or 0) or None
+        lines = tuple(line for line in effects if line["claim"] == claim)
+        tests[claim] = Test(Rule(**rule), channels, lines)
     return tests
 
 

@@ -50,12 +50,6 @@ class StudyOutcome:
         """The study's table."""
         return next(iter(self.comparisons.values()))
 
-    @property
-    def facts(self) -> str:
-        """The line under the report's title."""
-        version = f"bentpipe {self.configuration['bentpipe_version']}"
-        return f"{version}; {self.about_runs}" if self.about_runs else version
-
     # --- what a study adds -----------------------------------------------------------------------
 
     def extras(self) -> dict[str, Any]:
@@ -105,10 +99,11 @@ class StudyOutcome:
     def report(self, exports: Exports | None = None) -> str:
         """Return the report as HTML, always the same; ``exports`` gets its figures, linked."""
         folders = (STUDIES_FOLDER / self.study, STUDIES_FOLDER / "base")
+        version = self.configuration["bentpipe_version"]
         template = environment(*folders).get_template(self.template)
         return template.render(
             title=self.title,
-            facts=self.facts,
+            facts="; ".join(filter(None, [f"bentpipe {version}", self.about_runs])),
             outcome=self,
             configuration=self.configuration,
             pretty_configuration=json.dumps(self.configuration, indent=2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Any, Final, Unpack
 
 import numpy as np
@@ -79,7 +80,7 @@ def cells_named(chosen: str) -> tuple[Cell, ...]:
         UsageError: there is no such cell.
     """
     rows = ", ".join(BIT_ERROR_RATES)
-    names = {cell: ":".join(map(str, cell.labels.values())) for cell in cells()}
+    names = {cell: ":".join(map(str, astuple(cell))) for cell in cells()}
     how = f"Write a bit error rate ({rows}), optionally a delay in ms (0, 50 ... 300) and windows "
     return cells_by_name(chosen, names, f"{how}(yes, no; both up to 100 ms), as in 1e-7:250:no")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from itertools import pairwise, product
 from typing import Any, Final, Unpack
@@ -59,29 +59,20 @@ LINUX_SMALL_WINDOW: Final = {**SMALL_WINDOW, "receive_buffer_initial": "65535 B"
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its row, the delay one way, and the windows: ``yes`` (large), ``no`` or ``both``.
+    """One cell; the windows are ``yes`` (large), ``no`` or ``both``.
 
     Where the source has one figure for ``both``, the large windows count; 64 KB windows are
     simulated too (`small_window_cells`).
     """
 
-    row: str
+    bit_error_rate: str
     one_way_delay_ms: int
     large_windows: str
 
     @property
-    def labels(self) -> dict[str, str | int]:
-        """The labels that identify the cell."""
-        return {
-            "bit_error_rate": self.row,
-            "one_way_delay_ms": self.one_way_delay_ms,
-            "large_windows": self.large_windows,
-        }
-
-    @property
     def is_stochastic(self) -> bool:
         """Return whether the cell has random bit errors."""
-        return BIT_ERROR_RATES[self.row] > 0
+        return BIT_ERROR_RATES[self.bit_error_rate] > 0
 
     @property
     def provenance(self) -> Provenance:
@@ -90,9 +81,9 @@ class Cell:
         The framing is computed from the first cell. Another value of a calibrated setting (the
         queue, the growth of the window) moves the calibrated cells by more than half a point.
         """
-        if (self.row, self.one_way_delay_ms) == ("0", 0):
+        if (self.bit_error_rate, self.one_way_delay_ms) == ("0", 0):
             return Provenance.DERIVED
-        if self.large_windows == "no" and self.row in {"0", "1e-9"}:
+        if self.large_windows == "no" and self.bit_error_rate in {"0", "1e-9"}:
             return Provenance.PREDICTED
         return Provenance.CALIBRATED
 
@@ -114,10 +105,11 @@ def small_window_cells() -> tuple[Cell, ...]:
 def scenario_of(cell: Cell, base: Mapping[str, Any], *, linux: bool = False) -> Scenario:
     """Return the complete scenario of one cell, as it is simulated."""
     data = copy.deepcopy(dict(base))
-    data["name"] = f"{data['name']}: {cell.row}, {cell.one_way_delay_ms} ms, {cell.large_windows}"
+    rate, delay_ms, windows = astuple(cell)
+    data["name"] = f"{data['name']}: {rate}, {delay_ms} ms, {windows}"
     for direction in ("forward", "return"):
         data["link"][direction]["delay"] = f"{cell.one_way_delay_ms} ms"
-        data["link"][direction]["bit_error_rate"] = BIT_ERROR_RATES[cell.row]
+        data["link"][direction]["bit_error_rate"] = BIT_ERROR_RATES[cell.bit_error_rate]
     (flow,) = data["traffic"]
     if linux:
         flow.update(copy.deepcopy(LINUX_HOSTS))
@@ -300,7 +292,7 @@ def samples_of(cell: Cell, outcomes: Sequence[Outcome]) -> Samples:
 def row_of(cell: Cell, published: float, simulated: Samples) -> Row:
     """Return a cell compared with the published figure."""
     return Row(
-        labels=cell.labels,
+        labels=asdict(cell),
         unit="%",
         published=published,
         simulated=simulated,

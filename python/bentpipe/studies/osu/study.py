@@ -266,8 +266,8 @@ _LINES: Final[dict[str, dict[str, Any]]] = {
     SELECTIVE: {"linestyle": "solid", "marker": "o", "markersize": 3.5},
     DROP_TAIL: {"linestyle": "dashed"},
 }
-# As `SHARES`.
 _GUIDE: Final[dict[str, Any]] = {"color": MUTED, "linewidth": 1.0}
+# As `SHARES`.
 _THEORY: Final = {"all halve at once": "dotted", "every second halves": "dashdot"}
 
 
@@ -275,10 +275,9 @@ def efficiency_figure(measured: Mapping[Cell, Measurement]) -> Figure:
     """Draw efficiency over the buffer, a panel for each scenario."""
     figure, panels = _panels(measured, "efficiency", "Efficiency [%]")
     curves = zip(_THEORY.items(), zip(*map(halving, KS), strict=True), strict=True)
-    for (label, line), curve in curves:
-        for axes in panels:
-            axes.plot([-k for k in KS], curve, label=label, linestyle=line, **_GUIDE)
-    for axes in panels:
+    for ((name, line), curve), axes in product(curves, panels):
+        label = name if axes is panels[0] else None
+        axes.plot([-k for k in KS], curve, label=label, linestyle=line, **_GUIDE)
         axes.set_ylim(40, 101)
     add_figure_legend(figure, panels[0], columns=4)
     return figure
