@@ -123,7 +123,7 @@ def read_settings(
         elif isinstance(found, Sweep):
             settings.append(_of_sweep(label, found))
         else:
-            settings.append(_of_results(label, [found]))
+            settings.append(_of_result(label, found))
     return settings
 
 
@@ -162,24 +162,11 @@ def _of_sweep(label: str, sweep: Sweep) -> Setting:
     return Setting(label, runs, tables, tuple(varied))
 
 
-def _of_results(label: str, results: Sequence[Result]) -> Setting:
-    _require_complete(label, results)
-    runs = pl.DataFrame(
-        {
-            "run": pl.Series(range(len(results)), dtype=pl.UInt32),
-            "seed": pl.Series([each.manifest["seed"] for each in results], dtype=pl.UInt64),
-        }
-    )
-    tables = {
-        name: pl.concat(
-            [
-                getattr(each, name).select(pl.lit(run, dtype=pl.UInt32).alias("run"), pl.all())
-                for run, each in enumerate(results)
-            ],
-            how="diagonal_relaxed",
-        )
-        for name in _TABLES
-    }
+def _of_result(label: str, result: Result) -> Setting:
+    _require_complete(label, [result])
+    run = pl.lit(0, dtype=pl.UInt32).alias("run")
+    runs = pl.select(run, pl.lit(result.manifest["seed"], dtype=pl.UInt64).alias("seed"))
+    tables = {name: getattr(result, name).select(run, pl.all()) for name in _TABLES}
     tables["flows"] = _with_unfinished(tables["flows"])
     return Setting(label, runs, tables)
 

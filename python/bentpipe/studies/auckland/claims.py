@@ -32,12 +32,11 @@ from bentpipe.studies.auckland.measure import (
     Curve,
     Measured,
     area,
-    difference,
     gain_percent,
     ratio,
     share_percent,
 )
-from bentpipe.studies.base.comparison import Samples
+from bentpipe.studies.base.comparison import Samples, difference
 from bentpipe.studies.base.inputs import read_rows
 
 
@@ -434,12 +433,12 @@ def contexts(
     def chosen(
         every: Mapping[str, Measured], channels: Sequence[int], paths: Sequence[LinkPath]
     ) -> dict[str, Context]:
-        found = {
-            name: {c: m for c, m in own.items() if c.channels in channels and c.path in paths}
-            for name, own in (every.items() if len(every) > 1 else ())
-        }
-        rate_mbps = described.payload_rate_mbps
-        return {name: Context(own, rate_mbps) for name, own in found.items() if own}
+        found = {}
+        for name, own in every.items() if len(every) > 1 else ():
+            some = {c: m for c, m in own.items() if c.channels in channels and c.path in paths}
+            if some:
+                found[name] = replace(described, measured=some)
+        return found
 
     all_coded = chosen(coded, loads.sweep, (*UNCODED, *ONE_CODED))
     return chosen(uncoded, loads.variants, UNCODED), all_coded

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import replace
+from itertools import pairwise, product
 from typing import Any, Final
 
 import numpy as np
@@ -200,12 +200,6 @@ def gain_percent(before: Curve, after: Curve) -> Samples:
     return Samples.of((100 * (each - 1) for each in ratio(before, after).values), exact=False)
 
 
-def difference(before: Curve, after: Curve) -> Samples:
-    """Return the change by pairs of equal seeds."""
-    seeds, _ = _pairs(before, after)
-    return Samples.of((after[seed] - before[seed] for seed in seeds), exact=False)
-
-
 def share_percent(largest: Curve, after: Curve) -> Samples:
     """Return values in percent of the largest ones."""
     return Samples.of((100 * each / largest[seed] for seed, each in after.items()), exact=False)
@@ -272,38 +266,17 @@ def halves(outcome: Outcome) -> dict[str, float]:
     return found
 
 
-@dataclass(frozen=True)
-class Share:
-    """The goodput of both halves of the channels of a cell, and their changes from plain."""
-
-    measurement: Measurement
-    coded_gain_percent: Samples
-    uncoded_gain_percent: Samples
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the cell with goodputs and changes as plain data."""
-        found = self.measurement
-        return {
-            **found.cell.labels,
-            **found[CODED_HALF].to_json(CODED_HALF),
-            **found[UNCODED_HALF].to_json(UNCODED_HALF),
-            **self.coded_gain_percent.to_json("coded_half_change_percent"),
-            **self.uncoded_gain_percent.to_json("uncoded_half_change_percent"),
-        }
-
-
-def shares(measured: Measured) -> Sequence[Share]:
-    """Return the halves of each coded cell, compared with the same halves of the plain link."""
+def shares(measured: Measured) -> list[dict[str, Any]]:
+    """Return the labels of each cell, its halves, and their changes from those of plain."""
     found = []
-    for queue_kb in QUEUES_KB:
-        for cell, measurement in measured.items():
-            plain = measured[Cell(cell.channels, cell.queue_kb, LinkPath.PLAIN)]
-            if cell.queue_kb == queue_kb:
-                gains = (
-                    gain_percent(plain.by_seed(half), measurement.by_seed(half))
-                    for half in (CODED_HALF, UNCODED_HALF)
-                )
-                found.append(Share(measurement, *gains))
+    for queue_kb, (cell, own) in product(QUEUES_KB, measured.items()):
+        if cell.queue_kb == queue_kb:
+            plain = measured[replace(cell, path=LinkPath.PLAIN)]
+            values = {half: own[half] for half in (CODED_HALF, UNCODED_HALF)}
+            for half in tuple(values):
+                change = half.replace("mbps", "change_percent")
+                values[change] = gain_percent(plain.by_seed(half), own.by_seed(half))
+            found.append({**cell.labels, **values})
     return found
 
 

@@ -37,13 +37,13 @@ from bentpipe.studies.auckland.claims import (
     read_claims,
 )
 from bentpipe.studies.auckland.measure import (
+    CODED_HALF,
     HALVED,
     MAX_MIXED_RUNS,
     MIXED_PATHS,
     TOTAL,
     Measured,
     Measurement,
-    Share,
     halves,
     measure,
     payload_rate_mbps,
@@ -52,7 +52,14 @@ from bentpipe.studies.auckland.measure import (
     variant_cells,
 )
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import Array, Comparison, Row, Samples, Tolerance
+from bentpipe.studies.base.comparison import (
+    Array,
+    Comparison,
+    Row,
+    Samples,
+    Tolerance,
+    values_to_json,
+)
 from bentpipe.studies.base.inputs import Input, Provenance, read_inputs, read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.work import Work, jobs_of
@@ -69,7 +76,7 @@ class AucklandOutcome(StudyOutcome):
     loads: Loads
     measured: Measured
     decided: tuple[Decided, ...]
-    mixed: Sequence[Share]
+    mixed: Sequence[dict[str, Any]]
     context_of_claims: Context
     traces: Mapping[Cell, tuple[Array, Array]]
 
@@ -87,7 +94,7 @@ class AucklandOutcome(StudyOutcome):
         """Return the claims with their verdicts, and the loads that they name."""
         return {
             "claims": [each.to_json() for each in self.decided],
-            "half_uncoded": [each.to_json() for each in self.mixed],
+            "half_uncoded": [values_to_json(each) for each in self.mixed],
             "largest_goodput_mbps": self.context_of_claims.payload_rate_mbps,
             **{
                 name: {str(queue_kb): list(numbers) for queue_kb, numbers in found.items()}
@@ -123,6 +130,7 @@ class AucklandOutcome(StudyOutcome):
             title = f"Verdict and the effect that decides it, claims about {about}."
             found = [each.variants for each in chosen]
             by_variant.append(views.decisions_view(title, "instead", chosen, found))
+        mixed = [each | {"runs": len(each[CODED_HALF].values)} for each in self.mixed]
         return {
             **views.figures(self.measured, self.traces),
             **self.channels_by_queue(),
@@ -130,7 +138,7 @@ class AucklandOutcome(StudyOutcome):
             "claims_table": views.claims_view(self.decided),
             "channels_tables": by_channels,
             "variants_tables": by_variant,
-            "mixed_table": views.mixed_view(self.mixed),
+            "mixed_table": tables.view("auckland", "mixed", mixed),
             "cells_table": tables.view("auckland", "cells", self.main.rows),
             "claim_rules": claims,
             "loads_of_sweep": ", ".join(map(str, self.loads.sweep)),

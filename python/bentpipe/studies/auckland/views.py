@@ -25,11 +25,8 @@ from bentpipe.studies.auckland.cells import (
 )
 from bentpipe.studies.auckland.claims import Decided, Decision, Effect, Rule, Unit, Verdict
 from bentpipe.studies.auckland.measure import (
-    CODED_HALF,
     SIZE_CLASSES,
-    UNCODED_HALF,
     Measured,
-    Share,
     download_time,
 )
 from bentpipe.studies.base import tables
@@ -160,22 +157,6 @@ def _decision_text(decision: Decision) -> str:
 def value_text(values: Samples, unit: Unit) -> str:
     """Return an effect with its 95 % interval, in its unit."""
     return tables.change_text(values, unit, _DIGITS[unit], sign=unit != "times")
-
-
-def mixed_view(shares: Sequence[Share]) -> View:
-    """Return the table of cells in which half is not coded."""
-    rows: list[list[Any]] = [
-        [
-            *(each.measurement.cell.labels.values()),
-            each.measurement[CODED_HALF],
-            each.coded_gain_percent,
-            each.measurement[UNCODED_HALF],
-            each.uncoded_gain_percent,
-            len(each.measurement.runs),
-        ]
-        for each in shares
-    ]
-    return tables.view("auckland", "mixed", rows)
 
 
 def _effect_text(effect: Effect, rule: Rule) -> str:

@@ -67,6 +67,14 @@ class Samples:
         }
 
 
+def values_to_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by name as plain data; samples have several names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= value.to_json(name) if isinstance(value, Samples) else {name: value}
+    return found
+
+
 def with_interval(name: str, value: float | None, interval: Interval | None) -> dict[str, Any]:
     """Return a value and the ends of its interval, as columns that begin with ``name``."""
     low, high = (None, None) if interval is None else (interval.low, interval.high)
@@ -95,6 +103,12 @@ class Measurement(Generic[Cell]):
     def first(self, runs: int) -> Self:
         """Return the measurement with its first runs alone."""
         return replace(self, runs=dict(list(self.runs.items())[:runs]))
+
+
+def difference(before: Mapping[int, float], after: Mapping[int, float]) -> Samples:
+    """Return the change of a figure by seed, by pairs of the same seed."""
+    seeds = (seed for seed in before if seed in after)
+    return Samples.of((after[seed] - before[seed] for seed in seeds), exact=False)
 
 
 @dataclass(frozen=True)
@@ -238,9 +252,6 @@ class Row:
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain data; a row of cells.csv has the same names."""
         agreement = self.agreement
-        more: dict[str, Any] = {}
-        for name, value in self.more.items():
-            more |= value.to_json(name) if isinstance(value, Samples) else {name: value}
         return {
             **self.labels,
             "unit": self.unit,
@@ -253,7 +264,7 @@ class Row:
             "agreement": None if agreement is None else agreement.value,
             "how": self.how or None,
             "reason": (self.reason or None) if self.is_outside else None,
-            **more,
+            **values_to_json(self.more),
         }
 
     def _error_of(self, simulated: float) -> float | None:

@@ -137,13 +137,13 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _text(known: Mapping[str, Any], scenario: Mapping[str, Any], name: str) -> str:
-    found = {path: value for path, value in known.items() if _covers(name, path)}
-    if found:
-        prefix = name.count(".") + 1
-        texts = []
-        for path, value in found.items():
-            inner = ".".join(path.split(".")[prefix:])
-            texts.append(f"{inner} {_plain(value)}" if inner else _plain(value))
+    prefix = name.count(".") + 1
+    texts = [
+        " ".join(filter(None, [".".join(path.split(".")[prefix:]), _plain(value)]))
+        for path, value in known.items()
+        if _covers(name, path)
+    ]
+    if texts:
         return ", ".join(dict.fromkeys(texts))
     setting = _TCP.fullmatch(name)
     if setting is None:
@@ -153,6 +153,4 @@ def _text(known: Mapping[str, Any], scenario: Mapping[str, Any], name: str) -> s
 
 
 def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)

@@ -234,14 +234,14 @@ class RealOutcome(StudyOutcome):
 
     def headline(self) -> list[str]:
         """Return the mean and the largest absolute difference, and the invalid rows, as text."""
-        differences, late = self.differences(), self.summary()["invalid"]
-        largest = max(differences.values, default=None)
+        differences, summary = self.differences(), self.summary()
+        largest, late = summary["max_absolute_difference_percent"], "; ".join(summary["invalid"])
         text = (
             f"Emulated vs. simulated (same hosts): {len(differences.values)} rows, mean absolute "
             f"difference {number(differences.mean)} % (95 % interval over the rows: "
             f"{interval_text(differences.interval)}), largest {number(largest)} %."
         )
-        return [f"{text} Invalid, not counted: {'; '.join(late)}." if late else text]
+        return [f"{text} Invalid, not counted: {late}." if late else text]
 
     def view(self) -> View:
         """Return the table, without columns of values that no row can have."""

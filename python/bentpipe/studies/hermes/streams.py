@@ -135,17 +135,11 @@ class ConferenceCase(Case):
             del conference["direction"]
             traffic = [conference | {"kind": "conference", "participants": self.participants}]
         else:
+            places = product(range(1, self.participants + 1), ("return", "forward"))
             traffic = [
-                stream(
-                    f"site {way} {number}",
-                    self.rate_kbps,
-                    PAYLOAD_BYTES,
-                    direction=way,
-                    terminal=number,
-                    **_DURATION,
-                )
-                for number in range(1, self.participants + 1)
-                for way in ("return", "forward")
+                stream(f"site {way} {number}", self.rate_kbps, PAYLOAD_BYTES, **_DURATION)
+                | {"direction": way, "terminal": number}
+                for number, way in places
             ]
         return network.scenario(traffic, duration_s=_TIME_S + _QUEUE_DRAIN_S)
 

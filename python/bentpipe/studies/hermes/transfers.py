@@ -30,11 +30,10 @@ from bentpipe.studies.hermes.network import (
 )
 from bentpipe.units import NS_PER_S
 
-_KIB: Final = 1024
-WINDOWS_BYTES: Final = (
-    *(size_kib * _KIB for size_kib in (4, 8, 16, 32)),
-    TUNED_WINDOW_BYTES,
-    *(size_kib * _KIB for size_kib in (128, 256)),
+_TUNED_KIB: Final = 64
+WINDOWS_BYTES: Final = tuple(
+    TUNED_WINDOW_BYTES if size_kib == _TUNED_KIB else size_kib * 1024
+    for size_kib in (4, 8, 16, 32, _TUNED_KIB, 128, 256)
 )
 ROUND_TRIPS_MS: Final = (100, 400, 600)
 SIZES_BYTES: Final = (
@@ -237,9 +236,8 @@ class SessionsCase(Case):
     def _background(self, network: Network) -> list[dict[str, Any]]:
         if self.background in THINK_S:
             think = {"exponential": f"{THINK_S[self.background]} s"}
-            image = network.image(
-                TUNED_WINDOW_BYTES, MSS_BYTES, name="site", terminal="all", think=think
-            )
+            changes = {"name": "site", "terminal": "all", "think": think}
+            image = network.image(TUNED_WINDOW_BYTES, MSS_BYTES, **changes)
             del image["files"]
             return [image]
         if self.background in STREAMS_KBPS:
@@ -309,7 +307,7 @@ def asymmetry(network: Network, mss_bytes: int) -> Asymmetry:
     """Return the asymmetry with this MSS, computed from the plan."""
     case = SessionsCase(1, TUNED_WINDOW_BYTES, mss_bytes=mss_bytes)
     plan: Mapping[str, Any] = case.plan(network, 1).data
-    forward, isdn = plan["directions"][0], plan["directions"][1]
+    forward, isdn, *_ = plan["directions"]
     data_bits = frame_bits(forward["framing"], mss_bytes + TCP_IP_HEADER_BYTES)
     ack_bits = frame_bits(isdn["framing"], TCP_IP_HEADER_BYTES)
     forward_bps, isdn_bps = forward["rate_bps"]["value"], isdn["rate_bps"]["value"]

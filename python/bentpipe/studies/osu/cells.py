@@ -201,12 +201,6 @@ class Measurement(comparison.Measurement[Cell]):
 
     buffer_cells: int
 
-    def gain_over(self, other: Measurement, figure: str) -> Samples:
-        """Return the difference of a figure from another cell's, by pairs of the same seed."""
-        mine, others = self.by_seed(figure), other.by_seed(figure)
-        gains = (value - others[seed] for seed, value in mine.items() if seed in others)
-        return Samples.of(gains, exact=False)
-
 
 def mean_over(cells: Sequence[Measurement], figure: str) -> Samples:
     """Return the mean of a figure over cells, for each seed that all that ran have."""

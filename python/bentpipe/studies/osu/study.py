@@ -16,7 +16,7 @@ from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, log_axis, new
 from bentpipe.results.views import Column, View
 from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import Comparison, Row, Samples, Tolerance
+from bentpipe.studies.base.comparison import Comparison, Row, Samples, Tolerance, difference
 from bentpipe.studies.base.inputs import (
     COUNTED,
     STUDIES_FOLDER,
@@ -152,7 +152,10 @@ def efficiency_row(each: Measurement, published: Published) -> Row:
 
 def rise_row(large: Measurement, small: Measurement) -> Row:
     """Return how much efficiency twice the buffer gains."""
-    whole_run = large.gain_over(small, "efficiency_whole_run")
+    whole_run, gain = (
+        difference(small.by_seed(figure), large.by_seed(figure))
+        for figure in ("efficiency_whole_run", EFFICIENCY)
+    )
     reason = (
         f"The efficiency is {margin_text(large[EFFICIENCY])} %, and "
         f"{margin_text(small[EFFICIENCY])} % with half of the buffer; over the whole run, twice "
@@ -164,7 +167,7 @@ def rise_row(large: Measurement, small: Measurement) -> Row:
         large,
         unit="points",
         published=0.0,
-        simulated=large.gain_over(small, EFFICIENCY),
+        simulated=gain,
         tolerance=NOISE,
         how="Efficiency less that with half of the buffer, by pairs of runs with the same seed.",
         reason=f"{reason}.",
