@@ -265,8 +265,12 @@ def test_both_directions_share_and_so_do_terminals(full: SnipOutcome) -> None:
     half = PACKETS_PER_SECOND / 2
     for each in full.measured.duplex:
         # The buffers are emptied after the end: 50 packets of each side in ten seconds, two boxes.
-        assert min(each.offered_pps, half) <= each.forward_pps <= min(each.offered_pps, half + 10)
-        assert each.forward_pps == pytest.approx(each.return_pps, abs=1)
+        assert (
+            min(each["offered_pps"], half)
+            <= each["forward_pps"]
+            <= min(each["offered_pps"], half + 10)
+        )
+        assert each["forward_pps"] == pytest.approx(each["return_pps"], abs=1)
     for terminals, found in full.measured.sharing.items():
         (rate,) = found.rates
         assert rate.flows == terminals

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from bentpipe.emulation.pool import processor_share
 from bentpipe.errors import UsageError
+from bentpipe.quantities import quantity
 
 Kind = Literal[
     "goodput", "completion", "two-way", "rate-step", "outage", "pep-goodput", "pep-completion"
@@ -190,17 +191,13 @@ class Point:
 
     def __str__(self) -> str:
         """Return the configuration as text."""
-        size = "" if self.size_bytes is None else f", {size_text(self.size_bytes)}"
-        return (
+        text = (
             f"{self.control}, {self.rate_mbps:g} Mbit/s, RTT {self.rtt_ms:g} ms, queue "
             f"{self.queue_bdp:g} BDP ({self.queue_bytes:,} B), loss {self.loss:.2%}, "
-            f"flows {self.flows}{size}"
+            f"flows {self.flows}"
         )
-
-
-def size_text(size_bytes: int) -> str:
-    """Return a file size as text: ``10 kB``, ``1 MB``."""
-    return f"{size_bytes // 10**6} MB" if size_bytes >= 10**6 else f"{size_bytes // 10**3} kB"
+        size_bytes = self.size_bytes
+        return text if size_bytes is None else f"{text}, {quantity('size_bytes').text(size_bytes)}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ import platform
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from bentpipe.quantities import quantity
 from bentpipe.results.views import Cell, Column, View, markdown_table
 from bentpipe.validation.comparison import ALL, MEASURES, Comparison, Summary, Value, summarize
-from bentpipe.validation.points import size_text
 
 # The unit of differences of a measure without a threshold.
 _DEFAULT_THRESHOLD: Final = 0.15
@@ -213,7 +213,7 @@ def _name(value: Value) -> str:
     """Return the name of a value with its unit."""
     size_bytes = value.point.size_bytes
     if size_bytes is not None:
-        return f"{size_text(size_bytes)}, s"
+        return f"{quantity('size_bytes').text(size_bytes)}, s"
     name, _, unit = value.name.rpartition("_")
     return f"{name}, {'Mbit/s' if unit == 'bps' else unit}"
 

@@ -178,6 +178,12 @@ class Tolerance:
         return f"{self.value:g} {unit}"
 
 
+def read_tolerances(study: str) -> tuple[Tolerance, ...]:
+    """Return the tolerances of a study in tolerances.csv."""
+    rows: list[Any] = [*read_rows(study, "tolerances.csv")]
+    return tuple(Tolerance(float(row["value"]), row["unit"], row["reason"]) for row in rows)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """A published value vs. the simulated samples of its cell.

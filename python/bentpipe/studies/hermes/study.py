@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -15,7 +15,12 @@ from bentpipe.results.views import View
 from bentpipe.simulation.many import Job
 from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import Comparison, Samples, Tolerance, quantity_rows
+from bentpipe.studies.base.comparison import (
+    Comparison,
+    Samples,
+    quantity_rows,
+    read_tolerances,
+)
 from bentpipe.studies.base.inputs import Input, read_inputs
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.tables import mean_text, plot_samples
@@ -30,7 +35,6 @@ from bentpipe.studies.hermes.transfers import (
     SESSIONS,
     SIZES_BYTES,
     WINDOWS_BYTES,
-    Asymmetry,
     FetchCase,
     IdealPathCase,
     LongTransferCase,
@@ -38,12 +42,7 @@ from bentpipe.studies.hermes.transfers import (
 )
 
 ROWS, OTHER_MSS = "rows", "mss_1460"
-TOLERANCE: Final = Tolerance(
-    15.0,
-    "%",
-    "the source rounds to one or two digits, which is up to 10 % of 500 kbit/s, and its own sum of "
-    "64 KB over 0.4 s, printed as 1.25 for 1.31 Mbit/s, is off by 4.6 %.",
-)
+(TOLERANCE,) = read_tolerances("hermes")
 # A row of TCP is calibrated if the other MSS moves it by more than this.
 MIN_CALIBRATED_PERCENT: Final = 2.0
 
@@ -163,7 +162,7 @@ def file_figure(found: Found, published: Points) -> Figure:
     return figure
 
 
-def session_figure(found: Found, asymmetry: Asymmetry, published: Points) -> Figure:
+def session_figure(found: Found, asymmetry: Mapping[str, float], published: Points) -> Figure:
     """Draw the goodput of all sessions over their number."""
     figure, (axes,) = new_figure(1, 1, height_in=3.8)
     for colour, (name, window) in zip(PALETTE, _WINDOWS.items(), strict=False):
@@ -172,7 +171,7 @@ def session_figure(found: Found, asymmetry: Asymmetry, published: Points) -> Fig
             rates = found.line(cases, "goodput_bps", 1e6)
             label = f"{name}{words}"
             plot_samples(axes, SESSIONS, rates, color=colour, linestyle=style, label=label)
-    for text, bound_bps in (("carrier", asymmetry.carrier_bps), ("ISDN", asymmetry.isdn_bps)):
+    for text, bound_bps in (("carrier", asymmetry["carrier_bps"]), ("ISDN", asymmetry["isdn_bps"])):
         axes.axhline(bound_bps / 1e6, color=MUTED, linestyle=":", linewidth=1)
         axes.text(SESSIONS[-1], bound_bps / 1e6, f"{text} full", ha="right", va="bottom", color=INK)
     limit = published[SESSIONS_MAX]
@@ -212,7 +211,7 @@ class HermesOutcome(StudyOutcome):
 
     found: Found
     parts: Mapping[str, tuple[Case, ...]]
-    asymmetries: tuple[transfers.Asymmetry, ...]
+    asymmetries: tuple[dict[str, float], ...]
 
     def extras(self) -> dict[str, Any]:
         """Return the figures that have no published value."""
@@ -229,7 +228,7 @@ class HermesOutcome(StudyOutcome):
                 for name, copies in (("", "each"), ("_one_copy", "one"))
             },
             "upstream_without_loss_kbps": streams.max_upstream_kbps(found),
-            "asymmetry": [asdict(each) for each in self.asymmetries],
+            "asymmetry": list(self.asymmetries),
             **{part: [found.row(case) for case in cases] for part, cases in self.parts.items()},
         }
 

@@ -286,25 +286,13 @@ def best_of_several(found: Found, background: str, mss_bytes: int = MSS_BYTES) -
     return max(table, key=goodput_bps)
 
 
-@dataclass(frozen=True)
-class Asymmetry:
-    """The two directions compared by packets (RFC 3449, section 2.1).
+def asymmetry(network: Network, mss_bytes: int) -> dict[str, float]:
+    """Return the two directions compared by packets (RFC 3449, section 2.1), from the plan.
 
     ``ratio`` is k: the ratio of the rates over the ratio of the sizes of a data packet and an ACK.
     With an ACK every d segments, k > d means that ACKs fill ISDN before data fill the carrier.
     ``carrier_bps`` and ``isdn_bps`` are the goodputs at which each is full.
     """
-
-    mss_bytes: int
-    data_bytes: float
-    ack_bytes: float
-    ratio: float
-    carrier_bps: float
-    isdn_bps: float
-
-
-def asymmetry(network: Network, mss_bytes: int) -> Asymmetry:
-    """Return the asymmetry with this MSS, computed from the plan."""
     case = SessionsCase(1, TUNED_WINDOW_BYTES, mss_bytes=mss_bytes)
     plan: Mapping[str, Any] = case.plan(network, 1).data
     forward, isdn, *_ = plan["directions"]
@@ -312,11 +300,11 @@ def asymmetry(network: Network, mss_bytes: int) -> Asymmetry:
     ack_bits = frame_bits(isdn["framing"], TCP_IP_HEADER_BYTES)
     forward_bps, isdn_bps = forward["rate_bps"]["value"], isdn["rate_bps"]["value"]
     segments_an_ack = plan["flows"][0]["workload"]["receiver"]["delayed_ack_segments"]
-    return Asymmetry(
-        mss_bytes=mss_bytes,
-        data_bytes=data_bits / 8,
-        ack_bytes=ack_bits / 8,
-        ratio=(forward_bps / isdn_bps) / (data_bits / ack_bits),
-        carrier_bps=forward_bps * 8 * mss_bytes / data_bits,
-        isdn_bps=isdn_bps / ack_bits * segments_an_ack * 8 * mss_bytes,
-    )
+    return {
+        "mss_bytes": mss_bytes,
+        "data_bytes": data_bits / 8,
+        "ack_bytes": ack_bits / 8,
+        "ratio": (forward_bps / isdn_bps) / (data_bits / ack_bits),
+        "carrier_bps": forward_bps * 8 * mss_bytes / data_bits,
+        "isdn_bps": isdn_bps / ack_bits * segments_an_ack * 8 * mss_bytes,
+    }

@@ -22,9 +22,9 @@ from bentpipe.studies.base.comparison import (
     Comparison,
     Row,
     Samples,
-    Tolerance,
     errors_of,
     mean_error,
+    read_tolerances,
 )
 from bentpipe.studies.base.inputs import (
     COUNTED,
@@ -157,12 +157,7 @@ def curves(main: Comparison, small: Comparison | None = None) -> Figure:
     return figure
 
 
-TOLERANCE: Final = Tolerance(
-    1.0,
-    "points",
-    "published cells with bit errors exceed the cell without errors at the same delay by up to 0.3 "
-    "points, so the table itself is uncertain by that much; this is three times as much.",
-)
+(TOLERANCE,) = read_tolerances("jpl")
 
 BSD, BSD_SMALL, LINUX = "bsd-1997", "both_with_64_kb_windows", "linux"
 _view: Final = partial(tables.view, "jpl")

@@ -16,7 +16,13 @@ from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, log_axis, new
 from bentpipe.results.views import Column, View
 from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import Comparison, Row, Samples, Tolerance, difference
+from bentpipe.studies.base.comparison import (
+    Comparison,
+    Row,
+    Samples,
+    difference,
+    read_tolerances,
+)
 from bentpipe.studies.base.inputs import (
     COUNTED,
     STUDIES_FOLDER,
@@ -63,16 +69,7 @@ FIGURES: Final = (
 # The source says "high" and gives no number.
 MIN_FAIRNESS: Final = 0.95
 SMALLEST_FAIR_BUFFER_K: Final = 3
-FAIR: Final = Tolerance(
-    0.0, "points", "the source gives no number for a high fairness; the bound is this study's."
-)
-ENOUGH: Final = Tolerance(0.0, "points", "98 % of efficiency is a bound that the source states.")
-NOISE: Final = Tolerance(
-    0.5,
-    "points",
-    "the source shows a rise of efficiency with the buffer as curves without figures; half a point "
-    "is what a reader of such curves may miss.",
-)
+FAIR, ENOUGH, NOISE = read_tolerances("osu")
 
 # All sources halve at a loss, or every second one.
 SHARES: Final = (1.0, 0.5)

@@ -153,29 +153,8 @@ _PAYS_BELOW: Final = 0.99
 Key = tuple[str | int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoadPoint:
-    """The result of one load with one hold time: rates a second, and the added mean delay."""
-
-    hold_ms: int
-    offered_pps: int
-    frames_per_second: float
-    packets_per_frame: float
-    added_delay_ms: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """The largest rate without a loss of one payload: without, with, and on paper."""
-
-    payload_bytes: int
-    without_pps: float | None
-    with_pps: float | None
-    gain: float | None
-    packets_per_frame: int
-    paper_pps: float
-    paper_limit: str
-    error_percent: float | None
+# One result by name, as plain data.
+Record = dict[str, Any]
 
 
 def load_scenarios(base: Mapping[str, Any], settings: Settings) -> dict[Key, Scenario]:
@@ -189,7 +168,7 @@ def load_scenarios(base: Mapping[str, Any], settings: Settings) -> dict[Key, Sce
     return scenarios
 
 
-def loads_of(outcomes: Mapping[Key, Outcome]) -> tuple[LoadPoint, ...]:
+def loads_of(outcomes: Mapping[Key, Outcome]) -> tuple[Record, ...]:
     """Return the results of the loads, each compared with the same load without aggregation."""
     found = []
     for (hold_ms, offered_pps), run in outcomes.items():
@@ -199,7 +178,7 @@ def loads_of(outcomes: Mapping[Key, Outcome]) -> tuple[LoadPoint, ...]:
         packets = float(alone.column("directions", "received_packets")[0])
         frames = offered_pps * float(run.column("directions", "received_packets")[0]) / packets
         found.append(
-            LoadPoint(
+            Record(
                 hold_ms=int(hold_ms),
                 offered_pps=offered_pps,
                 frames_per_second=frames,
@@ -210,14 +189,11 @@ def loads_of(outcomes: Mapping[Key, Outcome]) -> tuple[LoadPoint, ...]:
     return tuple(found)
 
 
-def begins_at(loads: tuple[LoadPoint, ...], hold_ms: int) -> int | None:
+def begins_at(loads: tuple[Record, ...], hold_ms: int) -> int | None:
     """Return the smallest load of those tried at which fewer frames than packets are sent."""
-    paying = (
-        each.offered_pps
-        for each in loads
-        if each.hold_ms == hold_ms and each.frames_per_second < _PAYS_BELOW * each.offered_pps
-    )
-    return min(paying, default=None)
+    own = [each for each in loads if each["hold_ms"] == hold_ms]
+    offered = {each["offered_pps"]: each["frames_per_second"] for each in own}
+    return min((pps for pps, frames in offered.items() if frames < _PAYS_BELOW * pps), default=None)
 
 
 def size_of(
@@ -225,14 +201,14 @@ def size_of(
     payload_bytes: int,
     without: NoDropSearch | None,
     aggregated: NoDropSearch | None,
-) -> Size:
+) -> Record:
     """Return one payload with and without aggregation, and the result of the equations."""
     packets, paper_pps, limit = on_paper(plan, payload_bytes)
     alone, shared = (
         None if (best := converged(search, payload_bytes)) is None else best.packets_per_second
         for search in (without, aggregated)
     )
-    return Size(
+    return Record(
         payload_bytes=payload_bytes,
         without_pps=alone,
         with_pps=shared,
@@ -276,20 +252,6 @@ SMALL_PAYLOAD_BYTES: Final = 58
 
 
 @dataclass(frozen=True, kw_only=True)
-class Duplex:
-    """What each direction delivered of what both were offered, in packets a second."""
-
-    offered_pps: int
-    forward_pps: float
-    return_pps: float
-
-    @property
-    def forward_percent(self) -> float:
-        """The forward direction's share of what was delivered."""
-        return 100 * self.forward_pps / (self.forward_pps + self.return_pps)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Measured:
     """Everything that was measured; what Ctrl-C left out is None or missing.
 
@@ -303,12 +265,12 @@ class Measured:
     limits_pps: Mapping[str, float]
     crossover: Mapping[str, float] | None
     sharing: Mapping[int, NoDropSearch]
-    duplex: tuple[Duplex, ...]
+    duplex: tuple[Record, ...]
     tcp_bps: Mapping[int, float]
     efficiency_percent: float | None
     one_way_delay_ms: float | None
-    aggregated_sizes: tuple[Size, ...]
-    loads: tuple[LoadPoint, ...]
+    aggregated_sizes: tuple[Record, ...]
+    loads: tuple[Record, ...]
     interrupted: bool
 
 
@@ -416,11 +378,13 @@ def _crossover(narrow: Scenario, fine: NoDropSearch | None) -> dict[str, float] 
     return None
 
 
-def _duplex(offered_pps: int, run: Outcome) -> Duplex:
+def _duplex(offered_pps: int, run: Outcome) -> Record:
     # The rate over the duration of sending, as iperf reports it.
     seconds = run.job.plan.data["flows"][0]["workload"]["duration_ns"] / NS_PER_S
-    there, back = run.column("flows", "received_segments") / seconds
-    return Duplex(offered_pps=offered_pps, forward_pps=float(there), return_pps=float(back))
+    there, back = (float(pps) for pps in run.column("flows", "received_segments") / seconds)
+    share = 100 * there / (there + back)
+    pps = {"offered_pps": offered_pps, "forward_pps": there, "return_pps": back}
+    return {**pps, "forward_percent": share}
 
 
 def goodput_bps(run: Outcome) -> float:

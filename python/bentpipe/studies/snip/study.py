@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -18,7 +18,13 @@ from bentpipe.scenario.gateways import PROCESSOR_PPS
 from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import Comparison, Row, Samples, Tolerance, quantity_rows
+from bentpipe.studies.base.comparison import (
+    Comparison,
+    Row,
+    Samples,
+    quantity_rows,
+    read_tolerances,
+)
 from bentpipe.studies.base.inputs import (
     COUNTED,
     Input,
@@ -37,9 +43,8 @@ from bentpipe.studies.snip.measure import (
     PUBLISHED_LOAD_PPS,
     RESOLUTION,
     UDP_IP_HEADER_BYTES,
-    Duplex,
-    LoadPoint,
     Measured,
+    Record,
     Settings,
     begins_at,
     converged,
@@ -49,18 +54,9 @@ from bentpipe.studies.snip.measure import (
 )
 from bentpipe.units import parse_rate
 
-TOLERANCE: Final = Tolerance(
-    10.0,
-    "%",
-    "the published packets a second scatter by 8.1 % about any constant, and the rates are rounded "
-    "to 0.1 Mbit/s, up to 1.7 % of the smallest.",
-)
-RATES, PACKETS, ROUND, FACT_ROWS = (
-    "rates",
-    "packets_per_second",
-    "rates_at_6000_per_second",
-    "facts",
-)
+(TOLERANCE,) = read_tolerances("snip")
+RATES, PACKETS = "rates", "packets_per_second"
+ROUND, FACT_ROWS = "rates_at_6000_per_second", "facts"
 
 FACTS_FILE: Final = "published_facts.csv"
 _MISSED: Final = (
@@ -83,7 +79,7 @@ def simulated_facts(measured: Measured) -> dict[str, float | None]:
     """Return the simulated values of the note's other figures; None was not run."""
     limits = measured.limits_pps
     bridge = [limits[mode] for mode in MODES if mode in limits]
-    overload = [each for each in measured.duplex if each.offered_pps == OVERLOAD_PPS]
+    overload = [each for each in measured.duplex if each["offered_pps"] == OVERLOAD_PPS]
     crossover, tcp_bps = measured.crossover, measured.tcp_bps
     return {
         "packet rate limit; routing; both directions together": limits.get("route"),
@@ -95,7 +91,7 @@ def simulated_facts(measured: Measured) -> dict[str, float | None]:
         ),
         "one-way satellite delay": measured.one_way_delay_ms,
         "split of the packet rate when both directions are offered the same load": (
-            overload[0].forward_percent if overload else None
+            overload[0]["forward_percent"] if overload else None
         ),
         CROSSOVER: None if crossover is None else crossover["link_bytes"],
         **{
@@ -178,14 +174,14 @@ def table_figure(comparison: Comparison, label: str) -> Figure:
     return _finish(figure, axes, "UDP payload [bytes]", label)
 
 
-def duplex_figure(duplex: Sequence[Duplex]) -> Figure:
+def duplex_figure(duplex: Sequence[Record]) -> Figure:
     """Draw the delivered over the offered packets a second of both directions."""
     figure, (axes,) = new_figure(1, 1, height_in=3.2)
-    offered = [each.offered_pps for each in duplex]
-    axes.plot(offered, [each.forward_pps for each in duplex], color=PALETTE[0], label="forward")
+    offered = [each["offered_pps"] for each in duplex]
+    axes.plot(offered, [each["forward_pps"] for each in duplex], color=PALETTE[0], label="forward")
     axes.plot(
         offered,
-        [each.return_pps for each in duplex],
+        [each["return_pps"] for each in duplex],
         color=PALETTE[1],
         linestyle="none",
         marker="x",
@@ -216,15 +212,15 @@ def window_figure(
     return _finish(figure, axes, "Receive window [kB]", "Goodput [kbit/s]")
 
 
-def load_figure(loads: Sequence[LoadPoint], hold_times_ms: Sequence[int]) -> Figure:
+def load_figure(loads: Sequence[Record], hold_times_ms: Sequence[int]) -> Figure:
     """Draw packets a frame and added delay over the load, a line for each hold time."""
     figure, (packets, delay) = new_figure(2, 1, height_in=4.8)
     for color, hold_ms in zip(PALETTE, hold_times_ms, strict=False):
-        ours = [each for each in loads if each.hold_ms == hold_ms]
-        offered = [each.offered_pps for each in ours]
+        ours = [each for each in loads if each["hold_ms"] == hold_ms]
+        offered = [each["offered_pps"] for each in ours]
         for axes, values in (
-            (packets, [each.packets_per_frame for each in ours]),
-            (delay, [each.added_delay_ms for each in ours]),
+            (packets, [each["packets_per_frame"] for each in ours]),
+            (delay, [each["added_delay_ms"] for each in ours]),
         ):
             axes.plot(offered, values, color=color, marker="o", label=f"{hold_ms} ms")
     packets.axvline(PUBLISHED_LOAD_PPS, color=MUTED, linestyle=":", label="published")
@@ -275,10 +271,7 @@ class SnipOutcome(StudyOutcome):
             "tcp_goodput_kbps_by_window_bytes": {
                 str(window): bps / 1e3 for window, bps in measured.tcp_bps.items()
             },
-            "duplex": [
-                {**asdict(each), "forward_percent": each.forward_percent}
-                for each in measured.duplex
-            ],
+            "duplex": list(measured.duplex),
             "crossover": measured.crossover,
             "shared_hub": [
                 {
@@ -289,8 +282,8 @@ class SnipOutcome(StudyOutcome):
                 for terminals, found in measured.sharing.items()
             ],
             "aggregation": {
-                "sizes": [asdict(each) for each in measured.aggregated_sizes],
-                "loads": [asdict(each) for each in measured.loads],
+                "sizes": list(measured.aggregated_sizes),
+                "loads": list(measured.loads),
                 "begins_at_pps_by_hold_ms": {
                     str(hold_ms): begins_at(measured.loads, hold_ms)
                     for hold_ms in self.settings.hold_times_ms
@@ -343,10 +336,10 @@ class SnipOutcome(StudyOutcome):
         """Return the gain of aggregation, one sentence a line."""
         number = tables.number
         lines = [
-            f"{each.payload_bytes} bytes: {number(each.without_pps, 0)} packets a second without "
-            f"aggregation, {number(each.with_pps, 0)} with it, {number(each.gain)} times as many; "
-            f"on paper {number(each.paper_pps, 0)}, limited by {each.paper_limit} (error "
-            f"{number(each.error_percent, sign=True)} %)."
+            f"{each['payload_bytes']} bytes: {number(each['without_pps'], 0)} packets a second "
+            f"without aggregation, {number(each['with_pps'], 0)} with it, {number(each['gain'])} "
+            f"times as many; on paper {number(each['paper_pps'], 0)}, limited by "
+            f"{each['paper_limit']} (error {number(each['error_percent'], sign=True)} %)."
             for each in self.measured.aggregated_sizes
         ]
         return lines + self.begin_lines()
@@ -412,7 +405,7 @@ class SnipOutcome(StudyOutcome):
                 for terminals, found in measured.sharing.items()
                 for rate in found.rates[:1]
             ],
-            "sizes": [tuple(asdict(each).values()) for each in measured.aggregated_sizes],
+            "sizes": [tuple(each.values()) for each in measured.aggregated_sizes],
         }
         return {f"{name}_table": _view(name, rows) for name, rows in every.items()}
 
