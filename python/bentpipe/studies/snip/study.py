@@ -410,23 +410,24 @@ class SnipOutcome(StudyOutcome):
         return {f"{name}_table": _view(name, rows) for name, rows in every.items()}
 
 
-def run(**options: Unpack[RunOptions]) -> SnipOutcome:
+def run(*, settings: Settings | None = None, **options: Unpack[RunOptions]) -> SnipOutcome:
     """Measure everything, then compare; runs and seed change nothing."""
     work = Work("snip", **options)
     base = read_scenario("snip")
-    measured = measure(base, DEFAULTS, work)
+    settings = DEFAULTS if settings is None else settings
+    measured = measure(base, settings, work)
     return SnipOutcome(
         study="snip",
         title="SnIP: UDP rate without loss over packet size, and TCP over a satellite hop",
         inputs=inputs(base),
-        comparisons=compare(base, DEFAULTS, measured),
+        comparisons=compare(base, settings, measured),
         configuration=work.configuration(
-            resolution=RESOLUTION, tcp_duration=DEFAULTS.tcp_duration, scenario=base
+            resolution=RESOLUTION, tcp_duration=settings.tcp_duration, scenario=base
         ),
         interrupted=measured.interrupted,
         about_runs="every figure is deterministic: one run each, no intervals",
         measured=measured,
-        settings=DEFAULTS,
+        settings=settings,
     )
 
 
