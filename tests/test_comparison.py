@@ -21,7 +21,7 @@ from bentpipe import (
     simulate,
     simulate_many,
 )
-from bentpipe.comparison.statistics import (
+from bentpipe.comparison.differences import (
     Array,
     Estimate,
     paired_estimate,

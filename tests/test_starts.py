@@ -9,10 +9,10 @@ import pytest
 
 from bentpipe import Plan, Result, Scenario, simulate
 from bentpipe.emulation.lab_setup import start_of
-from bentpipe.studies.base.files import read_scenario
+from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.studies.hermes.network import Network
-from bentpipe.studies.hermes.streams import StreamCase, conference_cases
-from bentpipe.studies.snip.scenarios import shared_scenario
+from bentpipe.studies.hermes.streams import CONFERENCE_CASES, StreamCase
+from bentpipe.studies.snip.measure import shared_scenario
 
 ROOT = Path(__file__).parents[1]
 MS = 10**6
@@ -130,7 +130,7 @@ def test_the_studies_state_their_starts() -> None:
     plans: list[Any] = [
         *(
             case.plan(Network(), 1).data
-            for case in (*conference_cases(), StreamCase("s", 300, copies=20))
+            for case in (*CONFERENCE_CASES, StreamCase("s", 300, copies=20))
         ),
         *(
             Plan.resolve(shared_scenario(read_scenario("snip"), terminals)).data

@@ -15,7 +15,7 @@ from test_plots_report import assert_self_contained
 
 from bentpipe.studies.auckland import study as auckland
 from bentpipe.studies.auckland.cells import LOADS
-from bentpipe.studies.base.files import read_scenario
+from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.hermes import study as hermes
 from bentpipe.studies.hermes.streams import ConferenceCase
@@ -24,7 +24,7 @@ from bentpipe.studies.jpl import study as jpl
 from bentpipe.studies.osu import study as osu
 from bentpipe.studies.osu.cells import VARIANTS, Cell
 from bentpipe.studies.snip import study as snip
-from bentpipe.studies.snip.scenarios import Settings
+from bentpipe.studies.snip.measure import Settings
 from bentpipe.sweeps import Threads
 
 pytestmark = pytest.mark.system
@@ -83,7 +83,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
                 direction["rate"] = "2 Mbit/s"
         return data
 
-    monkeypatch.setattr(hermes, "parts", lambda: FEW_CASES)
+    monkeypatch.setattr(hermes, "PARTS", FEW_CASES)
     for module in (snip, auckland):
         monkeypatch.setattr(module, "read_scenario", scenario)
 

@@ -18,13 +18,20 @@ from test_plots_report import assert_self_contained
 
 from bentpipe import Plan
 from bentpipe.results.views import text_table
-from bentpipe.studies.auckland import cells, claims, measure, mixed, study, tables
-from bentpipe.studies.auckland.cells import CODED, IMMEDIATE, TITRATED, Cell, LinkPath, Loads
-from bentpipe.studies.auckland.claims import Claim
+from bentpipe.studies.auckland import cells, claims, measure, study, views
+from bentpipe.studies.auckland.cells import (
+    BASE,
+    CODED,
+    IMMEDIATE,
+    TITRATED,
+    VARIANTS,
+    Cell,
+    LinkPath,
+    Loads,
+)
+from bentpipe.studies.auckland.claims import Claim, Verdict
 from bentpipe.studies.auckland.study import AucklandOutcome
-from bentpipe.studies.auckland.variants import BASE, VARIANTS
-from bentpipe.studies.auckland.verdicts import Verdict
-from bentpipe.studies.base.files import read_scenario
+from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.sweeps import Threads
 
 # Its cells take half a minute.
@@ -111,7 +118,7 @@ def test_both_ends_of_a_coded_link_have_the_same_tunnel(path: LinkPath) -> None:
 
 def test_half_of_the_channels_can_go_uncoded() -> None:
     """Given 5 channels, expect 3 of the coded class and 2 of the other, all with downloads."""
-    plan = plan_of(Cell(5, SMALL, LinkPath.CODED_10), mixed.HALVED)
+    plan = plan_of(Cell(5, SMALL, LinkPath.CODED_10), measure.HALVED)
     names = [flow["name"] for flow in plan["flows"]]
     assert sum(name.startswith("channels") for name in names) == 3
     assert sum(name.startswith("others") for name in names) == 2
@@ -252,8 +259,8 @@ def test_a_tunnel_recovers_some_of_what_the_queue_drops(small: AucklandOutcome) 
 
 def test_terminal_tables_fit_80_columns(small: AucklandOutcome) -> None:
     console = Console(width=80, record=True, file=io.StringIO())
-    for number in tables.PUBLISHED:
-        console.print(text_table(tables.curves_view(small.measured, number), 80))
+    for number in views.PUBLISHED:
+        console.print(text_table(views.curves_view(small.measured, number), 80))
     text = console.export_text()
     assert "\u2026" not in text
     assert text.count("\u00b1") == 4 * (3 * 2 + 4)

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from bentpipe.studies.auckland import cells, claims, measure, verdicts
+from bentpipe.studies.auckland import cells, claims, measure
 from bentpipe.studies.auckland.cells import CODED, IMMEDIATE, TITRATED, Cell, LinkPath
-from bentpipe.studies.auckland.claims import TESTS, Context
-from bentpipe.studies.auckland.measure import Measurement
-from bentpipe.studies.auckland.verdicts import Decision, Effect, Rule, Verdict, area
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.auckland.claims import TESTS, Context, Decision, Effect, Rule, Verdict
+from bentpipe.studies.auckland.measure import Measurement, area
+from bentpipe.studies.base.comparison import Samples
 
 SMALL, LARGE = cells.QUEUES_KB
 NO_GAIN = "PEPsal gives no overall gain over the plain link under load"
@@ -239,10 +238,10 @@ def test_claims_about_coding_without_coded_cells_are_not_decided() -> None:
 
 def test_the_interval_of_a_ratio_is_that_of_its_means() -> None:
     """Runs that are twice the plain ones have a ratio of 2 without spread, also if both vary."""
-    doubled = verdicts.ratio({1: 1.0, 2: 3.0}, {1: 2.0, 2: 6.0})
+    doubled = measure.ratio({1: 1.0, 2: 3.0}, {1: 2.0, 2: 6.0})
     assert doubled.values == pytest.approx((2, 2))
-    assert verdicts.ratio({1: 1.0, 2: 1.0}, {1: 7.0, 2: 9.0}).values == pytest.approx((7, 9))
-    assert verdicts.ratio({1: 0.0}, {1: 7.0}).values == ()
+    assert measure.ratio({1: 1.0, 2: 1.0}, {1: 7.0, 2: 9.0}).values == pytest.approx((7, 9))
+    assert measure.ratio({1: 0.0}, {1: 7.0}).values == ()
 
 
 def test_every_claim_has_a_rule() -> None:

@@ -19,13 +19,11 @@ from bentpipe.results.execution import utc_now
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.auckland import cells as auckland, real_time
-from bentpipe.studies.auckland.cells import QUEUES_KB, Cell, LinkPath
+from bentpipe.studies.auckland.cells import BASE, QUEUES_KB, Cell, LinkPath
 from bentpipe.studies.auckland.measure import TOTAL, TRANSFER_GOODPUT, figures
-from bentpipe.studies.auckland.variants import BASE
 from bentpipe.studies.base import work
-from bentpipe.studies.base.files import read_scenario
-from bentpipe.studies.base.provenance import Provenance
-from bentpipe.studies.base.real_time import RealOutcome
+from bentpipe.studies.base.inputs import Provenance, read_scenario
+from bentpipe.studies.base.outcome import RealOutcome
 from bentpipe.studies.base.work import duration_text, expected_time_s
 from bentpipe.sweeps import Threads
 from bentpipe.sweeps.executor import run_all
@@ -131,11 +129,13 @@ def test_figures_are_those_of_the_simulated_study() -> None:
     (job,) = work.jobs_of(scenario, [3])
     outcome = outcome_of(job)
     expected, result = figures(outcome), outcome.result(started=utc_now())
-    total_mbps = real_time.total_mbps(result)
+    total_mbps = real_time.figures(result)["total goodput"]
     assert total_mbps is not None
     assert 0 < expected[TOTAL] - total_mbps < 0.14
-    assert real_time.transfer_mbps(result) == pytest.approx(expected[TRANSFER_GOODPUT])
-    median_s = real_time.median_download_s(result)
+    assert real_time.figures(result)["transfer goodput"] == pytest.approx(
+        expected[TRANSFER_GOODPUT]
+    )
+    median_s = real_time.figures(result)["median download"]
     # Its client has the first data after two round trips of link and server, also with this PEP.
     assert median_s is not None
     assert 1 < median_s < 2
@@ -172,15 +172,15 @@ def test_a_transfer_that_starts_late_is_counted_until_its_own_end() -> None:
     With the channel's 3 MB: 7.5 MB in 8 s, which are 7.5 Mbit/s.
     """
     result = made([(3, None), (6, 4_000_000), (7, 5_000_000)], [S, None, 3 * S])
-    assert real_time.transfer_mbps(result) == pytest.approx(9.0)
-    assert real_time.total_mbps(result) == pytest.approx(7.5)
-    assert real_time.median_download_s(result) == pytest.approx(2.0)
+    assert real_time.figures(result)["transfer goodput"] == pytest.approx(9.0)
+    assert real_time.figures(result)["total goodput"] == pytest.approx(7.5)
+    assert real_time.figures(result)["median download"] == pytest.approx(2.0)
 
 
 def test_without_samples_or_downloads_there_is_no_figure() -> None:
-    assert real_time.transfer_mbps(made([(3, None)], [])) is None
-    assert real_time.total_mbps(made([(3, None)], [])) is None
-    assert real_time.median_download_s(made([], [None])) is None
+    assert real_time.figures(made([(3, None)], []))["transfer goodput"] is None
+    assert real_time.figures(made([(3, None)], []))["total goodput"] is None
+    assert real_time.figures(made([], [None]))["median download"] is None
 
 
 # --- rows, with the simulator in place of the kernel ----------------------------------------------
@@ -262,7 +262,7 @@ def test_two_channels_without_and_with_the_daemon() -> None:
     rows = {(row["figure"], row["path"]): row for row in result["cells"]}
     late = {row["path"]: row["invalid"] for row in result["cells"] if row["invalid"] is not None}
     for path in {"plain", "PEP"} - set(late):
-        total, transfer, median = (rows[name, path] for name, _, _ in real_time.FIGURES)
+        total, transfer, median = (rows[name, path] for name in real_time.UNITS)
         assert total["emulated"] == pytest.approx(total["simulated"], rel=0.3)
         assert median["emulated"] == pytest.approx(median["simulated"], abs=0.15)
         assert transfer["emulated"] > 0.05

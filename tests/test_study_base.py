@@ -12,10 +12,16 @@ import pytest
 
 from bentpipe.results.confidence import Interval
 from bentpipe.results.views import Column, html_table
-from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Tolerance, mean_error
-from bentpipe.studies.base.files import read_scenario
-from bentpipe.studies.base.provenance import Provenance, read_inputs, unlisted
-from bentpipe.studies.base.samples import Samples, estimate
+from bentpipe.studies.base.comparison import (
+    Agreement,
+    Comparison,
+    Row,
+    Samples,
+    Tolerance,
+    estimate,
+    mean_error,
+)
+from bentpipe.studies.base.inputs import Provenance, read_inputs, read_scenario, unlisted
 from bentpipe.studies.base.tables import (
     errors_text,
     margin_text,

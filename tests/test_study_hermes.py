@@ -17,13 +17,17 @@ from test_plots_report import assert_self_contained
 from bentpipe import Plan
 from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Row
-from bentpipe.studies.base.files import read_quantities
-from bentpipe.studies.base.provenance import Provenance
+from bentpipe.studies.base.inputs import Provenance, read_quantities
 from bentpipe.studies.hermes import streams, study, transfers
-from bentpipe.studies.hermes.compare import HTTP, MIN_CALIBRATED_PERCENT, OTHER_MSS, ROWS
 from bentpipe.studies.hermes.network import Case, Found, Network
 from bentpipe.studies.hermes.streams import ConferenceCase, UpstreamCase, max_participants
-from bentpipe.studies.hermes.study import HermesOutcome
+from bentpipe.studies.hermes.study import (
+    HTTP,
+    MIN_CALIBRATED_PERCENT,
+    OTHER_MSS,
+    ROWS,
+    HermesOutcome,
+)
 from bentpipe.studies.hermes.transfers import (
     ASSUMED_LOAD,
     NONE,
@@ -77,7 +81,7 @@ def full() -> HermesOutcome:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """A study of five cases."""
-    monkeypatch.setattr(study, "parts", lambda: FEW)
+    monkeypatch.setattr(study, "PARTS", FEW)
 
 
 def value(found: Found, case: Case, figure: str) -> float:
@@ -232,10 +236,10 @@ def test_files_are_faster_the_larger_they_are(full: HermesOutcome) -> None:
 def test_the_asymmetry_by_hand(full: HermesOutcome) -> None:
     """RFC 3449: k = 31.25 / (581.4 / 47.75); ISDN takes 335 ACKs a second, 1,024 bytes each."""
     small, large = full.asymmetries
-    assert small.ratio == pytest.approx(31.25 / (DATA_BYTES / ACK_BYTES), rel=1e-3)
-    assert small.ratio > 2 > large.ratio
-    assert small.isdn_bps == pytest.approx(128e3 / (ACK_BYTES * 8) * 2 * 512 * 8, rel=1e-3)
-    assert small.carrier_bps == pytest.approx(4e6 * 512 / DATA_BYTES, rel=1e-4)
+    assert small["ratio"] == pytest.approx(31.25 / (DATA_BYTES / ACK_BYTES), rel=1e-3)
+    assert small["ratio"] > 2 > large["ratio"]
+    assert small["isdn_bps"] == pytest.approx(128e3 / (ACK_BYTES * 8) * 2 * 512 * 8, rel=1e-3)
+    assert small["carrier_bps"] == pytest.approx(4e6 * 512 / DATA_BYTES, rel=1e-4)
 
 
 def test_isdn_is_full_before_the_carrier_and_lost_acks_fill_the_carrier(
@@ -243,11 +247,11 @@ def test_isdn_is_full_before_the_carrier_and_lost_acks_fill_the_carrier(
 ) -> None:
     small = full.asymmetries[0]
     three, eight = (SessionsCase(sessions, 65_535) for sessions in (3, 8))
-    assert value(full.found, three, "goodput_bps") == pytest.approx(small.isdn_bps, rel=0.01)
+    assert value(full.found, three, "goodput_bps") == pytest.approx(small["isdn_bps"], rel=0.01)
     assert value(full.found, three, "isdn_loss_percent") == 0
-    assert value(full.found, eight, "goodput_bps") == pytest.approx(small.carrier_bps, rel=0.01)
+    assert value(full.found, eight, "goodput_bps") == pytest.approx(small["carrier_bps"], rel=0.01)
     # ISDN takes as many ACKs as 2.74 Mbit/s need; the carrier asks for those of 3.52.
-    lost = 100 * (1 - small.isdn_bps / small.carrier_bps)
+    lost = 100 * (1 - small["isdn_bps"] / small["carrier_bps"])
     assert value(full.found, eight, "isdn_loss_percent") == pytest.approx(lost, abs=2)
 
 
@@ -294,7 +298,7 @@ def test_conferences_on_paper(full: HermesOutcome) -> None:
 def test_upstream_on_paper(full: HermesOutcome) -> None:
     """Of 128 kbit/s 450 of 492.8 bytes are payload: 116.9 kbit/s."""
     carried_kbps = 128 * 450 / ((450 + 28 + 6) * 63 / 62 + 1)
-    for case in streams.upstream_cases():
+    for case in streams.UPSTREAM_CASES:
         lost = value(full.found, case, "loss_percent")
         assert (lost == 0) == (case.rate_kbps < carried_kbps)
     arrived_bps = value(full.found, UpstreamCase(125), "received_bps")
@@ -306,7 +310,7 @@ def test_upstream_on_paper(full: HermesOutcome) -> None:
 
 def test_only_stochastic_cases_have_plans_that_depend_on_the_seed() -> None:
     network = Network()
-    for cases in study.parts().values():
+    for cases in study.PARTS.values():
         for case in cases[:: max(1, len(cases) // 4)]:
             differs = case.plan(network, 1).data != case.plan(network, 2).data
             assert differs == case.is_stochastic
@@ -318,7 +322,7 @@ def test_every_run_is_the_same_network() -> None:
     network = Network()
     links = {
         json.dumps(case.plan(network, 1).data["directions"], sort_keys=True)
-        for part, cases in study.parts().items()
+        for part, cases in study.PARTS.items()
         if part != "windows"
         for case in cases
     }

@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,20 @@ from bentpipe import Plan, Scenario
 from bentpipe.cli.app import main
 from bentpipe.simulation.many import Job, run_jobs
 from bentpipe.studies import STUDIES
-from bentpipe.studies.base.comparison import Agreement, Comparison, Row
-from bentpipe.studies.base.files import read_scenario
-from bentpipe.studies.base.provenance import Provenance
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Samples
+from bentpipe.studies.base.inputs import Provenance, read_scenario
 from bentpipe.studies.jpl import study
-from bentpipe.studies.jpl.cells import (
+from bentpipe.studies.jpl.study import (
     BIT_ERROR_RATES,
+    BSD,
+    BSD_SMALL,
+    LINUX,
     Cell,
+    JplOutcome,
     cells,
     scenario_of,
     small_window_cells,
 )
-from bentpipe.studies.jpl.study import BSD, BSD_SMALL, LINUX, JplOutcome
 from bentpipe.sweeps import Threads
 from bentpipe.units import parse_rate
 
@@ -64,7 +65,9 @@ def short() -> JplOutcome:
 def test_the_published_table_is_the_source_s() -> None:
     """The sums of the source's rows, and the one cell that arithmetic gives."""
     published = study.read_published()
-    sums = {row: sum(p for cell, p in published.items() if cell.row == row) for row in ROWS}
+    sums = {
+        row: sum(p for cell, p in published.items() if cell.bit_error_rate == row) for row in ROWS
+    }
     assert sums == pytest.approx({"1e-7": 657.79, "1e-8": 852.16, "1e-9": 864.85, "0": 865.49})
     assert published[Cell("0", 0, "both")] == pytest.approx(100 * 1460 / 1508, abs=0.01)
 
@@ -83,7 +86,7 @@ def test_one_configuration_for_all_cells() -> None:
         for way in plan["directions"]:
             assert way.pop("delay_ns")["value"] == cell.one_way_delay_ms * 1_000_000
             channel = way.pop("channel")
-            assert channel.get("bit_error_rate", 0.0) == BIT_ERROR_RATES[cell.row]
+            assert channel.get("bit_error_rate", 0.0) == BIT_ERROR_RATES[cell.bit_error_rate]
         plan["flows"][0].pop("name")
         plans.setdefault(cell.large_windows, set()).add(json.dumps(plan, sort_keys=True))
     assert {windows: len(found) for windows, found in plans.items()} == {
@@ -128,7 +131,9 @@ def test_the_cells_by_provenance() -> None:
     }
     assert Cell("0", 0, "both").provenance is Provenance.DERIVED
     predicted = {
-        (cell.row, cell.large_windows) for cell in cells() if cell.provenance == "predicted"
+        (cell.bit_error_rate, cell.large_windows)
+        for cell in cells()
+        if cell.provenance == "predicted"
     }
     assert predicted == {("1e-9", "no"), ("0", "no")}
 
@@ -149,7 +154,7 @@ def test_predicted_cells_do_not_depend_on_what_was_calibrated(
     """Given another value of a calibrated setting, expect a change below half a point."""
     for cell in cells():
         if cell.provenance is Provenance.PREDICTED:
-            (row,) = full.main.where(**cell.labels).rows
+            (row,) = full.main.where(**asdict(cell)).rows
             assert row.simulated.mean is not None
             assert abs(mean_utilization(changed(cell, change)) - row.simulated.mean) < 0.5
 
@@ -163,7 +168,7 @@ def test_calibrated_cells_depend_on_what_was_calibrated(full: JplOutcome) -> Non
         (Cell("1e-8", 300, "no"), {"tcp": {"avoidance_counting": "acks"}}),
     ):
         assert cell.provenance is Provenance.CALIBRATED
-        (row,) = full.main.where(**cell.labels).rows
+        (row,) = full.main.where(**asdict(cell)).rows
         assert row.simulated.mean is not None
         assert row.simulated.mean - mean_utilization(changed(cell, change)) > 0.5
 
@@ -225,7 +230,7 @@ def test_a_cell_without_errors_by_hand(full: JplOutcome) -> None:
     42.40 % of 2 Mbit/s. The start costs: windows of 1, 2, 3, 5, 8, 12, 18, 27, 41 segments need
     nine rounds for 117 of 7183 segments, some six of 163 rounds for nothing: 3.7 %; 3 to 5 pass.
     """
-    (cell,) = full.main.where(**Cell("0", 300, "no").labels).rows
+    (cell,) = full.main.where(**asdict(Cell("0", 300, "no"))).rows
     assert cell.simulated.mean is not None
     steady = [100 * 44 * 1460 * 8 / parse_rate("2 Mbit/s") / seconds for seconds in (0.612, 0.606)]
     assert steady == pytest.approx([41.99, 42.40], abs=0.01)
@@ -240,13 +245,13 @@ def test_one_published_figure_is_simulated_with_both_windows(full: JplOutcome) -
     """
     large = full.main.where(large_windows="both").rows
     small = full.comparisons[BSD_SMALL].rows
-    assert [row.labels for row in small] == [cell.labels for cell in small_window_cells()]
+    assert [row.labels for row in small] == [asdict(cell) for cell in small_window_cells()]
     for one, other in zip(large, small, strict=True):
         assert other.published == one.published
         assert len(other.simulated.values) == len(one.simulated.values)
         if one.labels["bit_error_rate"] == "0":
             assert other.simulated == one.simulated
-    (changed_row,) = full.comparisons[BSD_SMALL].where(**Cell("1e-7", 100, "no").labels).rows
+    (changed_row,) = full.comparisons[BSD_SMALL].where(**asdict(Cell("1e-7", 100, "no"))).rows
     assert f"<td>{changed_row.simulated.mean:.2f}</td>" in full.report()
 
 
@@ -323,7 +328,7 @@ def test_few_runs_have_wide_intervals_and_no_bootstrap(short: JplOutcome) -> Non
 @pytest.mark.thorough
 def test_groups_that_are_biased_have_an_interval_without_zero(full: JplOutcome) -> None:
     """With 64 KB windows at 1e-7 all four published cells are above."""
-    table = {row[0]: row[1:] for row in full.signed_errors().texts()}
+    table = {row[0]: row[1:] for row in full.context()["signed_errors"].texts()}
     assert table["1e-7"][2].startswith("-4.75 [-5.")
     for text in table["1e-7"]:
         assert f"<td>{text}</td>" in full.report()

@@ -19,14 +19,19 @@ from bentpipe import Plan, Scenario
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base import work
-from bentpipe.studies.base.comparison import Agreement, Row
-from bentpipe.studies.base.files import read_rows, read_scenario
-from bentpipe.studies.base.provenance import Provenance
-from bentpipe.studies.osu import cells, compare, measure, study
-from bentpipe.studies.osu.cells import BASE, DISCIPLINES, ROUTES, VARIANTS, Cell, Variant
-from bentpipe.studies.osu.compare import EFFICIENCY, FAIRNESS, RISE, Published
-from bentpipe.studies.osu.measure import Measurement
-from bentpipe.studies.osu.study import OsuOutcome
+from bentpipe.studies.base.comparison import Agreement, Row, difference
+from bentpipe.studies.base.inputs import Provenance, read_rows, read_scenario
+from bentpipe.studies.osu import cells, study
+from bentpipe.studies.osu.cells import (
+    BASE,
+    DISCIPLINES,
+    ROUTES,
+    VARIANTS,
+    Cell,
+    Measurement,
+    Variant,
+)
+from bentpipe.studies.osu.study import EFFICIENCY, FAIRNESS, RISE, OsuOutcome, Published
 from bentpipe.sweeps import Threads
 from bentpipe.units import parse_size
 
@@ -82,7 +87,7 @@ def test_the_cells_are_those_of_the_source() -> None:
 
 
 def test_what_the_source_says_in_text() -> None:
-    published = compare.read_published()
+    published = study.read_published()
     assert (published.from_buffer_rtt, published.min_efficiency) == (0.5, 98)
     assert len(published.claims) == 3
 
@@ -126,7 +131,7 @@ def test_the_largest_goodput_is_what_full_segments_leave(mss_bytes: int, atm_cel
     assert -(-(mss_bytes + 56) // 48) == atm_cells
     name = "GEO single hop" if mss_bytes == 9180 else "LEO single hop"
     plan = Plan.resolve(scenario_of(Cell(name, 15, 1), seed=1)).data
-    share = measure.largest_goodput_bps(plan) / RATE_BPS
+    share = cells.largest_goodput_bps(plan) / RATE_BPS
     assert share == pytest.approx(mss_bytes / (53 * atm_cells))
     assert share == pytest.approx({9180: 0.8974, 1024: 0.8400}[mss_bytes], abs=5e-5)
 
@@ -246,15 +251,15 @@ def test_half_a_round_trip_of_buffer_is_enough_everywhere() -> None:
 
 def test_the_paper_s_lines() -> None:
     """By hand: windows from 0.725 to 1.45 round trips idle 0.275^2 / 2 of 0.826: 4.6 %."""
-    assert compare.filled_buffer_rtt(1) == pytest.approx(0.45)
+    assert study.halving(1)[0] == study.efficiency_if_halving(0.45, 1.0)
     idle = (0.275**2 / 2) / (0.275 + (1.45**2 - 1) / 2)
-    assert compare.efficiency_if_halving(0.45, 1.0) == pytest.approx(100 * (1 - idle))
+    assert study.efficiency_if_halving(0.45, 1.0) == pytest.approx(100 * (1 - idle))
     # A quarter less than 1.45 still fills the link; so does half of two round trips.
-    assert compare.efficiency_if_halving(0.45, 0.5) == 100
-    assert compare.efficiency_if_halving(1.0, 1.0) == 100
+    assert study.efficiency_if_halving(0.45, 0.5) == 100
+    assert study.efficiency_if_halving(1.0, 1.0) == 100
     # Without a buffer windows run evenly from 1/2 to 1, or from 3/4.
-    assert compare.efficiency_if_halving(0.0, 1.0) == pytest.approx(75)
-    assert compare.efficiency_if_halving(0.0, 0.5) == pytest.approx(87.5)
+    assert study.efficiency_if_halving(0.0, 1.0) == pytest.approx(75)
+    assert study.efficiency_if_halving(0.0, 0.5) == pytest.approx(87.5)
 
 
 def test_fifteen_sources_over_leo_keep_to_the_paper_s_lines() -> None:
@@ -266,11 +271,10 @@ def test_fifteen_sources_over_leo_keep_to_the_paper_s_lines() -> None:
     outcome = study.run(runs=2, grid=[Cell("LEO single hop", 15, 3)], variants=(EACH_ACK,))
     (described,) = outcome.measured.values()
     _, changed = outcome.comparisons["sensitivity"].rows
-    filled = compare.filled_buffer_rtt(3)
-    assert mean(described) == pytest.approx(compare.efficiency_if_halving(filled, 0.5), abs=1.5)
+    assert mean(described) == pytest.approx(study.halving(3)[1], abs=1.5)
     # The variant of the study grows for each ACK as well: a segment in each round trip.
     eighth = changed.to_json()["efficiency_at_eighth_rtt"]
-    assert eighth == pytest.approx(compare.efficiency_if_halving(filled, 1.0), abs=2.5)
+    assert eighth == pytest.approx(study.halving(3)[0], abs=2.5)
 
 
 def test_a_row_outside_stays_named() -> None:
@@ -348,7 +352,7 @@ def made(k: int, *efficiencies: float, fairness: float = 0.99, sources: int = 5)
 
 def rows_of(name: str, *measured: Measurement) -> dict[int, Row]:
     """Return the rows of a comparison by k."""
-    compared = compare.compare({each.cell: each for each in measured}, PUBLISHED)
+    compared = study.compare({each.cell: each for each in measured}, PUBLISHED)
     return {int(row.labels["k"]): row for row in compared[name].rows}
 
 
@@ -380,9 +384,10 @@ def test_a_gain_is_of_runs_with_the_same_seed() -> None:
     """Given a run missing with half of the buffer, expect the gain of the two other seeds."""
     large, small = made(3, 10.0, 20.0, 30.0), made(4, 11.0, 22.0, 0.0)
     cut = replace(small, runs={seed: small.runs[seed] for seed in (0, 1)})
-    assert large.gain_over(cut, EFFICIENCY).values == (-1.0, -2.0)
-    assert measure.mean_over((large, cut), EFFICIENCY).values == (10.5, 21.0)
-    assert measure.lowest((large, cut), EFFICIENCY) == 16.5
+    gains = difference(cut.by_seed(EFFICIENCY), large.by_seed(EFFICIENCY))
+    assert gains.values == (-1.0, -2.0)
+    assert cells.mean_over((large, cut), EFFICIENCY).values == (10.5, 21.0)
+    assert cells.lowest((large, cut), EFFICIENCY) == 16.5
 
 
 def test_unfair_cells_count_down_to_an_eighth_of_a_round_trip() -> None:

@@ -12,11 +12,11 @@ from conftest import needs, needs_lab
 
 from bentpipe import Plan
 from bentpipe.errors import UsageError
-from bentpipe.studies.base.files import read_scenario
+from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.studies.jpl import real_time as jpl
-from bentpipe.studies.jpl.cells import Cell, cells
+from bentpipe.studies.jpl.study import Cell, cells
 from bentpipe.studies.snip import real_time as snip
-from bentpipe.studies.snip.scenarios import DEFAULTS
+from bentpipe.studies.snip.measure import DEFAULTS
 
 pytestmark = pytest.mark.system
 
@@ -32,7 +32,7 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_cells_are_named_from_the_left() -> None:
-    row = [cell for cell in cells() if cell.row == "1e-9"]
+    row = [cell for cell in cells() if cell.bit_error_rate == "1e-9"]
     assert list(jpl.cells_named("1e-9")) == row
     assert jpl.cells_named("0:250") == (Cell("0", 250, "yes"), Cell("0", 250, "no"))
     assert jpl.cells_named("0:250:no, 0:250") == (Cell("0", 250, "no"), Cell("0", 250, "yes"))

@@ -18,11 +18,17 @@ from bentpipe.simulation.many import Job, run_jobs
 from bentpipe.simulation.search import max_trials
 from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Row
-from bentpipe.studies.base.files import read_quantities, read_scenario
-from bentpipe.studies.base.provenance import Provenance
+from bentpipe.studies.base.inputs import Provenance, read_quantities, read_scenario
 from bentpipe.studies.base.work import Work
-from bentpipe.studies.snip import compare, study
-from bentpipe.studies.snip.compare import (
+from bentpipe.studies.snip import study
+from bentpipe.studies.snip.measure import (
+    DEFAULTS,
+    RESOLUTION,
+    Settings,
+    scenario_of,
+    tcp_scenario,
+)
+from bentpipe.studies.snip.study import (
     FACT_ROWS,
     FACTS_FILE,
     FITTED_WINDOWS,
@@ -30,16 +36,8 @@ from bentpipe.studies.snip.compare import (
     RATES,
     ROUND,
     TCP_LOW,
-    PublishedRow,
+    SnipOutcome,
 )
-from bentpipe.studies.snip.measure import RESOLUTION
-from bentpipe.studies.snip.scenarios import (
-    DEFAULTS,
-    Settings,
-    table_scenario,
-    tcp_scenario,
-)
-from bentpipe.studies.snip.study import SnipOutcome
 
 pytestmark = pytest.mark.system
 
@@ -80,17 +78,22 @@ def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_published_table_is_the_source_s() -> None:
-    table = compare.read_published_table()
+    table = study.read_published_table()
     assert tuple(table) == DEFAULTS.sizes
-    assert sum(row.rate_mbps for row in table.values()) == pytest.approx(224.2)
-    assert [size for size, row in table.items() if row.limit == "channel"] == [700, 800, 1000, 1400]
+    assert sum(float(row["max_rate_mbps"]) for row in table.values()) == pytest.approx(224.2)
+    assert [size for size, row in table.items() if row["limit"] == "channel"] == [
+        700,
+        800,
+        1000,
+        1400,
+    ]
     assert len(read_quantities("snip", FACTS_FILE)) == 9
 
 
 def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
     """One constant, from the rows that the source calls limited by packet rate."""
-    rows = [r for r in compare.read_published_table().values() if r.limit == "packet rate"]
-    mean = sum(row.packets_per_second for row in rows) / len(rows)
+    rows = [r for r in study.read_published_table().values() if r["limit"] == "packet rate"]
+    mean = sum(float(row["packets_per_second"]) for row in rows) / len(rows)
     assert mean == pytest.approx(6222.5, abs=0.05)
     plan: Any = Plan.resolve(read_scenario("snip")).data
     for gateway in plan["gateways"]:
@@ -101,7 +104,7 @@ def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
 
 
 def test_the_rounds_of_the_search_are_as_many_as_the_bar_counts() -> None:
-    scenario = table_scenario(read_scenario("snip"))
+    scenario = scenario_of(read_scenario("snip"))
     seen: list[tuple[int, int]] = []
     work = Work("snip", progress=lambda *count: seen.append(count))
     work.total = 100
@@ -114,10 +117,10 @@ def test_the_rounds_of_the_search_are_as_many_as_the_bar_counts() -> None:
 def test_no_run_reads_a_published_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """With other published figures the measured ones are the same, and all are read at the end."""
     honest = study.run()
-    row = PublishedRow(rate_mbps=1, packets_per_second=1, limit="?")
+    row = {"max_rate_mbps": "1", "packets_per_second": "1", "limit": "?"}
     wrong = dict.fromkeys((58, 500, 1400), row)
     facts = dict.fromkeys(read_quantities("snip", FACTS_FILE), (1.0, "?"))
-    monkeypatch.setattr(compare, "read_published_table", lambda: wrong)
+    monkeypatch.setattr(study, "read_published_table", lambda: wrong)
     monkeypatch.setattr(comparison, "read_quantities", lambda *_: facts)
     bent = study.run()
     assert bent.measured == honest.measured
@@ -262,8 +265,12 @@ def test_both_directions_share_and_so_do_terminals(full: SnipOutcome) -> None:
     half = PACKETS_PER_SECOND / 2
     for each in full.measured.duplex:
         # The buffers are emptied after the end: 50 packets of each side in ten seconds, two boxes.
-        assert min(each.offered_pps, half) <= each.forward_pps <= min(each.offered_pps, half + 10)
-        assert each.forward_pps == pytest.approx(each.return_pps, abs=1)
+        assert (
+            min(each["offered_pps"], half)
+            <= each["forward_pps"]
+            <= min(each["offered_pps"], half + 10)
+        )
+        assert each["forward_pps"] == pytest.approx(each["return_pps"], abs=1)
     for terminals, found in full.measured.sharing.items():
         (rate,) = found.rates
         assert rate.flows == terminals
@@ -291,7 +298,7 @@ def test_what_is_outside_is_named(full: SnipOutcome) -> None:
     """Given a row and a figure that are far off, expect both outside, with reasons."""
     far = replace(full.measured, tcp_bps={**full.measured.tcp_bps, 17_520: 1e8}, table=None)
     base = read_scenario("snip")
-    outcome = replace(full, measured=far, comparisons=compare.compare(base, DEFAULTS, far))
+    outcome = replace(full, measured=far, comparisons=study.compare(base, DEFAULTS, far))
     result = outcome.to_json()
     assert result["facts"]["summary"]["outside"] == [TCP_LOW]
     assert result["cells"][0]["simulated"] is None

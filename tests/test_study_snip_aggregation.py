@@ -9,10 +9,17 @@ import pytest
 from bentpipe import Plan
 from bentpipe.simulation.many import Job, run_jobs
 from bentpipe.simulation.search import no_drop_rate
-from bentpipe.studies.base.files import read_scenario
-from bentpipe.studies.snip.aggregation import begins_at, load_scenarios, loads_of, on_paper
-from bentpipe.studies.snip.measure import RESOLUTION
-from bentpipe.studies.snip.scenarios import DEFAULTS, Settings, aggregated_scenario
+from bentpipe.studies.base.inputs import read_scenario
+from bentpipe.studies.snip.measure import (
+    DEFAULTS,
+    RESOLUTION,
+    Settings,
+    aggregated_scenario,
+    begins_at,
+    load_scenarios,
+    loads_of,
+    on_paper,
+)
 
 pytestmark = pytest.mark.system
 
@@ -66,10 +73,10 @@ def test_it_pays_from_the_second_packet_within_the_hold_time() -> None:
     outcomes = dict(zip(scenarios, run_jobs(jobs), strict=True))
     loads = loads_of(outcomes)
     assert (begins_at(loads, 5), begins_at(loads, 25)) == (None, 45)
-    by_load = {(each.hold_ms, each.offered_pps): each for each in loads}
-    assert by_load[5, 45].packets_per_frame == 1
-    assert by_load[5, 45].added_delay_ms == pytest.approx(5, abs=0.001)
-    assert by_load[25, 30].added_delay_ms == pytest.approx(25, abs=0.001)
-    assert by_load[25, 45].packets_per_frame == pytest.approx(2, rel=0.01)
+    by_load = {(each["hold_ms"], each["offered_pps"]): each for each in loads}
+    assert by_load[5, 45]["packets_per_frame"] == 1
+    assert by_load[5, 45]["added_delay_ms"] == pytest.approx(5, abs=0.001)
+    assert by_load[25, 30]["added_delay_ms"] == pytest.approx(25, abs=0.001)
+    assert by_load[25, 45]["packets_per_frame"] == pytest.approx(2, rel=0.01)
     # The larger frame takes longer on the link by less than 0.1 ms.
-    assert by_load[25, 45].added_delay_ms == pytest.approx((25 + 25 - 1000 / 45) / 2, abs=0.1)
+    assert by_load[25, 45]["added_delay_ms"] == pytest.approx((25 + 25 - 1000 / 45) / 2, abs=0.1)

@@ -18,12 +18,10 @@ from conftest import Program, measures, needs
 
 from bentpipe import Plan
 from bentpipe.results.result import Result
-from bentpipe.validation.comparison import Comparison, Value, summarize
-from bentpipe.validation.measures import MEASURES, Measure
-from bentpipe.validation.metrics import DeliveredBytes, RunMetrics, simulate_point
+from bentpipe.validation.comparison import MEASURES, Comparison, Measure, Value, summarize
 from bentpipe.validation.points import CONTROLS, FLOWS, MIN_QUEUE_BYTES, Point, grid, pep_grid
 from bentpipe.validation.report import missed_thresholds
-from bentpipe.validation.runs import PointRun
+from bentpipe.validation.runs import DeliveredBytes, PointRun, RunMetrics, simulate_point
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 QUANTITIES = ("rate_mbps", "rtt_ms", "queue_bdp", "loss", "flows", "control")

@@ -8,8 +8,7 @@ from pathlib import Path
 import matplotlib as mpl
 
 from bentpipe.report.style import STYLE
-from bentpipe.studies.jpl.plots import curves
-from bentpipe.studies.jpl.study import BSD, BSD_SMALL, run
+from bentpipe.studies.jpl.study import BSD, BSD_SMALL, curves, run
 
 
 def draw(path: Path, runs: int | None = None) -> None:

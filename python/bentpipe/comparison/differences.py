@@ -7,24 +7,133 @@ their difference varies less than the runs do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
+from itertools import product
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from bentpipe.comparison.metrics import default_metrics
-from bentpipe.comparison.settings import Cell, Progress, Setting, Source, read_settings
-from bentpipe.comparison.statistics import (
-    Array,
-    Estimate,
-    paired_estimate,
-    unpaired_estimate,
+from bentpipe.comparison.settings import (
+    Cell,
+    Progress,
+    Setting,
+    Source,
+    default_metrics,
+    read_settings,
 )
 from bentpipe.errors import UsageError
-from bentpipe.results.confidence import MIN_BOOTSTRAP_VALUES
+from bentpipe.results.confidence import (
+    CONFIDENCE,
+    MIN_BOOTSTRAP_VALUES,
+    Interval,
+    bootstrap_difference,
+    bootstrap_mean,
+)
 from bentpipe.results.views import Column, View, html_table
 from bentpipe.scenario.metric_ref import MetricRef, read_metric
+
+# The share of experiments that show a difference of the stated size with the stated seeds.
+POWER: Final = 0.8
+_NORMAL: Final = NormalDist()
+# Guenther, Sample size formulas for normal theory t tests, The American Statistician 35 (1981): the
+# normal approximation lacks half a squared quantile (paired), or a quarter of one (unpaired).
+_GUENTHER: Final = {True: 2, False: 4}
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Number, mean and standard deviation (None of a single value) of the values of runs."""
+
+    runs: int
+    mean: float
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Array) -> Summary:
+        """Return the summary of values, at least one."""
+        deviation = float(values.std(ddof=1)) if values.size > 1 else None
+        return cls(values.size, float(values.mean()), deviation)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The difference of means, second minus first, with its 95 % interval and effect size.
+
+    ``paired``: each value of the first set has a partner with the same seed in the second. The
+    effect size is then Cohen's d_z, the mean of the differences over their standard deviation
+    (Cohen, Statistical power analysis for the behavioral sciences, 1988, 2.3.5); otherwise Hedges'
+    g, the difference over the pooled standard deviation, corrected for small samples (Hedges, J.
+    Educ. Stat. 6 (1981) 107-128). It is None without a deviation.
+    """
+
+    paired: bool
+    first: Summary
+    second: Summary
+    difference: float
+    interval: Interval | None
+    effect: float | None
+    spread: float | None
+
+    @property
+    def shown(self) -> bool | None:
+        """Whether the interval excludes zero; None without an interval."""
+        return None if self.interval is None else not self.interval.contains(0.0)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the difference does not depend on the seed, so that more seeds change nothing."""
+        return _is_exact(self.interval)
+
+    def seeds_to_show(self, difference: float) -> int | None:
+        """Return the seeds that show a difference of this size with a probability of 80 %.
+
+        None if the spread is not known, or zero. The source of the formula is that of `_GUENTHER`.
+        """
+        if not self.spread or not difference:
+            return None
+        quantile = _NORMAL.inv_cdf((1 + CONFIDENCE) / 2)
+        total = quantile + _NORMAL.inv_cdf(POWER)
+        seeds = (total * self.spread / abs(difference)) ** 2
+        seeds += quantile**2 / _GUENTHER[self.paired]
+        return max(MIN_BOOTSTRAP_VALUES, math.ceil(seeds))
+
+
+def paired_estimate(first: Array, second: Array) -> Estimate:
+    """Return the difference of values in pairs, at least one."""
+    differences = second - first
+    _, mean, spread = astuple(Summary.of(differences))
+    interval = bootstrap_mean(differences)
+    effect = mean / spread if spread and not _is_exact(interval) else None
+    return Estimate(True, Summary.of(first), Summary.of(second), mean, interval, effect, spread)
+
+
+def unpaired_estimate(first: Array, second: Array) -> Estimate:
+    """Return the difference of two independent sets of values, at least one each."""
+    summaries = Summary.of(first), Summary.of(second)
+    difference = summaries[1].mean - summaries[0].mean
+    interval = bootstrap_difference(first, second)
+    effect = spread = None
+    degrees = first.size + second.size - 2
+    if degrees > 0:
+        squares = sum((each.runs - 1) * (each.deviation or 0.0) ** 2 for each in summaries)
+        pooled = math.sqrt(squares / degrees)
+        # The deviation of a difference of one value of each set.
+        spread = math.sqrt(sum((each.deviation or 0.0) ** 2 for each in summaries))
+        if pooled and not _is_exact(interval):
+            # Hedges' approximation of the correction, J = 1 - 3 / (4 degrees - 1).
+            effect = difference / pooled * (1 - 3 / (4 * degrees - 1))
+    return Estimate(False, *summaries, difference, interval, effect, spread)
+
+
+def _is_exact(interval: Interval | None) -> bool:
+    return interval is not None and interval.low == interval.high
+
 
 SEEDS: Final = 30
 DIFFERENCE: Final = 0.05
@@ -56,11 +165,8 @@ class Difference:
         if self.estimate.shown is None:
             runs = min(self.estimate.first.runs, self.estimate.second.runs)
             counted = "pair" if self.estimate.paired else "run"
-            plural = "" if runs == 1 else "s"
-            return (
-                f"no interval: {runs} {counted}{plural}, and an interval takes "
-                f"{MIN_BOOTSTRAP_VALUES}"
-            )
+            counted = f"{runs} {counted}{'' if runs == 1 else 's'}"
+            return f"no interval: {counted}, and an interval takes {MIN_BOOTSTRAP_VALUES}"
         if self.equal:
             return "equal in every run"
         return "difference shown" if self.estimate.shown else "no difference shown"
@@ -73,8 +179,7 @@ class Difference:
 
     def to_json(self) -> dict[str, Any]:
         """Return the difference as plain data, in the base unit of the metric."""
-        estimate = self.estimate
-        interval = estimate.interval
+        estimate, interval = self.estimate, self.estimate.interval
         return {
             "metric": str(self.metric),
             "better": self.metric.better or None,
@@ -171,16 +276,11 @@ def compare(
     cells = _common_cells(settings)
     found = chosen or default_metrics(settings)
     values = [{metric: _values(each, metric, chosen) for metric in found} for each in settings]
+    baseline, *others = zip(settings, values, strict=True)
     differences = [
         made
-        for other, setting in zip(values[1:], settings[1:], strict=True)
-        for cell in cells
-        for metric in found
-        if (
-            made := _difference(
-                metric, cell, (settings[0], values[0]), (setting, other), difference
-            )
-        )
+        for other, cell, metric in product(others, cells, found)
+        if (made := _difference(metric, cell, baseline, other, difference))
     ]
     if not differences:
         raise UsageError("the settings have no metric with values in common")
@@ -244,17 +344,14 @@ def _difference(
         return None
     common = [seed for seed in first if seed in second]
     alone = len(first) == len(second) == 1
-    is_paired = len(common) >= MIN_BOOTSTRAP_VALUES or (alone and bool(common))
-    if is_paired:
+    seeds = [setting.cells[cell] for setting, _ in (baseline, other)]
+    if len(common) >= MIN_BOOTSTRAP_VALUES or (alone and common):
         pairs = _array(first, common), _array(second, common)
         estimate = paired_estimate(*pairs)
+        missing = len(seeds[0] & seeds[1]) - len(common)
     else:
         pairs = _array(first, first), _array(second, second)
         estimate = unpaired_estimate(*pairs)
-    seeds = [setting.cells[cell] for setting, _ in (baseline, other)]
-    if is_paired:
-        missing = len(seeds[0] & seeds[1]) - len(common)
-    else:
         missing = sum(map(len, seeds)) - len(first) - len(second)
     size = sought * abs(estimate.first.mean)
     needed = estimate.seeds_to_show(size)

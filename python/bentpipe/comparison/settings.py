@@ -1,20 +1,22 @@
-"""What is compared: the runs of a setting, from results, sweeps or scenarios."""
+"""What is compared: the runs of a setting, from results, sweeps or scenarios, and their metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
 from bentpipe.errors import InvalidRunError, UsageError
+from bentpipe.metrics import metrics_shown
 from bentpipe.results.files import kind_of, read_manifest
 from bentpipe.results.metric_values import metric_values, unfinished
 from bentpipe.results.result import Result
-from bentpipe.scenario.metric_ref import MetricRef
+from bentpipe.scenario.metric_ref import HEADINGS, MetricRef
 from bentpipe.scenario.schema import Scenario
 from bentpipe.sweeps.run import simulate_many
 from bentpipe.sweeps.sweep import Sweep
@@ -121,7 +123,7 @@ def read_settings(
         elif isinstance(found, Sweep):
             settings.append(_of_sweep(label, found))
         else:
-            settings.append(_of_results(label, [found]))
+            settings.append(_of_result(label, found))
     return settings
 
 
@@ -149,53 +151,28 @@ def _of_sweep(label: str, sweep: Sweep) -> Setting:
     if not sweep.flows.height:
         raise UsageError(f"{label}: has no complete run")
     _require_complete(label, sweep.results)
-    keys = sweep.flows.columns[: sweep.flows.columns.index("seed") + 1]
-    runs = sweep.flows.select(keys).unique("run", maintain_order=True)
-    tables = {name: _without_keys(getattr(sweep, name), keys) for name in _TABLES}
+    run, *fields, seed = sweep.flows.columns[: sweep.flows.columns.index("seed") + 1]
+    keys = [run, *fields, seed]
+    runs = sweep.flows.select(keys).unique(run, maintain_order=True)
+    tables = {name: getattr(sweep, name).select(run, pl.exclude(keys)) for name in _TABLES}
     tables["flows"] = _with_unfinished(tables["flows"])
-    return Setting(label, runs, tables, _varied(keys[1:-1]))
+    # The columns of numbers of a varied field, such as ``..._ns``, say the same.
+    pairs = pairwise(["", *fields])
+    varied = (name for before, name in pairs if not before or not name.startswith(f"{before}_"))
+    return Setting(label, runs, tables, tuple(varied))
 
 
-def _without_keys(table: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    return table.select("run", pl.exclude(keys))
-
-
-def _varied(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the varied fields: their columns of numbers, such as ``..._ns``, say the same."""
-    return tuple(
-        name
-        for i, name in enumerate(columns)
-        if i == 0 or not name.startswith(f"{columns[i - 1]}_")
-    )
-
-
-def _of_results(label: str, results: Sequence[Result]) -> Setting:
-    _require_complete(label, results)
-    runs = pl.DataFrame(
-        {
-            "run": pl.Series(range(len(results)), dtype=pl.UInt32),
-            "seed": pl.Series([each.manifest["seed"] for each in results], dtype=pl.UInt64),
-        }
-    )
-    tables = {
-        name: pl.concat(
-            [
-                getattr(each, name).select(pl.lit(run, dtype=pl.UInt32).alias("run"), pl.all())
-                for run, each in enumerate(results)
-            ],
-            how="diagonal_relaxed",
-        )
-        for name in _TABLES
-    }
+def _of_result(label: str, result: Result) -> Setting:
+    _require_complete(label, [result])
+    run = pl.lit(0, dtype=pl.UInt32).alias("run")
+    runs = pl.select(run, pl.lit(result.manifest["seed"], dtype=pl.UInt64).alias("seed"))
+    tables = {name: getattr(result, name).select(run, pl.all()) for name in _TABLES}
     tables["flows"] = _with_unfinished(tables["flows"])
     return Setting(label, runs, tables)
 
 
 def _with_unfinished(flows: pl.DataFrame) -> pl.DataFrame:
-    """Return flows with infinite times of what did not end or start (`unfinished`).
-
-    The flows of an entry are transfers of a given size if one of them has ended.
-    """
+    """Return flows with infinite times (`unfinished`); one that has ended shows a size."""
     has_size = pl.col("completion_time_ns").is_not_null().any().over("entry")
     return flows.with_columns(unfinished(has_size))
 
@@ -213,3 +190,58 @@ def _require_complete(label: str, results: Iterable[Result]) -> None:
                 f"({each.ending}); run it again before it is compared",
                 result=each,
             )
+
+
+# A percentile takes so many flows: at least one beyond it.
+_PERCENTILES: Final = {"p50": 2, "p95": 20, "p99": 100}
+
+
+def default_metrics(settings: Sequence[Setting]) -> list[MetricRef]:
+    """Return the metrics shown in comparisons that have a value other than 0."""
+    flows = settings[0].tables["flows"]
+    candidates = [*_flow_metrics(flows), *_fairness(flows)]
+    if "directions" in settings[0].tables:
+        candidates += [
+            MetricRef("directions", metric.name, "mean", None, heading)
+            for heading in HEADINGS
+            for metric in metrics_shown("compare", "directions")
+        ]
+    return [metric for metric in candidates if any(_has_values(each, metric) for each in settings)]
+
+
+def _flow_metrics(flows: pl.DataFrame) -> Iterator[MetricRef]:
+    """Yield the metrics of each entry of ``traffic`` and heading of its data."""
+    groups = flows.select(entry="entry", heading=_heading()).unique(maintain_order=True)
+    both = groups["entry"].is_duplicated()
+    for (entry, heading), is_both in zip(groups.rows(), both, strict=True):
+        own = flows.filter((pl.col("entry") == entry) & (_heading() == heading))
+        most = max(own["run"].value_counts()["count"], default=1)
+        percentiles = [name for name, needed in _PERCENTILES.items() if most >= needed]
+        for metric in metrics_shown("compare", "flows"):
+            times = metric.name == "completion_time_ns"
+            for statistic in (percentiles if times else []) or ["mean"]:
+                own_heading = heading if is_both else None
+                yield MetricRef("flows", metric.name, statistic, entry, own_heading)
+
+
+def _heading() -> pl.Expr:
+    """Return the expression of forward or return; each of several terminals has its own return."""
+    return pl.col("direction").str.split("-").list.first()
+
+
+def _fairness(flows: pl.DataFrame) -> Iterator[MetricRef]:
+    """Yield the fairness of each heading whose flows are all bulk, and more than one."""
+    for heading in HEADINGS:
+        own = flows.filter(_heading() == heading)
+        if own["run"].is_duplicated().any() and (own["kind"] == "bulk").all():
+            yield MetricRef("flows", "goodput_bps", "jain", None, heading)
+
+
+def _has_values(setting: Setting, metric: MetricRef) -> bool:
+    """Return whether a metric has a value other than zero in some run."""
+    if metric.table not in setting.tables:
+        return False
+    if metric.name is not None and not (setting.tables["flows"]["entry"] == metric.name).any():
+        return False
+    cells = setting.values(metric).values()
+    return any(value for values in cells for value in values.values())

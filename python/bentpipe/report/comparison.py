@@ -13,8 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bentpipe import _core
-from bentpipe.comparison.differences import Comparison, Difference
-from bentpipe.comparison.statistics import POWER, Array
+from bentpipe.comparison.differences import POWER, Array, Comparison, Difference
 from bentpipe.quantities import quantity
 from bentpipe.report.export import Exports, write_report
 from bentpipe.report.html import environment

@@ -1,14 +1,13 @@
-"""Studies: published experiments, run again and compared with what was published.
-
-This module is the registry. It is light to import; a study is imported when it runs.
-"""
+"""Studies: published experiments, run again and compared; a study is imported when it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import csv
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -54,9 +53,9 @@ class Study:
     source: str
     default_runs: int | None
     """Runs of each stochastic cell; None: there is no such cell."""
-    example_cells: str = ""
+    example_cells: str
     """Cells to run in real time; empty if the study runs in the simulator only."""
-    default_cells: str = "all"
+    default_cells: str
     """What is run in real time by default, and for how long if not as long as simulated."""
 
     def run(self, **options: Unpack[RunOptions]) -> StudyOutcome:
@@ -80,41 +79,14 @@ class Study:
         return outcome
 
 
-_ALL: Final = (
-    Study(
-        name="jpl",
-        title="TCP channel utilization over satellite delay and bit error rate",
-        source="Keith Scott, JPL mobile satellite protocol testbed, tcp-over-satellite list, 1997",
-        default_runs=30,
-        example_cells="0,1e-7:250",
-    ),
-    Study(
-        name="snip",
-        title="UDP rate without loss over packet size, through a modem's interface processor",
-        source="SnIP technical note, routing mode, modem at 29.52 Mbit/s, iperf",
-        default_runs=None,
-        example_cells="58,1400,tcp",
-    ),
-    Study(
-        name="hermes",
-        title="Files, streams and a conference over a satellite carrier with ISDN return",
-        source="Crudele and Cinque, HERMES and IperSpace measurements, 1999",
-        default_runs=5,
-    ),
-    Study(
-        name="osu",
-        title="Buffers for persistent SACK TCP sources over satellite UBR",
-        source="Goyal, Jain and others (Ohio State University), ATM Forum/97-0616, July 1997",
-        default_runs=10,
-    ),
-    Study(
-        name="auckland",
-        title="Many TCP downloads and one transfer over GEO: plain, with a PEP, and coded",
-        source="Auckland satellite simulator, baselines page",
-        default_runs=20,
-        example_cells="5,20:1000:PEP",
-        default_cells="20 channels with 4 paths and both queues, each for 60 s instead of 600 s",
-    ),
-)
+def _studies() -> dict[str, Study]:
+    text = (Path(__file__).parent / "studies.csv").read_text(encoding="utf-8")
+    lines = (line for line in text.splitlines() if not line.startswith("#"))
+    rows: Iterable[dict[str, Any]] = csv.DictReader(lines)
+    return {
+        row["name"]: Study(**row | {"default_runs": int(row["default_runs"] or 0) or None})
+        for row in rows
+    }
 
-STUDIES: Final[Mapping[str, Study]] = {study.name: study for study in _ALL}
+
+STUDIES: Final[Mapping[str, Study]] = _studies()

@@ -1,6 +1,4 @@
-from .comparison import SEEDS as SEEDS, Comparison as Comparison
-from .measures import MEASURES as MEASURES
-from .metrics import simulate_point as simulate_point
+from .comparison import MEASURES as MEASURES, SEEDS as SEEDS, Comparison as Comparison
 from .points import Point as Point, grid as grid
 from .report import (
     largest_lines as largest_lines,
@@ -11,4 +9,8 @@ from .report import (
     summary_view as summary_view,
     views_of as views_of,
 )
-from .runs import PointRun as PointRun, run_points as run_points
+from .runs import (
+    PointRun as PointRun,
+    run_points as run_points,
+    simulate_point as simulate_point,
+)

@@ -7,25 +7,82 @@ for the median and the 90th percentile of the differences over its points.
 
 from __future__ import annotations
 
+import csv
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from itertools import product
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from bentpipe.results.confidence import mean_half_width
-from bentpipe.validation.measures import (
-    ALL,
-    MEASURES,
-    NOT_LIMITED,
-    Group,
-    Measure,
-    Statistic,
-    Threshold,
-)
-from bentpipe.validation.metrics import RunMetrics
 from bentpipe.validation.points import Point
+from bentpipe.validation.runs import RunMetrics
+
+Group = Literal["all", "not limited by the link rate"]
+Statistic = Literal["median", "p90"]
+STATISTICS: Final[tuple[Statistic, ...]] = ("median", "p90")
+ALL: Final[Group] = "all"
+NOT_LIMITED: Final[Group] = "not limited by the link rate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold:
+    """The largest allowed median or 90th percentile of the differences of a group of points."""
+
+    over: Group
+    statistic: Statistic
+    limit: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """Values that are compared at all points of one kind.
+
+    A value below ``min_value`` in both engines is excluded: its relative difference means little.
+    """
+
+    name: str
+    title: str
+    kind: str
+    values: tuple[str, ...]
+    thresholds: tuple[Threshold, ...] = ()
+    size_bytes: int | None = None
+    min_value: float = 0.0
+
+    def applies_to(self, point: Point) -> bool:
+        """Return whether the measure has values at the point."""
+        return point.kind == self.kind and self.size_bytes in {None, point.size_bytes}
+
+
+# By the names of their columns in measures.csv.
+_GROUPS: Final[dict[str, Group]] = {"all": ALL, "not_limited": NOT_LIMITED}
+
+
+def _measure(row: Mapping[str, str]) -> Measure:
+    thresholds = (
+        Threshold(over=group, statistic=statistic, limit=float(limit))
+        for (prefix, group), statistic in product(_GROUPS.items(), STATISTICS)
+        if (limit := row[f"{prefix}_{statistic}"])
+    )
+    return Measure(
+        name=row["name"],
+        title=row["title"],
+        kind=row["kind"],
+        values=tuple(row["values"].split()),
+        thresholds=tuple(thresholds),
+        size_bytes=int(row["size_bytes"]) if row["size_bytes"] else None,
+        min_value=float(row["min_value"] or 0),
+    )
+
+
+_LINES: Final = (Path(__file__).parent / "measures.csv").read_text(encoding="utf-8").splitlines()
+MEASURES: Final = tuple(
+    map(_measure, csv.DictReader(line for line in _LINES if not line.startswith("#")))
+)
+
 
 SEEDS: Final = 20
 # A goodput above this share of the largest possible one is limited by the rate of the link.
@@ -34,10 +91,7 @@ LIMITED_SHARE: Final = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A point in both engines: runs in real time, and simulations with at least their seeds.
-
-    ``invalid`` is why the last attempt was invalid, if all were.
-    """
+    """A point in real time and simulated; ``invalid`` is why the last attempt was, if all were."""
 
     point: Point
     kernel: tuple[RunMetrics, ...]
@@ -46,10 +100,8 @@ class Comparison:
 
     def values(self) -> Iterator[Value]:
         """Return the values of all measures at the point."""
-        for measure in MEASURES:
-            if measure.applies_to(self.point):
-                for name in measure.values:
-                    yield self._value(measure, name)
+        own = (measure for measure in MEASURES if measure.applies_to(self.point))
+        return (self._value(measure, name) for measure in own for name in measure.values)
 
     def _value(self, measure: Measure, name: str) -> Value:
         seeds = known(self.model, name)
@@ -78,7 +130,7 @@ class Comparison:
         possible_bps = self.point.possible_bps
         if self.point.kind == "rate-step" and name == "after_bps":
             possible_bps /= 2
-        found = [mean_of(runs, name) for runs in (self.kernel, self._paired())]
+        found = (mean_of(runs, name) for runs in (self.kernel, self._paired()))
         return all(each is not None and each >= LIMITED_SHARE * possible_bps for each in found)
 
     def to_json(self) -> dict[str, Any]:
@@ -125,10 +177,7 @@ class Value:
 
     @property
     def mean_difference_half_width(self) -> float | None:
-        """The half width of the 95 % confidence interval of `mean_difference`.
-
-        It is that of the model's mean; the kernel's value is taken as it is.
-        """
+        """The half width of the 95 % confidence interval of `mean_difference`."""
         if self.mean_half_width is None or not self.kernel:
             return None
         return self.mean_half_width / self.kernel
@@ -146,17 +195,9 @@ class Value:
 
     def to_json(self) -> dict[str, Any]:
         """Return the value as plain data."""
-        return {
-            "measure": self.measure.name,
-            "value": self.name,
-            "kernel": self.kernel,
-            "model": self.model,
-            "difference": self.difference,
-            "mean_difference": self.mean_difference,
-            "mean_difference_half_width": self.mean_difference_half_width,
-            "rate_limited": self.rate_limited,
-            "excluded": self.excluded,
-        }
+        names = ("kernel", "model", "difference", "mean_difference", "mean_difference_half_width")
+        own = {each: getattr(self, each) for each in (*names, "rate_limited", "excluded")}
+        return {"measure": self.measure.name, "value": self.name, **own}
 
 
 def _relative(model: float | None, kernel: float | None) -> float | None:
@@ -209,21 +250,20 @@ class Summary:
             group: {name: value if math.isfinite(value) else None for name, value in found.items()}
             for group, found in self.over.items()
         }
-        thresholds = [
-            {
-                **asdict(threshold),
-                "found": over.get(threshold.over, {}).get(threshold.statistic),
-                "passed": self.meets(threshold),
-            }
-            for threshold in self.measure.thresholds
-        ]
         return {
             "title": self.measure.title,
             "counted": self.counted,
             "failed": self.failed,
             "excluded": self.excluded,
             "difference": over,
-            "thresholds": thresholds,
+            "thresholds": [
+                {
+                    **asdict(threshold),
+                    "found": over.get(threshold.over, {}).get(threshold.statistic),
+                    "passed": self.meets(threshold),
+                }
+                for threshold in self.measure.thresholds
+            ],
             "passed": self.passed,
         }
 
@@ -258,10 +298,7 @@ def summarize(measure: Measure, values: Iterable[Value]) -> Summary | None:
 def quantile(values: Iterable[float], share: float) -> float:
     """Return a quantile, interpolated linearly; infinite if one of its two values is."""
     ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low, rest = int(place), place - int(place)
-    if rest == 0:
-        return ordered[low]
-    if math.isinf(ordered[low + 1]):
-        return math.inf
-    return ordered[low] + rest * (ordered[low + 1] - ordered[low])
+    rest, low = math.modf(share * (len(ordered) - 1))
+    below, above = ordered[int(low)], ordered[math.ceil(low + rest)]
+    # Of two infinite ones the difference is not a number.
+    return above if math.isinf(above) else below + rest * (above - below)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from bentpipe.emulation.pool import processor_share
 from bentpipe.errors import UsageError
+from bentpipe.quantities import quantity
 
 Kind = Literal[
     "goodput", "completion", "two-way", "rate-step", "outage", "pep-goodput", "pep-completion"
@@ -173,36 +174,30 @@ class Point:
         return [{"at": f"{at_s:g} s", "value": value} for at_s, value in changes.items()]
 
     def _traffic(self, length: str) -> list[dict[str, Any]]:
-        buffers = {
+        tcp = {
+            "congestion_control": self.control,
             "send_buffer": _BUFFER,
             "receive_buffer": _BUFFER,
             "receive_buffer_initial": "64 KiB",
             "receive_buffer_counts": "window",
         }
-        tcp = {"congestion_control": self.control, **buffers}
         if self.size_bytes is not None:
             size = {"size": f"{self.size_bytes} B", "files": self.files}
             return [{"kind": "fetch", "direction": "forward", **size, "tcp": tcp}]
         bulk = {"kind": "bulk", "duration": length, "count": self.flows, "tcp": tcp}
         bulk["start_spacing"] = f"{_SPACING_MS} ms"
-        there = {**bulk, "direction": "forward"}
-        if self.kind == "two-way":
-            return [there, {**bulk, "direction": "return", "start": f"{_SPACING_MS} ms"}]
-        return [there]
+        back = {**bulk, "direction": "return", "start": f"{_SPACING_MS} ms"}
+        return [{**bulk, "direction": "forward"}, *([back] if self.kind == "two-way" else [])]
 
     def __str__(self) -> str:
         """Return the configuration as text."""
-        size = "" if self.size_bytes is None else f", {size_text(self.size_bytes)}"
-        return (
+        text = (
             f"{self.control}, {self.rate_mbps:g} Mbit/s, RTT {self.rtt_ms:g} ms, queue "
             f"{self.queue_bdp:g} BDP ({self.queue_bytes:,} B), loss {self.loss:.2%}, "
-            f"flows {self.flows}{size}"
+            f"flows {self.flows}"
         )
-
-
-def size_text(size_bytes: int) -> str:
-    """Return a file size as text: ``10 kB``, ``1 MB``."""
-    return f"{size_bytes // 10**6} MB" if size_bytes >= 10**6 else f"{size_bytes // 10**3} kB"
+        size_bytes = self.size_bytes
+        return text if size_bytes is None else f"{text}, {quantity('size_bytes').text(size_bytes)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,10 +243,8 @@ class PepPoint(Point):
         link = scenario["link"]
         if self.direction == "return":
             link["forward"], link["return"] = link["return"], link["forward"]
-        pep = {
-            "lan_tcp": {"congestion_control": self.control},
-            "link_tcp": {"congestion_control": self.link_control},
-        }
+        controls = {"lan_tcp": self.control, "link_tcp": self.link_control}
+        pep = {leg: {"congestion_control": control} for leg, control in controls.items()}
         ends = ("hub", "terminal") if self.place == "both" else (self.place,)
         rate, delay = f"{_SERVER_MBPS:g} Mbit/s", f"{_SERVER_DELAY_MS:g} ms"
         return {
@@ -354,13 +347,12 @@ def pep_grid() -> list[PepPoint]:
         (_PLACES[a], CONTROLS[b], CONTROLS[b], link, loss) for a, b, link, loss in _plane(3)
     ]
     mixed = (("reno", "bbr"), ("reno", "cubic"), ("cubic", "bbr"))
-    rows += [
-        (place, hosts, link, 2, 1) for place, (hosts, link) in zip(_PLACES, mixed, strict=True)
-    ]
+    rows += [(place, *controls, 2, 1) for place, controls in zip(_PLACES, mixed, strict=True)]
+    numbers = itertools.count(1)
     kinds: tuple[Kind, ...] = ("pep-goodput", "pep-completion")
     return [
         PepPoint(
-            number=number,
+            number=next(numbers),
             kind=kind,
             control=control,
             link_control=link_control,
@@ -373,7 +365,5 @@ def pep_grid() -> list[PepPoint]:
             size_bytes=_PEP_SIZES_BYTES[link] if kind == "pep-completion" else None,
             direction="forward" if control == link_control else "return",
         )
-        for number, (kind, (place, control, link_control, link, loss)) in enumerate(
-            itertools.product(kinds, rows), start=1
-        )
+        for kind, (place, control, link_control, link, loss) in itertools.product(kinds, rows)
     ]

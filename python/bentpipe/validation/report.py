@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import platform
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from bentpipe.results.views import Column, View, markdown_table
-from bentpipe.validation.comparison import Comparison, Summary, Value, summarize
-from bentpipe.validation.measures import ALL, MEASURES
-from bentpipe.validation.points import size_text
+from bentpipe.quantities import quantity
+from bentpipe.results.views import Cell, Column, View, markdown_table
+from bentpipe.validation.comparison import ALL, MEASURES, Comparison, Summary, Value, summarize
 
 # The unit of differences of a measure without a threshold.
 _DEFAULT_THRESHOLD: Final = 0.15
@@ -141,19 +141,64 @@ _GROUPS: Final = {
     None: "",
 }
 _STATISTICS: Final = {"median": "median", "p90": "90th percentile"}
+_LINK: Final = (
+    Column("point", "point"),
+    Column("control", "control"),
+    *(
+        Column(title, title, note, "{:g}".format)
+        for title, note in (
+            ("rate", "Mbit/s"),
+            ("RTT", "ms"),
+            ("queue", "BDP"),
+            ("loss", "%"),
+            ("flows", ""),
+        )
+    ),
+)
+_DIFFERENCES: Final = (
+    Column("difference", "difference", "%"),
+    Column("mean", "mean of seeds", "%, 95 % CI"),
+)
+
+
+def _engines(title: str = "") -> tuple[Column, Column]:
+    return Column(f"{title}kernel", f"{title}kernel"), Column(f"{title}simulator", "simulator")
+
+
+_VALUES: Final = (Column("value", "value"), *_engines(), *_DIFFERENCES)
+_GOODPUT: Final = (
+    *_engines("goodput "),
+    *_DIFFERENCES,
+    *_engines("queue "),
+    *_engines("retransmitted "),
+)
+
+
+def _row(values: Sequence[Value]) -> list[Any]:
+    """Return a row of the values of a goodput point, or of one value of another point."""
+    first, point = values[0], values[0].point
+    link = (point.rate_mbps, point.rtt_ms, point.queue_bdp, point.loss * 100, point.flows)
+    name = [_name(first)] if len(values) == 1 else []
+    cells = [
+        [Cell(number, _number(value, number)) for number in (value.kernel, value.model)]
+        for value in values
+    ]
+    cells.insert(
+        1,
+        [
+            Cell(first.difference, _signed(first.difference, "+.1f", 100)),
+            Cell(first.mean_difference, _mean_text(first)),
+        ],
+    )
+    return [point.number, point.label, *link, *name, *itertools.chain(*cells)]
 
 
 def _percent(size: float) -> str:
     return f"{size:.1%}" if math.isfinite(size) else "failed"
 
 
-def _signed(difference: float | None) -> str:
-    return "FAILED" if difference is None else f"{difference:+.1%}"
-
-
-def _difference_text(value: Value) -> str:
-    difference = value.difference
-    return "FAILED" if difference is None else f"{difference * 100:+.1f}"
+def _signed(difference: float | None, form: str = "+.1%", factor: int = 1) -> str:
+    return "FAILED" if difference is None else format(difference * factor, form)
 
 
 def _mean_text(value: Value) -> str:
@@ -164,73 +209,17 @@ def _mean_text(value: Value) -> str:
     return f"{value.mean_difference * 100:+.1f}{margin}"
 
 
-def _kernel_text(value: Value) -> str:
-    return _number(value, value.kernel)
-
-
-def _model_text(value: Value) -> str:
-    return _number(value, value.model)
-
-
-def _engines(name: str, title: str) -> tuple[Column, Column]:
-    return (
-        Column(f"{name}_kernel", f"{title}kernel", text=_kernel_text),
-        Column(f"{name}_simulator", "simulator", text=_model_text),
-    )
-
-
-_LINK: Final = (
-    Column("point", "point"),
-    Column("control", "control"),
-    *(
-        Column(name, title, note, "{:g}".format)
-        for name, title, note in (
-            ("rate_mbps", "rate", "Mbit/s"),
-            ("rtt_ms", "RTT", "ms"),
-            ("queue_bdp", "queue", "BDP"),
-            ("loss_percent", "loss", "%"),
-            ("flows", "flows", ""),
-        )
-    ),
-)
-_DIFFERENCES: Final = (
-    Column("difference_percent", "difference", "%", _difference_text),
-    Column("mean_difference_percent", "mean of seeds", "%, 95 % CI", _mean_text),
-)
-_VALUES: Final = (Column("value", "value"), *_engines("value", ""), *_DIFFERENCES)
-_GOODPUT: Final = (
-    *_engines("goodput", "goodput "),
-    *_DIFFERENCES,
-    *_engines("queue", "queue "),
-    *_engines("retransmitted", "retransmitted "),
-)
-
-
-def _row(values: Sequence[Value]) -> list[Any]:
-    """Return a row of the values of a goodput point, or of one value of another point."""
-    first, point = values[0], values[0].point
-    link = (point.rate_mbps, point.rtt_ms, point.queue_bdp, point.loss * 100, point.flows)
-    name = [_name(first)] if len(values) == 1 else []
-    # A value stands in each column that is written from it.
-    cells = [*name, *(first,) * 4, *(each for each in values[1:] for _ in range(2))]
-    return [point.number, point.label, *link, *cells]
-
-
 def _name(value: Value) -> str:
     """Return the name of a value with its unit."""
     size_bytes = value.point.size_bytes
     if size_bytes is not None:
-        return f"{size_text(size_bytes)}, s"
+        return f"{quantity('size_bytes').text(size_bytes)}, s"
     name, _, unit = value.name.rpartition("_")
-    units = {"bps": "Mbit/s", "s": "s", "ms": "ms", "segments": "segments"}
-    return f"{name}, {units[unit]}"
+    return f"{name}, {'Mbit/s' if unit == 'bps' else unit}"
 
 
 def _number(value: Value, number: float | None) -> str:
-    if number is None:
-        return "-"
-    if value.name.endswith("_bps"):
-        return f"{number / 1e6:,.3f}"
-    if value.name.endswith("_segments"):
-        return f"{number:,.0f}"
-    return f"{number:,.1f}" if value.name.endswith("_ms") else f"{number:,.3f}"
+    factor, form = {"bps": (1e6, ",.3f"), "segments": (1, ",.0f"), "ms": (1, ",.1f")}.get(
+        value.name.rpartition("_")[2], (1, ",.3f")
+    )
+    return "-" if number is None else format(number / factor, form)

@@ -1,4 +1,4 @@
-"""The cells of the study, the variants of its assumptions, and the runs of a cell."""
+"""The cells of the study, and variants of what the source does not give."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
+from bentpipe.scenario.channels import DEFAULT_SIZES
 from bentpipe.scenario.schema import Scenario
+from bentpipe.studies.base.inputs import read_yaml
+from bentpipe.units import value_of
 
 SMALL_KB, LARGE_KB = QUEUES_KB = (120, 1000)
 # 16 Mbit/s x 500 ms: a limit in bdp counts Ethernet bytes.
@@ -153,12 +157,6 @@ def set_values(data: Any, path: str, value: Any) -> None:
         data[head] = {**data.get(head, {}), **value} if isinstance(value, Mapping) else value
 
 
-def queue_kb_of(data: Data, direction: str) -> float:
-    """Return the limit of a direction's queue, in kB of Ethernet bytes."""
-    limit: str = data["link"][direction]["queue"]["limit"]
-    return float(limit.removesuffix(" bdp")) * _BDP_KB
-
-
 def scenario_of(cell: Cell, base: Data, variant: Variant) -> Scenario:
     """Return the complete scenario of a cell; its runs differ in the seed only."""
     data = copy.deepcopy(base)
@@ -178,3 +176,56 @@ def scenario_of(cell: Cell, base: Data, variant: Variant) -> Scenario:
     if cell.channels == 0:
         data["traffic"] = [each for each in data["traffic"] if each["name"] != BACKGROUND]
     return Scenario.from_dict(data)
+
+
+BASE: Final = Variant("as described")
+# Smaller sizes are those of the source's traces.
+_TAIL_FROM: Final = 10_000
+
+
+def _change_tail(shape: float, data: Data) -> None:
+    """Give the sizes from 10 kB on a tail of another shape; half of the downloads stay in it."""
+    sizes = [float(value_of(row.size)) for row in DEFAULT_SIZES]
+    small = [row for row, size in zip(DEFAULT_SIZES, sizes, strict=True) if size < _TAIL_FROM]
+    tail = [size for size in sizes if size >= _TAIL_FROM]
+    weight = sum(row.weight for row in small)
+    # P(X >= x) at each size; the last one takes what is left.
+    above = [weight * (size / _TAIL_FROM) ** -shape for size in tail]
+    background = entry(data, BACKGROUND)
+    background["sizes"] = [{"size": str(row.size), "weight": row.weight} for row in small]
+    for size, here, beyond in zip(tail, above, [*above[1:], 0.0], strict=True):
+        background["sizes"].append({"size": f"{size:.0f} B", "weight": round(here - beyond)})
+
+
+def _change_threshold(percent: int, data: Data) -> None:
+    for end, direction in (("hub", "forward"), ("terminal", "return")):
+        limit: str = data["link"][direction]["queue"]["limit"]
+        limit_kb = float(limit.removesuffix(" bdp")) * _BDP_KB
+        data["gateways"][end]["tunnel"]["threshold"] = f"{limit_kb * percent / 100:g} kB"
+
+
+_PATHS: Final = {
+    "uncoded": UNCODED,
+    "all": (*UNCODED, *ONE_CODED),
+    "coded": ONE_CODED,
+    "titrated": (LinkPath.TITRATED_10,),
+}
+
+
+def _variant(data: Data) -> Variant:
+    paths, tcp = data.get("paths", "uncoded"), data.get("tcp", {})
+    places = [f"traffic.{name}.tcp" for name in (BACKGROUND, TRANSFER)]
+    places += [f"gateways.*.pep.{leg}_tcp" for leg in ("lan", "link")]
+    settings = data.get("settings", {}) | (dict.fromkeys(places, tcp) if tcp else {})
+    settings |= {"gateways.*.tunnel": data["tunnel"]} if "tunnel" in data else {}
+    change = _unchanged
+    if "tail" in data:
+        change = partial(_change_tail, data["tail"])
+    elif "threshold_percent" in data:
+        change = partial(_change_threshold, data["threshold_percent"])
+    return Variant(
+        data["name"], settings, _PATHS[paths], of_code=paths in {"coded", "titrated"}, change=change
+    )
+
+
+VARIANTS: Final = tuple(map(_variant, read_yaml("auckland", "variants.yaml")))

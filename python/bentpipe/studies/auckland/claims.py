@@ -1,32 +1,176 @@
 """The source's claims, each decided by changes between measured curves.
 
-rules.csv and effects.csv were written down before the runs that decide them. The source says
-"titration" where it means that, so "coding" is a code whose repair is sent at once, and it has no
-settings, so a claim about coding must not depend on the redundancy: both immediate curves decide,
-and the titrated ones are reported with the verdict that each would have alone.
+A decision has a rule, effects and one of three verdicts. rules.csv and effects.csv were written
+down before the runs that decide them. The source says "titration" where it means that, so "coding"
+is a code whose repair is sent at once, and it has no settings, so a claim about coding must not
+depend on the redundancy: both immediate curves decide, and the titrated ones are reported with the
+verdict that each would have alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final, Literal
 
-from bentpipe.studies.auckland.cells import CODED, IMMEDIATE, SMALL_KB, TITRATED, Cell, LinkPath
-from bentpipe.studies.auckland.measure import BACKGROUND_BUSY, Measured
-from bentpipe.studies.auckland.verdicts import (
+from bentpipe.studies.auckland.cells import (
+    BASE,
+    CODED,
+    IMMEDIATE,
+    ONE_CODED,
+    SMALL_KB,
+    TITRATED,
+    UNCODED,
+    Cell,
+    LinkPath,
+    Loads,
+    Variant,
+)
+from bentpipe.studies.auckland.measure import (
+    BACKGROUND_BUSY,
     Curve,
-    Decision,
-    Effect,
-    Rule,
+    Measured,
     area,
-    difference,
     gain_percent,
     ratio,
     share_percent,
 )
-from bentpipe.studies.base.files import read_rows
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Samples, difference
+from bentpipe.studies.base.inputs import read_rows
+
+
+class Verdict(StrEnum):
+    """What the runs say about a claim."""
+
+    HOLDS = "holds"
+    DOES_NOT_HOLD = "does not hold"
+    NOT_DECIDED = "not decided"
+
+
+Unit = Literal["%", "Mbit/s", "times"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A bound that the effect must keep; the 95 % interval of the effect decides.
+
+    The claim holds if the whole interval is on the claimed side of the bound, does not hold if the
+    whole interval is on the other side, and is not decided otherwise. ``effect`` says what is
+    measured, ``reason`` why the bound has this value. ``about_to`` is
+    the largest value that a claim with "about" still means; it does not decide.
+    """
+
+    bound: Literal["below", "at_least"]
+    value: float
+    unit: Unit = "%"
+    effect: str
+    reason: str
+    about_to: float | None = None
+
+    def verdict(self, effect: Samples) -> Verdict:
+        """Return the verdict on one effect; without an interval it is not decided."""
+        interval = effect.interval
+        if interval is None or interval.low < self.value <= interval.high:
+            return Verdict.NOT_DECIDED
+        is_below = interval.high < self.value
+        return Verdict.HOLDS if is_below == (self.bound == "below") else Verdict.DOES_NOT_HOLD
+
+    def is_about(self, effect: Samples) -> bool | None:
+        """Return whether the whole interval is from the bound to ``about_to``, None without it."""
+        interval = effect.interval
+        if self.about_to is None or interval is None:
+            return None
+        return self.value <= interval.low and interval.high <= self.about_to
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the rule as plain data."""
+        return {
+            "effect_measured": self.effect,
+            "effect_unit": self.unit,
+            "bound": self.bound,
+            "bound_value": self.value,
+            "bound_reason": self.reason,
+            "about_to": self.about_to,
+        }
+
+
+@dataclass(frozen=True)
+class Effect:
+    """An effect, one value a seed, of the cells ``of`` over numbers of ``channels``.
+
+    ``path`` is the curve that it is of, None for all of them. An effect that does not decide
+    is reported only.
+    """
+
+    of: str
+    values: Samples
+    channels: tuple[int, ...]
+    path: LinkPath | None = None
+    decides: bool = True
+
+    def to_json(self, rule: Rule) -> dict[str, Any]:
+        """Return the effect as plain data, with the verdict if it decided alone."""
+        return {
+            "of": self.of,
+            "path": None if self.path is None else self.path.value,
+            "decides": self.decides,
+            "verdict": rule.verdict(self.values).value,
+            "about": rule.is_about(self.values),
+            "channels": list(self.channels),
+            **self.values.to_json("effect"),
+        }
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A verdict with its effects: all that decide must keep the bound for the claim to hold."""
+
+    rule: Rule
+    effects: tuple[Effect, ...]
+
+    @property
+    def deciding(self) -> tuple[Effect, ...]:
+        """The effects that decide."""
+        return tuple(each for each in self.effects if each.decides)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict: one effect that breaks the bound is enough for a claim not to hold."""
+        found = {self.rule.verdict(each.values) for each in self.deciding}
+        order = (Verdict.DOES_NOT_HOLD, Verdict.NOT_DECIDED, Verdict.HOLDS)
+        return next((each for each in order if each in found), Verdict.NOT_DECIDED)
+
+    @property
+    def decisive(self) -> Effect:
+        """The effect that is farthest on the wrong side of the bound; without one, no effect."""
+        sign = 1 if self.rule.bound == "below" else -1
+        none = Effect("no such cells", Samples(), ())
+        return max(self.deciding, key=lambda each: sign * (each.values.mean or 0.0), default=none)
+
+    def by_path(self) -> dict[LinkPath, Decision]:
+        """Return the decisions as if one path alone decided, of effects that are of one path."""
+        found: dict[LinkPath, tuple[Effect, ...]] = {}
+        for each in self.effects:
+            if each.path is not None:
+                found[each.path] = (*found.get(each.path, ()), replace(each, decides=True))
+        return {path: Decision(self.rule, effects) for path, effects in found.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return verdict, deciding effect and seeds as plain data."""
+        effect = self.decisive
+        return {
+            "verdict": self.verdict.value,
+            "seeds": len(effect.values.values),
+            "effect_of": effect.of,
+            **effect.values.to_json("effect"),
+        }
+
+    def with_paths(self, **more: Any) -> dict[str, Any]:
+        """Return the same with more, and what each path alone decides."""
+        paths = {path.value: each.to_json() for path, each in self.by_path().items()}
+        return {**self.to_json(), **more, "paths": paths}
+
 
 # How busy the channels alone keep the plain link, in percent of its rate.
 LOADED_PERCENT: Final = 50.0
@@ -164,13 +308,11 @@ def _read_tests() -> dict[str, Test]:
     effects = read_rows("auckland", "effects.csv")
     tests = {}
     for row in read_rows("auckland", "rules.csv"):
-        rule: dict[str, Any] = {name: row[name] for name in ("bound", "unit", "effect", "reason")}
-        about_to = float(row["about_to"]) if row["about_to"] else None
-        tests[row["claim"]] = Test(
-            Rule(**rule, value=float(row["value"]), about_to=about_to),
-            row["channels"],
-            tuple(line for line in effects if line["claim"] == row["claim"]),
-        )
+        rule: dict[str, Any] = dict(row)
+        claim, channels = rule.pop("claim"), rule.pop("channels")
+        rule["value"], rule["about_to"] = float(row["value"]), float(row["about_to"] or 0) or None
+        lines = tuple(line for line in effects if line["claim"] == claim)
+        tests[claim] = Test(Rule(**rule), channels, lines)
     return tests
 
 
@@ -217,16 +359,11 @@ class Decided:
             **decision.rule.to_json(),
             "effects": [each.to_json(decision.rule) for each in decision.effects],
             "by_channels": [
-                {"channels": number, **each.to_json(), "paths": each.paths_to_json()}
+                {"channels": number, **each.with_paths()}
                 for number, each in self.by_channels.items()
             ],
             "variants": [
-                {
-                    "variant": name,
-                    **each.to_json(),
-                    "channels": list(each.decisive.channels),
-                    "paths": each.paths_to_json(),
-                }
+                {"variant": name, **each.with_paths(channels=list(each.decisive.channels))}
                 for name, each in self.variants.items()
             ],
         }
@@ -256,3 +393,52 @@ def decide(
         of_variants = {name: test.decide(each) for name, each in contexts.items()}
         found.append(Decided(claim, test.decide(context), by_channels, of_variants))
     return tuple(found)
+
+
+# The main cells have this redundancy, too; its variant has the same runs.
+_TWENTY: Final = "redundancy of 20 %"
+_INSTEAD: Final = {
+    LinkPath.CODED_20: LinkPath.CODED_10,
+    LinkPath.TITRATED_20: LinkPath.TITRATED_10,
+}
+
+
+def contexts(
+    described: Context,
+    variants: Sequence[Variant],
+    measured: Mapping[str, Measured],
+    loads: Loads,
+    few: int,
+) -> tuple[dict[str, Context], dict[str, Context]]:
+    """Return what claims about the plain link and the PEP, and about coding, are decided with.
+
+    Both are by variant, those about coding with one redundancy. The first variant is the
+    configuration as described, with as many runs as a variant has.
+    """
+    base = {cell: each.first(few) for cell, each in described.measured.items()}
+    uncoded: dict[str, Measured] = {BASE.name: base}
+    coded: dict[str, Measured] = {BASE.name: base}
+    for variant in variants:
+        own = measured.get(variant.name, {})
+        if own and not variant.of_code:
+            uncoded[variant.name] = own
+        if own and set(variant.paths) & set(CODED):
+            coded[variant.name] = {**base, **own} if variant.of_code else own
+    if len(coded) > 1:
+        moved = {
+            replace(c, path=_INSTEAD[c.path]): m for c, m in base.items() if c.path in _INSTEAD
+        }
+        coded[_TWENTY] = {**base, **moved}
+
+    def chosen(
+        every: Mapping[str, Measured], channels: Sequence[int], paths: Sequence[LinkPath]
+    ) -> dict[str, Context]:
+        found = {}
+        for name, own in every.items() if len(every) > 1 else ():
+            some = {c: m for c, m in own.items() if c.channels in channels and c.path in paths}
+            if some:
+                found[name] = replace(described, measured=some)
+        return found
+
+    all_coded = chosen(coded, loads.sweep, (*UNCODED, *ONE_CODED))
+    return chosen(uncoded, loads.variants, UNCODED), all_coded

@@ -1,9 +1,11 @@
-"""The figures of a run and of a cell."""
+"""The runs of the study in batches, and the figures of a run and of a cell."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import pairwise
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise, product
 from typing import Any, Final
 
 import numpy as np
@@ -12,9 +14,26 @@ from bentpipe import _core
 from bentpipe.results.derived import by_function
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.simulation.many import Outcome
-from bentpipe.studies.auckland.cells import PING, TRANSFER, Cell
-from bentpipe.studies.base import samples
-from bentpipe.studies.base.samples import Array
+from bentpipe.studies.auckland.cells import (
+    BACKGROUND,
+    BASE,
+    CODED,
+    PING,
+    QUEUES_KB,
+    TRANSFER,
+    UNCODED,
+    Cell,
+    Data,
+    LinkPath,
+    Loads,
+    Variant,
+    cells,
+    entry,
+    scenario_of,
+)
+from bentpipe.studies.base import comparison
+from bentpipe.studies.base.comparison import Array, Samples
+from bentpipe.studies.base.work import Work, jobs_of
 from bentpipe.units import NS_PER_S
 
 TOTAL, TRANSFER_GOODPUT = "total_goodput_mbps", "iperf3_goodput_mbps"
@@ -35,8 +54,10 @@ _TCP_IP_HEADER_BYTES: Final = 40
 _HUB, _TERMINAL = "hub-tunnel", "terminal-1-tunnel"
 
 
-Measurement = samples.Measurement[Cell]
+Measurement = comparison.Measurement[Cell]
 Measured = Mapping[Cell, Measurement]
+# The value of a figure by seed.
+Curve = Mapping[int, float]
 
 
 def download_time(size_class: str) -> str:
@@ -80,10 +101,7 @@ def payload_rate_mbps(plan: Mapping[str, Any]) -> float:
 
 
 def _transfer_mbps(outcome: Outcome, transfer: int) -> float:
-    """Return the goodput of the transfer until its end, as iperf3 counts it at the receiver.
-
-    What a PEP still holds then arrives later, and does not count.
-    """
+    """Return the goodput of the transfer until its end, without what a PEP still holds then."""
     flow = outcome.job.plan.data["flows"][transfer]
     duration_ns: int = flow["workload"]["amount"]["value"]
     at_end = (outcome.column("flow_samples", "flow") == transfer) & (
@@ -162,8 +180,131 @@ def _download_times(outcome: Outcome) -> dict[str, float]:
     }
 
 
+# --- changes between curves ---------------------------------------------------------------------
+
+
+def area(channels: Sequence[int], values: Sequence[Sequence[float]]) -> list[float]:
+    """Return the mean over the numbers of channels, for each seed: the area under a curve.
+
+    ``values`` has the values over seeds of each number of channels. The area is that of trapezoids,
+    over the range of channels; with one number it is the value itself.
+    """
+    if len(channels) == 1:
+        return list(values[0])
+    areas = np.asarray(np.trapezoid(values, channels, axis=0))
+    return [float(each) for each in areas / (channels[-1] - channels[0])]
+
+
+def gain_percent(before: Curve, after: Curve) -> Samples:
+    """Return the change in percent of the mean before, by pairs of equal seeds, as `ratio`."""
+    return Samples.of((100 * (each - 1) for each in ratio(before, after).values), exact=False)
+
+
+def share_percent(largest: Curve, after: Curve) -> Samples:
+    """Return values in percent of the largest ones."""
+    return Samples.of((100 * each / largest[seed] for seed, each in after.items()), exact=False)
+
+
+def ratio(before: Curve, after: Curve) -> Samples:
+    """Return how many times the mean before the mean after is, by pairs of equal seeds.
+
+    The values vary as the ratio of the means does in the first order (delta method), so their
+    interval is that of the ratio.
+    """
+    seeds, mean = _pairs(before, after)
+    if mean == 0:
+        return Samples()
+    times = sum(after[seed] for seed in seeds) / len(seeds) / mean
+    values = (times + (after[seed] - times * before[seed]) / mean for seed in seeds)
+    return Samples.of(values, exact=False)
+
+
+def _pairs(before: Curve, after: Curve) -> tuple[list[int], float]:
+    """Return the seeds that both curves have, and the mean before."""
+    seeds = [seed for seed in before if seed in after]
+    return seeds, sum(before[seed] for seed in seeds) / len(seeds) if seeds else 0.0
+
+
 def trace(outcome: Outcome) -> tuple[Array, Array]:
     """Return the times in s and the forward queue in kB at the samples of a run."""
     forward = outcome.column("direction_samples", "direction") == 0
     queue_kb = outcome.column("direction_samples", "queue_bytes")[forward] / 1e3
     return outcome.column("direction_samples", "time_ns")[forward] / NS_PER_S, queue_kb
+
+
+MAX_MIXED_RUNS: Final = 5
+MIXED_PATHS: Final = (LinkPath.PLAIN, *CODED)
+# Entries and classes of the halves; a drop-tail queue ignores the class.
+_UNCODED: Final = "others"
+_CODED_CLASS, _UNCODED_CLASS = 0, 1
+CODED_HALF, UNCODED_HALF = "coded_half_mbps", "uncoded_half_mbps"
+
+
+def _halve(data: Data) -> None:
+    background = entry(data, BACKGROUND)
+    channels = background["channels"]
+    background["channels"] = channels - channels // 2
+    others = copy.deepcopy(background)
+    others |= {"name": _UNCODED, "channels": channels // 2, "priority": _UNCODED_CLASS}
+    data["traffic"].append(others)
+    for functions in data.get("gateways", {}).values():
+        functions["tunnel"]["classes"] = [_CODED_CLASS]
+
+
+HALVED: Final = Variant("half of the channels uncoded", paths=MIXED_PATHS, change=_halve)
+
+
+def halves(outcome: Outcome) -> dict[str, float]:
+    """Return the goodput of each half of the channels in a run."""
+    plan = outcome.job.plan.data
+    delivered = outcome.column("flows", "delivered_bytes")
+    stop_ns = plan["stop_ns"]
+    found = {}
+    for figure, entry_name in ((CODED_HALF, BACKGROUND), (UNCODED_HALF, _UNCODED)):
+        mine = [flow["name"].startswith(entry_name) for flow in plan["flows"]]
+        found[figure] = float(delivered[mine].sum()) * 8e3 / stop_ns
+    return found
+
+
+def shares(measured: Measured) -> list[dict[str, Any]]:
+    """Return the labels of each cell, its halves, and their changes from those of plain."""
+    found = []
+    for queue_kb, (cell, own) in product(QUEUES_KB, measured.items()):
+        if cell.queue_kb == queue_kb:
+            plain = measured[replace(cell, path=LinkPath.PLAIN)]
+            values = {half: own[half] for half in (CODED_HALF, UNCODED_HALF)}
+            for half in tuple(values):
+                change = half.replace("mbps", "change_percent")
+                values[change] = gain_percent(plain.by_seed(half), own.by_seed(half))
+            found.append({**cell.labels, **values})
+    return found
+
+
+def variant_cells(variant: Variant, loads: Loads) -> list[Cell]:
+    """Return the cells of a variant; uncoded ones are beside coded ones unless as described."""
+    coded = tuple(path for path in variant.paths if path in CODED)
+    found = list(cells(loads.sweep, coded))
+    if not variant.of_code:
+        found += cells(sorted({*loads.variants, *(loads.sweep if coded else ())}), UNCODED)
+    return found
+
+
+def measure(
+    work: Work,
+    base: Data,
+    every: Sequence[Cell],
+    runs: int,
+    variant: Variant = BASE,
+    of_run: Callable[[Outcome], Mapping[str, float]] = figures,
+) -> dict[Cell, Measurement]:
+    """Run cells with a variant, each so many times; return the figures of their runs."""
+    measured: dict[Cell, Measurement] = {}
+    # The outcomes of all cells at once would take gigabytes.
+    for channels in dict.fromkeys(cell.channels for cell in every):
+        group = [cell for cell in every if cell.channels == channels]
+        seeds = work.seeds(runs)
+        jobs = {cell: jobs_of(scenario_of(cell, base, variant), seeds) for cell in group}
+        for cell, outcomes in work.run(jobs).items():
+            found = {outcome.job.seed: of_run(outcome) for outcome in outcomes}
+            measured[cell] = Measurement(cell, found)
+    return measured

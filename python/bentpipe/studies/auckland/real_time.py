@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from itertools import product
+from typing import Final, Unpack
 
 import numpy as np
 
-from bentpipe.emulation.pool import EmulatedRun, EmulationJob
-from bentpipe.plan.plan import Plan
+from bentpipe.emulation.pool import EmulatedRun
 from bentpipe.results.execution import utc_now
+from bentpipe.results.result import Result
+from bentpipe.studies import RealOptions
 from bentpipe.studies.auckland.cells import (
     BACKGROUND,
+    BASE,
     LOADS,
     QUEUES_KB,
     TRANSFER,
@@ -27,21 +30,12 @@ from bentpipe.studies.auckland.cells import (
     set_values,
 )
 from bentpipe.studies.auckland.study import CELLS, inputs, listed_row
-from bentpipe.studies.auckland.variants import BASE
-from bentpipe.studies.base.comparison import Comparison, Row
-from bentpipe.studies.base.files import read_scenario
-from bentpipe.studies.base.provenance import Input, Provenance
-from bentpipe.studies.base.real_time import RealOutcome, cells_by_name, real_row
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Comparison, Row, Samples
+from bentpipe.studies.base.inputs import Input, Provenance, read_scenario
+from bentpipe.studies.base.outcome import RealOutcome, cells_by_name, real_row
 from bentpipe.studies.base.tables import columns
-from bentpipe.studies.base.work import RealWork, Work, jobs_of
+from bentpipe.studies.base.work import RealWork, Work, jobs_of, real_job
 from bentpipe.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from bentpipe.results.result import Result
-    from bentpipe.studies import RealOptions
 
 # A cell takes as long as its experiment, so that is shorter than the 600 s of the source.
 DURATION_S: Final = 60
@@ -54,6 +48,8 @@ _OVERHEAD_S: Final = 4.0
 # it late: two run at a time by default.
 _LOAD: Final = 2.0
 _SERVER_RATE: Final = "100 Mbit/s"
+# Of the figures of a cell that both engines have.
+UNITS: Final = {"total goodput": "Mbit/s", "transfer goodput": "Mbit/s", "median download": "s"}
 _SHORTER: Final = {"duration", "traffic.1.start", "traffic.1.duration"}
 
 
@@ -62,20 +58,17 @@ def run_real_time(*, duration_s: int = DURATION_S, **options: Unpack[RealOptions
 
     ``chosen`` is as in `cells_named`, None for `CHOSEN`. Each cell runs for ``duration_s``, the
     transfer in the middle half of it.
-
-    Raises:
-        UsageError: there is no such cell.
-        MachineError: the machine lacks something.
     """
     real = RealWork(**options)
     table = CHOSEN if real.chosen is None else cells_named(real.chosen)
     base = shorter(read_scenario("auckland"), duration_s)
-    runs = real.run({cell: _job(cell, base, real.seed, duration_s) for cell in table})
+    time: dict[str, float] = {"expected_s": duration_s + _OVERHEAD_S, "load": _LOAD}
+    scenarios = {cell: scenario_of(cell, base, BASE) for cell in table}
+    runs = real.run({cell: real_job(each, real.seed, **time) for cell, each in scenarios.items()})
     simulated = {} if real.interrupted else _simulated(table, base, real.seed)
     rows = (
-        _row(figure, cell, run, simulated.get(cell))
-        for figure in FIGURES
-        for cell, run in runs.items()
+        _row(name, cell, run, simulated.get(cell))
+        for name, (cell, run) in product(UNITS, runs.items())
     )
     return RealOutcome(
         study="auckland",
@@ -118,73 +111,31 @@ def shorter(base: Data, duration_s: int) -> Data:
     return data | {"duration": f"{duration_s} s", "sample_interval": "1 s"}
 
 
-def total_mbps(result: Result) -> float | None:
-    """Return the goodput of the channels over the whole run and of the transfer, in Mbit/s.
+def figures(result: Result) -> dict[str, float | None]:
+    """Return the figures of a run in either engine, as in `UNITS`; None without a value.
 
-    The transfer counts until its duration is over: iperf3 leaves then, while a simulated receiver
-    waits for what a PEP still holds. None if there are no samples.
+    The transfer counts until its duration is over, between samples: iperf3 leaves then, while a
+    simulated receiver waits for what a PEP still holds. In real time it starts a little late.
     """
-    transfer_bytes = _transfer_bytes(result)
-    if transfer_bytes is None:
-        return None
-    is_channel = np.array([flow["name"].startswith(BACKGROUND) for flow in result.plan["flows"]])
-    channel_bytes = result.flows["delivered_bytes"].to_numpy()[is_channel].sum()
-    stop_ns: int = result.plan["stop_ns"]
-    return float(channel_bytes + transfer_bytes) * 8 * NS_PER_S / stop_ns / 1e6
-
-
-def transfer_mbps(result: Result) -> float | None:
-    """Return the goodput of the transfer in its duration, in Mbit/s; None without samples."""
-    transfer_bytes = _transfer_bytes(result)
-    if transfer_bytes is None:
-        return None
-    return transfer_bytes * 8 * NS_PER_S / _transfer(result)[1] / 1e6
-
-
-def median_download_s(result: Result) -> float | None:
-    """Return the median time of the finished downloads, in s; None without one."""
-    exchanges = result.exchanges
-    mine = [name.startswith(BACKGROUND) for name in exchanges["name"]]
-    took_ns = exchanges["time_ns"].to_numpy()[np.array(mine, dtype=bool)].astype(np.float64)
-    took_ns = took_ns[np.isfinite(took_ns)]
-    return float(np.median(took_ns)) / NS_PER_S if took_ns.size else None
-
-
-# Figures of a cell that both engines have.
-FIGURES: Final[tuple[tuple[str, str, Callable[[Result], float | None]], ...]] = (
-    ("total goodput", "Mbit/s", total_mbps),
-    ("transfer goodput", "Mbit/s", transfer_mbps),
-    ("median download", "s", median_download_s),
-)
-
-
-def _transfer(result: Result) -> tuple[int, int]:
-    """Return the number of the transfer's flow, and its duration in ns."""
     flows = result.plan["flows"]
+    is_channel = np.array([flow["name"].startswith(BACKGROUND) for flow in flows])
+    channel_bytes = result.flows["delivered_bytes"].to_numpy()[is_channel].sum()
     number = next(n for n, flow in enumerate(flows) if flow["name"] == TRANSFER)
-    return number, flows[number]["workload"]["amount"]["value"]
-
-
-def _transfer_bytes(result: Result) -> float | None:
-    """Return what the transfer has delivered when its duration is over, between samples.
-
-    In real time the transfer starts a little late.
-    """
-    flow, duration_ns = _transfer(result)
-    samples = result.tables["flow_samples"]
-    samples = samples.filter(
-        (samples["flow"] == flow) & samples["delivered_bytes"].is_not_null()
-    ).sort("time_ns")
-    if samples.is_empty():
-        return None
-    end_ns = result.flows.row(flow, named=True)["start_ns"] + duration_ns
-    return float(np.interp(end_ns, samples["time_ns"], samples["delivered_bytes"]))
-
-
-def _job(cell: Cell, base: Data, seed: int, duration_s: int) -> EmulationJob:
-    plan = Plan.resolve(scenario_of(cell, base, BASE))
-    expected_s = duration_s + _OVERHEAD_S
-    return EmulationJob(plan, seed, max_s=duration_s, expected_s=expected_s, load=_LOAD)
+    duration_ns: int = flows[number]["workload"]["amount"]["value"]
+    samples = result.tables["flow_samples"].drop_nulls("delivered_bytes").sort("time_ns")
+    samples = samples.filter(samples["flow"] == number)
+    total = transfer = None
+    if not samples.is_empty():
+        end_ns = result.flows.row(number, named=True)["start_ns"] + duration_ns
+        transfer_bytes = float(np.interp(end_ns, samples["time_ns"], samples["delivered_bytes"]))
+        transfer = transfer_bytes * 8 * NS_PER_S / duration_ns / 1e6
+        total = float(channel_bytes + transfer_bytes) * 8 * NS_PER_S / result.plan["stop_ns"] / 1e6
+    exchanges = result.exchanges
+    mine = np.array([name.startswith(BACKGROUND) for name in exchanges["name"]], dtype=bool)
+    took_ns = exchanges["time_ns"].to_numpy()[mine].astype(np.float64)
+    took_ns = took_ns[np.isfinite(took_ns)]
+    median_s = float(np.median(took_ns)) / NS_PER_S if took_ns.size else None
+    return dict(zip(UNITS, (total, transfer, median_s), strict=True))
 
 
 def _simulated(table: tuple[Cell, ...], base: Data, seed: int) -> Mapping[Cell, Result]:
@@ -199,22 +150,16 @@ def _simulated(table: tuple[Cell, ...], base: Data, seed: int) -> Mapping[Cell, 
     }
 
 
-def _row(
-    figure: tuple[str, str, Callable[[Result], float | None]],
-    cell: Cell,
-    run: EmulatedRun | None,
-    simulated: Result | None,
-) -> Row:
+def _row(name: str, cell: Cell, run: EmulatedRun | None, simulated: Result | None) -> Row:
     """Return a figure of a cell in both engines."""
-    name, unit, of = figure
-    value = None if simulated is None else of(simulated)
+    value = None if simulated is None else figures(simulated)[name]
     row = replace(
         listed_row(cell, Samples.of([value], exact=False)),
         labels={"figure": name, **cell.labels},
         title=f"{name}, {cell.title}",
-        unit=unit,
+        unit=UNITS[name],
     )
-    return real_row(row, run, None if run is None else of(run.result))
+    return real_row(row, run, None if run is None else figures(run.result)[name])
 
 
 def _inputs(base: Data, table: tuple[Cell, ...]) -> tuple[Input, ...]:

@@ -1,25 +1,25 @@
-"""The study: channels from none to beyond saturation, two queues, six curves.
-
-The cells stand here in code and what the source says is read after the last run, so that no run can
-depend on it.
-"""
+"""The study: channels from none to beyond saturation, two queues, six curves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Unpack
 
 from bentpipe.plan.plan import Plan
 from bentpipe.results.views import View
 from bentpipe.scenario.channels import DEFAULT_SERVERS, DEFAULT_SIZES
-from bentpipe.studies.auckland import claims, mixed, plots, tables
+from bentpipe.studies import RunOptions
+from bentpipe.studies.auckland import claims, views
 from bentpipe.studies.auckland.cells import (
+    BASE,
+    CODED,
     LOADS,
     MAX_VARIANT_RUNS,
     QUEUES_KB,
     TUNNELS,
     UNCODED,
+    VARIANTS,
     Cell,
     Data,
     Loads,
@@ -28,30 +28,42 @@ from bentpipe.studies.auckland.cells import (
     main_cells,
     scenario_of,
 )
-from bentpipe.studies.auckland.claims import Context, Decided, decide, read_claims
+from bentpipe.studies.auckland.claims import (
+    Context,
+    Decided,
+    Decision,
+    contexts,
+    decide,
+    read_claims,
+)
 from bentpipe.studies.auckland.measure import (
+    CODED_HALF,
+    HALVED,
+    MAX_MIXED_RUNS,
+    MIXED_PATHS,
     TOTAL,
     Measured,
     Measurement,
-    figures,
+    halves,
+    measure,
     payload_rate_mbps,
+    shares,
     trace,
+    variant_cells,
 )
-from bentpipe.studies.auckland.runs import Batch, batches, by_load, contexts, measure
-from bentpipe.studies.auckland.variants import BASE, VARIANTS
-from bentpipe.studies.base import tables as base_tables
-from bentpipe.studies.base.comparison import Comparison, Row, Tolerance
-from bentpipe.studies.base.files import read_scenario
+from bentpipe.studies.base import tables
+from bentpipe.studies.base.comparison import (
+    Array,
+    Comparison,
+    Row,
+    Samples,
+    Tolerance,
+    values_to_json,
+)
+from bentpipe.studies.base.inputs import Input, Provenance, read_inputs, read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.studies.base.provenance import Input, Provenance, read_inputs
-from bentpipe.studies.base.samples import Array, Samples
 from bentpipe.studies.base.work import Work, jobs_of
 from bentpipe.units import value_of
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from bentpipe.studies import RunOptions
 
 CELLS: Final = "cells"
 _NOTHING_PUBLISHED: Final = Tolerance(0.0, "points", "the source gives no numbers")
@@ -64,7 +76,7 @@ class AucklandOutcome(StudyOutcome):
     loads: Loads
     measured: Measured
     decided: tuple[Decided, ...]
-    mixed: Sequence[mixed.Share]
+    mixed: Sequence[dict[str, Any]]
     context_of_claims: Context
     traces: Mapping[Cell, tuple[Array, Array]]
 
@@ -82,7 +94,7 @@ class AucklandOutcome(StudyOutcome):
         """Return the claims with their verdicts, and the loads that they name."""
         return {
             "claims": [each.to_json() for each in self.decided],
-            "half_uncoded": [each.to_json() for each in self.mixed],
+            "half_uncoded": [values_to_json(each) for each in self.mixed],
             "largest_goodput_mbps": self.context_of_claims.payload_rate_mbps,
             **{
                 name: {str(queue_kb): list(numbers) for queue_kb, numbers in found.items()}
@@ -92,38 +104,42 @@ class AucklandOutcome(StudyOutcome):
 
     def headline(self) -> list[str]:
         """Return each claim with its verdict."""
-        return [tables.claim_text(each) for each in self.decided]
+        return [views.claim_text(each) for each in self.decided]
 
     def terminal(self) -> Iterator[View | str]:
         """Yield goodputs over channels and, below them, the claims."""
-        for number in tables.PUBLISHED:
-            yield tables.curves_view(self.measured, number)
+        for number in views.PUBLISHED:
+            yield views.curves_view(self.measured, number)
             yield ""
         for each in self.decided:
-            yield tables.claim_text(each)
-            yield f"  {tables.channels_text(each)}"
+            yield views.claim_text(each)
+            at = views.verdicts_text(each.by_channels, "at")
+            yield f"  By the number of channels: {at}."
             if each.variants:
-                yield f"  {tables.variants_text(each)}"
+                yield f"  With few runs: {views.verdicts_text(each.variants, 'with')}."
 
     def context(self) -> dict[str, Any]:
         """Return figures and tables of the report."""
-        groups = {
-            about: [each for each in self.decided if each.claim.is_about_coding is is_coding]
-            for about, is_coding in (("the plain link and the PEP", False), ("coding", True))
-        }
+        by_channels, by_variant = [], []
+        for about, is_coding in (("the plain link and the PEP", False), ("coding", True)):
+            title = f"The same bounds at each number of channels alone, claims about {about}: "
+            title += "where along the load each claim holds."
+            chosen = [each for each in self.decided if each.claim.is_about_coding is is_coding]
+            found: list[Mapping[Any, Decision]] = [each.by_channels for each in chosen]
+            by_channels.append(views.decisions_view(title, "channels", chosen, found))
+            title = f"Verdict and the effect that decides it, claims about {about}."
+            found = [each.variants for each in chosen]
+            by_variant.append(views.decisions_view(title, "instead", chosen, found))
+        mixed = [each | {"runs": len(each[CODED_HALF].values)} for each in self.mixed]
         return {
-            **plots.figures(self.measured, self.traces),
+            **views.figures(self.measured, self.traces),
             **self.channels_by_queue(),
             "tolerances": (),
-            "claims_table": tables.claims_view(self.decided),
-            "channels_tables": [
-                tables.channels_view(chosen, each) for each, chosen in groups.items()
-            ],
-            "variants_tables": [
-                tables.variants_view(chosen, each) for each, chosen in groups.items()
-            ],
-            "mixed_table": tables.mixed_view(self.mixed),
-            "cells_table": base_tables.view("auckland", "cells", self.main.rows),
+            "claims_table": views.claims_view(self.decided),
+            "channels_tables": by_channels,
+            "variants_tables": by_variant,
+            "mixed_table": tables.view("auckland", "mixed", mixed),
+            "cells_table": tables.view("auckland", "cells", self.main.rows),
             "claim_rules": claims,
             "loads_of_sweep": ", ".join(map(str, self.loads.sweep)),
             "runs": self.configuration["runs_of_a_cell"],
@@ -150,15 +166,16 @@ def run(
     base = read_scenario("auckland")
     if change is not None:
         change(base)
-    main = by_load(BASE, main_cells(loads), work.runs)
-    varied = [each for variant in variants for each in batches(variant, loads, few)]
-    halved_cells = cells((loads.mixed,) if loads.mixed else (), mixed.PATHS)
-    halved = Batch(mixed.HALVED, halved_cells, min(work.runs, mixed.MAX_MIXED_RUNS))
+    main = main_cells(loads)
+    varied = [(variant, variant_cells(variant, loads)) for variant in variants]
+    halved = cells((loads.mixed,) if loads.mixed else (), MIXED_PATHS)
+    halved_runs = min(work.runs, MAX_MIXED_RUNS)
     traced = cells([each for each in loads.variants if each], UNCODED)
-    work.total = len(traced) + sum(each.total for each in (*main, *varied, halved))
-    by_cell = measure(work, base, main, figures)[BASE.name]
-    measured = measure(work, base, varied, figures)
-    halves = measure(work, base, [halved], mixed.halves)[mixed.HALVED.name]
+    work.total = len(traced) + len(main) * work.runs + len(halved) * halved_runs
+    work.total += sum(len(own) for _, own in varied) * few
+    by_cell = measure(work, base, main, work.runs)
+    measured = {v.name: measure(work, base, own, few, v) for v, own in varied}
+    mixed = measure(work, base, halved, halved_runs, HALVED, halves)
     # One run of each, whose queue is sampled each second.
     sampled = {**base, "sample_interval": "1 s"}
     traces = work.run(
@@ -186,7 +203,7 @@ def run(
         loads=loads,
         measured=by_cell,
         decided=decide(published, context, *contexts(context, variants, measured, loads, few)),
-        mixed=mixed.shares(halves),
+        mixed=shares(mixed),
         context_of_claims=context,
         traces={cell: trace(outcomes[0]) for cell, outcomes in traces.items() if outcomes},
     )
@@ -208,18 +225,12 @@ def inputs(base: Data, of: Sequence[Cell] | None = None) -> tuple[Input, ...]:
         f"mean {mean_bytes / 1e3:.1f} kB",
         "link.*.queue.limit": ", ".join(f"{each:,} kB" for each in queues_kb),
         "gateways": "none, a PEP at the hub that accepts early, or a tunnel",
-        **_tunnel_inputs(),
+        **{
+            f"tunnel.{name}": ", ".join(dict.fromkeys(str(each[name]) for each in TUNNELS.values()))
+            for name in TUNNELS[CODED[0]]
+        },
     }
     return read_inputs("auckland", base, values)
-
-
-def _tunnel_inputs() -> dict[str, str]:
-    """Return the settings of the tunnels, each with its values over the curves."""
-    found: dict[str, dict[str, None]] = {}
-    for settings in TUNNELS.values():
-        for name, value in settings.items():
-            found.setdefault(f"tunnel.{name}", {})[str(value)] = None
-    return {name: ", ".join(values) for name, values in found.items()}
 
 
 def listed_row(cell: Cell, simulated: Samples) -> Row:
@@ -238,4 +249,4 @@ def listed_row(cell: Cell, simulated: Samples) -> Row:
 def _row(each: Measurement) -> Row:
     """Return a cell with all its figures."""
     row = listed_row(each.cell, each[TOTAL])
-    return replace(row, more={name: each[name] for name in tables.FIGURES})
+    return replace(row, more={name: each[name] for name in views.FIGURES})

@@ -1,18 +1,144 @@
-"""Published vs. simulated figures: rows, errors, agreement, summaries."""
+"""Values over runs with 95 % intervals, and published vs. simulated rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from bentpipe.results.confidence import Interval
-from bentpipe.studies.base.files import read_quantities, read_rows
-from bentpipe.studies.base.provenance import COUNTED, Provenance
-from bentpipe.studies.base.samples import Array, Estimate, Samples, estimate, with_interval
+from bentpipe.results.confidence import (
+    CONFIDENCE,
+    MIN_BOOTSTRAP_VALUES,
+    RESAMPLES,
+    Interval,
+    mean_half_width,
+    resampled,
+)
+from bentpipe.studies.base.inputs import COUNTED, Provenance, read_quantities, read_rows
+
+_TAILS: Final = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The values of one figure over the runs of a cell.
+
+    ``exact``: the cell is deterministic. All runs give the same value, so one run is enough and the
+    mean has no interval.
+    """
+
+    values: tuple[float, ...] = ()
+    exact: bool = False
+
+    @classmethod
+    def of(cls, values: Iterable[float | None], *, exact: bool) -> Samples:
+        """Return the samples of values; None is a run without a value."""
+        return cls(tuple(float(each) for each in values if each is not None), exact)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean; None without a run."""
+        return float(np.mean(self.values)) if self.values else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The interval of the mean by Student's t; None if it is exact or there is one run."""
+        mean, half = self.mean, mean_half_width(self.values)
+        if mean is None or self.exact or half is None:
+            return None
+        return Interval(mean - half, mean + half)
+
+    def scaled(self, by: float) -> Samples:
+        """Return the values multiplied by a factor, to convert their unit."""
+        return Samples(tuple(by * each for each in self.values), self.exact)
+
+    def to_json(self, name: str) -> dict[str, Any]:
+        """Return mean, interval and number of runs, as columns that begin with ``name``."""
+        return {
+            **with_interval(name, self.mean, self.interval),
+            f"{name}_runs": len(self.values),
+            f"{name}_exact": self.exact,
+        }
+
+
+def values_to_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by name as plain data; samples have several names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= value.to_json(name) if isinstance(value, Samples) else {name: value}
+    return found
+
+
+def with_interval(name: str, value: float | None, interval: Interval | None) -> dict[str, Any]:
+    """Return a value and the ends of its interval, as columns that begin with ``name``."""
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+Cell = TypeVar("Cell")
+
+
+@dataclass(frozen=True)
+class Measurement(Generic[Cell]):
+    """The figures of the runs of one cell, by seed."""
+
+    cell: Cell
+    runs: Mapping[int, Mapping[str, float]]
+
+    def __getitem__(self, figure: str) -> Samples:
+        """Return the values of a figure; a run without a value has none."""
+        found = (run.get(figure, np.nan) for run in self.runs.values())
+        return Samples.of((each for each in found if not np.isnan(each)), exact=False)
+
+    def by_seed(self, figure: str) -> dict[int, float]:
+        """Return the values of a figure by seed."""
+        return {seed: run[figure] for seed, run in self.runs.items()}
+
+    def first(self, runs: int) -> Self:
+        """Return the measurement with its first runs alone."""
+        return replace(self, runs=dict(list(self.runs.items())[:runs]))
+
+
+def difference(before: Mapping[int, float], after: Mapping[int, float]) -> Samples:
+    """Return the change of a figure by seed, by pairs of the same seed."""
+    seeds = (seed for seed in before if seed in after)
+    return Samples.of((after[seed] - before[seed] for seed in seeds), exact=False)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A statistic of several cells, and its interval where there is one."""
+
+    value: float
+    interval: Interval | None
+
+
+def estimate(samples: Sequence[Samples], statistic: Callable[[Array], Array]) -> Estimate | None:
+    """Return a statistic of the means of several cells, with its interval by bootstrap.
+
+    ``statistic`` reduces the last axis, which has the cells. The bootstrap resamples the runs of
+    each cell (Efron and Tibshirani 1993, percentile method); None without cells.
+    """
+    if not samples:
+        return None
+    means = np.array([each.mean for each in samples], dtype=np.float64)
+    value = float(statistic(means))
+    random = [each for each in samples if not each.exact]
+    if not random or min(len(each.values) for each in random) < MIN_BOOTSTRAP_VALUES:
+        return Estimate(value, None)
+    rng = np.random.default_rng(0)
+    drawn = np.empty((RESAMPLES, len(samples)))
+    for column, each in zip(drawn.T, samples, strict=True):
+        column[:] = resampled(np.array(each.values), rng).mean(axis=1)
+    low, high = np.quantile(statistic(drawn), _TAILS)
+    return Estimate(value, Interval(float(low), float(high)))
+
 
 _PERCENT: Final = 100.0
 
@@ -50,6 +176,12 @@ class Tolerance:
         """Return the value with its unit."""
         unit = "point" if (self.value, self.unit) == (1, "points") else self.unit
         return f"{self.value:g} {unit}"
+
+
+def read_tolerances(study: str) -> tuple[Tolerance, ...]:
+    """Return the tolerances of a study in tolerances.csv."""
+    rows: list[Any] = [*read_rows(study, "tolerances.csv")]
+    return tuple(Tolerance(float(row["value"]), row["unit"], row["reason"]) for row in rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,25 +243,21 @@ class Row:
         error, interval = self.error, self.error_interval
         if error is None or not self.judged:
             return None
-        excesses = {"equal": abs(error), "at_most": max(error, 0), "at_least": max(-error, 0)}
-        excess = excesses[self.bound]
-        is_kept = self.bound != "equal" and excess == 0
+        excess = {"equal": abs(error), "at_most": error, "at_least": -error}[self.bound]
+        is_kept = self.bound != "equal" and excess <= 0
         if interval is not None and interval.contains(0) and not is_kept:
             return Agreement.WITHIN_INTERVAL
-        is_close = excess <= self.tolerance.value
+        is_close = is_kept or excess <= self.tolerance.value
         return Agreement.WITHIN_TOLERANCE if is_close else Agreement.OUTSIDE
 
     @property
     def is_outside(self) -> bool:
-        """Return whether the error is larger than the tolerance."""
+        """Whether the error is larger than the tolerance."""
         return self.agreement is Agreement.OUTSIDE
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain data; a row of cells.csv has the same names."""
         agreement = self.agreement
-        more: dict[str, Any] = {}
-        for name, value in self.more.items():
-            more |= value.to_json(name) if isinstance(value, Samples) else {name: value}
         return {
             **self.labels,
             "unit": self.unit,
@@ -142,7 +270,7 @@ class Row:
             "agreement": None if agreement is None else agreement.value,
             "how": self.how or None,
             "reason": (self.reason or None) if self.is_outside else None,
-            **more,
+            **values_to_json(self.more),
         }
 
     def _error_of(self, simulated: float) -> float | None:
@@ -217,14 +345,15 @@ def quantity_rows(
     what its agreement is worth, why it may be outside, and whether the value is a bound.
     """
     facts = {row.pop("quantity"): row for row in read_rows(study, "facts.csv")}
-    rows = []
-    for quantity, (value, unit) in read_quantities(study, published).items():
-        about = {name: text for name, text in facts[quantity].items() if text}
-        own: dict[str, Any] = about | {"provenance": Provenance(about["provenance"])} | settings
-        labels = {"quantity": quantity}
+
+    def row(quantity: str, value: float, unit: str) -> Row:
+        own: dict[str, Any] = {name: text for name, text in facts[quantity].items() if text}
+        own |= {"provenance": Provenance(own["provenance"]), **settings}
         samples = simulated(quantity)
-        rows.append(Row(labels=labels, unit=unit, published=value, simulated=samples, **own))
-    return tuple(rows)
+        labels = {"quantity": quantity}
+        return Row(labels=labels, unit=unit, published=value, simulated=samples, **own)
+
+    return tuple(row(name, *value) for name, value in read_quantities(study, published).items())
 
 
 def errors_of(rows: Sequence[Row]) -> dict[str, Any]:
@@ -234,12 +363,14 @@ def errors_of(rows: Sequence[Row]) -> dict[str, Any]:
     """
     mean = mean_error(rows)
     value, interval = (None, None) if mean is None else (mean.value, mean.interval)
+    errors = [abs(error) for row in rows if (error := row.error) is not None]
+    exact = [abs(row.error or 0.0) for row in _with_errors(rows)]
     found: dict[str, Any] = {
         "rows": len(rows),
-        "simulated": sum(each.error is not None for each in rows),
-        "bounds": sum(each.error is not None and each.bound != "equal" for each in rows),
+        "simulated": len(errors),
+        "bounds": len(errors) - len(exact),
         **with_interval("mean_absolute_error", value, interval),
-        "max_absolute_error": max((abs(error) for _, error in _errors(rows)), default=None),
+        "max_absolute_error": max(exact, default=None),
         "error_unit": rows[0].tolerance.unit if rows else None,
     }
     if any(each.judged for each in rows):
@@ -250,7 +381,7 @@ def errors_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 def mean_error(rows: Sequence[Row], *, absolute: bool = True) -> Estimate | None:
     """Return the mean (absolute) error of the rows that were run, with its bootstrap interval."""
-    known = [row for row, _ in _errors(rows)]
+    known = _with_errors(rows)
     published = np.array([each.published for each in known])
     relative = np.array([each.tolerance.unit == "%" for each in known], dtype=bool)
 
@@ -262,5 +393,5 @@ def mean_error(rows: Sequence[Row], *, absolute: bool = True) -> Estimate | None
     return estimate([each.simulated for each in known], mean)
 
 
-def _errors(rows: Sequence[Row]) -> list[tuple[Row, float]]:
-    return [(row, row.error) for row in rows if row.error is not None and row.bound == "equal"]
+def _with_errors(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.error is not None and row.bound == "equal"]

@@ -1,25 +1,34 @@
-"""Tables of compared rows as views, and numbers as texts."""
+"""Tables and lines of compared rows, and numbers as texts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bentpipe.report.style import INK, STYLE
 from bentpipe.results.confidence import Interval
 from bentpipe.results.views import Column, View
-from bentpipe.studies.base.comparison import Agreement, Row, errors_of, mean_error
-from bentpipe.studies.base.files import read_rows
-from bentpipe.studies.base.samples import Estimate, Samples
+from bentpipe.studies.base.comparison import (
+    Agreement,
+    Estimate,
+    Row,
+    Samples,
+    errors_of,
+    mean_error,
+)
+from bentpipe.studies.base.inputs import read_rows
 
 # --- texts --------------------------------------------------------------------------------------
 
 
 def number(value: float | Samples | None, digits: int | None = 2, *, sign: bool = False) -> str:
-    """Return a value, or a mean, with a number of decimals; a dash for None.
-
-    Without a number of decimals it has four significant digits, for rows of different units.
-    """
+    """Return a value or a mean with decimals, or four significant digits; a dash for None."""
     if isinstance(value, Samples):
         value = value.mean
     if value is None:
@@ -42,10 +51,8 @@ def interval_text(interval: Interval | None, digits: int | None = 2, *, sign: bo
 def margin_text(samples: Samples, digits: int = 2) -> str:
     """Return a mean, followed by half of its 95 % interval if it has one."""
     mean, interval = samples.mean, samples.interval
-    text = number(mean, digits)
-    if mean is None or interval is None:
-        return text
-    return f"{text} \u00b1{number(interval.high - mean, digits)}"
+    half = None if mean is None or interval is None else interval.high - mean
+    return number(mean, digits) + ("" if half is None else f" \u00b1{number(half, digits)}")
 
 
 def mean_text(samples: Samples, digits: int = 2) -> str:
@@ -67,19 +74,19 @@ def change_text(values: Samples, unit: str, digits: int, *, sign: bool = True) -
     if values.mean is None:
         return "no such cells"
     text = f"{number(values.mean, digits, sign=sign)} {unit}"
-    if values.interval is None:
-        return text
-    return f"{text} [{interval_text(values.interval, digits, sign=sign)}]"
+    return f"{text}{_brackets(values.interval, digits, sign=sign)}"
 
 
 def estimate_text(estimate: Estimate | None, digits: int = 2, *, sign: bool = False) -> str:
     """Return an estimate, with its 95 % interval in brackets if it has one."""
     if estimate is None:
         return "-"
-    text = number(estimate.value, digits, sign=sign)
-    if estimate.interval is None:
-        return text
-    return f"{text} [{interval_text(estimate.interval, digits, sign=sign)}]"
+    brackets = _brackets(estimate.interval, digits, sign=sign)
+    return f"{number(estimate.value, digits, sign=sign)}{brackets}"
+
+
+def _brackets(interval: Interval | None, digits: int, *, sign: bool = False) -> str:
+    return "" if interval is None else f" [{interval_text(interval, digits, sign=sign)}]"
 
 
 def errors_text(rows: Sequence[Row]) -> str:
@@ -103,11 +110,9 @@ def errors_text(rows: Sequence[Row]) -> str:
 def row_text(row: Row, digits: int = 2) -> str:
     """Return published and simulated value, interval and error of a row as text."""
     bound = "" if row.bound == "equal" else f"{row.bound.replace('_', ' ')} "
-    simulated = number(row.simulated, digits)
-    text = f"published {bound}{row.published:g} {row.unit}, simulated {simulated}"
-    if row.simulated.interval is not None:
-        text += f" [{interval_text(row.simulated.interval, digits)}]"
-    return f"{text}, error {number(row.error, digits, sign=True)} {row.tolerance.unit}"
+    simulated = f"{number(row.simulated, digits)}{_brackets(row.simulated.interval, digits)}"
+    error = f"{number(row.error, digits, sign=True)} {row.tolerance.unit}"
+    return f"published {bound}{row.published:g} {row.unit}, simulated {simulated}, error {error}"
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -133,16 +138,18 @@ _TEXTS: Final[Mapping[str, Callable[..., str]]] = {
 
 def columns(study: str, table: str) -> tuple[Column, ...]:
     """Return the columns of a table in tables.csv of a study."""
-    found = []
-    for row in read_rows(study, "tables.csv"):
-        if table in row["tables"].split():
-            kind, _, digits = row["text"].partition(" ")
-            text = _TEXTS.get(kind)
-            if kind in _NUMBERS:
-                text = partial(_NUMBERS[kind], digits=int(digits) if digits else None)
-            once = kind == "once"
-            found.append(Column(row["name"], row["heading"], row["note"], text, once=once))
-    return tuple(found)
+    return tuple(
+        Column(row["name"], row["heading"], row["note"], _text(row["text"]), row["text"] == "once")
+        for row in read_rows(study, "tables.csv")
+        if table in row["tables"].split()
+    )
+
+
+def _text(kind: str) -> Callable[..., str] | None:
+    name, _, digits = kind.partition(" ")
+    if name in _NUMBERS:
+        return partial(_NUMBERS[name], digits=int(digits) if digits else None)
+    return _TEXTS.get(name)
 
 
 def view(
@@ -174,3 +181,44 @@ def view(
                 emphasized.add((i, j))
     key, group = int(about["key"]), int(about["group"] or 0)
     return View(about["title"].format(**values), found, cells, key, group, strong=emphasized)
+
+
+def plot_samples(
+    axes: Axes, x: Sequence[float], samples: Sequence[Samples], *, color: str, **style: Any
+) -> None:
+    """Draw means as a line, and their 95 % intervals as a band."""
+    means = [math.nan if each.mean is None else each.mean for each in samples]
+    pairs = [(mean, each.interval) for mean, each in zip(means, samples, strict=True)]
+    axes.fill_between(
+        x,
+        [mean if each is None else each.low for mean, each in pairs],
+        [mean if each is None else each.high for mean, each in pairs],
+        color=color,
+        alpha=0.2,
+        linewidth=0,
+    )
+    axes.plot(x, means, color=color, **style)
+
+
+def plot_published(
+    axes: Axes, x: Sequence[float], rows: Sequence[Row], color: str, label: str | None = None
+) -> None:
+    """Draw the published values of rows as circles."""
+    axes.plot(
+        x,
+        [math.nan if row.published is None else row.published for row in rows],
+        linestyle="none",
+        marker="o",
+        markersize=5,
+        markerfacecolor="none",
+        markeredgecolor=color,
+        markeredgewidth=1.3,
+        label=label,
+    )
+
+
+def add_figure_legend(figure: Figure, axes: Axes, *, columns: int) -> None:
+    """Add the legend of one panel above all of them: above its own it would narrow it."""
+    with mpl.rc_context(STYLE):
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper left", ncols=columns, labelcolor=INK)

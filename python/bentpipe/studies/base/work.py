@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -17,11 +18,21 @@ from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.simulation.search import max_trials, search_rates
 from bentpipe.studies import STUDIES
 from bentpipe.sweeps.executor import Executor, Threads, run_all
+from bentpipe.units import NS_PER_S
 
 Cell = TypeVar("Cell", bound=Hashable)
 # All plans are made before the first run: a thousand of the largest study take some 2 GB.
 MAX_RUNS: Final = 1000
 _MINUTES_FROM_S: Final = 120
+# The TCP of hosts of the 1990s, as far as the kernel can be configured.
+KERNEL_RENO: Final[Mapping[str, Any]] = {
+    "congestion_control": "reno",
+    "sack": False,
+    "timestamps": False,
+    "rack_tlp": False,
+    "initial_window": 1,
+    "receive_buffer_counts": "window",
+}
 
 
 class Work:
@@ -108,6 +119,7 @@ def jobs_of(scenario: Scenario, seeds: Sequence[int]) -> list[Job]:
     return [Job(plan=plan, seed=seed) for seed in seeds]
 
 
+@dataclass
 class RealWork:
     """Runs jobs in real time, up to ``parallel`` at a time, one batch after the other.
 
@@ -118,32 +130,25 @@ class RealWork:
         UsageError: ``seed`` is out of range.
     """
 
-    def __init__(
-        self,
-        *,
-        chosen: str | None,
-        seed: int,
-        parallel: int,
-        progress: Callable[[float], None],
-        note: Callable[[str], None],
-    ) -> None:
-        _check(1, seed)
-        self.chosen = chosen
-        self.seed = seed
-        self.total = 0
-        self.interrupted = False
-        self._parallel = parallel
-        self._progress = progress
-        self._note = note
-        self._done = 0
-        self._kernel: str | None = None
+    chosen: str | None
+    seed: int
+    parallel: int
+    progress: Callable[[float], None]
+    note: Callable[[str], None]
+    total: int = 0
+    interrupted: bool = False
+    _done: int = 0
+    _kernel: str | None = None
+
+    def __post_init__(self) -> None:
+        _check(1, self.seed)
 
     def configuration(self, **others: Any) -> dict[str, Any]:
         """Return what is recorded of the runs: version, seed, kernel and others."""
         return {
             "bentpipe_version": _core.version(),
             "seed": self.seed,
-            "parallel": self._parallel,
+            "parallel": self.parallel,
             "kernel": self._kernel,
             **others,
         }
@@ -154,13 +159,13 @@ class RealWork:
             return dict.fromkeys(jobs)
         total = self.total = self.total or len(jobs)
         if not self._done:
-            time_s = expected_time_s(list(jobs.values()), total, self._parallel)
-            self._note(f"{total} runs in real time: about {duration_text(time_s)}")
+            time_s = expected_time_s(list(jobs.values()), total, self.parallel)
+            self.note(f"{total} runs in real time: about {duration_text(time_s)}")
 
         def count(share: float) -> None:
-            self._progress(min(1.0, (self._done + share * len(jobs)) / total))
+            self.progress(min(1.0, (self._done + share * len(jobs)) / total))
 
-        runs = emulate_many(list(jobs.values()), parallel=self._parallel, progress=count)
+        runs = emulate_many(list(jobs.values()), parallel=self.parallel, progress=count)
         self._done += len(jobs)
         self.interrupted = None in runs
         for run in runs:
@@ -178,11 +183,18 @@ def _check(runs: int, seed: int) -> None:
         raise UsageError(f"seed: read {seed}; must be 0 to {largest}")
 
 
-def expected_time_s(jobs: Sequence[EmulationJob], total: int, parallel: int) -> float:
-    """Return how long ``total`` runs like ``jobs`` take in real time, in s.
+def real_job(
+    scenario: Scenario, seed: int, *, expected_s: float | None = None, load: float = 1.0
+) -> EmulationJob:
+    """Return one run in real time, expected to take until the end of the scenario by default."""
+    plan = Plan.resolve(scenario)
+    stop_s = plan.data["stop_ns"] / NS_PER_S
+    expected_s = stop_s if expected_s is None else expected_s
+    return EmulationJob(plan, seed, max_s=stop_s, expected_s=expected_s, load=load)
 
-    Their loads of a processor add up to ``parallel`` at most; a run may exceed it alone.
-    """
+
+def expected_time_s(jobs: Sequence[EmulationJob], total: int, parallel: int) -> float:
+    """Return the time in s of ``total`` runs like ``jobs``, whose loads add up to ``parallel``."""
     each_s = [job.expected_s * min(1.0, job.load / parallel) for job in jobs]
     longest_s = max(job.expected_s for job in jobs)
     return max(longest_s, total * sum(each_s) / len(jobs))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -13,8 +13,8 @@ import numpy as np
 from bentpipe.plan.plan import Plan
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Outcome
-from bentpipe.studies.base.files import read_scenario
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Samples
+from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.units import NS_PER_S
 
 # The source's windows of 8 KB and 64 KB; without window scaling the most is 65,535 (RFC 7323, 2.2).
@@ -52,18 +52,22 @@ class Network:
         (image,) = self.data["traffic"]
         return {**copy.deepcopy(image), **self.hosts(window_bytes, mss_bytes), **changes}
 
-    def bulk(
-        self, name: str, window_bytes: int, mss_bytes: int, *, duration_s: float, **more: Any
-    ) -> dict[str, Any]:
-        """Return long transfers to the client with these hosts."""
+    def bulk(self, window_bytes: int, mss_bytes: int, duration_s: float) -> dict[str, Any]:
+        """Return a long transfer to the client with these hosts."""
         return {
-            "name": name,
+            "name": "transfer",
             "kind": "bulk",
             "direction": "forward",
             "duration": f"{duration_s:g} s",
             **self.hosts(window_bytes, mss_bytes),
-            **more,
         }
+
+    def sessions(
+        self, count: int, window_bytes: int, mss_bytes: int, duration_s: float
+    ) -> list[dict[str, Any]]:
+        """Return long transfers to the client that start one after the other; none if 0."""
+        several = {"name": "session", "count": count, "start_spacing": "130 ms"}
+        return [self.bulk(window_bytes, mss_bytes, duration_s) | several] if count else []
 
     def scenario(
         self,
@@ -114,12 +118,10 @@ class Case(ABC):
             return plan
         prefix, within_ns = self.stagger
         rng = np.random.default_rng(seed)
-        flows = [
-            {**flow, "start_ns": int(rng.integers(within_ns))}
-            if flow["name"].startswith(prefix)
-            else flow
-            for flow in plan.data["flows"]
-        ]
+        flows = copy.deepcopy(plan.data["flows"])
+        for flow in flows:
+            if flow["name"].startswith(prefix):
+                flow["start_ns"] = int(rng.integers(within_ns))
         return plan.with_values(flows=flows)
 
 
@@ -149,15 +151,16 @@ class Found:
         values = (each[figure] / unit for each in runs if figure in each)
         return Samples.of(values, exact=not case.is_stochastic)
 
-    def mean(self, case: Case, figure: str, unit: float = 1.0) -> float | None:
+    def line(self, cases: Iterable[Case], figure: str, unit: float = 1.0) -> list[Samples]:
+        """Return a figure of several cases."""
+        return [self.samples(case, figure, unit) for case in cases]
+
+    def mean(self, case: Case, figure: str) -> float | None:
         """Return the mean over the runs of a case; None without a run."""
-        return self.samples(case, figure, unit).mean
+        return self.samples(case, figure).mean
 
     def row(self, case: Case) -> dict[str, Any]:
-        """Return a case and the means of its figures as plain data.
-
-        A stochastic case has the 95 % intervals of the means beside them.
-        """
+        """Return a case, the means of its figures and, if stochastic, their 95 % intervals."""
         runs = self._runs.get(case, ())
         figures = {name: self.samples(case, name) for name in (runs[0] if runs else ())}
         row = asdict(case) | {name: each.mean for name, each in figures.items()}

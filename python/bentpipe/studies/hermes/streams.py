@@ -14,7 +14,7 @@ import numpy as np
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Outcome
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.comparison import Samples
 from bentpipe.studies.hermes.network import (
     MSS_BYTES,
     SITES,
@@ -68,22 +68,16 @@ class StreamCase(Case):
     def scenario(self, network: Network) -> Scenario:
         """Return the stream and the sessions."""
         end_s = _START_S + self.duration_s
-        traffic = [
-            stream(
-                "stream",
-                self.rate_kbps,
-                STREAM_PAYLOAD_BYTES,
-                direction=self.towards,
-                terminal=1 if self.copies == 1 else "all",
-                start=f"{_START_S} s",
-                duration=f"{self.duration_s} s",
-            )
-        ]
-        if self.sessions:
-            counts = {"count": self.sessions, "start_spacing": "130 ms"}
-            traffic.append(
-                network.bulk("session", TUNED_WINDOW_BYTES, MSS_BYTES, duration_s=end_s, **counts)
-            )
+        own = stream(
+            "stream",
+            self.rate_kbps,
+            STREAM_PAYLOAD_BYTES,
+            direction=self.towards,
+            terminal=1 if self.copies == 1 else "all",
+            start=f"{_START_S} s",
+            duration=f"{self.duration_s} s",
+        )
+        traffic = [own, *network.sessions(self.sessions, TUNED_WINDOW_BYTES, MSS_BYTES, end_s)]
         duration_s = end_s + (0 if self.floods else _DRAIN_S)
         return network.scenario(traffic, duration_s=duration_s, sample_s=1)
 
@@ -141,17 +135,11 @@ class ConferenceCase(Case):
             del conference["direction"]
             traffic = [conference | {"kind": "conference", "participants": self.participants}]
         else:
+            places = product(range(1, self.participants + 1), ("return", "forward"))
             traffic = [
-                stream(
-                    f"site {way} {number}",
-                    self.rate_kbps,
-                    PAYLOAD_BYTES,
-                    direction=way,
-                    terminal=number,
-                    **_DURATION,
-                )
-                for number in range(1, self.participants + 1)
-                for way in ("return", "forward")
+                stream(f"site {way} {number}", self.rate_kbps, PAYLOAD_BYTES, **_DURATION)
+                | {"direction": way, "terminal": number}
+                for number, way in places
             ]
         return network.scenario(traffic, duration_s=_TIME_S + _QUEUE_DRAIN_S)
 
@@ -199,17 +187,12 @@ class UpstreamCase(Case):
         }
 
 
-def conference_cases() -> tuple[ConferenceCase, ...]:
-    """Return two to eight participants at three rates, with a copy for each and with one."""
-    return tuple(
-        ConferenceCase(participants, rate_kbps, copies)
-        for copies, rate_kbps, participants in product(("each", "one"), RATES_KBPS, PARTICIPANTS)
-    )
-
-
-def upstream_cases() -> tuple[UpstreamCase, ...]:
-    """Return the rates from the published ones up to that of the line."""
-    return tuple(UpstreamCase(rate_kbps) for rate_kbps in UPSTREAM_KBPS)
+# With a copy for each participant and with one; the upstream rates reach that of the line.
+CONFERENCE_CASES: Final = tuple(
+    ConferenceCase(participants, rate_kbps, copies)
+    for copies, rate_kbps, participants in product(("each", "one"), RATES_KBPS, PARTICIPANTS)
+)
+UPSTREAM_CASES: Final = tuple(map(UpstreamCase, UPSTREAM_KBPS))
 
 
 def max_participants(found: Found, rate_kbps: int, copies: str = "each") -> Samples:
@@ -230,10 +213,9 @@ def max_participants(found: Found, rate_kbps: int, copies: str = "each") -> Samp
 
 def max_upstream_kbps(found: Found) -> int | None:
     """Return the largest rate without a loss on ISDN; None when a run is missing."""
-    losses = {case.rate_kbps: found.mean(case, "loss_percent") for case in upstream_cases()}
-    if None in losses.values():
-        return None
-    return max((rate_kbps for rate_kbps, loss in losses.items() if loss == 0), default=None)
+    losses = {case.rate_kbps: found.mean(case, "loss_percent") for case in UPSTREAM_CASES}
+    lossless = [rate_kbps for rate_kbps, loss in losses.items() if loss == 0]
+    return None if None in losses.values() else max(lossless, default=None)
 
 
 def _offered_percent(outcome: Outcome) -> float:

@@ -1,30 +1,205 @@
-"""The study: files, streams and a conference on one network, compared with the published rows.
-
-The published figures are read after the last run, so that no run can depend on them.
-"""
+"""The study: files, streams and a conference on one network, compared with the published rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Unpack
+
+from matplotlib.figure import Figure
 
 from bentpipe.plan.plan import Plan
+from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, new_figure
 from bentpipe.results.views import View
 from bentpipe.simulation.many import Job
+from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
+from bentpipe.studies.base.comparison import (
+    Comparison,
+    Samples,
+    quantity_rows,
+    read_tolerances,
+)
+from bentpipe.studies.base.inputs import Input, read_inputs
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.studies.base.provenance import Input, read_inputs
-from bentpipe.studies.base.tables import mean_text
+from bentpipe.studies.base.tables import mean_text, plot_samples
 from bentpipe.studies.base.work import Work
-from bentpipe.studies.hermes import compare, network, plots, streams, transfers
+from bentpipe.studies.hermes import network, streams, transfers
 from bentpipe.studies.hermes.network import LARGE_MSS_BYTES, MSS_BYTES, Case, Found, Network
+from bentpipe.studies.hermes.streams import PARTICIPANTS, RATES_KBPS, ConferenceCase
+from bentpipe.studies.hermes.transfers import (
+    ASSUMED_LOAD,
+    NONE,
+    ROUND_TRIPS_MS,
+    SESSIONS,
+    SIZES_BYTES,
+    WINDOWS_BYTES,
+    FetchCase,
+    IdealPathCase,
+    LongTransferCase,
+    SessionsCase,
+)
 
-if TYPE_CHECKING:
-    from typing import Unpack
+ROWS, OTHER_MSS = "rows", "mss_1460"
+(TOLERANCE,) = read_tolerances("hermes")
+# A row of TCP is calibrated if the other MSS moves it by more than this.
+MIN_CALIBRATED_PERCENT: Final = 2.0
 
-    from bentpipe.studies import RunOptions
+TCP_LIMIT: Final = "TCP limit with a 64 KB window"
+HTTP: Final = {
+    network.DEFAULT_WINDOW_BYTES: "HTTP throughput with the default 8 KB window",
+    network.TUNED_WINDOW_BYTES: "HTTP throughput measured with a 64 KB window",
+}
+IMAGE_TIME: Final = "DICOM image must show within"
+SESSIONS_MAX: Final = "maximum TCP throughput with several sessions on one client"
+
+_IMAGE_LIMIT_S: Final = 10
+
+
+def compare(found: Found) -> dict[str, Comparison]:
+    """Read the published figures and compare all rows, and those of TCP with the other MSS."""
+    main, other = simulated(found), tcp(found, network.LARGE_MSS_BYTES)
+    rows = quantity_rows("hermes", "published.csv", main.__getitem__, tolerance=TOLERANCE)
+    others = (
+        replace(row, simulated=other[row.name], judged=False) for row in rows if row.name in other
+    )
+    return {ROWS: Comparison(rows), OTHER_MSS: Comparison(tuple(others))}
+
+
+def simulated(found: Found) -> dict[str, Samples]:
+    """Return the simulated values of all rows."""
+    best = transfers.best_of_several(found, transfers.ASSUMED_LOAD)
+    lowest, middle, highest = streams.RATES_KBPS
+    upstream = "upstream each participant manages over ISDN"
+    received = {
+        "UDP stream played without tuning": streams.STREAM,
+        "UDP stream reception while buffering; highest seen": streams.BUFFERING,
+        "video clip multicast from the operating theatre": streams.CLIP,
+        f"{upstream}; lowest": streams.UpstreamCase(lowest),
+        f"{upstream}; highest": streams.UpstreamCase(highest),
+    }
+    constants = {
+        "DICOM image size (512 x 512 x 16 bit)": network.IMAGE_BYTES / 1e3,
+        "throughput that the DICOM image needs": network.IMAGE_BYTES * 8 / _IMAGE_LIMIT_S / 1e3,
+        "medical centres in the network": network.SITES,
+    }
+    participants = "videoconference participants in continuous presence"
+    return {
+        **tcp(found, network.MSS_BYTES),
+        **{name: found.samples(case, "received_bps", 1e3) for name, case in received.items()},
+        **{name: Samples((value,), exact=True) for name, value in constants.items()},
+        "round-trip time": found.samples(transfers.PingCase(), "round_trip_ms"),
+        "forward rate": found.samples(streams.FORWARD_FLOOD, "link_bps", 1e6),
+        "return rate": found.samples(streams.RETURN_FLOOD, "link_bps", 1e3),
+        SESSIONS_MAX: found.samples(best, "goodput_bps", 1e6),
+        participants: streams.max_participants(found, middle),
+    }
+
+
+def tcp(found: Found, mss_bytes: int) -> dict[str, Samples]:
+    """Return the simulated values of the rows of single TCP connections."""
+    tuned = network.TUNED_WINDOW_BYTES
+    fetches = [FetchCase(network.IMAGE_BYTES, window, mss_bytes) for window in HTTP]
+    rates = found.line(fetches, "throughput_bps", 1e3)
+    return {
+        TCP_LIMIT: found.samples(LongTransferCase(tuned, mss_bytes), "goodput_bps", 1e6),
+        **dict(zip(HTTP.values(), rates, strict=True)),
+        IMAGE_TIME: found.samples(fetches[-1], "time_s"),
+    }
+
+
+_WINDOWS: Final = {"8 KB": network.DEFAULT_WINDOW_BYTES, "64 KB": network.TUNED_WINDOW_BYTES}
+_MARKS: Final[dict[str, Any]] = {
+    "linestyle": "none",
+    "markersize": 5,
+    "markerfacecolor": "none",
+    "markeredgewidth": 1.3,
+}
+
+Points = Mapping[str, float]
+
+
+def window_figure(found: Found, published: Points) -> Figure:
+    """Draw goodput over window: the bound as lines, the simulation as marks."""
+    figure, (axes,) = new_figure(1, 1, height_in=4.0)
+    sizes_kib = [window_bytes / 1024 for window_bytes in WINDOWS_BYTES]
+    for colour, round_trip_ms in zip(PALETTE, ROUND_TRIPS_MS, strict=False):
+        ideal = [IdealPathCase(window_bytes, round_trip_ms) for window_bytes in WINDOWS_BYTES]
+        bounds = [case.bound_bps / 1e6 for case in ideal]
+        axes.plot(sizes_kib, bounds, color=colour, label=f"window / {round_trip_ms} ms")
+        goodputs = found.line(ideal, "goodput_bps", 1e6)
+        plot_samples(axes, sizes_kib, goodputs, color=colour, marker="o", **_MARKS)
+    goodputs = found.line(map(LongTransferCase, WINDOWS_BYTES), "goodput_bps", 1e6)
+    style = {"label": "on the network", "marker": "D", **_MARKS}
+    plot_samples(axes, sizes_kib, goodputs, color=PALETTE[3], **style)
+    limit = published[TCP_LIMIT]
+    axes.plot([64], [limit], color=INK, label="published", marker="x", **_MARKS)
+    axes.set_xscale("log", base=2)
+    axes.set(yscale="log", xlabel="Window [KiB]", ylabel="Goodput [Mbit/s]")
+    axes.set_yticks([0.1, 1, 10], ["0.1", "1", "10"])
+    axes.set_xticks(sizes_kib, [f"{size_kib:.0f}" for size_kib in sizes_kib])
+    add_legend(axes)
+    return figure
+
+
+def file_figure(found: Found, published: Points) -> Figure:
+    """Draw the throughput of a file over its size."""
+    figure, (axes,) = new_figure(1, 1, height_in=3.6)
+    sizes_kb = [size_bytes / 1e3 for size_bytes in SIZES_BYTES]
+    for colour, (name, window) in zip(PALETTE, _WINDOWS.items(), strict=False):
+        for mss, style in ((network.MSS_BYTES, "-"), (network.LARGE_MSS_BYTES, "--")):
+            cases = (FetchCase(size_bytes, window, mss) for size_bytes in SIZES_BYTES)
+            rates = found.line(cases, "throughput_bps", 1e3)
+            label = f"{name}, MSS {mss} B"
+            plot_samples(axes, sizes_kb, rates, color=colour, linestyle=style, label=label)
+        rate = published[HTTP[window]]
+        axes.plot([network.IMAGE_BYTES / 1e3], [rate], color=colour, marker="o", **_MARKS)
+    axes.set(xscale="log", xlabel="File [kB]", ylabel="Throughput [kbit/s]")
+    axes.set_xticks([10, 100, 1000], ["10", "100", "1000"])
+    axes.set_ylim(bottom=0)
+    add_legend(axes)
+    return figure
+
+
+def session_figure(found: Found, asymmetry: Mapping[str, float], published: Points) -> Figure:
+    """Draw the goodput of all sessions over their number."""
+    figure, (axes,) = new_figure(1, 1, height_in=3.8)
+    for colour, (name, window) in zip(PALETTE, _WINDOWS.items(), strict=False):
+        for load, style, words in ((NONE, "-", ""), (ASSUMED_LOAD, "--", ", with images")):
+            cases = (SessionsCase(sessions, window, load) for sessions in SESSIONS)
+            rates = found.line(cases, "goodput_bps", 1e6)
+            label = f"{name}{words}"
+            plot_samples(axes, SESSIONS, rates, color=colour, linestyle=style, label=label)
+    for text, bound_bps in (("carrier", asymmetry["carrier_bps"]), ("ISDN", asymmetry["isdn_bps"])):
+        axes.axhline(bound_bps / 1e6, color=MUTED, linestyle=":", linewidth=1)
+        axes.text(SESSIONS[-1], bound_bps / 1e6, f"{text} full", ha="right", va="bottom", color=INK)
+    limit = published[SESSIONS_MAX]
+    axes.axhline(limit, color=INK, linewidth=0.8)
+    axes.text(SESSIONS[0], limit, "published", va="bottom", color=INK)
+    axes.set(xlim=(0.5, SESSIONS[-1] + 0.5), xlabel="Sessions", ylabel="Goodput [Mbit/s]")
+    axes.set_ylim(bottom=0)
+    add_legend(axes)
+    return figure
+
+
+def conference_figure(found: Found) -> Figure:
+    """Draw what a receiver gets of each stream, and the loss, over the participants."""
+    figure, panels = new_figure(2, 1, height_in=5.0)
+    lines = (("received_bps_a_stream", 1e3), ("loss_percent", 1))
+    for colour, rate_kbps in zip(PALETTE, RATES_KBPS, strict=False):
+        for copies, style in (("each", "-"), ("one", "--")):
+            cases = [ConferenceCase(count, rate_kbps, copies) for count in PARTICIPANTS]
+            label = f"each sends {rate_kbps} kbit/s" if copies == "each" else None
+            for axes, (name, unit) in zip(panels, lines, strict=True):
+                values = found.line(cases, name, unit)
+                plot_samples(axes, PARTICIPANTS, values, color=colour, linestyle=style, label=label)
+    limits = (0, 1.1 * RATES_KBPS[-1])
+    panels[0].set(ylim=limits, ylabel="Received of a stream [kbit/s]")
+    panels[1].set(ylabel="Lost [%]", xlabel="Participants")
+    add_legend(panels[0])
+    return figure
+
 
 _view: Final = partial(tables.view, "hermes")
 _UNTUNED, _TUNED = network.DEFAULT_WINDOW_BYTES, network.TUNED_WINDOW_BYTES
@@ -36,7 +211,7 @@ class HermesOutcome(StudyOutcome):
 
     found: Found
     parts: Mapping[str, tuple[Case, ...]]
-    asymmetries: tuple[transfers.Asymmetry, ...]
+    asymmetries: tuple[dict[str, float], ...]
 
     def extras(self) -> dict[str, Any]:
         """Return the figures that have no published value."""
@@ -53,32 +228,36 @@ class HermesOutcome(StudyOutcome):
                 for name, copies in (("", "each"), ("_one_copy", "one"))
             },
             "upstream_without_loss_kbps": streams.max_upstream_kbps(found),
-            "asymmetry": [asdict(each) for each in self.asymmetries],
+            "asymmetry": list(self.asymmetries),
             **{part: [found.row(case) for case in cases] for part, cases in self.parts.items()},
         }
 
     def terminal(self) -> Iterator[View | str]:
         """Yield the table, its errors, and the rows outside the tolerance with their reasons."""
-        yield _view("terminal", self.main.rows, tolerance=compare.TOLERANCE)
+        yield _view("terminal", self.main.rows, tolerance=TOLERANCE)
         yield ""
         yield from self.headline()
         for row in self.main.outside:
             yield f"Outside: {row.name}: {tables.row_text(row)}. {row.reason}"
 
     def context(self) -> dict[str, Any]:
-        """Return tables, published values, and the modules whose figures the template prints."""
+        """Return tables, figures, and the modules whose values the template prints."""
+        published = {row.name: row.published or 0.0 for row in self.main.rows}
         return {
-            "main_table": _view("main", self.main.rows, tolerance=compare.TOLERANCE),
-            "other_table": _view("other", self.comparisons[compare.OTHER_MSS].rows),
+            "main_table": _view("main", self.main.rows, tolerance=TOLERANCE),
+            "other_table": _view("other", self.comparisons[OTHER_MSS].rows),
             "windows_table": self._windows_view(),
             **self._cases_views(),
-            "published": {row.name: row.published for row in self.main.rows},
+            "published": published,
             "found": self.found,
             "mean_text": mean_text,
-            "tolerances": (compare.TOLERANCE,),
-            "compare": compare,
+            "tolerances": (TOLERANCE,),
+            "min_calibrated_percent": MIN_CALIBRATED_PERCENT,
+            "window_figure": window_figure(self.found, published),
+            "file_figure": file_figure(self.found, published),
+            "session_figure": session_figure(self.found, self.asymmetries[0], published),
+            "conference_figure": conference_figure(self.found),
             "network": network,
-            "plots": plots,
             "streams": streams,
             "transfers": transfers,
         }
@@ -98,25 +277,22 @@ class HermesOutcome(StudyOutcome):
         return _view("ideal", rows)
 
     def _cases_views(self) -> dict[str, View]:
-        eight, case = transfers.SEVERAL[-1], transfers.SessionsCase
-        files = {
-            (size / 1e3,): tuple(transfers.FetchCase(size, w) for w in (_UNTUNED, _TUNED))
-            for size in transfers.SIZES_BYTES
-        }
-        alone = {(n,): (case(n, _TUNED),) for n in transfers.SESSIONS}
-        loads = {(load,): (case(eight, _TUNED, load),) for load in transfers.LOADS}
-        sent = {(each.name, each.rate_kbps * each.copies): (each,) for each in streams.STREAMS}
-        conference = {
-            (each.rate_kbps, each.participants): (each,)
-            for each in streams.conference_cases()
-            if each.copies == "each"
-        }
         every: dict[str, Mapping[tuple[Any, ...], Sequence[Case]]] = {
-            "files": files,
-            "sessions": alone,
-            "loads": loads,
-            "streams": sent,
-            "conference": conference,
+            "files": {
+                (size / 1e3,): tuple(FetchCase(size, window) for window in _WINDOWS.values())
+                for size in SIZES_BYTES
+            },
+            "sessions": {(n,): (SessionsCase(n, _TUNED),) for n in SESSIONS},
+            "loads": {
+                (load,): (SessionsCase(transfers.SEVERAL[-1], _TUNED, load),)
+                for load in transfers.LOADS
+            },
+            "streams": {(c.name, c.rate_kbps * c.copies): (c,) for c in streams.STREAMS},
+            "conference": {
+                (each.rate_kbps, each.participants): (each,)
+                for each in streams.CONFERENCE_CASES
+                if each.copies == "each"
+            },
         }
         return {f"{name}_table": self._cases_view(name, lines) for name, lines in every.items()}
 
@@ -136,34 +312,29 @@ class HermesOutcome(StudyOutcome):
         return _view(name, rows, sessions=transfers.SEVERAL[-1])
 
 
-def parts() -> dict[str, tuple[Case, ...]]:
-    """Return all cases of all parts, in the order of the report."""
-    return {
-        "round_trip": (transfers.PingCase(),),
-        "windows": transfers.ideal_cases(),
-        "windows_on_the_network": transfers.network_cases(),
-        "files": transfers.fetch_cases(),
-        "sessions": transfers.session_cases(),
-        "streams": streams.STREAMS,
-        "upstream": streams.upstream_cases(),
-        "conference": streams.conference_cases(),
-    }
+# All cases, in the order of the report.
+PARTS: Final[Mapping[str, tuple[Case, ...]]] = {
+    "round_trip": (transfers.PingCase(),),
+    "windows": transfers.ideal_cases(),
+    "windows_on_the_network": transfers.NETWORK_CASES,
+    "files": transfers.FETCH_CASES,
+    "sessions": transfers.SESSION_CASES,
+    "streams": streams.STREAMS,
+    "upstream": streams.UPSTREAM_CASES,
+    "conference": streams.CONFERENCE_CASES,
+}
 
 
 def run(**options: Unpack[RunOptions]) -> HermesOutcome:
-    """Simulate all cases, then read the published rows and compare.
-
-    A deterministic case runs once.
-    """
+    """Simulate all cases, deterministic ones once, then read the published rows and compare."""
     work = Work("hermes", **options)
     base = Network()
-    all_parts = parts()
     jobs = {
         case: [
             Job(plan=case.plan(base, seed), seed=seed)
             for seed in work.seeds(None if case.is_stochastic else 1)
         ]
-        for cases in all_parts.values()
+        for cases in PARTS.values()
         for case in cases
     }
     outcomes = work.run(jobs)
@@ -172,7 +343,7 @@ def run(**options: Unpack[RunOptions]) -> HermesOutcome:
         study="hermes",
         title="HERMES: files, streams and a conference over satellite and ISDN",
         inputs=inputs(base.data),
-        comparisons=compare.compare(found),
+        comparisons=compare(found),
         configuration=work.configuration(
             runs_of_a_stochastic_case=work.runs,
             runs_of_a_deterministic_case=1,
@@ -182,7 +353,7 @@ def run(**options: Unpack[RunOptions]) -> HermesOutcome:
         about_runs=f"first seed {work.seed}; {work.runs} runs of each stochastic case, one of each "
         "other",
         found=found,
-        parts=all_parts,
+        parts=PARTS,
         asymmetries=tuple(transfers.asymmetry(base, mss) for mss in (MSS_BYTES, LARGE_MSS_BYTES)),
     )
 

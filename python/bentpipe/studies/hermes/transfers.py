@@ -30,11 +30,10 @@ from bentpipe.studies.hermes.network import (
 )
 from bentpipe.units import NS_PER_S
 
-_KIB: Final = 1024
-WINDOWS_BYTES: Final = (
-    *(size_kib * _KIB for size_kib in (4, 8, 16, 32)),
-    TUNED_WINDOW_BYTES,
-    *(size_kib * _KIB for size_kib in (128, 256)),
+_TUNED_KIB: Final = 64
+WINDOWS_BYTES: Final = tuple(
+    TUNED_WINDOW_BYTES if size_kib == _TUNED_KIB else size_kib * 1024
+    for size_kib in (4, 8, 16, 32, _TUNED_KIB, 128, 256)
 )
 ROUND_TRIPS_MS: Final = (100, 400, 600)
 SIZES_BYTES: Final = (
@@ -93,21 +92,17 @@ class IdealPathCase(Case):
     def scenario(self, network: Network) -> Scenario:
         """Return the transfer, sampled once a round trip."""
         round_s = self.round_trip_ms / 1e3
-        hop = {
-            "rate": "1 Gbit/s",
-            "delay": f"{self.round_trip_ms / 2:g} ms",
-            "queue": {"limit": "unlimited"},
-        }
+        delay = f"{self.round_trip_ms / 2:g} ms"
+        hop = {"rate": "1 Gbit/s", "delay": delay, "queue": {"limit": "unlimited"}}
         time_s = _ROUNDS * round_s
-        transfer = network.bulk("transfer", self.window_bytes, self.mss_bytes, duration_s=time_s)
+        transfer = network.bulk(self.window_bytes, self.mss_bytes, time_s)
         link = {"forward": hop, "return": hop}
         return network.scenario([transfer], duration_s=time_s, sample_s=round_s, link=link)
 
     def measure(self, outcome: Outcome) -> dict[str, float]:
         """Return the goodput after slow start, and the round-trip time."""
         round_s = self.round_trip_ms / 1e3
-        goodput_bps = steady_bps(outcome, [0], _WARM_UP_ROUNDS * round_s, _ROUNDS * round_s)
-        return {"goodput_bps": goodput_bps, "rtt_ms_mean": _rtt_ms(outcome)}
+        return _steady(outcome, 1, _WARM_UP_ROUNDS * round_s, _ROUNDS * round_s)
 
 
 @dataclass(frozen=True)
@@ -119,14 +114,12 @@ class LongTransferCase(Case):
 
     def scenario(self, network: Network) -> Scenario:
         """Return the transfer, sampled once a second."""
-        transfer = network.bulk("transfer", self.window_bytes, self.mss_bytes, duration_s=_TIME_S)
+        transfer = network.bulk(self.window_bytes, self.mss_bytes, _TIME_S)
         return network.scenario([transfer], duration_s=_TIME_S, sample_s=1)
 
     def measure(self, outcome: Outcome) -> dict[str, float]:
         """Return the goodput after slow start, the round-trip time, and the use of the path."""
-        goodput_bps = steady_bps(outcome, [0], _WARM_UP_S, _TIME_S)
-        figures = {"goodput_bps": goodput_bps, "rtt_ms_mean": _rtt_ms(outcome)}
-        return {**figures, **path_figures(outcome, _TIME_S)}
+        return _steady(outcome, 1, _WARM_UP_S, _TIME_S) | path_figures(outcome, _TIME_S)
 
 
 @dataclass(frozen=True)
@@ -158,12 +151,13 @@ class PingCase(Case):
 
     def scenario(self, network: Network) -> Scenario:
         """Return the exchanges, a second apart."""
+        size = f"{self.payload_bytes} B"
         exchange = {
             "name": "ping",
             "kind": "request_response",
             "direction": "forward",
-            "request": f"{self.payload_bytes} B",
-            "response": f"{self.payload_bytes} B",
+            "request": size,
+            "response": size,
             "think": "1 s",
             "exchanges": 10,
             **network.hosts(DEFAULT_WINDOW_BYTES, MSS_BYTES),
@@ -199,21 +193,21 @@ def ideal_cases(*mss_bytes: int) -> tuple[IdealPathCase, ...]:
     )
 
 
-def network_cases() -> tuple[LongTransferCase, ...]:
-    """Return all windows on the network of the study, for both MSS."""
-    return tuple(LongTransferCase(window, mss) for mss, window in product(_MSS, WINDOWS_BYTES))
+NETWORK_CASES: Final = tuple(
+    LongTransferCase(window, mss) for mss, window in product(_MSS, WINDOWS_BYTES)
+)
+FETCH_CASES: Final = tuple(
+    FetchCase(size, window, mss) for mss, window, size in product(_MSS, _WINDOWS, SIZES_BYTES)
+)
 
 
-def fetch_cases() -> tuple[FetchCase, ...]:
-    """Return all sizes with both windows and both MSS."""
-    return tuple(
-        FetchCase(size, window, mss) for mss, window, size in product(_MSS, _WINDOWS, SIZES_BYTES)
-    )
-
-
-def _rtt_ms(outcome: Outcome, flows: int = 1) -> float:
-    """Return the mean round-trip time of the first flows."""
-    return float(np.mean(outcome.column("flows", "rtt_mean_ns")[:flows]) * 1e3 / NS_PER_S)
+def _steady(outcome: Outcome, flows: int, from_s: float, until_s: float) -> dict[str, float]:
+    """Return the goodput and the mean round-trip time of the first flows."""
+    rtts_ns = outcome.column("flows", "rtt_mean_ns")[:flows]
+    return {
+        "goodput_bps": steady_bps(outcome, range(flows), from_s, until_s),
+        "rtt_ms_mean": float(np.mean(rtts_ns) * 1e3 / NS_PER_S),
+    }
 
 
 @dataclass(frozen=True)
@@ -233,23 +227,17 @@ class SessionsCase(Case):
 
     def scenario(self, network: Network) -> Scenario:
         """Return the sessions and their background."""
-        sessions = network.bulk(
-            "session",
-            self.window_bytes,
-            self.mss_bytes,
-            duration_s=_SESSIONS_TIME_S,
-            count=self.sessions,
-            start_spacing="130 ms",
+        sessions = network.sessions(
+            self.sessions, self.window_bytes, self.mss_bytes, _SESSIONS_TIME_S
         )
-        traffic = [sessions, *self._background(network)]
+        traffic = [*sessions, *self._background(network)]
         return network.scenario(traffic, duration_s=_SESSIONS_TIME_S, sample_s=1)
 
     def _background(self, network: Network) -> list[dict[str, Any]]:
         if self.background in THINK_S:
             think = {"exponential": f"{THINK_S[self.background]} s"}
-            image = network.image(
-                TUNED_WINDOW_BYTES, MSS_BYTES, name="site", terminal="all", think=think
-            )
+            changes = {"name": "site", "terminal": "all", "think": think}
+            image = network.image(TUNED_WINDOW_BYTES, MSS_BYTES, **changes)
             del image["files"]
             return [image]
         if self.background in STREAMS_KBPS:
@@ -261,32 +249,29 @@ class SessionsCase(Case):
         """Return goodput of sessions and background, and the use of the path."""
         own = slice(self.sessions)
         delivered = outcome.column("flows", "delivered_bytes").astype(np.float64)
+        steady = _steady(outcome, self.sessions, _SESSIONS_WARM_UP_S, _SESSIONS_TIME_S)
         return {
-            "goodput_bps": steady_bps(
-                outcome, range(self.sessions), _SESSIONS_WARM_UP_S, _SESSIONS_TIME_S
-            ),
+            "goodput_bps": steady["goodput_bps"],
             "background_bps": float(delivered[self.sessions :].sum()) * 8 / _SESSIONS_TIME_S,
-            "rtt_ms_mean": _rtt_ms(outcome, self.sessions),
+            "rtt_ms_mean": steady["rtt_ms_mean"],
             "timeouts": float(outcome.column("flows", "timeouts")[own].sum()),
             **path_figures(outcome, _SESSIONS_TIME_S),
         }
 
 
-def session_cases() -> tuple[SessionsCase, ...]:
-    """Return both windows alone and with the assumed load, and eight sessions with each load."""
-    large = (SessionsCase(n, TUNED_WINDOW_BYTES, mss_bytes=LARGE_MSS_BYTES) for n in SESSIONS)
-    return (
-        *(
-            SessionsCase(sessions, window, load)
-            for load, window, sessions in product((NONE, ASSUMED_LOAD), _WINDOWS, SESSIONS)
-        ),
-        *large,
-        *(
-            SessionsCase(SEVERAL[-1], TUNED_WINDOW_BYTES, load)
-            for load in LOADS
-            if load not in (NONE, ASSUMED_LOAD)
-        ),
-    )
+# Both windows alone and with the assumed load, and eight sessions with each load.
+SESSION_CASES: Final = (
+    *(
+        SessionsCase(sessions, window, load)
+        for load, window, sessions in product((NONE, ASSUMED_LOAD), _WINDOWS, SESSIONS)
+    ),
+    *(SessionsCase(n, TUNED_WINDOW_BYTES, mss_bytes=LARGE_MSS_BYTES) for n in SESSIONS),
+    *(
+        SessionsCase(SEVERAL[-1], TUNED_WINDOW_BYTES, load)
+        for load in LOADS
+        if load not in (NONE, ASSUMED_LOAD)
+    ),
+)
 
 
 def best_of_several(found: Found, background: str, mss_bytes: int = MSS_BYTES) -> SessionsCase:
@@ -301,37 +286,25 @@ def best_of_several(found: Found, background: str, mss_bytes: int = MSS_BYTES) -
     return max(table, key=goodput_bps)
 
 
-@dataclass(frozen=True)
-class Asymmetry:
-    """The two directions compared by packets (RFC 3449, section 2.1).
+def asymmetry(network: Network, mss_bytes: int) -> dict[str, float]:
+    """Return the two directions compared by packets (RFC 3449, section 2.1), from the plan.
 
     ``ratio`` is k: the ratio of the rates over the ratio of the sizes of a data packet and an ACK.
     With an ACK every d segments, k > d means that ACKs fill ISDN before data fill the carrier.
     ``carrier_bps`` and ``isdn_bps`` are the goodputs at which each is full.
     """
-
-    mss_bytes: int
-    data_bytes: float
-    ack_bytes: float
-    ratio: float
-    carrier_bps: float
-    isdn_bps: float
-
-
-def asymmetry(network: Network, mss_bytes: int) -> Asymmetry:
-    """Return the asymmetry with this MSS, computed from the plan."""
     case = SessionsCase(1, TUNED_WINDOW_BYTES, mss_bytes=mss_bytes)
     plan: Mapping[str, Any] = case.plan(network, 1).data
-    forward, isdn = plan["directions"][0], plan["directions"][1]
+    forward, isdn, *_ = plan["directions"]
     data_bits = frame_bits(forward["framing"], mss_bytes + TCP_IP_HEADER_BYTES)
     ack_bits = frame_bits(isdn["framing"], TCP_IP_HEADER_BYTES)
     forward_bps, isdn_bps = forward["rate_bps"]["value"], isdn["rate_bps"]["value"]
     segments_an_ack = plan["flows"][0]["workload"]["receiver"]["delayed_ack_segments"]
-    return Asymmetry(
-        mss_bytes=mss_bytes,
-        data_bytes=data_bits / 8,
-        ack_bytes=ack_bits / 8,
-        ratio=(forward_bps / isdn_bps) / (data_bits / ack_bits),
-        carrier_bps=forward_bps * 8 * mss_bytes / data_bits,
-        isdn_bps=isdn_bps / ack_bits * segments_an_ack * 8 * mss_bytes,
-    )
+    return {
+        "mss_bytes": mss_bytes,
+        "data_bytes": data_bits / 8,
+        "ack_bytes": ack_bits / 8,
+        "ratio": (forward_bps / isdn_bps) / (data_bits / ack_bits),
+        "carrier_bps": forward_bps * 8 * mss_bytes / data_bits,
+        "isdn_bps": isdn_bps / ack_bits * segments_an_ack * 8 * mss_bytes,
+    }

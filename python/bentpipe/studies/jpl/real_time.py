@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import astuple
+from typing import Any, Final, Unpack
 
 import numpy as np
 
 from bentpipe.emulation.pool import EmulationJob
-from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import channel_utilization
+from bentpipe.results.result import Result
 from bentpipe.scenario.schema import Scenario
-from bentpipe.studies.base.comparison import Comparison
-from bentpipe.studies.base.files import read_scenario
-from bentpipe.studies.base.real_time import RealOutcome, cells_by_name, real_row
-from bentpipe.studies.base.samples import Samples
+from bentpipe.studies import RealOptions
+from bentpipe.studies.base.comparison import Comparison, Samples
+from bentpipe.studies.base.inputs import read_scenario
+from bentpipe.studies.base.outcome import RealOutcome, cells_by_name, real_row
 from bentpipe.studies.base.tables import columns
-from bentpipe.studies.base.work import RealWork, Work
+from bentpipe.studies.base.work import KERNEL_RENO, RealWork, Work, real_job
 from bentpipe.studies.jpl import study
-from bentpipe.studies.jpl.cells import BIT_ERROR_RATES, Cell, cells, scenario_of
-from bentpipe.units import NS_PER_S
+from bentpipe.studies.jpl.study import BIT_ERROR_RATES, Cell, cells, scenario_of
+from bentpipe.units import parse_rate
 
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from bentpipe.results.result import Result
-    from bentpipe.studies import RealOptions
-
-# The TCP of the testbed's hosts, as far as the kernel can be configured.
 KERNEL_TCP: Final[dict[str, Any]] = {
-    "congestion_control": "reno",
-    "sack": False,
-    "timestamps": False,
-    "rack_tlp": False,
-    "initial_window": 1,
+    **KERNEL_RENO,
     "receive_buffer": "256 KiB",
     "receive_buffer_initial": "256 KiB",
-    "receive_buffer_counts": "window",
 }
 _SMALL: Final = {
     "window_scaling": False,
@@ -49,12 +38,7 @@ _SIMULATED_RUNS: Final = 20
 
 
 def run_real_time(**options: Unpack[RealOptions]) -> RealOutcome:
-    """Run cells in real time; ``chosen`` is as in `cells_named`, None for all.
-
-    Raises:
-        UsageError: a cell is not in the table, or cannot be run in real time.
-        MachineError: the machine lacks something.
-    """
+    """Run cells in real time; ``chosen`` is as in `cells_named`, None for all."""
     real = RealWork(**options)
     table = cells() if real.chosen is None else cells_named(real.chosen)
     base = read_scenario("jpl")
@@ -96,7 +80,7 @@ def cells_named(chosen: str) -> tuple[Cell, ...]:
         UsageError: there is no such cell.
     """
     rows = ", ".join(BIT_ERROR_RATES)
-    names = {cell: ":".join(map(str, cell.labels.values())) for cell in cells()}
+    names = {cell: ":".join(map(str, astuple(cell))) for cell in cells()}
     how = f"Write a bit error rate ({rows}), optionally a delay in ms (0, 50 ... 300) and windows "
     return cells_by_name(chosen, names, f"{how}(yes, no; both up to 100 ms), as in 1e-7:250:no")
 
@@ -126,9 +110,9 @@ def utilization_in_real_time(result: Result) -> float | None:
 
 
 def _job(cell: Cell, base: Mapping[str, Any], seed: int) -> EmulationJob:
-    plan = Plan.resolve(kernel_scenario_of(cell, base))
-    min_s = 8 * _TRANSFER_BYTES / plan.data["directions"][0]["rate_bps"]["value"]
-    return EmulationJob(plan, seed, max_s=plan.data["stop_ns"] / NS_PER_S, expected_s=2 * min_s)
+    scenario = kernel_scenario_of(cell, base)
+    min_s = 8 * _TRANSFER_BYTES / parse_rate(scenario.to_dict()["link"]["forward"]["rate"])
+    return real_job(scenario, seed, expected_s=2 * min_s)
 
 
 def _simulated(

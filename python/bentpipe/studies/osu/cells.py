@@ -1,19 +1,24 @@
-"""The cells of the study, the variants of its sensitivity analysis, and the runs of a cell."""
+"""The cells of the study, the variants of its sensitivity analysis, and their figures."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Final
 
 import numpy as np
 
 from bentpipe.plan.plan import Plan
+from bentpipe.results.measures import jain
+from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job
-from bentpipe.studies.base.provenance import Provenance
-from bentpipe.units import parse_rate
+from bentpipe.simulation.many import Job, Outcome
+from bentpipe.studies.base import comparison
+from bentpipe.studies.base.comparison import Array, Samples
+from bentpipe.studies.base.inputs import Provenance
+from bentpipe.units import NS_PER_S, parse_rate
 
 KS: Final = (-1, 0, 1, 2, 3, 4, 5, 6)
 SELECTIVE, DROP_TAIL = DISCIPLINES = ("selective_drop", "drop_tail")
@@ -81,10 +86,8 @@ class Cell:
         too: efficiency over the whole run instead of after the warm-up, and windows that grow by
         bytes instead of for each ACK. On the other curves one of them changes an outcome.
         """
-        is_leo = self.scenario != GEO
-        is_robust = self.scenario == LEO_SINGLE or (
-            is_leo and self.sources == max(ROUTES[GEO].sources)
-        )
+        many = max(ROUTES[GEO].sources)
+        is_robust = self.scenario == LEO_SINGLE or (self.scenario != GEO and self.sources == many)
         return Provenance.PREDICTED if is_robust else Provenance.CALIBRATED
 
 
@@ -164,15 +167,14 @@ def scenario_of(
 def jobs_of(cell: Cell, base: Mapping[str, Any], variant: Variant, seeds: range) -> list[Job]:
     """Return the runs of a cell. Their plans differ in the start times only."""
     plan = Plan.resolve(scenario_of(cell, base, seeds[0], variant))
-    jobs = []
-    for seed in seeds:
+
+    def job(seed: int) -> Job:
         starts = starts_ns(cell.sources, seed, variant.start_within_ms)
-        flows = [
-            {**flow, "start_ns": start}
-            for flow, start in zip(plan.data["flows"], starts, strict=True)
-        ]
-        jobs.append(Job(plan=plan.with_values(flows=flows), seed=seed))
-    return jobs
+        pairs = zip(plan.data["flows"], starts, strict=True)
+        flows = [{**flow, "start_ns": start} for flow, start in pairs]
+        return Job(plan=plan.with_values(flows=flows), seed=seed)
+
+    return [job(seed) for seed in seeds]
 
 
 def starts_ns(sources: int, seed: int, within_ms: int = BASE.start_within_ms) -> list[int]:
@@ -185,3 +187,63 @@ def buffer_cells(cell: Cell, base: Mapping[str, Any]) -> int:
     """Return round trip x rate x 2^-k in cells, rounded to the nearest."""
     rate_bps = parse_rate(base["link"]["forward"]["rate"])
     return round(rate_bps * cell.route.rtt_ms / 1000 * cell.buffer_rtt / _CELL_BITS)
+
+
+# Slow start from one segment and what it loses are over by then, in all but the smallest buffers.
+WARM_UP_S: Final = 20
+
+_TCP_IP_HEADER_BYTES: Final = 40
+
+
+@dataclass(frozen=True)
+class Measurement(comparison.Measurement[Cell]):
+    """The figures of the runs of one cell."""
+
+    buffer_cells: int
+
+
+def mean_over(cells: Sequence[Measurement], figure: str) -> Samples:
+    """Return the mean of a figure over cells, for each seed that all that ran have."""
+    runs = [each.runs for each in cells if each.runs]
+    seeds = [seed for seed in runs[0] if all(seed in each for each in runs)] if runs else []
+    return Samples.of((fmean(each[seed][figure] for each in runs) for seed in seeds), exact=False)
+
+
+def lowest(cells: Sequence[Measurement], figure: str) -> float | None:
+    """Return the lowest mean of a figure over cells."""
+    means = (each[figure].mean for each in cells)
+    return min((mean for mean in means if mean is not None), default=None)
+
+
+def figures(outcome: Outcome) -> dict[str, float]:
+    """Return the figures of a run: efficiencies in percent, fairness as Jain's index."""
+    plan = outcome.job.plan.data
+    warm_up_ns = WARM_UP_S * NS_PER_S
+    stop_ns = plan["stop_ns"]
+    largest_bps = largest_goodput_bps(plan)
+    delivered_bytes = outcome.column("flows", "delivered_bytes").astype(np.float64)
+    is_warm = outcome.column("flow_samples", "time_ns") == warm_up_ns
+    warm = outcome.column("flow_samples", "flow")[is_warm]
+    late_bytes = delivered_bytes.copy()
+    late_bytes[warm] -= outcome.column("flow_samples", "delivered_bytes")[is_warm]
+
+    def efficiency(size_bytes: Array, elapsed_ns: int) -> float:
+        goodput_bps = float(size_bytes.sum()) * 8 * NS_PER_S / elapsed_ns
+        return 100 * goodput_bps / largest_bps
+
+    return {
+        "efficiency": efficiency(late_bytes, stop_ns - warm_up_ns),
+        "efficiency_whole_run": efficiency(delivered_bytes, stop_ns),
+        "fairness": jain(delivered_bytes),
+        "fairness_after_warm_up": jain(late_bytes),
+        "recoveries_per_source": float(outcome.column("flows", "fast_recoveries").mean()),
+        "timeouts_per_source": float(outcome.column("flows", "timeouts").mean()),
+    }
+
+
+def largest_goodput_bps(plan: Mapping[str, Any]) -> float:
+    """Return the application bit/s of a link that sends full segments and nothing else."""
+    forward = plan["directions"][0]
+    mss_bytes = plan["flows"][0]["workload"]["sender"]["mss_bytes"]
+    segment_bits = frame_bits(forward["framing"], mss_bytes + _TCP_IP_HEADER_BYTES)
+    return float(forward["rate_bps"]["value"] * 8 * mss_bytes / segment_bits)

@@ -4,44 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Unpack
 
-from bentpipe.emulation.pool import EmulatedRun, EmulationJob
-from bentpipe.errors import UsageError
-from bentpipe.plan.plan import Plan
+from bentpipe.emulation.pool import EmulatedRun
+from bentpipe.results.measures import rate_bps
 from bentpipe.results.views import Column
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.no_drop import NoDropRate
 from bentpipe.simulation.search import no_drop_rate
-from bentpipe.studies.base.comparison import Comparison, Row
-from bentpipe.studies.base.files import read_quantities, read_scenario
-from bentpipe.studies.base.provenance import Provenance
-from bentpipe.studies.base.real_time import RealOutcome, real_row
-from bentpipe.studies.base.samples import Samples
-from bentpipe.studies.base.work import RealWork, Work, jobs_of
-from bentpipe.studies.snip.compare import (
+from bentpipe.studies import RealOptions
+from bentpipe.studies.base.comparison import Comparison, Row, Samples
+from bentpipe.studies.base.inputs import Provenance, read_quantities, read_scenario
+from bentpipe.studies.base.outcome import RealOutcome, cells_by_name, real_row
+from bentpipe.studies.base.work import KERNEL_RENO, RealWork, Work, jobs_of, real_job
+from bentpipe.studies.snip.measure import (
+    DEFAULTS,
+    RESOLUTION,
+    converged,
+    goodput_bps,
+    iperf_scenario,
+    scenario_of,
+    tcp_scenario,
+)
+from bentpipe.studies.snip.study import (
     FACTS_FILE,
     FITTED_WINDOWS,
     RATES,
     TOLERANCE,
-    converged,
+    inputs,
     read_published_table,
     table_row,
 )
-from bentpipe.studies.snip.measure import RESOLUTION
-from bentpipe.studies.snip.scenarios import (
-    DEFAULTS,
-    iperf_scenario,
-    table_scenario,
-    tcp_scenario,
-)
-from bentpipe.studies.snip.study import inputs
-from bentpipe.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from bentpipe.studies import RealOptions
 
 TCP: Final = "tcp"
 # The first rates tried are this far below and above the simulator's rate, and so is each further
@@ -52,15 +45,7 @@ REAL_RESOLUTION: Final = 0.01
 # The usual number of rounds of a search, and the number after which it ends without a rate.
 _USUAL_ROUNDS: Final = 6
 _MAX_ROUNDS: Final = 12
-KERNEL_TCP: Final[dict[str, Any]] = {
-    "congestion_control": "reno",
-    "sack": False,
-    "timestamps": False,
-    "rack_tlp": False,
-    "window_scaling": False,
-    "receive_buffer_counts": "window",
-    "initial_window": 1,
-}
+KERNEL_TCP: Final[dict[str, Any]] = {**KERNEL_RENO, "window_scaling": False}
 
 
 @dataclass
@@ -93,24 +78,19 @@ class Bracket:
 
 
 def run_real_time(**options: Unpack[RealOptions]) -> RealOutcome:
-    """Run rows in real time: packet sizes and ``tcp``, a list with commas; None for all.
-
-    Raises:
-        UsageError: a row is not in the table.
-        MachineError: the machine lacks something.
-    """
+    """Run rows in real time: packet sizes and ``tcp``, a list with commas; None for all."""
     work = RealWork(**options)
     sizes, with_tcp = rows_named(work.chosen)
     windows = FITTED_WINDOWS if with_tcp else {}
     base = read_scenario("snip")
     work.total = _USUAL_ROUNDS * len(sizes) + len(windows)
-    scenario = table_scenario(base)
+    scenario = scenario_of(base)
     simulated = (
         no_drop_rate(scenario, sizes, resolution=RESOLUTION, seed=work.seed) if sizes else None
     )
     found, last_runs = _search(base, {each: converged(simulated, each) for each in sizes}, work)
     tcp_runs = work.run(
-        {w: _job(kernel_tcp_scenario(base, w), work.seed) for w in windows.values()}
+        {w: real_job(kernel_tcp_scenario(base, w), work.seed) for w in windows.values()}
     )
     tcp = _simulate_tcp(base, list(windows.values()), work.seed)
     # Every run is over: the published figures may be read.
@@ -166,17 +146,10 @@ def rows_named(chosen: str | None) -> tuple[tuple[int, ...], bool]:
     Raises:
         UsageError: there is no such row.
     """
-    if chosen is None:
-        return DEFAULTS.sizes, True
-    names = [name.strip() for name in chosen.split(",")]
-    known = [str(size) for size in DEFAULTS.sizes]
-    for name in names:
-        if name != TCP and name not in known:
-            raise UsageError(
-                f'cells: read "{name}"; write packet sizes ({", ".join(known)}) or tcp, with '
-                "commas between them"
-            )
-    return tuple(size for size in DEFAULTS.sizes if str(size) in names), TCP in names
+    names = {size: str(size) for size in DEFAULTS.sizes} | {0: TCP}
+    how = f"Write packet sizes or tcp, with commas between them: {', '.join(names.values())}"
+    found = names if chosen is None else cells_by_name(chosen, names, how)
+    return tuple(size for size in DEFAULTS.sizes if size in found), 0 in found
 
 
 def kernel_tcp_scenario(base: Mapping[str, Any], window_bytes: int) -> Scenario:
@@ -187,12 +160,6 @@ def kernel_tcp_scenario(base: Mapping[str, Any], window_bytes: int) -> Scenario:
     buffer = f"{window_bytes} B"
     flow["tcp"] = KERNEL_TCP | {"receive_buffer": buffer, "receive_buffer_initial": buffer}
     return Scenario.from_dict(data)
-
-
-def _job(scenario: Scenario, seed: int) -> EmulationJob:
-    plan = Plan.resolve(scenario)
-    whole_s = plan.data["stop_ns"] / NS_PER_S
-    return EmulationJob(plan, seed, max_s=whole_s, expected_s=whole_s)
 
 
 def _search(
@@ -217,7 +184,7 @@ def _search(
         if not rates or work.interrupted:
             break
         trials = {
-            size: _job(iperf_scenario(table_scenario(base), size, round(rate)), work.seed)
+            size: real_job(iperf_scenario(scenario_of(base), size, round(rate)), work.seed)
             for size, rate in rates.items()
         }
         for size, run in work.run(trials).items():
@@ -248,19 +215,11 @@ def _simulate_tcp(
 ) -> dict[tuple[int, bool], Samples]:
     """Return the goodput by window, in kbit/s, of the study's hosts and of the kernel's."""
     work = Work("snip", seed=seed)
-    jobs = {}
-    for window in windows:
-        study = tcp_scenario(base, window, DEFAULTS.tcp_duration)
-        for kernel, scenario in ((False, study), (True, kernel_tcp_scenario(base, window))):
-            jobs[window, kernel] = jobs_of(scenario, work.seeds(1))
+    scenarios = {(w, False): tcp_scenario(base, w, DEFAULTS.tcp_duration) for w in windows}
+    scenarios |= {(w, True): kernel_tcp_scenario(base, w) for w in windows}
+    jobs = {key: jobs_of(scenario, work.seeds(1)) for key, scenario in scenarios.items()}
     return {
-        key: Samples.of(
-            (
-                _kbps(run.column("flows", "delivered_bytes")[0], run.job.plan.data["stop_ns"])
-                for run in outcomes
-            ),
-            exact=True,
-        )
+        key: Samples.of((goodput_bps(run) / 1e3 for run in outcomes), exact=True)
         for key, outcomes in work.run(jobs).items()
     }
 
@@ -268,9 +227,5 @@ def _simulate_tcp(
 def _goodput_kbps(run: EmulatedRun | None) -> float | None:
     if run is None:
         return None
-    result = run.result
-    return _kbps(int(result.tables["flows"]["delivered_bytes"][0]), result.plan["stop_ns"])
-
-
-def _kbps(delivered_bytes: int, elapsed_ns: int) -> float:
-    return 8 * float(delivered_bytes) / (elapsed_ns / NS_PER_S) / 1e3
+    delivered_bytes = run.result.tables["flows"]["delivered_bytes"][0]
+    return float(rate_bps(delivered_bytes, run.result.plan["stop_ns"])) / 1e3

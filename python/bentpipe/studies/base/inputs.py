@@ -1,16 +1,44 @@
-"""The provenance of a study's inputs and of its compared rows."""
+"""The files of a study: its scenario, published rows, and inputs with their provenance."""
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Final
 
+from ruamel.yaml import YAML
+
 from bentpipe.scenario.profiles import PROFILES
-from bentpipe.studies.base.files import read_rows
+from bentpipe.scenario.schema import Scenario
+
+STUDIES_FOLDER: Final = Path(__file__).parent.parent
+
+
+def read_scenario(study: str) -> dict[str, Any]:
+    """Return the configuration of all cells of a study as plain data."""
+    return Scenario.load(STUDIES_FOLDER / study / "scenario.yaml").to_dict()
+
+
+def read_rows(study: str, name: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV file by its header; lines that begin with ``#`` are comments."""
+    with (STUDIES_FOLDER / study / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+def read_yaml(study: str, name: str) -> Any:
+    """Return the content of a YAML file."""
+    return YAML(typ="safe").load(STUDIES_FOLDER / study / name)
+
+
+def read_quantities(study: str, name: str) -> dict[str, tuple[float, str]]:
+    """Return published values by quantity, each with its unit, in the order of the file."""
+    rows = read_rows(study, name)
+    return {row["quantity"]: (float(row["value"]), row["unit"]) for row in rows}
 
 
 class Provenance(StrEnum):
@@ -52,10 +80,7 @@ _TCP: Final = re.compile(r"traffic\.(\d+)\.tcp\.(\w+)")
 
 @dataclass(frozen=True)
 class Input:
-    """One input of a study.
-
-    ``name`` is a path in the scenario, or the name of a value that the study's code sets.
-    """
+    """One input of a study: a path in the scenario, or the name of a value that the code sets."""
 
     name: str
     value: str
@@ -112,13 +137,13 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _text(known: Mapping[str, Any], scenario: Mapping[str, Any], name: str) -> str:
-    found = {path: value for path, value in known.items() if _covers(name, path)}
-    if found:
-        prefix = name.count(".") + 1
-        texts = []
-        for path, value in found.items():
-            inner = ".".join(path.split(".")[prefix:])
-            texts.append(f"{inner} {_plain(value)}" if inner else _plain(value))
+    prefix = name.count(".") + 1
+    texts = [
+        " ".join(filter(None, [".".join(path.split(".")[prefix:]), _plain(value)]))
+        for path, value in known.items()
+        if _covers(name, path)
+    ]
+    if texts:
         return ", ".join(dict.fromkeys(texts))
     setting = _TCP.fullmatch(name)
     if setting is None:
@@ -128,6 +153,4 @@ def _text(known: Mapping[str, Any], scenario: Mapping[str, Any], name: str) -> s
 
 
 def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
