@@ -55,16 +55,14 @@ def warnings_of(plan: Plan) -> list[ScenarioWarning]:
     """Return the warnings about a scenario: its traffic in order, its tunnels, changed queues."""
     data = plan.data
     found: list[tuple[FieldPath, str]] = []
-    first = 0
     for number, written in enumerate(plan.scenario.traffic):
-        last = first + plan.entries[number]["flows"]
-        entry = _Entry(("traffic", number), written, data["flows"][first:last])
+        flows = [data["flows"][flow] for flow in plan.entry_flows[number]]
+        entry = _Entry(("traffic", number), written, flows)
         found += _about_end(entry, data)
         found += _about_rate(entry, data)
         found += _about_start(entry, data)
         found += _about_priority(entry, data)
         found += _about_connections(entry)
-        first = last
     found += _about_tunnels(plan)
     found += _about_changed_queues(plan.scenario)
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
