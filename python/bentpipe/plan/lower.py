@@ -43,6 +43,17 @@ class Part(dict[str, Any]):
         self[new] = self.pop(old)
         self.origins[new] = self.origins.pop(old)
 
+    def default(self, name: str, value: Any) -> None:
+        """Set a value that is None."""
+        if self[name] is None:
+            self[name] = value
+
+    def select(self, added: Mapping[str, Any], *names: str, **renamed: str) -> Part:
+        """Return some of the values, ``renamed`` (``new="old"``) or not, after ``added`` ones."""
+        chosen = {name: name for name in names} | renamed
+        values = {**added, **{new: self[old] for new, old in chosen.items()}}
+        return Part(values, self.path, {new: self.origins[old] for new, old in chosen.items()})
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the values alone: origins are for errors, before the plan is used."""
         return dict, (dict(self),)

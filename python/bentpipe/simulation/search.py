@@ -152,7 +152,6 @@ def no_drop_rate(
     seed: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
-    run: RunJobs | None = None,
 ) -> NoDropSearch:
     """Find the largest rate of the constant_rate flows at which no packet is lost.
 
@@ -160,13 +159,29 @@ def no_drop_rate(
     entry of the traffic (None: all that are constant_rate); its flows get equal rates, and the rest
     of the scenario is unchanged. The relative error of a rate that is ``proven`` is at most
     ``resolution``. Results do not depend on ``threads``; ``progress(done, total)`` counts trials.
-    After Ctrl-C the rates found so far are returned, marked interrupted. ``run`` replaces
-    `run_jobs` with ``threads``.
+    After Ctrl-C the rates found so far are returned, marked interrupted.
 
     Raises:
         ScenarioError: a packet of one of the sizes fits into no queue.
         UsageError: nothing to search, or a size, the resolution or the seed out of range.
     """
+    run = partial(run_jobs, threads=threads)
+    return search_rates(
+        scenario, sizes, run, flow=flow, resolution=resolution, seed=seed, progress=progress
+    )
+
+
+def search_rates(
+    scenario: Scenario,
+    sizes: Sequence[int] | None,
+    run: RunJobs,
+    *,
+    flow: str | None = None,
+    resolution: float = DEFAULT_RESOLUTION,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> NoDropSearch:
+    """Find the largest rate as `no_drop_rate` does; ``run`` runs jobs as `run_jobs` does."""
     if not MIN_RESOLUTION <= resolution <= MAX_RESOLUTION:
         raise UsageError(
             f"resolution: read {resolution:.6%}; must be {MIN_RESOLUTION:.2%} to "
@@ -177,7 +192,6 @@ def no_drop_rate(
     entries = _entries(scenario, flow)
     chosen = _own_sizes(scenario, entries) if sizes is None else _checked_sizes(sizes)
     searches = [_Search(scenario, entries, size, resolution, seed) for size in chosen]
-    run = run or partial(run_jobs, threads=threads)
     interrupted = narrow([search.bracket for search in searches], run, progress)
     first = searches[0]
     return NoDropSearch(

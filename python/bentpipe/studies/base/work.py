@@ -14,7 +14,7 @@ from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import LARGEST_SEED
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.simulation.no_drop import NoDropSearch
-from bentpipe.simulation.search import max_trials, no_drop_rate
+from bentpipe.simulation.search import max_trials, search_rates
 from bentpipe.studies import STUDIES
 from bentpipe.sweeps.executor import Executor, Threads, run_all
 
@@ -85,10 +85,10 @@ class Work:
         """Search the largest rate without a loss for payloads in bytes; None after Ctrl-C."""
         if self.interrupted:
             return None
-        found = no_drop_rate(
+        found = search_rates(
             scenario,
             sizes,
-            run=partial(run_all, self._executor),
+            partial(run_all, self._executor),
             resolution=resolution,
             seed=self.seed,
             progress=self._count,
