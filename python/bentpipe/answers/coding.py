@@ -45,7 +45,7 @@ from bentpipe.results.result import Result
 from bentpipe.results.views import Column, View, from_mappings
 from bentpipe.scenario.schema import Scenario
 from bentpipe.text import counted
-from bentpipe.units import NS_PER_S, format_duration, format_size, parse_queue_limit
+from bentpipe.units import NS_PER_S, format_duration, format_size, queue_limit
 
 DEFAULT_LOADS: Final = (0, 20, 60)
 DURATION_S: Final = 60
@@ -95,7 +95,7 @@ class Coding(Question):
                 raise UsageError(f"load: read {load}; expected 0 to {MAX_COUNT:,} channels")
         if self.queue is not None:
             try:
-                parse_queue_limit(self.queue)
+                queue_limit(self.queue)
             except UnitError as error:
                 raise UsageError(f"queue: {error}") from None
             self.settings = [*self.settings, f"{_QUEUE}={self.queue}"]

@@ -180,7 +180,9 @@ def _hold_bytes(tunnel: Tunnel, plan: Part) -> int:
         tunnel.titration, 0
     )
     share_ppm: int = plan["redundancy_max" if tunnel.is_adaptive else "redundancy"]
-    repair_bytes = plan["rate_bps"] * wait_ns * share_ppm // (_BITS_PER_BYTE * NS_PER_S * _MILLION)
+    repair_bytes: int = (
+        plan["rate_bps"] * wait_ns * share_ppm // (_BITS_PER_BYTE * NS_PER_S * _MILLION)
+    )
     return min(max(repair_bytes, _HOLD_BUFFER_BYTES_MIN), _HOLD_BUFFER_BYTES_MAX)
 
 

@@ -9,7 +9,14 @@ from typing import Any, Final
 from bentpipe.errors import UnitError
 from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.lower import Part, lower
-from bentpipe.plan.series_files import LONGEST_NUMBER, NUMBER, SeriesError, line_error, text_lines
+from bentpipe.plan.series_files import (
+    LONGEST_NUMBER,
+    NUMBER,
+    SeriesError,
+    file_errors,
+    line_error,
+    rows_of,
+)
 from bentpipe.plan.tcp import host_plan
 from bentpipe.scenario.channels import MAX_SIZES, SizeFile, Sizes
 from bentpipe.scenario.codecs import CODECS
@@ -155,10 +162,8 @@ def largest_packets(workload: Mapping[str, Any]) -> tuple[int, int]:
 def _sizes(written: Sizes, path: FieldPath) -> list[list[int]]:
     """Return pairs of a size in bytes and its weight as an integer."""
     if isinstance(written, SizeFile):
-        try:
+        with file_errors(path, "csv"):
             return _integers(_read(written.csv))
-        except SeriesError as error:
-            raise PlanningError((*path, "csv"), error.message) from None
     rows: list[tuple[int, Decimal]] = []
     for number, row in enumerate(written):
         size_bytes = value_of(row.size)
@@ -184,11 +189,7 @@ def _read(path: str) -> list[tuple[int, Decimal]]:
     Raises:
         SeriesError: the file cannot be read as such a table.
     """
-    lines = [
-        (number, [cell.strip() for cell in text.split(",")])
-        for number, text in enumerate(text_lines(path), 1)
-        if text.strip() and not text.lstrip().startswith("#")
-    ]
+    lines = rows_of(path)
     if not lines:
         raise SeriesError(f"{path}: has no rows; expected the header size,weight")
     (first, header), *rows = lines

@@ -15,10 +15,10 @@ from pydantic import (
 )
 
 from bentpipe.errors import UnitError
-from bentpipe.scenario.framings import FRAMINGS, FramingPreset, plan_framing
+from bentpipe.scenario.framings import FRAMINGS, FramingPlan, FramingPreset, plan_framing
 from bentpipe.scenario.record import Record, refusal
 from bentpipe.text import choice
-from bentpipe.units import SIZE_PATTERN, size
+from bentpipe.units import SIZE, size, value_of
 
 
 class FramingOptions(Record):
@@ -91,7 +91,7 @@ _text = WithJsonSchema(
     {
         "anyOf": [
             {"type": "string", "enum": list(FRAMINGS)},
-            {"type": "string", "pattern": SIZE_PATTERN, "examples": ["8 B"]},
+            {"type": "string", "pattern": SIZE.pattern, "examples": ["8 B"]},
         ]
     }
 )
@@ -102,3 +102,12 @@ Framing = Annotated[
     | Annotated[FramingOptions, _mapping, Tag("mapping")],
     Discriminator(_written_or_mapping),
 ]
+
+
+def framing_plan(framing: Framing) -> FramingPlan:
+    """Return the plan of a framing."""
+    if isinstance(framing, FramingOptions):
+        return plan_framing(framing.kind, framing.options)
+    if framing in FRAMINGS:
+        return plan_framing(framing, {})
+    return plan_framing("none", {}) | {"header_bytes": value_of(framing)}

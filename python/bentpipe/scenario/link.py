@@ -238,6 +238,7 @@ DEFAULT_DIRECTION: Final = Direction(
     framing="none",
     queue=DropTail(discipline="drop_tail"),
     bit_error_rate=0.0,
+    jitter="0 s",
 )
 
 
@@ -272,3 +273,7 @@ class Link(Record):
     """Outages of both directions, unless a direction has its own."""
     terminal_paths: Annotated[tuple[TerminalPath, ...], Field(strict=False)] = ()
     """Terminals with a different path from the hub; all share the transmitter and its queue."""
+
+    def directions(self) -> dict[DirectionName, Direction]:
+        """Return the directions by name."""
+        return {"forward": self.forward, "return": self.return_}

@@ -25,7 +25,7 @@ from bentpipe import units
 from bentpipe.errors import ScenarioError, UnitError
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.problems import problems_of
-from bentpipe.units import Quantity
+from bentpipe.units import Kind, Quantity
 
 LARGEST_COUNT: Final = 2**63 - 1
 
@@ -72,34 +72,35 @@ _NS: Final = Unit("_ns")
 _BYTES: Final = Unit("_bytes")
 
 
-def _text(pattern: str, example: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
+def _text(kind: Kind, example: str = "", *, also: str = "") -> WithJsonSchema:
+    """Describe the text of a quantity, or another text that matches ``also``."""
+    examples = [example or kind.example]
+    return WithJsonSchema({"type": "string", "pattern": kind.pattern + also, "examples": examples})
 
-
-_rate_text = _text(units.RATE_PATTERN, "16 Mbit/s")
-_duration_text = _text(units.DURATION_PATTERN, "275 ms")
-_size_text = _text(units.SIZE_PATTERN, "120 kB")
-_limit_text = _text(units.QUEUE_LIMIT_PATTERN, "50 packets")
-_threshold_text = _text(units.THRESHOLD_PATTERN, "5 packets")
-_packets_text = _text(units.PACKETS_PATTERN, "50 packets")
 
 # A record is made from text and holds a `Quantity`. Defaults are quantities, since pydantic does
 # not validate them.
-Rate = Annotated[str, _BPS, _quantity(units.rate, above_zero=True), _rate_text]
-RateOrOutage = Annotated[str, _BPS, _quantity(units.rate), _rate_text]
-Duration = Annotated[str, _NS, _quantity(units.duration), _duration_text]
-PositiveDuration = Annotated[str, _NS, _quantity(units.duration, above_zero=True), _duration_text]
+Rate = Annotated[str, _BPS, _quantity(units.rate, above_zero=True), _text(units.RATE)]
+RateOrOutage = Annotated[str, _BPS, _quantity(units.rate), _text(units.RATE)]
+Duration = Annotated[str, _NS, _quantity(units.duration), _text(units.DURATION)]
+PositiveDuration = Annotated[
+    str, _NS, _quantity(units.duration, above_zero=True), _text(units.DURATION)
+]
 DurationOrNone = Annotated[
     str,
     _NS,
     PlainValidator(_read_duration_or_none),
-    _text(f"{units.DURATION_PATTERN}|^none$", "100 ms"),
+    _text(units.DURATION, "100 ms", also="|^none$"),
 ]
-Size = Annotated[str, _BYTES, _quantity(units.size), _size_text]
-PositiveSize = Annotated[str, _BYTES, _quantity(units.size, above_zero=True), _size_text]
-Limit = Annotated[str, _quantity(units.queue_limit), _limit_text]
-Threshold = Annotated[str, _quantity(units.threshold), _threshold_text]
-Packets = Annotated[str, Unit("_packets"), _quantity(units.packets, above_zero=True), _packets_text]
+Size = Annotated[str, _BYTES, _quantity(units.size), _text(units.SIZE)]
+PositiveSize = Annotated[str, _BYTES, _quantity(units.size, above_zero=True), _text(units.SIZE)]
+Limit = Annotated[
+    str, _quantity(units.queue_limit), _text(units.QUEUE_LIMIT, "50 packets", also="|^unlimited$")
+]
+Threshold = Annotated[str, _quantity(units.threshold), _text(units.THRESHOLD)]
+Packets = Annotated[
+    str, Unit("_packets"), _quantity(units.packets, above_zero=True), _text(units.PACKETS)
+]
 Number = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Segments = Annotated[Number, Unit("_segments")]
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
