@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, TypeAlias, TypedDict
 
-from bentpipe.text import nearest
+from bentpipe.text import choice, shown
 
 _Choice: TypeAlias = bool | int | str
 
@@ -66,17 +66,17 @@ def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
     """
     preset = FRAMINGS.get(kind)
     if preset is None:
-        raise ValueError(f'no framing "{kind}"{_advice(kind, FRAMINGS, "framings")}')
+        raise ValueError(f"kind: {choice(kind, tuple(FRAMINGS))}")
     for name, value in options.items():
         option = preset.options.get(name)
         if option is None:
-            advice = _advice(name, preset.options, "its options")
-            raise ValueError(f'framing "{kind}" has no option "{name}"{advice}')
+            allowed = ("kind", *preset.options)
+            raise ValueError(f'option of framing "{kind}": {choice(name, allowed)}')
         # True == 1 in Python, but the plan of one is not that of the other.
-        if not any(type(value) is type(choice) and value == choice for choice in option.allowed):
-            allowed = ", ".join(_written(choice) for choice in option.allowed)
+        if not any(type(value) is type(each) and value == each for each in option.allowed):
+            listed = ", ".join(map(shown, option.allowed))
             raise ValueError(
-                f'framing "{kind}", option "{name}": read {_written(value)}; allowed: {allowed}'
+                f'framing "{kind}", option "{name}": read {shown(value)}; allowed: {listed}'
             )
     defaults = {name: option.default for name, option in preset.options.items()}
     return preset.plan(defaults | dict(options))
@@ -116,22 +116,6 @@ def stuffing_expansion(payload: str) -> Fraction:
         periods += 1
     first_period, first_stuffed = stuffed_before[run]
     return 1 + Fraction(stuffed - first_stuffed, (periods - first_period) * len(bits))
-
-
-def _advice(word: str, known: Mapping[str, object], what: str) -> str:
-    if not known:
-        return ": it has none"
-    close = nearest(word, tuple(known))
-    question = f'; did you mean "{close}"?' if close else ";"
-    return f"{question} {what}: {', '.join(known)}"
-
-
-def _written(value: object) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 _ONES_BEFORE_A_STUFFED_ZERO: Final = 5

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo
 
 from bentpipe import units
+from bentpipe.scenario.document import Document
 from bentpipe.scenario.framing import Framing
 from bentpipe.scenario.percent import Percent
 from bentpipe.scenario.queues import DropTail, Queue
@@ -27,8 +29,15 @@ DirectionName = Literal["forward", "return"]
 PresetName = Literal["geo", "meo", "leo", "leo-handover", "isdn-return"]
 
 
+def _from_folder(name: str, info: ValidationInfo) -> str:
+    """Return a file name relative to the folder of the document that has it."""
+    document = info.context
+    folder = Path(document.source).parent if isinstance(document, Document) else Path()
+    return name if folder == Path() else str(folder / name)
+
+
 # A path may be 4,096 bytes long on Linux (PATH_MAX).
-FileName = Annotated[str, Field(min_length=1, max_length=4_095)]
+FileName = Annotated[str, Field(min_length=1, max_length=4_095), AfterValidator(_from_folder)]
 
 
 class RateStep(Record):

@@ -14,7 +14,7 @@ from typing import Final
 
 from bentpipe.errors import UsageError
 from bentpipe.metrics import KEYS, Metric, metrics_of
-from bentpipe.text import choice, nearest, shown
+from bentpipe.text import choice, did_you_mean, shown
 
 # A part in double quotes is always a name, as in settings.
 _PART: Final = re.compile(r'"([^"]+)"|([^".]+)')
@@ -147,6 +147,5 @@ def _unknown_end(
 
 def _unknown_column(column: str, columns: tuple[str, ...], table: str) -> str:
     """Return the error of an unknown column: the nearest one, without the list of some forty."""
-    near = nearest(column, columns)
-    hint = f'; did you mean "{near}"?' if near else f"; {', '.join(columns)}"
+    hint = did_you_mean(column, columns) or f"; {', '.join(columns)}"
     return f'the table {table} has no column "{column}"{hint}'

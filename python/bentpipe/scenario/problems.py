@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from bentpipe.errors import Problem
 from bentpipe.scenario.document import Document, FieldPath
-from bentpipe.text import choice, nearest, shown
+from bentpipe.text import choice, did_you_mean, nearest, shown
 
 # A file of another format would give hundreds.
 _MAX_PROBLEMS: Final = 100
@@ -110,9 +110,7 @@ def _problems(detail: ErrorDetails, document: Document) -> list[Problem]:
 
 
 def _unknown_message(name: str, allowed: tuple[str, ...]) -> str:
-    near = nearest(name, allowed)
-    hint = f'; did you mean "{near}"?' if near else ""
-    return f"unknown field{hint} (fields here: {', '.join(allowed)})"
+    return f"unknown field{did_you_mean(name, allowed)} (fields here: {', '.join(allowed)})"
 
 
 def _kind_message(context: Mapping[str, Any]) -> str:

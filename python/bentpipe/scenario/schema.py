@@ -135,7 +135,7 @@ class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash
 
 
 def _validate(document: Document) -> Scenario:
-    return Scenario.model_validate(_with_paths(document), context=document)
+    return Scenario.model_validate(document.data, context=document)
 
 
 def json_schema() -> dict[str, Any]:
@@ -154,38 +154,3 @@ def json_schema() -> dict[str, Any]:
     for flow in FLOWS.values():
         definitions[flow.__name__].setdefault("required", []).insert(0, "kind")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
-def _with_paths(document: Document) -> dict[str, Any]:
-    """Return the data with file names relative to the folder of the document.
-
-    They are in fields of the link's directions and of the entries of ``traffic``.
-    """
-    folder, data = Path(document.source).parent, dict(document.data)
-    if folder == Path():
-        return data
-    link, traffic = data.get("link"), data.get("traffic")
-    if isinstance(link, Mapping):
-        data["link"] = {name: _fields_from_folder(folder, link[name]) for name in link}
-    if isinstance(traffic, list):
-        data["traffic"] = [_fields_from_folder(folder, entry) for entry in traffic]
-    return data
-
-
-def _fields_from_folder(folder: Path, record: object) -> object:
-    """Return a direction or an entry with its file names relative to a folder."""
-    if not isinstance(record, Mapping):
-        return record
-    return {field: _from_folder(folder, value) for field, value in record.items()}
-
-
-def _from_folder(folder: Path, value: object) -> object:
-    """Return a field of a record, with its file name, if any, relative to a folder."""
-    if not isinstance(value, Mapping):
-        return value
-    files = {
-        key: str(folder / file)
-        for key, file in value.items()
-        if key in ("trace", "csv") and isinstance(file, str) and file
-    }
-    return {**value, **files}

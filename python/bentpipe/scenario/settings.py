@@ -24,7 +24,7 @@ from bentpipe.scenario.document import (
     read_value,
 )
 from bentpipe.scenario.record import Record
-from bentpipe.text import nearest
+from bentpipe.text import did_you_mean
 
 _PART: Final = re.compile(r'"(?P<name>[^"]+)"|(?P<plain>[^".=]+)')
 # The fields that say which record a mapping is.
@@ -235,8 +235,7 @@ class _Change:
             return int(part.text)
         found = [number for number, name in enumerate(names) if name == part.text]
         if not found:
-            near = nearest(part.text, tuple(name for name in names if name))
-            hint = f'; did you mean "{near}"?' if near else ""
+            hint = did_you_mean(part.text, tuple(name for name in names if name))
             message = f'{shown} has no entry "{part.text}"{hint}'
             raise self._refusal(f"{message} (entries: {_listed(enumerate(names))})")
         if len(found) > 1:
@@ -271,8 +270,7 @@ class _Change:
         for part in rest:
             names = {name for each in places for name in each.fields()}
             if part.text not in names:
-                near = nearest(part.text, tuple(sorted(names)))
-                hint = f'; did you mean "{near}"?' if near else ""
+                hint = did_you_mean(part.text, tuple(sorted(names)))
                 break
             places = [each.child(part.text) for each in places]
         what = "entry" if is_list else "field"

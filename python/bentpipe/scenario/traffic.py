@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, WithJsonSchema, model_validator
 
@@ -333,20 +333,11 @@ class Conference(_Entry):
     """The duration of the conference; by default to the end of the run."""
 
 
+_Flow = (
+    Bulk | ConstantRate | Voice | RequestResponse | Fetch | Video | WebPage | Channels | Conference
+)
 FLOWS: Final[Mapping[str, type[_Entry]]] = {
-    "bulk": Bulk,
-    "constant_rate": ConstantRate,
-    "voice": Voice,
-    "request_response": RequestResponse,
-    "fetch": Fetch,
-    "video": Video,
-    "web_page": WebPage,
-    "channels": Channels,
-    "conference": Conference,
+    flow.model_fields["kind"].default: flow for flow in get_args(_Flow)
 }
 
-Flow = Annotated[
-    Bulk | ConstantRate | Voice | RequestResponse | Fetch | Video | WebPage | Channels | Conference,
-    Discriminator("kind"),
-    known_kind("kind", FLOWS),
-]
+Flow = Annotated[_Flow, Discriminator("kind"), known_kind("kind", FLOWS)]
