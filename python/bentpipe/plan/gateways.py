@@ -15,8 +15,8 @@ from bentpipe.plan.tunnels import (
     uplink_of,
 )
 from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.function import GatewayFunction
 from bentpipe.scenario.gateways import PROCESSOR_PPS, Aggregator, Gateway, Pep, Processor
+from bentpipe.scenario.record import GatewayFunction
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.units import value_of

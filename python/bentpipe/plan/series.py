@@ -32,7 +32,7 @@ from bentpipe.scenario.link import (
     RepeatingRates,
     TimeSeries,
 )
-from bentpipe.scenario.percent import share_of
+from bentpipe.scenario.record import share_of
 from bentpipe.units import format_duration, value_of
 
 # Each change takes two random draws; together some ten seconds.

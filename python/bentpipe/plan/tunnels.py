@@ -11,7 +11,7 @@ from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.lower import Part, lower
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.percent import share_of
+from bentpipe.scenario.record import share_of
 from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.units import NS_PER_S, value_of
 

@@ -38,7 +38,11 @@ from bentpipe.units import (
 if TYPE_CHECKING:
     from bentpipe.plan.plan import Plan
 
+# Fields with what may be wrong about them.
+Warnings = Iterator[tuple[FieldPath, str]]
+
 _BITS_PER_BYTE: Final = 8
+_DATAGRAMS: Final = {"constant_rate", "voice", "conference"}
 _UDP_IP_HEADER_BYTES: Final = 28
 _TLS_ROUND_TRIPS: Final = {None: 0, "1.3": 1, "1.2": 2}
 
@@ -71,7 +75,7 @@ def warnings_of(plan: Plan) -> list[ScenarioWarning]:
 # --- flows that cannot end ----------------------------------------------------------------------
 
 
-def _about_end(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
+def _about_end(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
     """Return a warning if a flow, or the flows of a direction together, cannot end in the run."""
     fields = ["duration", "size", "exchanges", "files", "pages"]
     # That of web pages is how many are parallel.
@@ -175,28 +179,25 @@ def _smallest(draw: Part) -> int:
 # --- settings without effect --------------------------------------------------------------------
 
 
-def _about_connections(entry: _Entry) -> Iterator[tuple[FieldPath, str]]:
+def _about_connections(entry: _Entry) -> Warnings:
     """Return a warning if the number of connections is written and HTTP/2 uses one."""
     page = entry.written
-    is_written = isinstance(page, WebPage) and "connections" in page.model_fields_set
-    if isinstance(page, WebPage) and is_written and page.http == "2":
-        yield (
-            (*entry.path, "connections"),
-            f'read {page.connections}; HTTP/2 uses one connection: set http: "1.1", or leave it '
-            "out",
-        )
+    if not isinstance(page, WebPage) or page.http != "2":
+        return
+    if "connections" in page.model_fields_set:
+        read = f"read {page.connections}; HTTP/2 uses one connection"
+        yield (*entry.path, "connections"), f'{read}: set http: "1.1", or leave it out'
 
 
 # --- rates beyond that of the link --------------------------------------------------------------
 
 
-def _about_rate(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
+def _about_rate(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
     """Return a warning if the datagrams of an entry need more than the rate of a direction."""
     written = entry.written
     if not isinstance(written, ConstantRate | Voice | Conference):
         return
     workload = entry.flows[0]["workload"]
-    assert workload["kind"] in {"constant_rate", "voice", "conference"}, "that of the entry"
     field, read = "rate", getattr(written, "rate", "")
     mean_bps: float = workload["rate_bps"]
     if workload["kind"] == "voice":
@@ -225,11 +226,7 @@ def _about_rate(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldP
 def _concurrent(flows: Sequence[Part]) -> int:
     """Return the largest number of flows of one entry that send at the same time."""
     starts = sorted(flow["start_ns"] for flow in flows)
-    workload = flows[0]["workload"]
-    assert workload["kind"] in {"constant_rate", "voice", "conference"}, (
-        "the caller checked the kind"
-    )
-    duration_ns: int = workload["duration_ns"]
+    duration_ns: int = flows[0]["workload"]["duration_ns"]
     first = most = 0
     for last, start_ns in enumerate(starts):
         while starts[first] + duration_ns <= start_ns:
@@ -253,7 +250,7 @@ def _expansion(payload_bytes: int, direction: Part, plan: Mapping[str, Any]) -> 
 # --- starts and priorities ----------------------------------------------------------------------
 
 
-def _about_start(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
+def _about_start(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
     """Return a warning about flows that may not start, or that are in phase."""
     written = entry.written
     last_ns = max(flow["start_ns"] for flow in entry.flows)
@@ -265,7 +262,6 @@ def _about_start(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[Field
     if isinstance(written, ConstantRate | Voice) and written.count > 1 and not jitter_ns:
         spacing_ns = value_of(written.start_spacing)
         workload = entry.flows[0]["workload"]
-        assert workload["kind"] in {"constant_rate", "voice"}, "that of the entry"
         interval_ns = workload["payload_bytes"] * _BITS_PER_BYTE * NS_PER_S // workload["rate_bps"]
         if spacing_ns and interval_ns and spacing_ns % interval_ns == 0:
             interval = format_duration(interval_ns)
@@ -277,7 +273,7 @@ def _about_start(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[Field
             )
 
 
-def _about_priority(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
+def _about_priority(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
     """Return a warning about a priority that no queue looks at."""
     if "priority" not in entry.written.model_fields_set or not entry.written.priority:
         return
@@ -298,7 +294,7 @@ def _selects_classes(function: Part) -> bool:
 # --- tunnels --------------------------------------------------------------------------------------
 
 
-def _about_tunnels(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+def _about_tunnels(plan: Plan) -> Warnings:
     """Return warnings about settings of tunnels that change nothing, and about large datagrams."""
     gateways = plan.scenario.gateways
     for end, gateway in (("hub", gateways.hub), ("terminal", gateways.terminal)):
@@ -316,20 +312,19 @@ def _about_tunnels(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
 
 def _without_effect(tunnel: Tunnel, plan: Plan) -> Iterator[tuple[str, str]]:
     """Return the written fields that change nothing, and why."""
-    titration = f"titration is {tunnel.titration}"
-    is_titrated = tunnel.titration == "titrated"
-    sizes_buffer = tunnel.titration == "delayed" and tunnel.hold_buffer is None
-    reasons = {
-        "redundancy_max": None if tunnel.is_adaptive else "redundancy is not adaptive",
-        "window_max": None if tunnel.is_adaptive else "redundancy is not adaptive",
-        "threshold": None if is_titrated else titration,
-        "hold_time": None if is_titrated else titration,
-        "queue": None if is_titrated else titration,
-        "rate": None if is_titrated or sizes_buffer else titration,
-        "hold_buffer": titration if tunnel.titration in {"none", "immediate"} else None,
-    }
+    kind = tunnel.titration
+    # The fields that do not matter with some kinds of titration.
+    unused = [] if kind == "titrated" else ["threshold", "hold_time", "queue"]
+    if kind in {"none", "immediate"}:
+        unused += ["rate", "hold_buffer"]
+    elif kind == "delayed" and tunnel.hold_buffer is not None:
+        unused += ["rate"]
+    reasons = dict.fromkeys(unused, f"titration is {kind}")
+    if not tunnel.is_adaptive:
+        adaptive = ("redundancy_max", "window_max")
+        reasons = dict.fromkeys(adaptive, "redundancy is not adaptive") | reasons
     for field, reason in reasons.items():
-        if reason is not None and field in tunnel.model_fields_set:
+        if field in tunnel.model_fields_set:
             yield field, reason
     if tunnel.congestion_signal == "ecn" and not _any_ecn(
         [plan.data["flows"], plan.data["gateways"]]
@@ -342,15 +337,13 @@ def _largest_datagram_bytes(plan: Plan, direction: DirectionName) -> int:
 
     The segments of TCP are made to fit.
     """
-    largest = 0
-    for flow in plan.data["flows"]:
-        workload = flow["workload"]
-        is_there = flow["direction"] == direction
-        if workload["kind"] == "conference" or (
-            is_there and (workload["kind"] == "constant_rate" or workload["kind"] == "voice")
-        ):
-            largest = max(largest, workload["payload_bytes"] + _UDP_IP_HEADER_BYTES)
-    return largest
+    sizes = (
+        workload["payload_bytes"] + _UDP_IP_HEADER_BYTES
+        for flow in plan.data["flows"]
+        if (workload := flow["workload"])["kind"] in _DATAGRAMS
+        and (flow["direction"] == direction or workload["kind"] == "conference")
+    )
+    return max(sizes, default=0)
 
 
 def _any_ecn(part: Any) -> bool:
@@ -363,7 +356,7 @@ def _any_ecn(part: Any) -> bool:
 # --- queues that settings change ----------------------------------------------------------------
 
 
-def _about_changed_queues(scenario: Scenario) -> Iterator[tuple[FieldPath, str]]:
+def _about_changed_queues(scenario: Scenario) -> Warnings:
     """Return a warning about each queue limit in ``bdp`` that settings changed indirectly."""
     limits = dict(_bdp_limits(scenario.link))
     document = scenario.document.before

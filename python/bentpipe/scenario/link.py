@@ -11,12 +11,13 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo
 from bentpipe import units
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.framing import Framing
-from bentpipe.scenario.percent import Percent
 from bentpipe.scenario.queues import DropTail, Queue
 from bentpipe.scenario.record import (
     Duration,
+    Percent,
     PositiveDuration,
     Probability,
+    QueueClass,
     Rate,
     RateOrOutage,
     Record,
@@ -260,7 +261,7 @@ class TerminalPath(Record):
     """Its one-way propagation delay, instead of that of ``link.forward``."""
     bit_error_rate: Probability | None = None
     """Its bit error rate, instead of that of ``link.forward``."""
-    priority: Annotated[int, Field(ge=0, le=255)] | None = None
+    priority: QueueClass | None = None
     """The class of its flows in ``strict_priority`` queues, unless a flow has its own."""
 
 

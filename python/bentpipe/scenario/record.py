@@ -5,9 +5,10 @@ A quantity is parsed once, by the validator of its field. It keeps the text that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
     BaseModel,
@@ -25,6 +26,7 @@ from bentpipe import units
 from bentpipe.errors import ScenarioError, UnitError
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.problems import problems_of
+from bentpipe.text import shown
 from bentpipe.units import Kind, Quantity
 
 LARGEST_COUNT: Final = 2**63 - 1
@@ -108,6 +110,43 @@ Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 PositiveShare = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
 
+QueueClass = Annotated[int, Field(ge=0, le=255)]
+
+_PERCENT: Final = re.compile(r"^\s*(\d+(\.\d*)?|\.\d+)\s*%\s*$", re.ASCII)
+
+
+def share_of(text: str) -> float:
+    """Return a share of 0 to 1 from a checked text such as ``"0.5 %"``."""
+    found = _PERCENT.match(text)
+    assert found is not None, f"{text} was not checked"
+    return float(found[1]) / 100
+
+
+def _percent(example: str, *words: str) -> tuple[BeforeValidator, WithJsonSchema]:
+    """Return the validator and the schema of a percentage, or one of these words."""
+
+    def read(value: object) -> object:
+        if value in words:
+            return value
+        if not isinstance(value, str) or _PERCENT.match(value) is None:
+            others = "".join(f'"{word}", ' for word in words) + ("or " if words else "")
+            raise refusal(
+                f'read {shown(value)}; expected {others}a percentage, such as "{example}"'
+            )
+        if share_of(value) > 1:
+            raise refusal(f'read "{value}"; must be at most 100 %')
+        return value
+
+    pattern = "|".join([_PERCENT.pattern, *(f"^{word}$" for word in words)])
+    schema = {"type": "string", "pattern": pattern, "examples": [*words, example]}
+    return BeforeValidator(read), WithJsonSchema(schema)
+
+
+Percent = Annotated[str, *_percent("0.5 %")]
+AdaptiveOrPercent = Annotated[str, *_percent("10 %", "adaptive")]
+SignalOrPercent = Annotated[str, *_percent("10 %", "hidden", "ecn")]
+
+
 def known_kind(field: str, kinds: Iterable[str], *, optional: bool = False) -> BeforeValidator:
     """Refuse a mapping whose ``field`` is none of ``kinds``; pydantic's own error lacks them."""
     allowed = tuple(kinds)
@@ -172,3 +211,10 @@ class Record(BaseModel):
                 mine = mine.over(theirs)
             merged[name] = theirs if mine is None else mine
         return type(self).model_construct(**merged)
+
+
+class GatewayFunction(Record):
+    """The fields of every function of a gateway."""
+
+    needs_peer: ClassVar[bool] = False
+    """Whether the other end needs the same function, to reverse this one."""

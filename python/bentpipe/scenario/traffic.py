@@ -24,6 +24,7 @@ from bentpipe.scenario.record import (
     Duration,
     PositiveDuration,
     PositiveSize,
+    QueueClass,
     Rate,
     Record,
     known_kind,
@@ -78,7 +79,7 @@ class _Entry(Record):
     Several flows of datagrams have by default the interval between two datagrams, so that they are
     not in phase, unless ``start_spacing`` is written; others have none. ``0 s`` starts them in
     phase."""
-    priority: Annotated[int, Field(ge=0, le=255)] = 0
+    priority: QueueClass = 0
     """The class of its packets in a ``strict_priority`` queue; 0 is served first."""
     island_host: str | None = None
     """The host of ``hosts.island`` that it runs on: a name, ``random`` (drawn for each flow, from
