@@ -61,11 +61,10 @@ class HostPlans:
             self._servers[number] = known[entry.servers]
 
     def _check_world(self, entry: int) -> None:
-        if not self._names["world"]:
-            message = 'read "world"; hosts.world lists no host'
-            raise PlanningError(("traffic", entry, "servers"), message)
-        if len(self._names["world"]) > MAX_SERVERS:
-            message = f'read "world"; hosts.world lists more than {MAX_SERVERS} hosts'
+        count = len(self._names["world"])
+        if not 1 <= count <= MAX_SERVERS:
+            listed = f"more than {MAX_SERVERS} hosts" if count else "no host"
+            message = f'read "world"; hosts.world lists {listed}'
             raise PlanningError(("traffic", entry, "servers"), message)
 
     def _check_servers(self, servers: tuple[Host, ...], entry: int) -> None:
@@ -112,12 +111,11 @@ class HostPlans:
             raise PlanningError(field, f"{message} hosts.world and write servers: world there")
         if written is None or (names and written in (*names, RANDOM, ROUND_ROBIN)):
             return
-        if not names:
-            message = f'read "{written}"; hosts.{side} lists no host'
-            raise PlanningError(field, message)
-        known = ", ".join(names[:5])
-        message = f'read "{written}"; expected a host of hosts.{side} ({known}), "{RANDOM}" or'
-        raise PlanningError(field, f'{message} "{ROUND_ROBIN}"')
+        message = f"hosts.{side} lists no host"
+        if names:
+            hosts = f"a host of hosts.{side} ({', '.join(names[:5])})"
+            message = f'expected {hosts}, "{RANDOM}" or "{ROUND_ROBIN}"'
+        raise PlanningError(field, f'read "{written}"; {message}')
 
     def chosen(
         self, side: Side, written: str | None, place: tuple[int, int]

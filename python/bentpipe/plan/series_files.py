@@ -33,7 +33,7 @@ _NS_PER_MS: Final = 10**6
 _LONGEST_NS: Final = 100 * 86_400 * NS_PER_S
 _HIGHEST_BPS: Final = 10**14
 NUMBER: Final = re.compile(r"(?P<sign>[+-]?)(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?", re.ASCII)
-LONGEST_NUMBER: Final = 64
+_LONGEST_NUMBER: Final = 64
 _TIMESTAMP: Final = re.compile(r"\d{1,20}", re.ASCII)
 
 Steps = list[tuple[int, float]]
@@ -277,7 +277,7 @@ def _cell(
             raise SeriesError(f"{message} (for plain numbers, name the column {names})") from None
     else:
         found = NUMBER.fullmatch(text)
-        if found is None or len(text) > LONGEST_NUMBER:
+        if found is None or len(text) > _LONGEST_NUMBER:
             raise line_error(path, line, text, f"{quantity.noun} is a plain number", column)
         if found["sign"] == "-" and Fraction(text) < 0:
             raise line_error(path, line, text, "must not be negative", column)

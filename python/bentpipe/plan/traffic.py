@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.hosts import HostPlans
@@ -27,12 +27,8 @@ from bentpipe.scenario.traffic import (
 from bentpipe.units import NS_PER_S, format_duration, value_of
 
 
-@dataclass(frozen=True)
-class _Copy:
-    """One flow of an entry.
-
-    ``number`` counts the flows of the entry; the two directions of one flow share a number.
-    """
+class _Copy(NamedTuple):
+    """One flow of an entry; ``number`` counts them, and both directions share one."""
 
     number: int
     terminal: int

@@ -77,44 +77,29 @@ def warnings_of(plan: Plan) -> list[ScenarioWarning]:
 
 def _about_end(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
     """Return a warning if a flow, or the flows of a direction together, cannot end in the run."""
-    fields = ["duration", "size", "exchanges", "files", "pages"]
+    written, flows = entry.written, entry.flows
+    fields = ["duration", "exchanges", "files", "pages"]
+    fields += [] if written.kind == "fetch" else ["size"]
     # That of web pages is how many are parallel.
-    fields += ["connections"] if entry.written.kind == "channels" else []
-    for field in fields:
-        written = getattr(entry.written, field, None)
-        if written is None or (field == "size" and entry.written.kind == "fetch"):
+    fields += ["connections"] if written.kind == "channels" else []
+    bounds = [field for field in fields if getattr(written, field, None) is not None]
+    groups = [[max(flows, key=lambda flow: flow["start_ns"])]]
+    if written.kind == "bulk":
+        groups += _by_direction(flows).values()
+    for group in groups if bounds else ():
+        needs_ns = _needed_ns(group, plan)
+        left_ns = plan["stop_ns"] - min(flow["start_ns"] for flow in group)
+        if needs_ns <= left_ns:
             continue
-        late = _latest(entry, plan)
-        if late is None:
-            continue
-        needs_ns, left_ns, flows = late
-        needs = "lasts" if field == "duration" else "takes at least"
-        if flows > 1:
-            needs = f"{flows} flows together take at least"
-        starts = {flow["start_ns"] for flow in entry.flows}
-        which = "the start of the last flow" if flows == 1 < len(starts) else "the start"
-        message = (
-            f"{needs} {format_duration(needs_ns)}, but the run ends {format_duration(left_ns)}"
-        )
-        yield (*entry.path, field), f"read {shown(written)}; {message} after {which}"
-
-
-def _latest(entry: _Entry, plan: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    """Return the time that flows need at least, the time left, and the number of these flows.
-
-    None if all flows can end.
-    """
-    stop_ns = plan["stop_ns"]
-    last = max(entry.flows, key=lambda flow: flow["start_ns"])
-    groups = [[last]]
-    if last["workload"]["kind"] == "bulk":
-        groups += _by_direction(entry.flows).values()
-    for flows in groups:
-        left_ns = stop_ns - min(flow["start_ns"] for flow in flows)
-        needs_ns = _needed_ns(flows, plan)
-        if needs_ns > left_ns:
-            return needs_ns, left_ns, len(flows)
-    return None
+        needs = "lasts" if bounds[0] == "duration" else "takes at least"
+        if len(group) > 1:
+            needs = f"{len(group)} flows together take at least"
+        starts = {flow["start_ns"] for flow in flows}
+        which = "the start of the last flow" if len(group) == 1 < len(starts) else "the start"
+        read = f"read {shown(getattr(written, bounds[0]))}; {needs} {format_duration(needs_ns)}"
+        message = f"{read}, but the run ends {format_duration(left_ns)} after {which}"
+        yield (*entry.path, bounds[0]), message
+        return
 
 
 def _needed_ns(flows: Sequence[Part], plan: Mapping[str, Any]) -> int:
@@ -130,22 +115,27 @@ def _needed_ns(flows: Sequence[Part], plan: Mapping[str, Any]) -> int:
                 is_whole = amount["value"] == plan["stop_ns"]
                 return 0 if is_whole or len(flows) > 1 else int(amount["value"])
             # A handshake, and the way of the last segment.
-            way_ns = min(
-                series_values(plan["directions"][min(1, direction_number(flows[0]))]["delay_ns"])
-            )
-            return rtt_ns + way_ns + _sending_ns(amount["value"] * len(flows), rate_bps)
+            way = plan["directions"][min(1, direction_number(flows[0]))]["delay_ns"]
+            sending_ns = _sending_ns(amount["value"] * len(flows), rate_bps)
+            return rtt_ns + min(series_values(way)) + sending_ns
         case "request_response":
             # Each exchange takes a round trip, and a connection another one before its first.
             count, kept = int(workload["exchanges"] or 0), workload["keep_connection"]
-            each_ns = rtt_ns + _sending_ns(_smallest(workload["response_bytes"]), rate_bps)
-            handshakes = 1 if kept else count
-            thinking_ns = max(0, count - 1) * _smallest(workload["think_ns"])
-            return handshakes * rtt_ns + count * each_ns + thinking_ns if count else 0
+            each_ns = (2 - kept) * rtt_ns
+            each_ns += _sending_ns(_smallest(workload["response_bytes"]), rate_bps)
+            first_ns = rtt_ns if kept and count else 0
+            return first_ns + _repeated_ns(count, each_ns, workload["think_ns"])
         case "video":
             # A handshake and a request, and then the media.
             needed_ns = 2 * rtt_ns + int(workload["media"]["duration_ns"])
         case "web_page":
-            needed_ns = _pages_ns(workload, rate_bps, rtt_ns)
+            # TCP, the document and its objects; TLS (RFC 5246 and RFC 8446).
+            objects, round_trips = _smallest(workload["objects"]), _TLS_ROUND_TRIPS[workload["tls"]]
+            round_trips += 2 + (objects > 0) + bool(workload["dns"])
+            page_bytes = _smallest(workload["document_bytes"])
+            page_bytes += objects * _smallest(workload["object_bytes"])
+            each_ns = round_trips * rtt_ns + _sending_ns(page_bytes, rate_bps)
+            needed_ns = _repeated_ns(int(workload["pages"] or 0), each_ns, workload["think_ns"])
         case "channel":
             # Each connection takes a round trip for the handshake, and another one for the data.
             smallest = min(size_bytes for size_bytes, _ in workload["sizes"])
@@ -156,15 +146,8 @@ def _needed_ns(flows: Sequence[Part], plan: Mapping[str, Any]) -> int:
     return needed_ns
 
 
-def _pages_ns(workload: Part, rate_bps: int, rtt_ns: int) -> int:
-    """Return the shortest time of all pages: their round trips, and their bytes at the rate."""
-    count, objects = int(workload["pages"] or 0), _smallest(workload["objects"])
-    # TCP, the document and its objects; TLS (RFC 5246 and RFC 8446).
-    round_trips = 2 + (objects > 0) + bool(workload["dns"]) + _TLS_ROUND_TRIPS[workload["tls"]]
-    page_bytes = _smallest(workload["document_bytes"])
-    page_bytes += objects * _smallest(workload["object_bytes"])
-    each_ns = round_trips * rtt_ns + _sending_ns(page_bytes, rate_bps)
-    return count * each_ns + max(0, count - 1) * _smallest(workload["think_ns"])
+def _repeated_ns(count: int, each_ns: int, think: Part) -> int:
+    return count * each_ns + max(0, count - 1) * _smallest(think)
 
 
 def _sending_ns(size_bytes: int, rate_bps: int) -> int:

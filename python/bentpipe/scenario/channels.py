@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from bentpipe.scenario.hosts import Host
 from bentpipe.scenario.link import FileName
-from bentpipe.scenario.record import PositiveSize, Record
+from bentpipe.scenario.record import PositiveSize, Record, refusal
+from bentpipe.units import value_of
 
 MAX_SIZES: Final = 10_000
 MAX_SERVERS: Final = 1_000
+# What a plan may hold (crates/sim/src/plan).
+_LARGEST_BYTES: Final = 2**50
 # Stated: 13 servers, from 0 to 390 ms of round trip, with a mean of 206 ms. Assumed: the delays
 # between these bounds.
 _ROUND_TRIPS_MS: Final = (0, 30, 60, 125, 160, 190, 220, 260, 280, 300, 320, 343, 390)
@@ -25,10 +28,16 @@ DEFAULT_SERVERS: Final = tuple(
 )
 
 
+def _check_size(size: str) -> str:
+    if value_of(size) > _LARGEST_BYTES:
+        raise refusal(f'read "{size}"; must be at most 2^50 bytes')
+    return size
+
+
 class SizeWeight(Record):
     """A size, and how often it occurs."""
 
-    size: PositiveSize
+    size: Annotated[PositiveSize, AfterValidator(_check_size)]
     """The size, in application bytes."""
     weight: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
     """The weight: a size occurs with its weight over the sum of all weights."""
@@ -42,16 +51,12 @@ class SizeFile(Record):
     is a number of bytes or has a unit."""
 
 
-def _sizes_form(value: object) -> str:
-    return "file" if isinstance(value, Mapping | Record) else "table"
-
-
 _SizeTable = Annotated[
     tuple[SizeWeight, ...], Field(strict=False, min_length=1, max_length=MAX_SIZES)
 ]
 Sizes = Annotated[
     Annotated[_SizeTable, Tag("table")] | Annotated[SizeFile, Tag("file")],
-    Discriminator(_sizes_form),
+    Discriminator(lambda sizes: "file" if isinstance(sizes, Mapping | Record) else "table"),
 ]
 
 # From traces of the Auckland simulator: flows of 235, 591 and 2,120 bytes dominate. Assumed: that
@@ -77,10 +82,6 @@ DEFAULT_SIZES: Final = tuple(
 )
 
 
-def _servers_form(value: object) -> str:
-    return "world" if isinstance(value, str) else "hosts"
-
-
 Servers = Annotated[
     Annotated[Literal["world"], Tag("world")]
     | Annotated[
@@ -88,5 +89,5 @@ Servers = Annotated[
         Field(strict=False, min_length=1, max_length=MAX_SERVERS),
         Tag("hosts"),
     ],
-    Discriminator(_servers_form),
+    Discriminator(lambda servers: "world" if isinstance(servers, str) else "hosts"),
 ]

@@ -82,20 +82,13 @@ def dotted(path: FieldPath) -> str:
 
 
 def read_file(path: Path) -> Document:
-    """Read a YAML file that holds a mapping.
+    """Read YAML that holds a mapping from a file, or from standard input for ``-``.
 
     Raises:
-        ScenarioError: the file cannot be read, is not text, is not YAML, or is not a mapping.
+        ScenarioError: it cannot be read, is not text, is not YAML, or is not a mapping.
     """
-    return read_text(file_text(path, _CONTENT), str(path))
-
-
-def read_stdin() -> Document:
-    """Read YAML that holds a mapping from standard input, which errors name ``<stdin>``.
-
-    Raises:
-        ScenarioError: the input is not text, is not YAML, or is not a mapping.
-    """
+    if str(path) != "-":
+        return read_text(file_text(path, _CONTENT), str(path))
     content = sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
     return read_text(_decoded(content, STDIN, _CONTENT, LARGEST_FILE_BYTES), STDIN)
 

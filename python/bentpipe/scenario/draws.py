@@ -109,19 +109,18 @@ class CountDraw(Draw[Count, ParetoCount, LognormalCount]):
     """A count that is drawn for each page, rounded to an integer."""
 
 
-def _fixed_or_drawn(value: object) -> str:
-    return "drawn" if isinstance(value, Mapping | Record) else "fixed"
-
-
+_fixed_or_drawn = Discriminator(
+    lambda value: "drawn" if isinstance(value, Mapping | Record) else "fixed"
+)
 SizeOrDraw = Annotated[
     Annotated[PositiveSize, Tag("fixed")] | Annotated[SizeDraw, Tag("drawn")],
-    Discriminator(_fixed_or_drawn),
+    _fixed_or_drawn,
 ]
 TimeOrDraw = Annotated[
     Annotated[Duration, Tag("fixed")] | Annotated[TimeDraw, Tag("drawn")],
-    Discriminator(_fixed_or_drawn),
+    _fixed_or_drawn,
 ]
 CountOrDraw = Annotated[
     Annotated[int, Field(ge=0), Tag("fixed")] | Annotated[CountDraw, Tag("drawn")],
-    Discriminator(_fixed_or_drawn),
+    _fixed_or_drawn,
 ]

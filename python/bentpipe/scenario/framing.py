@@ -24,6 +24,7 @@ from bentpipe.units import SIZE, size, value_of
 class FramingOptions(Record):
     """A framing by its name, with options; `framings.FRAMINGS` lists both."""
 
+    is_indivisible = True
     model_config = ConfigDict(extra="allow")
 
     kind: str
@@ -48,10 +49,6 @@ class FramingOptions(Record):
         """The options that are written, by name."""
         return dict(self.__pydantic_extra__ or {})
 
-    def over(self, base: Record) -> Self:  # noqa: ARG002 - it is replaced as a whole
-        """Return this framing: options of another kind do not apply to it."""
-        return self
-
 
 def _check_written(value: object) -> str:
     """Return a framing's name, or the size of its header."""
@@ -63,10 +60,6 @@ def _check_written(value: object) -> str:
         return size(value)
     except UnitError as error:
         raise refusal(str(error)) from None
-
-
-def _written_or_mapping(value: object) -> str:
-    return "mapping" if isinstance(value, Mapping | Record) else "written"
 
 
 def _schema_of(preset: FramingPreset) -> dict[str, Any]:
@@ -100,7 +93,7 @@ _mapping = WithJsonSchema({"anyOf": [_schema_of(preset) for preset in FRAMINGS.v
 Framing = Annotated[
     Annotated[str, PlainValidator(_check_written), _text, Tag("written")]
     | Annotated[FramingOptions, _mapping, Tag("mapping")],
-    Discriminator(_written_or_mapping),
+    Discriminator(lambda value: "mapping" if isinstance(value, Mapping | Record) else "written"),
 ]
 
 

@@ -18,6 +18,7 @@ from bentpipe.text import choice, did_you_mean, shown
 
 # A part in double quotes is always a name, as in settings.
 _PART: Final = re.compile(r'"([^"]+)"|([^".]+)')
+_NAME: Final = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*\.?")
 _PERCENTILE: Final = re.compile(r"p(\d{1,2}|100|999)")
 _STATISTICS: Final = ("min", "max", "mean", "sum", "jain", "p5", "p50", "p95", "p99", "p999")
 HEADINGS: Final = ("forward", "return")
@@ -120,19 +121,12 @@ def _malformed(text: str) -> UsageError:
 
 def _parts(text: str) -> list[tuple[str, bool]]:
     """Return the parts of a name, and whether each is in quotes."""
-    found, position = [], 0
-    while match := _PART.match(text, position):
-        found.append((match[1] or match[2], match[1] is not None))
-        position = match.end()
-        if text[position : position + 1] != ".":
-            break
-        position += 1
-    if position != len(text) or not found:
+    if not _NAME.fullmatch(text):
         raise UsageError(
             f"metric {shown(text)}: expected names with dots between them, such as "
             "flows.goodput_bps.p5"
         )
-    return found
+    return [(match[1] or match[2], match[1] is not None) for match in _PART.finditer(text)]
 
 
 def _unknown_end(

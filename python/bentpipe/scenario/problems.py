@@ -98,33 +98,31 @@ def _problems(detail: ErrorDetails, document: Document) -> list[Problem]:
     path = _path(detail["loc"], document.data, missing=detail["type"] == "missing")
     context = dict(detail.get("ctx", {}))
     if detail["type"] == "unknown_fields":
+        allowed = context["allowed"]
         return [
-            document.problem((*path, name), _unknown_message(name, context["allowed"]))
+            document.problem(
+                (*path, name),
+                f"unknown field{did_you_mean(name, allowed)} (fields here: {', '.join(allowed)})",
+            )
             for name in context["names"]
         ]
     if detail["type"] == "unknown_kind":
-        return [document.problem((*path, context["field"]), _kind_message(context))]
+        allowed = context["allowed"]
+        message = f"missing; allowed: {', '.join(allowed)}"
+        if context["read"] is not None:
+            message = choice(context["read"], allowed)
+        return [document.problem((*path, context["field"]), message)]
     explain = _EXPLANATIONS.get(detail["type"])
     message = explain(detail["input"], context) if explain else detail["msg"]
     return [document.problem(path, message)]
-
-
-def _unknown_message(name: str, allowed: tuple[str, ...]) -> str:
-    return f"unknown field{did_you_mean(name, allowed)} (fields here: {', '.join(allowed)})"
-
-
-def _kind_message(context: Mapping[str, Any]) -> str:
-    """Describe a kind that is missing or unknown."""
-    if context["read"] is None:
-        return f"missing; allowed: {', '.join(context['allowed'])}"
-    return choice(context["read"], context["allowed"])
 
 
 def _path(location: tuple[int | str, ...], data: object, *, missing: bool) -> FieldPath:
     """Return the path as it was written: without the names that pydantic adds for unions."""
     path: list[int | str] = []
     for position, part in enumerate(location):
-        if _is_kind(data, part) and position and isinstance(location[position - 1], int):
+        is_kind = isinstance(data, Mapping) and data.get("kind") == part
+        if is_kind and position and isinstance(location[position - 1], int):
             # Entries of kind "channels" also have a field of that name.
             continue
         inside = _member(data, part)
@@ -135,10 +133,6 @@ def _path(location: tuple[int | str, ...], data: object, *, missing: bool) -> Fi
         # "return" is a keyword in Python, so that the field is "return_" there.
         path.append(part.removesuffix("_") if isinstance(part, str) else part)
     return tuple(path)
-
-
-def _is_kind(data: object, part: int | str) -> bool:
-    return isinstance(data, Mapping) and data.get("kind") == part
 
 
 def _member(data: object, part: int | str) -> object:

@@ -202,8 +202,13 @@ class Record(BaseModel):
             raise PydanticCustomError("unknown_fields", "unknown fields", context)
         return data
 
+    is_indivisible: ClassVar[bool] = False
+    """Whether it replaces another record as a whole, since the fields of both do not mix."""
+
     def over(self, base: Self) -> Self:
         """Return ``base`` with its fields overridden by those of this record."""
+        if self.is_indivisible:
+            return self
         merged: dict[str, Any] = {}
         for name in type(self).model_fields:
             mine, theirs = getattr(self, name), getattr(base, name)

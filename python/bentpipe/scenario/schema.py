@@ -17,7 +17,7 @@ from pydantic import Field, PrivateAttr, ValidationError
 
 from bentpipe import units
 from bentpipe.errors import ScenarioError
-from bentpipe.scenario.document import Document, read_file, read_stdin
+from bentpipe.scenario.document import Document, read_file
 from bentpipe.scenario.gateways import Gateways
 from bentpipe.scenario.hosts import Hosts
 from bentpipe.scenario.link import DEFAULT_DIRECTION, Link
@@ -82,8 +82,7 @@ class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash
         Raises:
             ScenarioError: naming file, line, field, what was read and what is allowed.
         """
-        document = read_stdin() if str(path) == "-" else read_file(Path(path))
-        return cls.from_document(document, settings, thresholds=thresholds)
+        return cls.from_document(read_file(Path(path)), settings, thresholds=thresholds)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], settings: Sequence[str | Setting] = ()) -> Scenario:

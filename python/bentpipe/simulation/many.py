@@ -198,7 +198,7 @@ class Batch:
         """Return when a run reached its memory limit, and how to change the scenario."""
         reason = stop_message(outcome.raw["end_ns"], self.memory_limit_bytes)
         shared = "" if self.sharing == 1 else f", its part of what {self.sharing} runs share"
-        advice = _memory.advice(_core.memory_estimate(outcome.job.plan.text))
+        advice = _memory.advice(outcome.job.plan.text)
         return f"the run with seed {outcome.job.seed} {reason}{shared}. {advice}"
 
 
@@ -214,12 +214,7 @@ def run_one(
     Ctrl-C stops the run; its outcome is then marked interrupted and holds what was recorded.
     ``capture`` names a file to capture packets into. A run that takes more memory than
     ``memory_limit`` bytes (None: half of the available memory) ends early, and its outcome says so.
-
-    Raises:
-        ScenarioError: the plan is not valid.
-        UsageError: its hosts and links alone take more than the memory limit; nothing was run.
-        InternalError: the run violated an invariant of the simulator.
-        OSError: the capture cannot be written.
+    Errors are those of `Batch.run`.
     """
     limit = _memory.limit_for(1, memory_limit)
     batch = Batch(runs=(), memory_limit_bytes=limit, sharing=1)
@@ -309,10 +304,8 @@ def run_jobs(
     Concurrent runs share ``memory_limit`` bytes (None: half of the available memory) equally.
 
     Raises:
-        ScenarioError: a plan is not valid.
-        UsageError: the hosts and links of a plan alone take more than its part of the memory limit.
         MemoryLimitError: a run reached its part and ended early; all outcomes are in the error.
-        InternalError: a run violated an invariant of the simulator; the message has its seed.
+        BentpipeError: another error of `Batch.run`.
         RunsInterrupted: Ctrl-C; the outcomes of the complete runs are in the exception, and
             `Outcome.index` is the index of the job.
     """
