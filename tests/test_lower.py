@@ -14,8 +14,8 @@ from properties import examples
 
 from bentpipe import Plan, Tcp, units
 from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.hosts import host_plan
 from bentpipe.plan.lower import Part, draw, field_name, lower, origin, origins_of, part
-from bentpipe.plan.tcp import host_plan
 from bentpipe.scenario.draws import CountDraw, SizeDraw, TimeDraw, TimeOrDraw
 from bentpipe.scenario.hosts import Host
 from bentpipe.scenario.profiles import PROFILES

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bentpipe.plan.hosts import host_plan
 from bentpipe.plan.lower import Part, lower
-from bentpipe.plan.tcp import host_plan
 from bentpipe.plan.tunnels import (
     EndName,
     Uplink,

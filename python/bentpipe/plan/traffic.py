@@ -59,8 +59,7 @@ def flow_plans(
         copies = list(_copies(flow, terminals))
         errors.call(_check_terminals, flow, terminals, path)
         starts = errors.call(_starts, flow, copies, stop_ns, path)
-        servers = hosts.servers(i) if isinstance(flow, Channels) else []
-        workload = errors.call(workload_of, flow, conferences, servers, path)
+        workload = errors.call(workload_of, flow, conferences, hosts.servers.get(i, []), path)
         errors.call(hosts.check, "world", _world_host(flow), path)
         errors.call(hosts.check, "island", flow.island_host, path)
         if starts is None or workload is None or len(errors.found) > found:

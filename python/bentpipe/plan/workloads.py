@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from bentpipe.errors import ScenarioError
 from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.hosts import host_plan
 from bentpipe.plan.lower import Part, lower
 from bentpipe.plan.series_files import (
     NUMBER,
@@ -16,7 +17,6 @@ from bentpipe.plan.series_files import (
     line_error,
     rows_of,
 )
-from bentpipe.plan.tcp import host_plan
 from bentpipe.scenario.channels import MAX_SIZES, SizeFile, Sizes, SizeWeight
 from bentpipe.scenario.codecs import CODECS
 from bentpipe.scenario.document import FieldPath

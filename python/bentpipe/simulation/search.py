@@ -6,7 +6,7 @@ one may pass by chance.
 
 A trial of a rate is one run of the scenario with the searched flows at that rate. It passes if no
 packet of any flow is dropped anywhere, for any cause, until the run ends, and no queue grows all
-the time (`bentpipe.simulation.trials`). `bentpipe.simulation.counts` searches for counts.
+the time (`bentpipe.simulation.no_drop`). `bentpipe.simulation.counts` searches for counts.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
 from bentpipe.scenario.traffic import MAX_PAYLOAD_BYTES, ConstantRate
 from bentpipe.simulation.many import Job, Outcome, run_jobs
-from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
-from bentpipe.simulation.trials import trial_of
+from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch, trial_of
 from bentpipe.text import choice
 from bentpipe.units import NS_PER_S, parse_size
 
