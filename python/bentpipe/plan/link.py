@@ -21,7 +21,7 @@ from bentpipe.plan.series import (
 from bentpipe.plan.traffic import largest_flow_packet_bytes
 from bentpipe.scenario.framing import framing_plan
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.gateways import BRIDGED_HEADER_BYTES, Gateway
+from bentpipe.scenario.gateways import BRIDGED_HEADER_BYTES
 from bentpipe.scenario.link import (
     DEFAULT_DIRECTION,
     Direction,
@@ -68,16 +68,18 @@ def directions_plan(
         }
     if any(value is None for values in found.values() for value in values.values()):
         return []
-    largest = _with_functions(largest_flow_packet_bytes(flows), scenario)
+    largest, ends = largest_flow_packet_bytes(flows), scenario.gateways
     resolved: dict[DirectionName, Part] = {}
     for name, product in _bdp_bytes(found).items():
+        gateway = ends.hub if name == "forward" else ends.terminal
+        packet_bytes = max(largest[name], largest_packet_bytes(gateway))
         framing = framing_plan(complete[name].framing or "none")
         framing["header_bytes"] += bridged_bytes
         reference = Reference(
             bdp_bytes=product,
             rate_bps=max(series_values(found[name]["rate_bps"])),
-            ip_packet_bytes=largest[name],
-            link_packet_bits=frame_bits(framing, largest[name]),
+            ip_packet_bytes=packet_bytes,
+            link_packet_bits=frame_bits(framing, packet_bytes),
         )
         queue = complete[name].queue or DropTail()
         plan = errors.call(queue_plan, queue, reference, ("link", name, "queue"))
@@ -205,17 +207,6 @@ def _own_delays(link: Link, forward: Part, special: dict[int, TerminalPath]) -> 
     return {n: delay_ns - nearest_ns for n, delay_ns in delays.items()}
 
 
-def _with_functions(
-    largest: dict[DirectionName, int], scenario: Scenario
-) -> dict[DirectionName, int]:
-    """Return the largest packets, including those that gateways make."""
-    ends: dict[DirectionName, Gateway] = {
-        "forward": scenario.gateways.hub,
-        "return": scenario.gateways.terminal,
-    }
-    return {name: max(largest[name], largest_packet_bytes(end)) for name, end in ends.items()}
-
-
 def _preset(link: Link) -> dict[DirectionName, Direction]:
     """Return the values of the fields that the scenario leaves out."""
     preset = Link.model_validate({} if link.preset is None else PRESETS[link.preset].link)
@@ -223,11 +214,7 @@ def _preset(link: Link) -> dict[DirectionName, Direction]:
 
 
 def _bridged_header_bytes(scenario: Scenario) -> int:
-    """Return the bytes that bridged frames add to each packet on the link.
-
-    Raises:
-        PlanningError: one end bridges and the other does not.
-    """
+    """Return the bytes that bridged frames add to each packet on the link."""
     ends = (scenario.gateways.hub, scenario.gateways.terminal)
     modes = {mode for end in ends if (mode := end.mode()) is not None}
     if "bridge" not in modes:

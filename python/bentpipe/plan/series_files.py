@@ -206,7 +206,8 @@ class _Table:
         if not rows[1:]:
             raise SeriesError(f"{path}: has no rows; expected a header and at least one row")
         (self.line, self.header), *self.rows = rows
-        times = [name for name in self.header if name == "time" or _is_time(name)]
+        names = {"time", *(f"time{suffix}" for suffix in DURATION.suffixes)}
+        times = [name for name in self.header if name in names]
         if len(times) != 1:
             allowed = "one column is time, time_s, time_ms, time_us or time_ns"
             raise line_error(path, self.line, ",".join(self.header), allowed)
@@ -246,10 +247,6 @@ class _Table:
                 raise line_error(self.path, line, cells[when], "must be after the row above")
             steps.append((at_ns, _cell(self.path, line, cells[where], quantity, column, factor)))
         return steps
-
-
-def _is_time(name: str) -> bool:
-    return name.startswith("time_") and name.removeprefix("time") in DURATION.suffixes
 
 
 def _factor(quantity: ColumnKind, name: str) -> Fraction | int | None:

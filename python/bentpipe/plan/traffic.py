@@ -52,7 +52,6 @@ def flow_plans(
     plans: list[Part] = []
     unnamed: Counter[str] = Counter()
     conferences = 0
-    priorities = {path.terminal: path.priority for path in scenario.link.terminal_paths}
     for i, flow in enumerate(scenario.traffic):
         path: FieldPath = ("traffic", i)
         found = len(errors.found)
@@ -60,10 +59,13 @@ def flow_plans(
         errors.call(_check_terminals, flow, terminals, path)
         starts = errors.call(_starts, flow, copies, stop_ns, path)
         workload = errors.call(workload_of, flow, conferences, hosts.servers.get(i, []), path)
-        errors.call(hosts.check, "world", _world_host(flow), path)
+        errors.call(hosts.check, "world", flow.world_host, path)
         errors.call(hosts.check, "island", flow.island_host, path)
         if starts is None or workload is None or len(errors.found) > found:
             continue
+        written = "priority" in flow.model_fields_set
+        paths = () if written else scenario.link.terminal_paths
+        priorities = {each.terminal: each.priority for each in paths if each.priority is not None}
         jitter_ns, origins = _start_jitter_ns(flow, copies), origins_of(flow, path)
         conferences += flow.kind == "conference"
         for name, copy, start_ns in zip(_names(flow, copies, unnamed), copies, starts, strict=True):
@@ -74,25 +76,15 @@ def flow_plans(
                 "direction": copy.direction,
                 "start_ns": start_ns,
                 "start_jitter_ns": jitter_ns,
-                "world_host": hosts.chosen("world", _world_host(flow), place),
+                "world_host": hosts.chosen("world", flow.world_host, place),
                 "island_host": hosts.chosen("island", flow.island_host, place),
-                "priority": _priority(flow, priorities.get(1 + copy.terminal)),
+                "priority": priorities.get(1 + copy.terminal, flow.priority),
                 # A PEP passes datagrams unchanged anyway.
                 "splittable": flow.splittable if isinstance(flow, TcpEnds) else True,
                 "workload": workload(stop_ns - start_ns),
             }
             plans.append(Part(values, path, origins))
     return plans
-
-
-def _world_host(flow: Flow) -> str | None:
-    return None if flow.kind == "conference" else flow.world_host
-
-
-def _priority(flow: Flow, of_terminal: int | None) -> int:
-    if of_terminal is None or "priority" in flow.model_fields_set:
-        return flow.priority
-    return of_terminal
 
 
 def flows_of_entry(flow: Flow, terminals: int) -> int:

@@ -263,15 +263,10 @@ def _about_priority(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
     queues: list[Part] = [direction["queue"] for direction in plan["directions"]]
     functions = [each for gateway in plan["gateways"] for each in gateway["functions"]]
     sorts = any(queue["discipline"] == "strict_priority" for queue in queues)
-    if not sorts and not any(map(_selects_classes, functions)):
+    classes = (each.get("classifier", each).get("classes") for each in functions)
+    if not sorts and all(each is None for each in classes):
         message = "no effect, since no queue of the link is a strict_priority queue"
         yield (*entry.path, "priority"), f"read {entry.written.priority}; {message}"
-
-
-def _selects_classes(function: Part) -> bool:
-    if function["kind"] == "tunnel":
-        return function["classifier"]["classes"] is not None
-    return function["kind"] == "aggregator" and function["classes"] is not None
 
 
 # --- tunnels --------------------------------------------------------------------------------------

@@ -169,11 +169,7 @@ def _sizes(written: Sizes, path: FieldPath) -> list[list[int]]:
 
 
 def _read(path: str) -> tuple[SizeWeight, ...]:
-    """Read a table of sizes and weights.
-
-    Raises:
-        SeriesError: the file cannot be read as such a table.
-    """
+    """Read a table of sizes and weights; errors are a `SeriesError`."""
     lines = rows_of(path)
     if not lines:
         raise SeriesError(f"{path}: has no rows; expected the header size,weight")

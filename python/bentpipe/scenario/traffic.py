@@ -333,6 +333,8 @@ class Conference(_Entry):
     duration: PositiveDuration | None = None
     """The duration of the conference; by default to the end of the run."""
 
+    world_host: ClassVar[None] = None
+
 
 _Flow = (
     Bulk | ConstantRate | Voice | RequestResponse | Fetch | Video | WebPage | Channels | Conference
