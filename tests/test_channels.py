@@ -10,7 +10,7 @@ import pytest
 
 import bentpipe
 from bentpipe import Plan, ScenarioError, simulate
-from bentpipe.scenario.channels import DEFAULT_SERVERS, DEFAULT_SIZES
+from bentpipe.scenario.traffic import DEFAULT_SERVERS, DEFAULT_SIZES
 from bentpipe.units import value_of
 
 MS = 1_000_000

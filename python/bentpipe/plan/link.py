@@ -19,8 +19,7 @@ from bentpipe.plan.series import (
     refuse_many_steps,
 )
 from bentpipe.plan.traffic import largest_flow_packet_bytes
-from bentpipe.scenario.framing import framing_plan
-from bentpipe.scenario.framings import frame_bits
+from bentpipe.scenario.framings import frame_bits, framing_plan
 from bentpipe.scenario.gateways import BRIDGED_HEADER_BYTES
 from bentpipe.scenario.link import (
     DEFAULT_DIRECTION,

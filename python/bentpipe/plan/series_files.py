@@ -173,10 +173,8 @@ def value_steps(path: str, column: str | None, kind: ColumnKind) -> Steps:
         SeriesError: the file cannot be read as a time series of them.
     """
     table = _Table(path)
-    if column is None:
-        named = (name for name in table.values if name == kind.name or _factor(kind, name))
-        column = table.only(tuple(named))
-    table.find(column)
+    possible = [name for name in table.values if name == kind.name or _factor(kind, name)]
+    column = table.column(column, possible)
     return table.read(kind, column, _factor(kind, column))
 
 
@@ -187,9 +185,7 @@ def error_steps(path: str, column: str | None) -> tuple[Steps, str]:
         SeriesError: the file cannot be read as a time series of errors.
     """
     table = _Table(path)
-    if column is None:
-        column = table.only(tuple(name for name in table.values if name in ERROR_COLUMNS))
-    table.find(column)
+    column = table.column(column, [name for name in table.values if name in ERROR_COLUMNS])
     if column not in ERROR_COLUMNS:
         message = f'column "{column}": {choice(column, tuple(ERROR_COLUMNS))}'
         raise SeriesError(message, "column")
@@ -219,18 +215,18 @@ class _Table:
         if len(self.rows) > MAX_STEPS:
             raise SeriesError(f"{path}: has {len(self.rows)} rows; at most {MAX_STEPS} are allowed")
 
-    def only(self, candidates: tuple[str, ...]) -> str:
-        if len(candidates) == 1:
-            return candidates[0]
-        names = ", ".join(self.values) or "none"
-        problem = "several columns match" if candidates else "no column name matches"
-        message = f"{self.path}:{self.line}: {problem}; name the column (there are: {names})"
-        raise SeriesError(message)
-
-    def find(self, column: str) -> None:
-        if column not in self.values:
-            message = f"{self.path}:{self.line}: column: {choice(column, tuple(self.values))}"
-            raise SeriesError(message, "column")
+    def column(self, name: str | None, possible: list[str]) -> str:
+        """Return the column with this name, or the only possible one."""
+        if name is None and len(possible) == 1:
+            return possible[0]
+        where = f"{self.path}:{self.line}"
+        if name is None:
+            names = ", ".join(self.values) or "none"
+            problem = "several columns match" if possible else "no column name matches"
+            raise SeriesError(f"{where}: {problem}; name the column (there are: {names})")
+        if name not in self.values:
+            raise SeriesError(f"{where}: column: {choice(name, tuple(self.values))}", "column")
+        return name
 
     def read(self, quantity: ColumnKind, column: str, factor: Fraction | int | None) -> Steps:
         where, when = self.header.index(column), self.header.index(self.time)

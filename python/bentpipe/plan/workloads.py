@@ -17,11 +17,11 @@ from bentpipe.plan.series_files import (
     line_error,
     rows_of,
 )
-from bentpipe.scenario.channels import MAX_SIZES, SizeFile, Sizes, SizeWeight
 from bentpipe.scenario.codecs import CODECS
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.traffic import (
     MAX_PAYLOAD_BYTES,
+    MAX_SIZES,
     Bulk,
     Channels,
     Conference,
@@ -30,6 +30,9 @@ from bentpipe.scenario.traffic import (
     Flow,
     RequestResponse,
     SharedFields,
+    SizeFile,
+    Sizes,
+    SizeWeight,
     TcpEnds,
     Video,
     Voice,

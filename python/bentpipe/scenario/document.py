@@ -47,6 +47,13 @@ class SourceLocation:
     source: str
     line: int | None = None
 
+    def error(self, message: str, path: FieldPath = ()) -> ScenarioError:
+        """Return the error of what is written here, the field of ``path``."""
+        field = dotted(path)
+        return ScenarioError(
+            Problem(source=self.source, line=self.line, field=field, message=message)
+        )
+
 
 @dataclass(frozen=True)
 class Document:
@@ -240,8 +247,7 @@ class _Builder:
             raise self._refuse(message, path, line) from None
 
     def _refuse(self, message: str, path: FieldPath, line: int) -> ScenarioError:
-        problem = Problem(source=self.source, field=dotted(path), message=message, line=line)
-        return ScenarioError(problem)
+        return SourceLocation(self.source, line).error(message, path)
 
 
 def _integer(text: str) -> int:
@@ -259,4 +265,4 @@ def _float(text: str) -> float:
 
 def file_error(source: str, message: str, line: int | None = None) -> ScenarioError:
     """Return the error of a whole file, or of a line of it."""
-    return ScenarioError(Problem(source=source, field="", message=message, line=line))
+    return SourceLocation(source, line).error(message)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo
 
 from bentpipe import units
 from bentpipe.scenario.document import Document
-from bentpipe.scenario.framing import Framing
+from bentpipe.scenario.framings import Framing
 from bentpipe.scenario.queues import DropTail, Queue
 from bentpipe.scenario.record import (
     Duration,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.plan.plan import Plan
 from bentpipe.results.views import View
-from bentpipe.scenario.channels import DEFAULT_SERVERS, DEFAULT_SIZES
+from bentpipe.scenario.traffic import DEFAULT_SERVERS, DEFAULT_SIZES
 from bentpipe.studies.auckland import claims, mixed, plots, tables
 from bentpipe.studies.auckland.cells import (
     LOADS,

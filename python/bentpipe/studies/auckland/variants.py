@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bentpipe.scenario.channels import DEFAULT_SIZES
+from bentpipe.scenario.traffic import DEFAULT_SIZES
 from bentpipe.studies.auckland.cells import (
     BACKGROUND,
     ONE_CODED,
