@@ -39,25 +39,22 @@ def validate(
 
 def _validate(file: Path, settings: list[str] | tuple[()], *, as_json: bool) -> dict[str, Any]:
     """Check a file, print what was found, and return it as plain data."""
-    answer: dict[str, Any] = {"file": scenario.STDIN if str(file) == "-" else str(file)}
-    empty: dict[str, Any] = {"valid": False, "problems": [], "warnings": [], "plan": None}
+    name = scenario.STDIN if str(file) == "-" else str(file)
+    answer: dict[str, Any] = {"valid": False, "problems": [], "warnings": [], "plan": None}
     try:
         resolved = plan.Plan.resolve(scenario.Scenario.load(file, settings))
     except ScenarioError as error:
         for problem in error.problems:
             note(str(problem))
-        _line(answer["file"], f"not valid, {counted(len(error.problems), 'problem')}", as_json)
-        return answer | empty | {"problems": [asdict(problem) for problem in error.problems]}
-    for warning in resolved.warnings:
-        note(f"{answer['file']}: warning: {warning}")
-    text = f"valid, {counted(len(resolved.data['flows']), 'flow')}"
-    if resolved.warnings:
-        text += f", {counted(len(resolved.warnings), 'warning')}"
-    _line(answer["file"], text, as_json)
-    warnings = [asdict(warning) for warning in resolved.warnings]
-    return answer | empty | {"valid": True, "warnings": warnings, "plan": resolved.data}
-
-
-def _line(file: str, text: str, as_json: bool) -> None:
+        text = f"not valid, {counted(len(error.problems), 'problem')}"
+        answer["problems"] = [asdict(problem) for problem in error.problems]
+    else:
+        for warning in resolved.warnings:
+            note(f"{name}: warning: {warning}")
+        text = f"valid, {counted(len(resolved.data['flows']), 'flow')}"
+        text += f", {counted(len(resolved.warnings), 'warning')}" if resolved.warnings else ""
+        warnings = [asdict(warning) for warning in resolved.warnings]
+        answer |= {"valid": True, "warnings": warnings, "plan": resolved.data}
     if not as_json:
-        print(f"{file}: {text}")
+        print(f"{name}: {text}")
+    return {"file": name, **answer}

@@ -10,8 +10,7 @@ from bentpipe.plan.hosts import host_plan
 from bentpipe.plan.lower import field_name
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.gateways import Pep
-from bentpipe.scenario.profiles import PROFILES
-from bentpipe.scenario.tcp import Tcp
+from bentpipe.scenario.tcp import PROFILES, Tcp
 from bentpipe.text import shown
 from bentpipe.units import value_of
 

@@ -9,9 +9,8 @@ from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.lower import Part, lower
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.hosts import MAX_HOSTS, RANDOM, ROUND_ROBIN, Host, Side
-from bentpipe.scenario.profiles import PROFILES
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.tcp import MAX_MSS_BYTES, ProfileName, Tcp
+from bentpipe.scenario.tcp import MAX_MSS_BYTES, PROFILES, ProfileName, Tcp
 from bentpipe.scenario.traffic import MAX_SERVERS, Channels
 
 

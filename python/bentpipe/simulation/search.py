@@ -27,7 +27,7 @@ from bentpipe.scenario.traffic import MAX_PAYLOAD_BYTES, ConstantRate
 from bentpipe.simulation.many import Job, Outcome, run_jobs
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch, trial_of
 from bentpipe.text import choice
-from bentpipe.units import NS_PER_S, parse_size
+from bentpipe.units import NS_PER_S, value_of
 
 DEFAULT_RESOLUTION: Final = 0.005
 # Below the minimum, buffers hide more in any run of practical length; above the maximum, doubling
@@ -189,7 +189,7 @@ def search_rates(
     seed = scenario.seed if seed is None else seed
     check_seed(seed)
     entries = _entries(scenario, flow)
-    chosen = _own_sizes(scenario, entries) if sizes is None else _checked_sizes(sizes)
+    chosen = _payloads(scenario, entries, sizes)
     searches = [_Search(scenario, entries, size, resolution, seed) for size in chosen]
     interrupted = narrow([search.bracket for search in searches], run, progress)
     first = searches[0]
@@ -229,16 +229,18 @@ def _entries(scenario: Scenario, name: str | None) -> dict[int, range]:
     return chosen
 
 
-def _own_sizes(scenario: Scenario, entries: Mapping[int, range]) -> list[int]:
-    payloads = [getattr(scenario.traffic[i], "payload", "") for i in entries]
-    sizes = sorted({parse_size(payload) for payload in payloads})
-    if len(sizes) > 1:
-        shown = ", ".join(f"{size} B" for size in sizes)
-        raise UsageError(f"sizes: the flows differ in payload ({shown}); name the sizes to search")
-    return sizes
-
-
-def _checked_sizes(sizes: Sequence[int]) -> list[int]:
+def _payloads(
+    scenario: Scenario, entries: Mapping[int, range], sizes: Sequence[int] | None
+) -> list[int]:
+    """Return the payloads to search with: the given ones, or that of the entries."""
+    if sizes is None:
+        written = (getattr(scenario.traffic[i], "payload", None) for i in entries)
+        own = sorted({value_of(payload) for payload in written})
+        if len(own) > 1:
+            shown = ", ".join(f"{size} B" for size in own)
+            message = f"sizes: the flows differ in payload ({shown}); name the sizes to search"
+            raise UsageError(message)
+        return own
     if not sizes:
         raise UsageError("sizes: none; name at least one size in bytes of UDP payload")
     for size in sizes:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from bentpipe.scenario.profiles import PROFILES
+from bentpipe.scenario.tcp import PROFILES
 from bentpipe.studies.base.files import read_rows
 
 
