@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, Self, TypeAlias, TypedDict
 from pydantic import (
     ConfigDict,
     Discriminator,
+    ModelWrapValidatorHandler,
     PlainValidator,
     Tag,
     WithJsonSchema,
@@ -250,11 +251,11 @@ class FramingOptions(Record):
     kind: str
     """The name of the framing."""
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _refuse_unknown_fields(cls, data: object) -> object:
+    def _refuse_unknown_fields(cls, data: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         """Accept every field: `plan_framing` checks the options of the kind."""
-        return data
+        return validate(data)
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:

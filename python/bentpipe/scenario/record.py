@@ -8,25 +8,27 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self, get_args
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     PlainValidator,
     ValidationError,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import ErrorType
 
 from bentpipe import units
 from bentpipe.errors import ScenarioError, UnitError
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.problems import problems_of
-from bentpipe.text import shown
+from bentpipe.text import nearest, shown
 from bentpipe.units import Kind, Quantity
 
 LARGEST_COUNT: Final = 2**63 - 1
@@ -147,6 +149,14 @@ AdaptiveOrPercent = Annotated[str, *_percent("10 %", "adaptive")]
 SignalOrPercent = Annotated[str, *_percent("10 %", "hidden", "ecn")]
 
 
+def _again(detail: ErrorDetails) -> InitErrorDetails:
+    """Return an error of pydantic, so that it can be raised again."""
+    kind, context = detail["type"], detail.get("ctx", {})
+    known = kind in get_args(ErrorType)
+    error = kind if known else PydanticCustomError(kind, detail["msg"], context)
+    return InitErrorDetails(type=error, loc=detail["loc"], input=detail["input"], ctx=context)
+
+
 def known_kind(field: str, kinds: Iterable[str], *, optional: bool = False) -> BeforeValidator:
     """Refuse a mapping whose ``field`` is none of ``kinds``; pydantic's own error lacks them."""
     allowed = tuple(kinds)
@@ -185,22 +195,52 @@ class Record(BaseModel):
             document = Document(data=data, source=type(self).__name__)
             raise ScenarioError(*problems_of(error, document)) from None
 
+    @classmethod
+    def of_document(cls, document: Document) -> Self:
+        """Return the record of a document.
+
+        Raises:
+            ScenarioError: naming file, line, field, what was read and what is allowed.
+        """
+        try:
+            return cls.model_validate(document.data, context=document)
+        except ValidationError as error:
+            raise ScenarioError(*problems_of(error, document)) from None
+
     # Without this mark, pydantic would call `__init__` for each record inside another.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _refuse_unknown_fields(cls, data: object) -> object:
-        """Refuse unknown fields first: a misspelt field would also be reported as missing."""
+    def _refuse_unknown_fields(cls, data: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Refuse unknown fields by an error that has the allowed ones, beside the other errors.
+
+        Errors that follow from a misspelt field are left out: it is missing, too.
+        """
         if not isinstance(data, Mapping):
-            return data
+            return validate(data)
         fields = cls.model_fields
         allowed = tuple(field.serialization_alias or name for name, field in fields.items())
         unknown = tuple(str(name) for name in data if name not in allowed and name not in fields)
-        if unknown:
-            context = {"names": unknown, "allowed": allowed}
-            raise PydanticCustomError("unknown_fields", "unknown fields", context)
-        return data
+        if not unknown:
+            return validate(data)
+        context = {"names": unknown, "allowed": allowed}
+        refused = PydanticCustomError("unknown_fields", "unknown fields", context)
+        errors = [InitErrorDetails(type=refused, input=data)]
+        try:
+            validate({name: value for name, value in data.items() if str(name) not in unknown})
+        except ValidationError as error:
+            errors += [
+                _again(detail)
+                for detail in error.errors(include_url=False)
+                if not (detail["type"] == "reason" and not detail["loc"])
+                and not (
+                    detail["type"] == "missing"
+                    and len(detail["loc"]) == 1
+                    and nearest(str(detail["loc"][0]), unknown)
+                )
+            ]
+        raise ValidationError.from_exception_data(cls.__name__, errors)
 
     is_indivisible: ClassVar[bool] = False
     """Whether it replaces another record as a whole, since the fields of both do not mix."""

@@ -13,15 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr
 
 from bentpipe import units
-from bentpipe.errors import ScenarioError
 from bentpipe.scenario.document import Document, read_file
 from bentpipe.scenario.gateways import Gateways
 from bentpipe.scenario.hosts import Hosts
 from bentpipe.scenario.link import DEFAULT_DIRECTION, Link
-from bentpipe.scenario.problems import all_problems
 from bentpipe.scenario.queues import QUEUES, DropTail
 from bentpipe.scenario.record import PositiveDuration, Record
 from bentpipe.scenario.seeds import LARGEST_SEED
@@ -118,10 +116,7 @@ class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash
             ScenarioError: naming file, line, field, what was read and what is allowed.
         """
         document = with_thresholds(with_settings(document, settings, cls), thresholds)
-        try:
-            return _validate(document)
-        except ValidationError as error:
-            raise ScenarioError(*all_problems(error, document, _validate)) from None
+        return cls.of_document(document)
 
     @property
     def document(self) -> Document:
@@ -131,10 +126,6 @@ class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash
     def to_dict(self) -> dict[str, Any]:
         """Return the scenario as it was written: plain data, without presets and defaults."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
-
-
-def _validate(document: Document) -> Scenario:
-    return Scenario.model_validate(document.data, context=document)
 
 
 def json_schema() -> dict[str, Any]:
