@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 from bentpipe.errors import UnitError
-from bentpipe.text import nearest
+from bentpipe.text import nearest, shown
 
 # The plan holds unsigned 64-bit integers; half of their range keeps a sum of two of them in range.
 LARGEST: Final = 2**63 - 1
@@ -232,35 +232,28 @@ def limit_of(quantity: str) -> QueueLimit:
 
 def _parse(text: object, kind: Kind) -> tuple[int, str]:
     """Return the value in the base unit, and the unit that was written."""
-    number, exponent, unit = _split(text, kind)
-    if unit not in kind.units:
-        raise UnitError(f"read {_quoted(text)}: {_unit_advice(number, unit, kind)}")
-    if exponent > _LARGEST_EXPONENT:
-        raise UnitError(f"read {_quoted(text)}: the exponent is beyond {_LARGEST_EXPONENT}")
-    value = Fraction(number) * kind.units[unit]
-    if value < 0:
-        raise UnitError(f"read {_quoted(text)}: must not be negative")
-    if value.denominator != 1:
-        finest = "millionth of a bdp" if unit == "bdp" else kind.base
-        raise UnitError(f"read {_quoted(text)}: not an integer in its finest unit ({finest})")
-    if value > LARGEST:
-        raise UnitError(
-            f"read {_quoted(text)}: beyond 64 bits; the largest is {LARGEST} {kind.base}"
-        )
-    return value.numerator, unit
-
-
-def _split(text: object, kind: Kind) -> tuple[str, int, str]:
-    """Return the number, the magnitude of its exponent, and the unit, as written."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         name = "nothing" if text is None else type(text).__name__
         raise UnitError(f"read {name}: {_what(kind)}")
     if isinstance(text, str) and len(text) > _LONGEST_TEXT:
         raise UnitError(f"read a text of {len(text)} characters: {_what(kind)}")
-    match = _QUANTITY.fullmatch(str(text))
+    read, match = f"read {shown(text)}", _QUANTITY.fullmatch(str(text))
     if match is None:
-        raise UnitError(f"read {_quoted(text)}: {_what(kind)}")
-    return match["number"], abs(int(match["exponent"] or 0)), match["unit"]
+        raise UnitError(f"{read}: {_what(kind)}")
+    number, unit = match["number"], match["unit"]
+    if unit not in kind.units:
+        raise UnitError(f"{read}: {_unit_advice(number, unit, kind)}")
+    if abs(int(match["exponent"] or 0)) > _LARGEST_EXPONENT:
+        raise UnitError(f"{read}: the exponent is beyond {_LARGEST_EXPONENT}")
+    value = Fraction(number) * kind.units[unit]
+    if value < 0:
+        raise UnitError(f"{read}: must not be negative")
+    if value.denominator != 1:
+        finest = "millionth of a bdp" if unit == "bdp" else kind.base
+        raise UnitError(f"{read}: not an integer in its finest unit ({finest})")
+    if value > LARGEST:
+        raise UnitError(f"{read}: beyond 64 bits; the largest is {LARGEST} {kind.base}")
+    return value.numerator, unit
 
 
 def _what(kind: Kind) -> str:
@@ -269,7 +262,7 @@ def _what(kind: Kind) -> str:
 
 def _unit_advice(number: str, unit: str, kind: Kind) -> str:
     if not unit:
-        choices = _either(f"{number} {shown}" for shown in kind.shown[:3])
+        choices = _either(f"{number} {each}" for each in kind.shown[:3])
         return f"the unit is missing; write {choices}"
     if not unit[0].isalpha():
         return f"{_what(kind)}, without separators in the number"
@@ -286,15 +279,10 @@ def _unit_advice(number: str, unit: str, kind: Kind) -> str:
 def _readings(unit: str, kind: Kind) -> tuple[str, ...]:
     """Return the allowed units that may be meant by a refused spelling, best first."""
     folded = unit.replace(" ", "").lower()
-    listed = _FOLDED.get(folded, ())
-    meant = tuple(candidate for candidate in listed if candidate in kind.units)
-    if meant:
-        return meant
-    same = tuple(shown for shown in kind.shown if shown.lower() == folded)
-    if same:
-        return same
+    meant = tuple(each for each in _FOLDED.get(folded, ()) if each in kind.units)
+    same = tuple(each for each in kind.shown if each.lower() == folded)
     close = nearest(unit, kind.shown)
-    return (close,) if close else ()
+    return meant or same or ((close,) if close else ())
 
 
 def _folded_spellings() -> dict[str, tuple[str, ...]]:
@@ -334,10 +322,6 @@ _FOLDED: Final = _folded_spellings()
 def _either(choices: Iterable[str]) -> str:
     *first, last = [f'"{choice}"' for choice in choices]
     return f"{', '.join(first)} or {last}" if first else last
-
-
-def _quoted(text: object) -> str:
-    return f'"{text}"' if isinstance(text, str) else str(text)
 
 
 def _digits(value: float) -> str:

@@ -100,15 +100,13 @@ def _with_terminals(
     reached = errors.call(branches, link, forward)
     if reached is None:
         return []
-    alone = link.terminals == 1
+    numbers = range(1, 1 + link.terminals)
+    names = ["return"] if len(numbers) == 1 else [f"return-{number}" for number in numbers]
     ends: list[tuple[Part, dict[str, Any]]] = [
         (forward, {"name": "forward", "from": 0, "to": reached}),
-        *(
-            (back, {"name": "return" if alone else f"return-{n}", "from": n, "to": [branch(0)]})
-            for n in range(1, 1 + link.terminals)
-        ),
+        *((back, {"name": name, "from": n, "to": [branch(0)]}) for n, name in enumerate(names, 1)),
     ]
-    return [Part(names | wire, wire.path, wire.origins) for wire, names in ends]
+    return [Part(end | wire, wire.path, wire.origins) for wire, end in ends]
 
 
 def bdp_bytes(scenario: Scenario) -> dict[DirectionName, Fraction]:
@@ -178,15 +176,12 @@ def branches(link: Link, forward: Part) -> list[dict[str, Any]]:
             raise PlanningError(where, f"read {path.terminal} twice")
         special[path.terminal] = path
     delays = _own_delays(link, forward, special)
-    rates = {n: path.bit_error_rate for n, path in special.items()}
+    rates = {n: p.bit_error_rate for n, p in special.items() if p.bit_error_rate is not None}
     channels: dict[int, Part] = {}
-    if any(rate is not None for rate in rates.values()):
-        common, forward["channel"] = forward["channel"], bit_errors(None, ())
-        for number in terminals:
-            rate = rates.get(number)
-            channels[number] = (
-                common if rate is None else bit_errors(rate, ("link", "terminal_paths"))
-            )
+    if rates:
+        channels = dict.fromkeys(terminals, forward["channel"])
+        channels |= {n: bit_errors(rate, ("link", "terminal_paths")) for n, rate in rates.items()}
+        forward["channel"] = bit_errors(None, ())
     return [branch(n, delays.get(n, 0), channels.get(n)) for n in terminals]
 
 
