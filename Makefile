@@ -179,7 +179,7 @@ coverage: target/tools/bin/cargo-llvm-cov
 
 schema: $(VENV)/.installed
 	$(BIN)/bentpipe schema > python/bentpipe/scenario/schema.json
-	$(BIN)/python -m bentpipe.plan.links > target/preset_plans.json
+	$(BIN)/python -m bentpipe.plan.presets > target/preset_plans.json
 	mv target/preset_plans.json python/bentpipe/plan/preset_plans.json
 	$(BIN)/python docs/columns.py
 

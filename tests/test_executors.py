@@ -15,8 +15,7 @@ from conftest import SMALL
 from dask_processes import delivered, disk_full, raw
 
 from bentpipe import Job, Plan, UsageError, _core
-from bentpipe.simulation.batches import BatchSize, by_plan
-from bentpipe.simulation.many import Batch, Outcome, PreparedRun
+from bentpipe.simulation.many import Batch, BatchSize, Outcome, by_plan
 from bentpipe.sweeps import Finished, RunFailure, Threads, cluster
 from bentpipe.sweeps.executor import attempt_all
 from bentpipe.sweeps.frames import pack, unpack
@@ -119,7 +118,8 @@ def test_records_are_the_same_one_by_one_and_in_batches() -> None:
 def test_records_have_the_tables_of_their_runs() -> None:
     """Given the records of two runs, expect their tables one after the other."""
     outcomes = [
-        PreparedRun(index=index, job=job, memory_limit_bytes=2**30).run() for index, job in jobs(2)
+        Batch(runs=(), memory_limit_bytes=2**30, sharing=1).run(index, job)
+        for index, job in jobs(2)
     ]
     tables = unpack([pack(outcome) for outcome in outcomes])
     assert tables.pop("runs")["end_ns"].to_list() == [each.raw["end_ns"] for each in outcomes]

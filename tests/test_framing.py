@@ -155,15 +155,15 @@ def check_plan(framing: FramingPlan) -> None:
         (
             "pp",
             {},
-            'no framing "pp"; did you mean "ppp"? framings: none, ethernet, ethernet-line, ppp, '
-            "aal5, aal5-sonet, mpe, ule, gse",
+            'kind: read "pp"; allowed: none, ethernet, ethernet-line, ppp, aal5, aal5-sonet, mpe, '
+            'ule, gse; did you mean "ppp"?',
         ),
         (
             "ppp",
             {"fsc": 32},
-            'framing "ppp" has no option "fsc"; did you mean "fcs"? its options: fcs, payload',
+            'option of framing "ppp": read "fsc"; allowed: kind, fcs, payload; did you mean "fcs"?',
         ),
-        ("none", {"fcs": 32}, 'framing "none" has no option "fcs": it has none'),
+        ("none", {"fcs": 32}, 'option of framing "none": read "fcs"; allowed: kind'),
         ("ppp", {"fcs": 24}, 'framing "ppp", option "fcs": read 24; allowed: 16, 32'),
         ("ppp", {"fcs": "16"}, 'framing "ppp", option "fcs": read "16"; allowed: 16, 32'),
         ("mpe", {"packing": 1}, 'framing "mpe", option "packing": read 1; allowed: true, false'),

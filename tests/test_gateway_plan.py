@@ -23,7 +23,7 @@ from bentpipe.gateway import (
 from bentpipe.gateway.config import mark_count
 from bentpipe.gateway.kernel_tcp import KERNEL_TCP
 from bentpipe.gateway.machine import MARK, NOBODY, connections_within, search_path
-from bentpipe.plan.tcp import host_plan
+from bentpipe.plan.hosts import host_plan
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.tcp import Tcp
 

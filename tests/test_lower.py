@@ -14,11 +14,10 @@ from properties import examples
 
 from bentpipe import Plan, Tcp, units
 from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.hosts import host_plan
 from bentpipe.plan.lower import Part, draw, field_name, lower, origin, origins_of, part
-from bentpipe.plan.tcp import host_plan
 from bentpipe.scenario.draws import CountDraw, SizeDraw, TimeDraw, TimeOrDraw
 from bentpipe.scenario.hosts import Host
-from bentpipe.scenario.profiles import PROFILES
 from bentpipe.scenario.record import (
     Duration,
     DurationOrNone,
@@ -30,6 +29,7 @@ from bentpipe.scenario.record import (
     Segments,
     Size,
 )
+from bentpipe.scenario.tcp import PROFILES
 from bentpipe.scenario.traffic import WebPage
 
 

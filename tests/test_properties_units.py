@@ -21,11 +21,11 @@ KINDS: dict[str, tuple[Callable[[object], Any], Callable[[Any], int], dict[str, 
     "duration": (units.parse_duration, int, {"ns": 1, "ms": 10**6, "h": 3600 * 10**9}),
     "size": (units.parse_size, int, {"B": 1, "kB": 1000, "GiB": 2**30}),
     "limit": (
-        units.parse_queue_limit,
+        lambda text: units.queue_limit(text).value,
         lambda it: it.value,
         {"packets": 1, "bdp": 10**6, "us": 1000},
     ),
-    "threshold": (units.parse_threshold, lambda it: it.value, {"packets": 1, "KiB": 1024}),
+    "threshold": (units.threshold, lambda it: it.value.value, {"packets": 1, "KiB": 1024}),
 }
 FORMATTED: dict[str, tuple[Callable[[object], int], Callable[[float], str]]] = {
     "rate": (units.parse_rate, units.format_rate),

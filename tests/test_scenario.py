@@ -27,8 +27,7 @@ from bentpipe import (
 )
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.scenario.link import PresetName
-from bentpipe.scenario.profiles import PROFILES
-from bentpipe.scenario.tcp import MAX_MSS_BYTES, CongestionControl, ProfileName
+from bentpipe.scenario.tcp import MAX_MSS_BYTES, PROFILES, CongestionControl, ProfileName
 from bentpipe.scenario.traffic import MAX_PAYLOAD_BYTES
 
 

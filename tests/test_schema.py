@@ -12,10 +12,10 @@ from conftest import Program
 from bentpipe import json_schema
 from bentpipe.scenario.framings import FRAMINGS
 from bentpipe.scenario.link import DEFAULT_DIRECTION
-from bentpipe.scenario.profiles import PROFILES
 from bentpipe.scenario.queues import QUEUES
 from bentpipe.scenario.record import Record
 from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.tcp import PROFILES
 from bentpipe.scenario.traffic import FLOWS
 from bentpipe.units import Quantity
 

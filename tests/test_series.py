@@ -144,7 +144,7 @@ def test_a_trace_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_file_must_be_a_text_file(tmp_path: Path) -> None:
     assert "no such file" in refusal(rate={"trace": str(tmp_path / "absent")})
-    assert "is not a file" in refusal(delay={"csv": str(tmp_path)})
+    assert "is a directory" in refusal(delay={"csv": str(tmp_path)})
     binary = tmp_path / "binary"
     binary.write_bytes(b"time_s,rate_mbps\n0,\xff\n")
     assert "is not a text file" in refusal(rate={"csv": str(binary)})

@@ -42,7 +42,7 @@ SWEEP = """
 import sys
 from bentpipe.cli.app import main
 # What takes long to load.
-import bentpipe.cli.sweep, bentpipe.sweeps.run, bentpipe.report.sweep
+import bentpipe.cli.sweep, bentpipe.sweeps.run
 print("ready", flush=True)
 sys.exit(main(sys.argv[1:]))
 """

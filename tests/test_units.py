@@ -19,7 +19,6 @@ from bentpipe.units import (
     format_rate,
     format_size,
     parse_duration,
-    parse_queue_limit,
     parse_rate,
     parse_size,
     queue_limit,
@@ -91,7 +90,7 @@ def test_sizes_are_read_in_bytes(text: str, size_bytes: int) -> None:
     ],
 )
 def test_queue_limits_count_bytes_packets_time_or_bdp(text: str, limit: QueueLimit) -> None:
-    assert parse_queue_limit(text) == limit
+    assert queue_limit(text).value == limit
 
 
 Parser = Callable[[object], object]
@@ -116,7 +115,7 @@ Parser = Callable[[object], object]
         (parse_size, "12 bytes", ['"12 B"']),
         (parse_duration, "3 seconds", ['"3 s"']),
         (parse_duration, "275 MS", ['"275 ms"']),
-        (parse_queue_limit, "50 pkts", ['"50 packets"']),
+        (queue_limit, "50 pkts", ['"50 packets"']),
         # No unit, or another kind's.
         (parse_rate, "16", ["unit is missing", '"16 bit/s"', '"16 Mbit/s"']),
         (parse_rate, 16_000_000, ["unit is missing", '"16000000 bit/s"']),
@@ -136,7 +135,7 @@ Parser = Callable[[object], object]
         (parse_duration, "-1 s", ["must not be negative"]),
         (parse_duration, "0.5 ns", ["not an integer"]),
         (parse_size, "1.5 B", ["not an integer"]),
-        (parse_queue_limit, "1.5 packets", ["not an integer"]),
+        (queue_limit, "1.5 packets", ["not an integer"]),
         (parse_duration, "1e12 s", ["beyond 64 bits"]),
         (parse_duration, "1e999999999 s", ["exponent"]),
     ],

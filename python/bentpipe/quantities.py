@@ -13,14 +13,7 @@ from typing import Final
 
 from bentpipe.errors import UnitError
 from bentpipe.text import shown
-from bentpipe.units import (
-    format_duration,
-    format_rate,
-    format_size,
-    parse_duration,
-    parse_rate,
-    parse_size,
-)
+from bentpipe.units import DURATION, RATE, SIZE, Kind
 
 _NUMBER: Final = re.compile(
     r"\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?)\s*(?P<unit>.*?)\s*", re.ASCII
@@ -75,16 +68,16 @@ def _count(unit: str, *, optional: bool = True, size: float = 1.0) -> Quantity:
     return Quantity(((unit, size),), lambda value: f"{_digits(value / size)} {unit}".rstrip(), read)
 
 
+def _scaled(kind: Kind) -> Quantity:
+    return Quantity(kind.scales, kind.format, kind.parse)
+
+
 _PLAIN: Final = _count("")
 _SHARE: Final = _count("%", size=0.01)
 _BY_SUFFIX: Final = {
-    "bps": Quantity(
-        (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)), format_rate, parse_rate
-    ),
-    "ns": Quantity(
-        (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0)), format_duration, parse_duration
-    ),
-    "bytes": Quantity((("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)), format_size, parse_size),
+    "bps": _scaled(RATE),
+    "ns": _scaled(DURATION),
+    "bytes": _scaled(SIZE),
     "percent": _count("%", optional=False),
     "share": _SHARE,
     "utilization": _SHARE,

@@ -38,9 +38,13 @@ def shown(value: object) -> str:
 
 def choice(value: object, allowed: tuple[str, ...]) -> str:
     """Return what was read, what is allowed, and the nearest allowed spelling."""
+    return f"read {shown(value)}; allowed: {', '.join(allowed)}{did_you_mean(value, allowed)}"
+
+
+def did_you_mean(value: object, allowed: tuple[str, ...]) -> str:
+    """Return the end of a message that asks for the nearest allowed spelling, if one is near."""
     near = nearest(value, allowed) if isinstance(value, str) else None
-    hint = f'; did you mean "{near}"?' if near else ""
-    return f"read {shown(value)}; allowed: {', '.join(allowed)}{hint}"
+    return f'; did you mean "{near}"?' if near else ""
 
 
 def counted(number: int, what: str) -> str:

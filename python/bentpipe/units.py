@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 from bentpipe.errors import UnitError
-from bentpipe.text import nearest
+from bentpipe.text import nearest, shown
 
 # The plan holds unsigned 64-bit integers; half of their range keeps a sum of two of them in range.
 LARGEST: Final = 2**63 - 1
@@ -59,60 +59,6 @@ _LINK_BYTES_PER: Final[dict[str, int]] = {"cell": 53, "cells": 53}
 BDP_SCALE: Final = 10**6
 _BDP_PER: Final[dict[str, int]] = {"bdp": BDP_SCALE}
 
-
-@dataclass(frozen=True)
-class _Kind:
-    """The name of a kind of quantity, its units, and those to show first."""
-
-    noun: str
-    base: str
-    units: Mapping[str, int]
-    shown: tuple[str, ...]
-    example: str
-
-
-_RATE: Final = _Kind(
-    "a rate",
-    "bit/s",
-    _BPS_PER,
-    ("bit/s", "kbit/s", "Mbit/s", "Gbit/s", "kB/s", "MB/s"),
-    "16 Mbit/s",
-)
-_DURATION: Final = _Kind("a time", "ns", _NS_PER, ("ns", "us", "ms", "s", "min", "h"), "275 ms")
-_SIZE: Final = _Kind(
-    "a size", "byte", _BYTES_PER, ("B", "kB", "MB", "GB", "KiB", "MiB", "GiB"), "120 kB"
-)
-_LIMIT: Final = _Kind(
-    "a queue limit",
-    "byte, packet, cell or ns",
-    _BYTES_PER | _PACKETS_PER | _LINK_BYTES_PER | _NS_PER | _BDP_PER,
-    ("B", "kB", "KiB", "packets", "cells", "ms", "bdp"),
-    "120 kB",
-)
-_THRESHOLD: Final = _Kind(
-    "a threshold",
-    "packet or byte",
-    _PACKETS_PER | _BYTES_PER,
-    ("packets", "B", "kB", "KiB"),
-    "5 packets",
-)
-_PACKETS: Final = _Kind(
-    "a packet count", "packet", _PACKETS_PER, ("packets", "packet"), "50 packets"
-)
-
-
-def _pattern(kind: _Kind) -> str:
-    """Return the regular expression of quantities of this kind, for the JSON Schema."""
-    written = "|".join(re.escape(unit) for unit in kind.units)
-    return rf"^\s*(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*({written})\s*$"
-
-
-RATE_PATTERN: Final = _pattern(_RATE)
-DURATION_PATTERN: Final = _pattern(_DURATION)
-SIZE_PATTERN: Final = _pattern(_SIZE)
-QUEUE_LIMIT_PATTERN: Final = f"{_pattern(_LIMIT)}|^unlimited$"
-THRESHOLD_PATTERN: Final = _pattern(_THRESHOLD)
-PACKETS_PATTERN: Final = _pattern(_PACKETS)
 
 LimitUnit = Literal["bytes", "link_bytes", "packets", "time_ns", "bdp_millionths", "unlimited"]
 
@@ -155,6 +101,121 @@ class Quantity(str, Generic[V]):
         return str(self), self.value
 
 
+@dataclass(frozen=True)
+class Kind:
+    """A kind of quantity: its name, its units, those to show first, and those to format with."""
+
+    noun: str
+    base: str
+    units: Mapping[str, int]
+    shown: tuple[str, ...]
+    example: str
+    scales: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def pattern(self) -> str:
+        """The regular expression of quantities of this kind, for the JSON Schema."""
+        written = "|".join(re.escape(unit) for unit in self.units)
+        return rf"^\s*(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*({written})\s*$"
+
+    def parse(self, text: object) -> int:
+        """Return the value of a text in the base unit.
+
+        Raises:
+            UnitError: not of this kind, negative, not an integer in its base unit, or over 2^63-1.
+        """
+        return _parse(text, self)[0]
+
+    def read(self, text: object) -> Quantity[int]:
+        """Parse a quantity and keep its text."""
+        return Quantity(str(text), self.parse(text))
+
+    def format(self, value: float) -> str:
+        """Format a value in the base unit with four digits."""
+        for unit, scale in self.scales[:-1]:
+            # Round to four digits first: 999999.9 bit/s is "1 Mbit/s", not "1000 kbit/s".
+            if abs(float(f"{value:.4g}")) >= scale:
+                return f"{_digits(value / scale)} {unit}"
+        return f"{_digits(value)} {self.scales[-1][0]}"
+
+
+RATE: Final = Kind(
+    "a rate",
+    "bit/s",
+    _BPS_PER,
+    ("bit/s", "kbit/s", "Mbit/s", "Gbit/s", "kB/s", "MB/s"),
+    "16 Mbit/s",
+    (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)),
+)
+DURATION: Final = Kind(
+    "a time",
+    "ns",
+    _NS_PER,
+    ("ns", "us", "ms", "s", "min", "h"),
+    "275 ms",
+    (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0)),
+)
+SIZE: Final = Kind(
+    "a size",
+    "byte",
+    _BYTES_PER,
+    ("B", "kB", "MB", "GB", "KiB", "MiB", "GiB"),
+    "120 kB",
+    (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)),
+)
+QUEUE_LIMIT: Final = Kind(
+    "a queue limit",
+    "byte, packet, cell or ns",
+    _BYTES_PER | _PACKETS_PER | _LINK_BYTES_PER | _NS_PER | _BDP_PER,
+    ("B", "kB", "KiB", "packets", "cells", "ms", "bdp"),
+    "120 kB",
+)
+THRESHOLD: Final = Kind(
+    "a threshold",
+    "packet or byte",
+    _PACKETS_PER | _BYTES_PER,
+    ("packets", "B", "kB", "KiB"),
+    "5 packets",
+)
+PACKETS: Final = Kind("a packet count", "packet", _PACKETS_PER, ("packets", "packet"), "50 packets")
+
+# "16 Mbit/s" is 16,000,000 bit/s, "275 ms" is 275,000,000 ns, "64 KiB" is 65,536 bytes.
+rate, duration, size, packets = RATE.read, DURATION.read, SIZE.read, PACKETS.read
+parse_rate, parse_duration, parse_size = RATE.parse, DURATION.parse, SIZE.parse
+# With four digits: 16000000 gives "16 Mbit/s". Sizes are in powers of 1000.
+format_rate, format_duration, format_size = RATE.format, DURATION.format, SIZE.format
+
+
+def queue_limit(text: object) -> Quantity[QueueLimit]:
+    """Read a queue limit: a size, packets, cells, a time, ``"0.5 bdp"`` or ``"unlimited"``.
+
+    Raises:
+        UnitError: none of these, or negative, not an integer in its base unit, or over 2^63-1.
+    """
+    if text == "unlimited":
+        return Quantity("unlimited", QueueLimit("unlimited", None))
+    value, unit = _parse(text, QUEUE_LIMIT)
+    units: dict[LimitUnit, Mapping[str, int]] = {
+        "bytes": _BYTES_PER,
+        "packets": _PACKETS_PER,
+        "link_bytes": _LINK_BYTES_PER,
+        "time_ns": _NS_PER,
+        "bdp_millionths": _BDP_PER,
+    }
+    name = next(name for name, known in units.items() if unit in known)
+    return Quantity(str(text), QueueLimit(name, value))
+
+
+def threshold(text: object) -> Quantity[QueueLimit]:
+    """Read a threshold of a queue: ``"5 packets"``, or a size in bytes.
+
+    Raises:
+        UnitError: neither of these, or negative, not an integer in its base unit, or over 2^63-1.
+    """
+    value, unit = _parse(text, THRESHOLD)
+    return Quantity(str(text), QueueLimit("packets" if unit in _PACKETS_PER else "bytes", value))
+
+
 def value_of(quantity: str | None) -> int:
     """Return the value of a checked rate, time, size or packet count, in its base unit."""
     assert isinstance(quantity, Quantity), f"{quantity} was not checked"
@@ -169,157 +230,44 @@ def limit_of(quantity: str) -> QueueLimit:
     return quantity.value
 
 
-def rate(text: object) -> Quantity[int]:
-    """Read a rate and keep its text; see `parse_rate`."""
-    return Quantity(str(text), parse_rate(text))
-
-
-def duration(text: object) -> Quantity[int]:
-    """Read a time and keep its text; see `parse_duration`."""
-    return Quantity(str(text), parse_duration(text))
-
-
-def size(text: object) -> Quantity[int]:
-    """Read a size and keep its text; see `parse_size`."""
-    return Quantity(str(text), parse_size(text))
-
-
-def packets(text: object) -> Quantity[int]:
-    """Read a number of packets, such as ``"50 packets"``, and keep its text.
-
-    Raises:
-        UnitError: no number of packets, negative, not an integer, or over 2^63-1.
-    """
-    return Quantity(str(text), _parse(text, _PACKETS)[0])
-
-
-def queue_limit(text: object) -> Quantity[QueueLimit]:
-    """Read a queue limit and keep its text; see `parse_queue_limit`."""
-    return Quantity(str(text), parse_queue_limit(text))
-
-
-def threshold(text: object) -> Quantity[QueueLimit]:
-    """Read a threshold and keep its text; see `parse_threshold`."""
-    return Quantity(str(text), parse_threshold(text))
-
-
-def parse_rate(text: object) -> int:
-    """Read a rate in bit/s: ``"16 Mbit/s"`` gives 16000000, ``"1 MB/s"`` gives 8000000.
-
-    Raises:
-        UnitError: not a rate, negative, not an integer in its base unit, or over 2^63-1.
-    """
-    return _parse(text, _RATE)[0]
-
-
-def parse_duration(text: object) -> int:
-    """Read a time in nanoseconds: ``"275 ms"`` gives 275000000.
-
-    Raises:
-        UnitError: not a time, negative, not an integer in its base unit, or over 2^63-1.
-    """
-    return _parse(text, _DURATION)[0]
-
-
-def parse_size(text: object) -> int:
-    """Read a size in bytes: ``"120 kB"`` gives 120000, ``"64 KiB"`` gives 65536.
-
-    Raises:
-        UnitError: not a size, negative, not an integer in its base unit, or over 2^63-1.
-    """
-    return _parse(text, _SIZE)[0]
-
-
-def parse_queue_limit(text: object) -> QueueLimit:
-    """Read a queue limit: a size, packets, cells, a time, ``"0.5 bdp"`` or ``"unlimited"``.
-
-    Raises:
-        UnitError: none of these, or negative, not an integer in its base unit, or over 2^63-1.
-    """
-    if text == "unlimited":
-        return QueueLimit("unlimited", None)
-    value, unit = _parse(text, _LIMIT)
-    if unit in _BYTES_PER:
-        return QueueLimit("bytes", value)
-    if unit in _PACKETS_PER:
-        return QueueLimit("packets", value)
-    if unit in _LINK_BYTES_PER:
-        return QueueLimit("link_bytes", value)
-    if unit in _NS_PER:
-        return QueueLimit("time_ns", value)
-    return QueueLimit("bdp_millionths", value)
-
-
-def parse_threshold(text: object) -> QueueLimit:
-    """Read a threshold of a queue: ``"5 packets"``, or a size in bytes.
-
-    Raises:
-        UnitError: neither of these, or negative, not an integer in its base unit, or over 2^63-1.
-    """
-    value, unit = _parse(text, _THRESHOLD)
-    return QueueLimit("packets" if unit in _PACKETS_PER else "bytes", value)
-
-
-def format_rate(rate_bps: float) -> str:
-    """Format a rate in bit/s with four digits: 16000000 gives ``"16 Mbit/s"``."""
-    return _format(rate_bps, (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)))
-
-
-def format_duration(time_ns: float) -> str:
-    """Format a time in nanoseconds with four digits: 275000000 gives ``"275 ms"``."""
-    return _format(time_ns, (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0)))
-
-
-def format_size(size_bytes: float) -> str:
-    """Format a size in bytes with four digits, in powers of 1000: 120000 gives ``"120 kB"``."""
-    return _format(size_bytes, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)))
-
-
-def _parse(text: object, kind: _Kind) -> tuple[int, str]:
+def _parse(text: object, kind: Kind) -> tuple[int, str]:
     """Return the value in the base unit, and the unit that was written."""
-    number, exponent, unit = _split(text, kind)
-    if unit not in kind.units:
-        raise UnitError(f"read {_quoted(text)}: {_unit_advice(number, unit, kind)}")
-    if exponent > _LARGEST_EXPONENT:
-        raise UnitError(f"read {_quoted(text)}: the exponent is beyond {_LARGEST_EXPONENT}")
-    value = Fraction(number) * kind.units[unit]
-    if value < 0:
-        raise UnitError(f"read {_quoted(text)}: must not be negative")
-    if value.denominator != 1:
-        finest = "millionth of a bdp" if unit == "bdp" else kind.base
-        raise UnitError(f"read {_quoted(text)}: not an integer in its finest unit ({finest})")
-    if value > LARGEST:
-        raise UnitError(
-            f"read {_quoted(text)}: beyond 64 bits; the largest is {LARGEST} {kind.base}"
-        )
-    return value.numerator, unit
-
-
-def _split(text: object, kind: _Kind) -> tuple[str, int, str]:
-    """Return the number, the magnitude of its exponent, and the unit, as written."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         name = "nothing" if text is None else type(text).__name__
         raise UnitError(f"read {name}: {_what(kind)}")
     if isinstance(text, str) and len(text) > _LONGEST_TEXT:
         raise UnitError(f"read a text of {len(text)} characters: {_what(kind)}")
-    match = _QUANTITY.fullmatch(str(text))
+    read, match = f"read {shown(text)}", _QUANTITY.fullmatch(str(text))
     if match is None:
-        raise UnitError(f"read {_quoted(text)}: {_what(kind)}")
-    return match["number"], abs(int(match["exponent"] or 0)), match["unit"]
+        raise UnitError(f"{read}: {_what(kind)}")
+    number, unit = match["number"], match["unit"]
+    if unit not in kind.units:
+        raise UnitError(f"{read}: {_unit_advice(number, unit, kind)}")
+    if abs(int(match["exponent"] or 0)) > _LARGEST_EXPONENT:
+        raise UnitError(f"{read}: the exponent is beyond {_LARGEST_EXPONENT}")
+    value = Fraction(number) * kind.units[unit]
+    if value < 0:
+        raise UnitError(f"{read}: must not be negative")
+    if value.denominator != 1:
+        finest = "millionth of a bdp" if unit == "bdp" else kind.base
+        raise UnitError(f"{read}: not an integer in its finest unit ({finest})")
+    if value > LARGEST:
+        raise UnitError(f"{read}: beyond 64 bits; the largest is {LARGEST} {kind.base}")
+    return value.numerator, unit
 
 
-def _what(kind: _Kind) -> str:
+def _what(kind: Kind) -> str:
     return f'{kind.noun} is a number and a unit, such as "{kind.example}"'
 
 
-def _unit_advice(number: str, unit: str, kind: _Kind) -> str:
+def _unit_advice(number: str, unit: str, kind: Kind) -> str:
     if not unit:
-        choices = _either(f"{number} {shown}" for shown in kind.shown[:3])
+        choices = _either(f"{number} {each}" for each in kind.shown[:3])
         return f"the unit is missing; write {choices}"
     if not unit[0].isalpha():
         return f"{_what(kind)}, without separators in the number"
     noun, allowed = kind.noun.removeprefix("a "), ", ".join(kind.shown)
-    if any(unit in other.units for other in (_RATE, _DURATION, _LIMIT)):
+    if any(unit in other.units for other in (RATE, DURATION, QUEUE_LIMIT)):
         return f'"{unit}" is not a unit of {noun}; units of {noun}: {allowed}'
     candidates = _readings(unit, kind)
     problem = f'"{unit}" can be read in two ways' if len(candidates) > 1 else f'no unit "{unit}"'
@@ -328,18 +276,13 @@ def _unit_advice(number: str, unit: str, kind: _Kind) -> str:
     return f"{problem}; units of {noun}: {allowed}"
 
 
-def _readings(unit: str, kind: _Kind) -> tuple[str, ...]:
+def _readings(unit: str, kind: Kind) -> tuple[str, ...]:
     """Return the allowed units that may be meant by a refused spelling, best first."""
     folded = unit.replace(" ", "").lower()
-    listed = _FOLDED.get(folded, ())
-    meant = tuple(candidate for candidate in listed if candidate in kind.units)
-    if meant:
-        return meant
-    same = tuple(shown for shown in kind.shown if shown.lower() == folded)
-    if same:
-        return same
+    meant = tuple(each for each in _FOLDED.get(folded, ()) if each in kind.units)
+    same = tuple(each for each in kind.shown if each.lower() == folded)
     close = nearest(unit, kind.shown)
-    return (close,) if close else ()
+    return meant or same or ((close,) if close else ())
 
 
 def _folded_spellings() -> dict[str, tuple[str, ...]]:
@@ -379,19 +322,6 @@ _FOLDED: Final = _folded_spellings()
 def _either(choices: Iterable[str]) -> str:
     *first, last = [f'"{choice}"' for choice in choices]
     return f"{', '.join(first)} or {last}" if first else last
-
-
-def _quoted(text: object) -> str:
-    return f'"{text}"' if isinstance(text, str) else str(text)
-
-
-def _format(value: float, scales: tuple[tuple[str, float], ...]) -> str:
-    for unit, scale in scales[:-1]:
-        # Round to four digits first: 999999.9 bit/s is "1 Mbit/s", not "1000 kbit/s".
-        if abs(float(f"{value:.4g}")) >= scale:
-            return f"{_digits(value / scale)} {unit}"
-    unit, scale = scales[-1]
-    return f"{_digits(value / scale)} {unit}"
 
 
 def _digits(value: float) -> str:

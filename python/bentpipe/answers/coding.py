@@ -44,7 +44,7 @@ from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.results.views import View, from_mappings
 from bentpipe.text import counted
-from bentpipe.units import NS_PER_S, format_duration, format_size, parse_queue_limit
+from bentpipe.units import NS_PER_S, format_duration, format_size, queue_limit
 
 DURATION_S: Final = 60
 # The long transfer and the small downloads start when the channels have.
@@ -111,7 +111,7 @@ class Coding(Question):
                 raise UsageError(f"load: read {load}; expected 0 to {MAX_COUNT:,} channels")
         if self.queue is not None:
             try:
-                parse_queue_limit(self.queue)
+                queue_limit(self.queue)
             except UnitError as error:
                 raise UsageError(f"queue: {error}") from None
             self.settings = [*self.settings, f"{_QUEUE}={self.queue}"]

@@ -27,7 +27,7 @@ from bentpipe.cli.options import (
 from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
 from bentpipe.cli.thresholds import require_folder, require_sweep_thresholds, write_sweep_thresholds
 from bentpipe.errors import UsageError
-from bentpipe.scenario.document import read_file, read_stdin
+from bentpipe.scenario.document import read_file
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.memory import read_limit
 
@@ -223,7 +223,7 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
     """Return what the command line and the file describe, and the cells."""
     if request.scenario is None:
         raise UsageError("name a scenario file or a sweep file, or --resume FOLDER")
-    document = read_stdin() if str(request.scenario) == "-" else read_file(request.scenario)
+    document = read_file(request.scenario)
     file, axes = None, list(map(sweeps.vary_option, request.vary))
     if sweeps.is_sweep_file(document):
         file, points = sweeps.parse_sweep_file(document)

@@ -17,7 +17,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, get_args
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from bentpipe import units
 from bentpipe.errors import Problem, ScenarioError
@@ -28,7 +28,6 @@ from bentpipe.gateway.tcp_refusals import receive_buffer_bytes, refused_settings
 from bentpipe.plan.tunnels import Uplink, tunnel_plan
 from bentpipe.scenario.document import Document, dotted, file_error, file_text
 from bentpipe.scenario.gateways import Pep
-from bentpipe.scenario.problems import all_problems
 from bentpipe.scenario.record import Duration, PositiveDuration, Record, Size, refusal
 from bentpipe.scenario.tcp import Tcp
 from bentpipe.scenario.tunnel import Tunnel
@@ -437,14 +436,7 @@ def read_config(path: Path) -> tuple[GatewayConfig, Document]:
             file, the line or the field, what was read and what is allowed.
     """
     document = _document(path)
-    try:
-        return _validate(document), document
-    except ValidationError as error:
-        raise ScenarioError(*all_problems(error, document, _validate)) from None
-
-
-def _validate(document: Document) -> GatewayConfig:
-    return GatewayConfig.model_validate(document.data)
+    return GatewayConfig.of_document(document), document
 
 
 def _document(path: Path) -> Document:

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 from bentpipe.gateway.kernel_tcp import KERNEL_TCP, TCP_IP_BYTES, KernelSetting, setting_text
+from bentpipe.plan.hosts import host_plan
 from bentpipe.plan.lower import field_name
-from bentpipe.plan.tcp import host_plan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.gateways import Pep
-from bentpipe.scenario.profiles import PROFILES
-from bentpipe.scenario.tcp import Tcp
+from bentpipe.scenario.tcp import PROFILES, Tcp
 from bentpipe.text import shown
 from bentpipe.units import value_of
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from bentpipe.plan.hosts import host_plan
 from bentpipe.plan.lower import Part, lower
-from bentpipe.plan.tcp import host_plan
 from bentpipe.plan.tunnels import (
     EndName,
     Uplink,
@@ -15,18 +15,11 @@ from bentpipe.plan.tunnels import (
     uplink_of,
 )
 from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.function import GatewayFunction
 from bentpipe.scenario.gateways import PROCESSOR_PPS, Aggregator, Gateway, Pep, Processor
+from bentpipe.scenario.record import GatewayFunction
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.units import value_of
-
-
-class _Ends(NamedTuple):
-    """A function's counterpart at the other end of the link, if any, and the link in between."""
-
-    peer: GatewayFunction | None
-    uplink: Uplink | None
 
 
 def gateway_plans(scenario: Scenario, directions: Sequence[dict[str, Any]]) -> list[Part]:
@@ -57,7 +50,7 @@ def _functions(
     peers = dict(there.in_order())
     uplink = uplink_of(directions, end) if directions else None
     plans = (
-        _plan(function, _Ends(peers.get(name), uplink), ("gateways", end, name))
+        _plan(function, peers.get(name), uplink, ("gateways", end, name))
         for name, function in here.in_order()
     )
     return [plan for plan in plans if plan is not None]
@@ -74,7 +67,10 @@ def largest_packet_bytes(gateway: Gateway) -> int:
     return largest
 
 
-def _plan(function: GatewayFunction, ends: _Ends, path: FieldPath) -> Part | None:
+def _plan(
+    function: GatewayFunction, peer: GatewayFunction | None, uplink: Uplink | None, path: FieldPath
+) -> Part | None:
+    """Return the plan of a function, whose counterpart at the other end is ``peer``, if any."""
     match function:
         case Aggregator():
             plan = lower(function, path)
@@ -90,10 +86,10 @@ def _plan(function: GatewayFunction, ends: _Ends, path: FieldPath) -> Part | Non
             if function.packets_per_second is None:
                 plan["packets_per_second"] = PROCESSOR_PPS[function.mode]
         case Tunnel():
-            assert isinstance(ends.peer, Tunnel), "a scenario without one is refused"
-            if ends.uplink is None:
+            assert isinstance(peer, Tunnel), "a scenario without one is refused"
+            if uplink is None:
                 return None
-            plan = tunnel_plan(function, ends.peer, ends.uplink, path)
+            plan = tunnel_plan(function, peer, uplink, path)
         case _:
             raise AssertionError(f"{type(function).__name__} has no plan")
     plan["kind"] = path[-1]

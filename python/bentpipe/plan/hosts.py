@@ -1,19 +1,17 @@
-"""Hosts at some distance from their gateway, and the host that each flow runs on."""
+"""Hosts at some distance from their gateway, their TCP, and the host that each flow runs on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.lower import Part, lower
-from bentpipe.scenario.channels import MAX_SERVERS
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.hosts import MAX_HOSTS, RANDOM, ROUND_ROBIN, Host, Side
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.traffic import Channels
-
-_SIDES: Final[tuple[Side, ...]] = ("world", "island")
+from bentpipe.scenario.tcp import MAX_MSS_BYTES, PROFILES, ProfileName, Tcp
+from bentpipe.scenario.traffic import MAX_SERVERS, Channels
 
 
 class HostPlans:
@@ -27,21 +25,23 @@ class HostPlans:
         self.plans: list[Part] = []
         self._first: dict[tuple[Side, int], int] = {}
         self._names: dict[Side, list[str]] = {}
-        # The servers of each entry of channels, by its number.
-        self._servers: dict[int, list[int]] = {}
+        # The hosts of the servers of each entry of channels, by its number.
+        self.servers: dict[int, list[int]] = {}
         terminals = scenario.link.terminals
-        for side in _SIDES:
+        sides: dict[Side, range] = {"world": range(1), "island": range(1, 1 + terminals)}
+        for side, gateways in sides.items():
             hosts: tuple[Host, ...] = getattr(scenario.hosts, side)
             self._names[side] = [host.name for host in hosts]
             errors.call(self._check_names, side)
-            gateways = [0] if side == "world" else range(1, 1 + terminals)
             for gateway in gateways:
                 self._first[side, gateway] = len(self.plans)
                 suffix = f"-{gateway}" if side == "island" and terminals > 1 else ""
                 self.plans += _plans(hosts, ("hosts", side), gateway, suffix)
             if side == "world":
                 self._add_servers(scenario, errors)
-        errors.call(self._check_count)
+        if len(self.plans) > MAX_HOSTS:
+            message = f"make {len(self.plans)} hosts with all terminals; at most {MAX_HOSTS}"
+            errors.found.append(PlanningError(("hosts",), f"{message} are allowed"))
 
     def _add_servers(self, scenario: Scenario, errors: PlanningErrors) -> None:
         """Number the servers of channels after ``hosts.world``; equal lists are shared."""
@@ -51,21 +51,20 @@ class HostPlans:
                 continue
             if entry.servers == "world":
                 errors.call(self._check_world, number)
-                self._servers[number] = list(range(len(self._names["world"])))
+                self.servers[number] = list(range(len(self._names["world"])))
                 continue
             if entry.servers not in known:
                 errors.call(self._check_servers, entry.servers, number)
                 first = len(self.plans)
                 known[entry.servers] = list(range(first, first + len(entry.servers)))
                 self.plans += _plans(entry.servers, ("traffic", number, "servers"))
-            self._servers[number] = known[entry.servers]
+            self.servers[number] = known[entry.servers]
 
     def _check_world(self, entry: int) -> None:
-        if not self._names["world"]:
-            message = 'read "world"; hosts.world lists no host'
-            raise PlanningError(("traffic", entry, "servers"), message)
-        if len(self._names["world"]) > MAX_SERVERS:
-            message = f'read "world"; hosts.world lists more than {MAX_SERVERS} hosts'
+        count = len(self._names["world"])
+        if not 1 <= count <= MAX_SERVERS:
+            listed = f"more than {MAX_SERVERS} hosts" if count else "no host"
+            message = f'read "world"; hosts.world lists {listed}'
             raise PlanningError(("traffic", entry, "servers"), message)
 
     def _check_servers(self, servers: tuple[Host, ...], entry: int) -> None:
@@ -77,15 +76,6 @@ class HostPlans:
                 message += "list them in hosts.world and write servers: world)"
                 raise PlanningError(path, message)
             names.add(server.name)
-
-    def servers(self, entry: int) -> list[int]:
-        """Return the hosts of the servers of an entry of channels, as indices into the plan's."""
-        return self._servers[entry]
-
-    def _check_count(self) -> None:
-        if len(self.plans) > MAX_HOSTS:
-            message = f"make {len(self.plans)} hosts with all terminals; at most {MAX_HOSTS}"
-            raise PlanningError(("hosts",), f"{message} are allowed")
 
     def _check_names(self, side: Side) -> None:
         names = self._names[side]
@@ -112,12 +102,11 @@ class HostPlans:
             raise PlanningError(field, f"{message} hosts.world and write servers: world there")
         if written is None or (names and written in (*names, RANDOM, ROUND_ROBIN)):
             return
-        if not names:
-            message = f'read "{written}"; hosts.{side} lists no host'
-            raise PlanningError(field, message)
-        known = ", ".join(names[:5])
-        message = f'read "{written}"; expected a host of hosts.{side} ({known}), "{RANDOM}" or'
-        raise PlanningError(field, f'{message} "{ROUND_ROBIN}"')
+        message = f"hosts.{side} lists no host"
+        if names:
+            hosts = f"a host of hosts.{side} ({', '.join(names[:5])})"
+            message = f'expected {hosts}, "{RANDOM}" or "{ROUND_ROBIN}"'
+        raise PlanningError(field, f'read "{written}"; {message}')
 
     def chosen(
         self, side: Side, written: str | None, place: tuple[int, int]
@@ -142,3 +131,27 @@ def _plans(
     for plan in plans:
         plan |= {"name": f"{plan['name']}{suffix}", "gateway": gateway}
     return plans
+
+
+def host_plan(profile: ProfileName, written: Tcp, path: FieldPath) -> Part:
+    """Return the plan of a TCP host with ``written`` settings, whose field is ``path``.
+
+    Raises:
+        PlanningError: the MSS is larger than a packet.
+    """
+    tcp = written.over(PROFILES[profile])
+    plan = lower(tcp, path)
+    if plan["mss_bytes"] > MAX_MSS_BYTES:
+        message = f'read "{tcp.mss}"; must be at most {MAX_MSS_BYTES} B (one IP packet)'
+        raise PlanningError((*path, "mss"), message)
+    if written.hystart is None and tcp.stack == "linux":
+        # As in Linux, with CUBIC only.
+        plan["hystart"] = tcp.congestion_control == "cubic"
+    if tcp.receive_buffer_initial is None:
+        plan["receive_buffer_initial_bytes"] = plan["receive_buffer_bytes"]
+    elif written.receive_buffer_initial is None:
+        # A maximum from the scenario also bounds the initial size from the profile.
+        plan["receive_buffer_initial_bytes"] = min(
+            plan["receive_buffer_initial_bytes"], plan["receive_buffer_bytes"]
+        )
+    return plan

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
+from bentpipe.plan.data import series_values
 from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.gateways import largest_packet_bytes
 from bentpipe.plan.lower import Part, part
 from bentpipe.plan.queues import Reference, queue_plan
 from bentpipe.plan.series import (
-    Profile,
     bit_errors,
     channel_plan,
     delay_plan,
@@ -19,9 +19,8 @@ from bentpipe.plan.series import (
     refuse_many_steps,
 )
 from bentpipe.plan.traffic import largest_flow_packet_bytes
-from bentpipe.scenario.framing import Framing, FramingOptions
-from bentpipe.scenario.framings import FRAMINGS, FramingPlan, frame_bits, plan_framing
-from bentpipe.scenario.gateways import BRIDGED_HEADER_BYTES, Gateway
+from bentpipe.scenario.framings import frame_bits, framing_plan
+from bentpipe.scenario.gateways import BRIDGED_HEADER_BYTES
 from bentpipe.scenario.link import (
     DEFAULT_DIRECTION,
     Direction,
@@ -32,9 +31,8 @@ from bentpipe.scenario.link import (
 from bentpipe.scenario.presets import PRESETS
 from bentpipe.scenario.queues import DropTail
 from bentpipe.scenario.schema import Scenario
-from bentpipe.units import duration, value_of
+from bentpipe.units import value_of
 
-_NO_JITTER: Final = duration("0 s")
 _BIT_NS_PER_BYTE_S: Final = 8 * 10**9
 # The fields of a direction, by their names in a plan.
 _FIELDS: Final = {
@@ -44,7 +42,6 @@ _FIELDS: Final = {
     "framing": "framing",
     "queue": "queue",
 }
-_DIRECTIONS: Final[tuple[DirectionName, ...]] = ("forward", "return")
 
 
 def directions_plan(
@@ -58,50 +55,38 @@ def directions_plan(
     link = scenario.link
     stop_ns = value_of(scenario.duration)
     base, complete = _preset(link), complete_directions(link)
-    written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
     bridged_bytes = errors.call(_bridged_header_bytes, scenario) or 0
-    rates: dict[DirectionName, Profile] = {}
-    delays: dict[DirectionName, Profile] = {}
-    channels: dict[DirectionName, Part] = {}
-    for name in _DIRECTIONS:
+    found: dict[DirectionName, dict[str, Any]] = {}
+    for name, written in link.directions().items():
         path = ("link", name)
-        if (rate := errors.call(rate_plan, complete[name], path, stop_ns)) is not None:
-            rates[name] = rate
-        if (delay := errors.call(delay_plan, complete[name], path, stop_ns)) is not None:
-            delays[name] = delay
-        channel = errors.call(channel_plan, written[name], base[name], path, stop_ns)
-        if channel is not None:
-            channels[name] = channel
-    if min(len(rates), len(delays), len(channels)) < len(_DIRECTIONS):
+        found[name] = {
+            "rate_bps": errors.call(rate_plan, complete[name], path, stop_ns),
+            "delay_ns": errors.call(delay_plan, complete[name], path, stop_ns),
+            "jitter_ns": value_of(complete[name].jitter),
+            "channel": errors.call(channel_plan, written, base[name], path, stop_ns),
+        }
+    if any(value is None for values in found.values() for value in values.values()):
         return []
-    largest = _with_functions(largest_flow_packet_bytes(flows), scenario)
-    round_trip_ns = sum(delay.highest for delay in delays.values())
+    largest, ends = largest_flow_packet_bytes(flows), scenario.gateways
     resolved: dict[DirectionName, Part] = {}
-    for name in _DIRECTIONS:
-        rate = rates[name]
-        framing = _framing(complete[name].framing or "none")
+    for name, product in _bdp_bytes(found).items():
+        gateway = ends.hub if name == "forward" else ends.terminal
+        packet_bytes = max(largest[name], largest_packet_bytes(gateway))
+        framing = framing_plan(complete[name].framing or "none")
         framing["header_bytes"] += bridged_bytes
         reference = Reference(
-            bdp_bytes=Fraction(rate.highest * round_trip_ns, _BIT_NS_PER_BYTE_S),
-            rate_bps=rate.highest,
-            ip_packet_bytes=largest[name],
-            link_packet_bits=frame_bits(framing, largest[name]),
+            bdp_bytes=product,
+            rate_bps=max(series_values(found[name]["rate_bps"])),
+            ip_packet_bytes=packet_bytes,
+            link_packet_bits=frame_bits(framing, packet_bytes),
         )
         queue = complete[name].queue or DropTail()
         plan = errors.call(queue_plan, queue, reference, ("link", name, "queue"))
-        if plan is None:
-            continue
-        values = {
-            "rate_bps": rate.plan,
-            "delay_ns": delays[name].plan,
-            "jitter_ns": value_of(complete[name].jitter or _NO_JITTER),
-            "framing": framing,
-            "queue": plan,
-            "channel": channels[name],
-        }
-        resolved[name] = part(("link", name), values, **_FIELDS)
-        copies = link.terminals if name == "return" else 1
-        errors.call(refuse_many_steps, resolved[name], copies, ("link", name))
+        if plan is not None:
+            values = {**found[name], "framing": framing, "queue": plan}
+            resolved[name] = part(("link", name), values, **_FIELDS)
+            copies = link.terminals if name == "return" else 1
+            errors.call(refuse_many_steps, resolved[name], copies, ("link", name))
     return _with_terminals(link, resolved, errors)
 
 
@@ -109,21 +94,19 @@ def _with_terminals(
     link: Link, resolved: dict[DirectionName, Part], errors: PlanningErrors
 ) -> list[Part]:
     """Return the directions with their ends, a return direction for each terminal."""
-    if len(resolved) < len(_DIRECTIONS):
+    if len(resolved) < len(link.directions()):
         return []
     forward, back = resolved["forward"], resolved["return"]
     reached = errors.call(branches, link, forward)
     if reached is None:
         return []
-    alone = link.terminals == 1
+    numbers = range(1, 1 + link.terminals)
+    names = ["return"] if len(numbers) == 1 else [f"return-{number}" for number in numbers]
     ends: list[tuple[Part, dict[str, Any]]] = [
         (forward, {"name": "forward", "from": 0, "to": reached}),
-        *(
-            (back, {"name": "return" if alone else f"return-{n}", "from": n, "to": [branch(0)]})
-            for n in range(1, 1 + link.terminals)
-        ),
+        *((back, {"name": name, "from": n, "to": [branch(0)]}) for n, name in enumerate(names, 1)),
     ]
-    return [Part(names | wire, wire.path, wire.origins) for wire, names in ends]
+    return [Part(end | wire, wire.path, wire.origins) for wire, end in ends]
 
 
 def bdp_bytes(scenario: Scenario) -> dict[DirectionName, Fraction]:
@@ -134,32 +117,40 @@ def bdp_bytes(scenario: Scenario) -> dict[DirectionName, Fraction]:
     Raises:
         PlanningError: a rate or a delay is missing or wrong.
     """
-    stop_ns, directions = value_of(scenario.duration), complete_directions(scenario.link)
-    round_trip_ns = sum(
-        delay_plan(direction, ("link", name), stop_ns).highest
-        for name, direction in directions.items()
+    stop_ns = value_of(scenario.duration)
+    return _bdp_bytes(
+        {
+            name: {
+                "rate_bps": rate_plan(direction, ("link", name), stop_ns),
+                "delay_ns": delay_plan(direction, ("link", name), stop_ns),
+            }
+            for name, direction in complete_directions(scenario.link).items()
+        }
     )
+
+
+def _bdp_bytes(
+    directions: Mapping[DirectionName, Mapping[str, Any]],
+) -> dict[DirectionName, Fraction]:
+    highest = {
+        name: {field: max(series_values(each[field])) for field in ("rate_bps", "delay_ns")}
+        for name, each in directions.items()
+    }
+    round_trip_ns = sum(each["delay_ns"] for each in highest.values())
     return {
-        name: Fraction(
-            rate_plan(direction, ("link", name), stop_ns).highest * round_trip_ns,
-            _BIT_NS_PER_BYTE_S,
-        )
-        for name, direction in directions.items()
+        name: Fraction(each["rate_bps"] * round_trip_ns, _BIT_NS_PER_BYTE_S)
+        for name, each in highest.items()
     }
 
 
 def complete_directions(link: Link) -> dict[DirectionName, Direction]:
     """Return the directions as written, with the preset's values and the defaults for the rest."""
     base = _preset(link)
-    found: dict[DirectionName, Direction] = {
-        "forward": link.forward.over(base["forward"]),
-        "return": link.return_.over(base["return"]),
-    }
-    written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
-    if link.outage is not None:
-        for name, direction in found.items():
-            if written[name].outage is None:
-                found[name] = direction.model_copy(update={"outage": link.outage})
+    found: dict[DirectionName, Direction] = {}
+    for name, written in link.directions().items():
+        found[name] = written.over(base[name])
+        if written.outage is None and link.outage is not None:
+            found[name] = found[name].model_copy(update={"outage": link.outage})
     return found
 
 
@@ -185,15 +176,12 @@ def branches(link: Link, forward: Part) -> list[dict[str, Any]]:
             raise PlanningError(where, f"read {path.terminal} twice")
         special[path.terminal] = path
     delays = _own_delays(link, forward, special)
-    rates = {n: path.bit_error_rate for n, path in special.items()}
+    rates = {n: p.bit_error_rate for n, p in special.items() if p.bit_error_rate is not None}
     channels: dict[int, Part] = {}
-    if any(rate is not None for rate in rates.values()):
-        common, forward["channel"] = forward["channel"], bit_errors(None, ())
-        for number in terminals:
-            rate = rates.get(number)
-            channels[number] = (
-                common if rate is None else bit_errors(rate, ("link", "terminal_paths"))
-            )
+    if rates:
+        channels = dict.fromkeys(terminals, forward["channel"])
+        channels |= {n: bit_errors(rate, ("link", "terminal_paths")) for n, rate in rates.items()}
+        forward["channel"] = bit_errors(None, ())
     return [branch(n, delays.get(n, 0), channels.get(n)) for n in terminals]
 
 
@@ -213,43 +201,14 @@ def _own_delays(link: Link, forward: Part, special: dict[int, TerminalPath]) -> 
     return {n: delay_ns - nearest_ns for n, delay_ns in delays.items()}
 
 
-def _with_functions(
-    largest: dict[DirectionName, int], scenario: Scenario
-) -> dict[DirectionName, int]:
-    """Return the largest packets, including those that gateways make."""
-    ends: dict[DirectionName, Gateway] = {
-        "forward": scenario.gateways.hub,
-        "return": scenario.gateways.terminal,
-    }
-    return {name: max(largest[name], largest_packet_bytes(end)) for name, end in ends.items()}
-
-
 def _preset(link: Link) -> dict[DirectionName, Direction]:
     """Return the values of the fields that the scenario leaves out."""
-    if link.preset is None:
-        return dict.fromkeys(_DIRECTIONS, DEFAULT_DIRECTION)
-    preset = Link.model_validate(PRESETS[link.preset].link)
-    return {
-        "forward": preset.forward.over(DEFAULT_DIRECTION),
-        "return": preset.return_.over(DEFAULT_DIRECTION),
-    }
-
-
-def _framing(framing: Framing) -> FramingPlan:
-    """Return the plan of a framing."""
-    if isinstance(framing, FramingOptions):
-        return plan_framing(framing.kind, framing.options)
-    if framing in FRAMINGS:
-        return plan_framing(framing, {})
-    return plan_framing("none", {}) | {"header_bytes": value_of(framing)}
+    preset = Link.model_validate({} if link.preset is None else PRESETS[link.preset].link)
+    return {name: written.over(DEFAULT_DIRECTION) for name, written in preset.directions().items()}
 
 
 def _bridged_header_bytes(scenario: Scenario) -> int:
-    """Return the bytes that bridged frames add to each packet on the link.
-
-    Raises:
-        PlanningError: one end bridges and the other does not.
-    """
+    """Return the bytes that bridged frames add to each packet on the link."""
     ends = (scenario.gateways.hub, scenario.gateways.terminal)
     modes = {mode for end in ends if (mode := end.mode()) is not None}
     if "bridge" not in modes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from bentpipe.plan.errors import PlanningError
 from bentpipe.scenario.document import FieldPath
@@ -43,6 +43,17 @@ class Part(dict[str, Any]):
         self[new] = self.pop(old)
         self.origins[new] = self.origins.pop(old)
 
+    def default(self, name: str, value: Any) -> None:
+        """Set a value that is None."""
+        if self[name] is None:
+            self[name] = value
+
+    def select(self, added: Mapping[str, Any], *names: str, **renamed: str) -> Part:
+        """Return some of the values, ``renamed`` (``new="old"``) or not, after ``added`` ones."""
+        chosen = {name: name for name in names} | renamed
+        values = {**added, **{new: self[old] for new, old in chosen.items()}}
+        return Part(values, self.path, {new: self.origins[old] for new, old in chosen.items()})
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the values alone: origins are for errors, before the plan is used."""
         return dict, (dict(self),)
@@ -53,21 +64,15 @@ def part(path: FieldPath, values: Mapping[str, Any], **fields: str) -> Part:
     return Part(values, path, {name: (*path, field) for name, field in fields.items()})
 
 
-class _Field(NamedTuple):
-    """How a field of a record is lowered."""
-
-    name: str
-    is_drawn: bool
-
-
 @cache
-def _fields(record: type[Record]) -> dict[str, _Field]:
+def _fields(record: type[Record]) -> dict[str, tuple[str, bool]]:
+    """Return the name in a plan of each field, and whether its value is drawn."""
     found = {}
     for name, field in record.model_fields.items():
         types = list(_types((field.annotation, *field.metadata)))
         suffix = next((each.suffix for each in types if isinstance(each, Unit)), "")
         is_drawn = any(isinstance(each, type) and issubclass(each, Draw) for each in types)
-        found[name] = _Field(name if name.endswith(suffix) else f"{name}{suffix}", is_drawn)
+        found[name] = (name if name.endswith(suffix) else f"{name}{suffix}", is_drawn)
     return found
 
 
@@ -80,12 +85,12 @@ def _types(types: Iterable[Any]) -> Iterator[Any]:
 
 def field_name(record: type[Record], name: str) -> str:
     """Return the field of a record that has a name in a plan."""
-    return next(field for field, lowered in _fields(record).items() if lowered.name == name)
+    return next(field for field, (lowered, _) in _fields(record).items() if lowered == name)
 
 
 def origins_of(record: Record, path: FieldPath) -> dict[str, FieldPath]:
     """Return the fields of a record, which is at ``path``, by their names in a plan."""
-    return {each.name: (*path, field) for field, each in _fields(type(record)).items()}
+    return {name: (*path, field) for field, (name, _) in _fields(type(record)).items()}
 
 
 def lower(record: Record, path: FieldPath, *, leave_out: Collection[str] = ()) -> Part:
@@ -98,10 +103,10 @@ def lower(record: Record, path: FieldPath, *, leave_out: Collection[str] = ()) -
         PlanningError: the maximum of a draw is smaller than its minimum or median.
     """
     values: dict[str, Any] = {}
-    for field, each in _fields(type(record)).items():
+    for field, (name, is_drawn) in _fields(type(record)).items():
         if field not in leave_out:
             value = getattr(record, field)
-            values[each.name] = draw(value, (*path, field)) if each.is_drawn else _value(value)
+            values[name] = draw(value, (*path, field)) if is_drawn else _value(value)
     return Part(values, path, origins_of(record, path))
 
 

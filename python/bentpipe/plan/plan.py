@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,8 +80,13 @@ class Plan:
     @cached_property
     def entry_of_flow(self) -> tuple[int, ...]:
         """The index of the entry of ``traffic`` that each flow came from."""
-        entries = enumerate(self.entries)
-        return tuple(number for number, entry in entries for _ in range(entry["flows"]))
+        return tuple(number for number, flows in enumerate(self.entry_flows) for _ in flows)
+
+    @cached_property
+    def entry_flows(self) -> tuple[range, ...]:
+        """The flows of each entry of ``traffic``, as indices."""
+        ends = accumulate((entry["flows"] for entry in self.entries), initial=0)
+        return tuple(range(first, last) for first, last in pairwise(ends))
 
     @cached_property
     def entries(self) -> list[dict[str, Any]]:

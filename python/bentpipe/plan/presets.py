@@ -2,7 +2,7 @@
 
 Resolving a scenario loads pydantic and every class of a scenario, which takes longer than
 everything else that sets a lab up. `preset_plans.json` holds the plans of presets without
-settings; ``python -m bentpipe.plan.links`` prints its content.
+settings; ``python -m bentpipe.plan.presets`` prints its content.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe import plan
+from bentpipe import plan, scenario
+from bentpipe.errors import UsageError
+from bentpipe.text import choice
 
 _FILE: Final = Path(__file__).with_name("preset_plans.json")
+# How long the events of a preset repeat in a lab; its values stay as they are from then on.
+_EVENTS_LAST: Final = "1 h"
 
 
 def link_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> dict[str, Any]:
@@ -26,7 +30,40 @@ def link_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> di
         UsageError: it is neither a preset nor a file.
     """
     stored = stored_plan(link) if isinstance(link, str) and not settings else None
-    return plan.resolved_plan(link, settings) if stored is None else stored
+    return resolved_plan(link, settings) if stored is None else stored
+
+
+def resolved_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Resolve the plan of a link, as `link_plan` returns it."""
+    document = link_document(link)
+    return plan.Plan.resolve(scenario.Scenario.from_document(document, settings)).data
+
+
+def link_document(link: str | Mapping[str, Any]) -> scenario.Document:
+    """Return a whole scenario with a link: a preset by name, or that of a scenario file or mapping.
+
+    Raises:
+        ScenarioError: the file cannot be read.
+        UsageError: it is neither a preset nor a file.
+    """
+    duration = "1 s"
+    if isinstance(link, Mapping):
+        document = scenario.Document(data=dict(link), source="scenario")
+    elif link in scenario.PRESETS:
+        document = scenario.Document(data={"link": {"preset": link}}, source=link)
+        preset = scenario.PRESETS[link].link
+        duration = _EVENTS_LAST if any("outage" in each for each in preset.values()) else duration
+    elif Path(link).exists():
+        document = scenario.read_file(Path(link))
+    else:
+        raise UsageError(f"link: there is no such file; {choice(link, tuple(scenario.PRESETS))}")
+    # Programs make the traffic of a lab; these fields only complete the scenario.
+    whole = {
+        "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 B"}],
+        "duration": duration,
+    }
+    document.data.update({key: value for key, value in whole.items() if key not in document.data})
+    return document
 
 
 def stored_plan(preset: str) -> dict[str, Any] | None:
@@ -43,3 +80,9 @@ def preset_names() -> tuple[str, ...]:
 def _stored_plans() -> dict[str, dict[str, Any]]:
     plans: dict[str, dict[str, Any]] = json.loads(_FILE.read_text(encoding="utf-8"))
     return plans
+
+
+if __name__ == "__main__":
+    # A line a preset: steps would be thousands of lines.
+    plans = [f"{json.dumps(name)}: {json.dumps(resolved_plan(name))}" for name in scenario.PRESETS]
+    print("{\n" + ",\n".join(plans) + "\n}")

@@ -40,14 +40,6 @@ class Reference:
     link_packet_bits: int
 
 
-@dataclass(frozen=True)
-class _Allowed:
-    """The units that a limit can have, and the name of what it limits."""
-
-    what: str
-    units: tuple[LimitUnit, ...]
-
-
 def queue_plan(queue: Queue, reference: Reference, path: FieldPath) -> Part:
     """Return the plan of a queue.
 
@@ -58,13 +50,12 @@ def queue_plan(queue: Queue, reference: Reference, path: FieldPath) -> Part:
     discipline = queue.named or "drop_tail"
     record = QUEUES[discipline]
     written = record.default_limit if queue.limit is None else queue.limit
-    allowed = _Allowed(discipline, record.limit_units)
     plan = lower(queue, path)
     plan["discipline"] = discipline
-    plan["limit"] = _limit(written, allowed, reference, (*path, "limit"))
+    plan["limit"] = _limit(written, discipline, record.limit_units, reference, (*path, "limit"))
     if isinstance(queue, PerFlowDropTail):
-        allowed = _Allowed("a flow's share", queue.share_units)
-        share = _limit(queue.per_flow_limit, allowed, reference, (*path, "per_flow_limit"))
+        field, units = (*path, "per_flow_limit"), queue.share_units
+        share = _limit(queue.per_flow_limit, "a flow's share", units, reference, field)
         plan["per_flow_limit"] = share
     elif isinstance(queue, Red):
         _resolve_red(queue, plan, path)
@@ -96,7 +87,11 @@ def _resolve_red(queue: Red, plan: Part, path: FieldPath) -> None:
 
 
 def _limit(
-    written: str, allowed: _Allowed, reference: Reference, path: FieldPath
+    written: str,
+    what: str,
+    units: tuple[LimitUnit, ...],
+    reference: Reference,
+    path: FieldPath,
 ) -> dict[str, Any]:
     limit = limit_of(written)
     unit, value = limit.unit, limit.value
@@ -104,9 +99,9 @@ def _limit(
     if unit == "bdp_millionths":
         unit, value = "link_bytes", floor(reference.bdp_bytes * (value or 0) / BDP_SCALE)
         read = f"{read} ({value} link bytes here)"
-    if unit not in allowed.units:
-        names = ", ".join(_LIMIT_NAMES[each] for each in allowed.units)
-        raise PlanningError(path, f"{read}; a limit of {allowed.what} is one of: {names}")
+    if unit not in units:
+        names = ", ".join(_LIMIT_NAMES[each] for each in units)
+        raise PlanningError(path, f"{read}; a limit of {what} is one of: {names}")
     if value is None:
         return {"unit": unit}
     # The transmission time of a packet includes its framing.

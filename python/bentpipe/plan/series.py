@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from bisect import bisect
+from collections.abc import Sequence
 from itertools import cycle
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
+from bentpipe.plan.data import series_values
 from bentpipe.plan.errors import PlanningError
-from bentpipe.plan.lower import Part, lower, part
+from bentpipe.plan.lower import Part, lower
 from bentpipe.plan.series_files import (
-    SeriesError,
-    delay_steps,
+    DURATION,
+    RATE,
+    ColumnKind,
     delivery_steps,
     error_steps,
-    rate_steps,
+    file_errors,
+    value_steps,
 )
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.link import (
-    DelayStep,
+    DelayOrSteps,
     DeliveryTrace,
     Direction,
     GilbertElliott,
     Outage,
     OutageAt,
-    RateStep,
+    RateOrSteps,
     RepeatingDelays,
     RepeatingRates,
     TimeSeries,
 )
-from bentpipe.scenario.percent import share_of
+from bentpipe.scenario.record import share_of
 from bentpipe.units import format_duration, value_of
 
 # Each change takes two random draws; together some ten seconds.
@@ -41,18 +44,15 @@ _SHORTEST_BIN_NS: Final = 10**6
 # Of all directions: each terminal's return has its own steps. So many make a plan of some 25 MB.
 PLAN_STEPS_MAX: Final = 1_000_000
 
-T = TypeVar("T")
+# The fields that exclude ``errors``.
+_CONSTANT_ERRORS: Final = ("bit_error_rate", "loss")
 
 
-@dataclass(frozen=True)
-class Profile:
-    """A value over time in the plan, and its largest value."""
-
-    plan: dict[str, Any]
-    highest: int
+Series = dict[str, Any]
+"""A value over time in the plan: constant, or in steps."""
 
 
-def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Profile:
+def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Series:
     """Return the rate of a direction, 0 during outages.
 
     A delivery trace is repeated until the end of the run.
@@ -60,60 +60,53 @@ def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Profile:
     Raises:
         PlanningError: it is missing, zero throughout, or its file is wrong.
     """
-    profile = _uninterrupted(direction, (*path, "rate"), stop_ns)
+    plan = _series(direction.rate, RATE, (*path, "rate"), stop_ns)
+    if max(series_values(plan)) == 0:
+        raise PlanningError((*path, "rate"), "is 0 bit/s in every step; no packet could be sent")
     found = outages(direction.outage, (*path, "outage"), stop_ns)
     if not found:
-        return profile
-    plan = profile.plan
+        return plan
     steps = [[0, plan["value"]]] if plan["kind"] == "constant" else plan["steps"]
-    return _profile(interrupted_steps([(at_ns, value) for at_ns, value in steps], found))
+    return _steps(interrupted_steps([(at_ns, value) for at_ns, value in steps], found))
 
 
-def _uninterrupted(direction: Direction, path: FieldPath, stop_ns: int) -> Profile:
-    rate = direction.rate
-    if rate is None:
-        raise PlanningError(
-            path, 'missing; write one ("16 Mbit/s") or name a preset in link.preset'
-        )
-    if isinstance(rate, str):
-        return _constant(value_of(rate))
-    if isinstance(rate, DeliveryTrace):
-        bin_ns = value_of(rate.bin)
-        if bin_ns < _SHORTEST_BIN_NS:
-            raise PlanningError((*path, "bin"), f'read "{rate.bin}"; must be at least 1 ms')
-        trace = rate.trace
-        profile = _profile(
-            _read(lambda: delivery_steps(trace, bin_ns, stop_ns), path, "trace"),
-        )
-    elif isinstance(rate, RepeatingRates):
-        profile = _profile(repeated_steps(rate, path, stop_ns))
-    elif isinstance(rate, TimeSeries):
-        series = rate
-        profile = _profile(_read(lambda: rate_steps(series.csv, series.column), path, "csv"))
-    else:
-        profile = _written(rate)
-    if profile.highest == 0:
-        raise PlanningError(path, "is 0 bit/s in every step; no packet could be sent")
-    return profile
-
-
-def delay_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Profile:
+def delay_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Series:
     """Return the delay of a direction.
 
     Raises:
         PlanningError: it is missing, or its file is wrong.
     """
-    delay, path = direction.delay, (*path, "delay")
-    if delay is None:
-        raise PlanningError(path, 'missing; write one ("275 ms") or name a preset in link.preset')
-    if isinstance(delay, str):
-        return _constant(value_of(delay))
-    if isinstance(delay, RepeatingDelays):
-        return _profile(repeated_steps(delay, path, stop_ns))
-    if isinstance(delay, TimeSeries):
-        series = delay
-        return _profile(_read(lambda: delay_steps(series.csv, series.column), path, "csv"))
-    return _written(delay)
+    return _series(direction.delay, DURATION, (*path, "delay"), stop_ns)
+
+
+def _series(
+    written: RateOrSteps | DelayOrSteps | None,
+    kind: ColumnKind,
+    path: FieldPath,
+    stop_ns: int,
+) -> Series:
+    if written is None:
+        example = "" if kind.kind is None else kind.kind.example
+        message = f'missing; write one ("{example}") or name a preset in link.preset'
+        raise PlanningError(path, message)
+    if isinstance(written, str):
+        return {"kind": "constant", "value": value_of(written)}
+    if isinstance(written, DeliveryTrace):
+        bin_ns = value_of(written.bin)
+        if bin_ns < _SHORTEST_BIN_NS:
+            raise PlanningError((*path, "bin"), f'read "{written.bin}"; must be at least 1 ms')
+        with file_errors(path, "trace"):
+            return _steps(delivery_steps(written.trace, bin_ns, stop_ns))
+    if isinstance(written, TimeSeries):
+        with file_errors(path, "csv"):
+            return _steps(value_steps(written.csv, written.column, kind))
+    if isinstance(written, RepeatingRates | RepeatingDelays):
+        return _steps(_repeated(written, path, stop_ns))
+    return _steps([(value_of(step.at), value_of(step.value)) for step in written])
+
+
+def _steps(steps: Sequence[tuple[int, float]]) -> Series:
+    return {"kind": "steps", "steps": [list(step) for step in steps]}
 
 
 def channel_plan(written: Direction, base: Direction, path: FieldPath, stop_ns: int) -> Part:
@@ -123,35 +116,34 @@ def channel_plan(written: Direction, base: Direction, path: FieldPath, stop_ns: 
         PlanningError: both are written, the file is wrong, or the state changes too often.
     """
     errors = written.errors
-    if errors is not None and written.bit_error_rate is not None:
-        raise PlanningError((*path, "errors"), "excludes bit_error_rate; write one of them")
-    if errors is not None and written.loss is not None:
-        raise PlanningError((*path, "errors"), "excludes loss; write one of them")
-    if errors is None and written.bit_error_rate is None and written.loss is None:
+    constant = [name for name in _CONSTANT_ERRORS if getattr(written, name) is not None]
+    if errors is not None and constant:
+        raise PlanningError((*path, "errors"), f"excludes {constant[0]}; write one of them")
+    if errors is None and not constant:
         errors = base.errors
-    path = (*path, "errors")
     if isinstance(errors, GilbertElliott):
-        return _gilbert_elliott(errors, path, stop_ns)
+        return _gilbert_elliott(errors, (*path, "errors"), stop_ns)
     if isinstance(errors, TimeSeries):
-        series = errors
-        steps, field = _read(lambda: error_steps(series.csv, series.column), path, "csv")
-        return _error_series([_error_step(*step, field) for step in steps], path)
+        with file_errors((*path, "errors"), "csv"):
+            steps, field = error_steps(errors.csv, errors.column)
+        return _error_series([{"at_ns": at, field: value} for at, value in steps], path, "errors")
     rate = base.bit_error_rate if written.bit_error_rate is None else written.bit_error_rate
     loss = base.loss if written.loss is None else written.loss
     if loss is None or share_of(loss) == 0:
-        return bit_errors(rate, path[:-1])
-    step = {"at_ns": 0, "bit_error_rate": rate or 0.0, "loss_rate": share_of(loss)}
-    return _error_series([step], (*path[:-1], "loss"))
+        return bit_errors(rate, path)
+    step = {"bit_error_rate": rate or 0.0, "loss_rate": share_of(loss)}
+    return _error_series([step], path, "loss")
 
 
 def bit_errors(rate: float | None, path: FieldPath) -> Part:
     """Return the channel of a constant bit error rate, which is a field of ``path``."""
-    path = (*path, "bit_error_rate")
-    return part(path, {"kind": "bit_errors", "bit_error_rate": rate} if rate else {"kind": "clear"})
+    plan = {"kind": "bit_errors", "bit_error_rate": rate} if rate else {"kind": "clear"}
+    return Part(plan, (*path, "bit_error_rate"))
 
 
-def _error_series(steps: list[dict[str, Any]], path: FieldPath) -> Part:
-    return part(path, {"kind": "error_series", "steps": steps})
+def _error_series(steps: list[dict[str, Any]], path: FieldPath, field: str) -> Part:
+    complete = [{"at_ns": 0, "bit_error_rate": 0.0, "loss_rate": 0.0} | step for step in steps]
+    return Part({"kind": "error_series", "steps": complete}, (*path, field))
 
 
 def _gilbert_elliott(errors: GilbertElliott, path: FieldPath, stop_ns: int) -> Part:
@@ -163,7 +155,7 @@ def _gilbert_elliott(errors: GilbertElliott, path: FieldPath, stop_ns: int) -> P
             f"changes its state more than {_MAX_STATE_CHANGES} times in the run; write longer "
             "mean durations",
         )
-    return part(path, {"kind": errors.model, "good": good, "bad": bad})
+    return Part({"kind": errors.model, "good": good, "bad": bad}, path)
 
 
 def refuse_many_steps(direction: Part, copies: int, path: FieldPath) -> None:
@@ -172,11 +164,8 @@ def refuse_many_steps(direction: Part, copies: int, path: FieldPath) -> None:
     Raises:
         PlanningError: there are too many.
     """
-    rate, delay, channel = direction["rate_bps"], direction["delay_ns"], direction["channel"]
-    steps = sum(len(each["steps"]) for each in (rate, delay) if each["kind"] == "steps")
-    if channel["kind"] == "error_series":
-        steps += len(channel["steps"])
-    steps *= copies
+    series = (direction[name] for name in ("rate_bps", "delay_ns", "channel"))
+    steps = copies * sum(len(each.get("steps", ())) for each in series)
     if steps > PLAN_STEPS_MAX:
         raise PlanningError(
             path,
@@ -185,54 +174,22 @@ def refuse_many_steps(direction: Part, copies: int, path: FieldPath) -> None:
         )
 
 
-def _error_step(at_ns: int, value: float, field: str) -> dict[str, Any]:
-    """Return one step of a series whose values are of one ``field``."""
-    if field == "bit_error_rate":
-        return {"at_ns": at_ns, "bit_error_rate": value, "loss_rate": 0.0}
-    return {"at_ns": at_ns, "bit_error_rate": 0.0, "loss_rate": value}
-
-
-def _constant(value: int) -> Profile:
-    return Profile({"kind": "constant", "value": value}, value)
-
-
-def _written(steps: tuple[RateStep, ...] | tuple[DelayStep, ...]) -> Profile:
-    return _profile([(value_of(step.at), value_of(step.value)) for step in steps])
-
-
-def _profile(steps: list[tuple[int, int]]) -> Profile:
-    listed = [list(step) for step in steps]
-    return Profile({"kind": "steps", "steps": listed}, max(value for _, value in steps))
-
-
-def _read(steps: Callable[[], T], path: FieldPath, field: str) -> T:
-    try:
-        return steps()
-    except SeriesError as error:
-        raise PlanningError((*path, error.field or field), error.message) from None
-
-
 # --- outages and repeating steps ----------------------------------------------------------------
 
 
-def repeated_steps(
+def _repeated(
     series: RepeatingRates | RepeatingDelays, path: FieldPath, stop_ns: int
 ) -> list[tuple[int, int]]:
-    """Return the steps of values that repeat until the end of the run.
-
-    Raises:
-        PlanningError: there are too many.
-    """
+    """Return the steps of values that repeat until the end of the run."""
     every_ns = value_of(series.every)
-    count = -(-stop_ns // every_ns)
-    if count > PLAN_STEPS_MAX:
+    starts = range(0, stop_ns, every_ns)
+    if len(starts) > PLAN_STEPS_MAX:
         raise PlanningError(
             (*path, "every"),
-            f'read "{series.every}"; makes {count} steps until the end of the run; at most '
+            f'read "{series.every}"; makes {len(starts)} steps until the end of the run; at most '
             f"{PLAN_STEPS_MAX} are allowed",
         )
-    values = cycle(value_of(value) for value in series.values)
-    return [(number * every_ns, next(values)) for number in range(count)]
+    return list(zip(starts, cycle(map(value_of, series.values)), strict=False))
 
 
 def outages(
@@ -281,20 +238,11 @@ def interrupted_steps(
     steps: list[tuple[int, int]], found: list[tuple[int, int]]
 ) -> list[tuple[int, int]]:
     """Return the steps of a rate with 0 during outages; the rate continues after each."""
-    changes: dict[int, int] = {}
-    rest = iter([*steps, None])
-    step = next(rest)
-    rate = 0
+    times, changes = [at_ns for at_ns, _ in steps], dict(steps)
     for start_ns, end_ns in found:
-        while step is not None and step[0] <= start_ns:
-            changes[step[0]] = rate = step[1]
-            step = next(rest)
+        after = bisect(times, end_ns)
+        for at_ns in times[bisect(times, start_ns) : after]:
+            del changes[at_ns]
         changes[start_ns] = 0
-        while step is not None and step[0] <= end_ns:
-            rate = step[1]
-            step = next(rest)
-        changes[end_ns] = rate
-    while step is not None:
-        changes[step[0]] = step[1]
-        step = next(rest)
+        changes[end_ns] = steps[after - 1][1]
     return sorted(changes.items())

@@ -7,15 +7,19 @@ Errors name the file and the line, what was read and what is allowed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final
 
-from bentpipe.errors import UnitError
-from bentpipe.text import choice
-from bentpipe.units import NS_PER_S, format_duration, parse_duration, parse_rate
+from bentpipe import units
+from bentpipe.errors import ScenarioError, UnitError
+from bentpipe.plan.errors import PlanningError
+from bentpipe.scenario.document import FieldPath, file_text
+from bentpipe.text import choice, shown
+from bentpipe.units import NS_PER_S, Kind, format_duration
 
 # The traces that come with mahimahi have up to 5 MB.
 LARGEST_FILE_BYTES: Final = 16 * 1024 * 1024
@@ -28,13 +32,11 @@ _NS_PER_MS: Final = 10**6
 # What a plan may hold (crates/sim/src/plan): 100 days and 100 Tbit/s.
 _LONGEST_NS: Final = 100 * 86_400 * NS_PER_S
 _HIGHEST_BPS: Final = 10**14
-_LONGEST_SHOWN: Final = 40
 NUMBER: Final = re.compile(r"(?P<sign>[+-]?)(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?", re.ASCII)
-LONGEST_NUMBER: Final = 64
+_LONGEST_NUMBER: Final = 64
 _TIMESTAMP: Final = re.compile(r"\d{1,20}", re.ASCII)
 
-V = TypeVar("V", int, float)
-Steps = list[tuple[int, V]]
+Steps = list[tuple[int, float]]
 
 
 @dataclass
@@ -45,44 +47,53 @@ class SeriesError(Exception):
     field: str = ""
 
 
+@contextmanager
+def file_errors(path: FieldPath, field: str) -> Iterator[None]:
+    """Name the field of a file that is wrong: that of the error, or ``field``, below ``path``.
+
+    Raises:
+        PlanningError: a `SeriesError` was raised.
+    """
+    try:
+        yield
+    except SeriesError as error:
+        raise PlanningError((*path, error.field or field), error.message) from None
+
+
 @dataclass(frozen=True)
-class ColumnKind(Generic[V]):
+class ColumnKind:
     """The values that a column of a CSV file can hold, and the names of such columns."""
 
     noun: str
-    """Its name in messages."""
-    suffixes: dict[str, int]
+    suffixes: Mapping[str, Fraction | int]
     """The suffixes of columns with plain numbers, and the unit of each."""
-    whole: Callable[[Fraction], V]
-    """Converts a plain number in the unit of the plan."""
-    written: Callable[[str], V] | None
-    """Reads a cell with a unit, where the column has none."""
-    largest: V
+    largest: float
     largest_shown: str
+    name: str = ""
+    """The name of a column whose cells have units of ``kind``."""
+    kind: Kind | None = None
 
 
-RATE: Final = ColumnKind[int](
-    "a rate",
+RATE: Final = ColumnKind(
+    units.RATE.noun,
     {"_bps": 1, "_kbps": 10**3, "_mbps": 10**6, "_gbps": 10**9},
-    round,
-    parse_rate,
     _HIGHEST_BPS,
     "100 Tbit/s",
+    "rate",
+    units.RATE,
 )
-DURATION: Final = ColumnKind[int](
-    "a time",
+DURATION: Final = ColumnKind(
+    units.DURATION.noun,
     {"_ns": 1, "_us": 10**3, "_ms": 10**6, "_s": 10**9},
-    round,
-    parse_duration,
     _LONGEST_NS,
     "100 days",
+    "delay",
+    units.DURATION,
 )
-_SHARE: Final = ColumnKind[float]("a share from 0 to 1", {"": 1}, float, None, 1.0, "1")
-_PERCENT: Final = ColumnKind[float](
-    "a percentage", {"": 1}, lambda value: float(value / 100), None, 1.0, "100"
-)
+_SHARE: Final = ColumnKind("a share from 0 to 1", {"": 1}, 1.0, "1")
+_PERCENT: Final = ColumnKind("a percentage", {"": Fraction(1, 100)}, 1.0, "100")
 # The columns of errors by name, with the field of the plan for each.
-ERROR_COLUMNS: Final[dict[str, tuple[ColumnKind[float], str]]] = {
+ERROR_COLUMNS: Final[dict[str, tuple[ColumnKind, str]]] = {
     "loss": (_SHARE, "loss_rate"),
     "loss_rate": (_SHARE, "loss_rate"),
     "loss_percent": (_PERCENT, "loss_rate"),
@@ -90,7 +101,7 @@ ERROR_COLUMNS: Final[dict[str, tuple[ColumnKind[float], str]]] = {
 }
 
 
-def delivery_steps(path: str, bin_ns: int, until_ns: int) -> Steps[int]:
+def delivery_steps(path: str, bin_ns: int, until_ns: int) -> Steps:
     """Return the rate steps of a mahimahi delivery trace, repeated until a time.
 
     The steps include the whole trace, and end with a bin that has deliveries, so that packets
@@ -102,7 +113,7 @@ def delivery_steps(path: str, bin_ns: int, until_ns: int) -> Steps[int]:
     counts, length_ms = _deliveries(path, bin_ns)
     length_ns = length_ms * _NS_PER_MS
     until_ns = max(until_ns, length_ns)
-    steps: Steps[int] = []
+    steps: Steps = []
     for start_ns, rate_bps in _repeated(counts, length_ns, bin_ns):
         if not steps or steps[-1][1] != rate_bps:
             steps.append((start_ns, rate_bps))
@@ -136,7 +147,7 @@ def _deliveries(path: str, bin_ns: int) -> tuple[dict[int, int], int]:
     """Return the deliveries of each bin, by its number, and the length of the trace in ms."""
     counts: dict[int, int] = {}
     last_ms = 0
-    for line, text in enumerate(text_lines(path), 1):
+    for line, text in enumerate(_lines(path), 1):
         if not _TIMESTAMP.fullmatch(text):
             raise line_error(path, line, text, "expected an integer (milliseconds), such as 12")
         stamp_ms = int(text)
@@ -155,39 +166,31 @@ def _deliveries(path: str, bin_ns: int) -> tuple[dict[int, int], int]:
     return counts, last_ms
 
 
-def rate_steps(path: str, column: str | None) -> Steps[int]:
-    """Return the steps of a rate in a CSV file, in bit/s.
+def value_steps(path: str, column: str | None, kind: ColumnKind) -> Steps:
+    """Return the steps of rates or delays in a CSV file, in bit/s or nanoseconds.
 
     Raises:
-        SeriesError: the file cannot be read as a time series of rates.
+        SeriesError: the file cannot be read as a time series of them.
     """
-    return _Table(path).steps(RATE, column)
+    table = _Table(path)
+    possible = [name for name in table.values if name == kind.name or _factor(kind, name)]
+    column = table.column(column, possible)
+    return table.read(kind, column, _factor(kind, column))
 
 
-def delay_steps(path: str, column: str | None) -> Steps[int]:
-    """Return the steps of a delay in a CSV file, in nanoseconds.
-
-    Raises:
-        SeriesError: the file cannot be read as a time series of delays.
-    """
-    return _Table(path).steps(DURATION, column)
-
-
-def error_steps(path: str, column: str | None) -> tuple[Steps[float], str]:
+def error_steps(path: str, column: str | None) -> tuple[Steps, str]:
     """Return the steps of errors in a CSV file, and their field: loss or bit error rate.
 
     Raises:
         SeriesError: the file cannot be read as a time series of errors.
     """
     table = _Table(path)
-    if column is None:
-        column = table.only(tuple(name for name in table.values if name in ERROR_COLUMNS))
-    table.find(column)
+    column = table.column(column, [name for name in table.values if name in ERROR_COLUMNS])
     if column not in ERROR_COLUMNS:
         message = f'column "{column}": {choice(column, tuple(ERROR_COLUMNS))}'
         raise SeriesError(message, "column")
     quantity, field = ERROR_COLUMNS[column]
-    return table.read(quantity, column, 1), field
+    return table.read(quantity, column, quantity.suffixes[""]), field
 
 
 class _Table:
@@ -195,15 +198,12 @@ class _Table:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        rows = [
-            (number, [cell.strip() for cell in text.split(",")])
-            for number, text in enumerate(text_lines(path), 1)
-            if text.strip() and not text.lstrip().startswith("#")
-        ]
+        rows = rows_of(path)
         if not rows[1:]:
             raise SeriesError(f"{path}: has no rows; expected a header and at least one row")
         (self.line, self.header), *self.rows = rows
-        times = [name for name in self.header if name == "time" or _is_time(name)]
+        names = {"time", *(f"time{suffix}" for suffix in DURATION.suffixes)}
+        times = [name for name in self.header if name in names]
         if len(times) != 1:
             allowed = "one column is time, time_s, time_ms, time_us or time_ns"
             raise line_error(path, self.line, ",".join(self.header), allowed)
@@ -215,38 +215,28 @@ class _Table:
         if len(self.rows) > MAX_STEPS:
             raise SeriesError(f"{path}: has {len(self.rows)} rows; at most {MAX_STEPS} are allowed")
 
-    def steps(self, quantity: ColumnKind[int], column: str | None) -> Steps[int]:
-        """Return the steps of a column, or of the only possible one."""
-        if column is None:
-            plain = {RATE.noun: "rate", DURATION.noun: "delay"}[quantity.noun]
-            column = self.only(
-                tuple(name for name in self.values if name == plain or _factor(quantity, name))
-            )
-        self.find(column)
-        return self.read(quantity, column, _factor(quantity, column))
+    def column(self, name: str | None, possible: list[str]) -> str:
+        """Return the column with this name, or the only possible one."""
+        if name is None and len(possible) == 1:
+            return possible[0]
+        where = f"{self.path}:{self.line}"
+        if name is None:
+            names = ", ".join(self.values) or "none"
+            problem = "several columns match" if possible else "no column name matches"
+            raise SeriesError(f"{where}: {problem}; name the column (there are: {names})")
+        if name not in self.values:
+            raise SeriesError(f"{where}: column: {choice(name, tuple(self.values))}", "column")
+        return name
 
-    def only(self, candidates: tuple[str, ...]) -> str:
-        if len(candidates) == 1:
-            return candidates[0]
-        names = ", ".join(self.values) or "none"
-        problem = "several columns match" if candidates else "no column name matches"
-        message = f"{self.path}:{self.line}: {problem}; name the column (there are: {names})"
-        raise SeriesError(message)
-
-    def find(self, column: str) -> None:
-        if column not in self.values:
-            message = f"{self.path}:{self.line}: column: {choice(column, tuple(self.values))}"
-            raise SeriesError(message, "column")
-
-    def read(self, quantity: ColumnKind[V], column: str, factor: int | None) -> Steps[V]:
+    def read(self, quantity: ColumnKind, column: str, factor: Fraction | int | None) -> Steps:
         where, when = self.header.index(column), self.header.index(self.time)
         time_factor = _factor(DURATION, self.time)
-        steps: Steps[V] = []
+        steps: Steps = []
         for line, cells in self.rows:
             if len(cells) != len(self.header):
                 allowed = f"a row must have {len(self.header)} values, as the header has"
                 raise line_error(self.path, line, ",".join(cells), allowed)
-            at_ns = _cell(self.path, line, cells[when], DURATION, self.time, time_factor)
+            at_ns = int(_cell(self.path, line, cells[when], DURATION, self.time, time_factor))
             if not steps and at_ns != 0:
                 raise line_error(self.path, line, cells[when], "the first time must be 0")
             if steps and at_ns <= steps[-1][0]:
@@ -255,34 +245,37 @@ class _Table:
         return steps
 
 
-def _is_time(name: str) -> bool:
-    return name.startswith("time_") and name.removeprefix("time") in DURATION.suffixes
-
-
-def _factor(quantity: ColumnKind[V], name: str) -> int | None:
+def _factor(quantity: ColumnKind, name: str) -> Fraction | int | None:
     """Return the unit of a column's numbers, or None if each cell has its own unit."""
     _, underscore, suffix = name.rpartition("_")
     return quantity.suffixes.get(f"{underscore}{suffix}") if underscore else None
 
 
 def _cell(
-    path: str, line: int, text: str, quantity: ColumnKind[V], column: str, factor: int | None
-) -> V:
+    path: str,
+    line: int,
+    text: str,
+    quantity: ColumnKind,
+    column: str,
+    factor: Fraction | int | None,
+) -> float:
+    value: float
     if factor is None:
-        assert quantity.written is not None
+        assert quantity.kind is not None
         try:
-            value = quantity.written(text)
+            value = quantity.kind.parse(text)
         except UnitError as error:
-            units = ", ".join(f"{column}{suffix}" for suffix in quantity.suffixes)
+            names = ", ".join(f"{column}{suffix}" for suffix in quantity.suffixes)
             message = f'{path}:{line}: column "{column}": {error}'
-            raise SeriesError(f"{message} (for plain numbers, name the column {units})") from None
+            raise SeriesError(f"{message} (for plain numbers, name the column {names})") from None
     else:
         found = NUMBER.fullmatch(text)
-        if found is None or len(text) > LONGEST_NUMBER:
+        if found is None or len(text) > _LONGEST_NUMBER:
             raise line_error(path, line, text, f"{quantity.noun} is a plain number", column)
         if found["sign"] == "-" and Fraction(text) < 0:
             raise line_error(path, line, text, "must not be negative", column)
-        value = quantity.whole(Fraction(text) * factor)
+        number = Fraction(text) * factor
+        value = float(number) if quantity.kind is None else round(number)
     if value > quantity.largest:
         raise line_error(path, line, text, f"must be at most {quantity.largest_shown}", column)
     return value
@@ -290,36 +283,35 @@ def _cell(
 
 def line_error(path: str, line: int, read: str, allowed: str, column: str = "") -> SeriesError:
     """Return the error of a line of a file: what was read, and what is allowed."""
-    shown = read if len(read) <= _LONGEST_SHOWN else f"{read[:_LONGEST_SHOWN]}..."
     where = f'column "{column}": ' if column else ""
-    return SeriesError(f'{path}:{line}: {where}read "{shown}"; {allowed}')
+    return SeriesError(f"{path}:{line}: {where}read {shown(read)}; {allowed}")
 
 
-def text_lines(path: str) -> list[str]:
-    """Return the lines of a text file.
+def rows_of(path: str) -> list[tuple[int, list[str]]]:
+    """Return the cells of each row of a CSV file with its line, without comments (``#``).
 
     Raises:
-        SeriesError: it cannot be read, is too large, or is not text.
+        SeriesError: the file cannot be read, is too large, or is not text.
     """
+    return [
+        (number, [cell.strip() for cell in text.split(",")])
+        for number, text in enumerate(_lines(path), 1)
+        if text.strip() and not text.lstrip().startswith("#")
+    ]
+
+
+def _lines(path: str) -> list[str]:
     file = Path(path)
-    try:
-        if not file.exists():
-            raise SeriesError(f"{path}: no such file (paths are relative to the scenario)")
-        if not file.is_file():
+    with suppress(OSError):
+        # A pipe might never end.
+        if file.exists() and not (file.is_file() or file.is_dir()):
             raise SeriesError(f"{path}: is not a file")
-        with file.open("rb") as opened:
-            content = opened.read(LARGEST_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SeriesError(f"{path}: cannot be read: {reason}") from None
-    if len(content) > LARGEST_FILE_BYTES:
-        raise SeriesError(f"{path}: is larger than {LARGEST_FILE_BYTES} bytes")
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise SeriesError(f"{path}: is not a text file")
+        text = file_text(file, "a table or a trace", LARGEST_FILE_BYTES)
+    except ScenarioError as error:
+        missing = str(error).endswith("no such file")
+        hint = " (paths are relative to the scenario)" if missing else ""
+        raise SeriesError(f"{error}{hint}") from None
     # splitlines would also split at form feeds and similar characters.
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines

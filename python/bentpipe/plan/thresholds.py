@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from bentpipe.metrics import KINDS_OF_ROWS
 from bentpipe.plan.errors import PlanningError, PlanningErrors
@@ -18,11 +18,8 @@ if TYPE_CHECKING:
 _NAMES_MAX: Final = 12
 
 
-class _Row(NamedTuple):
-    """A row that a table of the result will have: its names, and its heading if it has one."""
-
-    names: tuple[str, ...]
-    heading: str | None
+# A row that a table of the result will have: its names, and its heading if it has one.
+_Row = tuple[tuple[str, ...], str | None]
 
 
 def check_threshold_names(plan: Plan, errors: PlanningErrors) -> None:
@@ -35,12 +32,12 @@ def check_threshold_names(plan: Plan, errors: PlanningErrors) -> None:
 def _check(path: FieldPath, metric: MetricRef, rows: Sequence[_Row]) -> None:
     if not rows:
         raise PlanningError(path, f"{metric}: the scenario has no {metric.table}")
-    headed = [row for row in rows if metric.heading in {None, row.heading}]
+    headed = [names for names, heading in rows if metric.heading in {None, heading}]
     if not headed:
         raise PlanningError(path, f"{metric}: no {metric.table} are {metric.heading}")
-    named = [row for row in headed if metric.name is None or metric.name in row.names]
+    named = [names for names in headed if metric.name is None or metric.name in names]
     if not named:
-        names = tuple(dict.fromkeys(name for row in headed for name in row.names))
+        names = tuple(dict.fromkeys(name for row in headed for name in row))
         # The nearest of many names says more than all of them.
         near = nearest(metric.name or "", names) if len(names) > _NAMES_MAX else None
         known = (near,) if near else names[:_NAMES_MAX]
@@ -63,12 +60,12 @@ def _rows(metric: MetricRef, plan: Plan) -> Iterator[_Row]:
             kinds = KINDS_OF_ROWS.get(metric.table)
             if kinds is None or flow["workload"]["kind"] in kinds:
                 names = (flow["name"],) if entry is None else (entry, flow["name"])
-                yield _Row(names, flow["direction"])
+                yield names, flow["direction"]
     elif metric.table == "directions":
-        yield _Row(("forward",), "forward")
+        yield ("forward",), "forward"
         for direction in data["directions"][1:]:
-            yield _Row((direction["name"],), "return")
+            yield (direction["name"],), "return"
     else:
         for gateway in data["gateways"]:
             if any(function["kind"] == "processor" for function in gateway["functions"]):
-                yield _Row((f"{gateway['name']}-processor",), None)
+                yield (f"{gateway['name']}-processor",), None

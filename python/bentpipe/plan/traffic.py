@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.hosts import HostPlans
@@ -27,12 +27,8 @@ from bentpipe.scenario.traffic import (
 from bentpipe.units import NS_PER_S, format_duration, value_of
 
 
-@dataclass(frozen=True)
-class _Copy:
-    """One flow of an entry.
-
-    ``number`` counts the flows of the entry; the two directions of one flow share a number.
-    """
+class _Copy(NamedTuple):
+    """One flow of an entry; ``number`` counts them, and both directions share one."""
 
     number: int
     terminal: int
@@ -56,19 +52,20 @@ def flow_plans(
     plans: list[Part] = []
     unnamed: Counter[str] = Counter()
     conferences = 0
-    priorities = {path.terminal: path.priority for path in scenario.link.terminal_paths}
     for i, flow in enumerate(scenario.traffic):
         path: FieldPath = ("traffic", i)
         found = len(errors.found)
         copies = list(_copies(flow, terminals))
         errors.call(_check_terminals, flow, terminals, path)
         starts = errors.call(_starts, flow, copies, stop_ns, path)
-        servers = hosts.servers(i) if isinstance(flow, Channels) else []
-        workload = errors.call(workload_of, flow, conferences, servers, path)
-        errors.call(hosts.check, "world", _world_host(flow), path)
+        workload = errors.call(workload_of, flow, conferences, hosts.servers.get(i, []), path)
+        errors.call(hosts.check, "world", flow.world_host, path)
         errors.call(hosts.check, "island", flow.island_host, path)
         if starts is None or workload is None or len(errors.found) > found:
             continue
+        written = "priority" in flow.model_fields_set
+        paths = () if written else scenario.link.terminal_paths
+        priorities = {each.terminal: each.priority for each in paths if each.priority is not None}
         jitter_ns, origins = _start_jitter_ns(flow, copies), origins_of(flow, path)
         conferences += flow.kind == "conference"
         for name, copy, start_ns in zip(_names(flow, copies, unnamed), copies, starts, strict=True):
@@ -79,25 +76,15 @@ def flow_plans(
                 "direction": copy.direction,
                 "start_ns": start_ns,
                 "start_jitter_ns": jitter_ns,
-                "world_host": hosts.chosen("world", _world_host(flow), place),
+                "world_host": hosts.chosen("world", flow.world_host, place),
                 "island_host": hosts.chosen("island", flow.island_host, place),
-                "priority": _priority(flow, priorities.get(1 + copy.terminal)),
+                "priority": priorities.get(1 + copy.terminal, flow.priority),
                 # A PEP passes datagrams unchanged anyway.
                 "splittable": flow.splittable if isinstance(flow, TcpEnds) else True,
                 "workload": workload(stop_ns - start_ns),
             }
             plans.append(Part(values, path, origins))
     return plans
-
-
-def _world_host(flow: Flow) -> str | None:
-    return None if flow.kind == "conference" else flow.world_host
-
-
-def _priority(flow: Flow, of_terminal: int | None) -> int:
-    if of_terminal is None or "priority" in flow.model_fields_set:
-        return flow.priority
-    return of_terminal
 
 
 def flows_of_entry(flow: Flow, terminals: int) -> int:

@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 
 from bentpipe.plan.data import series_values
 from bentpipe.plan.errors import PlanningError
-from bentpipe.plan.lower import Part, part
+from bentpipe.plan.lower import Part, lower
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.percent import share_of
+from bentpipe.scenario.record import share_of
 from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.units import NS_PER_S, value_of
 
@@ -74,59 +74,56 @@ def tunnel_plan(tunnel: Tunnel, peer: Tunnel, uplink: Uplink, path: FieldPath) -
         PlanningError: the settings of the ends do not fit together.
     """
     _check_ends(tunnel, peer, path)
-    queue = part(
-        path,
-        {
-            "rate_bps": uplink.rate_bps if tunnel.rate is None else value_of(tunnel.rate),
-            "capacity_bytes": (
-                uplink.capacity_bytes if tunnel.queue is None else value_of(tunnel.queue)
-            ),
-            "packet_overhead_bytes": uplink.packet_overhead_bytes,
-        },
-        rate_bps="rate",
-        capacity_bytes="queue",
-        packet_overhead_bytes="packet_overhead",
-    )
-    classes = tunnel.classes
-    classifier = part(
-        path,
-        {
-            "packet_size_bytes": value_of(tunnel.packet_size),
-            "classes": None if classes is None else sorted(set(classes)),
-            "young_bytes": value_of(tunnel.uncoded_first),
-        },
-        packet_size_bytes="packet_size",
-        classes="classes",
-        young_bytes="uncoded_first",
-    )
-    titration = _titration(tunnel, queue, uplink.round_trip_ns, path)
-    interval = tunnel.feedback_interval
-    return part(
-        path,
-        {
-            "kind": "tunnel",
-            "classifier": classifier,
-            "redundancy": _redundancy(tunnel, peer, uplink.round_trip_ns, path),
-            "titration": titration,
-            "hold_bytes": _hold_bytes(tunnel, titration, queue["rate_bps"]),
-            "queue": queue,
-            "memory_symbols": tunnel.memory_symbols,
-            "symbol_size_bytes": value_of(tunnel.symbol_size),
-            "density": tunnel.density,
-            "feedback_interval_ns": None if interval == "none" else value_of(interval),
-            "delivery": _delivery(tunnel, uplink.round_trip_ns, path),
-            "congestion_signal": _signal(tunnel.congestion_signal, path),
-        },
-        hold_bytes="hold_buffer",
+    plan, round_trip_ns = lower(tunnel, path), uplink.round_trip_ns
+    if tunnel.classes is not None:
+        plan["classes"] = sorted(set(tunnel.classes))
+    for percent in ("redundancy", "redundancy_max", "congestion_signal"):
+        if plan[percent] not in {"adaptive", "hidden", "ecn"}:
+            plan[percent] = round(share_of(plan[percent]) * _MILLION)
+    plan["memory"] = tunnel.memory_symbols
+    plan.default("rate_bps", uplink.rate_bps)
+    plan.default("queue_bytes", uplink.capacity_bytes)
+    plan.default("threshold_bytes", max(1, plan["queue_bytes"] // _THRESHOLD_SHARE))
+    plan.default("hold_time_ns", round_trip_ns)
+    plan.default("order_hold_time_ns", round_trip_ns // _ORDER_HOLD_SHARE)
+    plan.default("hold_buffer_bytes", _hold_bytes(tunnel, plan))
+    queue = plan.select({}, "rate_bps", capacity_bytes="queue_bytes")
+    queue["packet_overhead_bytes"] = uplink.packet_overhead_bytes
+    queue.origins["packet_overhead_bytes"] = (*path, "packet_overhead")
+    parts = plan.select(
+        {"kind": "tunnel"},
+        "redundancy",
+        "titration",
+        "density",
+        "congestion_signal",
+        hold_bytes="hold_buffer_bytes",
         memory_symbols="memory",
-        symbol_size_bytes="symbol_size",
-        density="density",
-        feedback_interval_ns="feedback_interval",
-        redundancy="redundancy",
-        titration="titration",
+        symbol_size_bytes="symbol_size_bytes",
+        feedback_interval_ns="feedback_interval_ns",
         delivery="order",
-        congestion_signal="congestion_signal",
     )
+    hold = {"titrated": ("threshold_bytes", "hold_time_ns"), "delayed": ("delay_ns",)}
+    parts |= {
+        "classifier": plan.select(
+            {}, "packet_size_bytes", "classes", young_bytes="uncoded_first_bytes"
+        ),
+        "queue": queue,
+        "redundancy": _redundancy(tunnel, peer, round_trip_ns, plan),
+        "titration": plan.select({"kind": tunnel.titration}, *hold.get(tunnel.titration, ())),
+        "delivery": (
+            plan.select({"kind": "ordered"}, hold_time_ns="order_hold_time_ns")
+            if tunnel.order
+            else plan.select({"kind": "unordered"})
+        ),
+        "congestion_signal": (
+            plan.select({"kind": tunnel.congestion_signal})
+            if tunnel.congestion_signal in {"hidden", "ecn"}
+            else plan.select({"kind": "visible"}, share_ppm="congestion_signal")
+        ),
+    }
+    if tunnel.feedback_interval == "none":
+        parts["feedback_interval_ns"] = None
+    return parts
 
 
 def largest_packet_bytes(tunnel: Tunnel) -> int:
@@ -155,77 +152,38 @@ def _check_ends(tunnel: Tunnel, peer: Tunnel, path: FieldPath) -> None:
         )
 
 
-def _redundancy(tunnel: Tunnel, peer: Tunnel, round_trip_ns: int, path: FieldPath) -> Part:
+def _redundancy(tunnel: Tunnel, peer: Tunnel, round_trip_ns: int, plan: Part) -> Part:
     if not tunnel.is_adaptive:
-        values: dict[str, Any] = {
-            "kind": "fixed",
-            "redundancy_ppm": _ppm(tunnel.redundancy),
-            "window_symbols": tunnel.window,
-        }
-        return part(path, values, redundancy_ppm="redundancy", window_symbols="window")
-    values = {
+        return plan.select({"kind": "fixed"}, redundancy_ppm="redundancy", window_symbols="window")
+    constants = {
         "kind": "adaptive",
-        "cap_ppm": _ppm(tunnel.redundancy_max),
         "initial_loss_ppm": _INITIAL_LOSS_PPM,
         "margin": _MARGIN,
         "averaging_symbols": _AVERAGING_SYMBOLS,
         "decay_time_ns": _DECAY_TIME_NS,
-        "window_min_symbols": tunnel.window,
-        "window_max_symbols": tunnel.window_max,
-        # The other end makes the reports.
-        "report_delay_ns": round_trip_ns + value_of(peer.feedback_interval) + _SLACK_NS,
     }
-    return part(
-        path,
-        values,
+    adaptive = plan.select(
+        constants,
         cap_ppm="redundancy_max",
         window_min_symbols="window",
         window_max_symbols="window_max",
-        report_delay_ns="feedback_interval",
+        report_delay_ns="feedback_interval_ns",
     )
+    # The other end makes the reports.
+    adaptive["report_delay_ns"] = round_trip_ns + value_of(peer.feedback_interval) + _SLACK_NS
+    return adaptive
 
 
-def _titration(
-    tunnel: Tunnel, queue: Mapping[str, Any], round_trip_ns: int, path: FieldPath
-) -> Part:
-    values: dict[str, Any] = {"kind": tunnel.titration}
-    if tunnel.titration == "titrated":
-        threshold_bytes = max(1, queue["capacity_bytes"] // _THRESHOLD_SHARE)
-        if tunnel.threshold is not None:
-            threshold_bytes = value_of(tunnel.threshold)
-        hold = tunnel.hold_time
-        hold_ns = round_trip_ns if hold is None else value_of(hold)
-        values |= {"threshold_bytes": threshold_bytes, "hold_time_ns": hold_ns}
-    elif tunnel.titration == "delayed":
-        values["delay_ns"] = value_of(tunnel.delay)
-    return part(
-        path, values, threshold_bytes="threshold", hold_time_ns="hold_time", delay_ns="delay"
+def _hold_bytes(tunnel: Tunnel, plan: Part) -> int:
+    """Return the repair of the longest wait at the rate."""
+    wait_ns: int = {"titrated": plan["hold_time_ns"], "delayed": plan["delay_ns"]}.get(
+        tunnel.titration, 0
     )
-
-
-def _hold_bytes(tunnel: Tunnel, titration: Mapping[str, Any], rate_bps: int) -> int:
-    """Return what is written, or the repair of the longest wait at the rate."""
-    if tunnel.hold_buffer is not None:
-        return value_of(tunnel.hold_buffer)
-    wait_ns: int = titration.get("hold_time_ns", 0) + titration.get("delay_ns", 0)
-    share_ppm: int = _ppm(tunnel.redundancy_max if tunnel.is_adaptive else tunnel.redundancy)
-    repair_bytes = rate_bps * wait_ns * share_ppm // (_BITS_PER_BYTE * NS_PER_S * _MILLION)
+    share_ppm: int = plan["redundancy_max" if tunnel.is_adaptive else "redundancy"]
+    repair_bytes: int = (
+        plan["rate_bps"] * wait_ns * share_ppm // (_BITS_PER_BYTE * NS_PER_S * _MILLION)
+    )
     return min(max(repair_bytes, _HOLD_BUFFER_BYTES_MIN), _HOLD_BUFFER_BYTES_MAX)
-
-
-def _delivery(tunnel: Tunnel, round_trip_ns: int, path: FieldPath) -> Part:
-    if not tunnel.order:
-        return part(path, {"kind": "unordered"})
-    hold = tunnel.order_hold_time
-    hold_ns = round_trip_ns // _ORDER_HOLD_SHARE if hold is None else value_of(hold)
-    return part(path, {"kind": "ordered", "hold_time_ns": hold_ns}, hold_time_ns="order_hold_time")
-
-
-def _signal(written: str, path: FieldPath) -> Part:
-    values: dict[str, Any] = {"kind": written}
-    if written not in {"hidden", "ecn"}:
-        values = {"kind": "visible", "share_ppm": _ppm(written)}
-    return part(path, values, share_ppm="congestion_signal")
 
 
 def _capacity_bytes(limit: Mapping[str, Any], rate_bps: int) -> int:
@@ -237,7 +195,3 @@ def _capacity_bytes(limit: Mapping[str, Any], rate_bps: int) -> int:
         "time_ns": max(1, rate_bps * value // (_BITS_PER_BYTE * NS_PER_S)),
         "unlimited": max(1, rate_bps // _BITS_PER_BYTE),
     }[limit["unit"]]
-
-
-def _ppm(percent: str) -> int:
-    return round(share_of(percent) * _MILLION)

@@ -38,7 +38,11 @@ from bentpipe.units import (
 if TYPE_CHECKING:
     from bentpipe.plan.plan import Plan
 
+# Fields with what may be wrong about them.
+Warnings = Iterator[tuple[FieldPath, str]]
+
 _BITS_PER_BYTE: Final = 8
+_DATAGRAMS: Final = {"constant_rate", "voice", "conference"}
 _UDP_IP_HEADER_BYTES: Final = 28
 _TLS_ROUND_TRIPS: Final = {None: 0, "1.3": 1, "1.2": 2}
 
@@ -55,16 +59,14 @@ def warnings_of(plan: Plan) -> list[ScenarioWarning]:
     """Return the warnings about a scenario: its traffic in order, its tunnels, changed queues."""
     data = plan.data
     found: list[tuple[FieldPath, str]] = []
-    first = 0
     for number, written in enumerate(plan.scenario.traffic):
-        last = first + plan.entries[number]["flows"]
-        entry = _Entry(("traffic", number), written, data["flows"][first:last])
+        flows = [data["flows"][flow] for flow in plan.entry_flows[number]]
+        entry = _Entry(("traffic", number), written, flows)
         found += _about_end(entry, data)
         found += _about_rate(entry, data)
         found += _about_start(entry, data)
         found += _about_priority(entry, data)
         found += _about_connections(entry)
-        first = last
     found += _about_tunnels(plan)
     found += _about_changed_queues(plan.scenario)
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
@@ -73,46 +75,31 @@ def warnings_of(plan: Plan) -> list[ScenarioWarning]:
 # --- flows that cannot end ----------------------------------------------------------------------
 
 
-def _about_end(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
+def _about_end(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
     """Return a warning if a flow, or the flows of a direction together, cannot end in the run."""
-    fields = ["duration", "size", "exchanges", "files", "pages"]
+    written, flows = entry.written, entry.flows
+    fields = ["duration", "exchanges", "files", "pages"]
+    fields += [] if written.kind == "fetch" else ["size"]
     # That of web pages is how many are parallel.
-    fields += ["connections"] if entry.written.kind == "channels" else []
-    for field in fields:
-        written = getattr(entry.written, field, None)
-        if written is None or (field == "size" and entry.written.kind == "fetch"):
+    fields += ["connections"] if written.kind == "channels" else []
+    bounds = [field for field in fields if getattr(written, field, None) is not None]
+    groups = [[max(flows, key=lambda flow: flow["start_ns"])]]
+    if written.kind == "bulk":
+        groups += _by_direction(flows).values()
+    for group in groups if bounds else ():
+        needs_ns = _needed_ns(group, plan)
+        left_ns = plan["stop_ns"] - min(flow["start_ns"] for flow in group)
+        if needs_ns <= left_ns:
             continue
-        late = _latest(entry, plan)
-        if late is None:
-            continue
-        needs_ns, left_ns, flows = late
-        needs = "lasts" if field == "duration" else "takes at least"
-        if flows > 1:
-            needs = f"{flows} flows together take at least"
-        starts = {flow["start_ns"] for flow in entry.flows}
-        which = "the start of the last flow" if flows == 1 < len(starts) else "the start"
-        message = (
-            f"{needs} {format_duration(needs_ns)}, but the run ends {format_duration(left_ns)}"
-        )
-        yield (*entry.path, field), f"read {shown(written)}; {message} after {which}"
-
-
-def _latest(entry: _Entry, plan: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    """Return the time that flows need at least, the time left, and the number of these flows.
-
-    None if all flows can end.
-    """
-    stop_ns = plan["stop_ns"]
-    last = max(entry.flows, key=lambda flow: flow["start_ns"])
-    groups = [[last]]
-    if last["workload"]["kind"] == "bulk":
-        groups += _by_direction(entry.flows).values()
-    for flows in groups:
-        left_ns = stop_ns - min(flow["start_ns"] for flow in flows)
-        needs_ns = _needed_ns(flows, plan)
-        if needs_ns > left_ns:
-            return needs_ns, left_ns, len(flows)
-    return None
+        needs = "lasts" if bounds[0] == "duration" else "takes at least"
+        if len(group) > 1:
+            needs = f"{len(group)} flows together take at least"
+        starts = {flow["start_ns"] for flow in flows}
+        which = "the start of the last flow" if len(group) == 1 < len(starts) else "the start"
+        read = f"read {shown(getattr(written, bounds[0]))}; {needs} {format_duration(needs_ns)}"
+        message = f"{read}, but the run ends {format_duration(left_ns)} after {which}"
+        yield (*entry.path, bounds[0]), message
+        return
 
 
 def _needed_ns(flows: Sequence[Part], plan: Mapping[str, Any]) -> int:
@@ -128,22 +115,27 @@ def _needed_ns(flows: Sequence[Part], plan: Mapping[str, Any]) -> int:
                 is_whole = amount["value"] == plan["stop_ns"]
                 return 0 if is_whole or len(flows) > 1 else int(amount["value"])
             # A handshake, and the way of the last segment.
-            way_ns = min(
-                series_values(plan["directions"][min(1, direction_number(flows[0]))]["delay_ns"])
-            )
-            return rtt_ns + way_ns + _sending_ns(amount["value"] * len(flows), rate_bps)
+            way = plan["directions"][min(1, direction_number(flows[0]))]["delay_ns"]
+            sending_ns = _sending_ns(amount["value"] * len(flows), rate_bps)
+            return rtt_ns + min(series_values(way)) + sending_ns
         case "request_response":
             # Each exchange takes a round trip, and a connection another one before its first.
             count, kept = int(workload["exchanges"] or 0), workload["keep_connection"]
-            each_ns = rtt_ns + _sending_ns(_smallest(workload["response_bytes"]), rate_bps)
-            handshakes = 1 if kept else count
-            thinking_ns = max(0, count - 1) * _smallest(workload["think_ns"])
-            return handshakes * rtt_ns + count * each_ns + thinking_ns if count else 0
+            each_ns = (2 - kept) * rtt_ns
+            each_ns += _sending_ns(_smallest(workload["response_bytes"]), rate_bps)
+            first_ns = rtt_ns if kept and count else 0
+            return first_ns + _repeated_ns(count, each_ns, workload["think_ns"])
         case "video":
             # A handshake and a request, and then the media.
             needed_ns = 2 * rtt_ns + int(workload["media"]["duration_ns"])
         case "web_page":
-            needed_ns = _pages_ns(workload, rate_bps, rtt_ns)
+            # TCP, the document and its objects; TLS (RFC 5246 and RFC 8446).
+            objects, round_trips = _smallest(workload["objects"]), _TLS_ROUND_TRIPS[workload["tls"]]
+            round_trips += 2 + (objects > 0) + bool(workload["dns"])
+            page_bytes = _smallest(workload["document_bytes"])
+            page_bytes += objects * _smallest(workload["object_bytes"])
+            each_ns = round_trips * rtt_ns + _sending_ns(page_bytes, rate_bps)
+            needed_ns = _repeated_ns(int(workload["pages"] or 0), each_ns, workload["think_ns"])
         case "channel":
             # Each connection takes a round trip for the handshake, and another one for the data.
             smallest = min(size_bytes for size_bytes, _ in workload["sizes"])
@@ -154,15 +146,8 @@ def _needed_ns(flows: Sequence[Part], plan: Mapping[str, Any]) -> int:
     return needed_ns
 
 
-def _pages_ns(workload: Part, rate_bps: int, rtt_ns: int) -> int:
-    """Return the shortest time of all pages: their round trips, and their bytes at the rate."""
-    count, objects = int(workload["pages"] or 0), _smallest(workload["objects"])
-    # TCP, the document and its objects; TLS (RFC 5246 and RFC 8446).
-    round_trips = 2 + (objects > 0) + bool(workload["dns"]) + _TLS_ROUND_TRIPS[workload["tls"]]
-    page_bytes = _smallest(workload["document_bytes"])
-    page_bytes += objects * _smallest(workload["object_bytes"])
-    each_ns = round_trips * rtt_ns + _sending_ns(page_bytes, rate_bps)
-    return count * each_ns + max(0, count - 1) * _smallest(workload["think_ns"])
+def _repeated_ns(count: int, each_ns: int, think: Part) -> int:
+    return count * each_ns + max(0, count - 1) * _smallest(think)
 
 
 def _sending_ns(size_bytes: int, rate_bps: int) -> int:
@@ -177,28 +162,25 @@ def _smallest(draw: Part) -> int:
 # --- settings without effect --------------------------------------------------------------------
 
 
-def _about_connections(entry: _Entry) -> Iterator[tuple[FieldPath, str]]:
+def _about_connections(entry: _Entry) -> Warnings:
     """Return a warning if the number of connections is written and HTTP/2 uses one."""
     page = entry.written
-    is_written = isinstance(page, WebPage) and "connections" in page.model_fields_set
-    if isinstance(page, WebPage) and is_written and page.http == "2":
-        yield (
-            (*entry.path, "connections"),
-            f'read {page.connections}; HTTP/2 uses one connection: set http: "1.1", or leave it '
-            "out",
-        )
+    if not isinstance(page, WebPage) or page.http != "2":
+        return
+    if "connections" in page.model_fields_set:
+        read = f"read {page.connections}; HTTP/2 uses one connection"
+        yield (*entry.path, "connections"), f'{read}: set http: "1.1", or leave it out'
 
 
 # --- rates beyond that of the link --------------------------------------------------------------
 
 
-def _about_rate(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
+def _about_rate(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
     """Return a warning if the datagrams of an entry need more than the rate of a direction."""
     written = entry.written
     if not isinstance(written, ConstantRate | Voice | Conference):
         return
     workload = entry.flows[0]["workload"]
-    assert workload["kind"] in {"constant_rate", "voice", "conference"}, "that of the entry"
     field, read = "rate", getattr(written, "rate", "")
     mean_bps: float = workload["rate_bps"]
     if workload["kind"] == "voice":
@@ -227,11 +209,7 @@ def _about_rate(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldP
 def _concurrent(flows: Sequence[Part]) -> int:
     """Return the largest number of flows of one entry that send at the same time."""
     starts = sorted(flow["start_ns"] for flow in flows)
-    workload = flows[0]["workload"]
-    assert workload["kind"] in {"constant_rate", "voice", "conference"}, (
-        "the caller checked the kind"
-    )
-    duration_ns: int = workload["duration_ns"]
+    duration_ns: int = flows[0]["workload"]["duration_ns"]
     first = most = 0
     for last, start_ns in enumerate(starts):
         while starts[first] + duration_ns <= start_ns:
@@ -255,7 +233,7 @@ def _expansion(payload_bytes: int, direction: Part, plan: Mapping[str, Any]) -> 
 # --- starts and priorities ----------------------------------------------------------------------
 
 
-def _about_start(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
+def _about_start(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
     """Return a warning about flows that may not start, or that are in phase."""
     written = entry.written
     last_ns = max(flow["start_ns"] for flow in entry.flows)
@@ -267,7 +245,6 @@ def _about_start(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[Field
     if isinstance(written, ConstantRate | Voice) and written.count > 1 and not jitter_ns:
         spacing_ns = value_of(written.start_spacing)
         workload = entry.flows[0]["workload"]
-        assert workload["kind"] in {"constant_rate", "voice"}, "that of the entry"
         interval_ns = workload["payload_bytes"] * _BITS_PER_BYTE * NS_PER_S // workload["rate_bps"]
         if spacing_ns and interval_ns and spacing_ns % interval_ns == 0:
             interval = format_duration(interval_ns)
@@ -279,28 +256,23 @@ def _about_start(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[Field
             )
 
 
-def _about_priority(entry: _Entry, plan: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
+def _about_priority(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
     """Return a warning about a priority that no queue looks at."""
     if "priority" not in entry.written.model_fields_set or not entry.written.priority:
         return
     queues: list[Part] = [direction["queue"] for direction in plan["directions"]]
     functions = [each for gateway in plan["gateways"] for each in gateway["functions"]]
     sorts = any(queue["discipline"] == "strict_priority" for queue in queues)
-    if not sorts and not any(map(_selects_classes, functions)):
+    classes = (each.get("classifier", each).get("classes") for each in functions)
+    if not sorts and all(each is None for each in classes):
         message = "no effect, since no queue of the link is a strict_priority queue"
         yield (*entry.path, "priority"), f"read {entry.written.priority}; {message}"
-
-
-def _selects_classes(function: Part) -> bool:
-    if function["kind"] == "tunnel":
-        return function["classifier"]["classes"] is not None
-    return function["kind"] == "aggregator" and function["classes"] is not None
 
 
 # --- tunnels --------------------------------------------------------------------------------------
 
 
-def _about_tunnels(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+def _about_tunnels(plan: Plan) -> Warnings:
     """Return warnings about settings of tunnels that change nothing, and about large datagrams."""
     gateways = plan.scenario.gateways
     for end, gateway in (("hub", gateways.hub), ("terminal", gateways.terminal)):
@@ -318,20 +290,19 @@ def _about_tunnels(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
 
 def _without_effect(tunnel: Tunnel, plan: Plan) -> Iterator[tuple[str, str]]:
     """Return the written fields that change nothing, and why."""
-    titration = f"titration is {tunnel.titration}"
-    is_titrated = tunnel.titration == "titrated"
-    sizes_buffer = tunnel.titration == "delayed" and tunnel.hold_buffer is None
-    reasons = {
-        "redundancy_max": None if tunnel.is_adaptive else "redundancy is not adaptive",
-        "window_max": None if tunnel.is_adaptive else "redundancy is not adaptive",
-        "threshold": None if is_titrated else titration,
-        "hold_time": None if is_titrated else titration,
-        "queue": None if is_titrated else titration,
-        "rate": None if is_titrated or sizes_buffer else titration,
-        "hold_buffer": titration if tunnel.titration in {"none", "immediate"} else None,
-    }
+    kind = tunnel.titration
+    # The fields that do not matter with some kinds of titration.
+    unused = [] if kind == "titrated" else ["threshold", "hold_time", "queue"]
+    if kind in {"none", "immediate"}:
+        unused += ["rate", "hold_buffer"]
+    elif kind == "delayed" and tunnel.hold_buffer is not None:
+        unused += ["rate"]
+    reasons = dict.fromkeys(unused, f"titration is {kind}")
+    if not tunnel.is_adaptive:
+        adaptive = ("redundancy_max", "window_max")
+        reasons = dict.fromkeys(adaptive, "redundancy is not adaptive") | reasons
     for field, reason in reasons.items():
-        if reason is not None and field in tunnel.model_fields_set:
+        if field in tunnel.model_fields_set:
             yield field, reason
     if tunnel.congestion_signal == "ecn" and not _any_ecn(
         [plan.data["flows"], plan.data["gateways"]]
@@ -344,15 +315,13 @@ def _largest_datagram_bytes(plan: Plan, direction: DirectionName) -> int:
 
     The segments of TCP are made to fit.
     """
-    largest = 0
-    for flow in plan.data["flows"]:
-        workload = flow["workload"]
-        is_there = flow["direction"] == direction
-        if workload["kind"] == "conference" or (
-            is_there and (workload["kind"] == "constant_rate" or workload["kind"] == "voice")
-        ):
-            largest = max(largest, workload["payload_bytes"] + _UDP_IP_HEADER_BYTES)
-    return largest
+    sizes = (
+        workload["payload_bytes"] + _UDP_IP_HEADER_BYTES
+        for flow in plan.data["flows"]
+        if (workload := flow["workload"])["kind"] in _DATAGRAMS
+        and (flow["direction"] == direction or workload["kind"] == "conference")
+    )
+    return max(sizes, default=0)
 
 
 def _any_ecn(part: Any) -> bool:
@@ -365,7 +334,7 @@ def _any_ecn(part: Any) -> bool:
 # --- queues that settings change ----------------------------------------------------------------
 
 
-def _about_changed_queues(scenario: Scenario) -> Iterator[tuple[FieldPath, str]]:
+def _about_changed_queues(scenario: Scenario) -> Warnings:
     """Return a warning about each queue limit in ``bdp`` that settings changed indirectly."""
     limits = dict(_bdp_limits(scenario.link))
     document = scenario.document.before

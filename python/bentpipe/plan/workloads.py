@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from bentpipe.errors import UnitError
+from bentpipe.errors import ScenarioError
 from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.hosts import host_plan
 from bentpipe.plan.lower import Part, lower
-from bentpipe.plan.series_files import LONGEST_NUMBER, NUMBER, SeriesError, line_error, text_lines
-from bentpipe.plan.tcp import host_plan
-from bentpipe.scenario.channels import MAX_SIZES, SizeFile, Sizes
+from bentpipe.plan.series_files import (
+    NUMBER,
+    SeriesError,
+    file_errors,
+    line_error,
+    rows_of,
+)
 from bentpipe.scenario.codecs import CODECS
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.traffic import (
     MAX_PAYLOAD_BYTES,
+    MAX_SIZES,
     Bulk,
     Channels,
     Conference,
@@ -24,12 +30,15 @@ from bentpipe.scenario.traffic import (
     Flow,
     RequestResponse,
     SharedFields,
+    SizeFile,
+    Sizes,
+    SizeWeight,
     TcpEnds,
     Video,
     Voice,
     WebPage,
 )
-from bentpipe.units import format_duration, parse_size, value_of
+from bentpipe.units import format_duration, value_of
 
 # IPv4 and TCP headers without options; the MSS is what remains of the packet (RFC 9293 3.7.1).
 _TCP_IP_HEADER_BYTES: Final = 40
@@ -41,11 +50,6 @@ _TALK_SPURTS: Final = {"talk_ns": 1_004_000_000, "pause_ns": 1_587_000_000}
 # A GET with the headers of a browser; the round figure is ours.
 _VIDEO_REQUEST_BYTES: Final = 400
 
-_HEADER: Final = ("size", "weight")
-_LONGEST_INTEGER: Final = 20
-# What a plan may hold (crates/sim/src/plan).
-_LARGEST_BYTES: Final = 2**50
-_LARGEST_WEIGHT: Final = Decimal(10) ** 12
 # Weights are integers in the plan, with this many digits more than the scenario has integers.
 _FRACTION_DIGITS: Final = 6
 
@@ -153,82 +157,48 @@ def largest_packets(workload: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _sizes(written: Sizes, path: FieldPath) -> list[list[int]]:
-    """Return pairs of a size in bytes and its weight as an integer."""
-    if isinstance(written, SizeFile):
-        try:
-            return _integers(_read(written.csv))
-        except SeriesError as error:
-            raise PlanningError((*path, "csv"), error.message) from None
-    rows: list[tuple[int, Decimal]] = []
-    for number, row in enumerate(written):
-        size_bytes = value_of(row.size)
-        if size_bytes > _LARGEST_BYTES:
-            message = f'read "{row.size}"; must be at most 2^50 bytes'
-            raise PlanningError((*path, number, "size"), message)
-        rows.append((size_bytes, Decimal(repr(row.weight))))
-    return _integers(rows)
+    """Return pairs of a size in bytes and its weight as an integer.
 
-
-def _integers(rows: Iterable[tuple[int, Decimal]]) -> list[list[int]]:
-    """Return the rows with integer weights: exact up to `_FRACTION_DIGITS` digits of a fraction."""
-    rows = list(rows)
-    if all(weight == weight.to_integral_value() for _, weight in rows):
-        return [[size_bytes, int(weight)] for size_bytes, weight in rows]
-    scaled = [(size, round(weight.scaleb(_FRACTION_DIGITS))) for size, weight in rows]
-    return [[size_bytes, max(1, weight)] for size_bytes, weight in scaled]
-
-
-def _read(path: str) -> list[tuple[int, Decimal]]:
-    """Read a table of sizes and weights.
-
-    Raises:
-        SeriesError: the file cannot be read as such a table.
+    Weights are exact up to `_FRACTION_DIGITS` digits of a fraction.
     """
-    lines = [
-        (number, [cell.strip() for cell in text.split(",")])
-        for number, text in enumerate(text_lines(path), 1)
-        if text.strip() and not text.lstrip().startswith("#")
-    ]
+    rows = written
+    if isinstance(rows, SizeFile):
+        with file_errors(path, "csv"):
+            rows = _read(rows.csv)
+    weights = [Decimal(repr(row.weight)) for row in rows]
+    if any(weight != weight.to_integral_value() for weight in weights):
+        weights = [max(Decimal(1), round(weight.scaleb(_FRACTION_DIGITS), 0)) for weight in weights]
+    return [[value_of(row.size), int(weight)] for row, weight in zip(rows, weights, strict=True)]
+
+
+def _read(path: str) -> tuple[SizeWeight, ...]:
+    """Read a table of sizes and weights; errors are a `SeriesError`."""
+    lines = rows_of(path)
     if not lines:
         raise SeriesError(f"{path}: has no rows; expected the header size,weight")
     (first, header), *rows = lines
-    if tuple(header) != _HEADER:
+    if header != ["size", "weight"]:
         raise line_error(path, first, ",".join(header), "expected the header size,weight")
     if not rows:
         raise SeriesError(f"{path}: has no rows; expected a row for each size after the header")
     if len(rows) > MAX_SIZES:
         raise SeriesError(f"{path}: has {len(rows)} rows; at most {MAX_SIZES} are allowed")
-    found: dict[int, tuple[int, Decimal]] = {}
+    found: dict[int, tuple[int, SizeWeight]] = {}
     for line, cells in rows:
-        if len(cells) != len(_HEADER):
+        if len(cells) != len(header):
             raise line_error(path, line, ",".join(cells), "expected a size and a weight")
-        size_bytes = _size(path, line, cells[0])
-        if size_bytes in found:
-            reason = f"line {found[size_bytes][0]} has the same size; add their weights"
-            raise line_error(path, line, cells[0], reason, "size")
-        found[size_bytes] = (line, _weight(path, line, cells[1]))
-    return [(size_bytes, weight) for size_bytes, (_, weight) in found.items()]
-
-
-def _size(path: str, line: int, text: str) -> int:
-    """Return a size in bytes: a plain integer, or a number with a unit."""
-    if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_INTEGER:
-        size_bytes = int(text)
-    else:
+        size, weight = cells
         try:
-            size_bytes = parse_size(text)
-        except UnitError as error:
-            message = f'{path}:{line}: column "size": {error} (a plain integer is in bytes)'
+            # A plain integer is in bytes.
+            size = f"{size} B" if size.isdecimal() else size
+            number: Any = float(weight) if NUMBER.fullmatch(weight) else weight
+            row = SizeWeight(size=size, weight=number)
+        except ScenarioError as error:
+            (problem, *_) = error.problems
+            message = f'{path}:{line}: column "{problem.field}": {problem.message}'
             raise SeriesError(message) from None
-    if not 1 <= size_bytes <= _LARGEST_BYTES:
-        raise line_error(path, line, text, "must be from 1 to 2^50 bytes", "size")
-    return size_bytes
-
-
-def _weight(path: str, line: int, text: str) -> Decimal:
-    if not NUMBER.fullmatch(text) or len(text) > LONGEST_NUMBER:
-        raise line_error(path, line, text, "a weight is a plain number", "weight")
-    weight = Decimal(text)
-    if not 0 < weight <= _LARGEST_WEIGHT:
-        raise line_error(path, line, text, "must be above 0 and at most 1e12", "weight")
-    return weight
+        if (size_bytes := value_of(row.size)) in found:
+            reason = f"line {found[size_bytes][0]} has the same size; add their weights"
+            raise line_error(path, line, size, reason, "size")
+        found[size_bytes] = (line, row)
+    return tuple(row for _, row in found.values())

@@ -11,11 +11,9 @@ from .draws import (
     SizeDraw as SizeDraw,
     TimeDraw as TimeDraw,
 )
-from .framing import (
-    FramingOptions as FramingOptions,
-)
 from .framings import (
     FRAMINGS as FRAMINGS,
+    FramingOptions as FramingOptions,
     FramingPreset as FramingPreset,
     frame_bits as frame_bits,
     plan_framing as plan_framing,

@@ -1,10 +1,12 @@
-"""Speech codecs by name: what they send, and how they sound."""
+"""Speech codecs by name: what they send, and how they sound (`codecs.toml`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
+
+from bentpipe.scenario.tables import read_table
 
 CodecName = Literal["g711", "g729", "opus"]
 
@@ -49,45 +51,7 @@ class Codec:
         return PACKET_INTERVAL_MS + self.look_ahead_ms
 
 
-_ALL: Final = (
-    Codec(
-        name="g711",
-        title="G.711 with packet loss concealment",
-        rate_bps=64_000,
-        look_ahead_ms=0,
-        impairment=0,
-        robustness=25.1,
-        source=(
-            "ITU-T G.711: 64 kbit/s. ITU-T G.113 (11/2007), table I.4: Ie 0 and Bpl 25.1 with the "
-            "concealment of G.711, Appendix I; without it, Bpl is 4.3."
-        ),
-    ),
-    Codec(
-        name="g729",
-        title="G.729A",
-        rate_bps=8_000,
-        look_ahead_ms=5,
-        impairment=11,
-        robustness=19.0,
-        source=(
-            "ITU-T G.729: 8 kbit/s, frames of 10 ms with a look-ahead of 5 ms. ITU-T G.113 "
-            "(11/2007), table I.4: Ie 11 and Bpl 19.0 for G.729A with VAD."
-        ),
-    ),
-    Codec(
-        name="opus",
-        title="Opus, 32 kbit/s, constant bit rate",
-        rate_bps=32_000,
-        look_ahead_ms=6.5,
-        impairment=0,
-        robustness=10.0,
-        source=(
-            "RFC 6716, section 2.1.1: 28 to 40 kbit/s for full-band speech; section 2: a "
-            "look-ahead of at most 6.5 ms beside frames of 20 ms. Ie and Bpl are assumed: G.113 "
-            "has none for Opus. Ie 0, since it sounds no worse than G.711; Bpl 10.0 is that of "
-            "GSM-EFR in table I.4, without in-band error correction."
-        ),
-    ),
-)
-
-CODECS: Final[Mapping[CodecName, Codec]] = {codec.name: codec for codec in _ALL}
+_TABLE: Final = read_table("codecs")
+CODECS: Final[Mapping[CodecName, Codec]] = {
+    name: Codec(name=name, **_TABLE[name]) for name in get_args(CodecName)
+}

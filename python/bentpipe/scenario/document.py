@@ -19,6 +19,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from bentpipe.errors import Problem, ScenarioError, ScenarioWarning
+from bentpipe.text import shown
 
 # The longest example is 2 kB; the pure-Python scanner reads about 200 kB a second.
 LARGEST_FILE_BYTES: Final = 256 * 1024
@@ -35,7 +36,6 @@ _SCALARS: Final = {
     for tag in ("null", "bool", "int", "float", "str", "timestamp")
 }
 _BOOLEANS: Final = {"true": True, "false": False}
-_LONGEST_SHOWN: Final = 40
 
 FieldPath = tuple[str | int, ...]
 
@@ -46,6 +46,13 @@ class SourceLocation:
 
     source: str
     line: int | None = None
+
+    def error(self, message: str, path: FieldPath = ()) -> ScenarioError:
+        """Return the error of what is written here, the field of ``path``."""
+        field = dotted(path)
+        return ScenarioError(
+            Problem(source=self.source, line=self.line, field=field, message=message)
+        )
 
 
 @dataclass(frozen=True)
@@ -82,47 +89,40 @@ def dotted(path: FieldPath) -> str:
 
 
 def read_file(path: Path) -> Document:
-    """Read a YAML file that holds a mapping.
+    """Read YAML that holds a mapping from a file, or from standard input for ``-``.
 
     Raises:
-        ScenarioError: the file cannot be read, is not text, is not YAML, or is not a mapping.
+        ScenarioError: it cannot be read, is not text, is not YAML, or is not a mapping.
     """
-    return read_text(file_text(path, _CONTENT), str(path))
-
-
-def read_stdin() -> Document:
-    """Read YAML that holds a mapping from standard input, which errors name ``<stdin>``.
-
-    Raises:
-        ScenarioError: the input is not text, is not YAML, or is not a mapping.
-    """
+    if str(path) != "-":
+        return read_text(file_text(path, _CONTENT), str(path))
     content = sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
-    return read_text(_decoded(content, STDIN, _CONTENT), STDIN)
+    return read_text(_decoded(content, STDIN, _CONTENT, LARGEST_FILE_BYTES), STDIN)
 
 
-def file_text(path: Path, content: str) -> str:
+def file_text(path: Path, content: str, largest_bytes: int = LARGEST_FILE_BYTES) -> str:
     """Return the text of a file; ``content`` says in errors what it should have.
 
     Raises:
-        ScenarioError: the file cannot be read, is over `LARGEST_FILE_BYTES`, or is not text.
+        ScenarioError: the file cannot be read, is over ``largest_bytes``, or is not text.
     """
     source = str(path)
     try:
-        if path.is_dir():
-            raise file_error(source, "is a directory; name a file")
         with path.open("rb") as file:
-            read = file.read(LARGEST_FILE_BYTES + 1)
+            read = file.read(largest_bytes + 1)
     except FileNotFoundError:
         raise file_error(source, "no such file") from None
+    except IsADirectoryError:
+        raise file_error(source, "is a directory; name a file") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise file_error(source, f"cannot be read: {reason}") from None
-    return _decoded(read, source, content)
+    return _decoded(read, source, content, largest_bytes)
 
 
-def _decoded(read: bytes, source: str, content: str) -> str:
-    if len(read) > LARGEST_FILE_BYTES:
-        raise file_error(source, f"is larger than {LARGEST_FILE_BYTES} bytes; expected {content}")
+def _decoded(read: bytes, source: str, content: str, largest_bytes: int) -> str:
+    if len(read) > largest_bytes:
+        raise file_error(source, f"is larger than {largest_bytes} bytes; expected {content}")
     try:
         text = read.decode("utf-8")
     except UnicodeDecodeError:
@@ -212,8 +212,8 @@ class _Builder:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, ScalarNode) or str(key_node.tag) != f"{_CORE}str":
-                shown = getattr(key_node, "value", "")
-                raise self._refuse(f'read the key "{shown}"; field names are text', path, line)
+                read = getattr(key_node, "value", "")
+                raise self._refuse(f'read the key "{read}"; field names are text', path, line)
             key = self._text(str(key_node.value), path, line)
             if key in built:
                 message = f'duplicate field "{key}"; line {lines[key]} has it already'
@@ -234,8 +234,8 @@ class _Builder:
             if kind == "float":
                 return _float(text)
         except (ValueError, KeyError):
-            shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
-            raise self._refuse(f'read "{shown}"; cannot be read as {kind}', path, line) from None
+            message = f"read {shown(text)}; cannot be read as {kind}"
+            raise self._refuse(message, path, line) from None
         return self._text(text, path, line)
 
     def _text(self, text: str, path: FieldPath, line: int) -> str:
@@ -247,8 +247,7 @@ class _Builder:
             raise self._refuse(message, path, line) from None
 
     def _refuse(self, message: str, path: FieldPath, line: int) -> ScenarioError:
-        problem = Problem(source=self.source, field=dotted(path), message=message, line=line)
-        return ScenarioError(problem)
+        return SourceLocation(self.source, line).error(message, path)
 
 
 def _integer(text: str) -> int:
@@ -266,4 +265,4 @@ def _float(text: str) -> float:
 
 def file_error(source: str, message: str, line: int | None = None) -> ScenarioError:
     """Return the error of a whole file, or of a line of it."""
-    return ScenarioError(Problem(source=source, field="", message=message, line=line))
+    return SourceLocation(source, line).error(message)

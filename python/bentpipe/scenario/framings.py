@@ -5,18 +5,32 @@ All link layers share one formula with different parameters (`docs/model/framing
     bytes = max(ip + header_bytes, min_bytes), cut into cells if there are any
     bits  = 8 * bytes * expansion, rounded to the nearest + 8 * inter_frame_bytes
 
-Only this module holds the parameters. A plan contains them, and the core computes with them;
-`frame_bits` is the same formula in Python.
+Only this module holds the parameters, and `framings.toml` titles, sources and options. A plan
+contains them, and the core computes with them; `frame_bits` is the same formula in Python.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Annotated, Any, Final, Self, TypeAlias, TypedDict
 
-from bentpipe.text import nearest
+from pydantic import (
+    ConfigDict,
+    Discriminator,
+    ModelWrapValidatorHandler,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+
+from bentpipe.errors import UnitError
+from bentpipe.scenario.record import Record, refusal
+from bentpipe.scenario.tables import read_table
+from bentpipe.text import choice, shown
+from bentpipe.units import SIZE, size, value_of
 
 _Choice: TypeAlias = bool | int | str
 
@@ -49,13 +63,12 @@ class FramingOption:
 
 @dataclass(frozen=True, kw_only=True)
 class FramingPreset:
-    """A named link layer; ``plan`` returns the plan of a framing with these options."""
+    """A named link layer."""
 
     name: str
     title: str
     source: str
-    plan: Callable[[Mapping[str, Any]], FramingPlan]
-    options: Mapping[str, FramingOption] = field(default_factory=dict)
+    options: Mapping[str, FramingOption]
 
 
 def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
@@ -66,30 +79,30 @@ def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
     """
     preset = FRAMINGS.get(kind)
     if preset is None:
-        raise ValueError(f'no framing "{kind}"{_advice(kind, FRAMINGS, "framings")}')
+        raise ValueError(f"kind: {choice(kind, tuple(FRAMINGS))}")
     for name, value in options.items():
         option = preset.options.get(name)
         if option is None:
-            advice = _advice(name, preset.options, "its options")
-            raise ValueError(f'framing "{kind}" has no option "{name}"{advice}')
+            allowed = ("kind", *preset.options)
+            raise ValueError(f'option of framing "{kind}": {choice(name, allowed)}')
         # True == 1 in Python, but the plan of one is not that of the other.
-        if not any(type(value) is type(choice) and value == choice for choice in option.allowed):
-            allowed = ", ".join(_written(choice) for choice in option.allowed)
+        if not any(type(value) is type(each) and value == each for each in option.allowed):
+            listed = ", ".join(map(shown, option.allowed))
             raise ValueError(
-                f'framing "{kind}", option "{name}": read {_written(value)}; allowed: {allowed}'
+                f'framing "{kind}", option "{name}": read {shown(value)}; allowed: {listed}'
             )
     defaults = {name: option.default for name, option in preset.options.items()}
-    return preset.plan(defaults | dict(options))
+    return _PLANS[kind](defaults | dict(options))
 
 
 def frame_bits(framing: FramingPlan, ip_bytes: int) -> int:
     """Return the link bits of an IP packet with this framing."""
-    size = max(ip_bytes + framing["header_bytes"], framing["min_bytes"])
+    link_bytes = max(ip_bytes + framing["header_bytes"], framing["min_bytes"])
     cells = framing["cells"]
     if cells is not None:
-        size = -(-size // cells["payload_bytes"]) * cells["cell_bytes"]
+        link_bytes = -(-link_bytes // cells["payload_bytes"]) * cells["cell_bytes"]
     numerator, denominator = framing["expansion"]
-    rounded = (2 * 8 * size * numerator + denominator) // (2 * denominator)
+    rounded = (2 * 8 * link_bytes * numerator + denominator) // (2 * denominator)
     return rounded + 8 * framing["inter_frame_bytes"]
 
 
@@ -118,22 +131,6 @@ def stuffing_expansion(payload: str) -> Fraction:
     return 1 + Fraction(stuffed - first_stuffed, (periods - first_period) * len(bits))
 
 
-def _advice(word: str, known: Mapping[str, object], what: str) -> str:
-    if not known:
-        return ": it has none"
-    close = nearest(word, tuple(known))
-    question = f'; did you mean "{close}"?' if close else ";"
-    return f"{question} {what}: {', '.join(known)}"
-
-
-def _written(value: object) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
 _ONES_BEFORE_A_STUFFED_ZERO: Final = 5
 _PATTERNS: Final = {
     "zeros": b"\x00",
@@ -147,20 +144,8 @@ _TS_PACKET: Final[CellPlan] = {"payload_bytes": 184, "cell_bytes": 188}
 # The pointer field of a TS packet in which a section or SNDU starts.
 _POINTER: Final = 1
 
-# Kbch of the normal FECFRAME (64,800 bits), in bits: EN 302 307-1, table 5a.
-_KBCH: Final = {
-    "1/4": 16_008,
-    "1/3": 21_408,
-    "2/5": 25_728,
-    "1/2": 32_208,
-    "3/5": 38_688,
-    "2/3": 43_040,
-    "3/4": 48_408,
-    "4/5": 51_648,
-    "5/6": 53_840,
-    "8/9": 57_472,
-    "9/10": 58_192,
-}
+_TABLE: Final = read_table("framings")
+_KBCH: Final[Mapping[str, int]] = _TABLE["gse"]["options"]["code_rate"]["allowed"]
 _BASE_BAND_HEADER_BITS: Final = 80
 
 
@@ -226,125 +211,117 @@ def _gse(options: Mapping[str, Any]) -> FramingPlan:
     )
 
 
-_PACKING: Final = FramingOption(
-    meaning="a packet starts in the TS packet in which the previous one ends, not in a new one",
-    allowed=(True, False),
-    default=True,
-)
+_PLANS: Final[Mapping[str, Callable[[Mapping[str, Any]], FramingPlan]]] = {
+    "none": lambda _: _numbers(0),
+    "ethernet": lambda _: _ethernet(0),
+    # Preamble and start delimiter, and the least gap.
+    "ethernet-line": lambda _: _ethernet(8 + 12),
+    "ppp": _ppp,
+    "aal5": lambda _: _aal5(Fraction(1)),
+    # Columns of a frame that carry cells.
+    "aal5-sonet": lambda _: _aal5(Fraction(270, 260)),
+    "mpe": _mpe,
+    "ule": _ule,
+    "gse": _gse,
+}
 
-_ALL: Final = (
-    FramingPreset(
-        name="none",
-        title="IP packets without framing",
-        source="a link whose rate is stated in IP bits",
-        plan=lambda _: _numbers(0),
-    ),
-    FramingPreset(
-        name="ethernet",
-        title="Ethernet frames",
-        source=(
-            "IEEE 802.3: two addresses of 6 bytes and a type of 2 (3.2.3 to 3.2.6), a frame check "
-            "sequence of 4 (3.2.9), padding to the least frame of 64 bytes (3.2.8, 4.4.2)"
-        ),
-        plan=lambda _: _ethernet(0),
-    ),
-    FramingPreset(
-        name="ethernet-line",
-        title="Ethernet frames with preamble and inter-packet gap",
-        source=(
-            "IEEE 802.3: as for ethernet, and outside the frame a preamble of 7 bytes (3.2.1), a "
-            "start delimiter of 1 (3.2.2) and the least gap of 96 bits (4.4.2)"
-        ),
-        plan=lambda _: _ethernet(8 + 12),
-    ),
-    FramingPreset(
-        name="ppp",
-        title="PPP in HDLC-like framing, bit-synchronous",
-        source=(
-            "RFC 1661, section 2: protocol field of 2 bytes. RFC 1662, section 3.1: address 1, "
-            "control 1, FCS 2 or 4, one flag between two frames; section 5.2: a zero is stuffed "
-            "after five ones"
-        ),
+FRAMINGS: Final[Mapping[str, FramingPreset]] = {
+    name: FramingPreset(
+        name=name,
+        title=fields["title"],
+        source=fields["source"],
         options={
-            "fcs": FramingOption(
-                meaning="bits of the frame check sequence", allowed=(16, 32), default=16
-            ),
-            "payload": FramingOption(
-                meaning="the payload of packets, on which bit stuffing depends",
-                allowed=("random", *_PATTERNS),
-                default="random",
-            ),
+            option: FramingOption(**{**values, "allowed": tuple(values["allowed"])})
+            for option, values in fields.get("options", {}).items()
         },
-        plan=_ppp,
-    ),
-    FramingPreset(
-        name="aal5",
-        title="IP over AAL5 in ATM cells",
-        source=(
-            "RFC 2684, section 5.1: LLC/SNAP header of 8 bytes; ITU-T I.363.5: trailer of 8 bytes, "
-            "padding to whole cells; ITU-T I.361: 48 of a cell's 53 bytes are payload"
-        ),
-        plan=lambda _: _aal5(Fraction(1)),
-    ),
-    FramingPreset(
-        name="aal5-sonet",
-        title="IP over AAL5 in ATM cells in an STS-3c",
-        source=(
-            "as aal5; ITU-T I.432.2: of 155.52 Mbit/s, 149.76 carry cells: 260 of a frame's 270 "
-            "columns, the others being section, line and path overhead"
-        ),
-        plan=lambda _: _aal5(Fraction(270, 260)),
-    ),
-    FramingPreset(
-        name="mpe",
-        title="Multiprotocol encapsulation in an MPEG-2 transport stream",
-        source=(
-            "ETSI EN 301 192, clause 7: datagram_section with a header of 12 bytes and a CRC of 4, "
-            "LLC/SNAP of 8 optional; ISO/IEC 13818-1, 2.4.3 and 2.4.4: TS packets of 188 bytes "
-            "with a header of 4, and a pointer_field where a section starts"
-        ),
-        options={
-            "llc_snap": FramingOption(
-                meaning="an LLC/SNAP header in each section", allowed=(False, True), default=False
-            ),
-            "packing": _PACKING,
-        },
-        plan=_mpe,
-    ),
-    FramingPreset(
-        name="ule",
-        title="Unidirectional lightweight encapsulation in an MPEG-2 transport stream",
-        source=(
-            "RFC 4326, section 4: length and type of 4 bytes, destination address of 6 unless "
-            "absent, CRC of 4; section 6: payload pointer, padding and packing; ISO/IEC 13818-1, "
-            "2.4.3: TS packets of 188 bytes with a header of 4"
-        ),
-        options={
-            "address": FramingOption(
-                meaning="a destination address in each packet", allowed=(True, False), default=True
-            ),
-            "packing": _PACKING,
-        },
-        plan=_ule,
-    ),
-    FramingPreset(
-        name="gse",
-        title="Generic stream encapsulation in DVB-S2 base-band frames",
-        source=(
-            "ETSI TS 102 606-1, clause 4.2: a whole packet has a header of 2 bytes, a protocol "
-            "type of 2 and a label; ETSI EN 302 307-1, 5.1.6: base-band header of 80 bits; "
-            "table 5a: bits of a base-band frame (Kbch), normal FECFRAME"
-        ),
-        options={
-            "label_bytes": FramingOption(
-                meaning="bytes of the receiver's label", allowed=(0, 3, 6), default=6
-            ),
-            "code_rate": FramingOption(
-                meaning="code of the normal FECFRAME", allowed=tuple(_KBCH), default="1/2"
-            ),
-        },
-        plan=_gse,
-    ),
-)
+    )
+    for name, fields in _TABLE.items()
+}
 
-FRAMINGS: Final[Mapping[str, FramingPreset]] = {preset.name: preset for preset in _ALL}
+
+# --- what a scenario writes ---------------------------------------------------------------------
+
+
+class FramingOptions(Record):
+    """A framing by its name, with options; `framings.FRAMINGS` lists both."""
+
+    is_indivisible = True
+    model_config = ConfigDict(extra="allow")
+
+    kind: str
+    """The name of the framing."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_unknown_fields(cls, data: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Accept every field: `plan_framing` checks the options of the kind."""
+        return validate(data)
+
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        try:
+            plan_framing(self.kind, self.options)
+        except ValueError as error:
+            raise refusal(str(error)) from None
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that are written, by name."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+def _check_written(value: object) -> str:
+    """Return a framing's name, or the size of its header."""
+    if isinstance(value, str) and value[:1].isalpha():
+        if value not in FRAMINGS:
+            raise refusal(f'{choice(value, tuple(FRAMINGS))}; or a size, such as "8 B"')
+        return value
+    try:
+        return size(value)
+    except UnitError as error:
+        raise refusal(str(error)) from None
+
+
+def _schema_of(preset: FramingPreset) -> dict[str, Any]:
+    options = {
+        name: {
+            "enum": list(option.allowed),
+            "default": option.default,
+            "description": option.meaning,
+        }
+        for name, option in preset.options.items()
+    }
+    return {
+        "type": "object",
+        "title": preset.title,
+        "properties": {"kind": {"const": preset.name}, **options},
+        "required": ["kind"],
+        "additionalProperties": False,
+    }
+
+
+_text = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "string", "enum": list(FRAMINGS)},
+            {"type": "string", "pattern": SIZE.pattern, "examples": ["8 B"]},
+        ]
+    }
+)
+_mapping = WithJsonSchema({"anyOf": [_schema_of(preset) for preset in FRAMINGS.values()]})
+
+Framing = Annotated[
+    Annotated[str, PlainValidator(_check_written), _text, Tag("written")]
+    | Annotated[FramingOptions, _mapping, Tag("mapping")],
+    Discriminator(lambda value: "mapping" if isinstance(value, Mapping | Record) else "written"),
+]
+
+
+def framing_plan(framing: Framing) -> FramingPlan:
+    """Return the plan of a framing."""
+    if isinstance(framing, FramingOptions):
+        return plan_framing(framing.kind, framing.options)
+    if framing in FRAMINGS:
+        return plan_framing(framing, {})
+    return plan_framing("none", {}) | {"header_bytes": value_of(framing)}

@@ -12,8 +12,15 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from bentpipe import units
-from bentpipe.scenario.function import GatewayFunction, QueueClass
-from bentpipe.scenario.record import Duration, Packets, PositiveSize, Record, refusal
+from bentpipe.scenario.record import (
+    Duration,
+    GatewayFunction,
+    Packets,
+    PositiveSize,
+    QueueClass,
+    Record,
+    refusal,
+)
 from bentpipe.scenario.tcp import ProfileName, Tcp
 from bentpipe.scenario.tunnel import Tunnel
 

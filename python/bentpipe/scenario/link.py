@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, Self
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo
 
 from bentpipe import units
-from bentpipe.scenario.framing import Framing
-from bentpipe.scenario.percent import Percent
+from bentpipe.scenario.document import Document
+from bentpipe.scenario.framings import Framing
 from bentpipe.scenario.queues import DropTail, Queue
 from bentpipe.scenario.record import (
     Duration,
+    Percent,
     PositiveDuration,
     Probability,
+    QueueClass,
     Rate,
     RateOrOutage,
     Record,
@@ -27,8 +30,15 @@ DirectionName = Literal["forward", "return"]
 PresetName = Literal["geo", "meo", "leo", "leo-handover", "isdn-return"]
 
 
+def _from_folder(name: str, info: ValidationInfo) -> str:
+    """Return a file name relative to the folder of the document that has it."""
+    document = info.context
+    folder = Path(document.source).parent if isinstance(document, Document) else Path()
+    return name if folder == Path() else str(folder / name)
+
+
 # A path may be 4,096 bytes long on Linux (PATH_MAX).
-FileName = Annotated[str, Field(min_length=1, max_length=4_095)]
+FileName = Annotated[str, Field(min_length=1, max_length=4_095), AfterValidator(_from_folder)]
 
 
 class RateStep(Record):
@@ -49,16 +59,10 @@ class DelayStep(Record):
     """The delay of packets that are sent from then on."""
 
 
-class _Replacing(Record):
-    """A record that replaces another as a whole."""
-
-    def over(self, base: Self) -> Self:  # noqa: ARG002 - it is replaced as a whole
-        """Return this record: options of another file or model do not apply to it."""
-        return self
-
-
-class RepeatingRates(_Replacing):
+class RepeatingRates(Record):
     """Rates that follow each other, and repeat until the end of the run."""
+
+    is_indivisible = True
 
     every: PositiveDuration
     """How long each rate holds, such as ``15 s``."""
@@ -66,8 +70,10 @@ class RepeatingRates(_Replacing):
     """The rates, in order."""
 
 
-class RepeatingDelays(_Replacing):
+class RepeatingDelays(Record):
     """Propagation delays that follow each other, and repeat until the end of the run."""
+
+    is_indivisible = True
 
     every: PositiveDuration
     """How long each delay holds, such as ``15 s``."""
@@ -95,8 +101,10 @@ class OutageAt(Record):
     """Its duration (``for_`` in Python, where ``for`` is a keyword)."""
 
 
-class DeliveryTrace(_Replacing):
+class DeliveryTrace(Record):
     """The rate of a mahimahi trace: one line per delivery of 1500 bytes."""
+
+    is_indivisible = True
 
     trace: FileName
     """The file, relative to the scenario: the times in milliseconds at which 1500 bytes can be
@@ -105,8 +113,10 @@ class DeliveryTrace(_Replacing):
     """The interval over which deliveries are counted; each bin is one step of the rate."""
 
 
-class TimeSeries(_Replacing):
+class TimeSeries(Record):
     """A column of a CSV file, one row per step."""
+
+    is_indivisible = True
 
     csv: FileName
     """The file, relative to the scenario: a header with ``time`` (or ``time_s``, ``time_ms``) and
@@ -128,8 +138,10 @@ class ChannelState(Record):
     """The mean time in this state; times are exponentially distributed."""
 
 
-class GilbertElliott(_Replacing):
+class GilbertElliott(Record):
     """A channel that alternates between a good and a bad state (Gilbert 1960, Elliott 1963)."""
+
+    is_indivisible = True
 
     model: Literal["gilbert_elliott"]
     """``gilbert_elliott``."""
@@ -139,36 +151,17 @@ class GilbertElliott(_Replacing):
     """The state with many errors."""
 
 
-def _mapping_form(value: object) -> str | None:
-    """Return the tag of the record that reads a mapping or record, or None for other values."""
+def _form(value: object, mapping: str = "of_model") -> str:
+    """Return the tag of the type that reads a value: ``mapping`` for one of no other form."""
+    if isinstance(value, list | tuple):
+        return "steps"
     if isinstance(value, TimeSeries) or (isinstance(value, Mapping) and "csv" in value):
         return "series_file"
     if isinstance(value, RepeatingRates | RepeatingDelays):
         return "repeating"
     if isinstance(value, Mapping) and "every" in value:
         return "repeating"
-    if isinstance(value, Mapping | Record):
-        return "of_model"
-    return None
-
-
-def _rate_form(value: object) -> str:
-    return "steps" if isinstance(value, list | tuple) else _mapping_form(value) or "constant"
-
-
-def _delay_form(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return "steps"
-    form = _mapping_form(value)
-    return "series_file" if form == "of_model" else form or "constant"
-
-
-def _errors_form(value: object) -> str:
-    return "series_file" if _mapping_form(value) == "series_file" else "of_model"
-
-
-def _outage_form(value: object) -> str:
-    return "list" if isinstance(value, list | tuple) else "periodic"
+    return mapping if isinstance(value, Mapping | Record) else "constant"
 
 
 # JSON and YAML have lists; the records hold tuples, so that they are immutable.
@@ -180,25 +173,25 @@ RateOrSteps = Annotated[
     | Annotated[RepeatingRates, Tag("repeating")]
     | Annotated[DeliveryTrace, Tag("of_model")]
     | Annotated[TimeSeries, Tag("series_file")],
-    Discriminator(_rate_form),
+    Discriminator(_form),
 ]
 DelayOrSteps = Annotated[
     Annotated[Duration, Tag("constant")]
     | Annotated[_DelaySteps, Tag("steps")]
     | Annotated[RepeatingDelays, Tag("repeating")]
     | Annotated[TimeSeries, Tag("series_file")],
-    Discriminator(_delay_form),
+    Discriminator(lambda delay: _form(delay, mapping="series_file")),
 ]
 Errors = Annotated[
     Annotated[GilbertElliott, Tag("of_model")] | Annotated[TimeSeries, Tag("series_file")],
-    Discriminator(_errors_form),
+    Discriminator(lambda errors: "series_file" if _form(errors) == "series_file" else "of_model"),
 ]
 
 
 _OutageList = Annotated[tuple[OutageAt, ...], Field(strict=False)]
 Outages = Annotated[
     Annotated[Outage, Tag("periodic")] | Annotated[_OutageList, Tag("list")],
-    Discriminator(_outage_form),
+    Discriminator(lambda outages: "list" if _form(outages) == "steps" else "periodic"),
 ]
 
 
@@ -238,6 +231,7 @@ DEFAULT_DIRECTION: Final = Direction(
     framing="none",
     queue=DropTail(discipline="drop_tail"),
     bit_error_rate=0.0,
+    jitter="0 s",
 )
 
 
@@ -250,7 +244,7 @@ class TerminalPath(Record):
     """Its one-way propagation delay, instead of that of ``link.forward``."""
     bit_error_rate: Probability | None = None
     """Its bit error rate, instead of that of ``link.forward``."""
-    priority: Annotated[int, Field(ge=0, le=255)] | None = None
+    priority: QueueClass | None = None
     """The class of its flows in ``strict_priority`` queues, unless a flow has its own."""
 
 
@@ -272,3 +266,7 @@ class Link(Record):
     """Outages of both directions, unless a direction has its own."""
     terminal_paths: Annotated[tuple[TerminalPath, ...], Field(strict=False)] = ()
     """Terminals with a different path from the hub; all share the transmitter and its queue."""
+
+    def directions(self) -> dict[DirectionName, Direction]:
+        """Return the directions by name."""
+        return {"forward": self.forward, "return": self.return_}

@@ -14,10 +14,11 @@ from typing import Final
 
 from bentpipe.errors import UsageError
 from bentpipe.metrics import KEYS, Metric, metrics_of
-from bentpipe.text import choice, nearest, shown
+from bentpipe.text import choice, did_you_mean, shown
 
 # A part in double quotes is always a name, as in settings.
 _PART: Final = re.compile(r'"([^"]+)"|([^".]+)')
+_NAME: Final = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*\.?")
 _PERCENTILE: Final = re.compile(r"p(\d{1,2}|100|999)")
 _STATISTICS: Final = ("min", "max", "mean", "sum", "jain", "p5", "p50", "p95", "p99", "p999")
 HEADINGS: Final = ("forward", "return")
@@ -97,12 +98,14 @@ def read_metric(text: str) -> MetricRef:
     if len(rest) > 1 and not rest[-1][1] and rest[-1][0] not in columns:
         statistic = rest.pop()[0]
         if statistic not in _STATISTICS and not _PERCENTILE.fullmatch(statistic):
-            raise UsageError(_unknown_end(text, statistic, rest, columns))
+            if rest[-1][0] not in columns:
+                raise _unknown_column(text, statistic, table)
+            raise UsageError(f"metric {shown(text)}: statistic: {choice(statistic, _STATISTICS)}")
     if not rest:
         raise _malformed(text)
     column = rest.pop()[0]
     if column not in columns:
-        raise UsageError(f"metric {shown(text)}: {_unknown_column(column, columns, table)}")
+        raise _unknown_column(text, column, table)
     heading = None
     if rest and rest[-1] in ((each, False) for each in HEADINGS):
         heading = rest.pop()[0]
@@ -120,33 +123,16 @@ def _malformed(text: str) -> UsageError:
 
 def _parts(text: str) -> list[tuple[str, bool]]:
     """Return the parts of a name, and whether each is in quotes."""
-    found, position = [], 0
-    while match := _PART.match(text, position):
-        found.append((match[1] or match[2], match[1] is not None))
-        position = match.end()
-        if text[position : position + 1] != ".":
-            break
-        position += 1
-    if position != len(text) or not found:
+    if not _NAME.fullmatch(text):
         raise UsageError(
             f"metric {shown(text)}: expected names with dots between them, such as "
             "flows.goodput_bps.p5"
         )
-    return found
+    return [(match[1] or match[2], match[1] is not None) for match in _PART.finditer(text)]
 
 
-def _unknown_end(
-    text: str, last: str, rest: list[tuple[str, bool]], columns: tuple[str, ...]
-) -> str:
-    """Return the error of a last part that is neither a statistic nor a column."""
-    if rest[-1][0] not in columns:
-        table = text.partition(".")[0]
-        return f"metric {shown(text)}: {_unknown_column(last, columns, table)}"
-    return f"metric {shown(text)}: statistic: {choice(last, _STATISTICS)}"
-
-
-def _unknown_column(column: str, columns: tuple[str, ...], table: str) -> str:
+def _unknown_column(text: str, column: str, table: str) -> UsageError:
     """Return the error of an unknown column: the nearest one, without the list of some forty."""
-    near = nearest(column, columns)
-    hint = f'; did you mean "{near}"?' if near else f"; {', '.join(columns)}"
-    return f'the table {table} has no column "{column}"{hint}'
+    columns = tuple(metrics_of(table))
+    hint = did_you_mean(column, columns) or f"; {', '.join(columns)}"
+    return UsageError(f'metric {shown(text)}: the table {table} has no column "{column}"{hint}')

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -14,119 +12,57 @@ from pydantic_core import ErrorDetails
 
 from bentpipe.errors import Problem
 from bentpipe.scenario.document import Document, FieldPath
-from bentpipe.text import choice, nearest, shown
+from bentpipe.text import choice, did_you_mean, shown
 
 # A file of another format would give hundreds.
 _MAX_PROBLEMS: Final = 100
 
 
-def all_problems(
-    error: ValidationError, document: Document, validate: Callable[[Document], object]
-) -> list[Problem]:
-    """Return one problem for each thing that is wrong, in the order of the lines.
-
-    pydantic does not look into a record with unknown fields. So the document is checked again
-    without them, by ``validate``, which raises the next ValidationError.
-    """
-    problems: list[Problem] = []
-    misspelt: dict[FieldPath, tuple[str, ...]] = {}
-    while True:
-        details = _details(error)
-        unknown = [detail for detail in details if detail["type"] == "unknown_fields"]
-        found = [each for each in unknown or details if not _follows(each, document, misspelt)]
-        problems += [problem for each in found for problem in _problems(each, document)]
-        if not unknown:
-            break
-        for detail in unknown:
-            misspelt[_path(detail["loc"], document.data, missing=False)] = detail["ctx"]["names"]
-        document = _without(document, misspelt)
-        try:
-            validate(document)
-            break
-        except ValidationError as next_error:
-            error = next_error
-    return _first(sorted(problems, key=lambda problem: problem.line or 0), document)
-
-
 def problems_of(error: ValidationError, document: Document) -> list[Problem]:
-    """Return one problem for each thing that pydantic found, in the order of the fields."""
-    problems = [each for detail in _details(error) for each in _problems(detail, document)]
-    return _first(problems, document)
-
-
-def _details(error: ValidationError) -> list[ErrorDetails]:
+    """Return one problem for each thing that pydantic found, in the order of the lines."""
     # A list counts as too short when its only entry is wrong; the entry's own problem says more.
-    return [
+    details = [
         detail
         for detail in error.errors(include_url=False)
         if not (detail["type"] == "too_short" and detail["input"])
     ]
-
-
-def _first(problems: list[Problem], document: Document) -> list[Problem]:
-    more = len(problems) - _MAX_PROBLEMS
-    if more <= 0:
+    problems = [each for detail in details for each in _problems(detail, document)]
+    problems.sort(key=lambda problem: problem.line or 0)
+    if len(problems) <= _MAX_PROBLEMS:
         return problems
-    rest = Problem(source=document.source, field="", message=f"and {more} more problems")
-    return [*problems[:_MAX_PROBLEMS], rest]
-
-
-def _follows(
-    detail: ErrorDetails, document: Document, misspelt: Mapping[FieldPath, tuple[str, ...]]
-) -> bool:
-    """Return whether a problem follows from a misspelt field, which is missing in its record."""
-    missing = detail["type"] == "missing"
-    path = _path(detail["loc"], document.data, missing=missing)
-    if missing:
-        return nearest(str(path[-1]), misspelt.get(path[:-1], ())) is not None
-    return detail["type"] == "reason" and path in misspelt
-
-
-def _without(document: Document, unknown: Mapping[FieldPath, tuple[str, ...]]) -> Document:
-    """Return a document without unknown fields."""
-    data = copy.deepcopy(document.data)
-    for path, names in unknown.items():
-        record: Any = data
-        for part in path:
-            record = record[part]
-        for name in names:
-            record.pop(name, None)
-    return replace(document, data=data)
+    more = f"and {len(problems) - _MAX_PROBLEMS} more problems"
+    return [*problems[:_MAX_PROBLEMS], Problem(source=document.source, field="", message=more)]
 
 
 def _problems(detail: ErrorDetails, document: Document) -> list[Problem]:
     path = _path(detail["loc"], document.data, missing=detail["type"] == "missing")
     context = dict(detail.get("ctx", {}))
     if detail["type"] == "unknown_fields":
+        allowed = context["allowed"]
         return [
-            document.problem((*path, name), _unknown_message(name, context["allowed"]))
+            document.problem(
+                (*path, name),
+                f"unknown field{did_you_mean(name, allowed)} (fields here: {', '.join(allowed)})",
+            )
             for name in context["names"]
         ]
     if detail["type"] == "unknown_kind":
-        return [document.problem((*path, context["field"]), _kind_message(context))]
+        allowed = context["allowed"]
+        message = f"missing; allowed: {', '.join(allowed)}"
+        if context["read"] is not None:
+            message = choice(context["read"], allowed)
+        return [document.problem((*path, context["field"]), message)]
     explain = _EXPLANATIONS.get(detail["type"])
     message = explain(detail["input"], context) if explain else detail["msg"]
     return [document.problem(path, message)]
-
-
-def _unknown_message(name: str, allowed: tuple[str, ...]) -> str:
-    near = nearest(name, allowed)
-    hint = f'; did you mean "{near}"?' if near else ""
-    return f"unknown field{hint} (fields here: {', '.join(allowed)})"
-
-
-def _kind_message(context: Mapping[str, Any]) -> str:
-    """Describe a kind that is missing or unknown."""
-    if context["read"] is None:
-        return f"missing; allowed: {', '.join(context['allowed'])}"
-    return choice(context["read"], context["allowed"])
 
 
 def _path(location: tuple[int | str, ...], data: object, *, missing: bool) -> FieldPath:
     """Return the path as it was written: without the names that pydantic adds for unions."""
     path: list[int | str] = []
     for position, part in enumerate(location):
-        if _is_kind(data, part) and position and isinstance(location[position - 1], int):
+        is_kind = isinstance(data, Mapping) and data.get("kind") == part
+        if is_kind and position and isinstance(location[position - 1], int):
             # Entries of kind "channels" also have a field of that name.
             continue
         inside = _member(data, part)
@@ -137,10 +73,6 @@ def _path(location: tuple[int | str, ...], data: object, *, missing: bool) -> Fi
         # "return" is a keyword in Python, so that the field is "return_" there.
         path.append(part.removesuffix("_") if isinstance(part, str) else part)
     return tuple(path)
-
-
-def _is_kind(data: object, part: int | str) -> bool:
-    return isinstance(data, Mapping) and data.get("kind") == part
 
 
 def _member(data: object, part: int | str) -> object:

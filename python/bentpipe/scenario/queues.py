@@ -7,7 +7,7 @@ that of its preset, or the ``default_limit`` of its discipline.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self, get_args
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -209,18 +209,7 @@ def _discipline_of(value: object) -> str:
     return str(getattr(value, "discipline", None) or "drop_tail")
 
 
-QUEUES: Final[Mapping[str, type[_Queue]]] = {
-    "drop_tail": DropTail,
-    "red": Red,
-    "codel": CoDel,
-    "fq_codel": FqCoDel,
-    "per_flow_drop_tail": PerFlowDropTail,
-    "early_packet_discard": EarlyPacketDiscard,
-    "selective_drop": SelectiveDrop,
-    "strict_priority": StrictPriority,
-}
-
-Queue = Annotated[
+_Queues = (
     Annotated[DropTail, Tag("drop_tail")]
     | Annotated[Red, Tag("red")]
     | Annotated[CoDel, Tag("codel")]
@@ -228,7 +217,12 @@ Queue = Annotated[
     | Annotated[PerFlowDropTail, Tag("per_flow_drop_tail")]
     | Annotated[EarlyPacketDiscard, Tag("early_packet_discard")]
     | Annotated[SelectiveDrop, Tag("selective_drop")]
-    | Annotated[StrictPriority, Tag("strict_priority")],
-    Discriminator(_discipline_of),
-    known_kind("discipline", QUEUES, optional=True),
+    | Annotated[StrictPriority, Tag("strict_priority")]
+)
+QUEUES: Final[Mapping[str, type[_Queue]]] = {
+    tag.tag: queue for queue, tag in map(get_args, get_args(_Queues))
+}
+
+Queue = Annotated[
+    _Queues, Discriminator(_discipline_of), known_kind("discipline", QUEUES, optional=True)
 ]

@@ -5,27 +5,31 @@ A quantity is parsed once, by the validator of its field. It keeps the text that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self, get_args
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     PlainValidator,
     ValidationError,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import ErrorType
 
 from bentpipe import units
 from bentpipe.errors import ScenarioError, UnitError
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.problems import problems_of
-from bentpipe.units import Quantity
+from bentpipe.text import nearest, shown
+from bentpipe.units import Kind, Quantity
 
 LARGEST_COUNT: Final = 2**63 - 1
 
@@ -72,39 +76,85 @@ _NS: Final = Unit("_ns")
 _BYTES: Final = Unit("_bytes")
 
 
-def _text(pattern: str, example: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
+def _text(kind: Kind, example: str = "", *, also: str = "") -> WithJsonSchema:
+    """Describe the text of a quantity, or another text that matches ``also``."""
+    examples = [example or kind.example]
+    return WithJsonSchema({"type": "string", "pattern": kind.pattern + also, "examples": examples})
 
-
-_rate_text = _text(units.RATE_PATTERN, "16 Mbit/s")
-_duration_text = _text(units.DURATION_PATTERN, "275 ms")
-_size_text = _text(units.SIZE_PATTERN, "120 kB")
-_limit_text = _text(units.QUEUE_LIMIT_PATTERN, "50 packets")
-_threshold_text = _text(units.THRESHOLD_PATTERN, "5 packets")
-_packets_text = _text(units.PACKETS_PATTERN, "50 packets")
 
 # A record is made from text and holds a `Quantity`. Defaults are quantities, since pydantic does
 # not validate them.
-Rate = Annotated[str, _BPS, _quantity(units.rate, above_zero=True), _rate_text]
-RateOrOutage = Annotated[str, _BPS, _quantity(units.rate), _rate_text]
-Duration = Annotated[str, _NS, _quantity(units.duration), _duration_text]
-PositiveDuration = Annotated[str, _NS, _quantity(units.duration, above_zero=True), _duration_text]
+Rate = Annotated[str, _BPS, _quantity(units.rate, above_zero=True), _text(units.RATE)]
+RateOrOutage = Annotated[str, _BPS, _quantity(units.rate), _text(units.RATE)]
+Duration = Annotated[str, _NS, _quantity(units.duration), _text(units.DURATION)]
+PositiveDuration = Annotated[
+    str, _NS, _quantity(units.duration, above_zero=True), _text(units.DURATION)
+]
 DurationOrNone = Annotated[
     str,
     _NS,
     PlainValidator(_read_duration_or_none),
-    _text(f"{units.DURATION_PATTERN}|^none$", "100 ms"),
+    _text(units.DURATION, "100 ms", also="|^none$"),
 ]
-Size = Annotated[str, _BYTES, _quantity(units.size), _size_text]
-PositiveSize = Annotated[str, _BYTES, _quantity(units.size, above_zero=True), _size_text]
-Limit = Annotated[str, _quantity(units.queue_limit), _limit_text]
-Threshold = Annotated[str, _quantity(units.threshold), _threshold_text]
-Packets = Annotated[str, Unit("_packets"), _quantity(units.packets, above_zero=True), _packets_text]
+Size = Annotated[str, _BYTES, _quantity(units.size), _text(units.SIZE)]
+PositiveSize = Annotated[str, _BYTES, _quantity(units.size, above_zero=True), _text(units.SIZE)]
+Limit = Annotated[
+    str, _quantity(units.queue_limit), _text(units.QUEUE_LIMIT, "50 packets", also="|^unlimited$")
+]
+Threshold = Annotated[str, _quantity(units.threshold), _text(units.THRESHOLD)]
+Packets = Annotated[
+    str, Unit("_packets"), _quantity(units.packets, above_zero=True), _text(units.PACKETS)
+]
 Number = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Segments = Annotated[Number, Unit("_segments")]
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 PositiveShare = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+
+
+QueueClass = Annotated[int, Field(ge=0, le=255)]
+
+_PERCENT: Final = re.compile(r"^\s*(\d+(\.\d*)?|\.\d+)\s*%\s*$", re.ASCII)
+
+
+def share_of(text: str) -> float:
+    """Return a share of 0 to 1 from a checked text such as ``"0.5 %"``."""
+    found = _PERCENT.match(text)
+    assert found is not None, f"{text} was not checked"
+    return float(found[1]) / 100
+
+
+def _percent(example: str, *words: str) -> tuple[BeforeValidator, WithJsonSchema]:
+    """Return the validator and the schema of a percentage, or one of these words."""
+
+    def read(value: object) -> object:
+        if value in words:
+            return value
+        if not isinstance(value, str) or _PERCENT.match(value) is None:
+            others = "".join(f'"{word}", ' for word in words) + ("or " if words else "")
+            raise refusal(
+                f'read {shown(value)}; expected {others}a percentage, such as "{example}"'
+            )
+        if share_of(value) > 1:
+            raise refusal(f'read "{value}"; must be at most 100 %')
+        return value
+
+    pattern = "|".join([_PERCENT.pattern, *(f"^{word}$" for word in words)])
+    schema = {"type": "string", "pattern": pattern, "examples": [*words, example]}
+    return BeforeValidator(read), WithJsonSchema(schema)
+
+
+Percent = Annotated[str, *_percent("0.5 %")]
+AdaptiveOrPercent = Annotated[str, *_percent("10 %", "adaptive")]
+SignalOrPercent = Annotated[str, *_percent("10 %", "hidden", "ecn")]
+
+
+def _again(detail: ErrorDetails) -> InitErrorDetails:
+    """Return an error of pydantic, so that it can be raised again."""
+    kind, context = detail["type"], detail.get("ctx", {})
+    known = kind in get_args(ErrorType)
+    error = kind if known else PydanticCustomError(kind, detail["msg"], context)
+    return InitErrorDetails(type=error, loc=detail["loc"], input=detail["input"], ctx=context)
 
 
 def known_kind(field: str, kinds: Iterable[str], *, optional: bool = False) -> BeforeValidator:
@@ -145,25 +195,60 @@ class Record(BaseModel):
             document = Document(data=data, source=type(self).__name__)
             raise ScenarioError(*problems_of(error, document)) from None
 
+    @classmethod
+    def of_document(cls, document: Document) -> Self:
+        """Return the record of a document.
+
+        Raises:
+            ScenarioError: naming file, line, field, what was read and what is allowed.
+        """
+        try:
+            return cls.model_validate(document.data, context=document)
+        except ValidationError as error:
+            raise ScenarioError(*problems_of(error, document)) from None
+
     # Without this mark, pydantic would call `__init__` for each record inside another.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _refuse_unknown_fields(cls, data: object) -> object:
-        """Refuse unknown fields first: a misspelt field would also be reported as missing."""
+    def _refuse_unknown_fields(cls, data: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Refuse unknown fields by an error that has the allowed ones, beside the other errors.
+
+        Errors that follow from a misspelt field are left out: it is missing, too.
+        """
         if not isinstance(data, Mapping):
-            return data
+            return validate(data)
         fields = cls.model_fields
         allowed = tuple(field.serialization_alias or name for name, field in fields.items())
         unknown = tuple(str(name) for name in data if name not in allowed and name not in fields)
-        if unknown:
-            context = {"names": unknown, "allowed": allowed}
-            raise PydanticCustomError("unknown_fields", "unknown fields", context)
-        return data
+        if not unknown:
+            return validate(data)
+        context = {"names": unknown, "allowed": allowed}
+        refused = PydanticCustomError("unknown_fields", "unknown fields", context)
+        errors = [InitErrorDetails(type=refused, input=data)]
+        try:
+            validate({name: value for name, value in data.items() if str(name) not in unknown})
+        except ValidationError as error:
+            errors += [
+                _again(detail)
+                for detail in error.errors(include_url=False)
+                if not (detail["type"] == "reason" and not detail["loc"])
+                and not (
+                    detail["type"] == "missing"
+                    and len(detail["loc"]) == 1
+                    and nearest(str(detail["loc"][0]), unknown)
+                )
+            ]
+        raise ValidationError.from_exception_data(cls.__name__, errors)
+
+    is_indivisible: ClassVar[bool] = False
+    """Whether it replaces another record as a whole, since the fields of both do not mix."""
 
     def over(self, base: Self) -> Self:
         """Return ``base`` with its fields overridden by those of this record."""
+        if self.is_indivisible:
+            return self
         merged: dict[str, Any] = {}
         for name in type(self).model_fields:
             mine, theirs = getattr(self, name), getattr(base, name)
@@ -171,3 +256,10 @@ class Record(BaseModel):
                 mine = mine.over(theirs)
             merged[name] = theirs if mine is None else mine
         return type(self).model_construct(**merged)
+
+
+class GatewayFunction(Record):
+    """The fields of every function of a gateway."""
+
+    needs_peer: ClassVar[bool] = False
+    """Whether the other end needs the same function, to reverse this one."""

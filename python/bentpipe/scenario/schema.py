@@ -13,15 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr
 
 from bentpipe import units
-from bentpipe.errors import ScenarioError
-from bentpipe.scenario.document import Document, read_file, read_stdin
+from bentpipe.scenario.document import Document, read_file
 from bentpipe.scenario.gateways import Gateways
 from bentpipe.scenario.hosts import Hosts
 from bentpipe.scenario.link import DEFAULT_DIRECTION, Link
-from bentpipe.scenario.problems import all_problems
 from bentpipe.scenario.queues import QUEUES, DropTail
 from bentpipe.scenario.record import PositiveDuration, Record
 from bentpipe.scenario.seeds import LARGEST_SEED
@@ -82,8 +80,7 @@ class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash
         Raises:
             ScenarioError: naming file, line, field, what was read and what is allowed.
         """
-        document = read_stdin() if str(path) == "-" else read_file(Path(path))
-        return cls.from_document(document, settings, thresholds=thresholds)
+        return cls.from_document(read_file(Path(path)), settings, thresholds=thresholds)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], settings: Sequence[str | Setting] = ()) -> Scenario:
@@ -119,10 +116,7 @@ class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash
             ScenarioError: naming file, line, field, what was read and what is allowed.
         """
         document = with_thresholds(with_settings(document, settings, cls), thresholds)
-        try:
-            return _validate(document)
-        except ValidationError as error:
-            raise ScenarioError(*all_problems(error, document, _validate)) from None
+        return cls.of_document(document)
 
     @property
     def document(self) -> Document:
@@ -132,10 +126,6 @@ class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash
     def to_dict(self) -> dict[str, Any]:
         """Return the scenario as it was written: plain data, without presets and defaults."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
-
-
-def _validate(document: Document) -> Scenario:
-    return Scenario.model_validate(_with_paths(document), context=document)
 
 
 def json_schema() -> dict[str, Any]:
@@ -154,38 +144,3 @@ def json_schema() -> dict[str, Any]:
     for flow in FLOWS.values():
         definitions[flow.__name__].setdefault("required", []).insert(0, "kind")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
-def _with_paths(document: Document) -> dict[str, Any]:
-    """Return the data with file names relative to the folder of the document.
-
-    They are in fields of the link's directions and of the entries of ``traffic``.
-    """
-    folder, data = Path(document.source).parent, dict(document.data)
-    if folder == Path():
-        return data
-    link, traffic = data.get("link"), data.get("traffic")
-    if isinstance(link, Mapping):
-        data["link"] = {name: _fields_from_folder(folder, link[name]) for name in link}
-    if isinstance(traffic, list):
-        data["traffic"] = [_fields_from_folder(folder, entry) for entry in traffic]
-    return data
-
-
-def _fields_from_folder(folder: Path, record: object) -> object:
-    """Return a direction or an entry with its file names relative to a folder."""
-    if not isinstance(record, Mapping):
-        return record
-    return {field: _from_folder(folder, value) for field, value in record.items()}
-
-
-def _from_folder(folder: Path, value: object) -> object:
-    """Return a field of a record, with its file name, if any, relative to a folder."""
-    if not isinstance(value, Mapping):
-        return value
-    files = {
-        key: str(folder / file)
-        for key, file in value.items()
-        if key in ("trace", "csv") and isinstance(file, str) and file
-    }
-    return {**value, **files}

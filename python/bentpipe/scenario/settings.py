@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, get_args, get_origin
 
-from bentpipe.errors import Problem, ScenarioError, ScenarioWarning
+from bentpipe.errors import ScenarioError, ScenarioWarning
 from bentpipe.scenario.document import (
     MAX_VALUES,
     Document,
@@ -24,7 +24,7 @@ from bentpipe.scenario.document import (
     read_value,
 )
 from bentpipe.scenario.record import Record
-from bentpipe.text import nearest
+from bentpipe.text import did_you_mean
 
 _PART: Final = re.compile(r'"(?P<name>[^"]+)"|(?P<plain>[^".=]+)')
 # The fields that say which record a mapping is.
@@ -167,8 +167,7 @@ def _parts(text: str, location: SourceLocation, advice: str) -> tuple[list[_Part
         if text[match.end() : end] != ".":
             break
     if not match or text[end - 1 : end] != "=" or not all(part.text for part in parts):
-        problem = Problem(source=location.source, line=location.line, field="", message=advice)
-        raise ScenarioError(problem)
+        raise location.error(advice)
     return parts, text[end:]
 
 
@@ -191,7 +190,7 @@ class _Change:
                 child for place in places for child in self._children(place, part, rest, left_out)
             ]
         if not places:
-            raise self._refusal(self._nowhere(document))
+            raise self.location.error(self._nowhere(document))
         for place in places:
             self._write(document, place.path)
         return self._about(places, left_out)
@@ -211,7 +210,7 @@ class _Change:
                     left_out.append(child)
         elif place.data is None or isinstance(place.data, Mapping):
             if not rest:
-                raise self._refusal(f'name a field after "{dotted((*place.path, "*"))}"')
+                raise self.location.error(f'name a field after "{dotted((*place.path, "*"))}"')
             for name in place.fields():
                 child = place.child(name)
                 # Other fields of a mapping are no alternatives: no warning names them.
@@ -226,23 +225,24 @@ class _Change:
         if container is None or isinstance(container, Mapping):
             return part.text
         if not isinstance(container, list):
-            raise self._refusal(f'{shown} is the value "{container}"; it has no "{part.text}"')
+            raise self.location.error(
+                f'{shown} is the value "{container}"; it has no "{part.text}"'
+            )
         names = [_name_of(entry) for entry in container]
         if part.is_number or not any(names):
             if not part.is_number or int(part.text) >= len(container):
                 entries = f"entries 0 to {len(container) - 1}" if container else "no entries"
-                raise self._refusal(f'{shown} is a list with {entries}; read "{part.text}"')
+                raise self.location.error(f'{shown} is a list with {entries}; read "{part.text}"')
             return int(part.text)
         found = [number for number, name in enumerate(names) if name == part.text]
         if not found:
-            near = nearest(part.text, tuple(name for name in names if name))
-            hint = f'; did you mean "{near}"?' if near else ""
+            hint = did_you_mean(part.text, tuple(name for name in names if name))
             message = f'{shown} has no entry "{part.text}"{hint}'
-            raise self._refusal(f"{message} (entries: {_listed(enumerate(names))})")
+            raise self.location.error(f"{message} (entries: {_listed(enumerate(names))})")
         if len(found) > 1:
             numbers = " and ".join(str(number) for number in found)
             message = f'{shown} has several entries "{part.text}"; write a number: {numbers}'
-            raise self._refusal(message)
+            raise self.location.error(message)
         return found[0]
 
     def _write(self, document: Document, path: FieldPath) -> None:
@@ -271,8 +271,7 @@ class _Change:
         for part in rest:
             names = {name for each in places for name in each.fields()}
             if part.text not in names:
-                near = nearest(part.text, tuple(sorted(names)))
-                hint = f'; did you mean "{near}"?' if near else ""
+                hint = did_you_mean(part.text, tuple(sorted(names)))
                 break
             places = [each.child(part.text) for each in places]
         what = "entry" if is_list else "field"
@@ -289,10 +288,6 @@ class _Change:
         entries = "1 entry" if count == 1 else f"{count} entries"
         message = f"set in {entries}; left out, because they have no {rest}: {without}"
         return [ScenarioWarning(field=_joined(self.parts), message=message)]
-
-    def _refusal(self, message: str) -> ScenarioError:
-        source, line = self.location.source, self.location.line
-        return ScenarioError(Problem(source=source, line=line, field="", message=message))
 
 
 def _joined(parts: Sequence[_Part]) -> str:

@@ -1,8 +1,9 @@
-"""The settings of TCP hosts."""
+"""The settings of TCP hosts, and those of host profiles (`profiles.toml`)."""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
 
 from bentpipe.scenario.record import (
     Duration,
@@ -12,6 +13,7 @@ from bentpipe.scenario.record import (
     Record,
     Segments,
 )
+from bentpipe.scenario.tables import read_table
 
 # 65,535 bytes of IP packet less 20 of IPv4 and 20 of TCP header.
 MAX_MSS_BYTES: Final = 65_495
@@ -91,3 +93,10 @@ class Tcp(Record):
     """Which rules apply where Linux differs from the RFCs: CUBIC's growth, HyStart, the window that
     a reduction starts from, what is sent in recovery, and when the retransmission timer
     restarts."""
+
+
+_SETTINGS: Final = read_table("profiles")
+# Host profiles: named sets of settings.
+PROFILES: Final[Mapping[ProfileName, Tcp]] = {
+    name: Tcp(**_SETTINGS[name]) for name in get_args(ProfileName)
+}

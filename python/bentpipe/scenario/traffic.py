@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Discriminator, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
 
 from bentpipe import units
-from bentpipe.scenario.channels import DEFAULT_SERVERS, DEFAULT_SIZES, Servers, Sizes
 from bentpipe.scenario.codecs import CodecName
 from bentpipe.scenario.draws import (
     CountOrDraw,
@@ -18,24 +25,87 @@ from bentpipe.scenario.draws import (
     TimeDraw,
     TimeOrDraw,
 )
-from bentpipe.scenario.link import MAX_TERMINALS, DirectionName
+from bentpipe.scenario.hosts import Host
+from bentpipe.scenario.link import MAX_TERMINALS, DirectionName, FileName
 from bentpipe.scenario.record import (
     Count,
     Duration,
     PositiveDuration,
     PositiveSize,
+    QueueClass,
     Rate,
     Record,
     known_kind,
     refusal,
 )
+from bentpipe.scenario.tables import read_table
 from bentpipe.scenario.tcp import ProfileName, Tcp
 from bentpipe.text import shown
+from bentpipe.units import value_of
 
 # The state of a flow takes a few kB; ten thousand flows fit any machine.
 MAX_FLOWS: Final = 10_000
 # 65,535 bytes of IP packet less 20 of IPv4 and 8 of UDP header.
 MAX_PAYLOAD_BYTES: Final = 65_507
+
+
+MAX_SIZES: Final = 10_000
+MAX_SERVERS: Final = 1_000
+# What a plan may hold (crates/sim/src/plan).
+_LARGEST_BYTES: Final = 2**50
+# The defaults of channels; `docs/model/channels.md` has the sources.
+_TABLE: Final = read_table("channels")
+DEFAULT_SERVERS: Final = tuple(
+    Host(name=f"server-{number}", delay=f"{round_trip_ms / 2:g} ms")
+    for number, round_trip_ms in enumerate(_TABLE["servers"]["round_trips_ms"], 1)
+)
+
+
+def _check_size(size: str) -> str:
+    if value_of(size) > _LARGEST_BYTES:
+        raise refusal(f'read "{size}"; must be at most 2^50 bytes')
+    return size
+
+
+class SizeWeight(Record):
+    """A size, and how often it occurs."""
+
+    size: Annotated[PositiveSize, AfterValidator(_check_size)]
+    """The size, in application bytes."""
+    weight: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+    """The weight: a size occurs with its weight over the sum of all weights."""
+
+
+class SizeFile(Record):
+    """A table of sizes in a CSV file."""
+
+    csv: FileName
+    """The file, relative to the scenario: a header ``size,weight``, and a row for each size. A size
+    is a number of bytes or has a unit."""
+
+
+_SizeTable = Annotated[
+    tuple[SizeWeight, ...], Field(strict=False, min_length=1, max_length=MAX_SIZES)
+]
+Sizes = Annotated[
+    Annotated[_SizeTable, Tag("table")] | Annotated[SizeFile, Tag("file")],
+    Discriminator(lambda sizes: "file" if isinstance(sizes, Mapping | Record) else "table"),
+]
+
+DEFAULT_SIZES: Final = tuple(
+    SizeWeight(size=f"{size} B", weight=weight) for size, weight in _TABLE["sizes"]["weights"]
+)
+
+
+Servers = Annotated[
+    Annotated[Literal["world"], Tag("world")]
+    | Annotated[
+        tuple[Host, ...],
+        Field(strict=False, min_length=1, max_length=MAX_SERVERS),
+        Tag("hosts"),
+    ],
+    Discriminator(lambda servers: "world" if isinstance(servers, str) else "hosts"),
+]
 
 
 def _terminal(value: object) -> object:
@@ -78,7 +148,7 @@ class _Entry(Record):
     Several flows of datagrams have by default the interval between two datagrams, so that they are
     not in phase, unless ``start_spacing`` is written; others have none. ``0 s`` starts them in
     phase."""
-    priority: Annotated[int, Field(ge=0, le=255)] = 0
+    priority: QueueClass = 0
     """The class of its packets in a ``strict_priority`` queue; 0 is served first."""
     island_host: str | None = None
     """The host of ``hosts.island`` that it runs on: a name, ``random`` (drawn for each flow, from
@@ -332,21 +402,14 @@ class Conference(_Entry):
     duration: PositiveDuration | None = None
     """The duration of the conference; by default to the end of the run."""
 
+    world_host: ClassVar[None] = None
 
+
+_Flow = (
+    Bulk | ConstantRate | Voice | RequestResponse | Fetch | Video | WebPage | Channels | Conference
+)
 FLOWS: Final[Mapping[str, type[_Entry]]] = {
-    "bulk": Bulk,
-    "constant_rate": ConstantRate,
-    "voice": Voice,
-    "request_response": RequestResponse,
-    "fetch": Fetch,
-    "video": Video,
-    "web_page": WebPage,
-    "channels": Channels,
-    "conference": Conference,
+    flow.model_fields["kind"].default: flow for flow in get_args(_Flow)
 }
 
-Flow = Annotated[
-    Bulk | ConstantRate | Voice | RequestResponse | Fetch | Video | WebPage | Channels | Conference,
-    Discriminator("kind"),
-    known_kind("kind", FLOWS),
-]
+Flow = Annotated[_Flow, Discriminator("kind"), known_kind("kind", FLOWS)]

@@ -11,13 +11,16 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from bentpipe import units
-from bentpipe.scenario.function import GatewayFunction, QueueClass
-from bentpipe.scenario.percent import AdaptiveOrPercent, Percent, SignalOrPercent
 from bentpipe.scenario.record import (
+    AdaptiveOrPercent,
     Duration,
     DurationOrNone,
+    GatewayFunction,
+    Percent,
     PositiveSize,
+    QueueClass,
     Rate,
+    SignalOrPercent,
     Size,
     refusal,
 )

@@ -1,18 +1,16 @@
 """The largest number of calls, pages or users that meets the thresholds of a scenario.
 
 A trial is the scenario with one ``count`` in an entry of ``traffic``, run with several seeds. It
-passes if every threshold holds with every seed. The count is doubled from 1 until a trial fails or
-the bound passes, and is then bisected. This assumes that what fails at one count fails at every
-larger one; with random traffic or errors, a larger count may pass by chance.
+passes if every threshold holds with every seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from bentpipe.errors import RunsInterrupted, UsageError
+from bentpipe.errors import UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.results.execution import utc_now
@@ -21,6 +19,7 @@ from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
 from bentpipe.scenario.traffic import MAX_FLOWS, Channels, Conference
 from bentpipe.simulation.many import Job, Outcome, run_jobs
+from bentpipe.simulation.search import Bracket, Progress, named_entries, narrow, without_records
 from bentpipe.text import choice
 
 DEFAULT_MAX: Final = 1_000
@@ -101,7 +100,7 @@ def max_count(
     seeds: int = DEFAULT_SEEDS,
     seed: int | None = None,
     threads: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> MaxCount:
     """Find the largest ``count`` of an entry of ``traffic`` that meets the scenario's thresholds.
 
@@ -127,16 +126,24 @@ def max_count(
     largest = _largest(scenario, index)
     if not 1 <= bound <= largest:
         raise UsageError(f"max: read {bound}; must be 1 to {largest}, by the number of flows")
-    search = _Search(scenario, index, range(first, first + seeds), threads, bound)
-    interrupted = search.run(progress)
+    run_seeds = range(first, first + seeds)
+
+    def jobs(count: int) -> list[Job]:
+        data = without_records(scenario)
+        data["traffic"][index]["count"] = count
+        plan = Plan.resolve(data)
+        return [Job(plan=plan, seed=seed) for seed in run_seeds]
+
+    search = Bracket(min=1, max=bound, jobs=jobs, judge=_judge)
+    interrupted = narrow([search], partial(run_jobs, threads=threads), progress)
     return MaxCount(
         scenario=scenario.name,
         entry=label,
         thresholds=tuple(str(text) for text in scenario.thresholds),
-        count=search.passes or None,
+        count=search.passes,
         fails=search.fails,
         max_count=bound,
-        seeds=tuple(search.seeds),
+        seeds=tuple(run_seeds),
         trials=tuple(search.trials),
         interrupted=interrupted,
     )
@@ -144,15 +151,12 @@ def max_count(
 
 def _entry(scenario: Scenario, name: str | None) -> tuple[int, str]:
     """Return the index and the name of the entry to vary."""
-    plan = Plan.resolve(scenario)
-    flows = plan.data["flows"]
-    found: dict[str, int] = {}
-    first = 0
-    for i, entry in enumerate(scenario.traffic):
-        if not isinstance(entry, Channels | Conference):
-            # An entry without a name has the name of its first flow.
-            found[entry.name or flows[first]["name"]] = i
-        first += plan.entries[i]["flows"]
+    labels = [label for label, _ in named_entries(Plan.resolve(scenario))]
+    found = {
+        label: i
+        for i, (label, entry) in enumerate(zip(labels, scenario.traffic, strict=True))
+        if not isinstance(entry, Channels | Conference)
+    }
     if name is not None:
         if name not in found:
             raise UsageError(f"entry: {choice(name, tuple(found))}")
@@ -175,58 +179,9 @@ def _largest(scenario: Scenario, index: int) -> int:
     return max(1, (MAX_FLOWS - others) // (own // entry.count))
 
 
-@dataclass
-class _Search:
-    """The counts between which the limit is, and the trials so far."""
-
-    scenario: Scenario
-    index: int
-    seeds: range
-    threads: int | None
-    bound: int
-    passes: int = 0
-    fails: int | None = None
-    trials: list[CountTrial] = field(default_factory=list)
-
-    def run(self, progress: Callable[[int, int], None] | None) -> bool:
-        """Run trials until the search has converged; return whether Ctrl-C ended it early."""
-        total = 2 * self.bound.bit_length() + 1
-        try:
-            while (count := self._next()) is not None:
-                trial = self._trial(count)
-                self.trials.append(trial)
-                if trial.passed:
-                    self.passes = count
-                else:
-                    self.fails = count
-                if progress is not None:
-                    progress(total if self._next() is None else len(self.trials), total)
-        except (KeyboardInterrupt, RunsInterrupted):
-            return True
-        return False
-
-    def _next(self) -> int | None:
-        """Return the next count to try; None once the search has converged."""
-        if self.fails is None:
-            more = min(max(1, 2 * self.passes), self.bound)
-            return more if more > self.passes else None
-        return None if self.fails - self.passes <= 1 else (self.passes + self.fails) // 2
-
-    def _trial(self, count: int) -> CountTrial:
-        data = self.scenario.to_dict()
-        # Samples and events take time and memory, and no threshold is about them.
-        data |= {"sample_interval": None, "packet_events": False}
-        data["traffic"][self.index]["count"] = count
-        plan = Plan.resolve(data)
-        jobs = [Job(plan=plan, seed=seed) for seed in self.seeds]
-        started = utc_now()
-        outcomes = run_jobs(jobs, threads=self.threads)
-        return CountTrial(count=count, checks=_closest(outcomes, started))
-
-
-def _closest(outcomes: Sequence[Outcome], started: str) -> tuple[ThresholdCheck, ...]:
-    """Return, of each threshold, the check of the seed that misses it most, or meets it least."""
+def _judge(count: int, outcomes: list[Outcome]) -> CountTrial:
+    """Return a trial with, of each threshold, the check that came closest to failing."""
+    started = utc_now()
     by_seed = [check_thresholds(outcome.result(started=started)) for outcome in outcomes]
-    return tuple(
-        min(checks, key=lambda check: check.margin) for checks in zip(*by_seed, strict=True)
-    )
+    closest = (min(checks, key=lambda check: check.margin) for checks in zip(*by_seed, strict=True))
+    return CountTrial(count=count, checks=tuple(closest))

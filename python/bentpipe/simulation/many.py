@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
-from itertools import chain, islice
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, groupby, islice
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
@@ -36,7 +36,6 @@ from bentpipe.results.execution import execution, stop_message
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result, State
 from bentpipe.simulation import memory as _memory
-from bentpipe.simulation.batches import BatchSize, SeededRuns, by_plan
 
 if TYPE_CHECKING:
     import polars as pl
@@ -121,21 +120,60 @@ class Outcome:
         return "memory_limit_reached" if self.memory_limit_reached else "completed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PreparedRun:
-    """A run of a job that is about to start, and its part of the memory limit.
+@dataclass(frozen=True, slots=True)
+class SeededRuns:
+    """Runs that differ in their seeds only: the job of the first one, and the number of each."""
 
-    ``sharing`` is the number of concurrent runs that share the memory limit.
+    job: Job
+    indices: Sequence[int]
+    seeds: Sequence[int]
+
+    def jobs(self) -> Iterator[tuple[int, Job]]:
+        """Yield the job of each run with its number."""
+        for index, seed in zip(self.indices, self.seeds, strict=True):
+            yield index, replace(self.job, seed=seed)
+
+
+def by_plan(jobs: Iterable[tuple[int, Job]]) -> tuple[SeededRuns, ...]:
+    """Return jobs, of which those of one plan follow each other, without repeating the plan."""
+    found = []
+    for _, group in groupby(jobs, key=lambda each: (id(each[1].plan), each[1].name)):
+        indices, same = zip(*group, strict=True)
+        found.append(SeededRuns(same[0], indices, [job.seed for job in same]))
+    return tuple(found)
+
+
+@dataclass
+class BatchSize:
+    """The number of runs of the next batch: as many as take ``seconds``, but at most ``largest``.
+
+    It starts with one run, and grows slowly since the next runs may be longer.
     """
 
-    index: int
-    job: Job
+    seconds: float
+    largest: int
+    runs: int = 1
+
+    def adapt(self, runs: int, seconds: float) -> None:
+        """Choose it by how long a batch of ``runs`` took."""
+        fits = int(self.seconds * max(runs, 1) / max(seconds, 1e-6))
+        self.runs = max(1, min(fits, 2 * self.runs, self.largest))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Runs that one thread does one after the other, and the memory limit of each.
+
+    ``sharing`` is the number of concurrent runs that share the memory.
+    """
+
+    runs: Sequence[SeededRuns]
     memory_limit_bytes: int
-    sharing: int = 1
+    sharing: int
     monitor: _core.Monitor = field(default_factory=_core.Monitor)
 
-    def run(self, capture: Path | None = None) -> Outcome:
-        """Run it, and capture packets into the file ``capture``.
+    def run(self, index: int, job: Job, capture: Path | None = None) -> Outcome:
+        """Do one of the runs, and capture packets into the file ``capture``.
 
         Raises:
             ScenarioError: the plan is not valid.
@@ -143,51 +181,25 @@ class PreparedRun:
             InternalError: the run violated an invariant of the simulator.
             OSError: the capture cannot be written.
         """
-        seed, limit = self.job.seed, self.memory_limit_bytes
+        limit = self.memory_limit_bytes
         try:
-            raw = _core.run(self.job.plan.text, seed, self.monitor, capture, limit)
+            raw = _core.run(job.plan.text, job.seed, self.monitor, capture, limit)
         except _core.MemoryLimitError as error:
             raise UsageError(f"the plan {_memory.too_large(error.args[0], limit)}") from None
         except _core.PlanError as error:
             raise ScenarioError(Problem(source="plan", field="", message=str(error))) from None
         except _core.RunError as error:
             raise InternalError(
-                f"the run with seed {seed} violated an invariant of the simulator: {error}"
+                f"the run with seed {job.seed} violated an invariant of the simulator: {error}"
             ) from None
-        return Outcome(job=self.job, index=self.index, raw=raw, memory_limit_bytes=limit)
+        return Outcome(job=job, index=index, raw=raw, memory_limit_bytes=limit)
 
     def memory_message(self, outcome: Outcome) -> str:
         """Return when a run reached its memory limit, and how to change the scenario."""
         reason = stop_message(outcome.raw["end_ns"], self.memory_limit_bytes)
         shared = "" if self.sharing == 1 else f", its part of what {self.sharing} runs share"
-        advice = _memory.advice(_core.memory_estimate(self.job.plan.text))
-        return f"the run with seed {self.job.seed} {reason}{shared}. {advice}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """Runs that one thread does one after the other."""
-
-    runs: Sequence[SeededRuns]
-    memory_limit_bytes: int
-    sharing: int
-    monitor: _core.Monitor = field(default_factory=_core.Monitor)
-
-    def prepared(self) -> Iterator[PreparedRun]:
-        """Yield the runs in order."""
-        for runs in self.runs:
-            for index, job in runs.jobs():
-                yield self.prepare(index, job)
-
-    def prepare(self, index: int, job: Job) -> PreparedRun:
-        """Return one of the runs."""
-        return PreparedRun(
-            index=index,
-            job=job,
-            memory_limit_bytes=self.memory_limit_bytes,
-            sharing=self.sharing,
-            monitor=self.monitor,
-        )
+        advice = _memory.advice(outcome.job.plan.text)
+        return f"the run with seed {outcome.job.seed} {reason}{shared}. {advice}"
 
 
 def run_one(
@@ -202,25 +214,20 @@ def run_one(
     Ctrl-C stops the run; its outcome is then marked interrupted and holds what was recorded.
     ``capture`` names a file to capture packets into. A run that takes more memory than
     ``memory_limit`` bytes (None: half of the available memory) ends early, and its outcome says so.
-
-    Raises:
-        ScenarioError: the plan is not valid.
-        UsageError: its hosts and links alone take more than the memory limit; nothing was run.
-        InternalError: the run violated an invariant of the simulator.
-        OSError: the capture cannot be written.
+    Errors are those of `Batch.run`.
     """
     limit = _memory.limit_for(1, memory_limit)
-    prepared = PreparedRun(index=0, job=job, memory_limit_bytes=limit)
+    batch = Batch(runs=(), memory_limit_bytes=limit, sharing=1)
     with ThreadPoolExecutor(max_workers=1) as pool:
-        future = pool.submit(prepared.run, capture)
+        future = pool.submit(batch.run, 0, job, capture)
         try:
             while not wait([future], timeout=_POLL_S).done:
                 if progress is not None:
-                    progress(prepared.monitor.fraction)
+                    progress(batch.monitor.fraction)
         except KeyboardInterrupt:
-            prepared.monitor.cancel()
+            batch.monitor.cancel()
         except BaseException:
-            prepared.monitor.cancel()
+            batch.monitor.cancel()
             raise
         return future.result()
 
@@ -251,11 +258,7 @@ def run_as_completed(
     with ThreadPoolExecutor(max_workers=workers) as pool:
         try:
             while runs := by_plan(islice(waiting, size.runs)):
-                batch = Batch(
-                    runs=runs,
-                    memory_limit_bytes=limit,
-                    sharing=workers,
-                )
+                batch = Batch(runs=runs, memory_limit_bytes=limit, sharing=workers)
                 future = pool.submit(_timed, run, batch)
                 monitors[future] = batch.monitor
                 future.add_done_callback(finished.put)
@@ -301,10 +304,8 @@ def run_jobs(
     Concurrent runs share ``memory_limit`` bytes (None: half of the available memory) equally.
 
     Raises:
-        ScenarioError: a plan is not valid.
-        UsageError: the hosts and links of a plan alone take more than its part of the memory limit.
         MemoryLimitError: a run reached its part and ended early; all outcomes are in the error.
-        InternalError: a run violated an invariant of the simulator; the message has its seed.
+        BentpipeError: another error of `Batch.run`.
         RunsInterrupted: Ctrl-C; the outcomes of the complete runs are in the exception, and
             `Outcome.index` is the index of the job.
     """
@@ -312,10 +313,10 @@ def run_jobs(
     exhausted: dict[int, str] = {}
 
     def run(batch: Batch) -> Iterator[Outcome]:
-        for prepared in batch.prepared():
-            outcome = prepared.run()
+        for index, job in chain.from_iterable(runs.jobs() for runs in batch.runs):
+            outcome = batch.run(index, job)
             if outcome.memory_limit_reached:
-                exhausted[outcome.index] = prepared.memory_message(outcome)
+                exhausted[index] = batch.memory_message(outcome)
             yield outcome
 
     runs = run_as_completed(enumerate(jobs), run, threads=threads, memory_limit=memory_limit)

@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from bentpipe import _core
 from bentpipe.errors import UsageError
 from bentpipe.units import format_size, parse_size
-
-if TYPE_CHECKING:
-    from bentpipe._core import MemoryEstimate
 
 # The other half is for the rest of this process and for other programs.
 _SHARE: Final = 0.5
@@ -130,20 +128,20 @@ def _left(folder: Path, limit_name: str, used_name: str) -> int | None:
     return max(limit - max(used - cached, 0), 0)
 
 
-def warning(estimate: MemoryEstimate, limit_bytes: int) -> str | None:
-    """Return a warning if a run is expected to need more than its limit."""
-    total = sum(estimate.values())  # type: ignore[arg-type]
+def warning(plan_json: str, limit_bytes: int) -> str | None:
+    """Return a warning if a run of a plan is expected to need more than its limit."""
+    total = sum(_core.memory_estimate(plan_json).values())  # type: ignore[arg-type]
     if total <= limit_bytes:
         return None
     return (
         f"may take up to {_size(total)} of memory; its limit is {_size(limit_bytes)}, at which it "
-        f"stops with the results up to then. {advice(estimate)}"
+        f"stops with the results up to then. {advice(plan_json)}"
     )
 
 
-def advice(estimate: MemoryEstimate) -> str:
-    """Return what is expected to take most memory, and how to reduce it."""
-    parts: dict[str, Any] = dict(estimate)
+def advice(plan_json: str) -> str:
+    """Return what is expected to take most memory in a run of a plan, and how to reduce it."""
+    parts: dict[str, Any] = dict(_core.memory_estimate(plan_json))
     part = max(_ADVICE, key=lambda name: int(parts[name]))
     what, how = _ADVICE[part]
     return f"Most is for {what}: {how}; or raise --memory-limit (memory_limit in Python)"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bentpipe import _core
 from bentpipe.errors import MemoryLimitError, RunsInterrupted, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.results.capture import capture_file
@@ -86,12 +85,9 @@ def run_many(
     bytes (None: half of the available memory) equally.
 
     Raises:
-        ScenarioError: a plan is not valid.
-        UsageError: the hosts and links of a plan alone take more than its part of the memory limit.
         MemoryLimitError: a run reached its part and ended early; all results are in the error.
-        InternalError: a run violated an invariant of the simulator; the message has its seed.
-        RunsInterrupted: Ctrl-C; the results of the complete runs are in the exception, which is a
-            KeyboardInterrupt.
+        RunsInterrupted: Ctrl-C; the results of the complete runs are in the exception.
+        BentpipeError: another error of `run_jobs`.
     """
     started = utc_now()
 
@@ -110,11 +106,9 @@ def run_many(
 
 def memory_message(plan: Plan, result: Result) -> str:
     """Return why a run of a plan ended at its memory limit, and how to change the scenario."""
-    estimate = _core.memory_estimate(plan.text)
-    return f"the run {result.stop_reason}. {_memory.advice(estimate)}"
+    return f"the run {result.stop_reason}. {_memory.advice(plan.text)}"
 
 
 def memory_warning(plan: Plan, limit_bytes: int | None) -> str | None:
     """Return a warning if a run is expected to reach its memory limit."""
-    estimate = _core.memory_estimate(plan.text)
-    return _memory.warning(estimate, _memory.limit_for(1, limit_bytes))
+    return _memory.warning(plan.text, _memory.limit_for(1, limit_bytes))

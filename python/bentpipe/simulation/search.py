@@ -1,9 +1,12 @@
-"""The largest rate at which nothing is lost, for each payload size, by bisection.
+"""Searches for the largest value at which runs pass, such as the largest rate without loss.
 
-A trial is one run of the scenario with the searched flows at one rate. It passes if no packet of
-any flow is dropped anywhere, for any cause, until the run ends, and no queue grows all the time
-(`bentpipe.simulation.trials`). The rate is doubled, from a few packets per run, until a trial fails
-or the link rate passes, and is then bisected. With bit errors, whether a trial passes is random.
+A value is doubled until a trial fails or the largest one passes, and is then bisected. This assumes
+that what fails at one value fails at every larger one; with random traffic or bit errors, a larger
+one may pass by chance.
+
+A trial of a rate is one run of the scenario with the searched flows at that rate. It passes if no
+packet of any flow is dropped anywhere, for any cause, until the run ends, and no queue grows all
+the time (`bentpipe.simulation.no_drop`). `bentpipe.simulation.counts` searches for counts.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias
+from itertools import chain
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.plan.data import direction_number, series_values
@@ -21,10 +25,9 @@ from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
 from bentpipe.scenario.traffic import MAX_PAYLOAD_BYTES, ConstantRate
 from bentpipe.simulation.many import Job, Outcome, run_jobs
-from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch, Trial
-from bentpipe.simulation.trials import trial_of
+from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch, trial_of
 from bentpipe.text import choice
-from bentpipe.units import NS_PER_S, parse_size
+from bentpipe.units import NS_PER_S, value_of
 
 DEFAULT_RESOLUTION: Final = 0.005
 # Below the minimum, buffers hide more in any run of practical length; above the maximum, doubling
@@ -32,10 +35,111 @@ DEFAULT_RESOLUTION: Final = 0.005
 MIN_RESOLUTION: Final = 1e-4
 MAX_RESOLUTION: Final = 0.5
 
-RunJobs: TypeAlias = Callable[[Sequence[Job]], Sequence[Outcome]]
-
 # The packets of the first trial; fewer would not measure a rate.
 _FIRST_PACKETS: Final = 10
+
+RunJobs: TypeAlias = Callable[[Sequence[Job]], Sequence[Outcome]]
+Progress: TypeAlias = Callable[[int, int], None]
+
+
+class _Trial(Protocol):
+    @property
+    def passed(self) -> bool: ...
+
+
+T = TypeVar("T", bound=_Trial)
+
+
+@dataclass
+class Bracket(Generic[T]):
+    """The integers between which the limit of a search is, and the trials so far.
+
+    ``passes`` is the largest value that passed, ``fails`` the smallest that failed. The search has
+    converged when they differ by 1, or by ``resolution`` times ``passes``. ``jobs`` returns the
+    runs of a trial at a value, and ``judge`` what their outcomes show.
+    """
+
+    min: int
+    max: int
+    jobs: Callable[[int], list[Job]]
+    judge: Callable[[int, list[Outcome]], T]
+    resolution: float = 0.0
+    passes: int | None = None
+    fails: int | None = None
+    trials: list[T] = field(default_factory=list)
+
+    @property
+    def max_trials(self) -> int:
+        """The largest number of trials."""
+        doublings = math.ceil(math.log2(self.max / self.min))
+        return 1 + doublings + math.ceil(math.log2(1 / (self.resolution or 1 / self.max)))
+
+    def next(self) -> int | None:
+        """Return the next value to try; None once the search has converged."""
+        if self.passes is None:
+            return self.min if self.fails is None else None
+        if self.fails is None:
+            more = min(2 * self.passes, self.max)
+            return more if more > self.passes else None
+        if self.fails - self.passes <= max(1, self.resolution * self.passes):
+            return None
+        return (self.passes + self.fails) // 2
+
+    def record(self, value: int, outcomes: list[Outcome]) -> None:
+        """Judge the runs of a trial, and narrow the bracket by it."""
+        self.trials.append(self.judge(value, outcomes))
+        if self.trials[-1].passed:
+            self.passes = value
+        else:
+            self.fails = value
+
+
+def narrow(brackets: Sequence[Bracket[T]], run: RunJobs, progress: Progress | None) -> bool:
+    """Narrow all brackets, one trial of each at a time; return whether Ctrl-C ended that early."""
+    total = sum(bracket.max_trials for bracket in brackets)
+    interrupted = False
+    try:
+        while not interrupted:
+            proposed = [(bracket, bracket.next()) for bracket in brackets]
+            trials = [(bracket, value) for bracket, value in proposed if value is not None]
+            if not trials:
+                return False
+            jobs = [bracket.jobs(value) for bracket, value in trials]
+            trial_of_job = [number for number, of_trial in enumerate(jobs) for _ in of_trial]
+            try:
+                complete = run(list(chain.from_iterable(jobs)))
+            except RunsInterrupted as ended:
+                complete, interrupted = ended.outcomes, True
+            for number, (bracket, value) in enumerate(trials):
+                outcomes = [each for each in complete if trial_of_job[each.index] == number]
+                if len(outcomes) == len(jobs[number]):
+                    bracket.record(value, outcomes)
+            if progress is not None and not interrupted:
+                done = (len(b.trials) if b.next() is not None else b.max_trials for b in brackets)
+                progress(sum(done), total)
+    except KeyboardInterrupt:
+        pass
+    return True
+
+
+def named_entries(plan: Plan) -> list[tuple[str, range]]:
+    """Return the name of each entry of ``traffic``, and the indices of its flows.
+
+    The name is by default that of the first flow.
+    """
+    names = [entry["name"] for entry in plan.entries]
+    return [
+        (name or plan.data["flows"][flows.start]["name"], flows)
+        for name, flows in zip(names, plan.entry_flows, strict=True)
+    ]
+
+
+def without_records(scenario: Scenario) -> dict[str, Any]:
+    """Return a scenario as plain data, without records that no search looks at."""
+    return scenario.to_dict() | {"sample_interval": None, "packet_events": False}
+
+
+# --- the largest rate without loss --------------------------------------------------------------
 
 
 def no_drop_rate(
@@ -46,7 +150,7 @@ def no_drop_rate(
     resolution: float = DEFAULT_RESOLUTION,
     seed: int | None = None,
     threads: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> NoDropSearch:
     """Find the largest rate of the constant_rate flows at which no packet is lost.
 
@@ -74,7 +178,7 @@ def search_rates(
     flow: str | None = None,
     resolution: float = DEFAULT_RESOLUTION,
     seed: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> NoDropSearch:
     """Find the largest rate as `no_drop_rate` does; ``run`` runs jobs as `run_jobs` does."""
     if not MIN_RESOLUTION <= resolution <= MAX_RESOLUTION:
@@ -85,18 +189,18 @@ def search_rates(
     seed = scenario.seed if seed is None else seed
     check_seed(seed)
     entries = _entries(scenario, flow)
-    chosen = _own_sizes(scenario, entries) if sizes is None else _checked_sizes(sizes)
-    brackets = [_bracket(scenario, entries, size, resolution) for size in chosen]
-    interrupted = _narrow(brackets, seed, run, progress)
-    plan, searched = brackets[0].plan, brackets[0].searched
+    chosen = _payloads(scenario, entries, sizes)
+    searches = [_Search(scenario, entries, size, resolution, seed) for size in chosen]
+    interrupted = narrow([search.bracket for search in searches], run, progress)
+    first = searches[0]
     return NoDropSearch(
         scenario=scenario.name,
-        flows=tuple(plan.data["flows"][i]["name"] for i in searched),
-        link_rate_bps=brackets[0].max_bps,
-        sending_s=_sending_ns(plan.data, searched) / NS_PER_S,
+        flows=tuple(first.plan.data["flows"][i]["name"] for i in first.searched),
+        link_rate_bps=first.bracket.max,
+        sending_s=first.sending_ns / NS_PER_S,
         resolution=resolution,
         seed=seed,
-        rates=tuple(bracket.result() for bracket in brackets),
+        rates=tuple(search.result() for search in searches),
         interrupted=interrupted,
     )
 
@@ -104,20 +208,18 @@ def search_rates(
 def max_trials(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
     """Return the largest number of trials of `no_drop_rate`, for all constant_rate flows."""
     entries = _entries(scenario, None)
-    return sum(_bracket(scenario, entries, size, resolution).max_trials for size in sizes)
+    searches = (_Search(scenario, entries, size, resolution, 0) for size in sizes)
+    return sum(search.bracket.max_trials for search in searches)
 
 
 def _entries(scenario: Scenario, name: str | None) -> dict[int, range]:
     """Return the searched entries of the traffic, each with its flows as indices into the plan."""
-    plan = Plan.resolve(scenario)
-    found: list[tuple[str, int, range]] = []
-    first = 0
-    for i, entry in enumerate(scenario.traffic):
-        flows = range(first, first + plan.entries[i]["flows"])
-        first = flows.stop
-        if isinstance(entry, ConstantRate):
-            # An entry without a name has the name of its first flow.
-            found.append((entry.name or plan.data["flows"][flows.start]["name"], i, flows))
+    named = zip(scenario.traffic, named_entries(Plan.resolve(scenario)), strict=True)
+    found = [
+        (label, i, flows)
+        for i, (entry, (label, flows)) in enumerate(named)
+        if isinstance(entry, ConstantRate)
+    ]
     if not found:
         kinds = ", ".join(sorted({entry.kind for entry in scenario.traffic}))
         raise UsageError(f"traffic: no flow of kind constant_rate to search with (read: {kinds})")
@@ -127,16 +229,18 @@ def _entries(scenario: Scenario, name: str | None) -> dict[int, range]:
     return chosen
 
 
-def _own_sizes(scenario: Scenario, entries: Mapping[int, range]) -> list[int]:
-    payloads = [getattr(scenario.traffic[i], "payload", "") for i in entries]
-    sizes = sorted({parse_size(payload) for payload in payloads})
-    if len(sizes) > 1:
-        shown = ", ".join(f"{size} B" for size in sizes)
-        raise UsageError(f"sizes: the flows differ in payload ({shown}); name the sizes to search")
-    return sizes
-
-
-def _checked_sizes(sizes: Sequence[int]) -> list[int]:
+def _payloads(
+    scenario: Scenario, entries: Mapping[int, range], sizes: Sequence[int] | None
+) -> list[int]:
+    """Return the payloads to search with: the given ones, or that of the entries."""
+    if sizes is None:
+        written = (getattr(scenario.traffic[i], "payload", None) for i in entries)
+        own = sorted({value_of(payload) for payload in written})
+        if len(own) > 1:
+            shown = ", ".join(f"{size} B" for size in own)
+            message = f"sizes: the flows differ in payload ({shown}); name the sizes to search"
+            raise UsageError(message)
+        return own
     if not sizes:
         raise UsageError("sizes: none; name at least one size in bytes of UDP payload")
     for size in sizes:
@@ -147,133 +251,52 @@ def _checked_sizes(sizes: Sequence[int]) -> list[int]:
     return sorted(set(sizes))
 
 
-@dataclass
-class _Bracket:
-    """The rates between which the limit of one packet size is, and the trials so far."""
+class _Search:
+    """The search for the largest rate with one payload."""
 
-    plan: Plan
-    searched: tuple[int, ...]
-    payload_bytes: int
-    min_bps: int
-    max_bps: int
-    resolution: float
-    passes_bps: int | None = None
-    fails_bps: int | None = None
-    trials: list[Trial] = field(default_factory=list)
+    def __init__(
+        self,
+        scenario: Scenario,
+        entries: Mapping[int, range],
+        payload_bytes: int,
+        resolution: float,
+        seed: int,
+    ) -> None:
+        data = without_records(scenario)
+        for i in entries:
+            data["traffic"][i] |= {"payload": f"{payload_bytes} B"}
+        self.payload_bytes, self.seed = payload_bytes, seed
+        self.plan = Plan.resolve(data)
+        self.searched = tuple(i for flows in entries.values() for i in flows)
+        flows = [self.plan.data["flows"][i] for i in self.searched]
+        directions = self.plan.data["directions"]
+        rates = (directions[direction_number(flow)]["rate_bps"] for flow in flows)
+        max_bps = max(max(series_values(rate)) for rate in rates)
+        stop_ns = self.plan.data["stop_ns"]
+        self.sending_ns: int = min(
+            min(flow["workload"]["duration_ns"], stop_ns - flow["start_ns"]) for flow in flows
+        )
+        first_bps = _FIRST_PACKETS * 8 * payload_bytes * NS_PER_S // self.sending_ns
+        self.bracket = Bracket(
+            min=min(max(1, first_bps), max_bps),
+            max=max_bps,
+            jobs=self._jobs,
+            judge=lambda rate_bps, outcomes: trial_of(outcomes[0], rate_bps, resolution),
+            resolution=resolution,
+        )
 
-    @property
-    def max_trials(self) -> int:
-        """Return the largest number of trials."""
-        doublings = math.ceil(math.log2(self.max_bps / self.min_bps))
-        return 1 + doublings + math.ceil(math.log2(1 / self.resolution))
-
-    def next_bps(self) -> int | None:
-        """Return the next rate to try; None once the search has converged."""
-        if self.passes_bps is None:
-            return self.min_bps if self.fails_bps is None else None
-        if self.fails_bps is None:
-            more = min(2 * self.passes_bps, self.max_bps)
-            return more if more > self.passes_bps else None
-        if self.fails_bps - self.passes_bps <= max(1, self.resolution * self.passes_bps):
-            return None
-        return (self.passes_bps + self.fails_bps) // 2
-
-    def job(self, rate_bps: int, seed: int) -> Job:
+    def _jobs(self, rate_bps: int) -> list[Job]:
         flows = list(self.plan.data["flows"])
         for i in self.searched:
             flows[i] = {**flows[i], "workload": {**flows[i]["workload"], "rate_bps": rate_bps}}
-        return Job(plan=self.plan.with_values(flows=flows), seed=seed)
-
-    def record(self, trial: Trial) -> None:
-        self.trials.append(trial)
-        if trial.passed:
-            self.passes_bps = trial.rate_bps
-        else:
-            self.fails_bps = trial.rate_bps
+        return [Job(plan=self.plan.with_values(flows=flows), seed=self.seed)]
 
     def result(self) -> NoDropRate:
         return NoDropRate(
             payload_bytes=self.payload_bytes,
-            rate_bps=self.passes_bps,
-            fails_bps=self.fails_bps,
+            rate_bps=self.bracket.passes,
+            fails_bps=self.bracket.fails,
             flows=len(self.searched),
-            converged=self.next_bps() is None,
-            trials=tuple(self.trials),
+            converged=self.bracket.next() is None,
+            trials=tuple(self.bracket.trials),
         )
-
-
-def _bracket(
-    scenario: Scenario, entries: Mapping[int, range], size: int, resolution: float
-) -> _Bracket:
-    data = scenario.to_dict()
-    # Samples and events take time and memory, and do not change the losses.
-    data |= {"sample_interval": None, "packet_events": False}
-    for i in entries:
-        data["traffic"][i] |= {"payload": f"{size} B"}
-    plan = Plan.resolve(data)
-    resolved = plan.data
-    searched = tuple(i for flows in entries.values() for i in flows)
-    max_bps = max(
-        max(
-            series_values(
-                resolved["directions"][direction_number(resolved["flows"][i])]["rate_bps"]
-            )
-        )
-        for i in searched
-    )
-    first_bps = _FIRST_PACKETS * 8 * size * NS_PER_S // _sending_ns(resolved, searched)
-    return _Bracket(
-        plan=plan,
-        searched=searched,
-        payload_bytes=size,
-        min_bps=min(max(1, first_bps), max_bps),
-        max_bps=max_bps,
-        resolution=resolution,
-    )
-
-
-def _sending_ns(plan: Mapping[str, Any], searched: Sequence[int]) -> int:
-    flows = [plan["flows"][i] for i in searched]
-    spans_ns = (
-        min(flow["workload"]["duration_ns"], plan["stop_ns"] - flow["start_ns"]) for flow in flows
-    )
-    return int(min(spans_ns))
-
-
-def _narrow(
-    brackets: Sequence[_Bracket],
-    seed: int,
-    run: RunJobs,
-    progress: Callable[[int, int], None] | None,
-) -> bool:
-    """Narrow all brackets, one trial of each at a time; return whether Ctrl-C ended that early."""
-    total = sum(bracket.max_trials for bracket in brackets)
-    try:
-        while True:
-            proposed = [(bracket, bracket.next_bps()) for bracket in brackets]
-            trials = [(bracket, rate) for bracket, rate in proposed if rate is not None]
-            if not trials:
-                return False
-            jobs = [bracket.job(rate_bps, seed) for bracket, rate_bps in trials]
-            outcomes, interrupted = _run(jobs, run)
-            for outcome in outcomes:
-                bracket, rate_bps = trials[outcome.index]
-                bracket.record(trial_of(outcome, rate_bps, bracket.resolution))
-            if interrupted:
-                return True
-            if progress is not None:
-                done = sum(
-                    bracket.max_trials if bracket.next_bps() is None else len(bracket.trials)
-                    for bracket in brackets
-                )
-                progress(done, total)
-    except KeyboardInterrupt:
-        return True
-
-
-def _run(jobs: Sequence[Job], run: RunJobs) -> tuple[Sequence[Outcome], bool]:
-    """Return the outcomes of jobs, and whether Ctrl-C ended some of them."""
-    try:
-        return run(jobs), False
-    except RunsInterrupted as ended:
-        return ended.outcomes, True

@@ -19,8 +19,7 @@ from uuid import uuid4
 
 from bentpipe import _core
 from bentpipe.errors import MachineError
-from bentpipe.simulation.batches import BatchSize, SeededRuns, by_plan
-from bentpipe.simulation.many import Batch, Job, Outcome
+from bentpipe.simulation.many import Batch, BatchSize, Job, Outcome, SeededRuns, by_plan
 from bentpipe.simulation.memory import limit_for
 from bentpipe.sweeps.executor import Finished, RunFailure, attempt_all
 

@@ -22,7 +22,7 @@ from bentpipe.errors import (
     ScenarioError,
     UsageError,
 )
-from bentpipe.simulation.many import Batch, Job, Outcome, PreparedRun, run_as_completed
+from bentpipe.simulation.many import Batch, Job, Outcome, run_as_completed
 from bentpipe.sweeps.frames import pack
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ def attempt_all(batch: Batch, reduce: Callable[[Outcome], T]) -> Iterator[Finish
                     done += 1
             if done < len(runs.seeds):
                 job = replace(runs.job, seed=runs.seeds[done])
-                finished = _attempt(batch.prepare(runs.indices[done], job), reduce)
+                finished = _attempt(batch, runs.indices[done], job, reduce)
                 yield finished
                 done += 1
                 if finished.error is _CANCELLED:
@@ -105,10 +105,9 @@ def _records(batch: Batch, plan_json: str, seeds: Sequence[int]) -> list[bytes]:
         return []
 
 
-def _attempt(prepared: PreparedRun, reduce: Callable[[Outcome], T]) -> Finished[T]:
-    index = prepared.index
+def _attempt(batch: Batch, index: int, job: Job, reduce: Callable[[Outcome], T]) -> Finished[T]:
     try:
-        outcome = prepared.run()
+        outcome = batch.run(index, job)
     except (ScenarioError, UsageError, InternalError) as error:
         kind: FailureKind = "internal"
         if not isinstance(error, InternalError):
@@ -117,7 +116,7 @@ def _attempt(prepared: PreparedRun, reduce: Callable[[Outcome], T]) -> Finished[
     if outcome.interrupted:
         return Finished(index, None, _CANCELLED)
     if outcome.memory_limit_reached:
-        return Finished(index, None, RunFailure("memory", prepared.memory_message(outcome)))
+        return Finished(index, None, RunFailure("memory", batch.memory_message(outcome)))
     return Finished(index, reduce(outcome))
 
 

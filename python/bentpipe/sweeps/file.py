@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Annotated, Any, Final
 
-from pydantic import Field, PlainValidator, ValidationError
+from pydantic import Field, PlainValidator
 
 from bentpipe.errors import ScenarioError, UnitError, UsageError
 from bentpipe.scenario.document import Document
-from bentpipe.scenario.problems import all_problems
 from bentpipe.scenario.record import Record, refusal
 from bentpipe.scenario.seeds import LARGEST_SEED
 from bentpipe.sweeps.points import (
@@ -116,15 +115,8 @@ def parse_sweep_file(document: Document) -> tuple[SweepFile, Points]:
         ScenarioError: naming file, line, field, what was read and what is allowed.
         UsageError: it has a Latin hypercube, and scipy is not installed.
     """
-    try:
-        found = _validate(document)
-    except ValidationError as error:
-        raise ScenarioError(*all_problems(error, document, _validate)) from None
+    found = SweepFile.of_document(document)
     return found, Points(_axes(found, document))
-
-
-def _validate(document: Document) -> SweepFile:
-    return SweepFile.model_validate(document.data)
 
 
 def _axes(found: SweepFile, document: Document) -> Iterator[Axis]:

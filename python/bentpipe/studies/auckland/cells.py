@@ -9,8 +9,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
-from bentpipe.scenario.channels import DEFAULT_SIZES
 from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.traffic import DEFAULT_SIZES
 from bentpipe.studies.base.inputs import read_yaml
 from bentpipe.units import value_of
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Unpack
 
 from bentpipe.plan.plan import Plan
 from bentpipe.results.views import View
-from bentpipe.scenario.channels import DEFAULT_SERVERS, DEFAULT_SIZES
+from bentpipe.scenario.traffic import DEFAULT_SERVERS, DEFAULT_SIZES
 from bentpipe.studies import RunOptions
 from bentpipe.studies.auckland import claims, views
 from bentpipe.studies.auckland.cells import (

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 
-from bentpipe.scenario.profiles import PROFILES
 from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.tcp import PROFILES
 
 STUDIES_FOLDER: Final = Path(__file__).parent.parent
 
