@@ -234,6 +234,7 @@ def case(answer: Answer, variant: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.system
 def test_repair_recovers_random_losses(lossy: Answer) -> None:
     """Given 2 % of random loss, expect adaptive coding to recover most and TCP to gain much.
 

@@ -73,6 +73,7 @@ def chart(sweep: Sweep, **query: str) -> dict[str, Any]:
 # --- charts -------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_a_chart_has_the_means_of_the_runs_with_their_intervals(sweep: Sweep) -> None:
     """Given delay, congestion control and one error rate, expect `mean_intervals` of its runs."""
     data = chart(sweep, metric="flows.goodput_bps", of="web", axis2="1")

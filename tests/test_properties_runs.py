@@ -119,7 +119,7 @@ def test_the_same_plan_and_seed_give_the_same_tables(data: dict[str, Any], seed:
 
 
 @given(data=SCENARIOS)
-@examples(60)
+@examples(40)
 def test_a_scenario_survives_its_plain_data(data: dict[str, Any]) -> None:
     scenario = fitting(data)
     again = Scenario.from_dict(json.loads(json.dumps(scenario.to_dict())))
