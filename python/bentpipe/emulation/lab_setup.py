@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.emulation.draws import Stream
+from bentpipe._core import Stream
 from bentpipe.gateway.kernel_tcp import (
     TCP_IP_BYTES,
     host_sysctls,

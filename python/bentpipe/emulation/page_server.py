@@ -22,7 +22,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, cast
 
-from bentpipe.emulation.draws import Stream
+from bentpipe._core import Stream
 from bentpipe.emulation.page_content import PORT_OFFSET, Content, Pages, answer_of
 from bentpipe.emulation.sender import SenderReport, new_socket, run_until_interrupted, tcp_info
 
