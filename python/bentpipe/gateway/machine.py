@@ -155,21 +155,18 @@ def parent(process: int) -> int:
 
 def sysctl(name: str) -> str | None:
     """Return a setting such as ``net.ipv4.ip_forward``; None if the kernel has none."""
-    return _read_setting(_PROC.joinpath(*name.split(".")))
-
-
-def _read_setting(path: Path) -> str | None:
+    # The name of an interface may have dots: there they are slashes, as sysctl(8) prints them.
+    parts = name.translate(str.maketrans("./", "/."))
     try:
-        return path.read_text(encoding="ascii").strip()
+        return (_PROC / parts).read_text(encoding="ascii").strip()
     except OSError:
         return None
 
 
 def interface_setting(name: str, setting: str) -> int:
     """Return the IPv4 setting of an interface: the larger one of its own and that of all."""
-    # The name of an interface may have dots.
-    folder = _PROC / "net/ipv4/conf"
-    return max(int(_read_setting(folder / each / setting) or 0) for each in ("all", name))
+    names = ("all", name.replace(".", "/"))
+    return max(int(sysctl(f"net.ipv4.conf.{each}.{setting}") or 0) for each in names)
 
 
 def refused_by_nft(rules: str) -> str | None:
