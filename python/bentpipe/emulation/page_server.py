@@ -175,18 +175,18 @@ class Server:
 def new_tls(workload: dict[str, Any]) -> tuple[ssl.SSLContext, str]:
     """Return TLS with a new certificate, and the hash of its key."""
     # The module imports a package of the extra `web`.
-    certificate = import_module("bentpipe.emulation.certificate").new_certificate()
+    pem, key_sha256 = import_module("bentpipe.emulation.certificate").new_certificate()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = context.maximum_version = _TLS_VERSIONS[workload["tls"]]
     with tempfile.NamedTemporaryFile() as file:
-        file.write(certificate.pem)
+        file.write(pem)
         file.flush()
         context.load_cert_chain(file.name)
     context.set_alpn_protocols(["h2" if workload["http"] == "2" else "http/1.1"])
     # Each page is the first visit: nothing is resumed.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET
-    return context, certificate.key_sha256
+    return context, key_sha256
 
 
 def main(settings: dict[str, Any]) -> int:

@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 from bentpipe import units
 from bentpipe.errors import ScenarioError
 from bentpipe.gateway.kernel_tcp import congestion_control
-from bentpipe.gateway.machine import MARK, ROUTE_TABLE
+from bentpipe.gateway.machine import DEVICE, MARK, PEERS_MAX, PORT, ROUTE_TABLE
 from bentpipe.gateway.state import GatewayFolder
 from bentpipe.gateway.tcp_refusals import receive_buffer_bytes, refused_settings
 from bentpipe.plan.tunnels import Uplink, tunnel_plan
@@ -35,15 +35,12 @@ from bentpipe.scenario.tcp import Tcp
 from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.text import counted, shown
 
-PORT: Final = 51_871
 _WORKERS_MAX: Final = 64
 # The daemon hands over its sockets in one message.
 _INTERFACES_MAX: Final = 26
 # The smallest MTU of IPv4 (RFC 791), and the largest of a device.
 _MTU_MIN: Final = 576
 _MTU_MAX: Final = 65_535
-# As `daemon/tunnel_plan.rs`.
-PEERS_MAX: Final = 64
 _PORTS: Final = 1 << 16
 # As `tunnel/keys.rs`: a key and the beginning of a digest.
 _KEY_BYTES: Final = 32
@@ -288,7 +285,7 @@ class TunnelPeer(Record):
 class DaemonTunnel(Tunnel):
     """The tunnel of a scenario, with what only a real one needs."""
 
-    device: Interface = "bp0"
+    device: Interface = DEVICE
     """The name of its TUN device, which exists while the gateway is up."""
     addresses: Annotated[tuple[InterfaceAddress, ...], Field(strict=False, min_length=1)]
     """The addresses of the device with the lengths of their prefixes, such as ``10.99.0.1/24``."""

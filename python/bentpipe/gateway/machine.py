@@ -29,6 +29,11 @@ _OTHER_FILES: Final = 1_024
 # wg-quick use others than these. The mark is a multiple of 128, for up to 64 workers.
 MARK: Final = 25_088
 ROUTE_TABLE: Final = 25_113
+# The TUN device of a tunnel, and its UDP port.
+DEVICE: Final = "bp0"
+PORT: Final = 51_871
+# As `daemon/tunnel_plan.rs`.
+PEERS_MAX: Final = 64
 _SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _PROC: Final = Path("/proc/sys")
 # capabilities(7), by the numbers of linux/capability.h.
