@@ -119,7 +119,7 @@ _RECORD: Final = struct.Struct("!3HIH4s")
 _POINTER_TO_QUESTION: Final = 0xC00C
 # resolv.conf(5), `timeout`.
 _TIMEOUT_S: Final = 5.0
-_MAX_BYTES: Final = 512
+DNS_BYTES_MAX: Final = 512
 
 
 def query_of(number: int) -> bytes:
@@ -143,7 +143,7 @@ def look_up(address: str, port: int, number: int) -> None:
         while True:
             resolver.send(query)
             try:
-                if resolver.recv(_MAX_BYTES)[:2] == query[:2]:
+                if resolver.recv(DNS_BYTES_MAX)[:2] == query[:2]:
                     return
             except TimeoutError:
                 continue
