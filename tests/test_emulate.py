@@ -28,8 +28,8 @@ from test_lab import wait_until
 from test_live import processes
 
 from bentpipe import Plan, Result, simulate
+from bentpipe._core import Stream
 from bentpipe.emulation import checks, lab_setup
-from bentpipe.emulation.draws import Stream, draw
 from bentpipe.emulation.lab_setup import delayed_plan, lead_time_ns
 from bentpipe.gateway import kernel_tcp
 from bentpipe.plots import congestion_window, goodput
@@ -238,9 +238,9 @@ def test_draws_equal_those_of_the_simulator(distribution: dict[str, Any]) -> Non
     }
     data = scenario(files, duration="60 s")
     workload: Any = Plan.resolve(data).data["flows"][0]["workload"]
-    stream = Stream(2**63 + 5, "flow.f.responses")
+    stream, sizes = Stream(2**63 + 5, "flow.f.responses"), json.dumps(workload["response_bytes"])
     simulated = simulate(data, seed=2**63 + 5).exchanges["response_bytes"].to_list()
-    assert [max(1, draw(workload["response_bytes"], stream)) for _ in simulated] == simulated
+    assert [max(1, stream.draw(sizes)) for _ in simulated] == simulated
     assert len(set(simulated)) > 20
 
 

@@ -34,7 +34,7 @@ from bentpipe.emulation.certificate import new_certificate
 from bentpipe.emulation.devtools import Browser, BrowserError
 from bentpipe.emulation.page_content import PORT_OFFSET, Pages, answer_of, look_up, query_of
 from bentpipe.emulation.page_server import head_of
-from bentpipe.emulation.pool import Worker
+from bentpipe.emulation.pool import EmulationJob, Worker
 
 HOST = "127.0.0.1"
 DOCUMENT, OBJECT = 30_000, 20_000
@@ -253,10 +253,10 @@ def is_bound(port: int) -> bool:
 
 def test_a_certificate_is_as_large_as_two_of_the_web() -> None:
     """Given the simulated handshake with 2,540 bytes of certificates, expect one of that size."""
-    made = new_certificate()
-    pem = made.pem[made.pem.index(b"-----BEGIN CERTIFICATE") :]
+    made, key_sha256 = new_certificate()
+    pem = made[made.index(b"-----BEGIN CERTIFICATE") :]
     assert len(x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)) == 2_540
-    assert new_certificate().key_sha256 != made.key_sha256
+    assert new_certificate()[1] != key_sha256
 
 
 # --- refusals -----------------------------------------------------------------------------------
@@ -408,7 +408,8 @@ def test_an_ordinary_user_loads_pages(user: User) -> None:
 def test_a_killed_run_leaves_no_files(tmp_path: Path) -> None:
     """Given a run whose browser has a profile, expect nothing of it after the run is killed."""
     before = set(Path(tempfile.gettempdir()).iterdir())
-    worker = Worker(plan=Plan.resolve(web_page(pages=None)), seed=1, out=tmp_path / "out", max_s=60)
+    job = EmulationJob(Plan.resolve(web_page(pages=None)), 1, max_s=60, expected_s=60)
+    worker = Worker(job, tmp_path / "out")
     worker.start()
     try:
         (own,) = set(Path(tempfile.gettempdir()).iterdir()) - before

@@ -61,16 +61,16 @@ class FakeLabs:
         return property(lambda each: partial(method, each))
 
     def _start(self, each: pool.Worker) -> None:
-        self.attempts.append(each.seed)
-        self.running.add(each.seed)
+        self.attempts.append(each.job.seed)
+        self.running.add(each.job.seed)
         self.most = max(self.most, len(self.running))
 
     def _kill(self, each: pool.Worker) -> None:
-        self.running.discard(each.seed)
+        self.running.discard(each.job.seed)
 
     def _has_finished(self, each: pool.Worker) -> bool:
-        self.running.discard(each.seed)
-        ends = self.ends.get(each.seed, [])
+        self.running.discard(each.job.seed)
+        ends = self.ends.get(each.job.seed, [])
         end = ends.pop(0) if ends else "valid"
         if isinstance(end, Exception):
             raise end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import shutil
 import subprocess
 from pathlib import Path
@@ -66,13 +67,13 @@ def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
         "not_sent_bytes": 16_384,
     }
     link = leg | {"congestion_control": "reno", "send_buffer_bytes": 1_000_000}
-    user, group = config.user_and_group()
+    user = pwd.getpwnam(config.user)
     assert plan == {
         "name": "bentpipe-sat",
         "state_file": str(folder.path / "state.json"),
         "files": [str(folder.path / "log"), str(folder.path / "gateway.json")],
-        "user": user,
-        "group": group,
+        "user": user.pw_uid,
+        "group": user.pw_gid,
         "metrics_listen": "[::1]:9464",
         "pep": {
             "mark": 1_024,

@@ -14,6 +14,7 @@ __all__ = [
     "ProgramError",
     "RunError",
     "SharedPidNamespace",
+    "Stream",
     "create_user_namespace",
     "drop_causes",
     "join_user_namespace",
@@ -70,6 +71,20 @@ class RawRun(TypedDict):
     memory_bytes_max: int
     names: dict[str, list[str]]
     tables: dict[str, dict[str, tuple[str, bytes, bytes | None]]]
+
+@final
+class Stream:
+    """The random stream of a name in the run with a seed."""
+
+    def __new__(cls, seed: int, name: str) -> Self: ...
+    def next_u64(self) -> int:
+        """Return 64 uniform bits."""
+
+    def below(self, bound: int) -> int:
+        """Return a uniform number from 0 to ``bound`` - 1; ``bound`` must be positive."""
+
+    def draw(self, distribution: str) -> int:
+        """Return the next number of a distribution of a plan, as JSON."""
 
 def video_playback(
     media: tuple[int, int, int, int], arrivals_ns: list[int], end_ns: int

@@ -183,9 +183,7 @@ fn a_run_without_enough_processor_time_is_invalid() {
             for _ in 0..burners {
                 scope.spawn(|| burn(&stop, &all));
             }
-            let interval = Duration::from_micros(100);
-            let load =
-                OfferedLoad { rate_bps: 100_000_000, delay, hops: 1, packet_bytes: 100, interval };
+            let load = OfferedLoad::sparse(delay);
             let errors = delay_errors_of(&lab, load, Duration::from_millis(100));
             stop.store(true, Ordering::Relaxed);
             errors.expect("a measurement")

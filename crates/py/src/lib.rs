@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use bentpipe_core::rng::Rng;
 use bentpipe_core::tcp::config::CongestionName;
 use bentpipe_core::trace::{DropCause, EventKind};
+use bentpipe_sim::plan::Draw;
 use bentpipe_sim::record::packed::{self, RawColumn};
 use bentpipe_sim::record::{self, ColumnSchema, Table, TableSchema};
 use bentpipe_sim::{MemoryEstimate, Outcome, Plan, Simulation, workload};
@@ -117,6 +119,34 @@ fn memory_estimate<'py>(py: Python<'py>, plan_json: &str) -> PyResult<Bound<'py,
 #[pyfunction]
 fn video_playback(media: [u64; 4], arrivals_ns: Vec<u64>, end_ns: u64) -> [workload::Moment; 6] {
     workload::replay(media, arrivals_ns, end_ns)
+}
+
+/// The random stream of a name in the run with a seed.
+#[pyclass]
+struct Stream(Rng);
+
+#[pymethods]
+impl Stream {
+    #[new]
+    fn new(seed: u64, name: &str) -> Self {
+        Self(Rng::stream(seed, name))
+    }
+
+    /// 64 uniform bits.
+    fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// A uniform integer from 0 to `bound` - 1; `bound` must be positive.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0.below(bound)
+    }
+
+    /// The next number of a distribution of a plan, as JSON.
+    fn draw(&mut self, distribution: &str) -> PyResult<u64> {
+        let distribution: Draw = serde_json::from_str(distribution).map_err(value_error)?;
+        Ok(distribution.draw(&mut self.0))
+    }
 }
 
 /// Runs a plan once, with the interpreter lock released. `capture` is the capture file. A run that
@@ -253,29 +283,32 @@ fn pack(
     packet_hops: u64,
     columns: Vec<(PyBackedBytes, Option<PyBackedBytes>)>,
 ) -> PyResult<Vec<u8>> {
-    packed::pack_columns(completed, end_ns, packet_hops, &columns).map_err(record_error)
+    packed::pack_columns(completed, end_ns, packet_hops, &columns).map_err(value_error)
 }
 
 /// Returns the tables of many records, with the interpreter lock released.
 #[pyfunction]
 fn unpack(py: Python<'_>, records: Vec<PyBackedBytes>) -> PyResult<Bound<'_, PyDict>> {
-    tables(py, py.detach(|| packed::unpack(&records)).map_err(record_error)?)
+    tables(py, py.detach(|| packed::unpack(&records)).map_err(value_error)?)
 }
 
-fn record_error(error: packed::RecordError) -> PyErr {
+fn value_error(error: impl ToString) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("PlanError", module.py().get_type::<PlanError>())?;
-    module.add("RunError", module.py().get_type::<RunError>())?;
-    module.add("MemoryLimitError", module.py().get_type::<MemoryLimitError>())?;
-    module.add_class::<Monitor>()?;
     macro_rules! add {
-        ($($f:ident)*) => { $(module.add_function(wrap_pyfunction!($f, module)?)?;)* };
+        ($($error:ident)*; $($class:ty),*; $($function:path),*) => {
+            $(module.add(stringify!($error), module.py().get_type::<$error>())?;)*
+            $(module.add_class::<$class>()?;)*
+            $(module.add_function(wrap_pyfunction!($function, module)?)?;)*
+        };
     }
-    add!(version names table_schema drop_causes validate
-        memory_estimate video_playback run run_packed pack unpack);
-    live::add_to(module)
+    add!(PlanError RunError MemoryLimitError MachineError ProgramError;
+        Monitor, Stream, live::Lab, live::Channels, live::SharedPidNamespace;
+        version, names, table_schema, drop_causes, validate, memory_estimate, video_playback, run,
+        run_packed, pack, unpack, live::measured, live::create_user_namespace,
+        live::join_user_namespace, live::spawn_in);
+    Ok(())
 }

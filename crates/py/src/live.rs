@@ -14,7 +14,7 @@ use bentpipe_live::addresses::ipv4;
 use bentpipe_live::changes::LinkChange;
 use bentpipe_live::emulator::Function;
 use bentpipe_live::lab::{self, Config, Report};
-use bentpipe_live::lateness::Lateness;
+use bentpipe_live::measure::OfferedLoad;
 use bentpipe_live::ports::SideTraffic;
 use bentpipe_live::verdict::{Fault, Window};
 use bentpipe_live::{channels, measure, serve, uplink};
@@ -28,11 +28,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 
-use crate::{MachineError, ProgramError, parse, plan_error};
+use crate::{MachineError, ProgramError, parse, plan_error, value_error};
 
 /// A lab: a world and an island with a link between them. It ends with the object or the process.
 #[pyclass(frozen)]
-struct Lab(lab::Lab);
+pub(crate) struct Lab(lab::Lab);
 
 #[pymethods]
 impl Lab {
@@ -113,8 +113,7 @@ impl Lab {
         seed: u64,
         settings: &str,
     ) -> PyResult<Channels> {
-        let failed = |error: serde_json::Error| PyValueError::new_err(error.to_string());
-        let (plan, all) = (parse(plan)?, serde_json::from_str(settings).map_err(failed)?);
+        let (plan, all) = (parse(plan)?, serde_json::from_str(settings).map_err(value_error)?);
         let started = py.detach(|| channels::Channels::start(&self.0, &plan, seed, all));
         started.map(|started| Channels(Mutex::new(Some(started)))).map_err(raise)
     }
@@ -190,7 +189,7 @@ impl Lab {
 
 /// Running channels. They end with the object.
 #[pyclass(frozen)]
-struct Channels(Mutex<Option<channels::Channels>>);
+pub(crate) struct Channels(Mutex<Option<channels::Channels>>);
 
 #[pymethods]
 impl Channels {
@@ -213,7 +212,7 @@ impl Channels {
 /// A PID namespace for programs that other processes start in a lab. They are killed when the
 /// object or the process ends.
 #[pyclass(frozen)]
-struct SharedPidNamespace(shared_pid_namespace::SharedPidNamespace);
+pub(crate) struct SharedPidNamespace(shared_pid_namespace::SharedPidNamespace);
 
 #[pymethods]
 impl SharedPidNamespace {
@@ -226,7 +225,7 @@ impl SharedPidNamespace {
 /// Starts a program in a lab of another process, by the file descriptors of its
 /// `Lab.namespace_fds`, and returns its PID.
 #[pyfunction]
-fn spawn_in(
+pub(crate) fn spawn_in(
     py: Python<'_>,
     namespace_fds: [i32; 3],
     arguments: Vec<String>,
@@ -241,7 +240,7 @@ fn spawn_in(
 /// Moves the process into a user namespace, given by a file descriptor. The process must be
 /// single-threaded.
 #[pyfunction]
-fn join_user_namespace(descriptor: i32) -> PyResult<()> {
+pub(crate) fn join_user_namespace(descriptor: i32) -> PyResult<()> {
     user_namespace::join(program::duplicate(descriptor)?.as_fd()).map_err(raise)
 }
 
@@ -249,24 +248,17 @@ fn join_user_namespace(descriptor: i32) -> PyResult<()> {
 /// super-packets, the rate of small packets, and the accuracy of delay and rate.
 #[pyfunction]
 #[pyo3(name = "measure")]
-fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
     let time = Duration::from_nanos((seconds.clamp(0.1, 1e3) * 1e9) as u64);
     let wide = |super_packets| lab::Lab::up(measure::unlimited_link(super_packets));
     let delay = Duration::from_millis(20);
-    let sparse = measure::OfferedLoad {
-        rate_bps: 100_000_000,
-        delay,
-        hops: 1,
-        packet_bytes: 100,
-        interval: Duration::from_micros(100),
-    };
     let (tcp, super_packets, small, delays) = py
         .detach(|| {
             let tcp = measure::tcp_bits_per_second(&wide(false)?, Side::World, time)?;
             let super_packets = measure::tcp_bits_per_second(&wide(true)?, Side::World, time)?;
             let small = measure::small_packets_per_second(&wide(false)?, Side::World, time)?;
-            let loads = [sparse, measure::OfferedLoad::full(20_000_000, delay)].into_iter();
-            let delays = loads.map(|load| measure::delay_errors(load, time));
+            let loads = [OfferedLoad::sparse(delay), OfferedLoad::full(20_000_000, delay)];
+            let delays = loads.into_iter().map(|load| measure::delay_errors(load, time));
             Ok::<_, LabError>((tcp, super_packets, small, delays.collect::<Result<Vec<_>, _>>()?))
         })
         .map_err(raise)?;
@@ -275,11 +267,7 @@ fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> 
     result.set_item("tcp_super_packets_bits_per_second", super_packets)?;
     result.set_item("small_packets_per_second", small)?;
     for (name, errors) in ["sparse", "full"].into_iter().zip(delays) {
-        let row = PyDict::new(py);
-        row.set_item("min_ns", errors.min_ns)?;
-        row.set_item("p50_ns", errors.p50_ns)?;
-        row.set_item("p99_ns", errors.p99_ns)?;
-        row.set_item("max_ns", errors.max_ns)?;
+        let row = errors.fields().into_py_dict(py)?;
         row.set_item("rate_error", errors.rate_error)?;
         row.set_item("invalid", errors.invalid)?;
         result.set_item(name, row)?;
@@ -289,7 +277,7 @@ fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> 
 
 /// Moves the process into a new user namespace, as the same user. It must be single-threaded.
 #[pyfunction]
-fn create_user_namespace() -> PyResult<()> {
+pub(crate) fn create_user_namespace() -> PyResult<()> {
     user_namespace::create().map_err(raise)
 }
 
@@ -333,16 +321,16 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     }
     result.set_item("ports", ports)?;
     result.set_item("control_ports", control_ports)?;
-    result.set_item("lateness", distribution(py, &report.punctuality.lateness)?)?;
-    result.set_item("wait", distribution(py, &report.punctuality.wait)?)?;
+    result.set_item("lateness", report.punctuality.lateness.fields().into_py_dict(py)?)?;
+    result.set_item("wait", report.punctuality.wait.fields().into_py_dict(py)?)?;
     for (name, count) in report.punctuality.fields() {
         result.set_item(name, count)?;
     }
     result.set_item("kernel_dropped_packets", report.kernel_dropped)?;
     result.set_item("store_full_packets", report.store_full)?;
     let captured = report.captured.map(|captured| {
-        let counts = [("packets", captured.packets), ("missing_packets", captured.missing)];
-        let result = counts.into_py_dict(py)?;
+        let result = [("packets", captured.packets), ("missing_packets", captured.missing)]
+            .into_py_dict(py)?;
         result.set_item("error_number", captured.error_number)?;
         Ok::<_, PyErr>(result)
     });
@@ -394,21 +382,4 @@ fn traffic<'py>(py: Python<'py>, traffic: &SideTraffic) -> PyResult<Bound<'py, P
     let dropped = DropCause::ALL.map(|cause| (cause.name(), traffic.dropped[cause as usize]));
     result.set_item("dropped_packets", dropped.into_py_dict(py)?)?;
     Ok(result)
-}
-
-fn distribution<'py>(py: Python<'py>, lateness: &Lateness) -> PyResult<Bound<'py, PyDict>> {
-    lateness.fields().into_py_dict(py)
-}
-
-pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("MachineError", module.py().get_type::<MachineError>())?;
-    module.add("ProgramError", module.py().get_type::<ProgramError>())?;
-    module.add_class::<Lab>()?;
-    module.add_class::<Channels>()?;
-    module.add_class::<SharedPidNamespace>()?;
-    module.add_function(wrap_pyfunction!(measured, module)?)?;
-    module.add_function(wrap_pyfunction!(create_user_namespace, module)?)?;
-    module.add_function(wrap_pyfunction!(join_user_namespace, module)?)?;
-    module.add_function(wrap_pyfunction!(spawn_in, module)?)?;
-    Ok(())
 }

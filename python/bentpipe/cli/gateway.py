@@ -204,9 +204,6 @@ def reload(name: Name = None) -> None:
 def _read(path: Path) -> tuple[GatewayConfig, GatePlan]:
     """Return a configuration and its plan; an error of the plan names the file, too."""
     config, document = gateway.read_config(path)
-    refused = list(gateway.refused_settings(config.pep))
-    if refused:
-        raise ScenarioError(*(document.problem(("pep", *field), text) for field, text in refused))
     try:
         return config, gateway.plan_of(config, path)
     except PlanningError as error:

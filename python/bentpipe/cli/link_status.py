@@ -16,12 +16,11 @@ _WINDOWS_SHOWN: Final = 6
 
 def summary_lines(report: Report) -> list[str]:
     """Return what each direction carried, how late packets were, and the verdict."""
-    lines = []
-    for name, direction in report["directions"].items():
-        lines.append(
-            f"{name}: {direction['delivered_packets']:,} packets, "
-            f"{format_size(direction['delivered_bytes'])} delivered; {_losses(direction)}"
-        )
+    lines = [
+        f"{name}: {direction['delivered_packets']:,} packets, "
+        f"{format_size(direction['delivered_bytes'])} delivered; {_losses(direction)}"
+        for name, direction in report["directions"].items()
+    ]
     lines.append(
         f"{report['at_ns'] / 1e9:.1f} s; packets were late by {_late_by(report['lateness'])}"
     )
@@ -56,18 +55,16 @@ def state_lines(status: Mapping[str, Any]) -> list[str]:
 
 def window_lines(report: Report) -> list[str]:
     """Return the lateness and the verdict of the last windows of time of a lab."""
-    lines = [
+    return [
         f"{report['invalid_windows']:,} of {report['window_count']:,} windows of time are invalid; "
-        "the last ones:"
-    ]
-    for window in report["windows"][-_WINDOWS_SHOWN:]:
-        reason = window["invalid"]
-        lines.append(
+        "the last ones:",
+        *(
             f"{window['start_ns'] / 1e9:,.0f} to {window['end_ns'] / 1e9:,.0f} s: "
             f"{window['packets']:,} packets, late by {_late_by(window)}"
-            + ("" if reason is None else f"; INVALID: {reason}")
-        )
-    return lines
+            + ("" if window["invalid"] is None else f"; INVALID: {window['invalid']}")
+            for window in report["windows"][-_WINDOWS_SHOWN:]
+        ),
+    ]
 
 
 def _losses(direction: Mapping[str, Any]) -> str:
@@ -89,13 +86,11 @@ class LinkStatus:
     def lines(self, report: Report) -> list[str]:
         """Return one line for each direction and one for the lateness."""
         rates_bps = self._rates.update(report)
-        lines = []
-        for name, direction in report["directions"].items():
-            lines.append(
-                f"{name}: {rates_bps[name] / 1e6:,.2f} Mbit/s of IP delivered; queue "
-                f"{direction['queue_packets']:,} packets, {_kilobytes(direction)}; "
-                f"{_losses(direction)}"
-            )
+        lines = [
+            f"{name}: {rates_bps[name] / 1e6:,.2f} Mbit/s of IP delivered; queue "
+            f"{direction['queue_packets']:,} packets, {_kilobytes(direction)}; {_losses(direction)}"
+            for name, direction in report["directions"].items()
+        ]
         verdict = "" if report["invalid"] is None else "; INVALID"
         if verdict and report["window_count"] > 1:
             verdict += f" ({report['invalid_windows']:,} of {report['window_count']:,} windows)"

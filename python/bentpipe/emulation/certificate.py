@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import hashlib
-from dataclasses import dataclass
 from typing import Final
 
 # The extra `web`; only a scenario with TLS imports this module.
@@ -24,16 +23,8 @@ _SIZE_BYTES: Final = 2_540
 _COMMENT: Final = x509.ObjectIdentifier("2.16.840.1.113730.1.13")
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """``pem`` has the private key and the certificate; ``key_sha256`` is the hash of its key."""
-
-    pem: bytes
-    key_sha256: str
-
-
-def new_certificate() -> Certificate:
-    """Return a new self-signed certificate."""
+def new_certificate() -> tuple[bytes, str]:
+    """Return a new private key with a self-signed certificate (PEM), and the hash of its key."""
     key = rsa.generate_private_key(public_exponent=65_537, key_size=_KEY_BITS)
     # The lengths of the parts are coded in as many bytes as those of a comment of this size.
     filler = _SIZE_BYTES // 2
@@ -47,10 +38,8 @@ def new_certificate() -> Certificate:
     public = key.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    return Certificate(
-        private + certificate.public_bytes(serialization.Encoding.PEM),
-        base64.b64encode(hashlib.sha256(public).digest()).decode(),
-    )
+    pem = private + certificate.public_bytes(serialization.Encoding.PEM)
+    return pem, base64.b64encode(hashlib.sha256(public).digest()).decode()
 
 
 def _signed(key: rsa.RSAPrivateKey, comment_bytes: int) -> x509.Certificate:

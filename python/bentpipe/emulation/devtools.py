@@ -55,7 +55,7 @@ def installed_browser() -> str | None:
 
 
 class BrowserError(Exception):
-    """The browser refused a command, or ended."""
+    """The browser refused a command, ended, or did not load a page as a whole."""
 
 
 class Browser:

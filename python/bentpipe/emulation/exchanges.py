@@ -22,7 +22,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 from bentpipe import _core
-from bentpipe.emulation.draws import Stream, draw
 from bentpipe.emulation.sender import SenderReport, new_socket, run_until_interrupted, tcp_info
 from bentpipe.units import NS_PER_S
 
@@ -36,16 +35,16 @@ class Sizes:
     def __init__(self, settings: dict[str, Any]) -> None:
         workload = settings["workload"]
         self._media = workload.get("media")
-        self._distribution = workload.get("response_bytes")
+        self._distribution = json.dumps(workload.get("response_bytes"))
         self._count = 0
-        self._stream = Stream(settings["seed"], f"flow.{settings['name']}.responses")
+        self._stream = _core.Stream(settings["seed"], f"flow.{settings['name']}.responses")
 
     def next(self) -> int:
         """Return the size of the next response, in bytes."""
         self._count += 1
         if self._media is not None:
             return segment_bytes(self._media, self._count - 1)
-        return max(1, draw(self._distribution, self._stream))
+        return max(1, self._stream.draw(self._distribution))
 
 
 class Server:
@@ -116,7 +115,7 @@ class Client:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
         self._sizes = Sizes(settings)
-        self._think = Stream(settings["seed"], f"flow.{settings['name']}.think")
+        self._think = _core.Stream(settings["seed"], f"flow.{settings['name']}.think")
         self._exchanges: list[dict[str, int | None]] = []
         self._delivered_bytes = 0
         self._progress: list[tuple[int, int]] = []
@@ -145,7 +144,7 @@ class Client:
         """Think, or wait until a player has room for a segment or has played the last one."""
         workload = self._settings["workload"]
         if "media" not in workload:
-            time.sleep(draw(workload["think_ns"], self._think) / 1e9)
+            time.sleep(self._think.draw(json.dumps(workload["think_ns"])) / 1e9)
             return
         arrived_ns = self._exchanges[-1]["finished_ns"] or 0
         due_ns = playback(workload["media"], self._exchanges, arrived_ns)[until]

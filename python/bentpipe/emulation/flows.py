@@ -384,7 +384,7 @@ class WebPageFlow(ExchangesFlow):
 
 @dataclass(kw_only=True)
 class ChannelFlow(Flow):
-    """One channel. It has no programs; `Channels` runs all channels of a lab, in its threads."""
+    """One channel. It has no programs; `start_channels` runs all channels of a lab, in threads."""
 
     servers: Sequence[str]
     report: Mapping[str, Any] | None = None
@@ -433,34 +433,24 @@ class ChannelFlow(Flow):
         }
 
 
-class Channels:
-    """All channels of a run."""
+def start_channels(
+    lab: LocalLab, plan: Mapping[str, Any], seed: int, flows: Sequence[Flow]
+) -> _core.Channels | None:
+    """Open the servers of all channels, and start the threads of the clients, which wait.
 
-    def __init__(self, plan: Mapping[str, Any], flows: Sequence[Flow]) -> None:
-        self._plan = plan
-        self._flows = {flow.index: flow for flow in flows if isinstance(flow, ChannelFlow)}
-        self._running: _core.Channels | None = None
+    Raises:
+        MachineError: there are not enough file descriptors, or a port is in use.
+    """
+    settings = [flow.settings() for flow in flows if isinstance(flow, ChannelFlow)]
+    return lab.start_channels(plan, seed, settings) if settings else None
 
-    def listen(self, lab: LocalLab, seed: int) -> None:
-        """Open the servers, and start the threads of the clients, which wait.
 
-        Raises:
-            MachineError: there are not enough file descriptors, or a port is in use.
-        """
-        if self._flows:
-            settings = [flow.settings() for flow in self._flows.values()]
-            self._running = lab.start_channels(self._plan, seed, settings)
-
-    def begin(self, monotonic_ns: int) -> None:
-        """Start the clients of a run that began at this time of the monotonic clock."""
-        if self._running is not None:
-            self._running.begin(monotonic_ns)
-
-    def finish(self) -> None:
-        """End all channels, and note what each did. The link must have stopped."""
-        if self._running is not None:
-            for report in json.loads(self._running.finish()):
-                self._flows[report["flow"]].report = report
+def finish_channels(running: _core.Channels, flows: Sequence[Flow]) -> None:
+    """End all channels, and note what each did. The link must have stopped."""
+    reports = {report["flow"]: report for report in json.loads(running.finish())}
+    for flow in flows:
+        if isinstance(flow, ChannelFlow):
+            flow.report = reports[flow.index]
 
 
 def failures_of(flows: Sequence[Flow]) -> dict[str, int]:

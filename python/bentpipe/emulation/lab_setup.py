@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.emulation.draws import Stream
+from bentpipe._core import Stream
 from bentpipe.gateway.kernel_tcp import (
     TCP_IP_BYTES,
     host_sysctls,
@@ -15,6 +15,7 @@ from bentpipe.gateway.kernel_tcp import (
     require_congestion_controls,
 )
 from bentpipe.lab.capacity import largest_value
+from bentpipe.lab.gateways import hosts_behind
 from bentpipe.scenario.hosts import Side
 
 # The largest precedence: the three highest bits of the traffic class (RFC 2474, section 4.2.2).
@@ -45,29 +46,17 @@ def hosts_of(plan: Mapping[str, Any], flow: Mapping[str, Any], seed: int) -> dic
 
     A random choice is the same as in a simulation with the same seed.
     """
-    terminal: int = flow["terminal"]
-    is_alone = len(plan["gateways"]) <= 1 + 1
-    island = "island" if is_alone else f"island-{1 + terminal}"
-    return {
-        "world": _host(plan, flow, ("world", 0), seed) or "world",
-        "island": _host(plan, flow, ("island", 1 + terminal), seed) or island,
-    }
 
+    def host(side: Side, gateway: int) -> str:
+        *distant, near = hosts_behind(plan, gateway)
+        choice = flow[f"{side}_host"]
+        if choice is None:
+            return near
+        if choice["kind"] == "named":
+            return str(plan["hosts"][choice["host"]]["name"])
+        return distant[Stream(seed, f"flow.{flow['name']}.{side}_host").below(len(distant))]
 
-def _host(
-    plan: Mapping[str, Any], flow: Mapping[str, Any], place: tuple[Side, int], seed: int
-) -> str | None:
-    side, gateway = place
-    choice = flow[f"{side}_host"]
-    if choice is None:
-        return None
-    if choice["kind"] == "named":
-        name: str = plan["hosts"][choice["host"]]["name"]
-        return name
-    names = [host["name"] for host in plan["hosts"] if host["gateway"] == gateway]
-    stream = Stream(seed, f"flow.{flow['name']}.{side}_host")
-    chosen: str = names[stream.below(len(names))]
-    return chosen
+    return {"world": host("world", 0), "island": host("island", 1 + flow["terminal"])}
 
 
 def start_of(flow: Mapping[str, Any], seed: int) -> int:

@@ -21,8 +21,8 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any, Final
 
+from bentpipe._core import Stream
 from bentpipe.emulation.devtools import Browser, BrowserError
-from bentpipe.emulation.draws import Stream, draw
 from bentpipe.emulation.page_content import FIRST_DOCUMENT, look_up
 from bentpipe.emulation.sender import new_socket
 
@@ -59,10 +59,6 @@ _FIRST_PAGE: Final = "data:text/html;base64," + b64encode(FIRST_DOCUMENT).decode
 Page = dict[str, int | None]
 
 
-class PageError(Exception):
-    """A page was not loaded, or not as a whole."""
-
-
 class Client:
     """Loads pages one after the other, and waits between them."""
 
@@ -86,7 +82,7 @@ class Client:
                     self._load_all(browser, control)
                 except KeyboardInterrupt:
                     pass
-                except (BrowserError, PageError, OSError) as error:
+                except (BrowserError, OSError) as error:
                     where = f"page {len(self._pages) - 1}: " if self._pages else ""
                     self.error = f"{where}{error}"
                 # The report must be complete even if another SIGINT arrives. It is not delayed by
@@ -103,7 +99,7 @@ class Client:
         signal.sigwait({signal.SIGUSR1})
         while workload["pages"] is None or len(self._pages) < workload["pages"]:
             if self._pages:
-                time.sleep(draw(workload["think_ns"], self._think) / 1e9)
+                time.sleep(self._think.draw(json.dumps(workload["think_ns"])) / 1e9)
             self._load(browser)
             control.sendall(b"%d\n" % (len(self._pages) - 1))
 
@@ -122,7 +118,7 @@ class Client:
         times = json.loads(browser.call("Runtime.evaluate", asked)["result"]["value"])
         failed = [name for name, status in times["resources"] if status != _OK]
         if failed:
-            raise PageError(f"{failed[0]} was not loaded")
+            raise BrowserError(f"{failed[0]} was not loaded")
         # The time origin (High Resolution Time, section 4) is later than the click, and the browser
         # may open connections before it. It is on the real-time clock.
         origin_ns = round(times["timeOrigin"] * _NS_PER_MS) - (time.time_ns() - time.monotonic_ns())

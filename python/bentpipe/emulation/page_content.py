@@ -10,13 +10,14 @@ the requests on each, and the connections have the order of their first requests
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 from base64 import b64encode
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bentpipe.emulation.draws import Stream, draw
+from bentpipe._core import Stream
 
 # Prevents requests for /favicon.ico; the comment is what makes the document as large as it is.
 _DOCUMENT: Final = b'<!doctype html><html><head><link rel="icon" href="data:,"></head><body><!--'
@@ -39,7 +40,7 @@ class Page:
 
     def __init__(self, document_bytes: int, objects: int, object_bytes: Draw, seed: int) -> None:
         self.objects, self.connections = objects, 0
-        self._document_bytes, self._object_bytes = document_bytes, object_bytes
+        self._document_bytes, self._object_bytes = document_bytes, json.dumps(object_bytes)
         self._seed = seed
 
     def new_connection(self) -> Stream:
@@ -55,7 +56,7 @@ class Page:
 
     def next_object(self, connection: Stream) -> Content:
         """Return the next object on a connection."""
-        size = max(1, draw(self._object_bytes, connection))
+        size = max(1, connection.draw(self._object_bytes))
         return Content("image/gif", size, _IMAGE, b"")
 
 
@@ -73,10 +74,10 @@ class Pages:
     def page(self, number: int) -> Page:
         """Return the page with this number, from 0."""
         while len(self._pages) <= number:
-            objects = draw(self._workload["objects"], self._objects)
-            document_bytes = max(1, draw(self._workload["document_bytes"], self._documents))
+            objects = self._objects.draw(json.dumps(self._workload["objects"]))
+            size = self._documents.draw(json.dumps(self._workload["document_bytes"]))
             seed = self._seeds.next_u64()
-            self._pages.append(Page(document_bytes, objects, self._workload["object_bytes"], seed))
+            self._pages.append(Page(max(1, size), objects, self._workload["object_bytes"], seed))
         return self._pages[number]
 
 
@@ -118,7 +119,7 @@ _RECORD: Final = struct.Struct("!3HIH4s")
 _POINTER_TO_QUESTION: Final = 0xC00C
 # resolv.conf(5), `timeout`.
 _TIMEOUT_S: Final = 5.0
-_MAX_BYTES: Final = 512
+DNS_BYTES_MAX: Final = 512
 
 
 def query_of(number: int) -> bytes:
@@ -128,7 +129,7 @@ def query_of(number: int) -> bytes:
 
 def answer_of(query: bytes, address: str) -> bytes:
     """Return the answer to a query."""
-    (number,) = struct.unpack_from("!H", query)
+    number = int.from_bytes(query[:2], "big")
     record = _RECORD.pack(_POINTER_TO_QUESTION, 1, 1, 60, 4, socket.inet_aton(address))
     return _HEADER.pack(number, _RESPONSE, 1, 1, 0, 1) + _QUESTION + record + _EDNS
 
@@ -142,7 +143,7 @@ def look_up(address: str, port: int, number: int) -> None:
         while True:
             resolver.send(query)
             try:
-                if resolver.recv(_MAX_BYTES)[:2] == query[:2]:
+                if resolver.recv(DNS_BYTES_MAX)[:2] == query[:2]:
                     return
             except TimeoutError:
                 continue

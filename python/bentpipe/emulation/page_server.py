@@ -20,10 +20,10 @@ from collections import Counter
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from bentpipe.emulation.draws import Stream
-from bentpipe.emulation.page_content import PORT_OFFSET, Content, Pages, answer_of
+from bentpipe._core import Stream
+from bentpipe.emulation.page_content import DNS_BYTES_MAX, PORT_OFFSET, Content, Pages, answer_of
 from bentpipe.emulation.sender import SenderReport, new_socket, run_until_interrupted, tcp_info
 
 _HEAD_END: Final = b"\r\n\r\n"
@@ -56,23 +56,6 @@ class Served:
         self.socket = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
 
 
-class Resolver(asyncio.DatagramProtocol):
-    """Answers queries for the names of the servers."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._transport: asyncio.DatagramTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the socket."""
-        self._transport = cast(asyncio.DatagramTransport, transport)
-
-    def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
-        """Answer a query with the address of the server."""
-        if self._transport is not None:
-            self._transport.sendto(answer_of(data, self._address), addr)
-
-
 class Server:
     """Serves pages, and samples TCP_INFO."""
 
@@ -101,17 +84,24 @@ class Server:
         loaded, to_client = await asyncio.open_connection(sock=control)
         to_client.write(f"{self._key_sha256}\n".encode())
         server = await asyncio.start_server(self._serve, sock=listener, ssl=self._tls)
-        address, port = self._settings["address"], self._settings["port"] + PORT_OFFSET
-        await asyncio.get_running_loop().create_datagram_endpoint(
-            lambda: Resolver(address), local_addr=(address, port)
-        )
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._close_loaded(loaded))
+                tasks.create_task(self._resolve())
                 tasks.create_task(self._watch())
         finally:
             # Not `async with`, which waits for the end of all connections since CPython 3.12.
             server.close()
+
+    async def _resolve(self) -> None:
+        """Answer queries for the names of the servers."""
+        address, loop = self._settings["address"], asyncio.get_running_loop()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as resolver:
+            resolver.bind((address, self._settings["port"] + PORT_OFFSET))
+            resolver.setblocking(False)
+            while True:
+                query, client = await loop.sock_recvfrom(resolver, DNS_BYTES_MAX)
+                await loop.sock_sendto(resolver, answer_of(query, address), client)
 
     async def _close_loaded(self, control: StreamReader) -> None:
         # A client that is killed resets the connection; the server runs until it is ended itself.
@@ -175,18 +165,18 @@ class Server:
 def new_tls(workload: dict[str, Any]) -> tuple[ssl.SSLContext, str]:
     """Return TLS with a new certificate, and the hash of its key."""
     # The module imports a package of the extra `web`.
-    certificate = import_module("bentpipe.emulation.certificate").new_certificate()
+    pem, key_sha256 = import_module("bentpipe.emulation.certificate").new_certificate()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = context.maximum_version = _TLS_VERSIONS[workload["tls"]]
     with tempfile.NamedTemporaryFile() as file:
-        file.write(certificate.pem)
+        file.write(pem)
         file.flush()
         context.load_cert_chain(file.name)
     context.set_alpn_protocols(["h2" if workload["http"] == "2" else "http/1.1"])
     # Each page is the first visit: nothing is resumed.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET
-    return context, certificate.key_sha256
+    return context, key_sha256
 
 
 def main(settings: dict[str, Any]) -> int:

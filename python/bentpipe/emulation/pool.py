@@ -67,13 +67,10 @@ def emulate(
     check_seed(seed)
     check_plan(plan)
     with tempfile.TemporaryDirectory(prefix="bentpipe-") as folder:
-        worker = Worker(
-            plan=plan,
-            seed=plan.scenario.seed if seed is None else seed,
-            out=Path(folder) / "result",
-            max_s=plan.data["stop_ns"] / NS_PER_S,
-            capture=None if capture is None else Path(capture),
-        )
+        time_s, used_seed = plan.data["stop_ns"] / NS_PER_S, plan.scenario.seed
+        job = EmulationJob(plan, used_seed if seed is None else seed, time_s, time_s)
+        file = None if capture is None else Path(capture)
+        worker = Worker(job, Path(folder) / "result", file)
         try:
             worker.start()
             while not worker.has_finished():
@@ -91,17 +88,32 @@ def processor_share(rate_bps: float) -> float:
     return min(1.0, _MIN_SHARE + (1 - _MIN_SHARE) * rate_bps / _RATE_OF_A_PROCESSOR_BPS)
 
 
-@dataclass(eq=False, kw_only=True)
-class Worker:
-    """A child process that runs a plan and saves the result in the folder ``out``.
+@dataclass(frozen=True)
+class EmulationJob:
+    """A plan, and the seed to run it with.
 
-    ``max_s`` is the longest duration of the traffic, ``capture`` the file to capture packets into.
+    ``max_s`` is the longest duration of its traffic, ``expected_s`` the usual one. ``folder`` is
+    the name of its result, by default its number. ``load`` is the share of a processor that it
+    takes.
     """
 
     plan: Plan
     seed: int
-    out: Path
     max_s: float
+    expected_s: float
+    folder: str = ""
+    load: float = 1.0
+
+
+@dataclass(eq=False)
+class Worker:
+    """A child process that runs a job and saves the result in the folder ``out``.
+
+    ``capture`` is the file to capture packets into.
+    """
+
+    job: EmulationJob
+    out: Path
     capture: Path | None = None
     _started_s: float = field(init=False, default=0.0)
     _process: subprocess.Popen[bytes] | None = field(init=False, default=None)
@@ -128,7 +140,7 @@ class Worker:
             Path(f"/proc/{process.pid}/autogroup").write_text(str(_SESSION_NICE))
         assert process.stdin is not None
         with suppress(BrokenPipeError), process.stdin as request_pipe:
-            pickle.dump((self.plan, self.seed, self.out, self.capture), request_pipe)
+            pickle.dump((self.job.plan, self.job.seed, self.out, self.capture), request_pipe)
 
     def age_s(self) -> float:
         """Return the time since the start."""
@@ -142,9 +154,9 @@ class Worker:
         """
         assert self._process is not None, "it was started"
         code = self._process.poll()
-        name = self.plan.scenario.name or self.out.name
+        name = self.job.plan.scenario.name or self.out.name
         if code is None:
-            if self.age_s() > self.max_s + _TIMEOUT_S:
+            if self.age_s() > self.job.max_s + _TIMEOUT_S:
                 raise MachineError(f"{name} does not end; see bentpipe doctor")
             return False
         self._remove_temporary()
@@ -171,23 +183,6 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class EmulationJob:
-    """A plan, and the seed to run it with.
-
-    ``max_s`` is the longest duration of its traffic, ``expected_s`` the usual one. ``folder`` is
-    the name of its result, by default its number. ``load`` is the share of a processor that it
-    takes.
-    """
-
-    plan: Plan
-    seed: int
-    max_s: float
-    expected_s: float
-    folder: str = ""
-    load: float = 1.0
-
-
-@dataclass(frozen=True)
 class EmulatedRun:
     """The result of the job ``index``, and the number of attempts."""
 
@@ -206,7 +201,6 @@ class EmulationTask:
     """A job, its attempts, and the result of the last one, or why it failed."""
 
     index: int
-    job: EmulationJob
     worker: Worker
     attempts: int = 0
     result: Result | None = None
@@ -236,7 +230,7 @@ class EmulationTask:
 
     def progress(self) -> float:
         """Return the expected fraction of the attempt that is done."""
-        return min(1.0, self.worker.age_s() / self.job.expected_s)
+        return min(1.0, self.worker.age_s() / self.worker.job.expected_s)
 
 
 def emulate_as_completed(
@@ -287,7 +281,10 @@ def run_tasks(
     ``jobs`` are drawn some time before they start. ``on_poll`` is called twenty times a second with
     the tasks that are running. Closing the generator ends the runs.
     """
-    tasks = (_task(index, job, folder) for index, job in jobs)
+    tasks = (
+        EmulationTask(index, Worker(job, folder / (job.folder or f"{index:03}")))
+        for index, job in jobs
+    )
     waiting: deque[EmulationTask] = deque()
     running: list[EmulationTask] = []
     alone: deque[EmulationTask] = deque()
@@ -316,18 +313,12 @@ def run_tasks(
             task.worker.kill()
 
 
-def _task(index: int, job: EmulationJob, folder: Path) -> EmulationTask:
-    out = folder / (job.folder or f"{index:03}")
-    worker = Worker(plan=job.plan, seed=job.seed, out=out, max_s=job.max_s)
-    return EmulationTask(index, job, worker)
-
-
 def _next_task(
     waiting: Iterable[EmulationTask], running: Sequence[EmulationTask], parallel: float
 ) -> EmulationTask | None:
     """Return the first task with a load that fits into ``parallel``; a task may run alone."""
-    free = parallel - sum(task.job.load for task in running)
-    return next((task for task in waiting if not running or task.job.load <= free), None)
+    free = parallel - sum(task.worker.job.load for task in running)
+    return next((task for task in waiting if not running or task.worker.job.load <= free), None)
 
 
 def emulate_many(

@@ -14,13 +14,14 @@ from typing import Any, Final
 
 from bentpipe.emulation.checks import window_warnings
 from bentpipe.emulation.flows import (
-    Channels,
     Flow,
     WebPageFlow,
     end_all,
     failure_warnings,
     failures_of,
+    finish_channels,
     programs,
+    start_channels,
 )
 from bentpipe.emulation.lab_setup import (
     Kernel,
@@ -190,15 +191,16 @@ class _Run:
                 side: {name: lab.setting(side, name) for name in self.kernel.settings}
                 for side in SIDES
             }
-            channels = Channels(self.plan, self.flows)
+            channels = None
             try:
                 if self.kernel.initial_window_segments is not None:
                     lab.set_initial_windows(self.kernel.initial_window_segments)
                 for flow in self.flows:
                     flow.listen(lab)
-                channels.listen(lab, seed)
+                channels = start_channels(lab, self.plan, seed, self.flows)
                 self._start_clock(lab, lead_ns)
-                channels.begin(record.monotonic_ns)
+                if channels is not None:
+                    channels.begin(record.monotonic_ns)
                 record.completed = self._run_flows(lab)
             except KeyboardInterrupt:
                 record.interrupted = True
@@ -209,7 +211,8 @@ class _Run:
             record.report = lab.report()
             record.ended_ns = record.ended_ns or record.report["at_ns"]
             record.started_ns = record.started_ns or record.ended_ns
-            channels.finish()
+            if channels is not None:
+                finish_channels(channels, self.flows)
             end_all(self.flows)
         return settings
 

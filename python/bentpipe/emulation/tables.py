@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Any, Final
 
 import numpy as np
@@ -28,14 +29,8 @@ _OF_TCP: Final = (
     *("retransmitted_segments", "timeouts", "fast_recoveries", "tail_loss_probes"),
     *("spurious_timeouts", "spurious_recoveries", "acks_sent", "acked_bytes"),
 )
-_EXCHANGE_MOMENTS: Final = ("start_ns", "established_ns", "first_byte_ns", "finished_ns")
 # When everything that a flow with a duration sent was acknowledged and delivered.
 _ENDS: Final = {"finished_ns": "last_ack_ns", "last_delivery_ns": "last_delivery_ns"}
-_PAGE_MOMENTS: Final = (
-    *("start_ns", "resolved_ns", "established_ns"),
-    *("first_byte_ns", "document_ns", "finished_ns"),
-)
-
 # An iperf3 client begins each stream with the cookie of the test (COOKIE_SIZE of iperf.h).
 _COOKIE_BYTES: Final = 37
 # The kernel counts the SYN as an acknowledged byte.
@@ -119,7 +114,7 @@ def result_of(
             _known(row, about["plan"]) for report in reports for row in report.datagrams()
         ),
         "direction_samples": [
-            _direction_sample(time_ns, number, link["directions"][name])
+            {**_direction(number, link["directions"][name]), "time_ns": time_ns}
             for time_ns, link in _samples(record)
             for number, name in enumerate(names)
         ],
@@ -410,37 +405,30 @@ class FlowReport:
 
     def exchanges(self) -> list[Row]:
         """Return the exchanges as they were at the end of the run."""
-        rows = self._in_run("exchanges", _EXCHANGE_MOMENTS)
-        flow = self.flow.index
-        return [{**row, "flow": flow, "exchange": number} for number, row in enumerate(rows)]
+        return self._in_run("exchanges", "exchange")
 
     def pages(self) -> list[Row]:
         """Return the pages as they were at the end of the run.
 
         The client knows the times, and the server what it sent.
         """
-        rows, sent = self._in_run("pages", _PAGE_MOMENTS), (self.sender or {}).get("pages", [])
         nothing = {"objects": 0, "connections": 0, "response_bytes": 0}
-        return [
-            {
-                **row,
-                **(sent[number] if number < len(sent) else nothing),
-                "flow": self.flow.index,
-                "page": number,
-            }
-            for number, row in enumerate(rows)
-        ]
+        sent = chain((self.sender or {}).get("pages", []), repeat(nothing))
+        return [row | more for row, more in zip(self._in_run("pages", "page"), sent, strict=False)]
 
-    def _in_run(self, name: str, moments: Iterable[str]) -> list[Row]:
-        """Return what began in the run, with times from its start, and none after it."""
+    def _in_run(self, table: str, number: str) -> list[Row]:
+        """Return what began in the run, with its number; times are from its start, not after it."""
 
         def in_run(at_ns: int | None) -> int | None:
             since_ns = None if at_ns is None else at_ns - self.record.monotonic_ns
             return since_ns if since_ns is None or since_ns <= self.record.duration_ns else None
 
-        rows = (self.receiver or {}).get(name, [])
-        found = [{**row, **{moment: in_run(row[moment]) for moment in moments}} for row in rows]
-        return [row for row in found if row["start_ns"] is not None]
+        names = [column.name for column in TABLES[table].columns]
+        moments = [name for name in names if name.endswith("_ns")]
+        rows = (self.receiver or {}).get(table, [])
+        found = [row | {moment: in_run(row[moment]) for moment in moments} for row in rows]
+        begun = (row for row in found if row["start_ns"] is not None)
+        return [row | {"flow": self.flow.index, number: i} for i, row in enumerate(begun)]
 
 
 def _bytes(report: ProgramReport | None) -> int:
@@ -472,15 +460,4 @@ def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
         **{f"dropped_{cause}_bytes": sizes.get(cause, 0) for cause in DROP_CAUSES},
         "held_packets": held_packets,
         "held_bytes": held_bytes,
-    }
-
-
-def _direction_sample(time_ns: int, number: int, counters: dict[str, Any]) -> dict[str, Any]:
-    dropped = counters["dropped_packets"]
-    return {
-        **counters,
-        "time_ns": time_ns,
-        "direction": number,
-        "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
-        **{f"dropped_{cause}_packets": dropped.get(cause, 0) for cause in DROP_CAUSES},
     }

@@ -142,16 +142,12 @@ def _source_marks(listed: list[str]) -> Check:
 
 def _paths(config: GatewayConfig) -> Check:
     lan, link = ([] if side is None else side.interfaces for side in (config.lan, config.link))
-    tunnel = config.tunnel
-    added = (
-        []
-        if tunnel is None
-        else [
-            {"dst": network, "dev": tunnel.device}
-            for peer in tunnel.peers
-            for network in peer.networks
-        ]
-    )
+    added = [
+        {"dst": network, "dev": tunnel.device}
+        for tunnel in ([] if config.tunnel is None else [config.tunnel])
+        for peer in tunnel.peers
+        for network in peer.networks
+    ]
     problem = path_problem(lan, link, added)
     return passed("path", _path_summary(link)) if problem is None else problem
 
@@ -281,21 +277,17 @@ def _best(routes: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
     """Return the interfaces that are used for each destination: those of the smallest metric."""
     metrics: dict[str, int] = {}
     found: dict[str, set[str]] = {}
-    for route in _forwarding_routes(routes):
+    for route in routes:
         destination, metric = route["dst"], int(route.get("metric", 0))
+        # A link-local network is on every interface, and a blackhole on none.
+        is_local = destination.startswith(("fe80:", "169.254.", "ff00:"))
+        if is_local or route.get("type", "unicast") != "unicast" or route.get("dev") == "lo":
+            continue
         if metric < metrics.get(destination, metric + 1):
             metrics[destination], found[destination] = metric, set()
         if metric == metrics[destination]:
             found[destination] |= set(machine.devices(route))
     return found
-
-
-def _forwarding_routes(routes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    for route in routes:
-        # A link-local network is on every interface, and a blackhole on none.
-        is_local = route["dst"].startswith(("fe80:", "169.254.", "ff00:"))
-        if not is_local and route.get("type", "unicast") == "unicast" and route.get("dev") != "lo":
-            yield route
 
 
 # --- marks, routing tables and tables of nftables that others use already ------------------------
@@ -339,8 +331,12 @@ def _in_nftables(name: str, marks: range, other_mark: str, *, has_own: bool) -> 
         if owner == f"inet {name}" or owner in seen:
             continue
         # The numbers in statements about the mark of a packet or a connection.
-        statements = (each for each in rule.get("expr", []) if _names_mark(each))
-        if any(number in marks for each in statements for number in _numbers(each)):
+        statements = ([*_parts(statement)] for statement in rule.get("expr", []))
+        if any(
+            any(isinstance(part, Mapping) and part.get("key") == "mark" for part in parts)
+            and any(type(part) is int and part in marks for part in parts)
+            for parts in statements
+        ):
             seen.add(owner)
             yield failed("rules", f"Table {owner} of nftables uses the mark.", other_mark)
 
@@ -352,21 +348,9 @@ def _has_mark(rule: Mapping[str, Any], marks: range) -> bool:
     return any(mark & mask == value for mark in marks)
 
 
-def _names_mark(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        of_mark = any(
-            isinstance(value.get(kind), Mapping) and value[kind].get("key") == "mark"
-            for kind in ("meta", "ct")
-        )
-        return of_mark or any(_names_mark(each) for each in value.values())
-    return isinstance(value, list) and any(_names_mark(each) for each in value)
-
-
-def _numbers(value: Any) -> Iterator[int]:
-    if isinstance(value, bool):
-        return
-    if isinstance(value, int):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _numbers(each)
+def _parts(statement: Any) -> Iterator[Any]:
+    """Yield a statement of nftables, and all values in it."""
+    yield statement
+    if isinstance(statement, Mapping | list):
+        for each in statement.values() if isinstance(statement, Mapping) else statement:
+            yield from _parts(each)

@@ -18,30 +18,28 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from bentpipe import units
-from bentpipe.errors import Problem, ScenarioError
+from bentpipe.errors import ScenarioError
 from bentpipe.gateway.kernel_tcp import congestion_control
-from bentpipe.gateway.machine import MARK, ROUTE_TABLE
+from bentpipe.gateway.machine import DEVICE, MARK, PEERS_MAX, PORT, ROUTE_TABLE
 from bentpipe.gateway.state import GatewayFolder
 from bentpipe.gateway.tcp_refusals import receive_buffer_bytes, refused_settings
 from bentpipe.plan.tunnels import Uplink, tunnel_plan
-from bentpipe.scenario.document import Document, dotted, file_error, file_text
+from bentpipe.scenario.document import Document, file_error, file_text
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.record import Duration, PositiveDuration, Record, Size, refusal
 from bentpipe.scenario.tcp import Tcp
 from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.text import counted, shown
 
-PORT: Final = 51_871
 _WORKERS_MAX: Final = 64
 # The daemon hands over its sockets in one message.
 _INTERFACES_MAX: Final = 26
 # The smallest MTU of IPv4 (RFC 791), and the largest of a device.
 _MTU_MIN: Final = 576
 _MTU_MAX: Final = 65_535
-# As `daemon/tunnel_plan.rs`.
-PEERS_MAX: Final = 64
 _PORTS: Final = 1 << 16
 # As `tunnel/keys.rs`: a key and the beginning of a digest.
 _KEY_BYTES: Final = 32
@@ -68,10 +66,10 @@ def mark_count(workers: int) -> int:
 # --- fields that a scenario does not have -------------------------------------------------------
 
 
-def _text(read: Callable[[str], str], expected: str) -> BeforeValidator:
+def _text(read: Callable[[str], str], expected: str = "") -> BeforeValidator:
     """Return the check of a text that ``read`` returns as the daemon reads it, or refuses.
 
-    It refuses by a ValueError; ``expected`` is what the message says then.
+    It refuses by a message of its own, or by another ValueError: then one with ``expected``.
     """
 
     def check(text: object) -> object:
@@ -79,19 +77,21 @@ def _text(read: Callable[[str], str], expected: str) -> BeforeValidator:
             return text
         try:
             return read(text)
+        except PydanticCustomError:
+            raise
         except ValueError:
             raise refusal(f"read {shown(text)}; {expected}") from None
 
     return BeforeValidator(check)
 
 
-def _matching(pattern: str) -> Callable[[str], str]:
+def _matching(pattern: str, expected: str) -> BeforeValidator:
     def read(text: str) -> str:
         if re.fullmatch(pattern, text, re.ASCII) is None:
             raise ValueError(text)
         return text
 
-    return read
+    return _text(read, expected)
 
 
 def split_port(text: str) -> tuple[str, int]:
@@ -135,9 +135,7 @@ def _listen(value: object) -> object:
     )
 
 
-def _network(text: object) -> object:
-    if not isinstance(text, str):
-        return text
+def _network(text: str) -> str:
     near = ""
     try:
         return str(ip_network(text))
@@ -147,9 +145,7 @@ def _network(text: object) -> object:
     raise refusal(f'read {shown(text)}; expected a network, such as "10.1.0.0/16"{near}')
 
 
-def _public_key(text: object) -> object:
-    if not isinstance(text, str):
-        return text
+def _public_key(text: str) -> str:
     try:
         decoded = base64.b64decode(text, validate=True)
     except ValueError:
@@ -173,38 +169,37 @@ def _checksum(kind: str, key: bytes) -> bytes:
     return digest[: _KEY_CHARACTERS // 4 * 3 - _KEY_BYTES]
 
 
-def _user(name: object) -> object:
-    if isinstance(name, str):
-        try:
-            number = pwd.getpwnam(name).pw_uid
-        except (KeyError, ValueError):
-            raise refusal(f"read {shown(name)}; this machine has no such user") from None
-        if number == 0:
-            raise refusal(f"read {shown(name)}; must be a user without privileges")
+def _user(name: str) -> str:
+    try:
+        number = pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):
+        raise refusal(f"read {shown(name)}; this machine has no such user") from None
+    if number == 0:
+        raise refusal(f"read {shown(name)}; must be a user without privileges")
     return name
 
 
 # A name becomes part of that of a table of nftables, and of a folder.
 Name = Annotated[
     str,
-    _text(
-        _matching("[A-Za-z0-9][A-Za-z0-9_-]{0,31}"),
+    _matching(
+        "[A-Za-z0-9][A-Za-z0-9_-]{0,31}",
         'allowed are up to 32 letters, digits, "-" and "_", the first a letter or a digit',
     ),
 ]
 # It becomes a label of metrics.
 PeerName = Annotated[
     str,
-    _text(
-        _matching("[A-Za-z0-9][A-Za-z0-9_.-]{0,31}"),
+    _matching(
+        "[A-Za-z0-9][A-Za-z0-9_.-]{0,31}",
         'allowed are up to 32 letters, digits, "-", "_" and ".", the first a letter or a digit',
     ),
 ]
 # IFNAMSIZ is 16 with the final zero. Linux allows more characters, quotes among them.
 Interface = Annotated[
     str,
-    _text(
-        _matching(r"(?!\.\.?$)[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,14}"),
+    _matching(
+        r"(?!\.\.?$)[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,14}",
         "expected the name of an interface, such as eth0",
     ),
 ]
@@ -231,8 +226,8 @@ InterfaceAddress = Annotated[
         'expected an address with the length of its prefix, such as "10.99.0.1/24"',
     ),
 ]
-Network = Annotated[str, BeforeValidator(_network)]
-PublicKey = Annotated[str, BeforeValidator(_public_key)]
+Network = Annotated[str, _text(_network)]
+PublicKey = Annotated[str, _text(_public_key)]
 
 
 # --- sections ------------------------------------------------------------------------------------
@@ -289,7 +284,7 @@ class TunnelPeer(Record):
 class DaemonTunnel(Tunnel):
     """The tunnel of a scenario, with what only a real one needs."""
 
-    device: Interface = "bp0"
+    device: Interface = DEVICE
     """The name of its TUN device, which exists while the gateway is up."""
     addresses: Annotated[tuple[InterfaceAddress, ...], Field(strict=False, min_length=1)]
     """The addresses of the device with the lengths of their prefixes, such as ``10.99.0.1/24``."""
@@ -321,23 +316,21 @@ class DaemonTunnel(Tunnel):
                     f"read titration {self.titration} without {name}; a gateway cannot see the "
                     f"link: write its {name}, or titration immediate"
                 )
-        seen = dict[str, str]()
-        for peer in self.peers:
-            if sum(other.name == peer.name for other in self.peers) > 1:
-                raise refusal(f"read two peers named {peer.name}; each has a name of its own")
-            same = [other.name for other in self.peers if other.public_key == peer.public_key]
-            if len(same) > 1:
+        names = [peer.name for peer in self.peers]
+        keys, networks = dict[str, str](), dict[str, str]()
+        for name, peer in zip(names, self.peers, strict=True):
+            if names.count(name) > 1:
+                raise refusal(f"read two peers named {name}; each has a name of its own")
+            if (other := keys.setdefault(peer.public_key, name)) != name:
                 raise refusal(
-                    f"read the same public_key at {same[0]} and {same[1]}; each gateway has the "
-                    "key that bentpipe gateway keygen printed there"
+                    f"read the same public_key at {other} and {name}; each gateway has the key "
+                    "that bentpipe gateway keygen printed there"
                 )
             for network in peer.networks:
-                if network in seen:
-                    raise refusal(
-                        f"read the network {network} at {seen[network]} and {peer.name}; it is "
-                        "behind one peer"
-                    )
-                seen[network] = peer.name
+                if network in networks:
+                    where = f"{networks[network]} and {name}"
+                    raise refusal(f"read the network {network} at {where}; it is behind one peer")
+                networks[network] = name
         return self
 
 
@@ -366,7 +359,7 @@ class GatewayConfig(Record):
     """The tunnel."""
     metrics: Metrics | None = None
     """Its server of metrics; none by default."""
-    user: Annotated[str, BeforeValidator(_user)] = "nobody"
+    user: Annotated[str, _text(_user)] = "nobody"
     """The user as whom traffic is carried."""
     mark: Annotated[int, Field(ge=2, le=2**32 - 2)] = MARK
     """The first mark of packets for the relay: an even number, with 2 workers a multiple of 4, with
@@ -422,21 +415,20 @@ class GatewayConfig(Record):
         sides = (self.lan, self.link)
         return [name for side in sides if side is not None for name in side.interfaces]
 
-    def user_and_group(self) -> tuple[int, int]:
-        """Return the numbers of the user, and of its group."""
-        found = pwd.getpwnam(self.user)
-        return found.pw_uid, found.pw_gid
-
 
 def read_config(path: Path) -> tuple[GatewayConfig, Document]:
     """Return the configuration in a TOML file, and the document for messages about its fields.
 
     Raises:
-        ScenarioError: it cannot be read, is not TOML, or is no configuration; the message names the
-            file, the line or the field, what was read and what is allowed.
+        ScenarioError: it cannot be read, is not TOML, or is no configuration, or its PEP has
+            settings that the kernel does not have; the message names the file, the line or the
+            field, what was read and what is allowed.
     """
     document = _document(path)
-    return GatewayConfig.of_document(document), document
+    config = GatewayConfig.of_document(document)
+    if refused := list(refused_settings(config.pep)):
+        raise ScenarioError(*(document.problem(("pep", *field), text) for field, text in refused))
+    return config, document
 
 
 def _document(path: Path) -> Document:
@@ -476,21 +468,19 @@ def plan_of(config: GatewayConfig, path: Path) -> GatePlan:
     """Return the plan of the daemon; ``path`` is the file of the configuration.
 
     Raises:
-        ScenarioError: the PEP has settings that the kernel does not have.
         PlanningError: settings of the tunnel do not fit together.
     """
-    user, group = config.user_and_group()
-    folder, tunnel = GatewayFolder(config.name), config.tunnel
-    control = str(folder.control_file)
+    user, tunnel = pwd.getpwnam(config.user), config.tunnel
+    folder = GatewayFolder(config.name)
     return {
         "name": f"bentpipe-{config.name}",
         "state_file": str(folder.state_file),
         "files": [str(file) for file in (folder.log_file, folder.record_file)],
-        "user": user,
-        "group": group,
+        "user": user.pw_uid,
+        "group": user.pw_gid,
         "metrics_listen": None if config.metrics is None else config.metrics.listen,
         "pep": _pep_plan(config),
-        "tunnel": None if tunnel is None else _tunnel_plan(tunnel, path.parent, control),
+        "tunnel": None if tunnel is None else _tunnel_plan(tunnel, path, folder),
     }
 
 
@@ -499,10 +489,6 @@ def _pep_plan(config: GatewayConfig) -> dict[str, Any] | None:
     if config.lan is None or config.link is None:
         return None
     pep = config.pep
-    if refused := list(refused_settings(pep)):
-        raise ScenarioError(
-            *(Problem(source="pep", field=dotted(path), message=text) for path, text in refused)
-        )
     sides = {"lan": (config.lan, pep.lan_tcp), "link": (config.link, pep.link_tcp)}
     return {
         "mark": config.mark,
@@ -534,7 +520,7 @@ def _leg(pep: DaemonPep, tcp: Tcp) -> dict[str, Any]:
     }
 
 
-def _tunnel_plan(tunnel: DaemonTunnel, folder: Path, control_file: str) -> dict[str, Any]:
+def _tunnel_plan(tunnel: DaemonTunnel, path: Path, folder: GatewayFolder) -> dict[str, Any]:
     """Return the plan of a tunnel; both ends are taken to have the same coding."""
     uplink = Uplink(
         rate_bps=_UNKNOWN_RATE_BPS,
@@ -551,9 +537,9 @@ def _tunnel_plan(tunnel: DaemonTunnel, folder: Path, control_file: str) -> dict[
         "addresses": list(tunnel.addresses),
         "listen_address": address,
         "listen_port": port,
-        "private_key": str(folder.absolute() / tunnel.private_key),
+        "private_key": str(path.parent.absolute() / tunnel.private_key),
         "outer_mtu_bytes": tunnel.outer_mtu,
-        "control_file": control_file,
+        "control_file": str(folder.control_file),
         "peers": [
             {
                 "name": peer.name,

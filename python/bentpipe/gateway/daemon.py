@@ -212,14 +212,11 @@ def _remove_rules(plan: GatePlan, *within: str) -> None:
 
 def _namespace_path(number: int) -> Path | None:
     """Return a path of a network namespace by its number; None if it is gone."""
-    for entry in Path("/run/netns").glob("*"):
+    processes = Path("/proc").glob("[0-9]*")
+    for path in (*Path("/run/netns").glob("*"), *(each / "ns/net" for each in processes)):
         with suppress(OSError):
-            if entry.stat().st_ino == number:
-                return entry
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if (process / "ns/net").stat().st_ino == number:
-                return process / "ns/net"
+            if path.stat().st_ino == number:
+                return path
     return None
 
 

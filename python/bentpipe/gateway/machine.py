@@ -29,6 +29,11 @@ _OTHER_FILES: Final = 1_024
 # wg-quick use others than these. The mark is a multiple of 128, for up to 64 workers.
 MARK: Final = 25_088
 ROUTE_TABLE: Final = 25_113
+# The TUN device of a tunnel, and its UDP port.
+DEVICE: Final = "bp0"
+PORT: Final = 51_871
+# As `daemon/tunnel_plan.rs`.
+PEERS_MAX: Final = 64
 _SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _PROC: Final = Path("/proc/sys")
 # capabilities(7), by the numbers of linux/capability.h.
@@ -155,21 +160,18 @@ def parent(process: int) -> int:
 
 def sysctl(name: str) -> str | None:
     """Return a setting such as ``net.ipv4.ip_forward``; None if the kernel has none."""
-    return _read_setting(_PROC.joinpath(*name.split(".")))
-
-
-def _read_setting(path: Path) -> str | None:
+    # The name of an interface may have dots: there they are slashes, as sysctl(8) prints them.
+    parts = name.translate(str.maketrans("./", "/."))
     try:
-        return path.read_text(encoding="ascii").strip()
+        return (_PROC / parts).read_text(encoding="ascii").strip()
     except OSError:
         return None
 
 
 def interface_setting(name: str, setting: str) -> int:
     """Return the IPv4 setting of an interface: the larger one of its own and that of all."""
-    # The name of an interface may have dots.
-    folder = _PROC / "net/ipv4/conf"
-    return max(int(_read_setting(folder / each / setting) or 0) for each in ("all", name))
+    names = ("all", name.replace(".", "/"))
+    return max(int(sysctl(f"net.ipv4.conf.{each}.{setting}") or 0) for each in names)
 
 
 def refused_by_nft(rules: str) -> str | None:

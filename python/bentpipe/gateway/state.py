@@ -60,11 +60,7 @@ def network_namespace() -> int:
 
 
 class GatewayFolder:
-    """The folder of one gateway, which need not exist.
-
-    ``record_file`` has the record and is the lock, ``state_file`` the counters, ``log_file`` what
-    the daemon has printed; ``control_file`` is the socket on which a running tunnel is changed.
-    """
+    """The folder of one gateway, which need not exist."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -156,12 +152,11 @@ class GatewayFolder:
     def remove(self) -> None:
         """Remove the files, and folders that are empty then."""
         part = Path(f"{self.state_file}.part")
-        for file in (self.state_file, part, self.log_file, self.control_file):
+        # The record last: a gateway without one does not exist.
+        files = (self.state_file, part, self.log_file, self.control_file, self.record_file)
+        for file in files:
             with suppress(OSError):
                 file.unlink()
-        # Last: a gateway without its record does not exist.
-        with suppress(OSError):
-            self.record_file.unlink()
         for folder in (self.path, self.path.parent):
             # A service manager may keep the folder.
             with suppress(OSError):

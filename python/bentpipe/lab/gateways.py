@@ -38,16 +38,10 @@ if TYPE_CHECKING:
     from bentpipe.gateway.config import GatePlan
 
 LEGS: Final = ("lan_tcp", "link_tcp")
-# As `daemon/tunnel_plan.rs`.
-_PEERS_MAX: Final = 64
 # As `Function::is_program` of the simulator's plans.
 PROGRAMS: Final = ("pep", "tunnel")
 # A daemon is ready within 0.1 s on an idle machine. Its first report is its sign.
 _START_TIMEOUT_S: Final = 10.0
-_NOT_READY: Final = (
-    f"it is not ready after {_START_TIMEOUT_S:.0f} s; to fix it: try again when the machine is "
-    "less busy"
-)
 # A handshake takes a round trip, and is repeated 1 to 1.25 s after one that was lost: five of them.
 _SESSION_TIMEOUT_S: Final = 7.0
 _POLL_S: Final = 0.01
@@ -59,8 +53,6 @@ _THREADS: Final = 1
 # A client gives up after six retransmissions of its SYN (tcp_syn_retries of tcp(7)), as in the
 # simulator.
 _CONNECT_LIMIT_NS: Final = 127 * NS_PER_S
-_DEVICE: Final = "bp0"
-_PORT: Final = 51_871
 # The network of the devices, which is none of hosts.
 _DEVICES: Final = "10.84.1"
 # Sessions begin before the traffic, and last while there is none.
@@ -120,7 +112,7 @@ def gateway_hosts(plans: Sequence[Mapping[str, Any]]) -> list[GatewayHost]:
 
 
 def hosts_behind(plan: Mapping[str, Any], number: int) -> list[str]:
-    """Return the names of the hosts behind a gateway of a plan."""
+    """Return the names of the hosts behind a gateway of a plan, the distant ones first."""
     names: list[str] = [host["name"] for host in plan["hosts"] if host["gateway"] == number]
     if number == 0:
         return [*names, "world"]
@@ -186,9 +178,9 @@ def _refused_tunnel(end: GatewayHost) -> Iterator[tuple[str, str]]:
         if queue.get("ecn"):
             text = "read true with a tunnel; not supported in real time: leave it out"
             yield f"link.{name}.queue.ecn", text
-    terminals = len(end.plan["gateways"]) - 1
-    if terminals > _PEERS_MAX:
-        yield "link.terminals", f"read {terminals} with a tunnel; at most {_PEERS_MAX} in real time"
+    terminals, most = len(end.plan["gateways"]) - 1, machine.PEERS_MAX
+    if terminals > most:
+        yield "link.terminals", f"read {terminals} with a tunnel; at most {most} in real time"
 
 
 # --- daemons ------------------------------------------------------------------------------------
@@ -258,11 +250,10 @@ class _Daemon:
         pep = self.gateway.function("pep")
         kind = TUNNEL_FAULT if pep is None else PEP_FAULT
         if self.ended is not None:
-            effect = {
-                TUNNEL_FAULT: "so packets between the gateways were lost, and later ones not coded",
-                PEP_FAULT: "so connections were reset, and later ones not split",
-            }[kind]
-            text = f"{self.name} has ended ({self.ended}), {effect}; to fix it: run it again"
+            effect = "connections were reset, and later ones not split"
+            if pep is None:
+                effect = "packets between the gateways were lost, and later ones not coded"
+            text = f"{self.name} has ended ({self.ended}), so {effect}; to fix it: run it again"
             return kind, text
         if pep is None:
             return None
@@ -314,7 +305,10 @@ class RunningDaemons:
             while not daemon.counted:
                 daemon.poll()
                 if daemon.ended is not None or time.monotonic() > deadline:
-                    reason = daemon.ended or _NOT_READY
+                    reason = daemon.ended or (
+                        f"it is not ready after {_START_TIMEOUT_S:.0f} s; to fix it: try again "
+                        "when the machine is less busy"
+                    )
                     raise MachineError(f"{daemon.name} does not start: {reason}")
                 time.sleep(_POLL_S)
             assert daemon.log is not None
@@ -409,7 +403,7 @@ def _set_initial_windows(core: _core.Lab, daemon: _Daemon) -> None:
     to_link = [_link_route(core, host.host)]
     if tunnel is not None:
         networks = [network for peer in tunnel["peers"] for network in peer["networks"]]
-        to_link = [[network, "dev", _DEVICE] for network in networks]
+        to_link = [[network, "dev", machine.DEVICE] for network in networks]
     for leg, routes in zip(LEGS, (to_hosts, to_link), strict=True):
         if (segments := initial_window(pep[leg])) is not None:
             _set_initial_window(core, host.host, routes, segments)
@@ -550,16 +544,16 @@ def _tunnel_plan(
         return {
             "name": host,
             "public_key": public_keys[host],
-            "endpoint": f"{core.address(host)}:{_PORT}",
+            "endpoint": f"{core.address(host)}:{machine.PORT}",
             "keepalive_ns": None if hub_is_here else _KEEPALIVE_NS,
             "networks": behind,
         }
 
     return {
-        "device": _DEVICE,
+        "device": machine.DEVICE,
         "addresses": [_device_address(end.number)],
         "listen_address": None,
-        "listen_port": _PORT,
+        "listen_port": machine.PORT,
         "private_key": _KEY_FILE,
         "outer_mtu_bytes": None,
         "control_file": _CONTROL_FILE,

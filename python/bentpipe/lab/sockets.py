@@ -18,7 +18,7 @@ import stat
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -335,8 +335,6 @@ class Clients:
         self._listener = listener
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
-        # By descriptor, the oldest first.
-        self._clients: dict[int, _Client] = {}
         # Requests and the web server need the other descriptors.
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         limited = descriptors != resource.RLIM_INFINITY
@@ -356,8 +354,9 @@ class Clients:
         if any(key.data is None for key, _ in ready):
             self._accept()
         now = time.monotonic()
-        for client in [client for client in self._clients.values() if client.deadline_s < now]:
-            self._drop(client)
+        for client in self._clients():
+            if client.deadline_s < now:
+                self._drop(client)
         return complete
 
     def _accept(self) -> None:
@@ -372,11 +371,10 @@ class Clients:
         if peer(connection)[1] != os.geteuid():
             connection.close()
             return
-        if len(self._clients) >= self._clients_max:
+        if len(self._clients()) >= self._clients_max:
             self._drop_oldest()
         connection.setblocking(False)
         client = _Client(connection=connection, deadline_s=time.monotonic() + _REQUEST_TIMEOUT_S)
-        self._clients[connection.fileno()] = client
         self._selector.register(connection, selectors.EVENT_READ, client)
 
     def _read(self, client: _Client) -> Request | None:
@@ -391,7 +389,7 @@ class Clients:
         line, end, _ = client.line.partition(b"\n")
         if not end and part and len(line) <= REQUEST_BYTES_MAX:
             return None
-        self._forget(client)
+        self._selector.unregister(client.connection)
         if not line and not end:
             # A caller that only tests whether the lab runs.
             client.connection.close()
@@ -399,17 +397,16 @@ class Clients:
         fits = end and len(line) <= REQUEST_BYTES_MAX
         return client.connection, parsed(bytes(line)) if fits else None
 
+    def _clients(self) -> list[_Client]:
+        """Return the clients whose requests are not complete, the oldest first."""
+        return [key.data for key in self._selector.get_map().values() if key.data is not None]
+
     def _drop_oldest(self) -> bool:
-        oldest = next(iter(self._clients.values()), None)
+        oldest = next(iter(self._clients()), None)
         if oldest is not None:
             self._drop(oldest)
         return oldest is not None
 
     def _drop(self, client: _Client) -> None:
-        self._forget(client)
+        self._selector.unregister(client.connection)
         client.connection.close()
-
-    def _forget(self, client: _Client) -> None:
-        with suppress(KeyError):
-            self._selector.unregister(client.connection)
-        self._clients.pop(client.connection.fileno(), None)

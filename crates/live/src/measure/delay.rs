@@ -32,6 +32,13 @@ impl OfferedLoad {
         let interval = Duration::from_nanos(time * 20 / 21);
         Self { rate_bps, delay, hops: 1, packet_bytes: PACKET_BYTES, interval }
     }
+
+    /// Packets of 100 bytes, 10,000 a second, over a link of 100 Mbit/s.
+    #[must_use]
+    pub fn sparse(delay: Duration) -> Self {
+        let interval = Duration::from_micros(100);
+        Self { rate_bps: 100_000_000, delay, hops: 1, packet_bytes: 100, interval }
+    }
 }
 
 /// The difference of one-way delays from the model, in nanoseconds; negative is early.
@@ -59,6 +66,15 @@ pub struct DelayErrors {
     pub cpu_share: f64,
     /// Why the path considers the run invalid, if it does.
     pub invalid: Option<String>,
+}
+
+impl DelayErrors {
+    /// The minimum, the median, the 99th percentile and the maximum, by name.
+    #[must_use]
+    pub fn fields(&self) -> [(&'static str, i64); 4] {
+        let Self { min_ns, p50_ns, p99_ns, max_ns, .. } = *self;
+        [("min_ns", min_ns), ("p50_ns", p50_ns), ("p99_ns", p99_ns), ("max_ns", max_ns)]
+    }
 }
 
 /// Sends a load over a lab and compares the delays with the model.

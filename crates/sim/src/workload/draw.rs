@@ -18,10 +18,16 @@ impl Draws {
         Self { distribution, rng }
     }
 
-    /// Draws the next number, rounded to the nearest integer.
+    /// Draws the next number.
     pub fn draw(&mut self) -> u64 {
-        let rng = &mut self.rng;
-        match self.distribution {
+        self.distribution.draw(&mut self.rng)
+    }
+}
+
+impl Draw {
+    /// Draws the next number of a random stream, rounded to the nearest integer.
+    pub fn draw(self, rng: &mut Rng) -> u64 {
+        match self {
             Draw::Constant { value } => value,
             Draw::Exponential { mean } => rounded(-libm::log(rng.open_unit()) * real(mean)),
             Draw::Pareto { min, shape, max } => {
