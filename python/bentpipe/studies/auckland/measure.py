@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from bentpipe import _core
-from bentpipe.results.derived import by_function
+from bentpipe.results.result import Result
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.simulation.many import Outcome
 from bentpipe.studies.auckland.cells import (
@@ -142,19 +142,8 @@ def _ping(outcome: Outcome, names: list[str]) -> dict[str, float]:
 def _tunnel(outcome: Outcome) -> dict[str, float]:
     """Return the losses and the repair of the forward direction; nothing without a tunnel."""
     names = {**_core.names(), **outcome.raw["names"]}
-    columns = (
-        outcome.column("function_statistics", each) for each in ("place", "statistic", "value")
-    )
-    rows = [
-        {
-            "place": names["places"][int(place)],
-            "statistic": names["statistics"][int(statistic)],
-            "value": int(value),
-        }
-        for place, statistic, value in zip(*columns, strict=True)
-    ]
-    offered_bytes = outcome.column("directions", "received_bytes").tolist()
-    found = {each["function"]: each for each in by_function(rows, offered_bytes)}
+    functions = Result({"names": names}, outcome.tables()).functions
+    found = {each["function"]: each for each in functions}
     if _HUB not in found:
         return {}
     hub, terminal = found[_HUB], found[_TERMINAL]

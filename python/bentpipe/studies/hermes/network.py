@@ -155,10 +155,6 @@ class Found:
         """Return a figure of several cases."""
         return [self.samples(case, figure, unit) for case in cases]
 
-    def mean(self, case: Case, figure: str) -> float | None:
-        """Return the mean over the runs of a case; None without a run."""
-        return self.samples(case, figure).mean
-
     def row(self, case: Case) -> dict[str, Any]:
         """Return a case, the means of its figures and, if stochastic, their 95 % intervals."""
         runs = self._runs.get(case, ())

@@ -173,7 +173,7 @@ class PingCase(Case):
 
 def window_error_percent(found: Found, case: IdealPathCase) -> float | None:
     """Return the error of the goodput against the bound of whole segments."""
-    goodput_bps = found.mean(case, "goodput_bps")
+    goodput_bps = found.samples(case, "goodput_bps").mean
     return None if goodput_bps is None else 100 * (goodput_bps / case.bound_whole_segments_bps - 1)
 
 
@@ -279,7 +279,7 @@ def best_of_several(found: Found, background: str, mss_bytes: int = MSS_BYTES) -
     table = (SessionsCase(n, TUNED_WINDOW_BYTES, background, mss_bytes) for n in SEVERAL)
 
     def goodput_bps(case: SessionsCase) -> float:
-        mean = found.mean(case, "goodput_bps")
+        mean = found.samples(case, "goodput_bps").mean
         # Without a run of one of them the largest is unknown: that one, which has no figures.
         return math.inf if mean is None else mean
 

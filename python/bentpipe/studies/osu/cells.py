@@ -17,7 +17,7 @@ from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Array, Samples
-from bentpipe.studies.base.inputs import Provenance
+from bentpipe.studies.base.inputs import Provenance, read_yaml
 from bentpipe.units import NS_PER_S, parse_rate
 
 KS: Final = (-1, 0, 1, 2, 3, 4, 5, 6)
@@ -129,16 +129,7 @@ VARIANT_KS: Final = (1, 3)
 
 BASE: Final = Variant(name="as described")
 
-VARIANTS: Final = (
-    Variant(name="growth by bytes, not by ACKs", tcp={"avoidance_counting": "bytes"}),
-    Variant(name="an ACK for each segment", tcp={"delayed_ack_segments": 1}),
-    Variant(name="no SACK (NewReno)", tcp={"sack": False}),
-    Variant(name="timer ticks of 100 ms", tcp={"clock_granularity": "100 ms"}),
-    Variant(name="initial window of 4 segments", tcp={"initial_window": 4}),
-    Variant(name="selective drop with Z = 1", queue={"load_ratio": 1.0}),
-    Variant(name="starts within 0.1 s", start_within_ms=100),
-    Variant(name="300 s", duration_s=300),
-)
+VARIANTS: Final = tuple(Variant(**each) for each in read_yaml("osu", "variants.yaml"))
 
 
 def scenario_of(

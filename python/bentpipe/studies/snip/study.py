@@ -225,8 +225,7 @@ def load_figure(loads: Sequence[Record], hold_times_ms: Sequence[int]) -> Figure
             axes.plot(offered, values, color=color, marker="o", label=f"{hold_ms} ms")
     packets.axvline(PUBLISHED_LOAD_PPS, color=MUTED, linestyle=":", label="published")
     packets.set_ylabel("Packets a frame")
-    delay.set_ylabel("Added delay [ms]")
-    delay.set_xlabel("Offered [packets/s]")
+    delay.set(xlabel="Offered [packets/s]", ylabel="Added delay [ms]")
     for axes in (packets, delay):
         log_axis(axes.xaxis)
         axes.set_ylim(bottom=0)
@@ -236,8 +235,7 @@ def load_figure(loads: Sequence[Record], hold_times_ms: Sequence[int]) -> Figure
 
 def _finish(figure: Figure, axes: Axes, across: str, up: str) -> Figure:
     """Label the axes and start both at zero, after everything is drawn."""
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
+    axes.set(xlabel=across, ylabel=up)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     add_legend(axes)
