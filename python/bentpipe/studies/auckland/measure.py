@@ -200,18 +200,13 @@ def ratio(before: Curve, after: Curve) -> Samples:
     The values vary as the ratio of the means does in the first order (delta method), so their
     interval is that of the ratio.
     """
-    seeds, mean = _pairs(before, after)
+    seeds = [seed for seed in before if seed in after]
+    mean = sum(before[seed] for seed in seeds) / len(seeds) if seeds else 0.0
     if mean == 0:
         return Samples()
     times = sum(after[seed] for seed in seeds) / len(seeds) / mean
     values = (times + (after[seed] - times * before[seed]) / mean for seed in seeds)
     return Samples.of(values, exact=False)
-
-
-def _pairs(before: Curve, after: Curve) -> tuple[list[int], float]:
-    """Return the seeds that both curves have, and the mean before."""
-    seeds = [seed for seed in before if seed in after]
-    return seeds, sum(before[seed] for seed in seeds) / len(seeds) if seeds else 0.0
 
 
 def trace(outcome: Outcome) -> tuple[Array, Array]:
