@@ -25,7 +25,6 @@ MSS_BYTES: Final = 512
 LARGE_MSS_BYTES: Final = 1460
 SITES: Final = 20
 IMAGE_BYTES: Final = 512 * 512 * 2
-TCP_IP_HEADER_BYTES: Final = 40
 # Of streams; assumed. Headers and framing add 6.6 % on the carrier.
 STREAM_PAYLOAD_BYTES: Final = 1024
 

@@ -13,13 +13,13 @@ import numpy as np
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Outcome
+from bentpipe.studies.base.work import TCP_IP_HEADER_BYTES, largest_goodput_bps
 from bentpipe.studies.hermes.network import (
     DEFAULT_WINDOW_BYTES,
     IMAGE_BYTES,
     LARGE_MSS_BYTES,
     MSS_BYTES,
     STREAM_PAYLOAD_BYTES,
-    TCP_IP_HEADER_BYTES,
     TUNED_WINDOW_BYTES,
     Case,
     Found,
@@ -305,6 +305,6 @@ def asymmetry(network: Network, mss_bytes: int) -> dict[str, float]:
         "data_bytes": data_bits / 8,
         "ack_bytes": ack_bits / 8,
         "ratio": (forward_bps / isdn_bps) / (data_bits / ack_bits),
-        "carrier_bps": forward_bps * 8 * mss_bytes / data_bits,
+        "carrier_bps": largest_goodput_bps(plan, plan["flows"][0]),
         "isdn_bps": isdn_bps / ack_bits * segments_an_ack * 8 * mss_bytes,
     }

@@ -16,13 +16,7 @@ from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, log_axis, new
 from bentpipe.results.views import Column, View
 from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import (
-    Comparison,
-    Row,
-    Samples,
-    difference,
-    read_tolerances,
-)
+from bentpipe.studies.base.comparison import Comparison, Row, Samples, difference, read_tolerances
 from bentpipe.studies.base.inputs import (
     COUNTED,
     STUDIES_FOLDER,

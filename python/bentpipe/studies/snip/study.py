@@ -165,15 +165,10 @@ def duplex_figure(duplex: Sequence[measure.Record]) -> Figure:
     """Draw the delivered over the offered packets a second of both directions."""
     figure, (axes,) = new_figure(1, 1, height_in=3.2)
     offered = [each["offered_pps"] for each in duplex]
-    axes.plot(offered, [each["forward_pps"] for each in duplex], color=PALETTE[0], label="forward")
-    axes.plot(
-        offered,
-        [each["return_pps"] for each in duplex],
-        color=PALETTE[1],
-        linestyle="none",
-        marker="x",
-        label="return",
-    )
+    marks: dict[str, Any] = {"linestyle": "none", "marker": "x"}
+    for color, name, style in zip(PALETTE, ("forward", "return"), ({}, marks), strict=False):
+        delivered = [each[f"{name}_pps"] for each in duplex]
+        axes.plot(offered, delivered, color=color, label=name, **style)
     axes.plot(offered, offered, color=MUTED, linestyle=":", linewidth=1, label="offered")
     return _finish(figure, axes, "Offered in each direction [packets/s]", "Delivered [packets/s]")
 
