@@ -84,7 +84,8 @@ class AucklandOutcome(StudyOutcome):
         for about, is_coding in (("the plain link and the PEP", False), ("coding", True)):
             title = f"The same bounds at each number of channels alone, claims about {about}: "
             title += "where along the load each claim holds."
-            chosen = [each for each in self.decided if each.claim.is_about_coding is is_coding]
+            tests = claims.TESTS
+            chosen = [d for d in self.decided if tests[d.claim.text].is_about_coding is is_coding]
             found: list[Mapping[Any, claims.Decision]] = [each.by_channels for each in chosen]
             by_channels.append(views.decisions_view(title, "channels", chosen, found))
             title = f"Verdict and the effect that decides it, claims about {about}."
