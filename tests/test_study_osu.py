@@ -420,7 +420,7 @@ def test_the_report_is_self_contained_and_has_the_numbers(short: OsuOutcome) -> 
 def test_the_command_prints_tables_and_verdicts(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study, "cells", lambda: GEO)
+    monkeypatch.setattr(cells, "cells", lambda: GEO)
     called = bentpipe("study", "osu", "--runs", "1")
     assert called.code == 0
     # Two tables, a line for each curve.
