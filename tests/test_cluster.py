@@ -28,7 +28,7 @@ from dask_processes import (
 )
 
 from bentpipe import Job, MachineError, Plan, Scenario, UsageError
-from bentpipe.sweeps import Cluster, Finished, LocalCluster, Threads, dask_batches
+from bentpipe.sweeps import Cluster, Finished, LocalCluster, Threads, cluster as dask_cluster
 
 pytestmark = needs_dask
 
@@ -250,9 +250,9 @@ def test_a_cluster_without_workers_or_scheduler_is_refused(
 def test_a_cluster_that_lost_all_workers_is_given_up(
     doomed: DaskProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dask_batches, "_NO_WORKERS_S", 1.0)
-    monkeypatch.setattr(dask_batches, "_REFRESH_S", 0.2)
-    monkeypatch.setattr(dask_batches, "_RESULT_S", 0.5)
+    monkeypatch.setattr(dask_cluster, "_NO_WORKERS_S", 1.0)
+    monkeypatch.setattr(dask_cluster, "_REFRESH_S", 0.2)
+    monkeypatch.setattr(dask_cluster, "_RESULT_S", 0.5)
     doomed.add_worker()
     doomed.wait_for_workers()
     with Cluster(doomed.address) as cluster:

@@ -276,7 +276,7 @@ def test_the_model_reads_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     honest = study.run(**options)
     bent = Claim(9, 120, "total goodput", EDGE)
-    monkeypatch.setattr(study, "read_claims", lambda: (bent,))
+    monkeypatch.setattr(claims, "read_claims", lambda: (bent,))
     changed = study.run(**options)
     assert changed.measured == honest.measured
     assert [each.claim for each in changed.decided] == [bent]
@@ -302,8 +302,8 @@ def test_the_report_is_self_contained_and_has_the_verdicts(small: AucklandOutcom
 def test_the_command_prints_json_and_verdicts(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study, "LOADS", replace(NOTHING_VARIED, every=(0,)))
-    monkeypatch.setattr(study, "VARIANTS", ())
+    monkeypatch.setattr(cells, "LOADS", replace(NOTHING_VARIED, every=(0,)))
+    monkeypatch.setattr(cells, "VARIANTS", ())
     called = bentpipe("study", "auckland", "--runs", "2", "--json")
     assert called.code == 0
     assert len(json.loads(called.out)["claims"]) == 10

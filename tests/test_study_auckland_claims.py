@@ -248,5 +248,5 @@ def test_every_claim_has_a_rule() -> None:
     found = claims.read_claims()
     assert len(found) == 10
     assert {each.text for each in found} == set(TESTS)
-    about = [each.text for each in found if each.is_about_coding]
+    about = [each.text for each in found if TESTS[each.text].is_about_coding]
     assert about == [CODING, TITRATION, TEN_TIMES, CODED_QUEUE, BEATS] == list(CODING_TESTS)

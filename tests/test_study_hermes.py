@@ -85,7 +85,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def value(found: Found, case: Case, figure: str) -> float:
-    mean = found.mean(case, figure)
+    mean = found.samples(case, figure).mean
     assert mean is not None
     return mean
 
@@ -360,7 +360,7 @@ def test_seeds_count_up_from_the_first() -> None:
 def test_the_row_of_several_sessions_needs_a_run_of_each_number() -> None:
     """Given runs of two sessions only, the largest of two to eight is unknown."""
     outcome = study.run(runs=2)
-    assert outcome.found.mean(FEW["sessions"][0], "goodput_bps") is not None
+    assert outcome.found.samples(FEW["sessions"][0], "goodput_bps").mean is not None
     assert rows_of(outcome)[QUANTITIES[6]].simulated.mean is None
 
 

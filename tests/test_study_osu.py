@@ -21,6 +21,7 @@ from bentpipe.studies import STUDIES
 from bentpipe.studies.base import work
 from bentpipe.studies.base.comparison import Agreement, Row, difference
 from bentpipe.studies.base.inputs import Provenance, read_rows, read_scenario
+from bentpipe.studies.base.work import largest_goodput_bps
 from bentpipe.studies.osu import cells, study
 from bentpipe.studies.osu.cells import (
     BASE,
@@ -131,7 +132,7 @@ def test_the_largest_goodput_is_what_full_segments_leave(mss_bytes: int, atm_cel
     assert -(-(mss_bytes + 56) // 48) == atm_cells
     name = "GEO single hop" if mss_bytes == 9180 else "LEO single hop"
     plan = Plan.resolve(scenario_of(Cell(name, 15, 1), seed=1)).data
-    share = cells.largest_goodput_bps(plan) / RATE_BPS
+    share = largest_goodput_bps(plan, plan["flows"][0]) / RATE_BPS
     assert share == pytest.approx(mss_bytes / (53 * atm_cells))
     assert share == pytest.approx({9180: 0.8974, 1024: 0.8400}[mss_bytes], abs=5e-5)
 
@@ -419,7 +420,7 @@ def test_the_report_is_self_contained_and_has_the_numbers(short: OsuOutcome) -> 
 def test_the_command_prints_tables_and_verdicts(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study, "cells", lambda: GEO)
+    monkeypatch.setattr(cells, "cells", lambda: GEO)
     called = bentpipe("study", "osu", "--runs", "1")
     assert called.code == 0
     # Two tables, a line for each curve.

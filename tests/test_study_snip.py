@@ -20,7 +20,7 @@ from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Row
 from bentpipe.studies.base.inputs import Provenance, read_quantities, read_scenario
 from bentpipe.studies.base.work import Work
-from bentpipe.studies.snip import study
+from bentpipe.studies.snip import measure, study
 from bentpipe.studies.snip.measure import (
     DEFAULTS,
     RESOLUTION,
@@ -71,7 +71,7 @@ def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     base["traffic"][0]["duration"] = "1 s"
     base["duration"] = "2 s"
     monkeypatch.setattr(study, "read_scenario", lambda _: copy.deepcopy(base))
-    monkeypatch.setattr(study, "DEFAULTS", REDUCED)
+    monkeypatch.setattr(measure, "DEFAULTS", REDUCED)
 
 
 # --- what is published, and what is run ---------------------------------------------------------

@@ -41,12 +41,12 @@ class Windows(NamedTuple):
     """The longest time without a window that is not full."""
 
 
-def windows(sent_bytes: npt.ArrayLike, rate_bps: float, window_ns: int = WINDOW_NS) -> Windows:
+def windows(sent_bytes: npt.ArrayLike, rate_bps: float) -> Windows:
     """Return the load of windows from the link bytes sent in each.
 
     A window is full with 95 % of the link's capacity and empty with less than 5 %.
     """
-    load = np.asarray(sent_bytes, dtype=np.float64) * 8 * NS_PER_S / (rate_bps * window_ns)
+    load = np.asarray(sent_bytes, dtype=np.float64) * 8 * NS_PER_S / (rate_bps * WINDOW_NS)
     full = load >= FULL_SHARE
     # The ends of runs of full windows: a boundary before the first and after the last.
     edges = np.flatnonzero(np.diff(np.concatenate(([False], full, [False])).astype(np.int8)))
@@ -55,7 +55,7 @@ def windows(sent_bytes: npt.ArrayLike, rate_bps: float, window_ns: int = WINDOW_
         average=float(np.mean(load)),
         full=float(np.mean(full)),
         empty=float(np.mean(load < EMPTY_SHARE)),
-        longest_full_ns=longest * window_ns,
+        longest_full_ns=longest * WINDOW_NS,
     )
 
 

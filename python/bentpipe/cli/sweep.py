@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -182,22 +182,19 @@ def _folder(out: str | None, resume: str | None) -> Iterator[SweepFolder]:
     """Open the folder of the sweep; without one, a temporary folder."""
     if out is not None and resume is not None:
         raise UsageError("--resume: continues in the folder that it names; leave out --out")
-    if out is not None or resume is not None:
-        path = resume or out or ""
-        with sweeps.SweepFolder(path, resume=resume is not None) as folder:
-            try:
-                yield folder
-            except KeyboardInterrupt:
-                # The second Ctrl-C, while the data set was written.
-                if folder.is_unfinished:
-                    note(f"interrupted{folder.advice}")
-                raise
-        return
-    with (
-        tempfile.TemporaryDirectory(prefix="bentpipe-sweep-") as temporary,
-        sweeps.SweepFolder(Path(temporary), temporary=True) as folder,
-    ):
-        yield folder
+    kept = out if resume is None else resume
+    with ExitStack() as stack:
+        path = kept or stack.enter_context(TemporaryDirectory(prefix="bentpipe-sweep-"))
+        folder = stack.enter_context(
+            sweeps.SweepFolder(path, resume=resume is not None, temporary=not kept)
+        )
+        try:
+            yield folder
+        except KeyboardInterrupt:
+            # The second Ctrl-C, while the data set was written.
+            if kept and folder.is_unfinished:
+                note(f"interrupted{folder.advice}")
+            raise
 
 
 def _resumed(request: _Request, folder: SweepFolder) -> SweepRun:

@@ -13,17 +13,23 @@ import sys
 import threading
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
+from itertools import count, islice
+from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from time import monotonic
+from typing import Any, Final, Generic, TypeVar
+from uuid import uuid4
 
 from bentpipe import _core
 from bentpipe.errors import MachineError, UsageError
-from bentpipe.simulation.many import Job, Outcome, cores
-from bentpipe.sweeps.dask_batches import DaskBatches, scheduler_lost
-from bentpipe.sweeps.executor import Executor, Finished
+from bentpipe.simulation.many import Batch, BatchSize, Job, Outcome, SeededRuns, by_plan, cores
+from bentpipe.simulation.memory import limit_for
+from bentpipe.sweeps.executor import Executor, Finished, RunFailure, attempt_all
 
 T = TypeVar("T")
 
@@ -87,6 +93,238 @@ def silenced() -> Iterator[None]:
         warnings.filterwarnings("ignore", module=r"(distributed|dask|tornado)\b")
         silence()
         yield
+
+
+# --- batches -------------------------------------------------------------------------------------
+
+_POLL_S: Final = 0.5
+_REFRESH_S: Final = 2.0
+_RESULT_S: Final = 5.0
+# A cluster that starts its workers on demand takes a while.
+_NO_WORKERS_S: Final = 60.0
+# The scheduler takes some ms for a task, its result included.
+_BATCH_S: Final = 0.4
+# Bounds a message: a record has some kB, and each job may have a plan of its own, of some 20 kB.
+_LARGEST_BATCH: Final = 1_000
+# One is executed, and the next ones are with the worker already.
+_BATCHES_A_THREAD: Final = 3
+_CANCEL_POLL_S: Final = 0.2
+# Dask pauses a worker at 80 % of its memory limit and kills it at 95 %.
+_SHARE_OF_DASK_LIMIT: Final = 0.5
+# The states of a task that a worker is to execute (`distributed.worker_state_machine`).
+_WANTED: Final = frozenset({"executing", "long-running"})
+
+
+def run_batch(
+    runs: Sequence[SeededRuns],
+    reduce: Callable[[Outcome], T],
+    *,
+    version: str,
+    memory_limit: int | None,
+    threads: Mapping[str, int],
+) -> tuple[list[Finished[T]], float]:
+    """Run a batch in this worker; return its finished jobs, and the seconds that they took.
+
+    ``version`` is that of bentpipe where the batch was made. ``memory_limit`` in bytes is for all
+    runs on one machine (None: half of its available memory), and ``threads`` are those of all
+    workers by machine.
+
+    Raises:
+        MachineError: the worker has another version of bentpipe.
+    """
+    worker = import_module("distributed").get_worker()
+    if version != _core.version():
+        raise MachineError(
+            f"the worker {worker.address} has bentpipe {_core.version()}, not {version}"
+        )
+    started_s = monotonic()
+    own = int(worker.state.nthreads)
+    sharing = max(threads.get(worker.ip, 0), own)
+    limit = limit_for(sharing, memory_limit)
+    of_dask = worker.memory_manager.memory_limit
+    if memory_limit is None and of_dask:
+        limit = min(limit, limit_for(own, int(_SHARE_OF_DASK_LIMIT * of_dask)))
+    batch = Batch(runs=runs, memory_limit_bytes=limit, sharing=sharing)
+    with _until_cancelled(worker, batch.monitor):
+        finished = list(attempt_all(batch, reduce))
+    return finished, monotonic() - started_s
+
+
+@contextmanager
+def _until_cancelled(worker: Any, monitor: _core.Monitor) -> Iterator[None]:
+    """Cancel the runs of a monitor when the task of this thread is no longer wanted.
+
+    Dask forgets a cancelled task, also when its client died, but does not stop its thread.
+    """
+    key = worker.get_current_task()
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_CANCEL_POLL_S):
+            task = worker.state.tasks.get(key)
+            if task is None or task.state not in _WANTED:
+                monitor.cancel()
+                return
+
+    watcher = threading.Thread(target=watch, name="bentpipe cancellation", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+class DaskBatches(Generic[T]):
+    """Gives batches to a cluster and takes their results.
+
+    ``check`` raises an error if a worker has another bentpipe.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        reduce: Callable[[Outcome], T],
+        *,
+        memory_limit: int | None,
+        check: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._reduce = reduce
+        self._memory_limit = memory_limit
+        self._check = check
+        self._jobs: dict[Any, tuple[tuple[int, Job], ...]] = {}
+        self._finished: SimpleQueue[Any] = SimpleQueue()
+        self._keys = (f"bentpipe-{uuid4().hex}-{number}" for number in count())
+        self._suspects: deque[tuple[int, Job]] = deque()
+        self._alone = False
+        self._size = BatchSize(_BATCH_S, _LARGEST_BATCH)
+        self._had_workers_s = self._refreshed_s = monotonic()
+        self._threads = threads_by_machine(client)
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs or self._suspects)
+
+    def fill(self, waiting: Iterator[tuple[int, Job]]) -> None:
+        """Draw jobs until enough batches are under way, or none are left."""
+        while len(self._jobs) < _BATCHES_A_THREAD * max(sum(self._threads.values()), 1):
+            batch = tuple(islice(waiting, self._size.runs))
+            if not batch:
+                break
+            self._submit(batch)
+        if self._suspects and not self._jobs:
+            self._alone = True
+            self._submit([self._suspects.popleft()])
+
+    def wait(self) -> Iterator[Finished[T]]:
+        """Wait for a batch, but not for long; yield its finished jobs.
+
+        Raises:
+            MachineError: the scheduler or all workers are lost, or a worker has another bentpipe.
+        """
+        self._refresh()
+        try:
+            future = self._finished.get(timeout=_POLL_S)
+        except Empty:
+            return
+        jobs = self._jobs.pop(future)
+        if future.status == "error":
+            yield from self._failed(jobs, future.exception())
+            return
+        finished, seconds = self._result_of(future)
+        self._size.adapt(len(finished), seconds)
+        yield from finished
+
+    def _result_of(self, future: Any) -> tuple[list[Finished[T]], float]:
+        """Return the result of a batch that is done.
+
+        A worker that dies before it has sent the result leaves it to another one. If there is none,
+        waiting must not hide that.
+        """
+        while True:
+            try:
+                result: tuple[list[Finished[T]], float] = future.result(timeout=_RESULT_S)
+            except TimeoutError:
+                self._refresh()
+            except (CancelledError, OSError):
+                raise scheduler_lost() from None
+            else:
+                return result
+
+    def cancel(self) -> None:
+        """Cancel all batches."""
+        futures = list(self._jobs)
+        self._jobs.clear()
+        if futures and self._is_connected():
+            with suppress(OSError, CancelledError):
+                self._client.cancel(futures)
+
+    def _submit(self, jobs: Sequence[tuple[int, Job]]) -> None:
+        future = self._client.submit(
+            run_batch,
+            by_plan(jobs),
+            self._reduce,
+            version=_core.version(),
+            memory_limit=self._memory_limit,
+            threads=self._threads,
+            key=next(self._keys),
+            pure=False,
+        )
+        self._jobs[future] = tuple(jobs)
+        future.add_done_callback(self._finished.put)
+
+    def _failed(
+        self, jobs: tuple[tuple[int, Job], ...], error: BaseException
+    ) -> Iterator[Finished[T]]:
+        """Keep the jobs of a batch whose workers died for later; raise other errors.
+
+        Dask blames all tasks that a dead worker had. So suspects are executed alone at the end.
+        """
+        if not isinstance(error, import_module("distributed").KilledWorker):
+            self._check()
+            raise error
+        if not self._alone:
+            self._suspects.extend(jobs)
+            return
+        message = f"{error.allowed_failures + 1} workers died while they executed it"
+        yield Finished(jobs[0][0], None, RunFailure("lost", message))
+
+    def _refresh(self) -> None:
+        """Count the threads of the workers from time to time, and check that there are any."""
+        now_s = monotonic()
+        if not self._is_connected():
+            raise scheduler_lost()
+        if now_s - self._refreshed_s < _REFRESH_S:
+            return
+        self._refreshed_s = now_s
+        self._threads = threads_by_machine(self._client)
+        if self._threads:
+            self._had_workers_s = now_s
+        elif now_s - self._had_workers_s > _NO_WORKERS_S:
+            raise MachineError(f"the cluster has had no workers for {_NO_WORKERS_S:.0f} s")
+
+    def _is_connected(self) -> bool:
+        return bool(self._client.status == "running")
+
+
+def threads_by_machine(client: Any) -> dict[str, int]:
+    """Return the number of threads of all workers, by machine."""
+    try:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+    except OSError:
+        raise scheduler_lost() from None
+    threads: Counter[str] = Counter()
+    for worker in workers.values():
+        threads[worker["host"]] += worker["nthreads"]
+    return threads
+
+
+def scheduler_lost() -> MachineError:
+    """Return the error for a scheduler that does not answer."""
+    return MachineError("lost the connection to the Dask scheduler")
+
+
+# --- executors -----------------------------------------------------------------------------------
 
 
 class DaskExecutor(Executor):

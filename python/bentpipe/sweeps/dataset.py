@@ -167,13 +167,11 @@ class _Files:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._waiting: list[pl.DataFrame] = []
-        self._rows = 0
         self._count = 0
 
     def add(self, rows: pl.DataFrame) -> None:
         self._waiting.append(rows)
-        self._rows += rows.height
-        if self._rows >= _ROWS_PER_FILE:
+        if sum(each.height for each in self._waiting) >= _ROWS_PER_FILE:
             self._write()
 
     def close(self) -> None:
@@ -184,7 +182,7 @@ class _Files:
         self._folder.mkdir(parents=True, exist_ok=True)
         rows = pl.concat(self._waiting)
         write_parquet(rows, self._folder / f"part-{self._count}.parquet")
-        self._waiting, self._rows = [], 0
+        self._waiting = []
         self._count += 1
 
 

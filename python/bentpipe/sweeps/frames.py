@@ -122,12 +122,7 @@ def flow_schema(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -
 
 
 class Keys:
-    """The columns of the varied values, by point.
-
-    The column of a value is named after its path. Where all values are quantities, such as
-    "275 ms", a second column has the numbers, and its name ends in the unit:
-    ``link.forward.delay_ns``.
-    """
+    """The columns of the varied values, by point: see `bentpipe.Sweep`."""
 
     def __init__(self, points: Points) -> None:
         self._points = points

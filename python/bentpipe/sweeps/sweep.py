@@ -16,14 +16,7 @@ import polars as pl
 from bentpipe.errors import UsageError
 from bentpipe.metrics import Metric, metrics_shown
 from bentpipe.results.confidence import CONFIDENCE, t_quantile
-from bentpipe.results.files import (
-    MANIFEST,
-    RESULT_FORMAT_VERSION,
-    kind_of,
-    read_file,
-    read_manifest,
-    read_unchanged,
-)
+from bentpipe.results.files import kind_of, read_file, read_manifest, read_unchanged, require_format
 from bentpipe.results.frames import Frame, to_pandas
 from bentpipe.results.result import Result
 from bentpipe.sweeps.dataset import FAILURES, RUNS, TABLES
@@ -90,13 +83,7 @@ class Sweep:
         manifest = read_manifest(path)
         if kind_of(manifest) != "sweep":
             raise UsageError(f"{path}: holds the result of a {kind_of(manifest)}, not of a sweep")
-        version = manifest.get("format_version")
-        if version != RESULT_FORMAT_VERSION:
-            raise UsageError(
-                f"{path / MANIFEST}: format_version is {version!r}; this bentpipe reads "
-                f"{RESULT_FORMAT_VERSION}: read it with the bentpipe that wrote it "
-                f"({manifest['bentpipe_version']})"
-            )
+        require_format(path, manifest)
         try:
             tables = {
                 name: _read_table(path, name, manifest) if manifest["runs"] else pl.DataFrame()
@@ -176,11 +163,9 @@ def cell_metrics() -> dict[str, Metric]:
 
 
 def cell_means(flows: pl.DataFrame, directions: pl.DataFrame) -> pl.DataFrame:
-    """Return a row a cell: the varied values, ``runs``, and the mean of each of `cell_metrics`.
+    """Return `Sweep.cells`, of the metrics `cell_metrics`.
 
-    The value of a run is the mean over its flows that have one. ``NAME_half_width`` is half the
-    width of the 95 % interval of the mean ``NAME``, by Student's t distribution; null with less
-    than two runs.
+    The intervals are by Student's t distribution; null with less than two runs.
     """
     if not flows.height:
         return pl.DataFrame()
@@ -213,9 +198,6 @@ _quantile = cache(lambda count: t_quantile((1 + CONFIDENCE) / 2, count - 1))
 
 
 def _half_width(cells: pl.DataFrame, name: str) -> pl.Series:
-    counts, deviations = cells[f"{name}_count"].to_list(), cells[f"{name}_deviation"].to_list()
-    widths = [
-        None if deviation is None else _quantile(count) * deviation / math.sqrt(count)
-        for count, deviation in zip(counts, deviations, strict=True)
-    ]
+    pairs = zip(cells[f"{name}_count"], cells[f"{name}_deviation"], strict=True)
+    widths = [None if d is None else _quantile(count) * d / math.sqrt(count) for count, d in pairs]
     return pl.Series(f"{name}_half_width", widths, dtype=pl.Float64)

@@ -78,12 +78,13 @@ def _measure(row: Mapping[str, str]) -> Measure:
     )
 
 
-_LINES: Final = (Path(__file__).parent / "measures.csv").read_text(encoding="utf-8").splitlines()
-MEASURES: Final = tuple(
-    map(_measure, csv.DictReader(line for line in _LINES if not line.startswith("#")))
-)
+def read_rows(file: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV file of this package; lines that begin with ``#`` are comments."""
+    with (Path(__file__).parent / file).open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
+MEASURES: Final = tuple(map(_measure, read_rows("measures.csv")))
 SEEDS: Final = 20
 # A goodput above this share of the largest possible one is limited by the rate of the link.
 LIMITED_SHARE: Final = 0.95

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from bentpipe.emulation.pool import processor_share
 from bentpipe.errors import UsageError
@@ -94,6 +94,9 @@ class Point:
     kind: Kind = "goodput"
     size_bytes: int | None = None
 
+    _FILES: ClassVar[Mapping[int, int]] = FILES
+    _SERVER_RTT_MS: ClassVar[float] = 0.0
+
     @property
     def label(self) -> str:
         """The congestion control, for tables."""
@@ -108,12 +111,7 @@ class Point:
     @property
     def files(self) -> int:
         """The number of files of a point of completion times."""
-        return FILES.get(self.size_bytes or 0, 0)
-
-    @property
-    def whole_rtt_ms(self) -> float:
-        """The round trip between the hosts."""
-        return self.rtt_ms
+        return self._FILES.get(self.size_bytes or 0, 0)
 
     @property
     def possible_bps(self) -> float:
@@ -143,7 +141,8 @@ class Point:
         # The handshake, the request and slow start, then transmission at the rate.
         round_trips = 2 + max(0.0, math.log2(self.size_bytes / MIN_QUEUE_BYTES))
         sending_s = self.size_bytes * _BITS_PER_BYTE / (self.rate_mbps * 1e6)
-        return self.files * (round_trips * self.whole_rtt_ms / 1e3 + sending_s)
+        rtt_ms = self.rtt_ms + self._SERVER_RTT_MS
+        return self.files * (round_trips * rtt_ms / 1e3 + sending_s)
 
     def scenario(self, seconds: float) -> dict[str, Any]:
         """Return the point as a scenario; ``seconds`` is the duration of a goodput point."""
@@ -212,6 +211,9 @@ class PepPoint(Point):
     link_control: str
     direction: Literal["forward", "return"] = "forward"
 
+    _FILES: ClassVar[Mapping[int, int]] = dict.fromkeys(_PEP_SIZES_BYTES, _PEP_FILES)
+    _SERVER_RTT_MS: ClassVar[float] = 2 * _SERVER_DELAY_MS
+
     @property
     def label(self) -> str:
         """The congestion controls of hosts and link, the gateways with a PEP, and the direction."""
@@ -222,16 +224,6 @@ class PepPoint(Point):
     def load(self) -> float:
         """The approximate share of a processor that a run takes: the legs are two runs."""
         return min(1.0, 2 * super().load)
-
-    @property
-    def files(self) -> int:
-        """The number of files of a point of completion times."""
-        return _PEP_FILES
-
-    @property
-    def whole_rtt_ms(self) -> float:
-        """The round trip between the hosts."""
-        return self.rtt_ms + 2 * _SERVER_DELAY_MS
 
     def max_s(self, seconds: float) -> float:
         """Return the longest duration of a run."""

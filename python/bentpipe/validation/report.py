@@ -11,7 +11,15 @@ from typing import Any, Final
 
 from bentpipe.quantities import quantity
 from bentpipe.results.views import Cell, Column, View, markdown_table
-from bentpipe.validation.comparison import ALL, MEASURES, Comparison, Summary, Value, summarize
+from bentpipe.validation.comparison import (
+    ALL,
+    MEASURES,
+    Comparison,
+    Summary,
+    Value,
+    read_rows,
+    summarize,
+)
 
 # The unit of differences of a measure without a threshold.
 _DEFAULT_THRESHOLD: Final = 0.15
@@ -42,7 +50,7 @@ def missed_thresholds(found: Iterable[Summary]) -> list[str]:
     ]
 
 
-def largest(values: Iterable[Value], count: int = _LARGEST) -> list[Value]:
+def largest(values: Iterable[Value]) -> list[Value]:
     """Return the largest differences, in units of the first threshold of their measure."""
 
     def weight(value: Value) -> float:
@@ -51,7 +59,7 @@ def largest(values: Iterable[Value], count: int = _LARGEST) -> list[Value]:
         return value.abs_difference / limit
 
     counted = [value for value in values if not value.excluded]
-    return sorted(counted, key=weight, reverse=True)[:count]
+    return sorted(counted, key=weight, reverse=True)[:_LARGEST]
 
 
 def report_of(compared: Sequence[Comparison], *, grid: str, seconds: float) -> dict[str, Any]:
@@ -89,15 +97,7 @@ def summary_view(found: Iterable[Summary]) -> View:
             if group == ALL or thresholds:
                 rows.append([summary.measure.title, group, *counts, *statistics.values()])
                 rows[-1].append(", ".join(verdicts) or None)
-    columns = (
-        Column("measure", "measure"),
-        Column("values", "values"),
-        *(Column(each, each, once=True) for each in ("counted", "failed", "excluded")),
-        Column("median", "median", text=_percent),
-        Column("p90", "90 %", text=_percent),
-        Column("thresholds", "at most"),
-    )
-    return View("Absolute relative differences", columns, rows, group=1)
+    return View("Absolute relative differences", _columns("summary"), rows, group=1)
 
 
 def largest_lines(compared: Iterable[Comparison]) -> list[str]:
@@ -122,7 +122,7 @@ def views_of(compared: Sequence[Comparison]) -> list[View]:
         for rate_limited, suffix in _GROUPS.items():
             rows = [_row(line) for line in lines if line[0].rate_limited is rate_limited]
             if rows:
-                columns = (*_LINK, *(_GOODPUT if kind == "goodput" else _VALUES))
+                columns = _columns("link", "goodput" if kind == "goodput" else "value")
                 found.append(View(f"{kind}{suffix}", columns, rows, key=2))
     return found
 
@@ -141,37 +141,15 @@ _GROUPS: Final = {
     None: "",
 }
 _STATISTICS: Final = {"median": "median", "p90": "90th percentile"}
-_LINK: Final = (
-    Column("point", "point"),
-    Column("control", "control"),
-    *(
-        Column(title, title, note, "{:g}".format)
-        for title, note in (
-            ("rate", "Mbit/s"),
-            ("RTT", "ms"),
-            ("queue", "BDP"),
-            ("loss", "%"),
-            ("flows", ""),
-        )
-    ),
-)
-_DIFFERENCES: Final = (
-    Column("difference", "difference", "%"),
-    Column("mean", "mean of seeds", "%, 95 % CI"),
-)
 
 
-def _engines(title: str = "") -> tuple[Column, Column]:
-    return Column(f"{title}kernel", f"{title}kernel"), Column(f"{title}simulator", "simulator")
-
-
-_VALUES: Final = (Column("value", "value"), *_engines(), *_DIFFERENCES)
-_GOODPUT: Final = (
-    *_engines("goodput "),
-    *_DIFFERENCES,
-    *_engines("queue "),
-    *_engines("retransmitted "),
-)
+def _columns(*tables: str) -> tuple[Column, ...]:
+    texts = {"percent": _percent, "short": "{:g}".format}
+    return tuple(
+        Column(row["name"], row["title"], row["note"], texts.get(row["text"]), bool(row["once"]))
+        for row in read_rows("tables.csv")
+        if row["table"] in tables
+    )
 
 
 def _row(values: Sequence[Value]) -> list[Any]:

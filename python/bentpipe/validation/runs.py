@@ -13,6 +13,7 @@ import numpy as np
 from bentpipe.emulation.pool import EmulationJob, emulate_as_completed
 from bentpipe.errors import RunsInterrupted
 from bentpipe.plan.plan import Plan
+from bentpipe.results.execution import utc_now
 from bentpipe.results.measures import aggregate_goodput_bps, exchange_times_ns
 from bentpipe.results.result import Result
 from bentpipe.simulation.many import Job, Outcome, run_jobs
@@ -56,26 +57,16 @@ def metrics_of(result: Result, point: Point) -> RunMetrics:
     return RunMetrics(seed=seed, values=_VALUES[point.kind.removeprefix("pep-")](result, point))
 
 
-def simulate_point(
-    point: Point,
-    seconds: float,
-    seeds: Sequence[int],
-    *,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[RunMetrics]:
+def simulate_point(point: Point, seconds: float, seeds: Sequence[int]) -> list[RunMetrics]:
     """Simulate a point with each of the seeds; after Ctrl-C return the finished runs."""
     plan = Plan.resolve(point.scenario(seconds))
     jobs = [Job(plan=plan, seed=seed) for seed in seeds]
     outcomes: Sequence[Outcome]
     try:
-        outcomes = run_jobs(jobs, progress=progress)
+        outcomes = run_jobs(jobs)
     except RunsInterrupted as ended:
         outcomes = ended.outcomes
-    found = []
-    for outcome in outcomes:
-        manifest = {"plan": plan.data, "seed": outcome.job.seed, "end_ns": outcome.raw["end_ns"]}
-        found.append(metrics_of(Result(manifest, outcome.tables()), point))
-    return found
+    return [metrics_of(outcome.result(started=utc_now()), point) for outcome in outcomes]
 
 
 def _goodput(result: Result, point: Point) -> dict[str, float | None]:

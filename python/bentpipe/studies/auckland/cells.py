@@ -24,10 +24,6 @@ BACKGROUND, TRANSFER, PING = "channels", "iperf3", "ping"
 Data = dict[str, Any]
 
 
-def _unchanged(_data: Data) -> None:
-    pass
-
-
 class LinkPath(StrEnum):
     """What the gateways do: the name of a curve."""
 
@@ -113,7 +109,7 @@ class Variant:
     settings: Mapping[str, Any] = field(default_factory=dict)
     paths: tuple[LinkPath, ...] = UNCODED
     of_code: bool = False
-    change: Callable[[Data], None] = _unchanged
+    change: Callable[[Data], None] = lambda _data: None
 
 
 def cells(channels: Sequence[int], paths: Sequence[LinkPath]) -> tuple[Cell, ...]:
@@ -218,13 +214,13 @@ def _variant(data: Data) -> Variant:
     places += [f"gateways.*.pep.{leg}_tcp" for leg in ("lan", "link")]
     settings = data.get("settings", {}) | (dict.fromkeys(places, tcp) if tcp else {})
     settings |= {"gateways.*.tunnel": data["tunnel"]} if "tunnel" in data else {}
-    change = _unchanged
+    change: dict[str, Any] = {}
     if "tail" in data:
-        change = partial(_change_tail, data["tail"])
+        change["change"] = partial(_change_tail, data["tail"])
     elif "threshold_percent" in data:
-        change = partial(_change_threshold, data["threshold_percent"])
+        change["change"] = partial(_change_threshold, data["threshold_percent"])
     return Variant(
-        data["name"], settings, _PATHS[paths], of_code=paths in {"coded", "titrated"}, change=change
+        data["name"], settings, _PATHS[paths], of_code=paths in {"coded", "titrated"}, **change
     )
 
 

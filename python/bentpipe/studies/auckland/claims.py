@@ -328,11 +328,6 @@ class Claim:
     metric: str
     text: str
 
-    @property
-    def is_about_coding(self) -> bool:
-        """Return whether the claim is about coded links."""
-        return TESTS[self.text].is_about_coding
-
 
 @dataclass(frozen=True)
 class Decided:
@@ -387,9 +382,9 @@ def decide(
     found = []
     for claim in claims:
         test = TESTS[claim.text]
-        channels = context.coded() if claim.is_about_coding else context.channels()
+        channels = context.coded() if test.is_about_coding else context.channels()
         by_channels = {each: test.decide(context, (each,)) for each in channels}
-        contexts = coded_variants if claim.is_about_coding else variants
+        contexts = coded_variants if test.is_about_coding else variants
         of_variants = {name: test.decide(each) for name, each in contexts.items()}
         found.append(Decided(claim, test.decide(context), by_channels, of_variants))
     return tuple(found)

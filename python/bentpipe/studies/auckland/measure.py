@@ -11,8 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from bentpipe import _core
-from bentpipe.results.derived import by_function
-from bentpipe.scenario.framings import frame_bits
+from bentpipe.results.result import Result
 from bentpipe.simulation.many import Outcome
 from bentpipe.studies.auckland.cells import (
     BACKGROUND,
@@ -33,7 +32,7 @@ from bentpipe.studies.auckland.cells import (
 )
 from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Array, Samples
-from bentpipe.studies.base.work import Work, jobs_of
+from bentpipe.studies.base.work import Work, jobs_of, largest_goodput_bps
 from bentpipe.units import NS_PER_S
 
 TOTAL, TRANSFER_GOODPUT = "total_goodput_mbps", "iperf3_goodput_mbps"
@@ -49,7 +48,6 @@ SIZE_CLASSES: Final = ("< 1 kB", "1-10 kB", "10-100 kB", "0.1-1 MB", "1-10 MB", 
 # Samples of the link without the transfer: after all channels have started, and after the
 # transfer's last packets. They are multiples of the sample interval.
 _ALONE_S: Final = ((30, 150), (480, 600))
-_TCP_IP_HEADER_BYTES: Final = 40
 # The ends of the tunnel in results.
 _HUB, _TERMINAL = "hub-tunnel", "terminal-1-tunnel"
 
@@ -90,14 +88,8 @@ def figures(outcome: Outcome) -> dict[str, float]:
 
 def payload_rate_mbps(plan: Mapping[str, Any]) -> float:
     """Return the largest goodput of the link: full segments, with Ethernet, IP and TCP headers."""
-    forward = plan["directions"][0]
     transfer = next(flow for flow in plan["flows"] if flow["name"] == TRANSFER)
-    tcp = transfer["workload"]["sender"]
-    # The timestamps option and its padding (RFC 7323, appendix A).
-    payload_bytes = tcp["mss_bytes"] - (12 if tcp["timestamps"] else 0)
-    rate_bps = float(forward["rate_bps"]["value"])
-    segment_bits = frame_bits(forward["framing"], tcp["mss_bytes"] + _TCP_IP_HEADER_BYTES)
-    return float(rate_bps * 8 * payload_bytes / segment_bits / 1e6)
+    return largest_goodput_bps(plan, transfer) / 1e6
 
 
 def _transfer_mbps(outcome: Outcome, transfer: int) -> float:
@@ -142,19 +134,8 @@ def _ping(outcome: Outcome, names: list[str]) -> dict[str, float]:
 def _tunnel(outcome: Outcome) -> dict[str, float]:
     """Return the losses and the repair of the forward direction; nothing without a tunnel."""
     names = {**_core.names(), **outcome.raw["names"]}
-    columns = (
-        outcome.column("function_statistics", each) for each in ("place", "statistic", "value")
-    )
-    rows = [
-        {
-            "place": names["places"][int(place)],
-            "statistic": names["statistics"][int(statistic)],
-            "value": int(value),
-        }
-        for place, statistic, value in zip(*columns, strict=True)
-    ]
-    offered_bytes = outcome.column("directions", "received_bytes").tolist()
-    found = {each["function"]: each for each in by_function(rows, offered_bytes)}
+    functions = Result({"names": names}, outcome.tables()).functions
+    found = {each["function"]: each for each in functions}
     if _HUB not in found:
         return {}
     hub, terminal = found[_HUB], found[_TERMINAL]
@@ -211,18 +192,13 @@ def ratio(before: Curve, after: Curve) -> Samples:
     The values vary as the ratio of the means does in the first order (delta method), so their
     interval is that of the ratio.
     """
-    seeds, mean = _pairs(before, after)
+    seeds = [seed for seed in before if seed in after]
+    mean = sum(before[seed] for seed in seeds) / len(seeds) if seeds else 0.0
     if mean == 0:
         return Samples()
     times = sum(after[seed] for seed in seeds) / len(seeds) / mean
     values = (times + (after[seed] - times * before[seed]) / mean for seed in seeds)
     return Samples.of(values, exact=False)
-
-
-def _pairs(before: Curve, after: Curve) -> tuple[list[int], float]:
-    """Return the seeds that both curves have, and the mean before."""
-    seeds = [seed for seed in before if seed in after]
-    return seeds, sum(before[seed] for seed in seeds) / len(seeds) if seeds else 0.0
 
 
 def trace(outcome: Outcome) -> tuple[Array, Array]:

@@ -14,21 +14,7 @@ from bentpipe.emulation.pool import EmulatedRun
 from bentpipe.results.execution import utc_now
 from bentpipe.results.result import Result
 from bentpipe.studies import RealOptions
-from bentpipe.studies.auckland.cells import (
-    BACKGROUND,
-    BASE,
-    LOADS,
-    QUEUES_KB,
-    TRANSFER,
-    UNCODED,
-    Cell,
-    Data,
-    LinkPath,
-    cells,
-    entry,
-    scenario_of,
-    set_values,
-)
+from bentpipe.studies.auckland import cells
 from bentpipe.studies.auckland.study import CELLS, inputs, listed_row
 from bentpipe.studies.base.comparison import Comparison, Row, Samples
 from bentpipe.studies.base.inputs import Input, Provenance, read_scenario
@@ -40,8 +26,10 @@ from bentpipe.units import NS_PER_S
 # A cell takes as long as its experiment, so that is shorter than the 600 s of the source.
 DURATION_S: Final = 60
 # A point of each figure: both queues, and each kind of path.
-_PATHS: Final = (*UNCODED, LinkPath.CODED_10, LinkPath.TITRATED_10)
-CHOSEN: Final = tuple(Cell(20, queue_kb, path) for queue_kb in QUEUES_KB for path in _PATHS)
+_PATHS: Final = (*cells.UNCODED, cells.LinkPath.CODED_10, cells.LinkPath.TITRATED_10)
+CHOSEN: Final = tuple(
+    cells.Cell(20, queue_kb, path) for queue_kb in cells.QUEUES_KB for path in _PATHS
+)
 # Besides its duration: the lab, its gateways and the programs start, and the last packets arrive.
 _OVERHEAD_S: Final = 4.0
 # A lab with a hundred channels takes a quarter of a processor, but in bursts that make labs beside
@@ -63,7 +51,7 @@ def run_real_time(*, duration_s: int = DURATION_S, **options: Unpack[RealOptions
     table = CHOSEN if real.chosen is None else cells_named(real.chosen)
     base = shorter(read_scenario("auckland"), duration_s)
     time: dict[str, float] = {"expected_s": duration_s + _OVERHEAD_S, "load": _LOAD}
-    scenarios = {cell: scenario_of(cell, base, BASE) for cell in table}
+    scenarios = {cell: cells.scenario_of(cell, base, cells.BASE) for cell in table}
     runs = real.run({cell: real_job(each, real.seed, **time) for cell, each in scenarios.items()})
     simulated = {} if real.interrupted else _simulated(table, base, real.seed)
     rows = (
@@ -81,7 +69,7 @@ def run_real_time(*, duration_s: int = DURATION_S, **options: Unpack[RealOptions
     )
 
 
-def cells_named(chosen: str) -> tuple[Cell, ...]:
+def cells_named(chosen: str) -> tuple[cells.Cell, ...]:
     """Return cells by `CHANNELS[:QUEUE_KB[:PATH]]`, a list with commas.
 
     A part that is left out matches all.
@@ -89,24 +77,24 @@ def cells_named(chosen: str) -> tuple[Cell, ...]:
     Raises:
         UsageError: there is no such cell.
     """
-    numbers, queues = (", ".join(map(str, each)) for each in (LOADS.every, QUEUES_KB))
-    table = cells(LOADS.every, tuple(LinkPath))
+    numbers, queues = (", ".join(map(str, each)) for each in (cells.LOADS.every, cells.QUEUES_KB))
+    table = cells.cells(cells.LOADS.every, tuple(cells.LinkPath))
     names = {cell: f"{cell.channels}:{cell.queue_kb}:{cell.path.value}" for cell in table}
     how = f"Write a number of channels ({numbers}), optionally a queue in kB ({queues}) and a path "
-    paths = f"({', '.join(LinkPath)}), as in 100:120:PEP"
+    paths = f"({', '.join(cells.LinkPath)}), as in 100:120:PEP"
     return cells_by_name(chosen, names, f"{how}{paths}")
 
 
-def shorter(base: Data, duration_s: int) -> Data:
+def shorter(base: cells.Data, duration_s: int) -> cells.Data:
     """Return the configuration with another duration, in s, and the transfer in its middle half.
 
     Its server has a line with a rate: without one it sends whole windows to a PEP at one instant,
     which no machine relays in time.
     """
     data = copy.deepcopy(base)
-    set_values(data, "hosts.world.*.rate", _SERVER_RATE)
+    cells.set_values(data, "hosts.world.*.rate", _SERVER_RATE)
     transfer = {"start": f"{duration_s / 4:g} s", "duration": f"{duration_s / 2:g} s"}
-    entry(data, TRANSFER).update(transfer)
+    cells.entry(data, cells.TRANSFER).update(transfer)
     # The goodput of the transfer is read from samples.
     return data | {"duration": f"{duration_s} s", "sample_interval": "1 s"}
 
@@ -118,9 +106,9 @@ def figures(result: Result) -> dict[str, float | None]:
     simulated receiver waits for what a PEP still holds. In real time it starts a little late.
     """
     flows = result.plan["flows"]
-    is_channel = np.array([flow["name"].startswith(BACKGROUND) for flow in flows])
+    is_channel = np.array([flow["name"].startswith(cells.BACKGROUND) for flow in flows])
     channel_bytes = result.flows["delivered_bytes"].to_numpy()[is_channel].sum()
-    number = next(n for n, flow in enumerate(flows) if flow["name"] == TRANSFER)
+    number = next(n for n, flow in enumerate(flows) if flow["name"] == cells.TRANSFER)
     duration_ns: int = flows[number]["workload"]["amount"]["value"]
     samples = result.tables["flow_samples"].drop_nulls("delivered_bytes").sort("time_ns")
     samples = samples.filter(samples["flow"] == number)
@@ -131,17 +119,19 @@ def figures(result: Result) -> dict[str, float | None]:
         transfer = transfer_bytes * 8 * NS_PER_S / duration_ns / 1e6
         total = float(channel_bytes + transfer_bytes) * 8 * NS_PER_S / result.plan["stop_ns"] / 1e6
     exchanges = result.exchanges
-    mine = np.array([name.startswith(BACKGROUND) for name in exchanges["name"]], dtype=bool)
+    mine = np.array([name.startswith(cells.BACKGROUND) for name in exchanges["name"]], dtype=bool)
     took_ns = exchanges["time_ns"].to_numpy()[mine].astype(np.float64)
     took_ns = took_ns[np.isfinite(took_ns)]
     median_s = float(np.median(took_ns)) / NS_PER_S if took_ns.size else None
     return dict(zip(UNITS, (total, transfer, median_s), strict=True))
 
 
-def _simulated(table: tuple[Cell, ...], base: Data, seed: int) -> Mapping[Cell, Result]:
+def _simulated(
+    table: tuple[cells.Cell, ...], base: cells.Data, seed: int
+) -> Mapping[cells.Cell, Result]:
     """Return the simulated run of each cell: the same plan and seed."""
     started = utc_now()
-    jobs = {cell: jobs_of(scenario_of(cell, base, BASE), [seed]) for cell in table}
+    jobs = {cell: jobs_of(cells.scenario_of(cell, base, cells.BASE), [seed]) for cell in table}
     found = Work("auckland", seed=seed).run(jobs)
     return {
         cell: outcome.result(started=started)
@@ -150,7 +140,7 @@ def _simulated(table: tuple[Cell, ...], base: Data, seed: int) -> Mapping[Cell, 
     }
 
 
-def _row(name: str, cell: Cell, run: EmulatedRun | None, simulated: Result | None) -> Row:
+def _row(name: str, cell: cells.Cell, run: EmulatedRun | None, simulated: Result | None) -> Row:
     """Return a figure of a cell in both engines."""
     value = None if simulated is None else figures(simulated)[name]
     row = replace(
@@ -162,7 +152,7 @@ def _row(name: str, cell: Cell, run: EmulatedRun | None, simulated: Result | Non
     return real_row(row, run, None if run is None else figures(run.result)[name])
 
 
-def _inputs(base: Data, table: tuple[Cell, ...]) -> tuple[Input, ...]:
+def _inputs(base: cells.Data, table: tuple[cells.Cell, ...]) -> tuple[Input, ...]:
     """Return the inputs of these cells; what is shorter here is not that of the source."""
     source = "A cell takes as long as its experiment: shorter than the 600 s of the source"
     return tuple(

@@ -10,47 +10,7 @@ from bentpipe.plan.plan import Plan
 from bentpipe.results.views import View
 from bentpipe.scenario.traffic import DEFAULT_SERVERS, DEFAULT_SIZES
 from bentpipe.studies import RunOptions
-from bentpipe.studies.auckland import claims, views
-from bentpipe.studies.auckland.cells import (
-    BASE,
-    CODED,
-    LOADS,
-    MAX_VARIANT_RUNS,
-    QUEUES_KB,
-    TUNNELS,
-    UNCODED,
-    VARIANTS,
-    Cell,
-    Data,
-    Loads,
-    Variant,
-    cells,
-    main_cells,
-    scenario_of,
-)
-from bentpipe.studies.auckland.claims import (
-    Context,
-    Decided,
-    Decision,
-    contexts,
-    decide,
-    read_claims,
-)
-from bentpipe.studies.auckland.measure import (
-    CODED_HALF,
-    HALVED,
-    MAX_MIXED_RUNS,
-    MIXED_PATHS,
-    TOTAL,
-    Measured,
-    Measurement,
-    halves,
-    measure,
-    payload_rate_mbps,
-    shares,
-    trace,
-    variant_cells,
-)
+from bentpipe.studies.auckland import cells, claims, measure, views
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import (
     Array,
@@ -73,12 +33,12 @@ _NOTHING_PUBLISHED: Final = Tolerance(0.0, "points", "the source gives no number
 class AucklandOutcome(StudyOutcome):
     """All cells, and the claims with their verdicts."""
 
-    loads: Loads
-    measured: Measured
-    decided: tuple[Decided, ...]
+    loads: cells.Loads
+    measured: measure.Measured
+    decided: tuple[claims.Decided, ...]
     mixed: Sequence[dict[str, Any]]
-    context_of_claims: Context
-    traces: Mapping[Cell, tuple[Array, Array]]
+    context_of_claims: claims.Context
+    traces: Mapping[cells.Cell, tuple[Array, Array]]
 
     def channels_by_queue(self) -> dict[str, dict[int, tuple[int, ...]]]:
         """Return the numbers of channels that claims name, by queue."""
@@ -88,7 +48,7 @@ class AucklandOutcome(StudyOutcome):
             "channels_that_saturate": context.saturated,
             "channels_at_very_low_load": context.very_low,
         }
-        return {name: {each: of(each) for each in QUEUES_KB} for name, of in named.items()}
+        return {name: {each: of(each) for each in cells.QUEUES_KB} for name, of in named.items()}
 
     def extras(self) -> dict[str, Any]:
         """Return the claims with their verdicts, and the loads that they name."""
@@ -124,13 +84,14 @@ class AucklandOutcome(StudyOutcome):
         for about, is_coding in (("the plain link and the PEP", False), ("coding", True)):
             title = f"The same bounds at each number of channels alone, claims about {about}: "
             title += "where along the load each claim holds."
-            chosen = [each for each in self.decided if each.claim.is_about_coding is is_coding]
-            found: list[Mapping[Any, Decision]] = [each.by_channels for each in chosen]
+            tests = claims.TESTS
+            chosen = [d for d in self.decided if tests[d.claim.text].is_about_coding is is_coding]
+            found: list[Mapping[Any, claims.Decision]] = [each.by_channels for each in chosen]
             by_channels.append(views.decisions_view(title, "channels", chosen, found))
             title = f"Verdict and the effect that decides it, claims about {about}."
             found = [each.variants for each in chosen]
             by_variant.append(views.decisions_view(title, "instead", chosen, found))
-        mixed = [each | {"runs": len(each[CODED_HALF].values)} for each in self.mixed]
+        mixed = [each | {"runs": len(each[measure.CODED_HALF].values)} for each in self.mixed]
         return {
             **views.figures(self.measured, self.traces),
             **self.channels_by_queue(),
@@ -149,9 +110,9 @@ class AucklandOutcome(StudyOutcome):
 
 def run(
     *,
-    loads: Loads | None = None,
-    variants: Sequence[Variant] | None = None,
-    change: Callable[[Data], None] | None = None,
+    loads: cells.Loads | None = None,
+    variants: Sequence[cells.Variant] | None = None,
+    change: Callable[[cells.Data], None] | None = None,
     **options: Unpack[RunOptions],
 ) -> AucklandOutcome:
     """Simulate all cells and the variants, then read the claims and decide them.
@@ -160,58 +121,63 @@ def run(
     ``change`` changes the configuration of all cells.
     """
     work = Work("auckland", **options)
-    loads = LOADS if loads is None else loads
-    variants = VARIANTS if variants is None else variants
-    few = min(work.runs, MAX_VARIANT_RUNS)
+    loads = cells.LOADS if loads is None else loads
+    variants = cells.VARIANTS if variants is None else variants
+    few = min(work.runs, cells.MAX_VARIANT_RUNS)
     base = read_scenario("auckland")
     if change is not None:
         change(base)
-    main = main_cells(loads)
-    varied = [(variant, variant_cells(variant, loads)) for variant in variants]
-    halved = cells((loads.mixed,) if loads.mixed else (), MIXED_PATHS)
-    halved_runs = min(work.runs, MAX_MIXED_RUNS)
-    traced = cells([each for each in loads.variants if each], UNCODED)
+    main = cells.main_cells(loads)
+    varied = [(variant, measure.variant_cells(variant, loads)) for variant in variants]
+    halved = cells.cells((loads.mixed,) if loads.mixed else (), measure.MIXED_PATHS)
+    halved_runs = min(work.runs, measure.MAX_MIXED_RUNS)
+    traced = cells.cells([each for each in loads.variants if each], cells.UNCODED)
     work.total = len(traced) + len(main) * work.runs + len(halved) * halved_runs
     work.total += sum(len(own) for _, own in varied) * few
-    by_cell = measure(work, base, main, work.runs)
-    measured = {v.name: measure(work, base, own, few, v) for v, own in varied}
-    mixed = measure(work, base, halved, halved_runs, HALVED, halves)
+    by_cell = measure.measure(work, base, main, work.runs)
+    measured = {v.name: measure.measure(work, base, own, few, v) for v, own in varied}
+    mixed = measure.measure(work, base, halved, halved_runs, measure.HALVED, measure.halves)
     # One run of each, whose queue is sampled each second.
     sampled = {**base, "sample_interval": "1 s"}
     traces = work.run(
-        {cell: jobs_of(scenario_of(cell, sampled, BASE), work.seeds(1)) for cell in traced}
+        {
+            cell: jobs_of(cells.scenario_of(cell, sampled, cells.BASE), work.seeds(1))
+            for cell in traced
+        }
     )
     # Every run is over: the source's claims may be read.
-    published = read_claims()
-    largest_mbps = payload_rate_mbps(
-        Plan.resolve(scenario_of(next(iter(by_cell)), base, BASE)).data
+    published = claims.read_claims()
+    largest_mbps = measure.payload_rate_mbps(
+        Plan.resolve(cells.scenario_of(next(iter(by_cell)), base, cells.BASE)).data
     )
-    context = Context(by_cell, largest_mbps)
+    context = claims.Context(by_cell, largest_mbps)
     return AucklandOutcome(
         study="auckland",
         title="Auckland satellite simulator: plain, with a PEP, and coded",
-        inputs=inputs(base, main_cells(loads)),
+        inputs=inputs(base, cells.main_cells(loads)),
         comparisons={CELLS: Comparison(tuple(_row(each) for each in by_cell.values()))},
         configuration=work.configuration(
             runs_of_a_cell=work.runs,
             runs_of_a_cell_in_a_variant=few,
-            tunnels={path.value: settings for path, settings in TUNNELS.items()},
+            tunnels={path.value: settings for path, settings in cells.TUNNELS.items()},
             scenario=base,
         ),
         interrupted=work.interrupted,
         about_runs=f"first seed {work.seed}; {work.runs} runs of each cell",
         loads=loads,
         measured=by_cell,
-        decided=decide(published, context, *contexts(context, variants, measured, loads, few)),
-        mixed=shares(mixed),
+        decided=claims.decide(
+            published, context, *claims.contexts(context, variants, measured, loads, few)
+        ),
+        mixed=measure.shares(mixed),
         context_of_claims=context,
-        traces={cell: trace(outcomes[0]) for cell, outcomes in traces.items() if outcomes},
+        traces={cell: measure.trace(outcomes[0]) for cell, outcomes in traces.items() if outcomes},
     )
 
 
-def inputs(base: Data, of: Sequence[Cell] | None = None) -> tuple[Input, ...]:
+def inputs(base: cells.Data, of: Sequence[cells.Cell] | None = None) -> tuple[Input, ...]:
     """Return the inputs of cells with their provenance; by default those of the study."""
-    table = main_cells() if of is None else of
+    table = cells.main_cells() if of is None else of
     channels = sorted({each.channels for each in table})
     queues_kb = sorted({each.queue_kb for each in table})
     delays_ms = [2 * value_of(server.delay) / 1e6 for server in DEFAULT_SERVERS]
@@ -226,14 +192,16 @@ def inputs(base: Data, of: Sequence[Cell] | None = None) -> tuple[Input, ...]:
         "link.*.queue.limit": ", ".join(f"{each:,} kB" for each in queues_kb),
         "gateways": "none, a PEP at the hub that accepts early, or a tunnel",
         **{
-            f"tunnel.{name}": ", ".join(dict.fromkeys(str(each[name]) for each in TUNNELS.values()))
-            for name in TUNNELS[CODED[0]]
+            f"tunnel.{name}": ", ".join(
+                dict.fromkeys(str(each[name]) for each in cells.TUNNELS.values())
+            )
+            for name in cells.TUNNELS[cells.CODED[0]]
         },
     }
     return read_inputs("auckland", base, values)
 
 
-def listed_row(cell: Cell, simulated: Samples) -> Row:
+def listed_row(cell: cells.Cell, simulated: Samples) -> Row:
     """Return a cell with its total goodput; nothing is published for it."""
     return Row(
         labels=cell.labels,
@@ -246,7 +214,7 @@ def listed_row(cell: Cell, simulated: Samples) -> Row:
     )
 
 
-def _row(each: Measurement) -> Row:
+def _row(each: measure.Measurement) -> Row:
     """Return a cell with all its figures."""
-    row = listed_row(each.cell, each[TOTAL])
+    row = listed_row(each.cell, each[measure.TOTAL])
     return replace(row, more={name: each[name] for name in views.FIGURES})

@@ -24,11 +24,7 @@ from bentpipe.studies.auckland.cells import (
     LinkPath,
 )
 from bentpipe.studies.auckland.claims import Decided, Decision, Effect, Rule, Unit, Verdict
-from bentpipe.studies.auckland.measure import (
-    SIZE_CLASSES,
-    Measured,
-    download_time,
-)
+from bentpipe.studies.auckland.measure import SIZE_CLASSES, Measured, download_time
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Array, Samples
 from bentpipe.studies.base.tables import add_figure_legend, margin_text, plot_samples

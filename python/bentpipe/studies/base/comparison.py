@@ -54,10 +54,6 @@ class Samples:
             return None
         return Interval(mean - half, mean + half)
 
-    def scaled(self, by: float) -> Samples:
-        """Return the values multiplied by a factor, to convert their unit."""
-        return Samples(tuple(by * each for each in self.values), self.exact)
-
     def to_json(self, name: str) -> dict[str, Any]:
         """Return mean, interval and number of runs, as columns that begin with ``name``."""
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -66,14 +66,6 @@ MEANINGS: Final[Mapping[Provenance, str]] = {
 # The rows that headlines and mean errors count, each kind by itself.
 COUNTED: Final = (Provenance.PREDICTED, Provenance.CALIBRATED)
 
-# Fields of a scenario that are not inputs of the model.
-_NO_INPUTS: Final = (
-    "name",
-    "sample_interval",
-    "traffic.*.name",
-    "traffic.*.kind",
-    "traffic.*.direction",
-)
 _QUANTITY: Final = re.compile(r"([0-9][0-9.,e+-]*) (\S+)")
 _TCP: Final = re.compile(r"traffic\.(\d+)\.tcp\.(\w+)")
 
@@ -114,12 +106,6 @@ def read_inputs(
         number, unit = quantity.groups() if quantity else (text, "")
         inputs.append(Input(name, number, unit, Provenance(row["provenance"]), row["source"]))
     return tuple(inputs)
-
-
-def unlisted(scenario: Mapping[str, Any], inputs: Sequence[Input]) -> list[str]:
-    """Return the paths of the scenario's values that match no input."""
-    names = (*_NO_INPUTS, *(each.name for each in inputs))
-    return [path for path, _ in _leaves(scenario) if not any(_covers(each, path) for each in names)]
 
 
 def _covers(pattern: str, path: str) -> bool:

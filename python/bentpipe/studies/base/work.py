@@ -11,6 +11,7 @@ from bentpipe import _core
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob, emulate_many
 from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.plan.plan import Plan
+from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import LARGEST_SEED
 from bentpipe.simulation.many import Job, Outcome
@@ -24,6 +25,7 @@ Cell = TypeVar("Cell", bound=Hashable)
 # All plans are made before the first run: a thousand of the largest study take some 2 GB.
 MAX_RUNS: Final = 1000
 _MINUTES_FROM_S: Final = 120
+TCP_IP_HEADER_BYTES: Final = 40
 # The TCP of hosts of the 1990s, as far as the kernel can be configured.
 KERNEL_RENO: Final[Mapping[str, Any]] = {
     "congestion_control": "reno",
@@ -198,6 +200,15 @@ def expected_time_s(jobs: Sequence[EmulationJob], total: int, parallel: int) -> 
     each_s = [job.expected_s * min(1.0, job.load / parallel) for job in jobs]
     longest_s = max(job.expected_s for job in jobs)
     return max(longest_s, total * sum(each_s) / len(jobs))
+
+
+def largest_goodput_bps(plan: Mapping[str, Any], flow: Mapping[str, Any]) -> float:
+    """Return the application bit/s of a link that only sends full segments of a flow."""
+    forward, sender = plan["directions"][0], flow["workload"]["sender"]
+    # The timestamps option and its padding (RFC 7323, appendix A).
+    payload_bytes = sender["mss_bytes"] - (12 if sender["timestamps"] else 0)
+    segment_bits = frame_bits(forward["framing"], sender["mss_bytes"] + TCP_IP_HEADER_BYTES)
+    return float(forward["rate_bps"]["value"] * 8 * payload_bytes / segment_bits)
 
 
 def duration_text(time_s: float) -> str:

@@ -25,7 +25,6 @@ MSS_BYTES: Final = 512
 LARGE_MSS_BYTES: Final = 1460
 SITES: Final = 20
 IMAGE_BYTES: Final = 512 * 512 * 2
-TCP_IP_HEADER_BYTES: Final = 40
 # Of streams; assumed. Headers and framing add 6.6 % on the carrier.
 STREAM_PAYLOAD_BYTES: Final = 1024
 
@@ -154,10 +153,6 @@ class Found:
     def line(self, cases: Iterable[Case], figure: str, unit: float = 1.0) -> list[Samples]:
         """Return a figure of several cases."""
         return [self.samples(case, figure, unit) for case in cases]
-
-    def mean(self, case: Case, figure: str) -> float | None:
-        """Return the mean over the runs of a case; None without a run."""
-        return self.samples(case, figure).mean
 
     def row(self, case: Case) -> dict[str, Any]:
         """Return a case, the means of its figures and, if stochastic, their 95 % intervals."""

@@ -213,7 +213,7 @@ def max_participants(found: Found, rate_kbps: int, copies: str = "each") -> Samp
 
 def max_upstream_kbps(found: Found) -> int | None:
     """Return the largest rate without a loss on ISDN; None when a run is missing."""
-    losses = {case.rate_kbps: found.mean(case, "loss_percent") for case in UPSTREAM_CASES}
+    losses = {case.rate_kbps: found.samples(case, "loss_percent").mean for case in UPSTREAM_CASES}
     lossless = [rate_kbps for rate_kbps, loss in losses.items() if loss == 0]
     return None if None in losses.values() else max(lossless, default=None)
 

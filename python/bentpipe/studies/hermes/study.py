@@ -15,12 +15,7 @@ from bentpipe.results.views import View
 from bentpipe.simulation.many import Job
 from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import (
-    Comparison,
-    Samples,
-    quantity_rows,
-    read_tolerances,
-)
+from bentpipe.studies.base.comparison import Comparison, Samples, quantity_rows, read_tolerances
 from bentpipe.studies.base.inputs import Input, read_inputs
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.tables import mean_text, plot_samples

@@ -13,13 +13,13 @@ import numpy as np
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Outcome
+from bentpipe.studies.base.work import TCP_IP_HEADER_BYTES, largest_goodput_bps
 from bentpipe.studies.hermes.network import (
     DEFAULT_WINDOW_BYTES,
     IMAGE_BYTES,
     LARGE_MSS_BYTES,
     MSS_BYTES,
     STREAM_PAYLOAD_BYTES,
-    TCP_IP_HEADER_BYTES,
     TUNED_WINDOW_BYTES,
     Case,
     Found,
@@ -173,7 +173,7 @@ class PingCase(Case):
 
 def window_error_percent(found: Found, case: IdealPathCase) -> float | None:
     """Return the error of the goodput against the bound of whole segments."""
-    goodput_bps = found.mean(case, "goodput_bps")
+    goodput_bps = found.samples(case, "goodput_bps").mean
     return None if goodput_bps is None else 100 * (goodput_bps / case.bound_whole_segments_bps - 1)
 
 
@@ -279,7 +279,7 @@ def best_of_several(found: Found, background: str, mss_bytes: int = MSS_BYTES) -
     table = (SessionsCase(n, TUNED_WINDOW_BYTES, background, mss_bytes) for n in SEVERAL)
 
     def goodput_bps(case: SessionsCase) -> float:
-        mean = found.mean(case, "goodput_bps")
+        mean = found.samples(case, "goodput_bps").mean
         # Without a run of one of them the largest is unknown: that one, which has no figures.
         return math.inf if mean is None else mean
 
@@ -305,6 +305,6 @@ def asymmetry(network: Network, mss_bytes: int) -> dict[str, float]:
         "data_bytes": data_bits / 8,
         "ack_bytes": ack_bits / 8,
         "ratio": (forward_bps / isdn_bps) / (data_bits / ack_bits),
-        "carrier_bps": forward_bps * 8 * mss_bytes / data_bits,
+        "carrier_bps": largest_goodput_bps(plan, plan["flows"][0]),
         "isdn_bps": isdn_bps / ack_bits * segments_an_ack * 8 * mss_bytes,
     }

@@ -19,18 +19,13 @@ from bentpipe.studies.base.outcome import RealOutcome, cells_by_name, real_row
 from bentpipe.studies.base.tables import columns
 from bentpipe.studies.base.work import KERNEL_RENO, RealWork, Work, real_job
 from bentpipe.studies.jpl import study
-from bentpipe.studies.jpl.study import BIT_ERROR_RATES, Cell, cells, scenario_of
+from bentpipe.studies.jpl.study import BIT_ERROR_RATES, LINUX_SMALL_WINDOW, Cell, cells, scenario_of
 from bentpipe.units import parse_rate
 
 KERNEL_TCP: Final[dict[str, Any]] = {
     **KERNEL_RENO,
     "receive_buffer": "256 KiB",
     "receive_buffer_initial": "256 KiB",
-}
-_SMALL: Final = {
-    "window_scaling": False,
-    "receive_buffer": "65535 B",
-    "receive_buffer_initial": "65535 B",
 }
 _TRANSFER_BYTES: Final = 10 << 20
 # Runs of the simulator for a stochastic cell.
@@ -65,7 +60,7 @@ def run_real_time(**options: Unpack[RealOptions]) -> RealOutcome:
         configuration=real.configuration(
             simulated_runs_of_a_cell_with_bit_errors=_SIMULATED_RUNS,
             tcp=KERNEL_TCP,
-            tcp_with_64_kb_windows=KERNEL_TCP | _SMALL,
+            tcp_with_64_kb_windows=KERNEL_TCP | LINUX_SMALL_WINDOW,
         ),
         interrupted=real.interrupted,
     )
@@ -90,7 +85,7 @@ def kernel_scenario_of(cell: Cell, base: Mapping[str, Any]) -> Scenario:
     data = scenario_of(cell, base).to_dict()
     (flow,) = data["traffic"]
     flow["profile"] = "linux"
-    flow["tcp"] = KERNEL_TCP | (_SMALL if cell.large_windows == "no" else {})
+    flow["tcp"] = KERNEL_TCP | (LINUX_SMALL_WINDOW if cell.large_windows == "no" else {})
     return Scenario.from_dict(data)
 
 

@@ -341,17 +341,8 @@ def inconsistencies(main: Comparison) -> list[str]:
             for first, second in pairwise(curve)
             if (second.published or 0.0) > (first.published or 0.0)
         ]
-    places = [tuple(row.labels.values())[1:] for row in main.rows]
-    clean = {
-        place: row.published or 0.0
-        for place, row in zip(places, main.rows, strict=True)
-        if row.labels["bit_error_rate"] == "0"
-    }
-    excess = (
-        (row.published or 0.0) - clean[place]
-        for place, row in zip(places, main.rows, strict=True)
-        if place in clean
-    )
+    values = {tuple(row.labels.values()): row.published or 0.0 for row in main.rows}
+    excess = (value - values.get(("0", *place), value) for (_, *place), value in values.items())
     above = [each for each in excess if each > 0]
     if above:
         texts.append(

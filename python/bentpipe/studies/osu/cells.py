@@ -12,12 +12,12 @@ import numpy as np
 
 from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import jain
-from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Array, Samples
-from bentpipe.studies.base.inputs import Provenance
+from bentpipe.studies.base.inputs import Provenance, read_yaml
+from bentpipe.studies.base.work import largest_goodput_bps
 from bentpipe.units import NS_PER_S, parse_rate
 
 KS: Final = (-1, 0, 1, 2, 3, 4, 5, 6)
@@ -129,16 +129,7 @@ VARIANT_KS: Final = (1, 3)
 
 BASE: Final = Variant(name="as described")
 
-VARIANTS: Final = (
-    Variant(name="growth by bytes, not by ACKs", tcp={"avoidance_counting": "bytes"}),
-    Variant(name="an ACK for each segment", tcp={"delayed_ack_segments": 1}),
-    Variant(name="no SACK (NewReno)", tcp={"sack": False}),
-    Variant(name="timer ticks of 100 ms", tcp={"clock_granularity": "100 ms"}),
-    Variant(name="initial window of 4 segments", tcp={"initial_window": 4}),
-    Variant(name="selective drop with Z = 1", queue={"load_ratio": 1.0}),
-    Variant(name="starts within 0.1 s", start_within_ms=100),
-    Variant(name="300 s", duration_s=300),
-)
+VARIANTS: Final = tuple(Variant(**each) for each in read_yaml("osu", "variants.yaml"))
 
 
 def scenario_of(
@@ -192,8 +183,6 @@ def buffer_cells(cell: Cell, base: Mapping[str, Any]) -> int:
 # Slow start from one segment and what it loses are over by then, in all but the smallest buffers.
 WARM_UP_S: Final = 20
 
-_TCP_IP_HEADER_BYTES: Final = 40
-
 
 @dataclass(frozen=True)
 class Measurement(comparison.Measurement[Cell]):
@@ -220,7 +209,7 @@ def figures(outcome: Outcome) -> dict[str, float]:
     plan = outcome.job.plan.data
     warm_up_ns = WARM_UP_S * NS_PER_S
     stop_ns = plan["stop_ns"]
-    largest_bps = largest_goodput_bps(plan)
+    largest_bps = largest_goodput_bps(plan, plan["flows"][0])
     delivered_bytes = outcome.column("flows", "delivered_bytes").astype(np.float64)
     is_warm = outcome.column("flow_samples", "time_ns") == warm_up_ns
     warm = outcome.column("flow_samples", "flow")[is_warm]
@@ -239,11 +228,3 @@ def figures(outcome: Outcome) -> dict[str, float]:
         "recoveries_per_source": float(outcome.column("flows", "fast_recoveries").mean()),
         "timeouts_per_source": float(outcome.column("flows", "timeouts").mean()),
     }
-
-
-def largest_goodput_bps(plan: Mapping[str, Any]) -> float:
-    """Return the application bit/s of a link that sends full segments and nothing else."""
-    forward = plan["directions"][0]
-    mss_bytes = plan["flows"][0]["workload"]["sender"]["mss_bytes"]
-    segment_bits = frame_bits(forward["framing"], mss_bytes + _TCP_IP_HEADER_BYTES)
-    return float(forward["rate_bps"]["value"] * 8 * mss_bytes / segment_bits)

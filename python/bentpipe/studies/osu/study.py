@@ -16,13 +16,7 @@ from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, log_axis, new
 from bentpipe.results.views import Column, View
 from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import (
-    Comparison,
-    Row,
-    Samples,
-    difference,
-    read_tolerances,
-)
+from bentpipe.studies.base.comparison import Comparison, Row, Samples, difference, read_tolerances
 from bentpipe.studies.base.inputs import (
     COUNTED,
     STUDIES_FOLDER,
@@ -34,28 +28,7 @@ from bentpipe.studies.base.inputs import (
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.tables import add_figure_legend, margin_text, number, plot_samples
 from bentpipe.studies.base.work import Work
-from bentpipe.studies.osu.cells import (
-    BASE,
-    DISCIPLINES,
-    DROP_TAIL,
-    KS,
-    LEO_SINGLE,
-    MAX_VARIANT_RUNS,
-    ROUTES,
-    SELECTIVE,
-    VARIANT_KS,
-    VARIANTS,
-    WARM_UP_S,
-    Cell,
-    Measurement,
-    Variant,
-    buffer_cells,
-    cells,
-    figures,
-    jobs_of,
-    lowest,
-    mean_over,
-)
+from bentpipe.studies.osu import cells
 
 EFFICIENCY, RISE, FAIRNESS, SENSITIVITY = "efficiency", "rise", "fairness", "sensitivity"
 # Shown with the efficiency of each cell.
@@ -86,12 +59,16 @@ class Published:
     from_buffer_rtt: float
 
 
-def compare(measured: Mapping[Cell, Measurement], published: Published) -> dict[str, Comparison]:
+def compare(
+    measured: Mapping[cells.Cell, cells.Measurement], published: Published
+) -> dict[str, Comparison]:
     """Return the comparisons for the three claims, which are all about selective drop.
 
     That of the efficiency has every cell; where nothing is claimed, the row has no published value.
     """
-    selective = {cell: each for cell, each in measured.items() if cell.discipline == SELECTIVE}
+    selective = {
+        cell: each for cell, each in measured.items() if cell.discipline == cells.SELECTIVE
+    }
     rises = (
         rise_row(large, selective[half])
         for cell, large in selective.items()
@@ -120,10 +97,10 @@ def claims(published: Published) -> dict[str, str]:
     }
 
 
-def efficiency_row(each: Measurement, published: Published) -> Row:
+def efficiency_row(each: cells.Measurement, published: Published) -> Row:
     """Return a cell with its efficiency; the claim is on selective drop and large buffers."""
     cell = each.cell
-    is_claimed = cell.discipline == SELECTIVE and cell.buffer_rtt >= published.from_buffer_rtt
+    is_claimed = cell.discipline == cells.SELECTIVE and cell.buffer_rtt >= published.from_buffer_rtt
     together, half = halving(cell.k)
     return _row(
         each,
@@ -147,7 +124,7 @@ def efficiency_row(each: Measurement, published: Published) -> Row:
     )
 
 
-def rise_row(large: Measurement, small: Measurement) -> Row:
+def rise_row(large: cells.Measurement, small: cells.Measurement) -> Row:
     """Return how much efficiency twice the buffer gains."""
     whole_run, gain = (
         difference(small.by_seed(figure), large.by_seed(figure))
@@ -171,11 +148,11 @@ def rise_row(large: Measurement, small: Measurement) -> Row:
         more={"whole_run": whole_run},
     )
     # With windows that grow by bytes, these rows lose 1 to 2 points.
-    is_calibrated = (large.cell.scenario, large.cell.k) == (LEO_SINGLE, 4)
+    is_calibrated = (large.cell.scenario, large.cell.k) == (cells.LEO_SINGLE, 4)
     return replace(row, provenance=Provenance.CALIBRATED) if is_calibrated else row
 
 
-def fairness_row(each: Measurement) -> Row:
+def fairness_row(each: cells.Measurement) -> Row:
     """Return the fairness of a cell against the study's own bound."""
     recoveries = each["recoveries_per_source"]
     return _row(
@@ -193,22 +170,22 @@ def fairness_row(each: Measurement) -> Row:
     )
 
 
-def sensitivity_row(changed: str, measured: Sequence[Measurement]) -> Row:
+def sensitivity_row(changed: str, measured: Sequence[cells.Measurement]) -> Row:
     """Return the cells of a variant together; nothing is published for it."""
-    half, eighth = ([each for each in measured if each.cell.k == k] for k in VARIANT_KS)
+    half, eighth = ([each for each in measured if each.cell.k == k] for k in cells.VARIANT_KS)
     return Row(
         labels={"changed": changed},
         unit="%",
         published=None,
-        simulated=mean_over(half, EFFICIENCY),
+        simulated=cells.mean_over(half, EFFICIENCY),
         provenance=Provenance.PREDICTED,
         tolerance=ENOUGH,
         how="Mean efficiency of the cells with selective drop and half a round trip of buffer.",
         more={
-            "efficiency_min": lowest(half, EFFICIENCY),
-            "efficiency_at_eighth_rtt": mean_over(eighth, EFFICIENCY),
-            "fairness_min": lowest(measured, FAIRNESS),
-            "fairness": mean_over(measured, FAIRNESS),
+            "efficiency_min": cells.lowest(half, EFFICIENCY),
+            "efficiency_at_eighth_rtt": cells.mean_over(eighth, EFFICIENCY),
+            "fairness_min": cells.lowest(measured, FAIRNESS),
+            "fairness": cells.mean_over(measured, FAIRNESS),
         },
     )
 
@@ -250,7 +227,7 @@ def read_published() -> Published:
     return Published(texts, float(efficiency), float(buffer))
 
 
-def _row(each: Measurement, **values: Any) -> Row:
+def _row(each: cells.Measurement, **values: Any) -> Row:
     cell = each.cell
     return Row(
         labels=asdict(cell),
@@ -263,27 +240,27 @@ def _row(each: Measurement, **values: Any) -> Row:
 
 _COLOURS: Final = dict(zip((5, 15, 50, 100), PALETTE, strict=False))
 _LINES: Final[dict[str, dict[str, Any]]] = {
-    SELECTIVE: {"linestyle": "solid", "marker": "o", "markersize": 3.5},
-    DROP_TAIL: {"linestyle": "dashed"},
+    cells.SELECTIVE: {"linestyle": "solid", "marker": "o", "markersize": 3.5},
+    cells.DROP_TAIL: {"linestyle": "dashed"},
 }
 _GUIDE: Final[dict[str, Any]] = {"color": MUTED, "linewidth": 1.0}
 # As `SHARES`.
 _THEORY: Final = {"all halve at once": "dotted", "every second halves": "dashdot"}
 
 
-def efficiency_figure(measured: Mapping[Cell, Measurement]) -> Figure:
+def efficiency_figure(measured: Mapping[cells.Cell, cells.Measurement]) -> Figure:
     """Draw efficiency over the buffer, a panel for each scenario."""
     figure, panels = _panels(measured, "efficiency", "Efficiency [%]")
-    curves = zip(_THEORY.items(), zip(*map(halving, KS), strict=True), strict=True)
+    curves = zip(_THEORY.items(), zip(*map(halving, cells.KS), strict=True), strict=True)
     for ((name, line), curve), axes in product(curves, panels):
         label = name if axes is panels[0] else None
-        axes.plot([-k for k in KS], curve, label=label, linestyle=line, **_GUIDE)
+        axes.plot([-k for k in cells.KS], curve, label=label, linestyle=line, **_GUIDE)
         axes.set_ylim(40, 101)
     add_figure_legend(figure, panels[0], columns=4)
     return figure
 
 
-def fairness_figure(measured: Mapping[Cell, Measurement]) -> Figure:
+def fairness_figure(measured: Mapping[cells.Cell, cells.Measurement]) -> Figure:
     """Draw Jain's index over the buffer, a panel for each scenario."""
     figure, panels = _panels(measured, "fairness", "Fairness (Jain)")
     for axes in panels:
@@ -293,14 +270,14 @@ def fairness_figure(measured: Mapping[Cell, Measurement]) -> Figure:
     return figure
 
 
-def losses_figure(measured: Mapping[Cell, Measurement]) -> Figure:
+def losses_figure(measured: Mapping[cells.Cell, cells.Measurement]) -> Figure:
     """Draw fairness over loss recoveries a source: a mark for each cell with selective drop."""
     figure, (axes,) = new_figure(1, 1, height_in=3.0)
-    for colour, scenario in zip(PALETTE, ROUTES, strict=False):
+    for colour, scenario in zip(PALETTE, cells.ROUTES, strict=False):
         found = [
             each
             for cell, each in measured.items()
-            if (cell.scenario, cell.discipline) == (scenario, SELECTIVE) and each.runs
+            if (cell.scenario, cell.discipline) == (scenario, cells.SELECTIVE) and each.runs
         ]
         axes.plot(
             [each["recoveries_per_source"].mean or 0.0 for each in found],
@@ -320,17 +297,17 @@ def losses_figure(measured: Mapping[Cell, Measurement]) -> Figure:
 
 
 def _panels(
-    measured: Mapping[Cell, Measurement], name: str, label: str
+    measured: Mapping[cells.Cell, cells.Measurement], name: str, label: str
 ) -> tuple[Figure, list[Axes]]:
     figure, panels = new_figure(2, 2, height_in=5.6)
-    nothing, x = Samples(), [-k for k in KS]
-    for axes, (scenario, route) in zip(panels, ROUTES.items(), strict=True):
+    nothing, x = Samples(), [-k for k in cells.KS]
+    for axes, (scenario, route) in zip(panels, cells.ROUTES.items(), strict=True):
         for sources, (discipline, style) in product(route.sources, _LINES.items()):
-            found = [measured.get(Cell(scenario, sources, k, discipline)) for k in KS]
+            found = [measured.get(cells.Cell(scenario, sources, k, discipline)) for k in cells.KS]
             samples = [nothing if each is None else each[name] for each in found]
             plot_samples(axes, x, samples, color=_COLOURS[sources], **style)
         axes.text(0.97, 0.06, scenario, transform=axes.transAxes, ha="right", color=INK)
-        axes.set_xticks(x, [f"1/{2**k}" if k > 0 else str(2**-k) for k in KS])
+        axes.set_xticks(x, [f"1/{2**k}" if k > 0 else str(2**-k) for k in cells.KS])
         axes.label_outer()
     for axes in panels[-2:]:
         axes.set_xlabel("Buffer [round trips at the link's rate]")
@@ -356,7 +333,7 @@ _CURVES: Final = {
 class OsuOutcome(StudyOutcome):
     """All cells, the variants, and what the source says."""
 
-    measured: Mapping[Cell, Measurement]
+    measured: Mapping[cells.Cell, cells.Measurement]
     published: Published
 
     def extras(self) -> dict[str, Any]:
@@ -397,9 +374,11 @@ class OsuOutcome(StudyOutcome):
                 for cell, measured in self.measured.items()
                 if cell.discipline == discipline and cell.k <= SMALLEST_FAIR_BUFFER_K
             ]
-            for discipline in DISCIPLINES
+            for discipline in cells.DISCIPLINES
         }
-        few = self.main.where(scenario=LEO_SINGLE, sources=15, discipline=SELECTIVE).rows
+        few = self.main.where(
+            scenario=cells.LEO_SINGLE, sources=15, discipline=cells.SELECTIVE
+        ).rows
         halved = [[row["k"], *halving(row["k"]), row.simulated] for row in few]
         return {
             **self.comparisons,
@@ -410,7 +389,7 @@ class OsuOutcome(StudyOutcome):
             "losses_figure": losses_figure(self.measured),
             "margin_text": margin_text,
             "mean_over": {
-                each: {figure: mean_over(found, figure) for figure in _CURVES}
+                each: {figure: cells.mean_over(found, figure) for figure in _CURVES}
                 for each, found in fair.items()
             },
             "halving_table": _view("halving", halved),
@@ -425,22 +404,22 @@ class OsuOutcome(StudyOutcome):
             "fair": self.comparisons[FAIRNESS],
             "tail": Comparison(tuple(replace(t, title=t.title.removesuffix(_TAIL)) for t in tails)),
         }
-        return self.main.where(discipline=SELECTIVE).beside(**beside)
+        return self.main.where(discipline=cells.SELECTIVE).beside(**beside)
 
 
-def curves_view(measured: Mapping[Cell, Measurement], figure: str, title: str) -> View:
+def curves_view(measured: Mapping[cells.Cell, cells.Measurement], figure: str, title: str) -> View:
     """Return a figure over the buffer, a row for each curve."""
     columns = [
         *(Column(name, name, text=str) for name in ("scenario", "sources", "discipline")),
         *(
             Column(f"{figure}_{k}", f"k = {k}", text=partial(margin_text, digits=DIGITS[figure]))
-            for k in KS
+            for k in cells.KS
         ),
     ]
     rows: list[list[Any]] = []
-    for discipline, (scenario, route) in product(DISCIPLINES, ROUTES.items()):
+    for discipline, (scenario, route) in product(cells.DISCIPLINES, cells.ROUTES.items()):
         for sources in route.sources:
-            curve = [measured.get(Cell(scenario, sources, k, discipline)) for k in KS]
+            curve = [measured.get(cells.Cell(scenario, sources, k, discipline)) for k in cells.KS]
             if any(curve):
                 values = (None if each is None else each[figure] for each in curve)
                 rows.append([scenario, sources, discipline, *values])
@@ -449,8 +428,8 @@ def curves_view(measured: Mapping[Cell, Measurement], figure: str, title: str) -
 
 def run(
     *,
-    grid: Sequence[Cell] | None = None,
-    variants: Sequence[Variant] = VARIANTS,
+    grid: Sequence[cells.Cell] | None = None,
+    variants: Sequence[cells.Variant] = cells.VARIANTS,
     **options: Unpack[RunOptions],
 ) -> OsuOutcome:
     """Simulate all cells and the variants, then read what the source says and compare.
@@ -459,29 +438,33 @@ def run(
     default; a variant takes those with selective drop and a buffer of 1/2 or 1/8 round trip.
     """
     work = Work("osu", **options)
-    few = min(work.runs, MAX_VARIANT_RUNS)
+    few = min(work.runs, cells.MAX_VARIANT_RUNS)
     base = read_scenario("osu")
-    grid = tuple(cells() if grid is None else grid)
-    varied = [each for each in grid if each.k in VARIANT_KS and each.discipline == SELECTIVE]
-    keys = [(BASE, cell, work.runs) for cell in grid]
+    grid = tuple(cells.cells() if grid is None else grid)
+    varied = [
+        each for each in grid if each.k in cells.VARIANT_KS and each.discipline == cells.SELECTIVE
+    ]
+    keys = [(cells.BASE, cell, work.runs) for cell in grid]
     keys += [(variant, cell, few) for variant in variants for cell in varied]
     # Long runs first, so that no core is left with one at the end.
     keys.sort(key=lambda key: (key[0].duration_s, -key[1].route.mss_bytes), reverse=True)
     found = work.run(
         {
-            (variant.name, cell): jobs_of(cell, base, variant, work.seeds(repeats))
+            (variant.name, cell): cells.jobs_of(cell, base, variant, work.seeds(repeats))
             for variant, cell, repeats in keys
         }
     )
     measured = {
-        (name, cell): Measurement(
-            cell, {each.job.seed: figures(each) for each in outcomes}, buffer_cells(cell, base)
+        (name, cell): cells.Measurement(
+            cell,
+            {each.job.seed: cells.figures(each) for each in outcomes},
+            cells.buffer_cells(cell, base),
         )
         for (name, cell), outcomes in found.items()
     }
     # Every run is over: the source's claims may be read.
     published = read_published()
-    by_cell = {cell: measured[BASE.name, cell] for cell in grid}
+    by_cell = {cell: measured[cells.BASE.name, cell] for cell in grid}
     sensitivity = [("nothing", [by_cell[cell].first(few) for cell in varied])]
     sensitivity += [(v.name, [measured[v.name, cell] for cell in varied]) for v in variants]
     rows = tuple(sensitivity_row(*each) for each in sensitivity)
@@ -493,8 +476,8 @@ def run(
         configuration=work.configuration(
             runs_of_a_cell=work.runs,
             runs_of_a_cell_in_a_variant=few,
-            warm_up_s=WARM_UP_S,
-            starts_within_ms=BASE.start_within_ms,
+            warm_up_s=cells.WARM_UP_S,
+            starts_within_ms=cells.BASE.start_within_ms,
             scenario=base,
         ),
         interrupted=work.interrupted,
@@ -506,13 +489,13 @@ def run(
 
 def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
     """Return the inputs with their provenance."""
-    delays_ms = [route.rtt_ms // 2 for route in ROUTES.values()]
-    sources = sorted({each for route in ROUTES.values() for each in route.sources})
+    delays_ms = [route.rtt_ms // 2 for route in cells.ROUTES.values()]
+    sources = sorted({each for route in cells.ROUTES.values() for each in route.sources})
     values = {
         "link.*.delay": f"{', '.join(map(str, delays_ms))} ms",
         "sources": ", ".join(map(str, sources)),
-        "traffic.0.start": f"0 to {BASE.start_within_ms} ms",
+        "traffic.0.start": f"0 to {cells.BASE.start_within_ms} ms",
         "traffic.0.tcp.mss": "9180 B, 1024 B",
-        "warm-up": f"{WARM_UP_S} s",
+        "warm-up": f"{cells.WARM_UP_S} s",
     }
     return read_inputs("osu", base, values)

@@ -17,24 +17,7 @@ from bentpipe.studies.base.comparison import Comparison, Row, Samples
 from bentpipe.studies.base.inputs import Provenance, read_quantities, read_scenario
 from bentpipe.studies.base.outcome import RealOutcome, cells_by_name, real_row
 from bentpipe.studies.base.work import KERNEL_RENO, RealWork, Work, jobs_of, real_job
-from bentpipe.studies.snip.measure import (
-    DEFAULTS,
-    RESOLUTION,
-    converged,
-    goodput_bps,
-    iperf_scenario,
-    scenario_of,
-    tcp_scenario,
-)
-from bentpipe.studies.snip.study import (
-    FACTS_FILE,
-    FITTED_WINDOWS,
-    RATES,
-    TOLERANCE,
-    inputs,
-    read_published_table,
-    table_row,
-)
+from bentpipe.studies.snip import measure, study
 
 TCP: Final = "tcp"
 # The first rates tried are this far below and above the simulator's rate, and so is each further
@@ -81,25 +64,29 @@ def run_real_time(**options: Unpack[RealOptions]) -> RealOutcome:
     """Run rows in real time: packet sizes and ``tcp``, a list with commas; None for all."""
     work = RealWork(**options)
     sizes, with_tcp = rows_named(work.chosen)
-    windows = FITTED_WINDOWS if with_tcp else {}
+    windows = study.FITTED_WINDOWS if with_tcp else {}
     base = read_scenario("snip")
     work.total = _USUAL_ROUNDS * len(sizes) + len(windows)
-    scenario = scenario_of(base)
+    scenario = measure.scenario_of(base)
     simulated = (
-        no_drop_rate(scenario, sizes, resolution=RESOLUTION, seed=work.seed) if sizes else None
+        no_drop_rate(scenario, sizes, resolution=measure.RESOLUTION, seed=work.seed)
+        if sizes
+        else None
     )
-    found, last_runs = _search(base, {each: converged(simulated, each) for each in sizes}, work)
+    found, last_runs = _search(
+        base, {each: measure.converged(simulated, each) for each in sizes}, work
+    )
     tcp_runs = work.run(
         {w: real_job(kernel_tcp_scenario(base, w), work.seed) for w in windows.values()}
     )
     tcp = _simulate_tcp(base, list(windows.values()), work.seed)
     # Every run is over: the published figures may be read.
-    table = read_published_table()
-    published = read_quantities("snip", FACTS_FILE) if windows else {}
+    table = study.read_published_table()
+    published = read_quantities("snip", study.FACTS_FILE) if windows else {}
     rates = [
         real_row(
             replace(
-                table_row(size, table[size], "Mbit/s", simulated, Provenance.CALIBRATED),
+                study.table_row(size, table[size], "Mbit/s", simulated, Provenance.CALIBRATED),
                 labels={"row": f"{size} bytes"},
                 more={},
             ),
@@ -116,7 +103,7 @@ def run_real_time(**options: Unpack[RealOptions]) -> RealOutcome:
                 published=published[quantity][0],
                 simulated=tcp[window, False],
                 provenance=Provenance.FITTED,
-                tolerance=TOLERANCE,
+                tolerance=study.TOLERANCE,
             ),
             tcp_runs[window],
             _goodput_kbps(tcp_runs[window]),
@@ -127,13 +114,13 @@ def run_real_time(**options: Unpack[RealOptions]) -> RealOutcome:
     return RealOutcome(
         study="snip",
         title="SnIP in real time: UDP rate without loss, and TCP over a satellite hop",
-        inputs=inputs(base),
-        comparisons={RATES: Comparison((*rates, *tcp_rows))},
+        inputs=study.inputs(base),
+        comparisons={study.RATES: Comparison((*rates, *tcp_rows))},
         labels=(Column("row", "row"),),
         configuration=work.configuration(
             resolution=REAL_RESOLUTION,
             tcp=KERNEL_TCP,
-            tcp_duration=DEFAULTS.tcp_duration,
+            tcp_duration=measure.DEFAULTS.tcp_duration,
             scenario=base,
         ),
         interrupted=work.interrupted,
@@ -146,15 +133,15 @@ def rows_named(chosen: str | None) -> tuple[tuple[int, ...], bool]:
     Raises:
         UsageError: there is no such row.
     """
-    names = {size: str(size) for size in DEFAULTS.sizes} | {0: TCP}
+    names = {size: str(size) for size in measure.DEFAULTS.sizes} | {0: TCP}
     how = f"Write packet sizes or tcp, with commas between them: {', '.join(names.values())}"
     found = names if chosen is None else cells_by_name(chosen, names, how)
-    return tuple(size for size in DEFAULTS.sizes if size in found), 0 in found
+    return tuple(size for size in measure.DEFAULTS.sizes if size in found), 0 in found
 
 
 def kernel_tcp_scenario(base: Mapping[str, Any], window_bytes: int) -> Scenario:
     """Return the scenario of one transfer with a window, with settings that the kernel has."""
-    data = tcp_scenario(base, window_bytes, DEFAULTS.tcp_duration).to_dict()
+    data = measure.tcp_scenario(base, window_bytes, measure.DEFAULTS.tcp_duration).to_dict()
     (flow,) = data["traffic"]
     flow["profile"] = "linux"
     buffer = f"{window_bytes} B"
@@ -184,7 +171,9 @@ def _search(
         if not rates or work.interrupted:
             break
         trials = {
-            size: real_job(iperf_scenario(scenario_of(base), size, round(rate)), work.seed)
+            size: real_job(
+                measure.iperf_scenario(measure.scenario_of(base), size, round(rate)), work.seed
+            )
             for size, rate in rates.items()
         }
         for size, run in work.run(trials).items():
@@ -215,11 +204,13 @@ def _simulate_tcp(
 ) -> dict[tuple[int, bool], Samples]:
     """Return the goodput by window, in kbit/s, of the study's hosts and of the kernel's."""
     work = Work("snip", seed=seed)
-    scenarios = {(w, False): tcp_scenario(base, w, DEFAULTS.tcp_duration) for w in windows}
+    scenarios = {
+        (w, False): measure.tcp_scenario(base, w, measure.DEFAULTS.tcp_duration) for w in windows
+    }
     scenarios |= {(w, True): kernel_tcp_scenario(base, w) for w in windows}
     jobs = {key: jobs_of(scenario, work.seeds(1)) for key, scenario in scenarios.items()}
     return {
-        key: Samples.of((goodput_bps(run) / 1e3 for run in outcomes), exact=True)
+        key: Samples.of((measure.goodput_bps(run) / 1e3 for run in outcomes), exact=True)
         for key, outcomes in work.run(jobs).items()
     }
 

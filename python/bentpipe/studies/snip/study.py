@@ -36,22 +36,7 @@ from bentpipe.studies.base.inputs import (
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.tables import plot_published, plot_samples
 from bentpipe.studies.base.work import Work
-from bentpipe.studies.snip.measure import (
-    DEFAULTS,
-    MODES,
-    NARROW_RATE,
-    PUBLISHED_LOAD_PPS,
-    RESOLUTION,
-    UDP_IP_HEADER_BYTES,
-    Measured,
-    Record,
-    Settings,
-    begins_at,
-    converged,
-    is_channel_limited,
-    measure,
-    scenario_of,
-)
+from bentpipe.studies.snip import measure
 from bentpipe.units import parse_rate
 
 (TOLERANCE,) = read_tolerances("snip")
@@ -75,16 +60,16 @@ FITTED_WINDOWS: Final[Mapping[str, int]] = {
 }
 
 
-def simulated_facts(measured: Measured) -> dict[str, float | None]:
+def simulated_facts(measured: measure.Measured) -> dict[str, float | None]:
     """Return the simulated values of the note's other figures; None was not run."""
     limits = measured.limits_pps
-    bridge = [limits[mode] for mode in MODES if mode in limits]
+    bridge = [limits[mode] for mode in measure.MODES if mode in limits]
     overload = [each for each in measured.duplex if each["offered_pps"] == OVERLOAD_PPS]
     crossover, tcp_bps = measured.crossover, measured.tcp_bps
     return {
         "packet rate limit; routing; both directions together": limits.get("route"),
         "packet rate limit; bridging and pass-thru; both directions together": (
-            sum(bridge) / len(bridge) if len(bridge) == len(MODES) else None
+            sum(bridge) / len(bridge) if len(bridge) == len(measure.MODES) else None
         ),
         "TCP efficiency on the channel with large packets and no delay": (
             measured.efficiency_percent
@@ -102,14 +87,16 @@ def simulated_facts(measured: Measured) -> dict[str, float | None]:
 
 
 def compare(
-    base: Mapping[str, Any], settings: Settings, measured: Measured
+    base: Mapping[str, Any], settings: measure.Settings, measured: measure.Measured
 ) -> dict[str, Comparison]:
     """Read the published figures and compare what was measured with them."""
     table = read_published_table()
-    plan = Plan.resolve(scenario_of(base)).data
+    plan = Plan.resolve(measure.scenario_of(base)).data
     # With the note's own packet rate only the framing is calibrated.
     rounded = {
-        size: Provenance.CALIBRATED if is_channel_limited(plan, size) else Provenance.PREDICTED
+        size: Provenance.CALIBRATED
+        if measure.is_channel_limited(plan, size)
+        else Provenance.PREDICTED
         for size in settings.sizes
     }
     own = dict.fromkeys(settings.sizes, Provenance.CALIBRATED)
@@ -139,7 +126,7 @@ def table_row(
     provenance: Provenance,
 ) -> Row:
     """Return a row of the table, as a rate in Mbit/s or in packets a second."""
-    best = converged(found, size)
+    best = measure.converged(found, size)
     loss = None if best is None else best.first_loss
     rate_bps = None if best is None or loss is None else best.rate_bps
     by_rate = unit == "Mbit/s"
@@ -174,19 +161,14 @@ def table_figure(comparison: Comparison, label: str) -> Figure:
     return _finish(figure, axes, "UDP payload [bytes]", label)
 
 
-def duplex_figure(duplex: Sequence[Record]) -> Figure:
+def duplex_figure(duplex: Sequence[measure.Record]) -> Figure:
     """Draw the delivered over the offered packets a second of both directions."""
     figure, (axes,) = new_figure(1, 1, height_in=3.2)
     offered = [each["offered_pps"] for each in duplex]
-    axes.plot(offered, [each["forward_pps"] for each in duplex], color=PALETTE[0], label="forward")
-    axes.plot(
-        offered,
-        [each["return_pps"] for each in duplex],
-        color=PALETTE[1],
-        linestyle="none",
-        marker="x",
-        label="return",
-    )
+    marks: dict[str, Any] = {"linestyle": "none", "marker": "x"}
+    for color, name, style in zip(PALETTE, ("forward", "return"), ({}, marks), strict=False):
+        delivered = [each[f"{name}_pps"] for each in duplex]
+        axes.plot(offered, delivered, color=color, label=name, **style)
     axes.plot(offered, offered, color=MUTED, linestyle=":", linewidth=1, label="offered")
     return _finish(figure, axes, "Offered in each direction [packets/s]", "Delivered [packets/s]")
 
@@ -212,7 +194,7 @@ def window_figure(
     return _finish(figure, axes, "Receive window [kB]", "Goodput [kbit/s]")
 
 
-def load_figure(loads: Sequence[Record], hold_times_ms: Sequence[int]) -> Figure:
+def load_figure(loads: Sequence[measure.Record], hold_times_ms: Sequence[int]) -> Figure:
     """Draw packets a frame and added delay over the load, a line for each hold time."""
     figure, (packets, delay) = new_figure(2, 1, height_in=4.8)
     for color, hold_ms in zip(PALETTE, hold_times_ms, strict=False):
@@ -223,10 +205,9 @@ def load_figure(loads: Sequence[Record], hold_times_ms: Sequence[int]) -> Figure
             (delay, [each["added_delay_ms"] for each in ours]),
         ):
             axes.plot(offered, values, color=color, marker="o", label=f"{hold_ms} ms")
-    packets.axvline(PUBLISHED_LOAD_PPS, color=MUTED, linestyle=":", label="published")
+    packets.axvline(measure.PUBLISHED_LOAD_PPS, color=MUTED, linestyle=":", label="published")
     packets.set_ylabel("Packets a frame")
-    delay.set_ylabel("Added delay [ms]")
-    delay.set_xlabel("Offered [packets/s]")
+    delay.set(xlabel="Offered [packets/s]", ylabel="Added delay [ms]")
     for axes in (packets, delay):
         log_axis(axes.xaxis)
         axes.set_ylim(bottom=0)
@@ -236,8 +217,7 @@ def load_figure(loads: Sequence[Record], hold_times_ms: Sequence[int]) -> Figure
 
 def _finish(figure: Figure, axes: Axes, across: str, up: str) -> Figure:
     """Label the axes and start both at zero, after everything is drawn."""
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
+    axes.set(xlabel=across, ylabel=up)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     add_legend(axes)
@@ -260,8 +240,8 @@ _CANDIDATES: Final[tuple[tuple[str, dict[str, object]], ...]] = (
 class SnipOutcome(StudyOutcome):
     """The table, the facts, and the measured values."""
 
-    measured: Measured
-    settings: Settings
+    measured: measure.Measured
+    settings: measure.Settings
 
     def extras(self) -> dict[str, Any]:
         """Return the figures that have no published value."""
@@ -285,7 +265,7 @@ class SnipOutcome(StudyOutcome):
                 "sizes": list(measured.aggregated_sizes),
                 "loads": list(measured.loads),
                 "begins_at_pps_by_hold_ms": {
-                    str(hold_ms): begins_at(measured.loads, hold_ms)
+                    str(hold_ms): measure.begins_at(measured.loads, hold_ms)
                     for hold_ms in self.settings.hold_times_ms
                 },
             },
@@ -348,9 +328,9 @@ class SnipOutcome(StudyOutcome):
         """Return the load above which aggregation saves frames, a sentence for each hold time."""
         return [
             f"Hold time {hold_ms} ms: of the loads tried, frames are fewer than packets from "
-            f"{tables.number(begins_at(self.measured.loads, hold_ms), 0)} packets a second on; on "
-            f"paper above {1000 // hold_ms}."
+            f"{tables.number(begins_at, 0)} packets a second on; on paper above {1000 // hold_ms}."
             for hold_ms in self.settings.hold_times_ms
+            for begins_at in [measure.begins_at(self.measured.loads, hold_ms)]
         ]
 
     def context(self) -> dict[str, Any]:
@@ -375,8 +355,8 @@ class SnipOutcome(StudyOutcome):
             "channel": channel,
             "packets": {row.name: row for row in packets.rows},
             "framings": framings_view(channel, link_bps),
-            "header_bytes": UDP_IP_HEADER_BYTES,
-            "published_load_pps": PUBLISHED_LOAD_PPS,
+            "header_bytes": measure.UDP_IP_HEADER_BYTES,
+            "published_load_pps": measure.PUBLISHED_LOAD_PPS,
             "rate_figure": table_figure(self.main, "Payload [Mbit/s]"),
             "packet_figure": table_figure(packets, "Packets [1/s]"),
             "duplex_figure": duplex_figure(self.measured.duplex),
@@ -410,19 +390,19 @@ class SnipOutcome(StudyOutcome):
         return {f"{name}_table": _view(name, rows) for name, rows in every.items()}
 
 
-def run(*, settings: Settings | None = None, **options: Unpack[RunOptions]) -> SnipOutcome:
+def run(*, settings: measure.Settings | None = None, **options: Unpack[RunOptions]) -> SnipOutcome:
     """Measure everything, then compare; runs and seed change nothing."""
     work = Work("snip", **options)
     base = read_scenario("snip")
-    settings = DEFAULTS if settings is None else settings
-    measured = measure(base, settings, work)
+    settings = measure.DEFAULTS if settings is None else settings
+    measured = measure.measure(base, settings, work)
     return SnipOutcome(
         study="snip",
         title="SnIP: UDP rate without loss over packet size, and TCP over a satellite hop",
         inputs=inputs(base),
         comparisons=compare(base, settings, measured),
         configuration=work.configuration(
-            resolution=RESOLUTION, tcp_duration=settings.tcp_duration, scenario=base
+            resolution=measure.RESOLUTION, tcp_duration=settings.tcp_duration, scenario=base
         ),
         interrupted=measured.interrupted,
         about_runs="every figure is deterministic: one run each, no intervals",
@@ -436,9 +416,9 @@ def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
     values = {
         **{f"packet rate, {mode}": f"{rate} packet/s" for mode, rate in PROCESSOR_PPS.items()},
         "turns of the processor": "one packet each",
-        "modem, other case": NARROW_RATE,
+        "modem, other case": measure.NARROW_RATE,
         "TCP hosts": "bsd-1997",
-        "TCP duration": DEFAULTS.tcp_duration,
+        "TCP duration": measure.DEFAULTS.tcp_duration,
         **{
             f"TCP window, {name.rpartition('; ')[2]}": f"{window} B"
             for name, window in FITTED_WINDOWS.items()
@@ -455,7 +435,7 @@ def framings_view(channel: Sequence[Row], link_bps: int) -> View:
         errors = []
         for row in channel:
             size = int(row["packet_bytes"])
-            bits = frame_bits(framing, size + UDP_IP_HEADER_BYTES)
+            bits = frame_bits(framing, size + measure.UDP_IP_HEADER_BYTES)
             rate_mbps = link_bps / 1e6 * 8 * size / bits
             errors.append(100 * (rate_mbps / (row.published or 1.0) - 1))
         named = ", ".join(f"{name} {value}" for name, value in options.items())
