@@ -11,9 +11,8 @@ import pytest
 from conftest import EVERY, SMALL
 
 from bentpipe import Result, UsageError, __version__, simulate
-from bentpipe.results.columns import decode_column
 from bentpipe.results.measures import page_load_times_ns
-from bentpipe.results.tables import DROP_CAUSES, TABLES
+from bentpipe.results.tables import DROP_CAUSES, TABLES, decode_column
 
 POLARS = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
 

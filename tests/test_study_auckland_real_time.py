@@ -15,7 +15,7 @@ from bentpipe import Plan
 from bentpipe.emulation.checks import refuse
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.errors import UsageError
-from bentpipe.results.execution import utc_now
+from bentpipe.results.files import utc_now
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.auckland import cells as auckland, real_time

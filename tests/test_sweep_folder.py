@@ -27,7 +27,7 @@ from bentpipe import (
     simulate_many,
     sweeps,
 )
-from bentpipe.results.columns import decode_tables
+from bentpipe.results.tables import decode_tables
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.sweeps.executor import Finished, RunFailure
 from bentpipe.sweeps.frames import raw_columns

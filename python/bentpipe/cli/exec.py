@@ -33,7 +33,7 @@ from bentpipe.lab.capacity import gain_privileges
 from bentpipe.lab.local import LocalLab
 from bentpipe.lab.programs import FORWARDED_SIGNALS, exit_status, wait_for_program
 from bentpipe.plan.presets import link_plan
-from bentpipe.results.capture import capture_file, incomplete_message
+from bentpipe.results.files import capture_file, incomplete_message
 
 World = Annotated[
     list[str] | None,

@@ -22,8 +22,7 @@ from bentpipe.errors import BentpipeError
 from bentpipe.lab import sockets
 from bentpipe.lab.link_state import DeliveredRates
 from bentpipe.report.comparison import comparison_notes, difference_views
-from bentpipe.report.export import CHARTS as CHARTS_FOLDER
-from bentpipe.report.html import environment
+from bentpipe.report.html import CHARTS as CHARTS_FOLDER, environment
 from bentpipe.results.charts import CHARTS, Chart
 from bentpipe.results.files import REPORT, has_manifest, read_manifest
 from bentpipe.results.views import View

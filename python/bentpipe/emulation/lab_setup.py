@@ -15,7 +15,7 @@ from bentpipe.gateway.kernel_tcp import (
     require_congestion_controls,
 )
 from bentpipe.lab.capacity import largest_value
-from bentpipe.scenario.hosts import Side
+from bentpipe.scenario.tcp import Side
 
 # The largest precedence: the three highest bits of the traffic class (RFC 2474, section 4.2.2).
 _PRECEDENCE_MAX: Final = 7

@@ -7,9 +7,8 @@ from fractions import Fraction
 from typing import Any, Final
 
 from bentpipe.plan.data import series_values
-from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.gateways import largest_packet_bytes
-from bentpipe.plan.lower import Part, part
+from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, part
 from bentpipe.plan.queues import Reference, queue_plan
 from bentpipe.plan.series import (
     bit_errors,

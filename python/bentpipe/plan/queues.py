@@ -7,8 +7,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any, Final
 
-from bentpipe.plan.errors import PlanningError
-from bentpipe.plan.lower import Part, lower
+from bentpipe.plan.lower import Part, PlanningError, lower
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.queues import QUEUES, PerFlowDropTail, Queue, Red
 from bentpipe.units import (

@@ -8,8 +8,7 @@ from itertools import cycle
 from typing import Any, Final
 
 from bentpipe.plan.data import series_values
-from bentpipe.plan.errors import PlanningError
-from bentpipe.plan.lower import Part, lower
+from bentpipe.plan.lower import Part, PlanningError, lower
 from bentpipe.plan.series_files import (
     DURATION,
     RATE,

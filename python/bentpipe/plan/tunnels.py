@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from bentpipe.plan.data import series_values
-from bentpipe.plan.errors import PlanningError
-from bentpipe.plan.lower import Part, lower
+from bentpipe.plan.lower import Part, PlanningError, lower
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.record import share_of

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bentpipe.errors import ScenarioError, ScenarioWarning
 from bentpipe.plan.data import direction_number, series_values
-from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.link import bdp_bytes, complete_directions
-from bentpipe.plan.lower import Part
+from bentpipe.plan.lower import Part, PlanningError
 from bentpipe.plan.tunnels import largest_packet_bytes
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits

@@ -7,9 +7,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from bentpipe.errors import ScenarioError
-from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.hosts import host_plan
-from bentpipe.plan.lower import Part, lower
+from bentpipe.plan.lower import Part, PlanningError, lower
 from bentpipe.plan.series_files import (
     NUMBER,
     SeriesError,

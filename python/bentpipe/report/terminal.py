@@ -19,9 +19,9 @@ from bentpipe.results.measures import (
     jain,
     page_load_times_ns,
 )
+from bentpipe.results.metric_values import threshold_view
 from bentpipe.results.result import Result
 from bentpipe.results.run_views import attribution_view, flow_views, link_views
-from bentpipe.results.thresholds import threshold_view
 from bentpipe.results.views import Cell, Column, View, text_lines
 from bentpipe.sweeps.frames import text_of
 from bentpipe.sweeps.sweep import cell_metrics

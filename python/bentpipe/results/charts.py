@@ -19,7 +19,7 @@ import numpy.typing as npt
 from bentpipe.errors import UsageError
 from bentpipe.metrics import CAPACITY_PARTS
 from bentpipe.results import series
-from bentpipe.results.folder import csv_text
+from bentpipe.results.files import csv_text
 from bentpipe.results.measures import MAX_SINGLE_FLOWS, exchange_times_ns, page_load_times_ns
 from bentpipe.results.series import INTERVALS, RATE_BINS, Array, Band, Outages, Series, outages
 from bentpipe.results.tables import TABLES

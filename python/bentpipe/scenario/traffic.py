@@ -25,7 +25,6 @@ from bentpipe.scenario.draws import (
     TimeDraw,
     TimeOrDraw,
 )
-from bentpipe.scenario.hosts import Host
 from bentpipe.scenario.link import MAX_TERMINALS, DirectionName, FileName
 from bentpipe.scenario.record import (
     Count,
@@ -39,7 +38,7 @@ from bentpipe.scenario.record import (
     refusal,
 )
 from bentpipe.scenario.tables import read_table
-from bentpipe.scenario.tcp import ProfileName, Tcp
+from bentpipe.scenario.tcp import Host, ProfileName, Tcp
 from bentpipe.text import shown
 from bentpipe.units import value_of
 

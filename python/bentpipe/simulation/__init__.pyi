@@ -1,8 +1,3 @@
-from .counts import (
-    CountTrial as CountTrial,
-    MaxCount as MaxCount,
-    max_count as max_count,
-)
 from .many import Job as Job, cores as cores
 from .no_drop import (
     Loss as Loss,
@@ -17,4 +12,9 @@ from .run import (
     run_simulation as run_simulation,
     simulate as simulate,
 )
-from .search import no_drop_rate as no_drop_rate
+from .search import (
+    CountTrial as CountTrial,
+    MaxCount as MaxCount,
+    max_count as max_count,
+    no_drop_rate as no_drop_rate,
+)

@@ -31,10 +31,9 @@ from bentpipe.errors import (
     UsageError,
 )
 from bentpipe.plan.plan import Plan
-from bentpipe.results.columns import decode_column, decode_tables
-from bentpipe.results.execution import execution, stop_message
-from bentpipe.results.files import RESULT_FORMAT_VERSION
+from bentpipe.results.files import RESULT_FORMAT_VERSION, execution, stop_message
 from bentpipe.results.result import Result, State
+from bentpipe.results.tables import decode_column, decode_tables
 from bentpipe.simulation import memory as _memory
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import Any
 
 from bentpipe.errors import MemoryLimitError, RunsInterrupted, UsageError
 from bentpipe.plan.plan import Plan
-from bentpipe.results.capture import capture_file
-from bentpipe.results.execution import utc_now
+from bentpipe.results.files import capture_file, utc_now
 from bentpipe.results.result import Result
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed

@@ -24,8 +24,8 @@ from bentpipe.results.files import (
     read_manifest,
     read_unchanged,
 )
-from bentpipe.results.frames import Frame, to_pandas
 from bentpipe.results.result import Result
+from bentpipe.results.tables import Frame, to_pandas
 from bentpipe.sweeps.dataset import FAILURES, RUNS, TABLES
 from bentpipe.sweeps.folder import run_name
 from bentpipe.sweeps.journal import Run
