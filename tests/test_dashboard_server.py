@@ -23,7 +23,7 @@ from conftest import Program, User, default_signals, needs_lab
 from starlette.testclient import TestClient
 
 from bentpipe import Result
-from bentpipe.dashboard import guard, live
+from bentpipe.dashboard import live, server
 from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.live import lab_sample
 from bentpipe.lab.link_state import DeliveredRates
@@ -34,9 +34,9 @@ TIMEOUT_S: Final = 30
 
 
 def guarded(
-    root: Path, *, token: str | None = None, hosts: frozenset[str] = guard.LOOPBACK_NAMES
-) -> guard.Guard:
-    return guard.Guard(
+    root: Path, *, token: str | None = None, hosts: frozenset[str] = server.LOOPBACK_NAMES
+) -> server.Guard:
+    return server.Guard(
         create_app(root), hosts=hosts, any_address=token is not None, token=token, cookie=COOKIE
     )
 
@@ -149,7 +149,7 @@ def test_a_server_without_a_token_asks_for_none(tmp_path: Path) -> None:
     ],
 )
 def test_the_name_in_a_host_header(header: str, name: str) -> None:
-    assert guard.host_name(header) == name
+    assert server.host_name(header) == name
 
 
 # --- the program --------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from bentpipe import (
     sweeps,
 )
 from bentpipe.results.tables import decode_tables
-from bentpipe.simulation.many import Job, Outcome
+from bentpipe.simulation.run import Job, Outcome
 from bentpipe.sweeps.executor import Finished, RunFailure
 from bentpipe.sweeps.frames import raw_columns
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run

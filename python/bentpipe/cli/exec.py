@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-from bentpipe.cli.exits import EXIT_FAILED
 from bentpipe.cli.link_status import LinkStatus, summary_lines
 from bentpipe.cli.options import (
     Capture,
@@ -27,6 +26,7 @@ from bentpipe.cli.options import (
     note,
     optional,
 )
+from bentpipe.cli.streams import EXIT_FAILED
 from bentpipe.cli.watch import EVERY_S, Watch
 from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.lab.capacity import gain_privileges

@@ -19,7 +19,7 @@ from bentpipe.text import choice, counted
 
 if TYPE_CHECKING:
     from bentpipe.scenario.framings import FramingPreset
-    from bentpipe.scenario.presets import Preset
+    from bentpipe.scenario.tables import Preset
 
 T = TypeVar("T")
 

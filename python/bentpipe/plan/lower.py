@@ -2,7 +2,7 @@
 
 The type of a field has its unit (`bentpipe.scenario.record.Unit`), whose name ends that of the
 plan's field: ``rto_min``, a duration, becomes ``rto_min_ns``. A field without a unit keeps its
-name.
+name. Errors are those of a scenario whose parts do not fit together.
 """
 
 from __future__ import annotations

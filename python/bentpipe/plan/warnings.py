@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bentpipe.errors import ScenarioError, ScenarioWarning
 from bentpipe.plan.data import direction_number, series_values
+from bentpipe.plan.gateways import largest_coded_packet_bytes
 from bentpipe.plan.link import bdp_bytes, complete_directions
 from bentpipe.plan.lower import Part, PlanningError
-from bentpipe.plan.tunnels import largest_packet_bytes
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
+from bentpipe.scenario.gateways import Tunnel
 from bentpipe.scenario.link import DirectionName, Link
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice, WebPage
-from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.text import shown
 from bentpipe.units import (
     BDP_SCALE,
@@ -281,7 +281,7 @@ def _about_tunnels(plan: Plan) -> Warnings:
                     read = f"read {shown(getattr(tunnel, field))}"
                     yield ("gateways", end, name, field), f"{read}; no effect, since {reason}"
                 largest = _largest_datagram_bytes(plan, "forward" if end == "hub" else "return")
-                if largest > (holds := largest_packet_bytes(tunnel)):
+                if largest > (holds := largest_coded_packet_bytes(tunnel)):
                     read = f"read {shown(tunnel.symbol_size)}; it holds a packet of {holds} bytes"
                     text = f"{read}, so datagrams of {largest} bytes are not coded"
                     yield ("gateways", end, name, "symbol_size"), text

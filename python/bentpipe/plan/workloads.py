@@ -16,8 +16,8 @@ from bentpipe.plan.series_files import (
     line_error,
     rows_of,
 )
-from bentpipe.scenario.codecs import CODECS
 from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.tables import CODECS
 from bentpipe.scenario.traffic import (
     MAX_PAYLOAD_BYTES,
     MAX_SIZES,

@@ -1,4 +1,4 @@
-"""The values of metrics (`bentpipe.scenario.metric_ref`) in the tables of runs."""
+"""The values of metrics (`bentpipe.scenario.metric_ref`) in the tables of runs, and thresholds."""
 
 from __future__ import annotations
 

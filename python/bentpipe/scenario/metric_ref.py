@@ -1,9 +1,10 @@
-"""References to metrics of a run: ``TABLE.COLUMN.STATISTIC``, of all rows of a table or of some.
+"""References to metrics of a run, and thresholds.
 
+A reference is ``TABLE.COLUMN.STATISTIC``, of all rows of a table or of some:
 ``flows.goodput_bps.p5`` is the 5th percentile over all flows, ``flows.download.goodput_bps.min``
 the smallest of the entry of ``traffic`` or the flow with that name, ``flows.call.return.jitter_ns``
 that of its flow in the return direction, and ``directions.forward.utilization`` a value of one row,
-which needs no statistic.
+which needs no statistic. A threshold is ``flows.goodput_bps.p5 >= 2 Mbit/s``.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from pydantic import (
 )
 
 from bentpipe import units
-from bentpipe.scenario.codecs import CodecName
 from bentpipe.scenario.draws import (
     CountOrDraw,
     LognormalSize,
@@ -37,7 +36,7 @@ from bentpipe.scenario.record import (
     known_kind,
     refusal,
 )
-from bentpipe.scenario.tables import read_table
+from bentpipe.scenario.tables import CodecName, read_table
 from bentpipe.scenario.tcp import Host, ProfileName, Tcp
 from bentpipe.text import shown
 from bentpipe.units import value_of

@@ -1,4 +1,3 @@
-from .many import Job as Job, cores as cores
 from .no_drop import (
     Loss as Loss,
     NoDropRate as NoDropRate,
@@ -6,6 +5,8 @@ from .no_drop import (
     Trial as Trial,
 )
 from .run import (
+    Job as Job,
+    cores as cores,
     memory_message as memory_message,
     memory_warning as memory_warning,
     run_many as run_many,

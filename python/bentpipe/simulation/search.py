@@ -6,7 +6,10 @@ one may pass by chance.
 
 A trial of a rate is one run of the scenario with the searched flows at that rate. It passes if no
 packet of any flow is dropped anywhere, for any cause, until the run ends, and no queue grows all
-the time (`bentpipe.simulation.no_drop`). `bentpipe.simulation.search` searches for counts.
+the time (`bentpipe.simulation.no_drop`).
+
+A trial of a number of calls, pages or users is the scenario with one ``count`` in an entry of
+``traffic``, run with several seeds. It passes if every threshold holds with every seed.
 """
 
 from __future__ import annotations
@@ -33,8 +36,8 @@ from bentpipe.scenario.traffic import (
     Conference,
     ConstantRate,
 )
-from bentpipe.simulation.many import Job, Outcome, run_jobs
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch, trial_of
+from bentpipe.simulation.run import Job, Outcome, run_jobs
 from bentpipe.text import choice
 from bentpipe.units import NS_PER_S, value_of
 

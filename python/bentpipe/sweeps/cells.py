@@ -12,7 +12,7 @@ from bentpipe.plan.plan import Plan
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
-from bentpipe.simulation.many import Job
+from bentpipe.simulation.run import Job
 from bentpipe.sweeps.points import Points
 
 

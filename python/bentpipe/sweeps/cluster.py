@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 from bentpipe import _core
 from bentpipe.errors import MachineError, UsageError
-from bentpipe.simulation.many import Job, Outcome, cores
+from bentpipe.simulation.run import Job, Outcome, cores
 from bentpipe.sweeps.dask_batches import DaskBatches, scheduler_lost
 from bentpipe.sweeps.executor import Executor, Finished
 

@@ -19,8 +19,8 @@ from uuid import uuid4
 
 from bentpipe import _core
 from bentpipe.errors import MachineError
-from bentpipe.simulation.many import Batch, BatchSize, Job, Outcome, SeededRuns, by_plan
 from bentpipe.simulation.memory import limit_for
+from bentpipe.simulation.run import Batch, BatchSize, Job, Outcome, SeededRuns, by_plan
 from bentpipe.sweeps.executor import Finished, RunFailure, attempt_all
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from bentpipe import _core
 from bentpipe.errors import UnitError
 from bentpipe.results.derived import table_rows
 from bentpipe.results.tables import decode_tables
-from bentpipe.simulation.many import Outcome
+from bentpipe.simulation.run import Outcome
 from bentpipe.sweeps.cells import Cell
 from bentpipe.sweeps.journal import Run
 from bentpipe.sweeps.points import Points

@@ -20,7 +20,7 @@ from bentpipe.results.result import Result
 from bentpipe.results.tables import Frame
 from bentpipe.scenario.document import SourceLocation
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job, Outcome, run_jobs
+from bentpipe.simulation.run import Job, Outcome, run_jobs
 from bentpipe.sweeps.cells import Cell, cells_of, seeds_of
 from bentpipe.sweeps.executor import Executor
 from bentpipe.sweeps.folder import Definition, SweepFolder, run_name

@@ -13,7 +13,7 @@ import numpy as np
 from bentpipe import _core
 from bentpipe.results.derived import by_function
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.simulation.many import Outcome
+from bentpipe.simulation.run import Outcome
 from bentpipe.studies.auckland.cells import (
     BACKGROUND,
     BASE,

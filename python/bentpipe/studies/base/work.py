@@ -13,8 +13,8 @@ from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import LARGEST_SEED
-from bentpipe.simulation.many import Job, Outcome
 from bentpipe.simulation.no_drop import NoDropSearch
+from bentpipe.simulation.run import Job, Outcome
 from bentpipe.simulation.search import max_trials, search_rates
 from bentpipe.studies import STUDIES
 from bentpipe.sweeps.executor import Executor, Threads, run_all
