@@ -200,7 +200,6 @@ class Catalog:
             return _damaged(path, f"{MANIFEST}: lacks fields or has wrong ones", kind_of(manifest))
 
     def _refuse_links(self, folder: Path) -> None:
-        """Refuse a result with a link to a place outside the served folder."""
         for name in ("", PART, f"{PART}/{COMMIT}"):
             inner = folder / name
             if not inner.is_dir():

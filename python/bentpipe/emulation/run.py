@@ -46,9 +46,8 @@ from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.plan.plan import Plan
 from bentpipe.results.files import capture_file, execution, incomplete_message, utc_now
 from bentpipe.results.result import Result
-from bentpipe.scenario.seeds import check_seed
 from bentpipe.scenario.tcp import Side
-from bentpipe.units import NS_PER_S
+from bentpipe.units import NS_PER_S, check_seed
 
 _POLL_S: Final = 0.02
 # A report has the packets of each flow: those of many flows take milliseconds.

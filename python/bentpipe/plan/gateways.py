@@ -251,7 +251,6 @@ def _redundancy(tunnel: Tunnel, peer: Tunnel, round_trip_ns: int, plan: Part) ->
 
 
 def _hold_bytes(tunnel: Tunnel, plan: Part) -> int:
-    """Return the repair of the longest wait at the rate."""
     wait_ns: int = {"titrated": plan["hold_time_ns"], "delayed": plan["delay_ns"]}.get(
         tunnel.titration, 0
     )

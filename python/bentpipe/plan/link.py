@@ -211,13 +211,11 @@ def _own_delays(link: Link, forward: Part, special: dict[int, TerminalPath]) -> 
 
 
 def _preset(link: Link) -> dict[DirectionName, Direction]:
-    """Return the values of the fields that the scenario leaves out."""
     preset = Link.model_validate({} if link.preset is None else PRESETS[link.preset].link)
     return {name: written.over(DEFAULT_DIRECTION) for name, written in preset.directions().items()}
 
 
 def _bridged_header_bytes(scenario: Scenario) -> int:
-    """Return the bytes that bridged frames add to each packet on the link."""
     ends = (scenario.gateways.hub, scenario.gateways.terminal)
     modes = {mode for end in ends if (mode := end.mode()) is not None}
     if "bridge" not in modes:

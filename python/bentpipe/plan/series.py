@@ -179,7 +179,6 @@ def refuse_many_steps(direction: Part, copies: int, path: FieldPath) -> None:
 def _repeated(
     series: RepeatingRates | RepeatingDelays, path: FieldPath, stop_ns: int
 ) -> list[tuple[int, int]]:
-    """Return the steps of values that repeat until the end of the run."""
     every_ns = value_of(series.every)
     starts = range(0, stop_ns, every_ns)
     if len(starts) > PLAN_STEPS_MAX:

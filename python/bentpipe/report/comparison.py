@@ -143,7 +143,6 @@ def write_comparison(comparison: Comparison, path: str | Path) -> Path:
 
 
 def _settings(comparison: Comparison) -> list[str]:
-    """Return a line for each setting."""
     return [
         f"{name}: {label}, {counted(runs, 'run')}"
         for (label, name), runs in zip(_names(comparison).items(), comparison.runs, strict=True)

@@ -107,7 +107,6 @@ def notices(result: Result) -> list[str]:
 
 
 def _emulation(result: Result) -> dict[str, Any] | None:
-    """Return what ran in real time, the lateness of its packets, and its warnings."""
     if result.engine == "simulate":
         return None
     about = result.manifest["emulation"]

@@ -222,7 +222,6 @@ def _count_figure(found: MaxCount) -> Figure:
 
 
 def _answer(found: MaxCount) -> str:
-    """Return the answer in a line or two."""
     where = f"{found.scenario or 'Scenario'}: "
     if found.count is None:
         text = "not even 1" if found.converged else "none yet"

@@ -85,7 +85,6 @@ def _stored(result: Result, table: str) -> list[str]:
 
 
 def _real_time(result: Result) -> list[str]:
-    """Return the lateness of a run in real time, and why it is invalid."""
     if result.engine == "simulate":
         return []
     about = result.manifest["emulation"]

@@ -127,7 +127,6 @@ def _with_values(
 
 
 def _leg_ends(plan: Mapping[str, Any]) -> list[pl.Expr]:
-    """Return the names of the gateways, or hosts, at the ends of a leg."""
     names = dict(enumerate(gateway["name"] for gateway in plan["gateways"]))
     return [
         pl.col(f"{end}_gateway")

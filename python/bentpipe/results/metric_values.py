@@ -94,7 +94,6 @@ def metric_values(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
 
 
 def _selected(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
-    """Return the rows with the name and the heading of a metric."""
     # The first column with the name counts.
     columns = [name for name in ("entry", "name") if name in frame.columns] or KEYS[metric.table]
     if metric.heading is not None:

@@ -149,7 +149,6 @@ class OutputFolder:
         self._created = False
 
     def _check(self) -> None:
-        """Refuse a folder that contains something other than a result of this kind."""
         if not self._folder.exists():
             return
         if not os.access(self._folder, os.W_OK | os.X_OK):

@@ -353,7 +353,6 @@ class Result:
         return cls(about, tables, read_execution(path))
 
     def _named(self, table: str, **enumerations: str) -> pl.DataFrame:
-        """Return a table with the indices in some columns replaced by names."""
         named = self.tables[table].with_columns(
             pl.col(column).replace_strict(
                 dict(enumerate(self.manifest["names"][enumeration])), return_dtype=pl.String

@@ -22,10 +22,10 @@ from bentpipe.scenario.link import DEFAULT_DIRECTION, Link
 from bentpipe.scenario.metric_ref import ThresholdText, with_thresholds
 from bentpipe.scenario.queues import QUEUES, DropTail
 from bentpipe.scenario.record import PositiveDuration, Record
-from bentpipe.scenario.seeds import LARGEST_SEED
 from bentpipe.scenario.settings import Setting, with_settings
 from bentpipe.scenario.tcp import Hosts
 from bentpipe.scenario.traffic import FLOWS, Flow
+from bentpipe.units import LARGEST_SEED
 
 
 class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash

@@ -1,3 +1,4 @@
+from .memory import memory_message as memory_message, memory_warning as memory_warning
 from .no_drop import (
     Loss as Loss,
     NoDropRate as NoDropRate,
@@ -7,8 +8,6 @@ from .no_drop import (
 from .run import (
     Job as Job,
     cores as cores,
-    memory_message as memory_message,
-    memory_warning as memory_warning,
     run_many as run_many,
     run_simulation as run_simulation,
     simulate as simulate,

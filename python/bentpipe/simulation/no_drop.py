@@ -273,7 +273,6 @@ def _processor_places(outcome: Outcome) -> list[str]:
 
 
 def _losses(outcome: Outcome) -> tuple[Loss, ...]:
-    """Return the losses of a run, the largest first."""
     directions = outcome.raw["names"]["directions"]
     found = [
         Loss(place=directions[row], cause=cause, packets=int(dropped[row]))

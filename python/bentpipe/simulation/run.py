@@ -41,8 +41,8 @@ from bentpipe.results.files import (
 from bentpipe.results.result import Result, State
 from bentpipe.results.tables import decode_column, decode_tables
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.seeds import check_seed
 from bentpipe.simulation import memory as _memory
+from bentpipe.units import check_seed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -384,7 +384,7 @@ def simulate(
     if result.interrupted:
         raise KeyboardInterrupt
     if result.memory_limit_reached:
-        raise MemoryLimitError(memory_message(plan, result), result=result)
+        raise MemoryLimitError(_memory.memory_message(plan, result), result=result)
     return result
 
 
@@ -437,13 +437,3 @@ def run_many(
         raise RunsInterrupted(str(ended), results=results(ended.outcomes)) from None
     except MemoryLimitError as error:
         raise MemoryLimitError(str(error), results=results(error.outcomes)) from None
-
-
-def memory_message(plan: Plan, result: Result) -> str:
-    """Return why a run of a plan ended at its memory limit, and how to change the scenario."""
-    return f"the run {result.stop_reason}. {_memory.advice(plan.text)}"
-
-
-def memory_warning(plan: Plan, limit_bytes: int | None) -> str | None:
-    """Return a warning if a run is expected to reach its memory limit."""
-    return _memory.warning(plan.text, _memory.limit_for(1, limit_bytes))

@@ -28,7 +28,6 @@ from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.results.files import utc_now
 from bentpipe.results.metric_values import ThresholdCheck, check_thresholds
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.seeds import check_seed
 from bentpipe.scenario.traffic import (
     MAX_FLOWS,
     MAX_PAYLOAD_BYTES,
@@ -39,7 +38,7 @@ from bentpipe.scenario.traffic import (
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch, trial_of
 from bentpipe.simulation.run import Job, Outcome, run_jobs
 from bentpipe.text import choice
-from bentpipe.units import NS_PER_S, value_of
+from bentpipe.units import NS_PER_S, check_seed, value_of
 
 DEFAULT_RESOLUTION: Final = 0.005
 # Below the minimum, buffers hide more in any run of practical length; above the maximum, doubling
@@ -264,8 +263,6 @@ def _payloads(
 
 
 class _Search:
-    """The search for the largest rate with one payload."""
-
     def __init__(
         self,
         scenario: Scenario,
@@ -445,7 +442,6 @@ def max_count(
 
 
 def _entry(scenario: Scenario, name: str | None) -> tuple[int, str]:
-    """Return the index and the name of the entry to vary."""
     labels = [label for label, _ in named_entries(Plan.resolve(scenario))]
     found = {
         label: i
