@@ -23,9 +23,8 @@ from conftest import Program, User, default_signals, needs_lab
 from starlette.testclient import TestClient
 
 from bentpipe import Result
-from bentpipe.dashboard import live, server
-from bentpipe.dashboard.app import create_app
-from bentpipe.dashboard.live import lab_sample
+from bentpipe.dashboard import app, server
+from bentpipe.dashboard.app import create_app, lab_sample
 from bentpipe.lab.link_state import DeliveredRates
 
 TOKEN: Final = "a-token-of-43-characters-as-that-of-serve-is"
@@ -408,7 +407,7 @@ def test_a_new_result_is_an_event(tmp_path: Path, small_result: Result) -> None:
 
 
 def test_streams_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "STREAMS_MAX", 0)
+    monkeypatch.setattr(app, "STREAMS_MAX", 0)
     with TestClient(create_app(tmp_path)) as client:
         for path in ("/events/list", "/events/lab/sat"):
             reply = client.get(path)

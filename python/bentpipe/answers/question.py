@@ -21,9 +21,8 @@ import numpy.typing as npt
 
 from bentpipe.answers.answer import Answer, Effect, Estimate
 from bentpipe.errors import ScenarioError, UsageError
-from bentpipe.plan.data import series_values
 from bentpipe.plan.plan import Plan
-from bentpipe.plan.presets import link_document
+from bentpipe.plan.presets import link_document, series_values
 from bentpipe.quantities import quantity
 from bentpipe.results.confidence import mean_half_width
 from bentpipe.results.result import Result

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from bentpipe.plan.data import series_values
 from bentpipe.plan.hosts import host_plan
 from bentpipe.plan.lower import Part, PlanningError, lower
+from bentpipe.plan.presets import series_values
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.gateways import PROCESSOR_PPS, Aggregator, Gateway, Pep, Processor, Tunnel

@@ -8,9 +8,9 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any, Final
 
-from bentpipe.plan.data import series_values
 from bentpipe.plan.gateways import largest_packet_bytes
 from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, lower, part
+from bentpipe.plan.presets import series_values
 from bentpipe.plan.series import (
     bit_errors,
     channel_plan,

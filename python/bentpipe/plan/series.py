@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import Any, Final
 
-from bentpipe.plan.data import series_values
 from bentpipe.plan.lower import Part, PlanningError, lower
+from bentpipe.plan.presets import series_values
 from bentpipe.plan.series_files import (
     DURATION,
     RATE,

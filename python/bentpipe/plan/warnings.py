@@ -14,10 +14,10 @@ from math import floor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bentpipe.errors import ScenarioError, ScenarioWarning
-from bentpipe.plan.data import direction_number, series_values
 from bentpipe.plan.gateways import largest_coded_packet_bytes
 from bentpipe.plan.link import bdp_bytes, complete_directions
 from bentpipe.plan.lower import Part, PlanningError
+from bentpipe.plan.presets import direction_number, series_values
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.gateways import Tunnel

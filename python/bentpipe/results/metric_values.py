@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from bentpipe.results.result import Result
 
 
-def metric_frame(result: Result, table: str) -> pl.DataFrame:
-    """Return a table of a result for `metric_values`, its run as number 0."""
-    frame: pl.DataFrame = getattr(result, table)
-    entries = result.manifest.get("entries", [])
-    return of_runs(
-        frame.select(pl.lit(0, dtype=pl.UInt32).alias("run"), pl.all()), table, result.plan, entries
-    )
-
-
 def of_runs(
     frame: pl.DataFrame, table: str, plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]
 ) -> pl.DataFrame:
@@ -66,7 +57,9 @@ def metric_value(result: Result, metric: MetricRef) -> float | None:
     Raises:
         UsageError: no flow or direction has the name, or several rows need a statistic.
     """
-    found = metric_values(metric_frame(result, metric.table), metric)
+    rows = getattr(result, metric.table).select(pl.lit(0, dtype=pl.UInt32).alias("run"), pl.all())
+    entries = result.manifest.get("entries", [])
+    found = metric_values(of_runs(rows, metric.table, result.plan, entries), metric)
     return float(found["value"][0]) if found.height else None
 
 

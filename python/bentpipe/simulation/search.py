@@ -22,8 +22,8 @@ from itertools import chain
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from bentpipe.errors import RunsInterrupted, UsageError
-from bentpipe.plan.data import direction_number, series_values
 from bentpipe.plan.plan import Plan
+from bentpipe.plan.presets import direction_number, series_values
 from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.results.files import utc_now
 from bentpipe.results.metric_values import ThresholdCheck, check_thresholds
