@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from bentpipe.simulation.many import Outcome
+from bentpipe.simulation.run import Outcome
 
 HERE = Path(__file__).parent
 _TIMEOUT_S = 60.0

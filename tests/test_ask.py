@@ -23,7 +23,7 @@ from bentpipe.answers.page import draw
 from bentpipe.answers.question import Measurements, largest
 from bentpipe.answers.traffic import mean_of, times_ns
 from bentpipe.answers.usable import Usable
-from bentpipe.scenario.presets import PRESETS
+from bentpipe.scenario.tables import PRESETS
 
 MSS_SHARE = 1448 / 1500
 STEPS = "link.forward.rate=[{at: 0 s, value: 1 Mbit/s}, {at: 9 s, value: 2 Mbit/s}]"

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from bentpipe import Result, UsageError, plots, report, simulate
 from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.charts import page_data
-from bentpipe.report.export import Exports, csv_of_figure, svg_file
+from bentpipe.report.html import Exports, csv_of_figure, svg_file
 from bentpipe.report.plots import draw_data
 from bentpipe.report.style import figure_of, new_figure
 from bentpipe.results.charts import CHARTS, Chart, chart_data, charts_of, csv_of

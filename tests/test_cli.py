@@ -19,8 +19,7 @@ from bentpipe import Result, __version__, simulate
 from bentpipe.cli.doctor import examine
 from bentpipe.cli.progress import Progress
 from bentpipe.report.run import save_run
-from bentpipe.results.folder import write_folder
-from bentpipe.results.output import OutputFolder
+from bentpipe.results.output import OutputFolder, write_folder
 from bentpipe.scenario.framings import FRAMINGS
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"

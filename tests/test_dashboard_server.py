@@ -23,9 +23,8 @@ from conftest import Program, User, default_signals, needs_lab
 from starlette.testclient import TestClient
 
 from bentpipe import Result
-from bentpipe.dashboard import guard, live
-from bentpipe.dashboard.app import create_app
-from bentpipe.dashboard.live import lab_sample
+from bentpipe.dashboard import app, server
+from bentpipe.dashboard.app import create_app, lab_sample
 from bentpipe.lab.link_state import DeliveredRates
 
 TOKEN: Final = "a-token-of-43-characters-as-that-of-serve-is"
@@ -34,9 +33,9 @@ TIMEOUT_S: Final = 30
 
 
 def guarded(
-    root: Path, *, token: str | None = None, hosts: frozenset[str] = guard.LOOPBACK_NAMES
-) -> guard.Guard:
-    return guard.Guard(
+    root: Path, *, token: str | None = None, hosts: frozenset[str] = server.LOOPBACK_NAMES
+) -> server.Guard:
+    return server.Guard(
         create_app(root), hosts=hosts, any_address=token is not None, token=token, cookie=COOKIE
     )
 
@@ -149,7 +148,7 @@ def test_a_server_without_a_token_asks_for_none(tmp_path: Path) -> None:
     ],
 )
 def test_the_name_in_a_host_header(header: str, name: str) -> None:
-    assert guard.host_name(header) == name
+    assert server.host_name(header) == name
 
 
 # --- the program --------------------------------------------------------------------------------
@@ -353,6 +352,8 @@ def test_what_cannot_be_served_is_one_message(
 def test_a_missing_package_names_the_extra(
     tmp_path: Path, bentpipe: Program, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
+    # The import sets the attribute of the package, too.
+    monkeypatch.setattr("bentpipe.dashboard", sys.modules["bentpipe.dashboard"])
     for name in [*sys.modules]:
         if name.startswith(("bentpipe.dashboard", package)):
             monkeypatch.delitem(sys.modules, name)
@@ -406,7 +407,7 @@ def test_a_new_result_is_an_event(tmp_path: Path, small_result: Result) -> None:
 
 
 def test_streams_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "STREAMS_MAX", 0)
+    monkeypatch.setattr(app, "STREAMS_MAX", 0)
     with TestClient(create_app(tmp_path)) as client:
         for path in ("/events/list", "/events/lab/sat"):
             reply = client.get(path)

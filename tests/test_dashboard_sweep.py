@@ -22,10 +22,9 @@ from test_dashboard_server import events, serving
 
 from bentpipe import UsageError, simulate_many
 from bentpipe.cli.app import main
-from bentpipe.dashboard.app import create_app
+from bentpipe.dashboard.app import create_app, progress_data
 from bentpipe.dashboard.catalog import Catalog
 from bentpipe.dashboard.charts import axes_of, metrics_of, sweep_chart, view_of
-from bentpipe.dashboard.live import progress_data
 from bentpipe.results.confidence import mean_intervals
 from bentpipe.results.output import OutputFolder, is_being_written
 from bentpipe.sweeps import Sweep

@@ -14,7 +14,7 @@ from conftest import SMALL, Program, needs, needs_lab
 
 from bentpipe import Job, MachineError, Plan, Result, UsageError
 from bentpipe.emulation import pool
-from bentpipe.simulation.many import Outcome
+from bentpipe.simulation.run import Outcome
 from bentpipe.sweeps import Emulated, Finished
 
 PLAN = Plan.resolve(SMALL)

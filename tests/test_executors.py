@@ -15,7 +15,7 @@ from conftest import SMALL
 from dask_processes import delivered, disk_full, raw
 
 from bentpipe import Job, Plan, UsageError, _core
-from bentpipe.simulation.many import Batch, BatchSize, Outcome, by_plan
+from bentpipe.simulation.run import Batch, BatchSize, Outcome, by_plan
 from bentpipe.sweeps import Finished, RunFailure, Threads, cluster
 from bentpipe.sweeps.executor import attempt_all
 from bentpipe.sweeps.frames import pack, unpack

@@ -11,7 +11,7 @@ import pytest
 from conftest import SMALL
 
 from bentpipe import Result, Sweep, UsageError, simulate_many
-from bentpipe.results.frames import Frame
+from bentpipe.results.tables import Frame
 
 INSTALL = "pandas is not installed (pip install 'bentpipe[pandas]')"
 

@@ -30,7 +30,7 @@ from bentpipe.gateway.machine import program
 from bentpipe.lab import gateways
 from bentpipe.lab.gateways import gateway_hosts, most_connections, pep_settings
 from bentpipe.lab.local import LocalLab
-from bentpipe.results.measures import exchange_times_ns
+from bentpipe.results.measures import finished_times_ns
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "scenarios" / "geo-pep.yaml"
@@ -196,7 +196,7 @@ def why_disturbed(result: Result) -> str | None:
 
 def time_ms(result: Result) -> float:
     """Return the time of the only exchange."""
-    (time_ns,) = exchange_times_ns(result)
+    (time_ns,) = finished_times_ns(result, "exchanges")
     return float(time_ns) / MS
 
 

@@ -25,7 +25,7 @@ from test_capture import at_points, fields, needs_tshark, packets_at, tshark
 from test_lab import wait_until
 
 from bentpipe import Result
-from bentpipe.results.capture import incomplete_message
+from bentpipe.results.files import incomplete_message
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 

@@ -13,11 +13,18 @@ from hypothesis import given, strategies as st
 from properties import examples
 
 from bentpipe import Plan, Tcp, units
-from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.hosts import host_plan
-from bentpipe.plan.lower import Part, draw, field_name, lower, origin, origins_of, part
+from bentpipe.plan.lower import (
+    Part,
+    PlanningError,
+    draw,
+    field_name,
+    lower,
+    origin,
+    origins_of,
+    part,
+)
 from bentpipe.scenario.draws import CountDraw, SizeDraw, TimeDraw, TimeOrDraw
-from bentpipe.scenario.hosts import Host
 from bentpipe.scenario.record import (
     Duration,
     DurationOrNone,
@@ -29,7 +36,7 @@ from bentpipe.scenario.record import (
     Segments,
     Size,
 )
-from bentpipe.scenario.tcp import PROFILES
+from bentpipe.scenario.tcp import PROFILES, Host
 from bentpipe.scenario.traffic import WebPage
 
 

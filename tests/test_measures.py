@@ -13,7 +13,7 @@ from bentpipe.results.measures import (
     aggregate_goodput_bps,
     channel_utilization,
     competing_flows,
-    exchange_times_ns,
+    finished_times_ns,
     goodput_bps,
     jain,
     rate_bps,
@@ -117,8 +117,8 @@ def exchanges_of(*times: tuple[int, int, int | None]) -> Result:
 
 def test_exchange_times_are_those_of_finished_exchanges() -> None:
     result = exchanges_of((0, 0, 2), (1, 1, 8), (0, 3, 6), (0, 7, None))
-    assert exchange_times_ns(result).tolist() == [2 * S, 7 * S, 3 * S]
-    assert exchange_times_ns(result, [0]).tolist() == [2 * S, 3 * S]
+    assert finished_times_ns(result, "exchanges").tolist() == [2 * S, 7 * S, 3 * S]
+    assert finished_times_ns(result, "exchanges", [0]).tolist() == [2 * S, 3 * S]
 
 
 def test_rates_are_bits_over_seconds() -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from bentpipe import Job, MemoryLimitError, Plan, Result, UsageError, run_many, simulate
 from bentpipe.cli.app import main
-from bentpipe.scenario.presets import PRESETS
+from bentpipe.scenario.tables import PRESETS
 from bentpipe.simulation import memory as _memory
-from bentpipe.simulation.run import memory_warning, run_simulation
+from bentpipe.simulation.memory import memory_warning
+from bentpipe.simulation.run import run_simulation
 from bentpipe.units import parse_size
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"

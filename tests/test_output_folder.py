@@ -18,8 +18,7 @@ from conftest import ROOT, SMALL, Program, User
 from bentpipe import Result, UsageError
 from bentpipe.cli.app import main
 from bentpipe.results.files import read_execution, read_file, read_manifest, read_unchanged
-from bentpipe.results.folder import write_folder
-from bentpipe.results.output import OutputFolder
+from bentpipe.results.output import OutputFolder, write_folder
 
 DUPLEX = ROOT / "scenarios" / "snip-duplex.yaml"
 SEARCH = ("search", "no-drop", DUPLEX, "--sizes", "1400", "--resolution", "10%")
@@ -242,7 +241,7 @@ def test_a_reader_repeats_what_was_replaced_meanwhile(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from bentpipe.results.folder import write_folder
+from bentpipe.results.output import (write_folder)
 out, left, at = Path(sys.argv[1]), int(sys.argv[2]), 0
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"}
 def count(event, arguments):

@@ -11,9 +11,8 @@ import pytest
 from conftest import EVERY, SMALL
 
 from bentpipe import Result, UsageError, __version__, simulate
-from bentpipe.results.columns import decode_column
-from bentpipe.results.measures import page_load_times_ns
-from bentpipe.results.tables import DROP_CAUSES, TABLES
+from bentpipe.results.measures import finished_times_ns
+from bentpipe.results.tables import DROP_CAUSES, TABLES, decode_column
 
 POLARS = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
 
@@ -181,7 +180,7 @@ def test_pages_carry_names_and_times(every_result: Result) -> None:
         steps = ("start_ns", "resolved_ns", "established_ns", "first_byte_ns", "document_ns")
         times = [row[step] for step in (*steps, "finished_ns")]
         assert times == sorted(times)
-    times_ns = page_load_times_ns(every_result)
+    times_ns = finished_times_ns(every_result, "pages")
     assert every_result.flows["page_load_time_p50_ns"].to_list() == [
         None,
         None,

@@ -15,8 +15,8 @@ from bentpipe import Plan
 from bentpipe.emulation.checks import refuse
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.errors import UsageError
-from bentpipe.results.execution import utc_now
-from bentpipe.simulation.many import Job, Outcome
+from bentpipe.results.files import utc_now
+from bentpipe.simulation.run import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.auckland import cells as auckland, real_time
 from bentpipe.studies.auckland.cells import BASE, QUEUES_KB, Cell, LinkPath

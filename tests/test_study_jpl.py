@@ -21,7 +21,7 @@ from test_plots_report import assert_self_contained
 
 from bentpipe import Plan, Scenario
 from bentpipe.cli.app import main
-from bentpipe.simulation.many import Job, run_jobs
+from bentpipe.simulation.run import Job, run_jobs
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Samples
 from bentpipe.studies.base.inputs import Provenance, read_scenario

@@ -16,7 +16,7 @@ from conftest import Program
 from test_plots_report import assert_self_contained
 
 from bentpipe import Plan, Scenario
-from bentpipe.simulation.many import Job, Outcome
+from bentpipe.simulation.run import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base import work
 from bentpipe.studies.base.comparison import Agreement, Row, difference

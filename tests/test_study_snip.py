@@ -14,7 +14,7 @@ import pytest
 from conftest import Program
 
 from bentpipe import Plan
-from bentpipe.simulation.many import Job, run_jobs
+from bentpipe.simulation.run import Job, run_jobs
 from bentpipe.simulation.search import max_trials
 from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Row

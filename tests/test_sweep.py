@@ -20,7 +20,7 @@ from bentpipe import (
     run_many,
     simulate,
 )
-from bentpipe.simulation.many import Outcome, run_jobs, run_one
+from bentpipe.simulation.run import Outcome, run_jobs, run_one
 
 
 def jobs(count: int) -> list[Job]:

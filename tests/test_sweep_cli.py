@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, Program
 
 from bentpipe import Sweep, sweeps
-from bentpipe.simulation.many import Job
+from bentpipe.simulation.run import Job
 from bentpipe.sweeps.executor import Finished, RunFailure
 
 SCENARIO = """\

@@ -27,8 +27,8 @@ from bentpipe import (
     simulate_many,
     sweeps,
 )
-from bentpipe.results.columns import decode_tables
-from bentpipe.simulation.many import Job, Outcome
+from bentpipe.results.tables import decode_tables
+from bentpipe.simulation.run import Job, Outcome
 from bentpipe.sweeps.executor import Finished, RunFailure
 from bentpipe.sweeps.frames import raw_columns
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run

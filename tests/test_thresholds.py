@@ -21,8 +21,7 @@ from bentpipe.cli.thresholds import junit_text
 from bentpipe.metrics import KEYS, metrics_of
 from bentpipe.results.measures import jain
 from bentpipe.results.metric_values import metric_value
-from bentpipe.scenario.metric_ref import MetricRef, read_metric
-from bentpipe.scenario.thresholds import read_threshold
+from bentpipe.scenario.metric_ref import MetricRef, read_metric, read_threshold
 
 GOODPUT = "flows.bulk-1.goodput_bps"
 MET = f"{GOODPUT} >= 1 Mbit/s"

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from bentpipe.results import voice
-from bentpipe.scenario.codecs import CODECS, Codec
+from bentpipe.scenario.tables import CODECS, Codec
 
 G711 = CODECS["g711"]
 

@@ -19,8 +19,6 @@ class BentpipeError(Exception):
 class InternalError(BentpipeError):
     """An invariant of bentpipe does not hold, such as the conservation of packets."""
 
-    exit_code: ClassVar[int] = 1
-
 
 class UsageError(BentpipeError):
     """Something that was asked for cannot be done as written; nothing was run."""

@@ -34,11 +34,6 @@ class Quantity:
     read: Callable[[object], float]
 
     @property
-    def is_plain(self) -> bool:
-        """Whether values have no unit."""
-        return self.units[-1][0] == ""
-
-    @property
     def is_count(self) -> bool:
         """Whether values are numbers of things, whose unit may stand above them."""
         return self.units[-1][0] in {"", "packets", "segments"}

@@ -1,4 +1,4 @@
-"""Quantities as they are written, and the integers of the plan.
+"""Quantities as they are written, and the integers of the plan; the range of seeds.
 
 A quantity is a number and a unit: ``16 Mbit/s``, ``275 ms``, ``120 kB``. The prefixes k, M, G and T
 are powers of 1000; Ki, Mi and Gi are powers of 1024. ``B`` is a byte and ``bit`` is a bit. Case
@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
-from bentpipe.errors import UnitError
+from bentpipe.errors import UnitError, UsageError
 from bentpipe.text import nearest, shown
 
 # The plan holds unsigned 64-bit integers; half of their range keeps a sum of two of them in range.
 LARGEST: Final = 2**63 - 1
 NS_PER_S: Final = 10**9
+# The simulator takes an unsigned 64-bit integer.
+LARGEST_SEED: Final = 2**64 - 1
 
 # Ten digits and a small exponent write any quantity of a link; the bounds prevent a number with a
 # billion digits, such as "1e999999999 s".
@@ -228,6 +230,16 @@ def limit_of(quantity: str) -> QueueLimit:
     assert isinstance(quantity, Quantity), f"{quantity} was not checked"
     assert isinstance(quantity.value, QueueLimit), f"{quantity} is no queue limit"
     return quantity.value
+
+
+def check_seed(seed: int | None, name: str = "seed") -> None:
+    """Check that a seed is 0 to 2^64-1; None stands for the seed of the scenario.
+
+    Raises:
+        UsageError: the seed is out of range; the message begins with ``name``.
+    """
+    if seed is not None and not 0 <= seed <= LARGEST_SEED:
+        raise UsageError(f"{name}: read {seed}; must be 0 to {LARGEST_SEED}")
 
 
 def _parse(text: object, kind: Kind) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from sources import PACKAGE, ROOT
 
 from bentpipe import json_schema
 from bentpipe.plan.presets import resolved_plan, stored_plan
-from bentpipe.scenario.presets import PRESETS
+from bentpipe.scenario.tables import PRESETS
 
 
 def test_the_published_schema_is_current() -> None:

@@ -14,7 +14,7 @@ from bentpipe.answers.answer import Answer, Chart, Estimate, percent_text
 from bentpipe.answers.question import Assumption, Option, Question, asking, initial, peak_bps
 from bentpipe.answers.traffic import MEDIAN_PAGE_BYTES, median_and_p95, reader, users_of
 from bentpipe.errors import UsageError
-from bentpipe.results.measures import exchange_times_ns
+from bentpipe.results.measures import finished_times_ns
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S, format_duration, format_rate
 
@@ -103,7 +103,7 @@ class BusyLink(Question):
         wire = result.plan["directions"][0]
         load = windows(_load(result), peak_bps(wire["rate_bps"]))
         probe = result.flows.row(-1, named=True)
-        pages_ns = exchange_times_ns(result)
+        pages_ns = finished_times_ns(result, "exchanges")
         median_ns, slow_ns = median_and_p95(pages_ns)
         return {
             **load._asdict(),

@@ -12,8 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from bentpipe import _core
 from bentpipe.answers.answer import Answer, Chart, columns
-from bentpipe.report.export import Exports, write_report
-from bentpipe.report.html import environment
+from bentpipe.report.html import Exports, environment, write_report
 from bentpipe.report.style import (
     INK,
     MUTED,

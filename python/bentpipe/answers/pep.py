@@ -14,7 +14,7 @@ from bentpipe.answers.question import WORTH_PERCENT, Change, Measurements, Optio
 from bentpipe.errors import UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.quantities import quantity
-from bentpipe.results.measures import exchange_times_ns
+from bentpipe.results.measures import finished_times_ns
 from bentpipe.results.result import Result
 from bentpipe.results.views import View
 from bentpipe.units import format_duration, format_size
@@ -177,7 +177,7 @@ class Pep(Question):
                 figures[f"{name}_bps"] = bits / (DURATION_S - _WARM_UP_S)
         for name in (SHORT, f"{SHORT}{QUIC}"):
             if name in names:
-                times_ns = exchange_times_ns(result, [names.index(name)])
+                times_ns = finished_times_ns(result, "exchanges", [names.index(name)])
                 figures[f"{name}_ns"] = float(np.mean(times_ns)) if times_ns.size else math.nan
         return figures
 

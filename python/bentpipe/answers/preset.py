@@ -7,7 +7,7 @@ from typing import Any, Final
 from bentpipe.answers.answer import Answer, columns, read_rows
 from bentpipe.errors import UsageError
 from bentpipe.results.views import View
-from bentpipe.scenario.presets import PRESETS
+from bentpipe.scenario.tables import PRESETS
 from bentpipe.text import choice
 
 ORBITS: Final = ("geo", "meo", "leo")

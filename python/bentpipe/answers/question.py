@@ -21,16 +21,14 @@ import numpy.typing as npt
 
 from bentpipe.answers.answer import Answer, Effect, Estimate
 from bentpipe.errors import ScenarioError, UsageError
-from bentpipe.plan.data import series_values
 from bentpipe.plan.plan import Plan
-from bentpipe.plan.presets import link_document
+from bentpipe.plan.presets import link_document, series_values
 from bentpipe.quantities import quantity
 from bentpipe.results.confidence import mean_half_width
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job
-from bentpipe.simulation.run import run_many
+from bentpipe.simulation.run import Job, run_many
 from bentpipe.units import NS_PER_S
 
 Name = TypeVar("Name", bound=Hashable)

@@ -23,9 +23,9 @@ from bentpipe.answers.question import (
 from bentpipe.answers.traffic import UDP_IP_BYTES, call
 from bentpipe.results.result import Result
 from bentpipe.results.views import View, from_mappings
-from bentpipe.scenario.codecs import CODECS, PACKET_INTERVAL_MS, CodecName
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.framings import frame_bits
+from bentpipe.scenario.tables import CODECS, PACKET_INTERVAL_MS, CodecName
 
 # What calls may lose and wait, on average over the calls; a count above the limit exceeds it soon.
 MAX_LOSS_PERCENT: Final = 0.1

@@ -12,7 +12,7 @@ import polars as pl
 
 from bentpipe.errors import UsageError
 from bentpipe.results.voice import quality
-from bentpipe.scenario.codecs import CODECS, Codec
+from bentpipe.scenario.tables import CODECS, Codec
 from bentpipe.units import NS_PER_S
 
 CODEC: Final = CODECS["g711"]

@@ -16,8 +16,7 @@ from typer.core import TyperCommand
 import bentpipe
 from bentpipe import cli
 from bentpipe.cli import lazy
-from bentpipe.cli.exits import EXIT_INTERRUPTED, ProgramCommand, report_error
-from bentpipe.cli.streams import ClosedPipeError
+from bentpipe.cli.streams import EXIT_INTERRUPTED, ClosedPipeError, ProgramCommand, report_error
 
 
 class _Verb:

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-from bentpipe.cli.exits import EXIT_FAILED
 from bentpipe.cli.link_status import LinkStatus, summary_lines
 from bentpipe.cli.options import (
     Capture,
@@ -27,13 +26,14 @@ from bentpipe.cli.options import (
     note,
     optional,
 )
+from bentpipe.cli.streams import EXIT_FAILED
 from bentpipe.cli.watch import EVERY_S, Watch
 from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.lab.capacity import gain_privileges
 from bentpipe.lab.local import LocalLab
 from bentpipe.lab.programs import FORWARDED_SIGNALS, exit_status, wait_for_program
 from bentpipe.plan.presets import link_plan
-from bentpipe.results.capture import capture_file, incomplete_message
+from bentpipe.results.files import capture_file, incomplete_message
 
 World = Annotated[
     list[str] | None,

@@ -16,7 +16,7 @@ from bentpipe.cli.gateway_status import action_text, status_lines, totals_lines,
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import AsJson, argument, complete_files, note, print_checks, print_json
 from bentpipe.errors import MachineError, ScenarioError, UsageError
-from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.lower import PlanningError
 from bentpipe.text import choice
 
 if TYPE_CHECKING:

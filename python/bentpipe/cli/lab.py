@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bentpipe import cli, lab, plan
-from bentpipe.cli.exits import EXIT_INTERRUPTED, ProgramCommand
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.link_status import state_lines, summary_lines, title_lines, window_lines
 from bentpipe.cli.options import (
@@ -30,6 +29,7 @@ from bentpipe.cli.options import (
     note,
     print_json,
 )
+from bentpipe.cli.streams import EXIT_INTERRUPTED, ProgramCommand
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
 from bentpipe.lab import sockets
 from bentpipe.lab.programs import exit_status, start_in_lab, wait_for_program

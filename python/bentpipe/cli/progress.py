@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 import typer
 
 from bentpipe import cli, report
-from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import note, note_written, print_json
+from bentpipe.cli.streams import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from bentpipe.cli.bar import ProgressBar

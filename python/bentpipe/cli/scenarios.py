@@ -19,7 +19,7 @@ from bentpipe.text import choice, counted
 
 if TYPE_CHECKING:
     from bentpipe.scenario.framings import FramingPreset
-    from bentpipe.scenario.presets import Preset
+    from bentpipe.scenario.tables import Preset
 
 T = TypeVar("T")
 
@@ -86,7 +86,6 @@ def _range(value: str | Mapping[str, Any]) -> str:
 
 
 def _preset_text(preset: Preset) -> str:
-    """Return a preset as YAML for a scenario file, and the source of its numbers."""
     lines = [f"{preset.name}: {preset.title}", "", "link:"]
     for name, values in preset.link.items():
         fields = [f"{field}: {_flow_yaml(value)}" for field, value in values.items()]
@@ -134,7 +133,6 @@ def _framings_view(framings: Iterable[FramingPreset]) -> View:
 
 
 def _framing_text(preset: FramingPreset) -> str:
-    """Return a framing as a scenario file has it, its options and its source."""
     options = ", ".join(f"{name}: {_flow_yaml(o.default)}" for name, o in preset.options.items())
     written = f"{{kind: {preset.name}, {options}}}" if options else preset.name
     lines = [f"{preset.name}: {preset.title}", "", f"framing: {written}", ""]

@@ -20,8 +20,8 @@ from bentpipe.simulation.memory import limiting, read_limit
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bentpipe.simulation.counts import MaxCount
     from bentpipe.simulation.no_drop import NoDropSearch
+    from bentpipe.simulation.search import MaxCount
 
 _SIZE: Final = re.compile(r"\s*(\d{1,9})\s*B?\s*", re.ASCII)
 

@@ -1,4 +1,4 @@
-"""The standard streams of the program: what happens when output cannot be written.
+"""The standard streams and the exit codes of the program.
 
 Output into a closed pipe ends the program as it ends a program in C: by SIGPIPE (signal(7)), which
 a shell shows as 141. Python ignores SIGPIPE, and its documentation ("Note on SIGPIPE" of the module
@@ -6,6 +6,11 @@ a shell shows as 141. Python ignores SIGPIPE, and its documentation ("Note on SI
 the error of the write ends the command, temporary files are removed, and the program then ends
 itself by the signal. Any other error of stdout is one message. Messages that cannot be written to
 stderr are lost: they must not end a run.
+
+The codes are 0 pass, 1 internal error, 2 usage or bad input, 3 the machine lacks something, 4 the
+run is invalid or reached its memory limit, 99 a threshold failed, 130 interrupted. A verb that runs
+a program exits with the program's code. Where bentpipe itself fails, its code is one that programs
+avoid: 125, 126 or 127, as of env(1), docker-run(1) and POSIX shells (XCU 2.8.2).
 """
 
 from __future__ import annotations
@@ -16,11 +21,15 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from bentpipe.errors import UsageError
+import typer
+from typer.core import TyperCommand
+
+from bentpipe.errors import BentpipeError, InternalError, ProgramStartError, UsageError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -118,3 +127,68 @@ def exit_process(run: Callable[[], int]) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})
         os.kill(os.getpid(), signal.SIGPIPE)
     os._exit(code)
+
+
+EXIT_INTERRUPTED: Final = 130
+# Of the verbs that run a program.
+EXIT_FAILED: Final = 125
+EXIT_NOT_EXECUTABLE: Final = 126
+EXIT_NOT_FOUND: Final = 127
+
+
+def report_error(error: Exception) -> int:
+    """Print an error on stderr; return the exit code."""
+    if isinstance(error, BentpipeError):
+        for line in str(error).splitlines():
+            print(f"bentpipe: {line}", file=sys.stderr)
+        return error.exit_code
+    # typer's errors of the command line; their class is private to typer.
+    if hasattr(error, "format_message"):
+        context = getattr(error, "ctx", None)
+        text = " ".join(error.format_message().split()).rstrip(".")
+        text = text[:1].lower() + text[1:]
+        if context is not None:
+            text += _separator_hint(error, context)
+        hint = f"; see {context.command_path} --help" if context is not None else ""
+        print(f"bentpipe: {text}{hint}", file=sys.stderr)
+        return UsageError.exit_code
+    traceback.print_exception(error)
+    print("bentpipe: internal error; please report the lines above", file=sys.stderr)
+    return InternalError.exit_code
+
+
+def _separator_hint(error: Exception, context: Any) -> str:
+    """Return what to do if a wrong option may be one of the program to run."""
+    takes_program = any(each.name == "command" for each in context.command.params)
+    # An error with similar options is a spelling mistake.
+    if not takes_program or getattr(error, "possibilities", True):
+        return ""
+    return "; if it is an option of the program, write -- before the program"
+
+
+class ProgramCommand(TyperCommand):
+    """A command that exits with the code of a program; its own failures have codes of their own."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Parse the command line."""
+        with _failing_as_env():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, context: Any) -> Any:
+        """Run the command."""
+        with _failing_as_env():
+            return super().invoke(context)
+
+
+@contextmanager
+def _failing_as_env() -> Iterator[None]:
+    try:
+        yield
+    except (typer.Exit, ClosedPipeError):
+        raise
+    except Exception as error:
+        report_error(error)
+        code = EXIT_FAILED
+        if isinstance(error, ProgramStartError):
+            code = EXIT_NOT_EXECUTABLE if error.found else EXIT_NOT_FOUND
+        raise typer.Exit(code) from error

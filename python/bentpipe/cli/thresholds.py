@@ -13,13 +13,13 @@ from xml.etree import ElementTree as ET
 
 from bentpipe import results, sweeps
 from bentpipe.errors import ThresholdError, UsageError
-from bentpipe.results.folder import write_file
+from bentpipe.results.files import write_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bentpipe.results.metric_values import ThresholdCheck
     from bentpipe.results.result import Result
-    from bentpipe.results.thresholds import ThresholdCheck
     from bentpipe.sweeps.sweep import Sweep
 
 _MAX_LINES: Final = 20

@@ -40,7 +40,6 @@ def _measure_kinds() -> tuple[str, ...]:
 
 
 def _complete_measures(incomplete: str) -> list[str]:
-    """Return what the last word of a list of measures may be."""
     before, comma, _ = incomplete.rpartition(",")
     return [f"{before}{comma}{kind}" for kind in _measure_kinds()]
 
@@ -176,7 +175,6 @@ def _run_points(
 def _compare(
     points: Sequence[Point], runs: Sequence[PointRun], seconds: float
 ) -> Iterator[Comparison]:
-    """Simulate the points that were run in real time, and compare them."""
     for point in points:
         own = [run for run in runs if run.point == point]
         if not own:

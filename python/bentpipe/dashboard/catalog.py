@@ -20,7 +20,6 @@ from typing import Any, Final
 import polars as pl
 
 from bentpipe.errors import UsageError
-from bentpipe.results.execution import shown_time
 from bentpipe.results.files import (
     COMMIT,
     MANIFEST,
@@ -31,6 +30,7 @@ from bentpipe.results.files import (
     read_file,
     read_manifest,
     require_format,
+    shown_time,
 )
 from bentpipe.results.output import is_being_written
 from bentpipe.results.result import Result
@@ -200,7 +200,6 @@ class Catalog:
             return _damaged(path, f"{MANIFEST}: lacks fields or has wrong ones", kind_of(manifest))
 
     def _refuse_links(self, folder: Path) -> None:
-        """Refuse a result with a link to a place outside the served folder."""
         for name in ("", PART, f"{PART}/{COMMIT}"):
             inner = folder / name
             if not inner.is_dir():

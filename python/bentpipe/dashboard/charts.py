@@ -20,11 +20,11 @@ from bentpipe import metrics
 from bentpipe.errors import UsageError
 from bentpipe.quantities import quantity
 from bentpipe.report import style
-from bentpipe.report.export import CHARTS, Exports, svg_file
+from bentpipe.report.html import CHARTS, Exports, svg_file
 from bentpipe.report.plots import draw_data, fitting_unit
 from bentpipe.results import charts
 from bentpipe.results.confidence import mean_intervals
-from bentpipe.results.folder import csv_text
+from bentpipe.results.files import csv_text
 from bentpipe.text import choice
 
 if TYPE_CHECKING:

@@ -131,7 +131,6 @@ def files_page(entry: Entry, folder: Path) -> str:
 
 
 def _csv_view(folder: Path, name: str) -> View:
-    """Return the first rows of a CSV file."""
     if read_file(folder, name, Path.stat).st_size > _CSV_BYTES_MAX:
         return View(f"{name} is larger than {_CSV_BYTES_MAX:,} bytes; open the file", (), ())
 

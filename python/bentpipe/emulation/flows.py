@@ -28,7 +28,7 @@ from bentpipe.errors import MachineError
 from bentpipe.gateway import machine
 from bentpipe.gateway.kernel_tcp import congestion_control, socket_options
 from bentpipe.lab.local import IPERF3_PORT, LocalLab
-from bentpipe.scenario.hosts import Side
+from bentpipe.scenario.tcp import Side
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:

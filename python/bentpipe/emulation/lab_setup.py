@@ -16,7 +16,7 @@ from bentpipe.gateway.kernel_tcp import (
 )
 from bentpipe.lab.capacity import largest_value
 from bentpipe.lab.gateways import hosts_behind
-from bentpipe.scenario.hosts import Side
+from bentpipe.scenario.tcp import Side
 
 # The largest precedence: the three highest bits of the traffic class (RFC 2474, section 4.2.2).
 _PRECEDENCE_MAX: Final = 7

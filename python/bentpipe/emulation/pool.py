@@ -26,8 +26,7 @@ from bentpipe.errors import BentpipeError, InvalidRunError, MachineError, error_
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.seeds import check_seed
-from bentpipe.units import NS_PER_S
+from bentpipe.units import NS_PER_S, check_seed
 
 _SESSION_NICE: Final = -15
 # A run that lasts longer than its traffic by this time is considered hung.

@@ -45,12 +45,10 @@ from bentpipe.emulation.tables import (
 from bentpipe.errors import MachineError
 from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.plan.plan import Plan
-from bentpipe.results.capture import capture_file, incomplete_message
-from bentpipe.results.execution import execution, utc_now
+from bentpipe.results.files import capture_file, execution, incomplete_message, utc_now
 from bentpipe.results.result import Result
-from bentpipe.scenario.hosts import Side
-from bentpipe.scenario.seeds import check_seed
-from bentpipe.units import NS_PER_S
+from bentpipe.scenario.tcp import Side
+from bentpipe.units import NS_PER_S, check_seed
 
 _POLL_S: Final = 0.02
 # A report has the packets of each flow: those of many flows take milliseconds.

@@ -26,12 +26,11 @@ from bentpipe.gateway.kernel_tcp import congestion_control
 from bentpipe.gateway.machine import DEVICE, MARK, PEERS_MAX, PORT, ROUTE_TABLE
 from bentpipe.gateway.state import GatewayFolder
 from bentpipe.gateway.tcp_refusals import receive_buffer_bytes, refused_settings
-from bentpipe.plan.tunnels import Uplink, tunnel_plan
+from bentpipe.plan.gateways import Uplink, tunnel_plan
 from bentpipe.scenario.document import Document, file_error, file_text
-from bentpipe.scenario.gateways import Pep
+from bentpipe.scenario.gateways import Pep, Tunnel
 from bentpipe.scenario.record import Duration, PositiveDuration, Record, Size, refusal
 from bentpipe.scenario.tcp import Tcp
-from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.text import counted, shown
 
 _WORKERS_MAX: Final = 64

@@ -16,7 +16,7 @@ from typing import Any, Final
 from bentpipe import _core
 from bentpipe.errors import MachineError
 from bentpipe.gateway import machine
-from bentpipe.plan.data import series_values
+from bentpipe.plan.presets import series_values
 
 # What namespaces and devices require.
 _CAPABILITIES: Final = ("CAP_NET_ADMIN", "CAP_SYS_ADMIN")

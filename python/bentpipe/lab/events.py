@@ -11,8 +11,7 @@ from pydantic import Field, ValidationError
 
 from bentpipe.errors import ScenarioError
 from bentpipe.scenario.document import read_file
-from bentpipe.scenario.problems import problems_of
-from bentpipe.scenario.record import Duration, PositiveDuration, Record
+from bentpipe.scenario.record import Duration, PositiveDuration, Record, problems_of
 from bentpipe.units import format_duration, value_of
 
 _MAX_EVENTS: Final = 100_000

@@ -17,7 +17,7 @@ from bentpipe.errors import UsageError
 from bentpipe.lab import sockets
 from bentpipe.lab.changes import change_link
 from bentpipe.lab.daemon import LabConfig, start_daemon
-from bentpipe.scenario.seeds import check_seed
+from bentpipe.units import check_seed
 
 if TYPE_CHECKING:
     from bentpipe.scenario.schema import Scenario

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict
 
-from bentpipe.plan.data import series_values
+from bentpipe.plan.presets import series_values
 
 # A rate over a shorter time has a large error: reports are up to 0.1 s old.
 _MIN_INTERVAL_NS: Final = 50_000_000

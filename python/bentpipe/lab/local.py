@@ -35,7 +35,7 @@ from bentpipe.text import choice
 if TYPE_CHECKING:
     from bentpipe._core import Channels
     from bentpipe.lab.link_state import LinkChange
-    from bentpipe.scenario.hosts import Side
+    from bentpipe.scenario.tcp import Side
 
 SIDES: Final[tuple[Side, ...]] = ("world", "island")
 

@@ -1,25 +1,20 @@
-"""The gateways resolved into their parts of the plan."""
+"""The gateways resolved into their parts of the plan, with the ends of coded tunnels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from bentpipe.plan.hosts import host_plan
-from bentpipe.plan.lower import Part, lower
-from bentpipe.plan.tunnels import (
-    EndName,
-    Uplink,
-    largest_symbol_packet_bytes,
-    tunnel_plan,
-    uplink_of,
-)
+from bentpipe.plan.lower import Part, PlanningError, lower
+from bentpipe.plan.presets import series_values
 from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.gateways import PROCESSOR_PPS, Aggregator, Gateway, Pep, Processor
-from bentpipe.scenario.record import GatewayFunction
+from bentpipe.scenario.framings import frame_bits
+from bentpipe.scenario.gateways import PROCESSOR_PPS, Aggregator, Gateway, Pep, Processor, Tunnel
+from bentpipe.scenario.record import GatewayFunction, share_of
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.tunnel import Tunnel
-from bentpipe.units import value_of
+from bentpipe.units import NS_PER_S, value_of
 
 
 def gateway_plans(scenario: Scenario, directions: Sequence[dict[str, Any]]) -> list[Part]:
@@ -94,3 +89,184 @@ def _plan(
             raise AssertionError(f"{type(function).__name__} has no plan")
     plan["kind"] = path[-1]
     return plan
+
+
+EndName = Literal["hub", "terminal"]
+
+# `docs/model/tunnel-policies.md` gives the reasons for these numbers.
+_INITIAL_LOSS_PPM: Final = 10_000
+_MARGIN: Final = 5
+_AVERAGING_SYMBOLS: Final = 512
+_DECAY_TIME_NS: Final = 2 * NS_PER_S
+_SLACK_NS: Final = 100_000_000
+_THRESHOLD_SHARE: Final = 10
+_ORDER_HOLD_SHARE: Final = 5
+_HOLD_BUFFER_BYTES_MIN: Final = 64_000
+
+# The largest that a tunnel accepts (`settings.rs`).
+_HOLD_BUFFER_BYTES_MAX: Final = 2**30
+_CAPACITY_BYTES_MAX: Final = 2**40
+
+_MILLION: Final = 10**6
+_BITS_PER_BYTE: Final = 8
+_PACKET_BYTES: Final = 1_500
+# UDP and IP, the transport of the tunnel (`docs/model/tunnel-sessions.md`) and the header of a
+# symbol (`crates/core/src/tunnel/message.rs`).
+_SYMBOL_HEADERS_BYTES: Final = 28 + 29 + 11
+# The header of a packet within a symbol.
+_PACKET_HEADER_BYTES: Final = 6
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """What one end knows of the link: the direction away from it, and the round-trip time."""
+
+    rate_bps: int
+    capacity_bytes: int
+    packet_overhead_bytes: int
+    round_trip_ns: int
+
+
+def uplink_of(directions: Sequence[Mapping[str, Any]], end: EndName) -> Uplink:
+    """Return the link as an end of it sees it; terminals at different distances as the farthest."""
+    forward, *returns = directions
+    away = forward if end == "hub" else returns[0]
+    branches = [branch["delay_ns"] for each in directions for branch in each["to"]]
+    delays = [max(series_values(each["delay_ns"])) for each in (forward, returns[0])]
+    rate_bps = max(series_values(away["rate_bps"]))
+    link_bytes = -(-frame_bits(away["framing"], _PACKET_BYTES) // _BITS_PER_BYTE)
+    return Uplink(
+        rate_bps=rate_bps,
+        capacity_bytes=min(_capacity_bytes(away["queue"]["limit"], rate_bps), _CAPACITY_BYTES_MAX),
+        packet_overhead_bytes=link_bytes - _PACKET_BYTES,
+        round_trip_ns=sum(delays) + max(branches),
+    )
+
+
+def tunnel_plan(tunnel: Tunnel, peer: Tunnel, uplink: Uplink, path: FieldPath) -> Part:
+    """Return the plan of an end of a tunnel, whose other end is ``peer``.
+
+    Raises:
+        PlanningError: the settings of the ends do not fit together.
+    """
+    _check_ends(tunnel, peer, path)
+    plan, round_trip_ns = lower(tunnel, path), uplink.round_trip_ns
+    if tunnel.classes is not None:
+        plan["classes"] = sorted(set(tunnel.classes))
+    for percent in ("redundancy", "redundancy_max", "congestion_signal"):
+        if plan[percent] not in {"adaptive", "hidden", "ecn"}:
+            plan[percent] = round(share_of(plan[percent]) * _MILLION)
+    plan["memory"] = tunnel.memory_symbols
+    plan.default("rate_bps", uplink.rate_bps)
+    plan.default("queue_bytes", uplink.capacity_bytes)
+    plan.default("threshold_bytes", max(1, plan["queue_bytes"] // _THRESHOLD_SHARE))
+    plan.default("hold_time_ns", round_trip_ns)
+    plan.default("order_hold_time_ns", round_trip_ns // _ORDER_HOLD_SHARE)
+    plan.default("hold_buffer_bytes", _hold_bytes(tunnel, plan))
+    queue = plan.select({}, "rate_bps", capacity_bytes="queue_bytes")
+    queue["packet_overhead_bytes"] = uplink.packet_overhead_bytes
+    queue.origins["packet_overhead_bytes"] = (*path, "packet_overhead")
+    parts = plan.select(
+        {"kind": "tunnel"},
+        "redundancy",
+        "titration",
+        "density",
+        "congestion_signal",
+        hold_bytes="hold_buffer_bytes",
+        memory_symbols="memory",
+        symbol_size_bytes="symbol_size_bytes",
+        feedback_interval_ns="feedback_interval_ns",
+        delivery="order",
+    )
+    hold = {"titrated": ("threshold_bytes", "hold_time_ns"), "delayed": ("delay_ns",)}
+    parts |= {
+        "classifier": plan.select(
+            {}, "packet_size_bytes", "classes", young_bytes="uncoded_first_bytes"
+        ),
+        "queue": queue,
+        "redundancy": _redundancy(tunnel, peer, round_trip_ns, plan),
+        "titration": plan.select({"kind": tunnel.titration}, *hold.get(tunnel.titration, ())),
+        "delivery": (
+            plan.select({"kind": "ordered"}, hold_time_ns="order_hold_time_ns")
+            if tunnel.order
+            else plan.select({"kind": "unordered"})
+        ),
+        "congestion_signal": (
+            plan.select({"kind": tunnel.congestion_signal})
+            if tunnel.congestion_signal in {"hidden", "ecn"}
+            else plan.select({"kind": "visible"}, share_ppm="congestion_signal")
+        ),
+    }
+    if tunnel.feedback_interval == "none":
+        parts["feedback_interval_ns"] = None
+    return parts
+
+
+def largest_coded_packet_bytes(tunnel: Tunnel) -> int:
+    """Return the IP bytes of the largest packet that is coded."""
+    return value_of(tunnel.symbol_size) - _PACKET_HEADER_BYTES
+
+
+def largest_symbol_packet_bytes(tunnel: Tunnel) -> int:
+    """Return the IP bytes of a packet with the largest symbol."""
+    return value_of(tunnel.symbol_size) + _SYMBOL_HEADERS_BYTES
+
+
+def _check_ends(tunnel: Tunnel, peer: Tunnel, path: FieldPath) -> None:
+    if value_of(tunnel.symbol_size) != value_of(peer.symbol_size):
+        message = f'read "{tunnel.symbol_size}"; the other end has "{peer.symbol_size}"'
+        raise PlanningError((*path, "symbol_size"), f"{message}: both need the same")
+    if tunnel.longest_window > peer.memory_symbols:
+        name = "window_max" if tunnel.is_adaptive else "window"
+        message = f"read {tunnel.longest_window}; the other end keeps {peer.memory_symbols} symbols"
+        raise PlanningError((*path, name), f"{message}: raise its memory")
+    if tunnel.is_adaptive and peer.feedback_interval == "none":
+        raise PlanningError(
+            (*path, "redundancy"),
+            'read "adaptive"; the other end reports no loss, as its feedback_interval is "none": '
+            'set a redundancy such as "10 %", or a feedback_interval there',
+        )
+
+
+def _redundancy(tunnel: Tunnel, peer: Tunnel, round_trip_ns: int, plan: Part) -> Part:
+    if not tunnel.is_adaptive:
+        return plan.select({"kind": "fixed"}, redundancy_ppm="redundancy", window_symbols="window")
+    constants = {
+        "kind": "adaptive",
+        "initial_loss_ppm": _INITIAL_LOSS_PPM,
+        "margin": _MARGIN,
+        "averaging_symbols": _AVERAGING_SYMBOLS,
+        "decay_time_ns": _DECAY_TIME_NS,
+    }
+    adaptive = plan.select(
+        constants,
+        cap_ppm="redundancy_max",
+        window_min_symbols="window",
+        window_max_symbols="window_max",
+        report_delay_ns="feedback_interval_ns",
+    )
+    # The other end makes the reports.
+    adaptive["report_delay_ns"] = round_trip_ns + value_of(peer.feedback_interval) + _SLACK_NS
+    return adaptive
+
+
+def _hold_bytes(tunnel: Tunnel, plan: Part) -> int:
+    wait_ns: int = {"titrated": plan["hold_time_ns"], "delayed": plan["delay_ns"]}.get(
+        tunnel.titration, 0
+    )
+    share_ppm: int = plan["redundancy_max" if tunnel.is_adaptive else "redundancy"]
+    repair_bytes: int = (
+        plan["rate_bps"] * wait_ns * share_ppm // (_BITS_PER_BYTE * NS_PER_S * _MILLION)
+    )
+    return min(max(repair_bytes, _HOLD_BUFFER_BYTES_MIN), _HOLD_BUFFER_BYTES_MAX)
+
+
+def _capacity_bytes(limit: Mapping[str, Any], rate_bps: int) -> int:
+    value: int = limit.get("value", 0)
+    return {
+        "bytes": value,
+        "link_bytes": value,
+        "packets": value * _PACKET_BYTES,
+        "time_ns": max(1, rate_bps * value // (_BITS_PER_BYTE * NS_PER_S)),
+        "unlimited": max(1, rate_bps // _BITS_PER_BYTE),
+    }[limit["unit"]]

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bentpipe.plan.errors import PlanningError, PlanningErrors
-from bentpipe.plan.lower import Part, lower
+from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, lower
 from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.hosts import MAX_HOSTS, RANDOM, ROUND_ROBIN, Host, Side
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.tcp import MAX_MSS_BYTES, PROFILES, ProfileName, Tcp
+from bentpipe.scenario.tcp import (
+    MAX_HOSTS,
+    MAX_MSS_BYTES,
+    PROFILES,
+    RANDOM,
+    ROUND_ROBIN,
+    Host,
+    ProfileName,
+    Side,
+    Tcp,
+)
 from bentpipe.scenario.traffic import MAX_SERVERS, Channels
 
 

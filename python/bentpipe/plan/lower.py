@@ -2,22 +2,49 @@
 
 The type of a field has its unit (`bentpipe.scenario.record.Unit`), whose name ends that of the
 plan's field: ``rto_min``, a duration, becomes ``rto_min_ns``. A field without a unit keeps its
-name.
+name. Errors are those of a scenario whose parts do not fit together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any, ParamSpec, TypeVar, get_args
 
-from bentpipe.plan.errors import PlanningError
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.draws import Draw
 from bentpipe.scenario.record import Record, Unit
 from bentpipe.text import shown
 from bentpipe.units import Quantity
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass
+class PlanningError(Exception):
+    """The parts of a scenario do not fit together; ``path`` is the field to change."""
+
+    path: FieldPath
+    message: str
+
+
+class PlanningErrors:
+    """Collects the errors of parts that are resolved independently of each other."""
+
+    def __init__(self) -> None:
+        self.found: list[PlanningError] = []
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """Return the result of a function; if it raises a `PlanningError`, keep that."""
+        try:
+            return function(*args, **kwargs)
+        except PlanningError as error:
+            if error not in self.found:
+                self.found.append(error)
+            return None
 
 
 class Part(dict[str, Any]):

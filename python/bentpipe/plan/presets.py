@@ -1,4 +1,4 @@
-"""The plans of links: those of presets are stored, so that a lab starts without resolving.
+"""Plans as data: values read from a plan, and the stored plans of links.
 
 Resolving a scenario loads pydantic and every class of a scenario, which takes longer than
 everything else that sets a lab up. `preset_plans.json` holds the plans of presets without
@@ -16,6 +16,19 @@ from typing import Any, Final
 from bentpipe import plan, scenario
 from bentpipe.errors import UsageError
 from bentpipe.text import choice
+
+
+def series_values(series: Mapping[str, Any]) -> list[int]:
+    """Return the values of a series, such as a rate, in the order of their times."""
+    if series["kind"] == "constant":
+        return [series["value"]]
+    return [value for _, value in series["steps"]]
+
+
+def direction_number(flow: Mapping[str, Any]) -> int:
+    """Return the number of the direction that carries the data of a flow."""
+    return 0 if flow["direction"] == "forward" else 1 + int(flow["terminal"])
+
 
 _FILE: Final = Path(__file__).with_name("preset_plans.json")
 # How long the events of a preset repeat in a lab; its values stay as they are from then on.

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import Any, Final
 
-from bentpipe.plan.data import series_values
-from bentpipe.plan.errors import PlanningError
-from bentpipe.plan.lower import Part, lower
+from bentpipe.plan.lower import Part, PlanningError, lower
+from bentpipe.plan.presets import series_values
 from bentpipe.plan.series_files import (
     DURATION,
     RATE,
@@ -180,7 +179,6 @@ def refuse_many_steps(direction: Part, copies: int, path: FieldPath) -> None:
 def _repeated(
     series: RepeatingRates | RepeatingDelays, path: FieldPath, stop_ns: int
 ) -> list[tuple[int, int]]:
-    """Return the steps of values that repeat until the end of the run."""
     every_ns = value_of(series.every)
     starts = range(0, stop_ns, every_ns)
     if len(starts) > PLAN_STEPS_MAX:

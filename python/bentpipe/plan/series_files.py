@@ -16,7 +16,7 @@ from typing import Final
 
 from bentpipe import units
 from bentpipe.errors import ScenarioError, UnitError
-from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.lower import PlanningError
 from bentpipe.scenario.document import FieldPath, file_text
 from bentpipe.text import choice, shown
 from bentpipe.units import NS_PER_S, Kind, format_duration

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.hosts import HostPlans
-from bentpipe.plan.lower import Part, origins_of
+from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, origins_of
 from bentpipe.plan.workloads import largest_packets, workload_of
-from bentpipe.scenario.codecs import PACKET_INTERVAL_MS
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.tables import PACKET_INTERVAL_MS
 from bentpipe.scenario.traffic import (
     MAX_FLOWS,
     Channels,

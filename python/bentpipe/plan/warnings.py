@@ -14,17 +14,16 @@ from math import floor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bentpipe.errors import ScenarioError, ScenarioWarning
-from bentpipe.plan.data import direction_number, series_values
-from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.gateways import largest_coded_packet_bytes
 from bentpipe.plan.link import bdp_bytes, complete_directions
-from bentpipe.plan.lower import Part
-from bentpipe.plan.tunnels import largest_packet_bytes
+from bentpipe.plan.lower import Part, PlanningError
+from bentpipe.plan.presets import direction_number, series_values
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
+from bentpipe.scenario.gateways import Tunnel
 from bentpipe.scenario.link import DirectionName, Link
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice, WebPage
-from bentpipe.scenario.tunnel import Tunnel
 from bentpipe.text import shown
 from bentpipe.units import (
     BDP_SCALE,
@@ -76,7 +75,6 @@ def warnings_of(plan: Plan) -> list[ScenarioWarning]:
 
 
 def _about_end(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
-    """Return a warning if a flow, or the flows of a direction together, cannot end in the run."""
     written, flows = entry.written, entry.flows
     fields = ["duration", "exchanges", "files", "pages"]
     fields += [] if written.kind == "fetch" else ["size"]
@@ -155,7 +153,6 @@ def _sending_ns(size_bytes: int, rate_bps: int) -> int:
 
 
 def _smallest(draw: Part) -> int:
-    """Return the smallest value of a distribution."""
     return int(draw.get("value", draw.get("min", 0)))
 
 
@@ -163,7 +160,6 @@ def _smallest(draw: Part) -> int:
 
 
 def _about_connections(entry: _Entry) -> Warnings:
-    """Return a warning if the number of connections is written and HTTP/2 uses one."""
     page = entry.written
     if not isinstance(page, WebPage) or page.http != "2":
         return
@@ -176,7 +172,6 @@ def _about_connections(entry: _Entry) -> Warnings:
 
 
 def _about_rate(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
-    """Return a warning if the datagrams of an entry need more than the rate of a direction."""
     written = entry.written
     if not isinstance(written, ConstantRate | Voice | Conference):
         return
@@ -234,7 +229,6 @@ def _expansion(payload_bytes: int, direction: Part, plan: Mapping[str, Any]) -> 
 
 
 def _about_start(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
-    """Return a warning about flows that may not start, or that are in phase."""
     written = entry.written
     last_ns = max(flow["start_ns"] for flow in entry.flows)
     jitter_ns = entry.flows[0]["start_jitter_ns"]
@@ -257,7 +251,6 @@ def _about_start(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
 
 
 def _about_priority(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
-    """Return a warning about a priority that no queue looks at."""
     if "priority" not in entry.written.model_fields_set or not entry.written.priority:
         return
     queues: list[Part] = [direction["queue"] for direction in plan["directions"]]
@@ -273,7 +266,6 @@ def _about_priority(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
 
 
 def _about_tunnels(plan: Plan) -> Warnings:
-    """Return warnings about settings of tunnels that change nothing, and about large datagrams."""
     gateways = plan.scenario.gateways
     for end, gateway in (("hub", gateways.hub), ("terminal", gateways.terminal)):
         for name, tunnel in gateway.in_order():
@@ -282,7 +274,7 @@ def _about_tunnels(plan: Plan) -> Warnings:
                     read = f"read {shown(getattr(tunnel, field))}"
                     yield ("gateways", end, name, field), f"{read}; no effect, since {reason}"
                 largest = _largest_datagram_bytes(plan, "forward" if end == "hub" else "return")
-                if largest > (holds := largest_packet_bytes(tunnel)):
+                if largest > (holds := largest_coded_packet_bytes(tunnel)):
                     read = f"read {shown(tunnel.symbol_size)}; it holds a packet of {holds} bytes"
                     text = f"{read}, so datagrams of {largest} bytes are not coded"
                     yield ("gateways", end, name, "symbol_size"), text
@@ -325,7 +317,6 @@ def _largest_datagram_bytes(plan: Plan, direction: DirectionName) -> int:
 
 
 def _any_ecn(part: Any) -> bool:
-    """Return whether some TCP in a part of the plan negotiates ECN."""
     if isinstance(part, dict):
         return part.get("ecn") is True or any(map(_any_ecn, part.values()))
     return isinstance(part, list) and any(map(_any_ecn, part))

@@ -7,9 +7,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from bentpipe.errors import ScenarioError
-from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.hosts import host_plan
-from bentpipe.plan.lower import Part, lower
+from bentpipe.plan.lower import Part, PlanningError, lower
 from bentpipe.plan.series_files import (
     NUMBER,
     SeriesError,
@@ -17,8 +16,8 @@ from bentpipe.plan.series_files import (
     line_error,
     rows_of,
 )
-from bentpipe.scenario.codecs import CODECS
 from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.tables import CODECS
 from bentpipe.scenario.traffic import (
     MAX_PAYLOAD_BYTES,
     MAX_SIZES,

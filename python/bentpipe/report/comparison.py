@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from bentpipe import _core
 from bentpipe.comparison.differences import POWER, Array, Comparison, Difference
 from bentpipe.quantities import quantity
-from bentpipe.report.export import Exports, write_report
-from bentpipe.report.html import environment
+from bentpipe.report.html import Exports, environment, write_report
 from bentpipe.report.style import MUTED, PALETTE, STYLE, add_legend
 from bentpipe.results.confidence import CONFIDENCE
 from bentpipe.results.series import distribution
@@ -144,7 +143,6 @@ def write_comparison(comparison: Comparison, path: str | Path) -> Path:
 
 
 def _settings(comparison: Comparison) -> list[str]:
-    """Return a line for each setting."""
     return [
         f"{name}: {label}, {counted(runs, 'run')}"
         for (label, name), runs in zip(_names(comparison).items(), comparison.runs, strict=True)

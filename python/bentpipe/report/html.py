@@ -7,19 +7,178 @@ they follow the page from light to dark. The pages are jinja2 templates in ``tem
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from functools import cache
 from html import escape
+from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+import matplotlib as mpl
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.collections import PathCollection, PolyCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from bentpipe.report.export import Exports, svg_file
-from bentpipe.report.style import GRID, INK, MUTED, PALETTE
+from bentpipe.errors import UsageError
+from bentpipe.report.style import GRID, INK, MUTED, PALETTE, STYLE
+from bentpipe.results.files import REPORT, csv_text, error_text, write_file
 from bentpipe.results.views import html_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CHARTS: Final = "charts"
+# Some 1,000 pixels wide: a column of a paper in print, or a slide.
+_PNG_DPI: Final = 120
+# Of 255 bytes that a file may have.
+_NAME_MAX: Final = 60
+_Point = tuple[Any, Any, Any, Any]
+
+
+class Exports:
+    """The files of the figures of a page, by path, as they are drawn: ``FOLDER/NAME.svg``, ..."""
+
+    def __init__(self, folder: str = CHARTS) -> None:
+        self.files: dict[str, str | bytes] = {}
+        self._folder = folder
+
+    def add(self, figure: Figure, name: str, svg: str, csv: str | None) -> list[tuple[str, str]]:
+        """Add a figure whose SVG is known; return the kind and the path of each of its files."""
+        stem = re.sub(r"[^\w.]+", "-", name).strip("-.")[:_NAME_MAX]
+        path = f"{self._folder}/{stem}"
+        if f"{path}.svg" in self.files:
+            # The names differ in characters that no file has.
+            path += f"-{len(self.files)}"
+        files: dict[str, str | bytes] = {
+            "PNG": png_file(figure),
+            "SVG": svg,
+            "CSV": csv_of_figure(figure) if csv is None else csv,
+        }
+        paths = {kind: f"{path}.{kind.lower()}" for kind in files}
+        self.files |= {paths[kind]: content for kind, content in files.items()}
+        return list(paths.items())
+
+
+def write_report(path: str | Path, render: Callable[[Exports | None], str]) -> Path:
+    """Write a page, and its figures to a folder beside it; return the path of the page.
+
+    The folder is ``charts`` beside ``report.html``, and ``NAME-charts`` beside ``NAME.html``. A
+    device such as /dev/stdout has none.
+
+    Raises:
+        UsageError: a file cannot be written; an existing page is then unchanged.
+    """
+    file = Path(path)
+    is_file = file.is_file() or not file.exists()
+    folder = CHARTS if file.name == REPORT else f"{file.stem}-{CHARTS}"
+    exports = Exports(folder) if is_file else None
+    text = render(exports)
+    if exports is not None and exports.files:
+        try:
+            (file.parent / folder).mkdir(exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written: {error_text(error)}") from None
+        for name, content in exports.files.items():
+            write_file(file.parent / name, content)
+    write_file(file, text)
+    return file
+
+
+def svg_file(figure: Figure, name: str) -> str:
+    """Return a figure as the text of an SVG file."""
+    buffer = StringIO()
+    # A fixed salt and no date: the same figure gives the same bytes. `Figure.savefig` draws twice.
+    with mpl.rc_context({**STYLE, "svg.hashsalt": f"bentpipe {name}"}):
+        FigureCanvasSVG(figure).print_svg(  # type: ignore[no-untyped-call]
+            buffer, metadata={"Date": None}
+        )
+    return buffer.getvalue()
+
+
+def png_file(figure: Figure) -> bytes:
+    """Return a figure that was drawn before as a PNG file."""
+    buffer = BytesIO()
+    layout = figure.get_layout_engine()
+    # The layout is known, and takes longer than the drawing.
+    figure.set_layout_engine("none")
+    figure.set_dpi(_PNG_DPI)
+    with mpl.rc_context(STYLE):
+        FigureCanvasAgg(figure).print_png(buffer)  # type: ignore[no-untyped-call]
+    figure.set_layout_engine(layout)
+    return buffer.getvalue()
+
+
+# --- any figure as CSV ---------------------------------------------------------------------------
+
+
+def csv_of_figure(figure: Figure) -> str:
+    """Return the points that a figure shows: ``low`` and ``high`` are bounds of a band.
+
+    A panel is named by its title or its axes.
+    """
+    rows = []
+    for axes in figure.axes:
+        panel = axes.get_title(loc="left") or axes.get_title() or axes.get_ylabel()
+        names = axes.get_xlabel(), axes.get_ylabel()
+        rows += [(panel, *names, *row) for row in _points_of(axes)]
+    header = ("panel", "x axis", "y axis", "series", "x", "y", "low", "high")
+    return csv_text(header, rows)
+
+
+def _points_of(axes: Axes) -> Iterator[tuple[Any, ...]]:
+    """Yield name, x, y and bounds of each point of lines, bars and marks."""
+    bounds = [_bounds(each) for each in axes.collections if isinstance(each, PolyCollection)]
+    for line in axes.lines:
+        x, y = (np.asarray(each, dtype=float).tolist() for each in line.get_data())
+        own = [limits for colour, limits in bounds if colour == to_rgb(line.get_color())]
+        limits = next((each for each in own if each.keys() >= {*map(_key, x)}), {})
+        for at, value in zip(x, y, strict=True):
+            yield (_name(line), at, value, *limits.get(_key(at), (None, None)))
+    for marks in axes.collections:
+        if isinstance(marks, PathCollection):
+            for at, value in np.asarray(marks.get_offsets(), dtype=float).tolist():
+                yield _name(marks), at, value, None, None
+    for bars in axes.containers:
+        for bar in bars:
+            if hasattr(bar, "get_bbox"):
+                box = bar.get_bbox()
+                yield _name(bars), *_of_bar(axes, box)
+
+
+def _of_bar(axes: Axes, box: Any) -> _Point:
+    """Return the middle of a bar, with the name at it if the axis has one, and its bounds."""
+    # The ticks of numbers are known after a drawing only, and are no names.
+    ticks = zip(axes.get_yticks(), axes.get_yticklabels(), strict=False)
+    names = {_key(at): label.get_text() for at, label in ticks}
+    middle = (box.y0 + box.y1) / 2
+    return names.get(_key(middle), middle), box.x1 - box.x0, box.x0, box.x1
+
+
+def _bounds(area: PolyCollection) -> tuple[Any, dict[float, tuple[float, float]]]:
+    """Return the colour of a filled area, and its lowest and highest point at each x."""
+    found: dict[float, tuple[float, float]] = {}
+    for path in area.get_paths():
+        for x, y in np.asarray(path.vertices, dtype=float).tolist():
+            low, high = found.get(_key(x), (y, y))
+            found[_key(x)] = min(low, y), max(high, y)
+    colours: Any = area.get_facecolor()
+    return (to_rgb(colours[0]) if len(colours) else None), found
+
+
+def _key(x: float) -> float:
+    return float(f"{x:.9g}")
+
+
+def _name(artist: Any) -> str:
+    label = str(artist.get_label())
+    return "" if label.startswith("_") else label
+
 
 _LIGHT: Final = {
     "page": "#ffffff",

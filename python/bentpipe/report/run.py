@@ -11,16 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.report.export import Exports, write_report
-from bentpipe.report.html import environment
+from bentpipe.report.html import Exports, environment, write_report
 from bentpipe.report.plots import draw_data
 from bentpipe.report.style import figure_of
 from bentpipe.report.terminal import competing
 from bentpipe.results.charts import chart_data, charts_of, csv_of, is_sampled
 from bentpipe.results.files import REPORT
 from bentpipe.results.measures import MAX_SINGLE_FLOWS
+from bentpipe.results.metric_values import threshold_view
 from bentpipe.results.run_views import attribution_view, flow_views, link_views
-from bentpipe.results.thresholds import threshold_view
 from bentpipe.results.views import Column, from_mappings
 from bentpipe.units import format_duration
 
@@ -108,7 +107,6 @@ def notices(result: Result) -> list[str]:
 
 
 def _emulation(result: Result) -> dict[str, Any] | None:
-    """Return what ran in real time, the lateness of its packets, and its warnings."""
     if result.engine == "simulate":
         return None
     about = result.manifest["emulation"]

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe import _core
 from bentpipe.quantities import quantity
-from bentpipe.report.export import Exports
-from bentpipe.report.html import environment
+from bentpipe.report.html import Exports, environment
 from bentpipe.report.style import PALETTE, from_zero, new_figure
-from bentpipe.results.files import REPORT
-from bentpipe.results.folder import csv_text, json_text, write_folder
+from bentpipe.results.files import REPORT, csv_text, json_text
+from bentpipe.results.output import write_folder
 from bentpipe.results.views import Cell, Column, View, csv_table
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
 from bentpipe.units import NS_PER_S, format_duration, format_rate
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from bentpipe.results.output import OutputFolder
-    from bentpipe.simulation.counts import MaxCount
+    from bentpipe.simulation.search import MaxCount
 
 # The names of flows that fit in a line.
 _MAX_NAMES: Final = 4
@@ -223,7 +222,6 @@ def _count_figure(found: MaxCount) -> Figure:
 
 
 def _answer(found: MaxCount) -> str:
-    """Return the answer in a line or two."""
     where = f"{found.scenario or 'Scenario'}: "
     if found.count is None:
         text = "not even 1" if found.converged else "none yet"

@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 
 from bentpipe.results.measures import (
     MAX_SINGLE_FLOWS,
     aggregate_goodput_bps,
     competing_flows,
-    exchange_times_ns,
+    finished_times_ns,
     jain,
-    page_load_times_ns,
 )
+from bentpipe.results.metric_values import threshold_view
 from bentpipe.results.result import Result
 from bentpipe.results.run_views import attribution_view, flow_views, link_views
-from bentpipe.results.thresholds import threshold_view
 from bentpipe.results.views import Cell, Column, View, text_lines
 from bentpipe.sweeps.frames import text_of
 from bentpipe.sweeps.sweep import cell_metrics
@@ -70,10 +68,8 @@ def run_tables(result: Result) -> list[View | str]:
         *flow_views(result),
         *_stored(result, "flows"),
         *competing(result),
-        *_together(result, "exchanges", "flows together: {:,} finished", exchange_times_ns(result)),
-        *_together(
-            result, "pages", "users together: {:,} pages loaded", page_load_times_ns(result)
-        ),
+        *_together(result, "exchanges", "flows together: {:,} finished"),
+        *_together(result, "pages", "users together: {:,} pages loaded"),
         *attribution,
         *link_views(result, MAX_SINGLE_FLOWS),
         *_stored(result, "directions"),
@@ -89,7 +85,6 @@ def _stored(result: Result, table: str) -> list[str]:
 
 
 def _real_time(result: Result) -> list[str]:
-    """Return the lateness of a run in real time, and why it is invalid."""
     if result.engine == "simulate":
         return []
     about = result.manifest["emulation"]
@@ -124,11 +119,12 @@ def competing(result: Result) -> list[str]:
     ]
 
 
-def _together(result: Result, table: str, text: str, times_ns: npt.NDArray[np.int64]) -> list[str]:
+def _together(result: Result, table: Literal["exchanges", "pages"], text: str) -> list[str]:
     """Return the times of all rows of a table that has those of several flows."""
     flows = result.tables[table]["flow"].n_unique()
     if flows < 2:  # noqa: PLR2004 - the table of flows has those of one
         return []
+    times_ns = finished_times_ns(result, table)
     line = f"{flows} {text.format(times_ns.size)}"
     if times_ns.size:
         median_ns, high_ns = np.quantile(times_ns, (0.5, 0.95))

@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from bentpipe.errors import UsageError
 from bentpipe.metrics import CAPACITY_PARTS
 from bentpipe.results import series
-from bentpipe.results.folder import csv_text
-from bentpipe.results.measures import MAX_SINGLE_FLOWS, exchange_times_ns, page_load_times_ns
+from bentpipe.results.files import csv_text
+from bentpipe.results.measures import MAX_SINGLE_FLOWS, finished_times_ns
 from bentpipe.results.series import INTERVALS, RATE_BINS, Array, Band, Outages, Series, outages
 from bentpipe.results.tables import TABLES
 from bentpipe.units import NS_PER_S
@@ -100,13 +99,7 @@ def label_of(title: str, unit: str) -> str:
 # --- charts that are not over time ---------------------------------------------------------------
 
 
-def _times(
-    result: Result,
-    _bins: int,
-    *,
-    table: str,
-    times_ns: Callable[[Result, Sequence[int] | None], npt.NDArray[np.int64]],
-) -> list[Series]:
+def _times(table: Literal["exchanges", "pages"], result: Result, _bins: int) -> list[Series]:
     """Return the distribution functions of the times of finished exchanges or pages, in s.
 
     Many flows are one line for each entry of ``traffic``, or for all.
@@ -121,7 +114,7 @@ def _times(
         groups = {f"{len(flows)} flows together": flows}
     found = []
     for name, own in groups.items():
-        time_s = times_ns(result, own) / NS_PER_S
+        time_s = finished_times_ns(result, table, own) / NS_PER_S
         found.append(Series(f"{name}, {time_s.size}", *series.distribution(time_s)))
     return found
 
@@ -141,8 +134,8 @@ _COMPUTED: Final[Mapping[str, Callable[[Result, int], list[Series]]]] = {
     "loss": partial(series.changes, series.loss_percent, ("datagram_samples",)),
     "call_quality": series.call_qualities,
     "drops": series.drops,
-    "page_load_times": partial(_times, table="pages", times_ns=page_load_times_ns),
-    "exchange_times": partial(_times, table="exchanges", times_ns=exchange_times_ns),
+    "page_load_times": partial(_times, "pages"),
+    "exchange_times": partial(_times, "exchanges"),
     "attribution": _attribution,
 }
 

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from bentpipe.metrics import metrics_of
+from bentpipe.plan.presets import direction_number
 from bentpipe.results.measures import goodput_of_rows, names_of_entries
 from bentpipe.results.metric_values import reduced
 from bentpipe.results.voice import call_columns
@@ -45,7 +46,7 @@ def table_rows(
         rows = rows.join(flows, on="flow", how="left", maintain_order="left")
         front += ["name", *(["kind"] if name == "flows" else []), "direction"]
     elif name == "directions":
-        names = dict(enumerate(_direction_names(plan)))
+        names = dict(enumerate(each["name"] for each in plan["directions"]))
         own = pl.col("direction").replace_strict(names, return_dtype=pl.String)
         rows = rows.with_columns(direction=own)
     elif name == "processors":
@@ -84,20 +85,12 @@ def _flows(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> pl.
     )
 
 
-def _direction_names(plan: Mapping[str, Any]) -> list[str]:
-    return [direction["name"] for direction in plan["directions"]]
-
-
 def flow_directions(plan: Mapping[str, Any]) -> list[str]:
     """Return the name of the direction of each flow's data, in the order of the plan.
 
     With several terminals, each has its own return.
     """
-    names = _direction_names(plan)
-    return [
-        names[0 if flow["direction"] == "forward" else 1 + flow["terminal"]]
-        for flow in plan["flows"]
-    ]
+    return [plan["directions"][direction_number(flow)]["name"] for flow in plan["flows"]]
 
 
 def _with_values(
@@ -127,7 +120,6 @@ def _with_values(
 
 
 def _leg_ends(plan: Mapping[str, Any]) -> list[pl.Expr]:
-    """Return the names of the gateways, or hosts, at the ends of a leg."""
     names = dict(enumerate(gateway["name"] for gateway in plan["gateways"]))
     return [
         pl.col(f"{end}_gateway")

@@ -1,4 +1,4 @@
-"""The files of a result folder, for readers.
+"""The files of results: readers of a result folder, the texts of files, and captures of packets.
 
 A writer that was killed may have left a complete new result in the folder ``.part/commit`` of the
 result folder; then its files count instead of those with the same names beside it (see
@@ -7,14 +7,19 @@ result folder; then its files count instead of those with the same names beside 
 
 from __future__ import annotations
 
+import csv
 import json
 import os
-from collections.abc import Callable, Mapping
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from bentpipe.errors import UsageError
-from bentpipe.results.execution import shown_time
+from bentpipe.units import format_duration, format_size
 
 RESULT_FORMAT_VERSION: Final = 7
 MANIFEST: Final = "manifest.json"
@@ -29,7 +34,36 @@ _ATTEMPTS: Final = 2
 # A result that is replaced again and again cannot be read; each attempt takes milliseconds or more.
 _READS: Final = 20
 
+_SHOWN_TIME: Final = "%Y-%m-%d %H:%M UTC"
+
 Read = TypeVar("Read")
+
+
+def utc_now() -> str:
+    """Return the current date and time in UTC (ISO 8601)."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def execution(**more: Any) -> dict[str, Any]:
+    """Return the facts of an execution that ends now, on this machine, with further ones."""
+    host = {"python": platform.python_version(), "platform": platform.platform()}
+    return {"ended": utc_now(), "host": host, **more}
+
+
+def shown_time(ended: object) -> str | None:
+    """Return the time of an execution for a message; None if it is unknown."""
+    try:
+        return datetime.fromisoformat(str(ended)).astimezone(UTC).strftime(_SHOWN_TIME)
+    except ValueError:
+        return None
+
+
+def stop_message(end_ns: int, limit_bytes: int) -> str:
+    """Return when and why the simulator ended a run early."""
+    return (
+        f"stopped at {format_duration(end_ns)} because the memory limit of "
+        f"{format_size(limit_bytes)} was reached"
+    )
 
 
 def read_file(folder: Path, name: str, read: Callable[[Path], Read]) -> Read:
@@ -149,3 +183,110 @@ def describe(folder: Path) -> str:
 def error_text(error: OSError) -> str:
     """Return the reason of an error without its number and file."""
     return error.strerror or str(error)
+
+
+# --- writers -------------------------------------------------------------------------------------
+
+
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write new files into a folder, by path in it.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(_bytes(content))
+
+
+def _bytes(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file completely, or leave an existing one as it is.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(_bytes(content))  # /dev/stdout
+            return
+        temporary = target.with_name(f"{target.name}.part")
+        try:
+            temporary.write_bytes(_bytes(content))
+            temporary.replace(target)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error_text(error)}") from None
+
+
+def json_text(data: Any) -> str:
+    """Return data as the text of a JSON file."""
+    return f"{json.dumps(data, indent=2)}\n"
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as the text of a CSV file; None is an empty cell."""
+    buffer = StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+@contextmanager
+def capture_file(path: Path | None) -> Iterator[Path | None]:
+    """Yield the temporary name to write to; None if nothing is to be captured.
+
+    If the block fails, the temporary file is removed, and an existing file stays as it was.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    if path is None:
+        yield None
+        return
+    temporary = path.with_name(f"{path.name}.part")
+    try:
+        if path.is_dir():
+            raise UsageError(f"{path}: is a folder; name the file of the capture")
+        # A killed run may have left one. The new file is created, never opened, so that no symbolic
+        # link leads elsewhere.
+        temporary.unlink(missing_ok=True)
+        yield temporary
+        temporary.replace(path)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            raise UsageError(f"{path}: cannot be written: {error_text(error)}") from None
+        raise
+
+
+def incomplete_message(path: Path | None, measured: Mapping[str, Any]) -> str | None:
+    """Return a message about the packets missing in a lab's capture; None if it is complete.
+
+    ``measured`` is the report of the lab.
+    """
+    captured = measured["capture"]
+    if captured is None:
+        return None
+    missing, packets = captured["missing_packets"], captured["packets"]
+    if captured["error_number"] is not None:
+        reason = os.strerror(captured["error_number"])
+        return (
+            f"{path} is incomplete: {reason}; it has the first {packets:,} packets at points; "
+            "the link was not delayed"
+        )
+    if missing == 0:
+        return None
+    return (
+        f"{path} lacks {missing:,} of {missing + packets:,} packets at points: it could not be "
+        "written fast enough; the link was not delayed"
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -75,30 +75,19 @@ def competing_flows(result: Result) -> dict[str, list[int]]:
     return {direction: flows for direction, flows in found.items() if len(flows) > 1}
 
 
-def exchange_times_ns(result: Result, flows: Sequence[int] | None = None) -> npt.NDArray[np.int64]:
-    """Return the times of finished exchanges in ns, one an exchange, in the order of their starts.
+def finished_times_ns(
+    result: Result, table: Literal["exchanges", "pages"], flows: Sequence[int] | None = None
+) -> npt.NDArray[np.int64]:
+    """Return the times of finished exchanges, or the load times of pages, in order of their starts.
 
-    The time is from the client's start (it opens a connection, or writes to an open one) to the
-    last byte of the response. ``flows`` are indices into the plan; None takes all.
+    That of an exchange is from the client's start (it opens a connection, or writes to an open one)
+    to the last byte of the response; that of a page from the click to the last byte of the last
+    object. ``flows`` are indices into the plan; None takes all.
     """
-    return _times_ns(result.tables["exchanges"], flows)
-
-
-def page_load_times_ns(result: Result, flows: Sequence[int] | None = None) -> npt.NDArray[np.int64]:
-    """Return the load times of finished pages in ns, one a page, in the order of their starts.
-
-    The time is from the click to the last byte of the last object. ``flows`` are indices into the
-    plan; None takes all.
-    """
-    return _times_ns(result.tables["pages"], flows)
-
-
-def _times_ns(table: pl.DataFrame, flows: Sequence[int] | None) -> npt.NDArray[np.int64]:
-    """Return the times from start to finish of a table's rows of some flows, or all."""
-    table = table.filter(pl.col("finished_ns").is_not_null())
+    rows = result.tables[table].filter(pl.col("finished_ns").is_not_null())
     if flows is not None:
-        table = table.filter(pl.col("flow").is_in(list(flows)))
-    return (table["finished_ns"] - table["start_ns"]).to_numpy().astype(np.int64)
+        rows = rows.filter(pl.col("flow").is_in(list(flows)))
+    return (rows["finished_ns"] - rows["start_ns"]).to_numpy().astype(np.int64)
 
 
 def _spans(
@@ -203,7 +192,7 @@ def entry_statistics(result: Result) -> list[dict[str, Any]]:
         own = [flows[i] for i in indices]
         times_ns: Iterable[float | None] = [flow["completion_time_ns"] for flow in own]
         if own[0]["kind"] in KINDS_OF_ROWS["exchanges"]:
-            times_ns = exchange_times_ns(result, indices)
+            times_ns = finished_times_ns(result, "exchanges", indices)
         lost = [flow["lost_packets"] for flow in own if flow["lost_packets"] is not None]
         found.append(
             {
@@ -216,7 +205,7 @@ def entry_statistics(result: Result) -> list[dict[str, Any]]:
                 "lost_packets": sum(lost) if lost else None,
                 **{name: _percentiles(flow[name] for flow in own) for name in columns},
                 "completion_time_ns": _percentiles(times_ns),
-                "page_load_time_ns": _percentiles(page_load_times_ns(result, indices)),
+                "page_load_time_ns": _percentiles(finished_times_ns(result, "pages", indices)),
             }
         )
     return found

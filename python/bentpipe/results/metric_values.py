@@ -1,29 +1,24 @@
-"""The values of metrics (`bentpipe.scenario.metric_ref`) in the tables of runs."""
+"""The values of metrics (`bentpipe.scenario.metric_ref`) in the tables of runs, and thresholds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from bentpipe.errors import UsageError
 from bentpipe.metrics import KEYS, KINDS_OF_ROWS
+from bentpipe.quantities import quantity
 from bentpipe.results.measures import names_of_entries
-from bentpipe.scenario.metric_ref import MetricRef
+from bentpipe.results.views import Cell, Column, View
+from bentpipe.scenario.metric_ref import MetricRef, Threshold, read_threshold
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
-
-
-def metric_frame(result: Result, table: str) -> pl.DataFrame:
-    """Return a table of a result for `metric_values`, its run as number 0."""
-    frame: pl.DataFrame = getattr(result, table)
-    entries = result.manifest.get("entries", [])
-    return of_runs(
-        frame.select(pl.lit(0, dtype=pl.UInt32).alias("run"), pl.all()), table, result.plan, entries
-    )
 
 
 def of_runs(
@@ -62,7 +57,9 @@ def metric_value(result: Result, metric: MetricRef) -> float | None:
     Raises:
         UsageError: no flow or direction has the name, or several rows need a statistic.
     """
-    found = metric_values(metric_frame(result, metric.table), metric)
+    rows = getattr(result, metric.table).select(pl.lit(0, dtype=pl.UInt32).alias("run"), pl.all())
+    entries = result.manifest.get("entries", [])
+    found = metric_values(of_runs(rows, metric.table, result.plan, entries), metric)
     return float(found["value"][0]) if found.height else None
 
 
@@ -90,7 +87,6 @@ def metric_values(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
 
 
 def _selected(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
-    """Return the rows with the name and the heading of a metric."""
     # The first column with the name counts.
     columns = [name for name in ("entry", "name") if name in frame.columns] or KEYS[metric.table]
     if metric.heading is not None:
@@ -128,3 +124,109 @@ def reduced(value: pl.Expr, ref: MetricRef) -> pl.Expr:
         "mean": value.mean(),
         "sum": value.sum(),
     }[ref.statistic]
+
+
+# --- thresholds -----------------------------------------------------------------------------------
+
+
+_COLUMNS = (
+    Column("threshold", "threshold"),
+    Column("limit", "limit"),
+    Column("value", "value"),
+    Column("missed_by", "missed by"),
+    Column("passed", "result", text=lambda passed: "passed" if passed else "FAILED"),
+)
+
+
+@dataclass(frozen=True)
+class ThresholdCheck:
+    """A threshold and its value in a run, in the base unit; None if the run has no such value.
+
+    The completion time of a transfer that did not end is infinite.
+    """
+
+    threshold: Threshold
+    value: float | None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the value meets the threshold; a missing value does not."""
+        return self.threshold.holds(self.value)
+
+    @property
+    def margin(self) -> tuple[bool, float]:
+        """Whether the value meets the threshold, and by how much: the worst check has the least."""
+        if self.value is None:
+            return False, float("-inf")
+        distance = self.value - self.threshold.limit
+        if self.threshold.operator in {"<", "<="}:
+            distance = -distance
+        elif self.threshold.operator == "==":
+            distance = -abs(distance)
+        return self.passed, distance
+
+    @property
+    def value_text(self) -> str:
+        """The value with its unit."""
+        if self.value is None:
+            return "no value"
+        return self._text(self.value) if isfinite(self.value) else "did not end"
+
+    @property
+    def missed_by(self) -> str:
+        """How far the value is from the limit, with the share of the limit; empty if it passed."""
+        limit = self.threshold.limit
+        if self.passed or self.value in {None, limit} or not isfinite(self.value or 0):
+            return ""
+        distance = abs((self.value or 0) - limit)
+        share = f" ({100 * distance / abs(limit):.3g} %)" if limit else ""
+        return f"{self._text(distance)}{share}"
+
+    @property
+    def message(self) -> str:
+        """The threshold and its value, in a line."""
+        missed = f", missed by {self.missed_by}" if self.missed_by else ""
+        return f"{self.threshold.text}: {self.value_text}{missed}"
+
+    def cells(self) -> list[Any]:
+        """Return the row of a table."""
+        return [
+            f"{self.threshold.metric.title} {self.threshold.operator}",
+            Cell(self.threshold.limit, self._text(self.threshold.limit)),
+            Cell(self.value, self.value_text),
+            Cell(self.missed_by, self.missed_by or "-"),
+            self.passed,
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the check as plain data; a value that is not finite is None."""
+        value = self.value if self.value is not None and isfinite(self.value) else None
+        return {
+            "threshold": self.threshold.text,
+            "metric": str(self.threshold.metric),
+            "operator": self.threshold.operator,
+            "limit": self.threshold.limit,
+            "value": value,
+            "passed": self.passed,
+            "message": self.message,
+        }
+
+    def _text(self, value: float) -> str:
+        return quantity(self.threshold.metric.unit_column).text(value)
+
+
+def check_thresholds(result: Result, thresholds: Sequence[str] = ()) -> list[ThresholdCheck]:
+    """Return the thresholds of the result's scenario, and further ones, with their values.
+
+    Raises:
+        UsageError: a threshold names what the result does not have.
+    """
+    texts = [*result.manifest["scenario"].get("thresholds", ()), *thresholds]
+    read = [read_threshold(text) for text in texts]
+    return [ThresholdCheck(each, metric_value(result, each.metric)) for each in read]
+
+
+def threshold_view(result: Result) -> View | None:
+    """Return the thresholds of a run as a table; None without some, or if it did not complete."""
+    checks = check_thresholds(result) if result.state == "completed" else []
+    return View("Thresholds", _COLUMNS, [check.cells() for check in checks]) if checks else None

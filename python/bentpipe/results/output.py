@@ -24,12 +24,11 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
 from bentpipe.errors import UsageError
-from bentpipe.results.execution import execution as execution_now
 from bentpipe.results.files import (
     COMMIT,
     EXECUTION,
@@ -39,9 +38,11 @@ from bentpipe.results.files import (
     RESULT_FORMAT_VERSION,
     describe,
     error_text,
+    execution as execution_now,
     has_manifest,
     kind_of,
     read_manifest,
+    write_files,
 )
 
 _LOCK: Final = "lock"
@@ -148,7 +149,6 @@ class OutputFolder:
         self._created = False
 
     def _check(self) -> None:
-        """Refuse a folder that contains something other than a result of this kind."""
         if not self._folder.exists():
             return
         if not os.access(self._folder, os.W_OK | os.X_OK):
@@ -264,6 +264,38 @@ class OutputFolder:
                 self._part.rmdir()
             with suppress(OSError):
                 self._folder.rmdir()
+
+
+def write_folder(
+    out: Path | OutputFolder,
+    *,
+    kind: str,
+    manifest: Mapping[str, Any],
+    files: Mapping[str, str | bytes],
+    folders: Mapping[str, Path] | None = None,
+) -> Path:
+    """Write files (by path in the folder), copies of folders and a manifest with their kind.
+
+    An old result of the same kind is replaced as a whole: see `OutputFolder`.
+
+    Raises:
+        UsageError: the folder contains other files, another program writes to it, or it cannot be
+            written.
+    """
+
+    def fill(stage: Path) -> None:
+        write_files(stage, files)
+        for name, folder in (folders or {}).items():
+            shutil.copytree(folder, stage / name)
+
+    with opened(out, kind=kind) as output:
+        output.write(manifest, fill)
+    return output.path
+
+
+def opened(out: Path | OutputFolder, *, kind: str) -> OutputFolder | nullcontext[OutputFolder]:
+    """Return a context of an output folder: ``out`` itself if it is one, which stays open."""
+    return nullcontext(out) if isinstance(out, OutputFolder) else OutputFolder(out, kind=kind)
 
 
 def is_being_written(folder: Path) -> bool:

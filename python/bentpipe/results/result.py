@@ -21,7 +21,6 @@ import polars as pl
 
 from bentpipe.errors import ScenarioWarning, UsageError
 from bentpipe.results.derived import by_function, flow_directions, table_rows
-from bentpipe.results.execution import stop_message
 from bentpipe.results.files import (
     REPORT,
     kind_of,
@@ -30,13 +29,13 @@ from bentpipe.results.files import (
     read_manifest,
     read_unchanged,
     require_format,
+    stop_message,
+    write_files,
 )
-from bentpipe.results.folder import opened, write_files
-from bentpipe.results.frames import Frame, Tables, to_pandas
 from bentpipe.results.measures import capacity_attribution, entry_statistics, goodput_bps
-from bentpipe.results.output import OutputFolder
+from bentpipe.results.output import OutputFolder, opened
 from bentpipe.results.run_views import notebook_html
-from bentpipe.results.tables import TABLES
+from bentpipe.results.tables import TABLES, Frame, Tables, to_pandas
 from bentpipe.results.verdict import invalid_message, late_windows, verdict
 from bentpipe.text import choice, nearest
 from bentpipe.units import format_duration
@@ -354,7 +353,6 @@ class Result:
         return cls(about, tables, read_execution(path))
 
     def _named(self, table: str, **enumerations: str) -> pl.DataFrame:
-        """Return a table with the indices in some columns replaced by names."""
         named = self.tables[table].with_columns(
             pl.col(column).replace_strict(
                 dict(enumerate(self.manifest["names"][enumeration])), return_dtype=pl.String

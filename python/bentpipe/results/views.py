@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from bentpipe.quantities import quantity
-from bentpipe.results.folder import csv_text
+from bentpipe.results.files import csv_text
 
 # In characters: longer names, headings and labels of rows are folded.
 _NAME_WIDTH: Final = 20

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 import polars as pl
 
-from bentpipe.scenario.codecs import CODECS, Codec, CodecName
+from bentpipe.scenario.tables import CODECS, Codec, CodecName
 
 # The largest R, that of the mapping to MOS (annex B).
 _MAX_R: Final = 100.0

@@ -1,4 +1,3 @@
-from .codecs import CODECS as CODECS, Codec as Codec
 from .document import STDIN as STDIN, Document as Document, read_file as read_file
 from .draws import (
     CountDraw as CountDraw,
@@ -37,7 +36,6 @@ from .link import (
     RepeatingRates as RepeatingRates,
     TimeSeries as TimeSeries,
 )
-from .presets import PRESETS as PRESETS, Preset as Preset
 from .queues import (
     CoDel as CoDel,
     DropTail as DropTail,
@@ -52,6 +50,7 @@ from .schema import (
     Scenario as Scenario,
     json_schema as json_schema,
 )
+from .tables import CODECS as CODECS, PRESETS as PRESETS, Codec as Codec, Preset as Preset
 from .tcp import Tcp as Tcp
 from .traffic import (
     Bulk as Bulk,

@@ -3,7 +3,7 @@
 A `Scenario` keeps its quantities as they were written ("16 Mbit/s", "275 ms"), and checks each
 field when it is made. `bentpipe.Plan.resolve` checks that the parts fit together.
 
-Only this package defines defaults: its classes, `link.DEFAULT_DIRECTION` and `profiles.PROFILES`. A
+Only this package defines defaults: its classes, `link.DEFAULT_DIRECTION` and `tcp.PROFILES`. A
 field that is left out (or null) has the value of the preset or host profile, or the default.
 """
 
@@ -18,14 +18,14 @@ from pydantic import Field, PrivateAttr
 from bentpipe import units
 from bentpipe.scenario.document import Document, read_file
 from bentpipe.scenario.gateways import Gateways
-from bentpipe.scenario.hosts import Hosts
 from bentpipe.scenario.link import DEFAULT_DIRECTION, Link
+from bentpipe.scenario.metric_ref import ThresholdText, with_thresholds
 from bentpipe.scenario.queues import QUEUES, DropTail
 from bentpipe.scenario.record import PositiveDuration, Record
-from bentpipe.scenario.seeds import LARGEST_SEED
 from bentpipe.scenario.settings import Setting, with_settings
-from bentpipe.scenario.thresholds import ThresholdText, with_thresholds
+from bentpipe.scenario.tcp import Hosts
 from bentpipe.scenario.traffic import FLOWS, Flow
+from bentpipe.units import LARGEST_SEED
 
 
 class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash

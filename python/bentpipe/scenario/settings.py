@@ -258,7 +258,6 @@ class _Change:
         document.locations[path] = self.location
 
     def _nowhere(self, document: Document) -> str:
-        """Return why a path with a wildcard names nothing."""
         first = next(i for i, part in enumerate(self.parts) if part.is_wildcard)
         place = _Place((), document.data, (self.record,))
         for part in self.parts[:first]:
@@ -315,7 +314,6 @@ def _contradicts(record: type[Record], data: object) -> bool:
 
 
 def _values(annotation: Any) -> list[Any]:
-    """Return the values that a type of literals allows."""
     inner = get_args(annotation)
     return [value for each in inner for value in (_values(each) or [each])]
 

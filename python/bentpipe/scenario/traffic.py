@@ -16,7 +16,6 @@ from pydantic import (
 )
 
 from bentpipe import units
-from bentpipe.scenario.codecs import CodecName
 from bentpipe.scenario.draws import (
     CountOrDraw,
     LognormalSize,
@@ -25,7 +24,6 @@ from bentpipe.scenario.draws import (
     TimeDraw,
     TimeOrDraw,
 )
-from bentpipe.scenario.hosts import Host
 from bentpipe.scenario.link import MAX_TERMINALS, DirectionName, FileName
 from bentpipe.scenario.record import (
     Count,
@@ -38,8 +36,8 @@ from bentpipe.scenario.record import (
     known_kind,
     refusal,
 )
-from bentpipe.scenario.tables import read_table
-from bentpipe.scenario.tcp import ProfileName, Tcp
+from bentpipe.scenario.tables import CodecName, read_table
+from bentpipe.scenario.tcp import Host, ProfileName, Tcp
 from bentpipe.text import shown
 from bentpipe.units import value_of
 

@@ -1,9 +1,4 @@
-from .counts import (
-    CountTrial as CountTrial,
-    MaxCount as MaxCount,
-    max_count as max_count,
-)
-from .many import Job as Job, cores as cores
+from .memory import memory_message as memory_message, memory_warning as memory_warning
 from .no_drop import (
     Loss as Loss,
     NoDropRate as NoDropRate,
@@ -11,10 +6,15 @@ from .no_drop import (
     Trial as Trial,
 )
 from .run import (
-    memory_message as memory_message,
-    memory_warning as memory_warning,
+    Job as Job,
+    cores as cores,
     run_many as run_many,
     run_simulation as run_simulation,
     simulate as simulate,
 )
-from .search import no_drop_rate as no_drop_rate
+from .search import (
+    CountTrial as CountTrial,
+    MaxCount as MaxCount,
+    max_count as max_count,
+    no_drop_rate as no_drop_rate,
+)

@@ -11,11 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe import _core
 from bentpipe.errors import UsageError
 from bentpipe.units import format_size, parse_size
+
+if TYPE_CHECKING:
+    from bentpipe.plan.plan import Plan
+    from bentpipe.results.result import Result
 
 # The other half is for the rest of this process and for other programs.
 _SHARE: Final = 0.5
@@ -128,15 +132,21 @@ def _left(folder: Path, limit_name: str, used_name: str) -> int | None:
     return max(limit - max(used - cached, 0), 0)
 
 
-def warning(plan_json: str, limit_bytes: int) -> str | None:
-    """Return a warning if a run of a plan is expected to need more than its limit."""
-    total = sum(_core.memory_estimate(plan_json).values())  # type: ignore[arg-type]
-    if total <= limit_bytes:
+def memory_warning(plan: Plan, limit_bytes: int | None) -> str | None:
+    """Return a warning if a run is expected to reach its memory limit."""
+    limit = limit_for(1, limit_bytes)
+    total = sum(_core.memory_estimate(plan.text).values())  # type: ignore[arg-type]
+    if total <= limit:
         return None
     return (
-        f"may take up to {_size(total)} of memory; its limit is {_size(limit_bytes)}, at which it "
-        f"stops with the results up to then. {advice(plan_json)}"
+        f"may take up to {_size(total)} of memory; its limit is {_size(limit)}, at which it "
+        f"stops with the results up to then. {advice(plan.text)}"
     )
+
+
+def memory_message(plan: Plan, result: Result) -> str:
+    """Return why a run of a plan ended at its memory limit, and how to change the scenario."""
+    return f"the run {result.stop_reason}. {advice(plan.text)}"
 
 
 def advice(plan_json: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from bentpipe.results.tables import DROP_CAUSES
-from bentpipe.simulation.many import Outcome
+from bentpipe.simulation.run import Outcome
 from bentpipe.units import NS_PER_S
 
 _BITS_PER_BYTE: Final = 8
@@ -273,7 +273,6 @@ def _processor_places(outcome: Outcome) -> list[str]:
 
 
 def _losses(outcome: Outcome) -> tuple[Loss, ...]:
-    """Return the losses of a run, the largest first."""
     directions = outcome.raw["names"]["directions"]
     found = [
         Loss(place=directions[row], cause=cause, packets=int(dropped[row]))

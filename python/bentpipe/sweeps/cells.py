@@ -11,9 +11,9 @@ from bentpipe.errors import ScenarioWarning, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.seeds import check_seed
-from bentpipe.simulation.many import Job
+from bentpipe.simulation.run import Job
 from bentpipe.sweeps.points import Points
+from bentpipe.units import check_seed
 
 
 @dataclass(frozen=True)

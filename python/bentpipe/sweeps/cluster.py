@@ -27,8 +27,8 @@ from uuid import uuid4
 
 from bentpipe import _core
 from bentpipe.errors import MachineError, UsageError
-from bentpipe.simulation.many import Batch, BatchSize, Job, Outcome, SeededRuns, by_plan, cores
 from bentpipe.simulation.memory import limit_for
+from bentpipe.simulation.run import Batch, BatchSize, Job, Outcome, SeededRuns, by_plan, cores
 from bentpipe.sweeps.executor import Executor, Finished, RunFailure, attempt_all
 
 T = TypeVar("T")

@@ -18,9 +18,8 @@ from urllib.parse import quote
 import polars as pl
 
 from bentpipe.results.derived import table_rows
-from bentpipe.results.metric_values import metric_values, of_runs
-from bentpipe.results.thresholds import ThresholdCheck
-from bentpipe.scenario.thresholds import read_threshold
+from bentpipe.results.metric_values import ThresholdCheck, metric_values, of_runs
+from bentpipe.scenario.metric_ref import read_threshold
 from bentpipe.sweeps.cells import Cell
 from bentpipe.sweeps.frames import Decoded, Keys, decoded, text_of, unpack
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run

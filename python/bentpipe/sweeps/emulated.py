@@ -14,7 +14,7 @@ from bentpipe.emulation.pool import EmulationJob, EmulationTask, processor_share
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.lab.capacity import largest_value
 from bentpipe.results.result import Result
-from bentpipe.simulation.many import Job, Outcome, cores
+from bentpipe.simulation.run import Job, Outcome, cores
 from bentpipe.sweeps.executor import Executor, FailureKind, Finished, RunFailure
 from bentpipe.sweeps.frames import raw_columns
 from bentpipe.units import NS_PER_S

@@ -22,7 +22,7 @@ from bentpipe.errors import (
     ScenarioError,
     UsageError,
 )
-from bentpipe.simulation.many import Batch, Job, Outcome, run_as_completed
+from bentpipe.simulation.run import Batch, Job, Outcome, run_as_completed
 from bentpipe.sweeps.frames import pack
 
 T = TypeVar("T")
@@ -182,7 +182,7 @@ def run_all(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Outcome]:
-    """Run jobs as `bentpipe.simulation.many.run_jobs` does, by an executor.
+    """Run jobs as `bentpipe.simulation.run.run_jobs` does, by an executor.
 
     Raises:
         UsageError: a plan is not valid.

@@ -11,7 +11,6 @@ from pydantic import Field, PlainValidator
 from bentpipe.errors import ScenarioError, UnitError, UsageError
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.record import Record, refusal
-from bentpipe.scenario.seeds import LARGEST_SEED
 from bentpipe.sweeps.points import (
     Axis,
     Points,
@@ -24,6 +23,7 @@ from bentpipe.sweeps.points import (
 from bentpipe.sweeps.ranges import MAX_VALUES, Range
 from bentpipe.sweeps.run import DEFAULT_METRIC, MAX_SEEDS
 from bentpipe.text import shown
+from bentpipe.units import LARGEST_SEED
 
 _VALUES: Final = "expected a list of values, or a text such as log(10 ms, 300 ms, 4)"
 # Unknown fields of a sweep file are told from those of a scenario by this one.

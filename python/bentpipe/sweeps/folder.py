@@ -19,8 +19,14 @@ from typing import Any, Final, Self
 
 from bentpipe import _core
 from bentpipe.errors import UsageError
-from bentpipe.results.execution import execution, utc_now
-from bentpipe.results.files import error_text, has_manifest, kind_of, read_manifest
+from bentpipe.results.files import (
+    error_text,
+    execution,
+    has_manifest,
+    kind_of,
+    read_manifest,
+    utc_now,
+)
 from bentpipe.results.output import OutputFolder
 from bentpipe.results.result import Result
 from bentpipe.results.tables import TABLES

@@ -18,9 +18,9 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe.errors import UnitError
-from bentpipe.results.columns import decode_tables
 from bentpipe.results.derived import table_rows
-from bentpipe.simulation.many import Outcome
+from bentpipe.results.tables import decode_tables
+from bentpipe.simulation.run import Outcome
 from bentpipe.sweeps.cells import Cell
 from bentpipe.sweeps.journal import Run
 from bentpipe.sweeps.points import Points

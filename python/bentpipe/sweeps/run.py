@@ -15,12 +15,12 @@ import polars as pl
 
 from bentpipe.errors import MachineError, MemoryLimitError, RunsInterrupted, UsageError
 from bentpipe.results.confidence import mean_half_width
-from bentpipe.results.execution import utc_now
-from bentpipe.results.frames import Frame
+from bentpipe.results.files import utc_now
 from bentpipe.results.result import Result
+from bentpipe.results.tables import Frame
 from bentpipe.scenario.document import SourceLocation
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job, Outcome, run_jobs
+from bentpipe.simulation.run import Job, Outcome, run_jobs
 from bentpipe.sweeps.cells import Cell, cells_of, seeds_of
 from bentpipe.sweeps.executor import Executor
 from bentpipe.sweeps.folder import Definition, SweepFolder, run_name

@@ -13,10 +13,10 @@ import numpy as np
 from bentpipe.emulation.pool import EmulationJob, emulate_as_completed
 from bentpipe.errors import RunsInterrupted
 from bentpipe.plan.plan import Plan
-from bentpipe.results.execution import utc_now
-from bentpipe.results.measures import aggregate_goodput_bps, exchange_times_ns
+from bentpipe.results.files import utc_now
+from bentpipe.results.measures import aggregate_goodput_bps, finished_times_ns
 from bentpipe.results.result import Result
-from bentpipe.simulation.many import Job, Outcome, run_jobs
+from bentpipe.simulation.run import Job, Outcome, run_jobs
 from bentpipe.units import NS_PER_S
 from bentpipe.validation.points import (
     OUTAGE_AT_S,
@@ -84,7 +84,7 @@ def _goodput(result: Result, point: Point) -> dict[str, float | None]:
 
 def _completion(result: Result, _: Point) -> dict[str, float | None]:
     workload = result.plan["flows"][0]["workload"]
-    times_ns = exchange_times_ns(result)
+    times_ns = finished_times_ns(result, "exchanges")
     # Without the unfinished files, which take longest, the mean would be too small.
     complete = len(times_ns) == workload["exchanges"]
     return {"completion_s": float(np.mean(times_ns)) / NS_PER_S if complete else None}

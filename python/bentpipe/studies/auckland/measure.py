@@ -12,7 +12,7 @@ import numpy as np
 
 from bentpipe import _core
 from bentpipe.results.result import Result
-from bentpipe.simulation.many import Outcome
+from bentpipe.simulation.run import Outcome
 from bentpipe.studies.auckland.cells import (
     BACKGROUND,
     BASE,

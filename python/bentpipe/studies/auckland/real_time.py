@@ -11,7 +11,7 @@ from typing import Final, Unpack
 import numpy as np
 
 from bentpipe.emulation.pool import EmulatedRun
-from bentpipe.results.execution import utc_now
+from bentpipe.results.files import utc_now
 from bentpipe.results.result import Result
 from bentpipe.studies import RealOptions
 from bentpipe.studies.auckland import cells

@@ -12,12 +12,10 @@ from matplotlib.figure import Figure
 
 from bentpipe.emulation.pool import EmulatedRun
 from bentpipe.errors import UsageError
-from bentpipe.report.export import Exports
-from bentpipe.report.html import environment
+from bentpipe.report.html import Exports, environment
 from bentpipe.report.style import INK, PALETTE, add_legend, new_figure
-from bentpipe.results.files import REPORT
-from bentpipe.results.folder import csv_text, json_text, write_folder
-from bentpipe.results.output import OutputFolder
+from bentpipe.results.files import REPORT, csv_text, json_text
+from bentpipe.results.output import OutputFolder, write_folder
 from bentpipe.results.views import Column, View
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Row, Samples

@@ -13,13 +13,12 @@ from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.seeds import LARGEST_SEED
-from bentpipe.simulation.many import Job, Outcome
 from bentpipe.simulation.no_drop import NoDropSearch
+from bentpipe.simulation.run import Job, Outcome
 from bentpipe.simulation.search import max_trials, search_rates
 from bentpipe.studies import STUDIES
 from bentpipe.sweeps.executor import Executor, Threads, run_all
-from bentpipe.units import NS_PER_S
+from bentpipe.units import LARGEST_SEED, NS_PER_S
 
 Cell = TypeVar("Cell", bound=Hashable)
 # All plans are made before the first run: a thousand of the largest study take some 2 GB.

@@ -12,7 +12,7 @@ import numpy as np
 
 from bentpipe.plan.plan import Plan
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Outcome
+from bentpipe.simulation.run import Outcome
 from bentpipe.studies.base.comparison import Samples
 from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.units import NS_PER_S

@@ -13,7 +13,7 @@ import numpy as np
 
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Outcome
+from bentpipe.simulation.run import Outcome
 from bentpipe.studies.base.comparison import Samples
 from bentpipe.studies.hermes.network import (
     MSS_BYTES,

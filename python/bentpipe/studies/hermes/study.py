@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from bentpipe.plan.plan import Plan
 from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, new_figure
 from bentpipe.results.views import View
-from bentpipe.simulation.many import Job
+from bentpipe.simulation.run import Job
 from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Samples, quantity_rows, read_tolerances

@@ -12,7 +12,7 @@ import numpy as np
 
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Outcome
+from bentpipe.simulation.run import Outcome
 from bentpipe.studies.base.work import TCP_IP_HEADER_BYTES, largest_goodput_bps
 from bentpipe.studies.hermes.network import (
     DEFAULT_WINDOW_BYTES,

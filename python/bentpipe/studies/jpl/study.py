@@ -15,7 +15,7 @@ from bentpipe.report.style import INK, PALETTE, add_legend, new_figure
 from bentpipe.results.measures import channel_utilization
 from bentpipe.results.views import View
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job, Outcome
+from bentpipe.simulation.run import Job, Outcome
 from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import (

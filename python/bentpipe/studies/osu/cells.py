@@ -13,7 +13,7 @@ import numpy as np
 from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import jain
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job, Outcome
+from bentpipe.simulation.run import Job, Outcome
 from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Array, Samples
 from bentpipe.studies.base.inputs import Provenance, read_yaml

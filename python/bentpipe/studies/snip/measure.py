@@ -16,8 +16,8 @@ from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import rate_bps
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Outcome
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
+from bentpipe.simulation.run import Outcome
 from bentpipe.simulation.search import max_trials
 from bentpipe.studies.base.work import Work, jobs_of
 from bentpipe.units import NS_PER_S
