@@ -47,7 +47,7 @@ fn engine(plan: &Plan, seed: u64, number: usize) -> Node {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 1_000, failure_persistence: None, ..Config::default() })]
+    #![proptest_config(Config { failure_persistence: None, ..Config::default() })]
 
     /// Proptest prints the plan and the seed that failed.
     #[test]
