@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import pytest
 
-# Processor time, so that a busy machine fails no test.
-CPU_S_MAX: Final = 1.0
+# Processor time, so that a busy machine fails no test. None takes over 0.8 s; the first of a
+# process may also pay for modules that are loaded on demand, 1.4 s at most.
+CPU_S_MAX: Final = 2.0
 OTHER_KINDS: Final = ("system", "lab", "real_time", "thorough")
 _EVENTS: Final = {
     "time.sleep": "sleeps",

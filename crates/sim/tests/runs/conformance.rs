@@ -1,4 +1,4 @@
-//! The conformance kit on every engine of 1,000 random small plans. A plan runs with a recorder
+//! The conformance kit on every engine of random small plans. A plan runs with a recorder
 //! around each engine; then each engine is built again and gets its recorded input.
 
 use crate::plans;
