@@ -422,6 +422,7 @@ def test_programs_started_concurrently_end_with_their_parent(times_ms: Sequence[
 # -- The NAT -----------------------------------------------------------------------------------
 
 
+@needs("unshare")
 def test_a_nat_that_does_not_start_is_killed_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
