@@ -441,6 +441,17 @@ def test_a_nat_that_does_not_start_is_killed_and_reported(
     assert not Path("/proc", noted.read_text().strip()).exists()
 
 
+def test_an_uplink_without_unshare_names_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given root and a PATH with slirp4netns alone, expect the missing program and the fix."""
+    (tmp_path / "slirp4netns").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    with pytest.raises(MachineError, match=r"needs unshare, .*: apt install util-linux"):
+        uplink.open_uplink(-1)
+
+
 @needs_lab
 @needs("slirp4netns")
 def test_the_nat_is_in_a_sandbox() -> None:

@@ -40,10 +40,14 @@ def find_slirp4netns() -> str:
     Raises:
         MachineError: it is not installed.
     """
-    path = shutil.which(PROGRAM)
+    return _find(PROGRAM, PROGRAM)
+
+
+def _find(program: str, package: str) -> str:
+    path = shutil.which(program)
     if path is None:
         raise MachineError(
-            f"--internet needs {PROGRAM}, which is not installed; to fix it: apt install {PROGRAM}"
+            f"--internet needs {program}, which is not installed; to fix it: apt install {package}"
         )
     return path
 
@@ -71,9 +75,12 @@ def open_uplink(network_fd: int) -> Uplink:
     The machine's own loopback is not reachable through it. ``network_fd`` is closed.
 
     Raises:
-        MachineError: the NAT does not start; the message has the last line that it printed.
+        MachineError: slirp4netns or, for root, unshare is not installed, or the NAT does not start;
+            then the message has the last line that it printed.
     """
     path = find_slirp4netns()
+    is_root = os.geteuid() == 0
+    unshare = _find("unshare", "util-linux") if is_root else ""
     exit_read, exit_write = os.pipe()
     ready_read, ready_write = os.pipe()
     # A pipe that is not read would block the NAT once it is full.
@@ -82,10 +89,10 @@ def open_uplink(network_fd: int) -> Uplink:
     command += ["--netns-type=path", f"--exit-fd={exit_read}", f"--ready-fd={ready_write}"]
     command += [f"/proc/self/fd/{network_fd}", _INTERFACE]
     owner_fds = []
-    if os.geteuid() == 0:
+    if is_root:
         # The sandbox detaches all mounts of its own mount namespace. Those of `ip netns` are shared
         # mounts: without private ones, the machine's named network namespaces would go, too.
-        command = ["unshare", "--mount", "--propagation", "private", *command]
+        command = [unshare, "--mount", "--propagation", "private", *command]
     else:
         owner_fds.append(fcntl.ioctl(network_fd, _NS_GET_USERNS))
         become = [sys.executable, "-m", "bentpipe.lab.programs", "become", str(owner_fds[0])]

@@ -9,11 +9,16 @@ pub(crate) fn allowed<T>(made: Result<T, LabError>) -> Option<T> {
     match made {
         Ok(made) => Some(made),
         Err(LabError::System(SystemError::Machine { doing, error, .. })) => {
-            let required = std::env::var_os("BENTPIPE_REQUIRE_LABS").is_some();
-            assert!(!required, "labs are required, but {doing}: {error}");
-            eprintln!("skipped: {doing}: {error}");
+            skip(&format!("{doing}: {error}"));
             None
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// Prints why a test is skipped. Panics if labs are required.
+pub(crate) fn skip(reason: &str) {
+    let required = std::env::var_os("BENTPIPE_REQUIRE_LABS").is_some();
+    assert!(!required, "labs are required, but {reason}");
+    eprintln!("skipped: {reason}");
 }
