@@ -6,6 +6,8 @@ RUST := $(shell find crates benches -name '*.rs' -o -name Cargo.toml) Cargo.toml
 # The daemon of gateways, inside the package.
 GATE := python/bentpipe/gateway/bentpipe-gate
 PYTEST_OPTIONS :=
+# Rules name files below target, also where the environment has another folder for builds.
+export CARGO_TARGET_DIR := $(CURDIR)/target
 # Tests start thousands of processes: without compiled modules each would spend 0.4 s on compiling the package.
 export PYTHONDONTWRITEBYTECODE :=
 
