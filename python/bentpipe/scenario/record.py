@@ -5,10 +5,13 @@ A quantity is parsed once, by the validator of its field. It keeps the text that
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Self, get_args
 
 from pydantic import (
@@ -16,6 +19,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     PlainValidator,
     ValidationError,
@@ -23,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
-from pydantic_core.core_schema import ErrorType
+from pydantic_core.core_schema import CoreSchema, ErrorType
 
 from bentpipe import units
 from bentpipe.errors import Problem, ScenarioError, UnitError
@@ -291,6 +295,21 @@ def known_kind(field: str, kinds: Iterable[str], *, optional: bool = False) -> B
     return BeforeValidator(check)
 
 
+def _docstrings_of_fields(record: type[BaseModel]) -> dict[str, str]:
+    """Return the string below each field of a class and of those above it."""
+    found: dict[str, str] = {}
+    for cls in reversed(record.__mro__):
+        # A generic record with its arguments has no source; the record itself follows.
+        written = issubclass(cls, Record) and not cls.__pydantic_generic_metadata__["origin"]
+        if written:
+            [statement] = ast.parse(inspect.getsource(cls)).body
+            for field, below in pairwise(ast.iter_child_nodes(statement)):
+                match field, below:
+                    case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                        found[name] = inspect.cleandoc(text)
+    return found
+
+
 class Record(BaseModel):
     """A part of a scenario: frozen, strict about types, with no unknown fields.
 
@@ -304,7 +323,6 @@ class Record(BaseModel):
         extra="forbid",
         validate_by_name=True,
         validate_by_alias=True,
-        use_attribute_docstrings=True,
     )
 
     def __init__(self, **data: Any) -> None:
@@ -325,6 +343,20 @@ class Record(BaseModel):
             return cls.model_validate(document.data, context=document)
         except ValidationError as error:
             raise ScenarioError(*problems_of(error, document)) from None
+
+    # `use_attribute_docstrings` would parse the source of all records at each start (0.1 s).
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler, /
+    ) -> dict[str, Any]:
+        """Describe each field by its docstring."""
+        found = handler(schema)
+        properties = handler.resolve_ref_schema(found).get("properties", {})
+        docstrings = _docstrings_of_fields(cls)
+        for name, field in cls.model_fields.items():
+            if name in docstrings:
+                properties[field.serialization_alias or name]["description"] = docstrings[name]
+        return found
 
     # Without this mark, pydantic would call `__init__` for each record inside another.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
