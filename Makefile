@@ -198,10 +198,12 @@ $(VENV)/.created:
 	cargo --version > /dev/null \
 		|| { echo "bentpipe needs Rust: see https://rustup.rs" >&2; exit 3; }
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	touch $@
 
-# The package is installed in place, so only a change of Rust needs a new build.
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+# The package is installed in place, so only a change of Rust needs a new build. A library's modules are compiled when
+# they are first imported: most never are. Pip before 24 would spend a minute on the pages of the index.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
 $(VENV)/.runtime: $(VENV)/.created pyproject.toml $(RUST) $(GATE)
 	$(INSTALL) .
 	touch $@
