@@ -31,7 +31,7 @@ SCENARIO = {
     "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 MB"}],
     "duration": "5 s",
 }
-# How many labs are set up whose first report is read; by hand, 100.
+# How many labs are set up whose first report is read; `BENTPIPE_STRESS` times as many.
 FRESH_LABS = int(os.environ.get("BENTPIPE_STRESS", "1"))
 PING = ["ping", "-c", "3", "-i", "0.1"]
 

@@ -1,6 +1,6 @@
 //! A daemon that is killed at random moments, under traffic.
 //!
-//! `BENTPIPE_STRESS` is the number of kills; by hand, 100.
+//! `BENTPIPE_STRESS` times as many kills; by hand, 50 times.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -70,7 +70,7 @@ fn has_recovered(world: &mut World) -> bool {
 /// repair is sent. Without such an event, and with repair at once, fewer than 3 % of the packets are lost.
 #[test]
 fn what_is_delivered_is_intact() {
-    let (count, seed) = (number("BENTPIPE_STRESS").unwrap_or(TRANSFERS), seed());
+    let (count, seed) = (TRANSFERS * number("BENTPIPE_STRESS").unwrap_or(1), seed());
     let events = [Event::Nothing, Event::Roaming, Event::Restart(0), Event::Restart(1)];
     let titrations = [
         TitrationSettings::Immediate,
