@@ -101,13 +101,6 @@ def examples(language: str) -> list[Any]:
     ]
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the charts of reports empty: they are tested elsewhere, and take longer than runs."""
-    monkeypatch.setattr("bentpipe.report.html.svg_file", lambda *_: "<svg></svg>")
-    monkeypatch.setattr("bentpipe.report.html.png_file", lambda _: b"")
-
-
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("block", examples("sh"))
 def test_shell_commands_work(
