@@ -14,6 +14,8 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -32,6 +34,7 @@ from bentpipe.lab import sockets
 
 if TYPE_CHECKING:
     from chromium import Proxy
+    from matplotlib.figure import Figure
     from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parent.parent
@@ -139,6 +142,18 @@ def bentpipe(capsys: pytest.CaptureFixture[str]) -> Program:
 def wording(request: pytest.FixtureRequest) -> Wording:
     """Compare messages with ``wording.txt``."""
     return Wording(update=bool(request.config.getoption("--update-wording")))
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the points of charts into reports instead of drawings, which take longer than runs."""
+    html = import_module("bentpipe.report.html")
+
+    def svg_file(figure: Figure, _name: str) -> str:
+        return f"<svg><desc>{escape(html.csv_of_figure(figure))}</desc></svg>"
+
+    monkeypatch.setattr(html, "svg_file", svg_file)
+    monkeypatch.setattr(html, "png_file", lambda _: b"")
 
 
 @pytest.fixture(scope="session")

@@ -128,7 +128,7 @@ def test_a_machine_that_cannot_run_any_ends_the_sweep(labs: FakeLabs) -> None:
 @pytest.mark.parametrize(("rate", "most"), [("50 Mbit/s", 2), ("1 Mbit/s", 7)])
 def test_slow_links_run_at_once(labs: FakeLabs, rate: str, most: int) -> None:
     """Given two processors, expect two runs at 50 Mbit/s at once, and 2 / 0.265 at 1 Mbit/s."""
-    assert len(list(Emulated(2).run(jobs(20, rate), goodput))) == 20
+    assert len(list(Emulated(2).run(jobs(8, rate), goodput))) == 8
     assert labs.most == most
 
 

@@ -14,14 +14,21 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import needs, needs_lab
-from test_capture import at_points, fields, needs_tshark, packets_at, tshark
+from test_capture import (
+    INTERFACE,
+    PACKET,
+    blocks,
+    needs_tshark,
+    packets_of,
+    select_points,
+    tshark,
+)
 from test_lab import wait_until
 
 from bentpipe import Result
@@ -45,15 +52,6 @@ class Seen:
     comment: str
 
 
-def blocks(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The kind and the body of each block; the file must end with a whole one."""
-    while content:
-        length = int.from_bytes(content[4:8], "little")
-        assert content[length - 4 : length] == content[4:8]
-        yield int.from_bytes(content[:4], "little"), content[8 : length - 4]
-        content = content[length:]
-
-
 def options(content: bytes) -> dict[int, bytes]:
     found = {}
     while content:
@@ -66,10 +64,11 @@ def options(content: bytes) -> dict[int, bytes]:
 def read(path: Path) -> list[Seen]:
     """The packets of a file, in order."""
     names, seen = [], []
-    for kind, body in blocks(path.read_bytes()):
-        if kind == 1:
+    for kind, block in blocks(path):
+        body = block[8:-4]
+        if kind == INTERFACE:
             names.append(options(body[8:])[2].decode())
-        elif kind == 6:
+        elif kind == PACKET:
             interface, high, low, captured, original = (
                 int.from_bytes(body[at : at + 4], "little") for at in range(0, 20, 4)
             )
@@ -194,14 +193,15 @@ def test_times_are_those_of_the_scenario_to_the_nanosecond(datagrams: Captured) 
 @needs_tshark
 def test_tshark_reads_the_same_packets(datagrams: Captured) -> None:
     _, path = datagrams
-    seen = read(path)
-    assert packets_at(path) == Counter(each.interface for each in seen)
-    comments = fields(path, "frame.interface_name", "frame.comment", where="frame.comment")
-    assert Counter(map(tuple, comments)) == Counter(
-        (each.interface, each.comment) for each in seen if each.comment
-    )
-    epochs = [time.replace(".", "") for (time,) in fields(path, "frame.time_epoch")]
-    assert [int(epoch) for epoch in epochs] == [each.at_ns for each in seen]
+    found = [
+        (
+            each["frame.interface_name"],
+            each["frame.comment"],
+            int(each["frame.time_epoch"].replace(".", "")),
+        )
+        for each in packets_of(path)
+    ]
+    assert found == [(each.interface, each.comment, each.at_ns) for each in read(path)]
 
 
 @needs_lab
@@ -216,28 +216,27 @@ def test_captured_bytes_are_those_of_the_programs(tmp_path: Path) -> None:
     path, page = tmp_path / "http.pcapng", tmp_path / "page"
     ran = bentpipe(
         *("exec", "--link", "leo", "--link", "leo", "--capture", path, "--"),
-        *("curl", "-s", "-o", page, "http://world/bytes/300000"),
+        *("curl", "-s", "-o", page, "http://world/bytes/100000"),
     )
     assert ran.returncode == 0, ran.stderr
-    assert page.stat().st_size == 300_000
-    island = tmp_path / "island.pcapng"
-    tshark(path, "-Y", at_points("2.return.queue", "2.forward.delivered"), "-w", str(island))
-    asked = fields(island, "http.request.full_uri", where="http.request")
-    assert asked == [["http://world/bytes/300000"]]
-    assert fields(island, "http.response.code", where="http.response") == [["200"]]
-    tshark(island, "-q", "--export-objects", f"http,{tmp_path / 'objects'}")
+    assert page.stat().st_size == 100_000
+    island = select_points(path, "2.return.queue", "2.forward.delivered")
+    exported = ("--export-objects", f"http,{tmp_path / 'objects'}", "-T", "fields")
+    names = ("http.request.full_uri", "http.response.code", "_ws.malformed", "_ws.expert.severity")
+    shown = tshark(island, *exported, *(word for name in names for word in ("-e", name)))
+    asked, answered, malformed, severities = map(set, zip(*shown, strict=True))
+    assert (asked, answered) == ({"", "http://world/bytes/100000"}, {"", "200"})
+    assert malformed == {""}
+    assert max(int(word or 0) for each in severities for word in each.split(",")) < 0x800000
     (found,) = (tmp_path / "objects").iterdir()
     assert found.read_bytes() == page.read_bytes()
-    assert tshark(island, "-Y", "_ws.malformed or _ws.expert.severity >= 0x800000") == []
-    settings = (
-        "tcp.check_checksum:TRUE",
-        "ip.check_checksum:TRUE",
-        "tcp.desegment_tcp_streams:FALSE",
-    )
-    check = [word for setting in settings for word in ("-o", setting)]
-    wrong = "ip.checksum.status != 1 or tcp.checksum.status != 1 or _ws.malformed"
-    assert tshark(path, *check, "-Y", wrong) == []
-    assert {"forward.queue", "2.forward.queue"} <= packets_at(path).keys()
+    packets = packets_of(path, "-o", "tcp.desegment_tcp_streams:FALSE")
+    assert {each["ip.checksum.status"] for each in packets} == {"1"}
+    assert {each["tcp.checksum.status"] for each in packets} == {"1"}
+    assert not any(each["_ws.malformed"] for each in packets)
+    assert {"forward.queue", "2.forward.queue"} <= {
+        each["frame.interface_name"] for each in packets
+    }
 
 
 def has_packets(path: Path) -> bool:

@@ -90,7 +90,14 @@ def test_the_buffers_are_those_of_the_rule() -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("flows", "multiple", "packets", "simulated", "measured"), PUBLISHED)
+@pytest.mark.parametrize(
+    ("flows", "multiple", "packets", "simulated", "measured"),
+    # The fewest and the most flows bound the others.
+    [
+        pytest.param(*row, marks=[] if row[0] in {100, 400} else pytest.mark.thorough)
+        for row in PUBLISHED
+    ],
+)
 def test_utilization_is_within_two_points_of_both_published_figures(
     flows: int, multiple: float, packets: int, simulated: float, measured: float
 ) -> None:

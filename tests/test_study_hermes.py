@@ -120,6 +120,7 @@ def test_no_run_reads_a_published_figure(monkeypatch: pytest.MonkeyPatch) -> Non
     assert bent.main.rows[0].error != honest.main.rows[0].error
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_rows_agree_but_one_which_has_its_reason_everywhere(full: HermesOutcome) -> None:
     """Given a tolerance of 15 %, expect the participants outside, 6 for 8, and no other row."""
     (row,) = full.main.outside

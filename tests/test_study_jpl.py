@@ -237,6 +237,7 @@ def test_a_cell_without_errors_by_hand(full: JplOutcome) -> None:
     assert 0.95 * steady[0] < cell.simulated.mean < 0.97 * steady[1]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_one_published_figure_is_simulated_with_both_windows(full: JplOutcome) -> None:
     """Without errors and up to 100 ms, 44 segments cover the path: the window changes nothing.
 
@@ -280,6 +281,7 @@ def mean_utilization(scenario: Scenario) -> float:
 # --- what it writes -----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_folder_has_all_tables_and_inputs(short: JplOutcome, tmp_path: Path) -> None:
     folder = short.write(tmp_path / "jpl")
     with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
@@ -326,6 +328,7 @@ def test_few_runs_have_wide_intervals_and_no_bootstrap(short: JplOutcome) -> Non
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("undrawn")
 def test_groups_that_are_biased_have_an_interval_without_zero(full: JplOutcome) -> None:
     """With 64 KB windows at 1e-7 all four published cells are above."""
     table = {row[0]: row[1:] for row in full.context()["signed_errors"].texts()}
@@ -334,6 +337,7 @@ def test_groups_that_are_biased_have_an_interval_without_zero(full: JplOutcome) 
         assert f"<td>{text}</td>" in full.report()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_only_rows_outside_the_tolerance_are_listed(full: JplOutcome) -> None:
     """Given four rows, expect the one with a large error and a narrow interval in the list."""
     rows = full.main.where(bit_error_rate="1e-8").rows[:4]
@@ -365,6 +369,7 @@ def test_only_rows_outside_the_tolerance_are_listed(full: JplOutcome) -> None:
 # --- the command --------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_prints_json_and_writes_a_folder(bentpipe: Program, tmp_path: Path) -> None:
     out = tmp_path / "out"
     called = bentpipe("study", "jpl", "--runs", "2", "--seed", "7", "--out", out, "--json")
@@ -391,6 +396,7 @@ def test_the_registry_is_light() -> None:
     assert STUDIES["jpl"].name == "jpl"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_and_a_study_do_not_overwrite_each_other(tmp_path: Path) -> None:
     """Given a study's folder, expect `report` and `run --out` to refuse it, and the reverse."""
     study, run = tmp_path / "study", tmp_path / "run"

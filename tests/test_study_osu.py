@@ -278,6 +278,7 @@ def test_fifteen_sources_over_leo_keep_to_the_paper_s_lines() -> None:
     assert eighth == pytest.approx(study.halving(3)[0], abs=2.5)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_row_outside_stays_named() -> None:
     """Five sources over 220 ms with two round trips of buffer: hardly two losses a source."""
     outcome = study.run(grid=[Cell("LEO multiple hop, 100 ms", 5, -1)], variants=())

@@ -71,7 +71,7 @@ def test_a_full_disk_is_one_message(arguments: list[str], code: int) -> None:
     assert (done.returncode, done.stderr) == (code, message)
 
 
-@pytest.mark.parametrize("arguments", [["presets"], SHORT], ids=first_words)
+@pytest.mark.parametrize("arguments", [["--version"], SHORT], ids=first_words)
 def test_a_closed_descriptor_is_one_message(arguments: list[str]) -> None:
     """Given stdout closed by the shell (>&-), expect no file of bentpipe in its place."""
     command = ["sh", "-c", 'exec "$@" >&-', "sh", *BENTPIPE, *arguments]

@@ -50,6 +50,9 @@ _CONFIG: Final = {
     "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical",
     # Nobody sees the profiles that workers would record a hundred times a second.
     "distributed.worker.profile.enabled": False,
+    # On a busy machine a worker takes longer to restart than the 15 s after which a local cluster
+    # would close its nanny.
+    "distributed.deploy.lost-worker-timeout": "1 hour",
 }
 
 
