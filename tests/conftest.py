@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 import platform
 import re
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,6 +135,14 @@ def bentpipe(capsys: pytest.CaptureFixture[str]) -> Program:
         return Called(code, printed.out, printed.err)
 
     return call
+
+
+def in_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Call the program in this process: most of the work of a new one is to import modules."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(arguments)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture

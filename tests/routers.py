@@ -6,7 +6,6 @@ A has the interfaces ``lan0`` to the client and ``sat0`` to B, as the pages of t
 from __future__ import annotations
 
 import ctypes
-import io
 import itertools
 import json
 import os
@@ -17,15 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from conftest import not_installed
+from conftest import in_process, not_installed
 
-from bentpipe.cli.app import main
 from bentpipe.gateway.machine import find_binary
 
 HOSTS: Final = ("client", "a", "b", "server")
@@ -90,11 +88,9 @@ class Routers:
             return run(*command)
 
     def bentpipe(self, host: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run bentpipe on a host, in this process: most of a new one is the import of modules."""
-        out, err = io.StringIO(), io.StringIO()
-        with self.within(host), redirect_stdout(out), redirect_stderr(err):
-            code = main(arguments)
-        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+        """Run bentpipe on a host."""
+        with self.within(host):
+            return in_process(*arguments)
 
     def start(self, host: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """Start bentpipe on a host, in a process group of its own."""
