@@ -54,7 +54,7 @@ RANDOM_INPUTS := PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) BOLERO_RANDOM_ITERATIONS
 # some, in `make test-real-time` the others.
 test: $(VENV)/.installed
 	$(MAKE) --no-print-directory -j2 test-rust test-python
-	$(PYTEST) -m "smoke and not thorough" --ignore=tests/check $(PYTEST_OPTIONS)
+	$(PYTEST) -m "smoke and not thorough" $(PYTEST_OPTIONS) $$(grep -l mark.smoke tests/test_*.py)
 
 # The log, so that its lines are not mixed with those of Python's tests.
 RUST_LOG := target/rust-tests.log

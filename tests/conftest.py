@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 import platform
-import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from html import escape
 from importlib import import_module
@@ -23,7 +24,7 @@ from unittest import mock
 import as_nobody
 import matplotlib.font_manager  # noqa: F401 - it starts a process to find fonts, once
 import pytest
-from late import LATE, Repeater
+from late import REPEATER, Repeater, add_option, pytest_runtest_makereport
 from properties import use_same_examples
 from unit import refusing_what_is_not_unit
 from wording import Wording
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from chromium import Proxy
     from matplotlib.figure import Figure
     from playwright.sync_api import Browser
+
+# Pytest finds hooks by their names.
+__all__ = ["pytest_runtest_makereport"]
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -138,6 +142,14 @@ def bentpipe(capsys: pytest.CaptureFixture[str]) -> Program:
     return call
 
 
+def in_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Call the program in this process: most of the work of a new one is to import modules."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(arguments)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
 @pytest.fixture
 def wording(request: pytest.FixtureRequest) -> Wording:
     """Compare messages with ``wording.txt``."""
@@ -224,7 +236,7 @@ measures = pytest.mark.real_time
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that runs labs where there can be none; pause before one that was late."""
-    item.config.stash[_REPEATER].wait(item)
+    item.config.stash[REPEATER].wait(item)
     is_lab = any(item.get_closest_marker(mark) for mark in ("lab", "real_time"))
     if is_lab and (reason := why_no_lab()):
         pytest.skip(f"no labs here: {reason}")
@@ -237,39 +249,17 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
         yield
 
 
-# Why a test is skipped for what can be installed, allowed or repeated.
-_LACKING = re.compile(rf"no labs here: |{LATE}|\S+ is not installed")
-_REPEATER = pytest.StashKey[Repeater]()
 _REMOVAL_TIMEOUT_S = 10.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of machines on which no test of labs may be skipped."""
-    parser.addoption(
-        "--require-labs",
-        action="store_true",
-        help="Fail a test that would be skipped for a program, a lab or a late machine.",
-    )
+    """Add the options of this project's tests."""
+    add_option(parser)
     parser.addoption(
         "--update-wording",
         action="store_true",
         help="Write the messages of tests into wording.txt instead of comparing them.",
     )
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail what is skipped for something that is required, or repeat it later."""
-    report = yield
-    skipped = None if call.excinfo is None else call.excinfo.value
-    if report.skipped and isinstance(skipped, pytest.skip.Exception):
-        why = str(skipped.msg)
-        required = item.config.getoption("--require-labs") and _LACKING.match(why)
-        if required and not (why.startswith(LATE) and item.config.stash[_REPEATER].again(item)):
-            report.outcome, report.longrepr = "failed", f"--require-labs, but {why}"
-    return report
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -281,7 +271,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     use_same_examples()
-    config.stash[_REPEATER] = Repeater()
+    config.stash[REPEATER] = Repeater()
     # It starts a process for the name of the processor, once; the manifest of a result has it.
     platform.platform()
     # A pipe has the width of the defaults.

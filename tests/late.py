@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
 import pytest
@@ -69,3 +69,33 @@ class Repeater:
         """Pause before a test that was late."""
         if item.nodeid in self._repeated:
             time.sleep(self._pause_s)
+
+
+REPEATER = pytest.StashKey[Repeater]()
+# Why a test is skipped also if labs are required: whoever is not root cannot become it, and runs
+# all other tests. Whatever else keeps a test from running can be installed, allowed or repeated.
+_ALLOWED: Final = "needs root, "
+
+
+def add_option(parser: pytest.Parser) -> None:
+    """Add the option of machines on which no test of labs may be skipped."""
+    parser.addoption(
+        "--require-labs",
+        action="store_true",
+        help="Fail a test that would be skipped, unless it needs root.",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail what is skipped for something that is required, or repeat it later."""
+    report = yield
+    skipped = None if call.excinfo is None else call.excinfo.value
+    if report.skipped and isinstance(skipped, pytest.skip.Exception):
+        why = str(skipped.msg)
+        required = item.config.getoption("--require-labs") and not why.startswith(_ALLOWED)
+        if required and not (why.startswith(LATE) and item.config.stash[REPEATER].again(item)):
+            report.outcome, report.longrepr = "failed", f"--require-labs, but {why}"
+    return report

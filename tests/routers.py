@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from conftest import not_installed
+from conftest import in_process, not_installed
 
 from bentpipe.gateway.machine import find_binary
 
@@ -43,14 +43,15 @@ _ROUTES: Final = (
 )
 _CLONE_NEWNET: Final = 0x4000_0000
 _NUMBERS: Final = itertools.count()
-_SYSCTLS: Final = (
-    "net.ipv4.ip_forward=1",
-    "net.ipv4.conf.all.rp_filter=0",
-    "net.ipv4.conf.default.rp_filter=0",
-    "net.ipv6.conf.all.forwarding=1",
-    "net.ipv6.conf.all.accept_dad=0",
-    "net.ipv6.conf.default.accept_dad=0",
-)
+_SYSCTL: Final = Path("/proc/sys/net")
+_SYSCTLS: Final = {
+    "ipv4/ip_forward": "1",
+    "ipv4/conf/all/rp_filter": "0",
+    "ipv4/conf/default/rp_filter": "0",
+    "ipv6/conf/all/forwarding": "1",
+    "ipv6/conf/all/accept_dad": "0",
+    "ipv6/conf/default/accept_dad": "0",
+}
 
 
 def why_no_routers() -> str | None:
@@ -83,12 +84,13 @@ class Routers:
 
     def on(self, host: str, *command: str) -> str:
         """Return what a program prints on a host."""
-        return run("ip", "netns", "exec", self.namespace(host), *command)
+        with self.within(host):
+            return run(*command)
 
     def bentpipe(self, host: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run bentpipe on a host."""
-        command = ["ip", "netns", "exec", self.namespace(host), sys.executable, "-m", "bentpipe"]
-        return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+        with self.within(host):
+            return in_process(*arguments)
 
     def start(self, host: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """Start bentpipe on a host, in a process group of its own."""
@@ -98,31 +100,46 @@ class Routers:
     def set_up(self) -> None:
         for host in HOSTS:
             run("ip", "netns", "add", self.namespace(host))
-            self.on(host, "sysctl", "-qw", *_SYSCTLS)
-            run("ip", "-n", self.namespace(host), "link", "set", "lo", "up")
+            with self.within(host):
+                for setting, value in _SYSCTLS.items():
+                    (_SYSCTL / setting).write_text(value)
+        batches = {host: ["link set lo up"] for host in HOSTS}
         for first, device, second, other, network in _LINKS:
-            ends = ((first, device, 1), (second, other, 2))
-            here, there = self.namespace(first), self.namespace(second)
-            pair = ("type", "veth", "peer", "name", other, "netns", there)
-            run("ip", "link", "add", device, "netns", here, *pair)
-            for host, name, number in ends:
-                namespace = ("ip", "-n", self.namespace(host))
-                run(*namespace, "addr", "add", f"10.0.{network}.{number}/24", "dev", name)
-                address = f"fd0{network}::{number}/64"
-                run(*namespace, "addr", "add", address, "dev", name, "nodad")
-                run(*namespace, "link", "set", name, "up")
+            there = self.namespace(second)
+            # Linux takes up to a second to announce an interface whose peer has the same index.
+            pair = f"link add {device} index 9{network} type veth peer name {other} netns {there}"
+            batches[first].append(pair)
+            for host, name, number in ((first, device, 1), (second, other, 2)):
+                batches[host] += [
+                    f"addr add 10.0.{network}.{number}/24 dev {name}",
+                    f"addr add fd0{network}::{number}/64 dev {name} nodad",
+                    f"link set {name} up",
+                ]
         for host, to, network, number in _ROUTES:
             v4, v6 = ("default", "default") if to == "default" else ("10.0.1.0/24", "fd01::/64")
-            add = ("ip", "-n", self.namespace(host), "route", "add")
-            run(*add, v4, "via", f"10.0.{network}.{number}")
-            run(*add, v6, "via", f"fd0{network}::{number}")
+            batches[host] += [
+                f"route add {v4} via 10.0.{network}.{number}",
+                f"route add {v6} via fd0{network}::{number}",
+            ]
+        # A pair is made by the host that is named first.
+        for host, lines in batches.items():
+            self.batch(host, *lines)
         # Routers need link-local addresses, which appear by themselves.
         listed = [host for first, _, second, _, _ in _LINKS for host in (first, second)]
         wait_until(lambda: all(self._link_local(host) == listed.count(host) for host in HOSTS))
 
+    def batch(self, host: str, *lines: str) -> None:
+        """Run commands of ip(8) on a host."""
+        command = ["ip", "-n", self.namespace(host), "-batch", "-"]
+        text = "\n".join(lines)
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
     def _link_local(self, host: str) -> int:
-        command = ("ip", "-6", "-oneline", "addr", "show", "scope", "link", "-tentative")
-        return len(self.on(host, *command).splitlines())
+        """Return how many link-local addresses are ready: fe80::/10, without IFA_F_TENTATIVE."""
+        with self.within(host):
+            lines = Path("/proc/thread-self/net/if_inet6").read_text().splitlines()
+        return sum(line.startswith("fe8") and not int(line.split()[4], 16) & 0x40 for line in lines)
 
     def remove(self) -> None:
         for host in HOSTS:

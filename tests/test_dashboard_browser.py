@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pytest
 from chromium import DRAWN, TIMEOUT_MS, Proxy, box_of, drawn, wait_for_charts
-from conftest import ROOT, SMALL, default_signals, needs, needs_lab
+from conftest import ROOT, SMALL, default_signals, in_process, needs, needs_lab
 from playwright.sync_api import Browser, Page, expect
 from test_dashboard_server import Server, serving
 from test_lab import wait_until
@@ -279,19 +279,25 @@ def test_two_runs_are_chosen_and_compared(page: Page) -> None:
 
 
 def sweep(root: Path, *arguments: str) -> list[str]:
-    """Return the command that writes a sweep with two varied fields to the folder ``sweep``."""
+    """Return the arguments that write a sweep with two varied fields to the folder ``sweep``."""
     scenario = SMALL | {"packet_events": False}
     (root / "scenario.yaml").write_text(json.dumps(scenario))
-    program = [sys.executable, "-m", "bentpipe", "sweep", str(root / "scenario.yaml")]
     varied = ["link.forward.delay=10ms,100ms,300ms", "traffic.0.tcp.congestion_control=cubic,bbr"]
     options = [each for field in varied for each in ("--vary", field)]
-    return [*program, *options, "--out", str(root / "sweep"), *arguments]
+    return [
+        "sweep",
+        str(root / "scenario.yaml"),
+        *options,
+        "--out",
+        str(root / "sweep"),
+        *arguments,
+    ]
 
 
 @pytest.mark.system
 def test_a_sweep_is_drawn_with_bands_and_what_is_chosen(page: Page, tmp_path: Path) -> None:
     """Given goodput over delay, then utilization over congestion control, expect each drawn."""
-    subprocess.run(sweep(tmp_path, "--seeds", "4"), check=True, capture_output=True)
+    assert in_process(*sweep(tmp_path, "--seeds", "4")).returncode == 0
     with serving(tmp_path) as own:
         page.goto(f"{own.url}result/sweep")
         title = page.locator("figcaption b")
@@ -321,7 +327,7 @@ def test_a_sweep_is_followed_while_it_runs(page: Page, tmp_path: Path) -> None:
     with serving(tmp_path) as own:
         page.goto(own.url)
         process = subprocess.Popen(
-            sweep(tmp_path, "--seeds", "15000"),
+            [sys.executable, "-m", "bentpipe", *sweep(tmp_path, "--seeds", "15000")],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             preexec_fn=default_signals,  # noqa: PLW1509 - Chromium is another process
@@ -362,15 +368,14 @@ def test_a_lab_is_followed_while_it_runs(page: Page) -> None:
         done = subprocess.run([*program, *fetch], check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         expect(rows.first.locator("td").nth(4)).not_to_have_text("0", timeout=TIMEOUT_MS)
-        change = ["set", name, "link.forward.rate=1Mbit/s"]
-        subprocess.run([*program, *change], check=True, capture_output=True)
+        assert in_process("lab", "set", name, "link.forward.rate=1Mbit/s").returncode == 0
         changes = page.locator("#changes")
         expect(changes).to_contain_text("link.forward.rate=1Mbit/s", timeout=TIMEOUT_MS)
         expect(page.locator("[data-live=rate_mbps] .plot")).to_have_attribute(
             "data-points", re.compile(r"^([3-9]|\d\d+)$"), timeout=TIMEOUT_MS
         )
     finally:
-        subprocess.run([*program, "down", name], check=False, capture_output=True)
+        in_process("lab", "down", name)
     expect(page.get_by_role("status")).to_have_text("the lab has ended", timeout=TIMEOUT_MS)
 
 

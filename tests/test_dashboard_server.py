@@ -19,7 +19,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import Program, User, default_signals, needs_lab
+from conftest import Program, User, default_signals, in_process, needs_lab
 from starlette.testclient import TestClient
 
 from bentpipe import Result
@@ -453,8 +453,8 @@ def test_a_sample_of_a_lab_has_the_rate_since_the_one_before() -> None:
 def test_a_lab_is_followed_until_it_ends(tmp_path: Path) -> None:
     """Given a lab, expect it in the list, samples of it, a change, and the event of its end."""
     name = f"seen-{os.getpid()}"
-    command = [sys.executable, "-m", "bentpipe", "lab"]
-    subprocess.run([*command, "up", name, "--link", "leo"], check=True, capture_output=True)
+    up = [sys.executable, "-m", "bentpipe", "lab", "up", name, "--link", "leo"]
+    subprocess.run(up, check=True, capture_output=True)
     try:
         with serving(tmp_path) as server, server.stream(f"/events/lab/{name}") as stream:
             assert f'href="/lab/{name}"'.encode() in server.get("/").content
@@ -463,22 +463,14 @@ def test_a_lab_is_followed_until_it_ends(tmp_path: Path) -> None:
             kind, sample = next(following)
             assert (kind, sample["changes"]) == ("sample", [])
             assert [each["name"] for each in sample["directions"]] == ["forward", "return"]
-            subprocess.run(
-                [*command, "set", name, "link.forward.rate=1Mbit/s"],
-                check=True,
-                capture_output=True,
-            )
+            assert in_process("lab", "set", name, "link.forward.rate=1Mbit/s").returncode == 0
             changed = next(each for _, each in following if each["changes"])
             assert changed["changes"][0]["settings"] == "link.forward.rate=1Mbit/s"
             assert changed["at_s"] > sample["at_s"]
-            end = threading.Thread(
-                target=subprocess.run,
-                args=([*command, "down", name],),
-                kwargs={"check": True, "capture_output": True},
-            )
+            end = threading.Thread(target=in_process, args=("lab", "down", name))
             end.start()
             assert [kind for kind, _ in following][-1] == "ended"
             end.join()
             assert server.get(f"/lab/{name}").status == 404
     finally:
-        subprocess.run([*command, "down", name], check=False, capture_output=True)
+        in_process("lab", "down", name)

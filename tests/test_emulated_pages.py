@@ -237,6 +237,10 @@ def test_the_resolver_answers() -> None:
         server.connected().close()
         port = server.told["port"] + PORT_OFFSET
         wait_until(lambda: is_bound(port), "the resolver")
+        # A message that is no query does not end the server.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            for short in (b"", b"1"):
+                client.sendto(short, (HOST, port))
         began_s = time.monotonic()
         look_up(HOST, server.told["port"], 3)
         assert time.monotonic() - began_s < 5

@@ -19,9 +19,8 @@ from bentpipe.gateway import (
     plan_of,
     refused_settings,
 )
-from bentpipe.gateway.config import mark_count
 from bentpipe.gateway.kernel_tcp import KERNEL_TCP
-from bentpipe.gateway.machine import MARK, NOBODY, connections_within, search_path
+from bentpipe.gateway.machine import MARK, NOBODY, connections_within, mark_count, search_path
 from bentpipe.plan.hosts import host_plan
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.tcp import Tcp

@@ -12,7 +12,7 @@ import pytest
 from conftest import Program
 
 from bentpipe.cli.gateway_status import action_text, status_lines, totals_lines
-from bentpipe.gateway import described, plan_of, read_config
+from bentpipe.gateway import plan_of, read_config
 from bentpipe.gateway.state import GatewayFolder
 
 KEY = "mS+Bmio9RMLzbfkF3rtv7VzqAjPAdPAqKVszVrImPVh1IngW"
@@ -286,7 +286,7 @@ COUNTED = {
 def test_the_status_of_a_tunnel_has_its_peers(tmp_path: Path) -> None:
     config, _ = read_config(written(tmp_path, SMALLEST))
     found = {
-        **described(config),
+        **config.described(),
         "started_unix_s": 0.0,
         "counters": {"pep": None, "tunnel": COUNTED},
     }
@@ -302,4 +302,4 @@ def test_the_status_of_a_tunnel_has_its_peers(tmp_path: Path) -> None:
         assert line in lines
     assert lines[1].endswith("]:51871, session of 35 s")
     assert totals_lines(found["counters"]) == ["1235 GB to peers, 5 kB from peers"]
-    assert action_text(described(config)) == "carries packets of bp0 to terminal"
+    assert action_text(config.described()) == "carries packets of bp0 to terminal"

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from conftest import ROOT, Called, Program
 
-Program = Any
-
-
-ROOT = Path(__file__).parents[1]
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
-BENTPIPE = [sys.executable, "-m", "bentpipe"]
-
 
 FIELDS = """\
 link:
@@ -116,26 +111,35 @@ def test_each_of_several_files_has_a_line(bentpipe: Program, tmp_path: Path) -> 
     assert [each["line"] for each in answer["files"][0]["problems"]] == [3, 5]
 
 
-def piped(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [*BENTPIPE, *arguments]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+@pytest.fixture
+def piped(bentpipe: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Call the program with a text as standard input."""
+
+    def call(text: str, *arguments: str) -> Called:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        return bentpipe(*arguments)
+
+    return call
+
+
+def test_a_scenario_is_read_from_standard_input(piped: Program) -> None:
+    text = GEO.read_text()
+    checked = piped(text, "validate", "-")
+    assert (checked.code, checked.out) == (0, "<stdin>: valid, 1 flow\n")
+    wrong = piped(text.replace("bulk", "bulky"), "run", "-")
+    assert wrong.code == 2
+    assert wrong.err.startswith("bentpipe: <stdin>:")
+    assert "traffic.0.kind" in wrong.err
+    empty = piped("", "run", "-")
+    assert (empty.code, empty.out) == (2, "")
+    assert empty.err.startswith("bentpipe: <stdin>: is empty")
+    twice = piped(text, "validate", "-", "-")
+    assert twice.code == 2
+    assert "only once" in twice.err
 
 
 @pytest.mark.system
-def test_a_scenario_is_read_from_standard_input() -> None:
-    text = GEO.read_text()
-    checked = piped(text, "validate", "-")
-    assert (checked.returncode, checked.stdout) == (0, "<stdin>: valid, 1 flow\n")
-    ran = piped(text, "run", "-", "--set", "duration=2 s", "--json")
-    assert ran.returncode == 0
+def test_a_scenario_is_run_from_a_pipe() -> None:
+    command = [sys.executable, "-m", "bentpipe", "run", "-", "--set", "duration=2 s", "--json"]
+    ran = subprocess.run(command, input=GEO.read_bytes(), capture_output=True, check=True)
     assert json.loads(ran.stdout)["end_ns"] <= 2_000_000_000
-    wrong = piped(text.replace("bulk", "bulky"), "run", "-")
-    assert wrong.returncode == 2
-    assert wrong.stderr.startswith("bentpipe: <stdin>:")
-    assert "traffic.0.kind" in wrong.stderr
-    empty = piped("", "run", "-")
-    assert (empty.returncode, empty.stdout) == (2, "")
-    assert empty.stderr.startswith("bentpipe: <stdin>: is empty")
-    twice = piped(text, "validate", "-", "-")
-    assert twice.returncode == 2
-    assert "only once" in twice.stderr

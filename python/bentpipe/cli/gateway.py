@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from bentpipe import gateway
+from bentpipe import gateway, plan as plans
 from bentpipe.cli.gateway_status import action_text, status_lines, totals_lines, watch_gateway
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import AsJson, argument, complete_files, note, print_checks, print_json
 from bentpipe.errors import MachineError, ScenarioError, UsageError
-from bentpipe.plan.lower import PlanningError
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def up(
     It refuses to start where it would break connections, and says what to change.
     """
     found, plan = _read(config)
-    name, text = found.name, action_text(gateway.described(found))
+    name, text = found.name, action_text(found.described())
     if foreground:
         note(f"gateway {name} {text}; press Ctrl-C to end it")
         gateway.become(found, plan, config)
@@ -206,7 +205,7 @@ def _read(path: Path) -> tuple[GatewayConfig, GatePlan]:
     config, document = gateway.read_config(path)
     try:
         return config, gateway.plan_of(config, path)
-    except PlanningError as error:
+    except plans.PlanningError as error:
         raise ScenarioError(document.problem(error.path, error.message)) from None
 
 

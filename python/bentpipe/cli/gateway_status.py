@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from bentpipe.cli.lab_watch import watch_lines
+from bentpipe import cli
 from bentpipe.cli.options import note
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.text import counted
@@ -145,7 +145,7 @@ def watch_gateway(name: str, ask: Callable[[], Status]) -> None:
         found = ask()
         return status_lines(found, rates.lines(found["counters"]))
 
-    watch_lines(lines, (MachineError, UsageError))
+    cli.watch_lines(lines, (MachineError, UsageError))
     note(f"gateway {name} has ended")
 
 

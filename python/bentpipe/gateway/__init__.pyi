@@ -1,7 +1,6 @@
 from .checks import examine as examine, summary as summary
 from .config import (
     GatewayConfig as GatewayConfig,
-    described as described,
     plan_of as plan_of,
     read_config as read_config,
 )

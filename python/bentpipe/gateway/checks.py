@@ -8,13 +8,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.gateway import machine
-from bentpipe.gateway.config import GatePlan, GatewayConfig, mark_count
-from bentpipe.gateway.machine import FIX, Check, failed, passed
+from bentpipe.gateway.machine import FIX, Check, failed, mark_count, passed
 from bentpipe.text import counted, nearest
+
+if TYPE_CHECKING:
+    from bentpipe.gateway.config import GatePlan, GatewayConfig
 
 _CAPABILITIES: Final = ("CAP_SETGID", "CAP_SETUID", "CAP_NET_ADMIN", "CAP_NET_RAW")
 _VERSIONS: Final = (4, 6)

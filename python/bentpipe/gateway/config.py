@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 from bentpipe import units
 from bentpipe.errors import ScenarioError
 from bentpipe.gateway.kernel_tcp import congestion_control
-from bentpipe.gateway.machine import DEVICE, MARK, PEERS_MAX, PORT, ROUTE_TABLE
+from bentpipe.gateway.machine import DEVICE, MARK, PEERS_MAX, PORT, ROUTE_TABLE, mark_count
 from bentpipe.gateway.state import GatewayFolder
 from bentpipe.gateway.tcp_refusals import receive_buffer_bytes, refused_settings
 from bentpipe.plan.gateways import Uplink, tunnel_plan
@@ -55,11 +55,6 @@ _UNKNOWN_QUEUE_BYTES: Final = 10**6
 GatePlan: TypeAlias = dict[str, Any]
 
 FunctionName = Literal["pep", "tunnel"]
-
-
-def mark_count(workers: int) -> int:
-    """Return how many marks a daemon uses; the first one is a multiple of this power of two."""
-    return 2 << (workers - 1).bit_length()
 
 
 # --- fields that a scenario does not have -------------------------------------------------------
@@ -414,6 +409,17 @@ class GatewayConfig(Record):
         sides = (self.lan, self.link)
         return [name for side in sides if side is not None for name in side.interfaces]
 
+    def described(self) -> dict[str, Any]:
+        """Return what messages and the status say of it."""
+        found: dict[str, Any] = {"name": self.name, "functions": list(self.functions)}
+        if self.lan is not None and self.link is not None:
+            found["lan"], found["link"] = list(self.lan.interfaces), list(self.link.interfaces)
+            found["connections"] = self.pep.connections
+        if self.tunnel is not None:
+            found["device"] = self.tunnel.device
+            found["peers"] = [peer.name for peer in self.tunnel.peers]
+        return found
+
 
 def read_config(path: Path) -> tuple[GatewayConfig, Document]:
     """Return the configuration in a TOML file, and the document for messages about its fields.
@@ -442,18 +448,6 @@ def _document(path: Path) -> Document:
     except RecursionError:
         raise file_error(source, "is nested too deeply") from None
     return Document(data=data, source=source)
-
-
-def described(config: GatewayConfig) -> dict[str, Any]:
-    """Return what messages and the status say of a configuration."""
-    found: dict[str, Any] = {"name": config.name, "functions": list(config.functions)}
-    if config.lan is not None and config.link is not None:
-        found["lan"], found["link"] = list(config.lan.interfaces), list(config.link.interfaces)
-        found["connections"] = config.pep.connections
-    if config.tunnel is not None:
-        found["device"] = config.tunnel.device
-        found["peers"] = [peer.name for peer in config.tunnel.peers]
-    return found
 
 
 # --- the plan of the daemon ----------------------------------------------------------------------

@@ -12,15 +12,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from bentpipe import plan as plans
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.gateway import machine
 from bentpipe.gateway.checks import examine
-from bentpipe.gateway.config import GatePlan, GatewayConfig, described
 from bentpipe.gateway.machine import PROGRAM, find_binary, require
 from bentpipe.gateway.state import GatewayFolder, Record, held, network_namespace
-from bentpipe.plan.lower import origin
+
+if TYPE_CHECKING:
+    from bentpipe.gateway.config import GatePlan, GatewayConfig
 
 # A daemon is ready within 0.1 s on an idle machine.
 _START_TIMEOUT_S: Final = 20.0
@@ -106,7 +108,7 @@ def _prepare(folder: GatewayFolder, config: GatewayConfig, plan: GatePlan, path:
         folder.write_record(
             Record(
                 config=str(path.absolute()),
-                described=described(config),
+                described=config.described(),
                 plan=plan,
                 network=network_namespace(),
                 started_unix_s=time.time(),
@@ -243,7 +245,7 @@ def reload_gateway(config: GatewayConfig, plan: GatePlan) -> None:
         )
     reply = _ask(folder.control_file, plan)
     if reply == "changed":
-        folder.write_record(replace(record, plan=plan, described=described(config)))
+        folder.write_record(replace(record, plan=plan, described=config.described()))
         return
     if "differs" in reply:
         names = ", ".join(dict.fromkeys(_config_name(plan, path) for path in reply["differs"]))
@@ -276,7 +278,7 @@ def _config_name(plan: Mapping[str, Any], path: str) -> str:
     """Return the name in the configuration of a path in the plan."""
     parts = path.split(".")
     if parts[:2] == ["tunnel", "settings"]:
-        parts = [str(field) for field in origin(plan, parts)]
+        parts = [str(field) for field in plans.origin(plan, parts)]
     elif parts[0] == "tunnel" and parts[1:2] in (["listen_address"], ["listen_port"]):
         parts = ["tunnel", "listen"]
     return ".".join(part.removesuffix("_bytes").removesuffix("_ns") for part in parts)

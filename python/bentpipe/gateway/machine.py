@@ -59,6 +59,11 @@ class Check:
     fix: str = ""
 
 
+def mark_count(workers: int) -> int:
+    """Return how many marks a daemon uses; the first one is a multiple of this power of two."""
+    return 2 << (workers - 1).bit_length()
+
+
 def passed(name: str, found: str) -> Check:
     """Return a check that is passed."""
     return Check(name, ok=True, found=found)

@@ -1,3 +1,4 @@
+from .lower import PlanningError as PlanningError, origin as origin
 from .plan import Plan as Plan
 from .presets import (
     link_document as link_document,

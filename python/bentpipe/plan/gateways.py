@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bentpipe.plan.hosts import host_plan
 from bentpipe.plan.lower import Part, PlanningError, lower
@@ -13,8 +13,10 @@ from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.gateways import PROCESSOR_PPS, Aggregator, Gateway, Pep, Processor, Tunnel
 from bentpipe.scenario.record import GatewayFunction, share_of
-from bentpipe.scenario.schema import Scenario
 from bentpipe.units import NS_PER_S, value_of
+
+if TYPE_CHECKING:
+    from bentpipe.scenario.schema import Scenario
 
 
 def gateway_plans(scenario: Scenario, directions: Sequence[dict[str, Any]]) -> list[Part]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, lower
 from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.tcp import (
     MAX_HOSTS,
     MAX_MSS_BYTES,
+    MAX_SERVERS,
     PROFILES,
     RANDOM,
     ROUND_ROBIN,
@@ -19,7 +19,9 @@ from bentpipe.scenario.tcp import (
     Side,
     Tcp,
 )
-from bentpipe.scenario.traffic import MAX_SERVERS, Channels
+
+if TYPE_CHECKING:
+    from bentpipe.scenario.schema import Scenario
 
 
 class HostPlans:
@@ -55,7 +57,7 @@ class HostPlans:
         """Number the servers of channels after ``hosts.world``; equal lists are shared."""
         known: dict[tuple[Host, ...], list[int]] = {}
         for number, entry in enumerate(scenario.traffic):
-            if not isinstance(entry, Channels):
+            if entry.kind != "channels":
                 continue
             if entry.servers == "world":
                 errors.call(self._check_world, number)

@@ -14,8 +14,7 @@ from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar, get_args
 
 from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.draws import Draw
-from bentpipe.scenario.record import Record, Unit
+from bentpipe.scenario.record import Draw, Record, Unit
 from bentpipe.text import shown
 from bentpipe.units import Quantity
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Generic, Self, TypeVar
+from typing import Annotated, Generic, TypeVar
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 
 from bentpipe.scenario.record import (
     Count,
+    Draw,
     Duration,
     PositiveDuration,
     PositiveSize,
     Record,
-    refusal,
 )
 
 T = TypeVar("T")
@@ -59,42 +59,6 @@ class LognormalTime(_Lognormal[PositiveDuration]):
 
 class LognormalCount(_Lognormal[Count]):
     """Counts whose logarithm is normal, up to ``max``."""
-
-
-P = TypeVar("P")
-L = TypeVar("L")
-
-
-class Draw(Record, Generic[T, P, L]):
-    """A distribution that values are drawn from; exactly one of its fields is written."""
-
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
-
-    exponential: T | None = None
-    """An exponential distribution with this mean."""
-    pareto: P | None = None
-    """A bounded Pareto distribution."""
-    lognormal: L | None = None
-    """A log-normal distribution with an upper bound."""
-
-    @model_validator(mode="after")
-    def _check_distribution(self) -> Self:
-        written = self._written()
-        if len(written) != 1:
-            found = " and ".join(written) or "no distribution"
-            names = ", ".join(type(self).model_fields)
-            raise refusal(f"read {found}; expected exactly one of: {names}")
-        return self
-
-    @property
-    def distribution(self) -> tuple[str, Any]:
-        """The name of the distribution, and its mean or its parameters."""
-        ((name, parameters),) = self._written().items()
-        return name, parameters
-
-    def _written(self) -> dict[str, Any]:
-        names = type(self).model_fields
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 class SizeDraw(Draw[PositiveSize, ParetoSize, LognormalSize]):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Final, Self, get_args
+from typing import Annotated, Any, ClassVar, Final, Generic, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -414,3 +414,40 @@ class GatewayFunction(Record):
 
     needs_peer: ClassVar[bool] = False
     """Whether the other end needs the same function, to reverse this one."""
+
+
+T = TypeVar("T")
+P = TypeVar("P")
+L = TypeVar("L")
+
+
+class Draw(Record, Generic[T, P, L]):
+    """A distribution that values are drawn from; exactly one of its fields is written."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    exponential: T | None = None
+    """An exponential distribution with this mean."""
+    pareto: P | None = None
+    """A bounded Pareto distribution."""
+    lognormal: L | None = None
+    """A log-normal distribution with an upper bound."""
+
+    @model_validator(mode="after")
+    def _check_distribution(self) -> Self:
+        written = self._written()
+        if len(written) != 1:
+            found = " and ".join(written) or "no distribution"
+            names = ", ".join(type(self).model_fields)
+            raise refusal(f"read {found}; expected exactly one of: {names}")
+        return self
+
+    @property
+    def distribution(self) -> tuple[str, Any]:
+        """The name of the distribution, and its mean or its parameters."""
+        ((name, parameters),) = self._written().items()
+        return name, parameters
+
+    def _written(self) -> dict[str, Any]:
+        names = type(self).model_fields
+        return {name: value for name in names if (value := getattr(self, name)) is not None}

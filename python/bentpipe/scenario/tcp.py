@@ -110,6 +110,8 @@ PROFILES: Final[Mapping[ProfileName, Tcp]] = {
 
 
 MAX_HOSTS: Final = 10_000
+# Of an entry of channels.
+MAX_SERVERS: Final = 1_000
 
 Side = Literal["world", "island"]
 # The choices that a flow can write instead of a name.

@@ -37,7 +37,7 @@ from bentpipe.scenario.record import (
     refusal,
 )
 from bentpipe.scenario.tables import CodecName, read_table
-from bentpipe.scenario.tcp import Host, ProfileName, Tcp
+from bentpipe.scenario.tcp import MAX_SERVERS, Host, ProfileName, Tcp
 from bentpipe.text import shown
 from bentpipe.units import value_of
 
@@ -48,7 +48,6 @@ MAX_PAYLOAD_BYTES: Final = 65_507
 
 
 MAX_SIZES: Final = 10_000
-MAX_SERVERS: Final = 1_000
 # What a plan may hold (crates/sim/src/plan).
 _LARGEST_BYTES: Final = 2**50
 # The defaults of channels; `docs/model/channels.md` has the sources.
