@@ -65,6 +65,8 @@ SMALL: dict[str, Any] = {
     "duration": "20 s",
     "packet_events": True,
 }
+# The changes for tests of a result whose charts do not matter: each takes 0.1 s.
+PLAIN: dict[str, Any] = {"sample_interval": None, "packet_events": False}
 
 
 # Two terminals with PEPs, an aggregator and a processor at each end, exchanges, web pages, and a
@@ -172,6 +174,12 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def small_result() -> Result:
     """The result of the small scenario, simulated once."""
     return simulate(SMALL)
+
+
+@pytest.fixture(scope="session")
+def plain_result() -> Result:
+    """The result of the small scenario without samples and events: its report has one chart."""
+    return simulate(SMALL | PLAIN)
 
 
 @pytest.fixture(scope="session")

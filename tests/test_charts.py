@@ -241,19 +241,19 @@ def test_a_run_writes_its_charts_beside_the_report(
 
 @pytest.mark.system
 def test_a_report_of_another_name_has_a_folder_of_its_own(
-    small_result: Result, tmp_path: Path
+    plain_result: Result, tmp_path: Path
 ) -> None:
-    path = report.write_run_report(small_result, tmp_path / "geo.html")
+    path = report.write_run_report(plain_result, tmp_path / "geo.html")
     links = links_of(path.read_text())
     assert all(link.startswith("geo-charts/") for link in links)
     check_files(tmp_path, links)
 
 
 @pytest.mark.system
-def test_a_report_to_a_device_has_no_files(small_result: Result) -> None:
-    report.write_run_report(small_result, "/dev/null")
+def test_a_report_to_a_device_has_no_files(plain_result: Result) -> None:
+    report.write_run_report(plain_result, "/dev/null")
     assert not Path("/dev/null-charts").exists()
-    assert links_of(report.run_report(small_result)) == []
+    assert links_of(report.run_report(plain_result)) == []
 
 
 @pytest.mark.system
@@ -302,10 +302,10 @@ def test_figures_with_like_names_have_different_files() -> None:
 
 
 @pytest.mark.system
-def test_a_report_needs_the_folder_of_its_page(small_result: Result, tmp_path: Path) -> None:
+def test_a_report_needs_the_folder_of_its_page(plain_result: Result, tmp_path: Path) -> None:
     path = tmp_path / "none/report.html"
     with pytest.raises(UsageError, match=f"{path}: cannot be written: No such file"):
-        report.write_run_report(small_result, path)
+        report.write_run_report(plain_result, path)
     assert not path.parent.exists()
 
 

@@ -302,7 +302,8 @@ def test_the_report_has_distributions_and_fetches_nothing(
     bentpipe: Program, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
     report = tmp_path / "compared.html"
-    called = bentpipe("compare", *files, "--seeds", 6, "--report", report)
+    metric = ("--metric", "flows.bulk-1.goodput_bps")
+    called = bentpipe("compare", *files, "--seeds", 6, *metric, "--report", report)
     assert called.code == 0
     assert called.err == f"bentpipe: wrote {report}\n"
     page = report.read_text()

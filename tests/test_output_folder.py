@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, SMALL, Program, User
+from conftest import PLAIN, ROOT, SMALL, Program, User
 
 from bentpipe import Result, UsageError
 from bentpipe.cli.app import main
@@ -29,7 +29,7 @@ STUDY = ("study", "jpl", "--runs", "1")
 def small_file(tmp_path: Path) -> Path:
     """The small scenario as a file."""
     file = tmp_path / "small.json"
-    file.write_text(json.dumps({**SMALL, "packet_events": False}), encoding="utf-8")
+    file.write_text(json.dumps(SMALL | PLAIN), encoding="utf-8")
     return file
 
 
@@ -68,7 +68,8 @@ def test_equal_runs_give_equal_folders(
     verb: str, bentpipe: Program, small_file: Path, tmp_path: Path
 ) -> None:
     """Given another memory limit for the second run, expect execution.json alone to differ."""
-    arguments = {"run": ("run", small_file), "search": SEARCH, "study": STUDY}[verb]
+    sampled = ("run", small_file, "--set", "sample_interval=100 ms")
+    arguments = {"run": sampled, "search": SEARCH, "study": STUDY}[verb]
     first, again = tmp_path / "first", tmp_path / "again"
     assert bentpipe(*arguments, "--out", first).code == 0
     assert bentpipe(*arguments, "--memory-limit", "1GB", "--out", again).code == 0
@@ -129,7 +130,7 @@ def test_files_of_the_user_stay_and_those_of_the_old_result_go(tmp_path: Path) -
 def test_a_run_that_reaches_its_duration_is_completed(bentpipe: Program, tmp_path: Path) -> None:
     """Given traffic for longer than the run, expect one word for its state everywhere."""
     file = tmp_path / "short.json"
-    file.write_text(json.dumps({**SMALL, "duration": "1 s"}), encoding="utf-8")
+    file.write_text(json.dumps(SMALL | PLAIN | {"duration": "1 s"}), encoding="utf-8")
     called = bentpipe("run", file, "--out", tmp_path / "out")
     assert called.code == 0
     assert called.out.startswith("small: seed 1, completed at 1 s, ")
@@ -327,7 +328,7 @@ def test_a_failed_save_keeps_the_old_result(tmp_path: Path, small_result: Result
 def test_an_ordinary_user_needs_only_the_folder(user: User) -> None:
     """Given a parent that cannot be written, expect a result; else one message."""
     scenario = user.folder / "small.json"
-    scenario.write_text(json.dumps(SMALL), encoding="utf-8")
+    scenario.write_text(json.dumps(SMALL | PLAIN), encoding="utf-8")
     scenario.chmod(0o644)
     parent = user.folder / "parent"
     out, closed, hidden = parent / "out", parent / "closed", parent / "hidden"
@@ -354,10 +355,10 @@ def test_an_ordinary_user_needs_only_the_folder(user: User) -> None:
 @pytest.mark.thorough
 @pytest.mark.system
 def test_report_replaces_its_file_as_a_whole(
-    bentpipe: Program, small_result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bentpipe: Program, plain_result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given a disk that is full when the report is written, expect the old one."""
-    folder = small_result.save(tmp_path / "out")
+    folder = plain_result.save(tmp_path / "out")
     assert bentpipe("report", folder).code == 0
     before = (folder / "report.html").read_bytes()
 
@@ -367,7 +368,7 @@ def test_report_replaces_its_file_as_a_whole(
     monkeypatch.setattr(Path, "write_bytes", full)
     called = bentpipe("report", folder)
     assert (called.code, called.out) == (2, "")
-    message = f"{folder / 'charts/goodput.png'}: cannot be written: No space left on device"
+    message = f"{folder / 'charts/attribution.png'}: cannot be written: No space left on device"
     assert called.err == f"bentpipe: {message}\n"
     assert (folder / "report.html").read_bytes() == before
     assert not list(folder.glob("*.part"))

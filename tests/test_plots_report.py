@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from bentpipe import Result, UsageError, plots, simulate
 from bentpipe.report import style
-from bentpipe.report.run import run_report, write_run_report
+from bentpipe.report.run import run_report
 from bentpipe.results import series
 
 # br, meta and the like never close; the parts of SVG that do are written as <path/>.
@@ -76,10 +76,15 @@ def with_changes(**changes: Any) -> dict[str, Any]:
 # --- the report ---------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def small_report(small_result: Result) -> str:
+    """The report of the small scenario, drawn once."""
+    return run_report(small_result)
+
+
 @pytest.mark.system
-def test_the_report_has_the_numbers_of_the_run(small_result: Result, tmp_path: Path) -> None:
-    path = write_run_report(small_result, tmp_path / "report.html")
-    text = path.read_text(encoding="utf-8")
+def test_the_report_has_the_numbers_of_the_run(small_result: Result, small_report: str) -> None:
+    text = small_report
     flow = small_result.flows.to_dicts()[0]
     hops = small_result.manifest["packet_hops"]
     assert "seed 1, completed at" in text
@@ -95,10 +100,8 @@ def test_the_report_has_the_numbers_of_the_run(small_result: Result, tmp_path: P
 
 
 @pytest.mark.system
-def test_the_report_is_self_contained_with_a_figure_for_each_quantity(
-    small_result: Result,
-) -> None:
-    text = run_report(small_result)
+def test_the_report_is_self_contained_with_a_figure_for_each_quantity(small_report: str) -> None:
+    text = small_report
     page = assert_self_contained(text)
     assert page.tags.count("svg") == 10
     for label in ("Congestion window [kB]", "In flight [kB]", "Smoothed RTT [ms]"):
@@ -109,8 +112,8 @@ def test_the_report_is_self_contained_with_a_figure_for_each_quantity(
 
 
 @pytest.mark.system
-def test_no_colour_of_a_figure_is_fixed_so_that_it_can_be_dark(small_result: Result) -> None:
-    text = run_report(small_result)
+def test_no_colour_of_a_figure_is_fixed_so_that_it_can_be_dark(small_report: str) -> None:
+    text = small_report
     assert "prefers-color-scheme:dark" in text
     figures = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
     assert [re.findall(r"#[0-9a-f]{6}\b(?![-\w])", figure) for figure in figures] == [[]] * 10
@@ -119,11 +122,9 @@ def test_no_colour_of_a_figure_is_fixed_so_that_it_can_be_dark(small_result: Res
 
 
 @pytest.mark.system
-def test_the_same_run_gives_the_same_bytes(small_result: Result, tmp_path: Path) -> None:
-    """Also when it ran at another time, and when it comes from a folder."""
-    text = run_report(small_result)
-    assert run_report(simulate(SMALL)) == text
-    assert run_report(Result.load(small_result.save(tmp_path / "result"))) == text
+def test_the_same_run_gives_the_same_bytes(small_report: str, tmp_path: Path) -> None:
+    """Also when it ran at another time and comes from a folder."""
+    assert run_report(Result.load(simulate(SMALL).save(tmp_path / "result"))) == small_report
 
 
 @pytest.mark.system
@@ -145,16 +146,15 @@ def test_outages_are_shaded_and_named_in_each_figure_over_time() -> None:
     assert run_report(result).count("outage of return") == 9
 
 
-def test_without_time_series_the_report_says_so() -> None:
-    result = simulate(with_changes(sample_interval=None))
-    text = run_report(result)
+def test_without_time_series_the_report_says_so(plain_result: Result) -> None:
+    text = run_report(plain_result)
     # Where the capacity went needs none.
     assert text.count("<svg") == 1
     assert "No time series were recorded (sample_interval is null)" in text
     with pytest.raises(UsageError, match="set sample_interval and run again"):
-        plots.congestion_window(result)
+        plots.congestion_window(plain_result)
     with pytest.raises(UsageError, match="set sample_interval and run again"):
-        plots.queues(result)
+        plots.queues(plain_result)
 
 
 def test_without_drops_and_tcp_there_is_less_to_draw() -> None:
@@ -166,27 +166,22 @@ def test_without_drops_and_tcp_there_is_less_to_draw() -> None:
 
 
 @pytest.mark.system
-def test_names_are_escaped() -> None:
+def test_names_are_escaped_and_no_formulas() -> None:
+    """Matplotlib reads text between dollars as mathematics; a flow's name is not that."""
     scenario = with_changes(name="<script>alert(1)</script> & co")
     scenario["traffic"][0]["name"] = "a<b"
+    scenario["traffic"][1]["name"] = "$5 or $\\frac"
     text = run_report(simulate(scenario))
     assert_self_contained(text)
     assert "<h1>&lt;script&gt;alert(1)&lt;/script&gt; &amp; co</h1>" in text
     assert "a&lt;b (forward)" in text
+    assert "$5 or $\\frac (return)" in text
 
 
 @pytest.mark.system
-def test_a_mark_of_dollars_is_a_name_and_no_formula() -> None:
-    """Matplotlib reads text between dollars as mathematics; a flow's name is not that."""
-    scenario = with_changes()
-    scenario["traffic"][0]["name"] = "$5 or $\\frac"
-    assert "$5 or $\\frac (forward)" in run_report(simulate(scenario))
-
-
-@pytest.mark.system
-def test_an_interrupted_run_is_marked(small_result: Result) -> None:
-    manifest = {**small_result.manifest, "state": "interrupted"}
-    text = run_report(Result(manifest, small_result.tables))
+def test_an_interrupted_run_is_marked(plain_result: Result) -> None:
+    manifest = {**plain_result.manifest, "state": "interrupted"}
+    text = run_report(Result(manifest, plain_result.tables))
     assert "interrupted at" in text
     assert "The run was interrupted" in text
 
@@ -231,11 +226,10 @@ def test_the_report_names_every_direction_processor_and_cause(every_result: Resu
 
 @pytest.mark.system
 def test_without_exchanges_and_processors_the_report_has_none_of_their_columns(
-    small_result: Result,
+    small_result: Result, small_report: str
 ) -> None:
-    text = run_report(small_result)
-    assert "exchange" not in text.lower()
-    assert "processor" not in text.split("What was run")[0]
+    assert "exchange" not in small_report.lower()
+    assert "processor" not in small_report.split("What was run", maxsplit=1)[0]
     with pytest.raises(UsageError, match="nothing to draw as exchange_times"):
         plots.exchange_times(small_result)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,8 @@ def test_the_model_reads_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_report_is_self_contained_and_has_the_verdicts(small: AucklandOutcome) -> None:
     text = small.report()
+    # Cells that are not folded fit on paper.
+    assert max(map(len, re.findall(r"<td>([^<]*)", text))) < 30
     page = assert_self_contained(text)
     assert page.tags.count("svg") == 7
     for each in small.decided:

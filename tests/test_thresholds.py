@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import polars as pl
 import pytest
-from conftest import SMALL, Program
+from conftest import PLAIN, SMALL, Program
 from hypothesis import example, given, strategies as st
 from properties import attempt, examples
 
@@ -233,7 +233,7 @@ def test_a_value_at_the_limit(small_result: Result, operator: str, passes: bool)
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "scenario.yaml"
-    path.write_text(json.dumps(scenario_with(MET, packet_events=False)))
+    path.write_text(json.dumps(scenario_with(MET, **PLAIN)))
     return path
 
 
@@ -280,9 +280,9 @@ def test_a_wrong_threshold_runs_nothing(bentpipe: Program, file: Path, tmp_path:
 
 @pytest.mark.system
 def test_the_result_of_an_earlier_run_is_checked(
-    bentpipe: Program, small_result: Result, tmp_path: Path
+    bentpipe: Program, plain_result: Result, tmp_path: Path
 ) -> None:
-    small_result.save(tmp_path / "out")
+    plain_result.save(tmp_path / "out")
     assert bentpipe("report", tmp_path / "out", "--threshold", MET).code == 0
     called = bentpipe("report", tmp_path / "out", "--threshold", MISSED)
     assert called.code == 99
