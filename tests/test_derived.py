@@ -338,6 +338,13 @@ def test_functions_have_derived_metrics_of_their_own_statistics_only() -> None:
     assert by_function([], [0]) == []
 
 
+def test_the_last_of_many_functions_has_its_derived_metrics() -> None:
+    rows = [row for n in range(1, 200) for row in function_rows(f"terminal-{n}-pep", a=1)]
+    rows += function_rows("hub-tunnel", repairs_sent_packets=1, sources_sent_packets=4)
+    *_, last = by_function(rows, [0] * 200)
+    assert last["redundancy_percent"] == 25
+
+
 # --- results ------------------------------------------------------------------------------------
 
 
