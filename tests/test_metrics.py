@@ -172,6 +172,13 @@ def test_a_metric_that_the_rows_do_not_have_is_refused(text: str, message: str) 
         metric_values(VALUES, read_metric(text))
 
 
+def test_a_name_is_checked_unless_the_table_is_empty() -> None:
+    unknown = read_metric("flows.c.jitter_ns")
+    assert metric_values(VALUES[:0], unknown).is_empty()
+    with pytest.raises(UsageError, match="allowed: a, a-1"):
+        metric_values(VALUES[:1], unknown)
+
+
 def test_a_table_without_directions_refuses_a_heading() -> None:
     rows = pl.DataFrame({"run": [0], "processor": ["hub-processor"], "busy_ns": [1]})
     with pytest.raises(UsageError, match="the table processors has no directions"):
