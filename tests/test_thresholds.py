@@ -299,7 +299,15 @@ def test_thresholds_are_in_the_json(bentpipe: Program, file: Path) -> None:
     assert called.code == 99
     met, missed = json.loads(called.out)["thresholds"]
     assert (met["threshold"], met["passed"], met["limit"]) == (MET, True, 1e6)
-    assert (missed["threshold"], missed["passed"]) == (MISSED, False)
+    assert missed == {
+        "threshold": MISSED,
+        "metric": GOODPUT,
+        "operator": ">=",
+        "limit": 1e9,
+        "value": met["value"],
+        "passed": False,
+        "message": missed["message"],
+    }
     assert "thresholds" not in json.loads(
         bentpipe("run", file, "--set", "thresholds=[]", "--json").out
     )
