@@ -249,7 +249,7 @@ def test_a_table_says_by_how_much_a_limit_was_missed(small_result: Result) -> No
 @pytest.mark.parametrize(
     ("limit", "value", "margin"),
     [
-        ("< 5", 5, (False, 0)),
+        ("< 5", 6, (False, -1)),
         ("<= 5", 4, (True, 1)),
         ("> 5", 7, (True, 2)),
         (">= 5", 2, (False, -3)),
