@@ -25,7 +25,7 @@ import as_nobody
 import matplotlib.font_manager  # noqa: F401 - it starts a process to find fonts, once
 import pytest
 from late import REPEATER, Repeater, add_option, pytest_runtest_makereport
-from properties import use_same_examples
+from properties import load_tables, use_same_examples
 from unit import refusing_what_is_not_unit
 from wording import Wording
 
@@ -244,6 +244,8 @@ measures = pytest.mark.real_time
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that runs labs where there can be none; pause before one that was late."""
+    if item.get_closest_marker("hypothesis"):
+        load_tables()
     item.config.stash[REPEATER].wait(item)
     is_lab = any(item.get_closest_marker(mark) for mark in ("lab", "real_time"))
     if is_lab and (reason := why_no_lab()):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 _EXAMPLES = os.environ.get("BENTPIPE_EXAMPLES")
 
@@ -26,6 +27,15 @@ def use_same_examples() -> None:
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )
     settings.load_profile("same-examples")
+
+
+@cache
+def load_tables() -> None:
+    """Load hypothesis' tables of characters and of constants in the package.
+
+    In a new clone they are computed, which takes longer than a unit test may.
+    """
+    given(st.text(min_size=1))(lambda _: None)()
 
 
 def examples(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:

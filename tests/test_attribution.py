@@ -8,6 +8,7 @@ from fractions import Fraction
 from random import Random
 from typing import Any, Final
 
+import polars as pl
 import pytest
 
 import bentpipe
@@ -136,6 +137,34 @@ SENDER_LIMITS: Final = (
     "congestion_avoidance",
     "recovery",
 )
+
+
+def test_the_bytes_of_a_flow_divide_its_airtime() -> None:
+    """Given 1,000 bytes in 1,000 ns, 100 of headers and 60 that were lost, expect 1 ns a byte."""
+    row = {"sent_bits": 8_000, "sending_ns": 1_000, "payload_bytes": 900, "delivered_bytes": 700}
+    row |= {"recovered_bytes": 100, "dropped_bytes": 40, "discarded_bytes": 20}
+    limits = "handshake slow_start congestion_avoidance receive_window send_buffer recovery"
+    idle = f"{limits} application gateway access_line".split()
+    row |= {f"idle_{cause}_ns": number for number, cause in enumerate(idle, 1)}
+    row |= {"other_traffic_ns": 10, "outage_ns": 11, "last_delay_ns": 12}
+    assert part_times(row) == {
+        "goodput": 600,
+        "headers": 100,
+        "handshake": 1,
+        "slow_start": 2,
+        "congestion_avoidance": 3,
+        "window_limit": 4 + 5,
+        "loss_recovery": 6 + 60,
+        "other_traffic": 10,
+        "application_idle": 7,
+        "packet_processor": 8,
+        "access_line": 9,
+        "outage": 11,
+        "in_flight": 240,
+        "last_delay": 12,
+    }
+    nothing = part_times(dict.fromkeys(row, 0))
+    assert set(nothing.values()) == {0}
 
 
 def test_headers_of_a_clean_link() -> None:
@@ -273,9 +302,18 @@ def test_an_outage_has_its_own_part() -> None:
 
 def test_many_flows_have_no_attribution() -> None:
     """Given 13 flows in a direction, expect no rows: results show them by entry."""
-    traffic = [{**bulk(size="10 kB")[0], "count": 13}]
-    result = run({"link": link(), "traffic": traffic, "duration": "20 s"})
-    assert result.attribution.height == 0
+    few, many = (
+        run(
+            {
+                "link": link(),
+                "traffic": [{**bulk(size="10 kB")[0], "count": count}],
+                "duration": "20 s",
+            }
+        ).attribution
+        for count in (12, 13)
+    )
+    assert (few.height, many.height) == (12, 0)
+    assert few.schema == many.schema
 
 
 def test_queue_of_an_overloaded_direction() -> None:
@@ -309,5 +347,16 @@ def test_entries_have_p99_and_idle_shares() -> None:
         assert calls[name]["p50"] >= 275_000_000
         assert files[name] is None
     assert calls["idle_percent"] is None
+    assert (calls["finished_flows"], calls["lost_packets"]) == (14, 0)
     assert files["completion_time_ns"]["p99"] >= files["completion_time_ns"]["p50"] > 0
     assert 0 <= files["idle_percent"]["p50"] <= 100
+
+
+def test_the_loss_of_an_entry_is_unknown_where_that_of_its_flows_is(
+    small_result: bentpipe.Result,
+) -> None:
+    """Given flows without a count of one cause, as of runs in real time, expect no sum."""
+    unknown = pl.lit(None, dtype=pl.UInt64).alias("lost_red_packets")
+    flows = small_result.tables["flows"].with_columns(unknown)
+    result = bentpipe.Result(small_result.manifest, {**small_result.tables, "flows": flows})
+    assert [entry["lost_packets"] for entry in result.entries] == [None, None]

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
-from conftest import EVERY, Program
+from conftest import EVERY, SMALL, Program
 
-from bentpipe import Result
+from bentpipe import Result, simulate
 from bentpipe.metrics import COLUMNS, METRICS, metrics_of
 from bentpipe.results import derived
 from bentpipe.results.derived import by_function, table_rows
@@ -338,6 +338,13 @@ def test_functions_have_derived_metrics_of_their_own_statistics_only() -> None:
     assert by_function([], [0]) == []
 
 
+def test_the_last_of_many_functions_has_its_derived_metrics() -> None:
+    rows = [row for n in range(1, 200) for row in function_rows(f"terminal-{n}-pep", a=1)]
+    rows += function_rows("hub-tunnel", repairs_sent_packets=1, sources_sent_packets=4)
+    *_, last = by_function(rows, [0] * 200)
+    assert last["redundancy_percent"] == 25
+
+
 # --- results ------------------------------------------------------------------------------------
 
 
@@ -346,6 +353,16 @@ def test_every_formula_is_one_of_columns_of_its_table(every_result: Result) -> N
     for name in ("flows", "directions", "processors", "exchanges", "pages"):
         frame = getattr(every_result, name)
         assert {each for each, m in metrics_of(name).items() if m.is_derived} <= set(frame.columns)
+
+
+def test_every_metric_of_a_function_is_one_of_its_statistics(every_result: Result) -> None:
+    ends: dict[str, Any] = {"hub": {"tunnel": {}}, "terminal": {"tunnel": {}}}
+    tunnels = simulate({**SMALL, "gateways": ends}).functions
+    for function in [*every_result.functions, *tunnels]:
+        kind = function["function"].rpartition("-")[2]
+        names = {each.name for each in metrics_of("functions").values() if kind in each.kinds}
+        assert names
+        assert names <= function.keys()
 
 
 def test_each_table_has_a_property(every_result: Result) -> None:

@@ -197,6 +197,21 @@ def test_a_renamed_value_keeps_its_field() -> None:
     assert origin(lowered, ["speed"]) == ("e", "rate")
 
 
+def test_a_default_replaces_none_alone() -> None:
+    made = part((), {"a": None, "b": 0})
+    made.default("a", 1)
+    made.default("b", 1)
+    assert made == {"a": 1, "b": 0}
+
+
+def test_selected_values_keep_their_fields_under_new_names() -> None:
+    made = part(("t",), {"a": 1, "b": 2, "c": 3}, a="x", b="y", c="z")
+    selected = made.select({"kind": "k"}, "a", new="b")
+    assert list(selected.items()) == [("kind", "k"), ("a", 1), ("new", 2)]
+    origins = [origin(selected, [name]) for name in selected]
+    assert origins == [("t",), ("t", "x"), ("t", "y")]
+
+
 def test_an_origin_is_that_of_the_smallest_part() -> None:
     inner = part(("a", "b"), {"x": {"y": 1}}, x="c")
     data = {"list": [inner, {"z": inner, "plain": [1, 2]}]}

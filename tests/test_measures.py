@@ -16,6 +16,7 @@ from bentpipe.results.measures import (
     finished_times_ns,
     goodput_bps,
     jain,
+    names_of_entries,
     rate_bps,
 )
 
@@ -101,6 +102,15 @@ def test_competing_flows_are_bulk_flows_of_one_direction() -> None:
     assert competing_flows(result) == {"forward": [0, 2]}
 
 
+def test_an_entry_without_a_name_has_those_of_its_first_and_last_flow() -> None:
+    names = ["a-1", "a-2", "b-1", "b-2", "b-3", "c"]
+    plan = {"flows": [{"name": name} for name in names]}
+    sizes = (("a", 2), (None, 3), ("own", 1))
+    entries = [{"name": name, "flows": flows} for name, flows in sizes]
+    assert names_of_entries(plan, entries) == ["a", "a", *["b-1 to b-3"] * 3, "c"]
+    assert names_of_entries(plan, []) == names
+
+
 def exchanges_of(*times: tuple[int, int, int | None]) -> Result:
     """Return a result of two flows with these exchanges: flow, start and finish in s."""
     result = result_of(bulk(0, None, None, 0), bulk(0, None, None, 0))
@@ -131,6 +141,8 @@ def test_jain_is_one_when_shares_are_equal_and_one_nth_when_one_takes_all() -> N
     # (1 + 3)^2 / (2 (1 + 9)).
     assert jain([1, 3]) == pytest.approx(16 / 20)
     assert jain([0, 0]) == 1
+    # Squares beyond 64 bits.
+    assert jain([10**10, 10**10]) == pytest.approx(1)
 
 
 def test_jain_weighs_by_expected_shares() -> None:

@@ -21,6 +21,7 @@ from bentpipe.metrics import (
     COLUMNS,
     EXCHANGES,
     KEYS,
+    KINDS_OF_ROWS,
     METRICS,
     TCP,
     UDP,
@@ -32,6 +33,7 @@ from bentpipe.metrics import (
 )
 from bentpipe.quantities import quantity
 from bentpipe.results.metric_values import metric_values, of_runs
+from bentpipe.scenario.gateways import FunctionName
 from bentpipe.scenario.metric_ref import read_metric
 from bentpipe.scenario.traffic import FLOWS
 
@@ -70,17 +72,21 @@ def test_each_entry_is_complete() -> None:
             assert quantity(metric.name).units[-1][0] == "", metric
 
 
-def test_kinds_of_flow_are_those_of_plans() -> None:
+def test_kinds_of_flow_and_function_are_those_of_plans() -> None:
     # A fetch is a request_response.
     kinds = {*FLOWS, "channel"} - {"fetch", "channels"}
     assert set(TCP) | set(UDP) == kinds
     assert not set(TCP) & set(UDP)
+    assert {kind for rows in KINDS_OF_ROWS.values() for kind in rows} <= set(TCP)
+    functions = {kind for each in metrics_of("functions").values() for kind in each.kinds}
+    assert functions == set(get_args(FunctionName)) - {"processor"}
 
 
 def test_label_has_title_and_note() -> None:
     flows = metrics_of("flows")
     assert flows["goodput_bps"].label == "goodput, application bits"
     assert flows["start_ns"].label == "start"
+    assert flows["lost_queue_full_packets"].label == "lost: queue full"
     # A note that is the unit is not repeated.
     assert flows["sent_segments"].label == "sent"
     assert flows["timeouts"].label == "timeouts, events"
@@ -170,6 +176,13 @@ def test_a_metric_of_each_run(text: str, values: dict[int, float]) -> None:
 def test_a_metric_that_the_rows_do_not_have_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         metric_values(VALUES, read_metric(text))
+
+
+def test_a_name_is_checked_unless_the_table_is_empty() -> None:
+    unknown = read_metric("flows.c.jitter_ns")
+    assert metric_values(VALUES[:0], unknown).is_empty()
+    with pytest.raises(UsageError, match="allowed: a, a-1"):
+        metric_values(VALUES[:1], unknown)
 
 
 def test_a_table_without_directions_refuses_a_heading() -> None:

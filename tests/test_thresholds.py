@@ -20,7 +20,7 @@ from bentpipe import Plan, Result, ScenarioError, UsageError, check_thresholds, 
 from bentpipe.cli.thresholds import junit_text
 from bentpipe.metrics import KEYS, metrics_of
 from bentpipe.results.measures import jain
-from bentpipe.results.metric_values import metric_value
+from bentpipe.results.metric_values import ThresholdCheck, metric_value, threshold_view
 from bentpipe.scenario.metric_ref import MetricRef, read_metric, read_threshold
 
 GOODPUT = "flows.bulk-1.goodput_bps"
@@ -227,6 +227,44 @@ def test_a_value_at_the_limit(small_result: Result, operator: str, passes: bool)
     assert check.passed is passes
 
 
+def test_a_table_says_by_how_much_a_limit_was_missed(small_result: Result) -> None:
+    """Given a call of 100 datagrams, expect also the share of the limit unless that is 0."""
+    limits = [f"flows.call.expected_segments {limit}" for limit in ("<= 100", ">= 200", "== 0")]
+    limits.append("flows.bulk-1.loss_percent < 1 %")
+    manifest = {**small_result.manifest, "scenario": {"thresholds": limits}}
+    view = threshold_view(Result(manifest, small_result.tables))
+    assert view is not None
+    assert (view.title, [each.title for each in view.columns]) == (
+        "Thresholds",
+        ["threshold", "limit", "value", "missed by", "result"],
+    )
+    assert view.texts() == [
+        ["call: expected <=", "100 segments", "100 segments", "-", "passed"],
+        ["call: expected >=", "200 segments", "100 segments", "100 segments (50 %)", "FAILED"],
+        ["call: expected ==", "0 segments", "100 segments", "100 segments", "FAILED"],
+        ["bulk-1: loss <", "1 %", "no value", "-", "FAILED"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "margin"),
+    [
+        ("< 5", 6, (False, -1)),
+        ("<= 5", 4, (True, 1)),
+        ("> 5", 7, (True, 2)),
+        (">= 5", 2, (False, -3)),
+        ("== 5", 5, (True, 0)),
+        ("== 5", 8, (False, -3)),
+        ("== 5", None, (False, -math.inf)),
+    ],
+)
+def test_a_margin_is_how_far_a_value_is_on_the_right_side(
+    limit: str, value: float | None, margin: tuple[bool, float]
+) -> None:
+    check = ThresholdCheck(read_threshold(f"flows.lost_packets.sum {limit}"), value)
+    assert check.margin == margin
+
+
 # --- the command line ---------------------------------------------------------------------------
 
 
@@ -261,7 +299,15 @@ def test_thresholds_are_in_the_json(bentpipe: Program, file: Path) -> None:
     assert called.code == 99
     met, missed = json.loads(called.out)["thresholds"]
     assert (met["threshold"], met["passed"], met["limit"]) == (MET, True, 1e6)
-    assert (missed["threshold"], missed["passed"]) == (MISSED, False)
+    assert missed == {
+        "threshold": MISSED,
+        "metric": GOODPUT,
+        "operator": ">=",
+        "limit": 1e9,
+        "value": met["value"],
+        "passed": False,
+        "message": missed["message"],
+    }
     assert "thresholds" not in json.loads(
         bentpipe("run", file, "--set", "thresholds=[]", "--json").out
     )

@@ -1,4 +1,4 @@
-"""What a unit test may not do: sleep, start a process, or take more than a second.
+"""What a unit test may not do: sleep, start a process, or compute for more than a second.
 
 Tests with a marker of another kind (see pyproject.toml) may.
 """
@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+from unittest import mock
 
 import pytest
 
-# Processor time, so that a busy machine fails no test. None takes over 0.8 s; the first of a
-# process may also pay for modules that are loaded on demand, 1.4 s at most.
-CPU_S_MAX: Final = 2.0
+# Processor time, so that a busy machine fails no test. That of imports is left out: whichever test
+# is the first of its process to need a module would pay for it.
+CPU_S_MAX: Final = 1.0
 OTHER_KINDS: Final = ("system", "lab", "real_time", "thorough")
 _EVENTS: Final = {
     "time.sleep": "sleeps",
@@ -50,6 +51,28 @@ class _Watch:
 _WATCH: Final = _Watch()
 
 
+class _ImportTime:
+    """Adds up the processor time of imports while it is patched into the import system."""
+
+    def __init__(self) -> None:
+        self.total_s = 0.0
+        self._is_importing = False
+        # All imports of modules that are not loaded yet call it.
+        bootstrap = sys.modules["_frozen_importlib"]
+        self._find_and_load = vars(bootstrap)["_find_and_load"]
+        self.patched = mock.patch.object(bootstrap, "_find_and_load", self._timed)
+
+    def _timed(self, *arguments: Any) -> Any:
+        if self._is_importing:
+            return self._find_and_load(*arguments)
+        started_s, self._is_importing = time.process_time(), True
+        try:
+            return self._find_and_load(*arguments)
+        finally:
+            self.total_s += time.process_time() - started_s
+            self._is_importing = False
+
+
 def is_unit(item: pytest.Item) -> bool:
     """Return whether a test is no check of files, and has no marker of another kind."""
     return item.path.parent.name != "check" and not any(
@@ -63,10 +86,10 @@ def refusing_what_is_not_unit(item: pytest.Item) -> Iterator[None]:
     if not is_unit(item):
         yield
         return
-    started_s = time.process_time()
-    with _WATCH.watching() as found:
+    imports, started_s = _ImportTime(), time.process_time()
+    with imports.patched, _WATCH.watching() as found:
         yield
-    used_s = time.process_time() - started_s
+    used_s = time.process_time() - started_s - imports.total_s
     if used_s > CPU_S_MAX:
         found.add(f"takes {used_s:.1f} s of processor time")
     if found:
