@@ -202,7 +202,7 @@ $(VENV)/.created:
 	touch $@
 
 # The package is installed in place, so only a change of Rust needs a new build. A library's modules are compiled when
-# they are first imported: most never are. Pip before 24 would spend a minute on the pages of the index.
+# they are first imported: most never are. Pip 23 would spend a minute on the pages of the index.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
 $(VENV)/.runtime: $(VENV)/.created pyproject.toml $(RUST) $(GATE)
 	$(INSTALL) .
