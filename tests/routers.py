@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -200,15 +200,15 @@ class Routers:
 
 def daemons_of(name: str) -> list[int]:
     """Return the processes of the program whose plan names a gateway."""
-    found = []
+    found = set()
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            program = (entry / "exe").readlink()
-            files = {str(each.readlink()) for each in (entry / "fd").iterdir()}
-        except OSError:
-            continue
-        if program.name == find_binary().name and f"/run/bentpipe/{name}/gateway.json" in files:
-            found.append(int(entry.name))
+        with suppress(OSError):
+            if (entry / "exe").readlink().name == find_binary().name:
+                for each in (entry / "fd").iterdir():
+                    # A daemon that has just started closes some.
+                    with suppress(OSError):
+                        if str(each.readlink()) == f"/run/bentpipe/{name}/gateway.json":
+                            found.add(int(entry.name))
     return sorted(found)
 
 

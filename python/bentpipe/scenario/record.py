@@ -9,8 +9,10 @@ import ast
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Generic, Self, TypeVar, get_args
 
@@ -295,19 +297,18 @@ def known_kind(field: str, kinds: Iterable[str], *, optional: bool = False) -> B
     return BeforeValidator(check)
 
 
-def _docstrings_of_fields(record: type[BaseModel]) -> dict[str, str]:
-    """Return the string below each field of a class and of those above it."""
-    found: dict[str, str] = {}
-    for cls in reversed(record.__mro__):
-        # A generic record with its arguments has no source; the record itself follows.
-        written = issubclass(cls, Record) and not cls.__pydantic_generic_metadata__["origin"]
-        if written:
-            [statement] = ast.parse(inspect.getsource(cls)).body
-            for field, below in pairwise(ast.iter_child_nodes(statement)):
-                match field, below:
-                    case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                        found[name] = inspect.cleandoc(text)
-    return found
+@cache
+def _docstrings(module: str) -> dict[tuple[str, str], str]:
+    """Return the strings below the fields of the classes of a module, by class and field."""
+    return {
+        (cls.name, field.target.id): inspect.cleandoc(below.value.value)
+        for cls in ast.parse(inspect.getsource(sys.modules[module])).body
+        if isinstance(cls, ast.ClassDef)
+        for field, below in pairwise(cls.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(below.value.value, str)
+    }
 
 
 class Record(BaseModel):
@@ -352,10 +353,12 @@ class Record(BaseModel):
         """Describe each field by its docstring."""
         found = handler(schema)
         properties = handler.resolve_ref_schema(found).get("properties", {})
-        docstrings = _docstrings_of_fields(cls)
         for name, field in cls.model_fields.items():
-            if name in docstrings:
-                properties[field.serialization_alias or name]["description"] = docstrings[name]
+            for each in (each for each in cls.__mro__ if issubclass(each, Record)):
+                text = _docstrings(each.__module__).get((each.__name__, name))
+                if text is not None:
+                    properties[field.serialization_alias or name]["description"] = text
+                    break
         return found
 
     # Without this mark, pydantic would call `__init__` for each record inside another.
