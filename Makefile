@@ -19,9 +19,10 @@ BENCH_no := target/release/bentpipe-bench
 
 # `make test` tries the same inputs each time. Others: make test PROPTEST_RNG_SEED=2 BOLERO_RANDOM_ITERATIONS=1000
 PROPTEST_RNG_SEED ?= 1
+PROPTEST_CASES ?= 128
 BOLERO_RANDOM_ITERATIONS ?= 0
 
-.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests check docs bench wheel instructions coverage schema picture clean
+.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests check check-rust check-python docs bench wheel instructions coverage schema picture clean
 
 help:
 	@echo "make demo      re-run the JPL experiment; the report is target/demo/jpl/report.html"
@@ -48,7 +49,7 @@ demo: $(VENV)/.runtime
 PYTEST := $(BIN)/python -m pytest -q --durations=30 --durations-min=1
 # Some tests wait, so there are two processes more than cores.
 PARALLEL := -n $$(($$(nproc) + 2)) --maxprocesses 8 --dist worksteal
-RANDOM_INPUTS := PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) BOLERO_RANDOM_ITERATIONS=$(BOLERO_RANDOM_ITERATIONS)
+RANDOM_INPUTS := PROPTEST_CASES=$(PROPTEST_CASES) PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) BOLERO_RANDOM_ITERATIONS=$(BOLERO_RANDOM_ITERATIONS)
 
 # Rust's and Python's tests run beside each other, since half of them wait. Tests that measure labs run alone: here
 # some, in `make test-real-time` the others.
@@ -96,9 +97,13 @@ build-tests:
 compile-tests: $(VENV)/.installed
 	$(BIN)/python -m pytest -q --collect-only > /dev/null
 
-check: $(VENV)/.installed
+check: check-rust check-python
+
+check-rust:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+check-python: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import io
 import os
 import platform
@@ -270,6 +271,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="Write the messages of tests into wording.txt instead of comparing them.",
     )
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of garbage collections, a sixth of the time of unit tests."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 def pytest_configure(config: pytest.Config) -> None:

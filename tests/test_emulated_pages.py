@@ -343,7 +343,7 @@ def test_tls_without_its_packages_is_exit_code_3(
 @measures
 @needs("chromium")
 @pytest.mark.parametrize(
-    ("http", "count"), [("1.1", 2), pytest.param("2", 1, marks=pytest.mark.smoke)]
+    ("http", "count"), [pytest.param("1.1", 2, marks=pytest.mark.thorough), ("2", 1)]
 )
 def test_chromium_loads_pages_as_long_as_simulated(tmp_path: Path, http: str, count: int) -> None:
     """Given pages with 20 objects over GEO by TLS 1.3, expect the round trips of the simulator.

@@ -165,7 +165,7 @@ def test_json_is_read_as_the_same_data(data: dict[str, Any]) -> None:
 @example(["=1"])
 @example(["...=1"])
 @example(["link="])
-@examples(150)
+@examples(75)
 def test_any_setting_changes_a_copy_or_is_refused(settings: list[str]) -> None:
     data = {"link": {"forward": {"rate": "1 Mbit/s"}, "return": None}, "traffic": [{"size": 1}, 2]}
     document = Document(data=copy.deepcopy(data), source="file.yaml")

@@ -1,6 +1,6 @@
 //! An endpoint with fast paths behaves like one without them.
 
-use super::network::{Impairments, Network, SeedOnPanic, random_config};
+use super::network::{Impairments, Network, SeedOnPanic, random_config, stress};
 use crate::engine::Engine;
 use crate::packet::Packet;
 use crate::rng::Rng;
@@ -115,7 +115,7 @@ fn exchange(seed: u64) {
 /// [`check`] compares the ends after each segment, timer and call.
 #[test]
 fn fast_paths_change_nothing() {
-    for seed in 0..30_000 {
+    for seed in 0..10_000 * stress() {
         let on_panic = SeedOnPanic("exchange", seed);
         exchange(seed);
         drop(on_panic);

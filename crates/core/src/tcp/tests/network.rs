@@ -273,11 +273,17 @@ impl Drop for SeedOnPanic {
     }
 }
 
+/// How many times as many random cases as usual: `BENTPIPE_STRESS`.
+#[allow(clippy::disallowed_methods, reason = "the number of random cases of a test")]
+pub(super) fn stress() -> u64 {
+    std::env::var("BENTPIPE_STRESS").map_or(1, |text| text.parse().expect("a number"))
+}
+
 /// Given random hosts and impairments, expect every byte to be delivered exactly once, both ends to
 /// finish, and no event to be left.
 #[test]
 fn every_transfer_completes() {
-    for seed in 0..1_000 {
+    for seed in 0..500 * stress() {
         let on_panic = SeedOnPanic("transfer", seed);
         transfer(seed);
         drop(on_panic);
