@@ -22,7 +22,7 @@ PROPTEST_RNG_SEED ?= 1
 PROPTEST_CASES ?= 128
 BOLERO_RANDOM_ITERATIONS ?= 0
 
-.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests check check-rust check-python docs bench wheel instructions coverage schema picture clean
+.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests check check-rust check-python docs bench wheel instructions build-instructions coverage schema picture clean
 
 help:
 	@echo "make demo      re-run the JPL experiment; the report is target/demo/jpl/report.html"
@@ -175,10 +175,13 @@ $(VENV)/.maturin: | $(VENV)/.created
 # Instruction counts, unlike times, do not depend on the load: they guard the inner loop. The binding is
 # selected, too, so that the features of dependencies are those of the installed package, and its crates are
 # not compiled again.
-instructions: $(VENV)/.installed
+instructions: build-instructions $(VENV)/.installed
+	$(BIN)/python benches/instructions.py target/release/bentpipe-bench target/bench/instructions
+
+# While pip resolves, which builds the binding afterwards.
+build-instructions: $(GATE)
 	cargo build --release --quiet -p bentpipe-bench -p bentpipe-py --features pyo3/extension-module \
 		--bin bentpipe-bench
-	$(BIN)/python benches/instructions.py target/release/bentpipe-bench target/bench/instructions
 
 coverage: target/tools/bin/cargo-llvm-cov
 	target/tools/bin/cargo-llvm-cov llvm-cov --package bentpipe-core --package bentpipe-sim \
