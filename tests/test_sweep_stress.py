@@ -123,7 +123,7 @@ def test_ctrl_c_says_how_to_go_on(undisturbed: Path, tmp_path: Path) -> None:
         out = next(folders)
         process = started([*begin(undisturbed, out), "--threads", "1"])
         journal = out / ".part" / "work" / "journal"
-        # A first record that Ctrl-C finds half added is removed: the second one follows a whole one.
+        # Ctrl-C takes back a record that is being added: the second one follows a whole one.
         sizes: set[int] = set()
         while len(sizes - {0}) < 2 and process.poll() is None:
             sizes.add(journal.stat().st_size if journal.exists() else 0)
