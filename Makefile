@@ -188,7 +188,7 @@ coverage: target/tools/bin/cargo-llvm-cov
 		--ignore-filename-regex 'crates/(sim|py)/|benches/' --fail-under-lines 90
 
 schema: $(VENV)/.installed
-	$(BIN)/bentpipe schema > python/bentpipe/scenario/schema.json
+	$(BIN)/bentpipe show schema > python/bentpipe/scenario/schema.json
 	$(BIN)/python -m bentpipe.plan.presets > target/preset_plans.json
 	mv target/preset_plans.json python/bentpipe/plan/preset_plans.json
 	$(BIN)/python docs/columns.py

@@ -210,7 +210,7 @@ def test_the_unchanged_scenario_runs(bentpipe: Program, tmp_path: Path) -> None:
     """Otherwise a case could fail for another reason than its own."""
     file = tmp_path / "scenario.yaml"
     file.write_text(GOOD, encoding="utf-8")
-    called = bentpipe("validate", file)
+    called = bentpipe("check", file)
     assert (called.code, called.err) == (0, "")
 
 
@@ -294,7 +294,7 @@ def test_problems_are_printed_as_json(bentpipe: Program, tmp_path: Path) -> None
 
     file = tmp_path / "scenario.yaml"
     file.write_text(GOOD.replace("275 ms", "275"), encoding="utf-8")
-    called = bentpipe("validate", file, "--json")
+    called = bentpipe("check", file, "--json")
     assert called.code == 2
     answer = json.loads(called.out)
     assert answer["valid"] is False

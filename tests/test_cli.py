@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, Called, Program
 
 from bentpipe import Result, __version__, simulate
-from bentpipe.cli.doctor import examine
+from bentpipe.cli.check import examine
 from bentpipe.cli.progress import Progress
 from bentpipe.report.run import save_run
 from bentpipe.results.output import OutputFolder, write_folder
@@ -25,7 +25,7 @@ from bentpipe.scenario.framings import FRAMINGS
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
 # For reports that are not looked at: with a single chart.
 UNSAMPLED = ("--set", "sample_interval=null")
-VERBS = ["run", "validate", "presets", "framings", "report", "doctor", "schema", "study", "search"]
+VERBS = ["run", "report", "show", "check", "study", "search"]
 
 
 def test_version(bentpipe: Program) -> None:
@@ -54,6 +54,10 @@ def test_a_wrong_call_is_exit_code_2(arguments: list[str], bentpipe: Program) ->
     [
         (["exce"], 'command: read "exce"; allowed: run, '),
         (["exce"], 'did you mean "exec"?'),
+        (["presets"], 'command: read "presets"; write: bentpipe show presets'),
+        (["doctor"], 'command: read "doctor"; write: bentpipe check'),
+        (["check", "--measure", str(GEO)], "--measure: measures this machine; leave out"),
+        (["check", "--set", "seed=1"], "--set: overrides values of scenario files; name one"),
         (["help"], "for help: bentpipe --help"),
         (["lab", "help"], "for help: bentpipe lab --help"),
         (["lab", "dwn"], 'did you mean "down"?'),
@@ -144,7 +148,7 @@ def test_report_writes_the_file_and_prints_its_path(
     inside = bentpipe("report", folder)
     assert (inside.code, inside.out) == (0, f"{folder / 'report.html'}\n")
     elsewhere = tmp_path / "geo.html"
-    assert bentpipe("report", folder, "--out", elsewhere).out == f"{elsewhere}\n"
+    assert bentpipe("report", folder, "--report", elsewhere).out == f"{elsewhere}\n"
     text = elsewhere.read_text(encoding="utf-8").replace("geo-charts/", "charts/")
     assert text == (folder / "report.html").read_text(encoding="utf-8")
     refused = bentpipe("report", tmp_path)
@@ -156,7 +160,7 @@ def test_report_writes_the_file_and_prints_its_path(
 
 
 def test_framings_are_listed_with_the_bytes_that_packets_take(bentpipe: Program) -> None:
-    listed = bentpipe("framings")
+    listed = bentpipe("show", "framings")
     assert (listed.code, listed.err) == (0, "")
     (aal5,) = (line for line in listed.out.splitlines() if line.startswith("aal5 "))
     # 40 and 16 of LLC and trailer are 2 cells of 53; 1516 are 32 cells.
@@ -164,26 +168,26 @@ def test_framings_are_listed_with_the_bytes_that_packets_take(bentpipe: Program)
 
 
 def test_a_framing_is_shown_with_its_options_and_source(bentpipe: Program) -> None:
-    shown = bentpipe("framings", "ppp").out
+    shown = bentpipe("show", "framings", "ppp").out
     for words in ("framing: {kind: ppp, fcs: 16, payload: random}", "16, 32", "RFC 1662"):
         assert words in shown
-    assert "framing: none\n" in bentpipe("framings", "none").out
-    (facts,) = json.loads(bentpipe("framings", "ethernet", "--json").out)
+    assert "framing: none\n" in bentpipe("show", "framings", "none").out
+    (facts,) = json.loads(bentpipe("show", "framings", "ethernet", "--json").out)
     assert facts["plan"]["min_bytes"] == 64
     assert facts["frames"][0] == {"ip_bytes": 40, "link_bits": 64 * 8}
-    assert len(json.loads(bentpipe("framings", "--json").out)) > 5
+    assert len(json.loads(bentpipe("show", "framings", "--json").out)) > 5
 
 
 def test_the_output_for_a_framing_is_valid_in_a_scenario(bentpipe: Program) -> None:
     for name in FRAMINGS:
-        shown = bentpipe("framings", name).out
+        shown = bentpipe("show", "framings", name).out
         (line,) = (line for line in shown.splitlines() if line.startswith("framing: "))
-        called = bentpipe("validate", GEO, "--set", f"link.forward.{line.replace(': ', '=', 1)}")
+        called = bentpipe("check", GEO, "--set", f"link.forward.{line.replace(': ', '=', 1)}")
         assert (called.code, called.err) == (0, ""), name
 
 
 def test_an_unknown_framing_is_refused_with_a_suggestion(bentpipe: Program) -> None:
-    called = bentpipe("framings", "ethernot")
+    called = bentpipe("show", "framings", "ethernot")
     assert (called.code, called.out) == (2, "")
     assert 'did you mean "ethernet"?' in called.err
 
@@ -450,25 +454,25 @@ def test_an_interrupted_study_shows_what_was_done_and_exits_130(bentpipe: Progra
     assert "interrupted" in called.err
 
 
-# --- doctor and validate ------------------------------------------------------------------------
+# --- check --------------------------------------------------------------------------------------
 
 
 @pytest.mark.system
-def test_doctor_passes_on_this_machine(bentpipe: Program) -> None:
-    called = bentpipe("doctor")
+def test_this_machine_passes_the_check(bentpipe: Program) -> None:
+    called = bentpipe("check")
     assert (called.code, called.err) == (0, "")
     for name in ("python", "bentpipe._core", "polars", "ruamel-yaml", "cores", "folder"):
         assert f"ok  {name} " in called.out
-    assert json.loads(bentpipe("doctor", "--json").out)["ok"] is True
+    assert json.loads(bentpipe("check", "--json").out)["ok"] is True
 
 
 @pytest.mark.system
-def test_doctor_names_missing_packages_and_the_fix(
+def test_the_check_of_a_machine_names_missing_packages_and_the_fix(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = ["polars>=2.1", "moonphase>=3", 'ruff>=1; extra == "dev"']
-    monkeypatch.setattr("bentpipe.cli.doctor.metadata.requires", lambda _name: wanted)
-    called = bentpipe("doctor", "--json")
+    monkeypatch.setattr("bentpipe.cli.check.metadata.requires", lambda _name: wanted)
+    called = bentpipe("check", "--json")
     assert called.code == 3
     assert 'pip install "moonphase>=3"' in called.err
     answer = json.loads(called.out)
@@ -481,15 +485,15 @@ def test_doctor_names_missing_packages_and_the_fix(
 
 @pytest.mark.system
 @pytest.mark.parametrize("ends", ["raise KeyError('lab')", "import os; os.abort()"])
-def test_doctor_prints_sentences_and_no_names_of_classes(
+def test_the_check_of_a_machine_prints_sentences_and_no_names_of_classes(
     ends: str, bentpipe: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Given a lab that fails unexpectedly and no programs, expect reason and fix of each."""
-    monkeypatch.setattr("bentpipe.cli.doctor._TRY_A_LAB", ends)
+    monkeypatch.setattr("bentpipe.cli.check._TRY_A_LAB", ends)
     monkeypatch.setenv("PATH", str(tmp_path))
     wanted = ["moonphase>=3", "typer>=999"]
-    monkeypatch.setattr("bentpipe.cli.doctor.metadata.requires", lambda _name: wanted)
-    called = bentpipe("doctor", "--json")
+    monkeypatch.setattr("bentpipe.cli.check.metadata.requires", lambda _name: wanted)
+    called = bentpipe("check", "--json")
     checks = {check["name"]: check for check in json.loads(called.out)["checks"]}
     assert all(check["found"].endswith(".") for check in checks.values())
     failed = [name for name, check in checks.items() if not check["ok"]]
@@ -498,22 +502,22 @@ def test_doctor_prints_sentences_and_no_names_of_classes(
     assert checks["moonphase"]["found"] == "It is not installed."
     assert checks["typer"]["found"].endswith("is older than 999.")
     assert checks["labs"]["found"].startswith("Labs do not work, simulations do: ")
-    shown = bentpipe("doctor").out
+    shown = bentpipe("check").out
     assert "Error" not in shown
     assert shown.count("To fix it: ") == len(failed)
 
 
 @pytest.mark.system
-def test_doctor_checks_that_the_folder_is_writable(tmp_path: Path) -> None:
+def test_the_check_of_a_machine_finds_a_folder_that_is_not_writable(tmp_path: Path) -> None:
     checks = examine(tmp_path / "none")
     missing = [check for check in checks if check.needed and not check.ok]
     assert [check.name for check in missing] == ["folder"]
     assert "--out" in missing[0].fix
 
 
-def test_validate_says_valid_and_prints_the_plan(bentpipe: Program) -> None:
-    assert bentpipe("validate", GEO) == Called(0, f"{GEO}: valid, 1 flow\n", "")
-    answer = json.loads(bentpipe("validate", GEO, "--set", "duration=5 s", "--json").out)
+def test_the_check_of_a_file_says_valid_and_prints_the_plan(bentpipe: Program) -> None:
+    assert bentpipe("check", GEO) == Called(0, f"{GEO}: valid, 1 flow\n", "")
+    answer = json.loads(bentpipe("check", GEO, "--set", "duration=5 s", "--json").out)
     assert answer["valid"] is True
     assert answer["files"][0]["plan"]["stop_ns"] == 5_000_000_000
 
@@ -525,7 +529,7 @@ def test_an_internal_error_is_exit_code_1_and_asks_for_a_report(
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr("bentpipe.scenario.json_schema", fail)
-    called = bentpipe("schema")
+    called = bentpipe("show", "schema")
     assert (called.code, called.out) == (1, "")
     assert "ZeroDivisionError: a bug" in called.err
     assert called.err.endswith("bentpipe: internal error; please report the lines above\n")

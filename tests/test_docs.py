@@ -28,7 +28,7 @@ PAGES = [
 ]
 # It takes 43 s, and `test_study_real_time.py` runs it.
 RUN_ELSEWHERE = "bentpipe study jpl --engine emulate --cells 0:0 --json"
-IN_REAL_TIME = {"exec", "shell", "lab", "validate-model"}
+IN_REAL_TIME = {"exec", "lab", "validate-model"}
 EXIT_INVALID = 4
 # `exec --strict` exits so.
 EXIT_FAILED = 125
@@ -186,7 +186,7 @@ def test_scenarios_in_the_docs_are_valid(bentpipe: Program, tmp_path: Path) -> N
         file = tmp_path / f"{number}-{block.page.stem}.yaml"
         file.write_text(block.text)
         files.append(file)
-    called = bentpipe("validate", *files)
+    called = bentpipe("check", *files)
     assert called.code == 0, called.err
 
 

@@ -89,14 +89,12 @@ def test_lab_exec_has_the_same_codes(tmp_path: Path, lab: tuple[str, ...]) -> No
             "see bentpipe exec --help",
         ),
         (["lab", "exec", "sat", "ls", "-l"], "-l; if it is an option of the program, write --"),
-        (["shell", "--link", "geo", "-q"], "no such option: -q; see bentpipe shell --help"),
         (["exec", "--link", "geo", "--seed", "-3", "true"], "invalid value for '--seed'"),
         (
             ["exec", "--link", "gio", "true"],
             'read "gio"; allowed: geo, meo, leo, leo-handover, isdn-return',
         ),
-        (["shell"], "missing option '--link'; see bentpipe shell --help"),
-        (["shell", "--link", "gio"], 'read "gio"; allowed: geo'),
+        (["exec"], "missing option '--link'; see bentpipe exec --help"),
         (["lab", "exec"], "missing argument 'NAME'; see bentpipe lab exec --help"),
         (["lab", "exec", "no-such-lab", "true"], "lab"),
     ],
@@ -157,7 +155,7 @@ def test_ctrl_c_is_130(tmp_path: Path) -> None:
 @needs_lab
 def test_a_report_that_cannot_be_written_is_125_or_the_code_of_the_program() -> None:
     """Given a full device, expect the summary, and exit code 125 or that of the program."""
-    words = ("exec", "--link", "leo", "--report", "/dev/full", "--", "sh", "-c")
+    words = ("exec", "--link", "leo", "--statistics", "/dev/full", "--", "sh", "-c")
     for command, code in (("true", 125), ("exit 9", 9)):
         done = run(*words, command)
         assert done.returncode == code, done.stderr
@@ -171,7 +169,9 @@ def test_a_report_without_a_folder_is_refused_before_the_program(
     place: str, tmp_path: Path
 ) -> None:
     ran = tmp_path / "ran"
-    done = run("exec", "--link", "leo", "--report", str(tmp_path / place), "--", "touch", str(ran))
+    done = run(
+        "exec", "--link", "leo", "--statistics", str(tmp_path / place), "--", "touch", str(ran)
+    )
     assert done.returncode == 125
     assert "folder" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -100,7 +100,7 @@ def test_help_imports_no_module_of_a_verb() -> None:
     assert done.stdout.splitlines()[-1] == str([f"bentpipe.cli.{name}" for name in own])
 
 
-IN_REAL_TIME = {"exec", "shell", "lab", "gateway", "validate-model"}
+IN_REAL_TIME = {"exec", "lab", "gateway", "validate-model"}
 
 
 def help_of(*words: str) -> str:
@@ -137,7 +137,7 @@ def test_the_options_of_examples_exist(example: str) -> None:
         for each in EXAMPLES
         # What runs in real time needs a lab or a router; studies and measurements take minutes.
         if each.split()[1] not in IN_REAL_TIME
-        if each.split()[1] != "study" or each == "bentpipe study list"
+        if each.split()[1] != "study"
         if "--measure" not in each
         # It runs until Ctrl-C: see test_dashboard_server.py.
         if each.split()[1] != "serve"
@@ -197,12 +197,12 @@ def completed(bentpipe: Program, monkeypatch: pytest.MonkeyPatch) -> Completed:
         (("r",), ["run", "report"]),
         (("run", "--engine", ""), ["simulate", "emulate"]),
         (("run", "scenarios/geo-b"), ["scenarios/geo-bulk.yaml"]),
-        (("validate", "scenarios/geo-b"), ["scenarios/geo-bulk.yaml"]),
+        (("check", "scenarios/geo-b"), ["scenarios/geo-bulk.yaml"]),
         (("exec", "--link", "g"), ["geo"]),
         (("exec", "--link", "scenarios/geo-b"), ["scenarios/geo-bulk.yaml"]),
         (("lab", "st"), ["status"]),
-        (("presets", ""), list(PRESETS)),
-        (("framings", "aal"), ["aal5", "aal5-sonet"]),
+        (("show", "presets", ""), list(PRESETS)),
+        (("show", "framings", "aal"), ["aal5", "aal5-sonet"]),
         (("study", "j"), ["jpl"]),
         (("study", "jpl", "--engine", "e"), ["emulate"]),
         (("validate-model", "--grid", ""), ["small", "full", "pep"]),
@@ -220,5 +220,5 @@ def test_choices_are_shown(bentpipe: Program) -> None:
     assert "--engine <simulate|emulate>" in bentpipe("run", "--help").out
     assert "--grid <small|full|pep>" in bentpipe("validate-model", "--help").out
     assert f"--link {'|'.join(PRESETS)}|FILE" in bentpipe("exec", "--help").out
-    assert f"[{'|'.join(PRESETS)}]" in bentpipe("presets", "--help").out
-    assert "|".join(FRAMINGS) in bentpipe("framings", "--help").out
+    assert f"[{'|'.join(PRESETS)}]" in bentpipe("show", "presets", "--help").out
+    assert "|".join(FRAMINGS) in bentpipe("show", "framings", "--help").out

@@ -307,11 +307,11 @@ def test_a_missing_device_is_named_and_not_created() -> None:
         assert ran.stdout == f"{code}\n", "nothing is listed"
         assert ran.stderr.startswith("bentpipe: opening /dev/net/tun: No such file")
         assert "to fix it: as root: modprobe tun; " in ran.stderr
-    doctor = subprocess.run([*command, "doctor"], capture_output=True, text=True, check=False)
+    checked = subprocess.run([*command, "check"], capture_output=True, text=True, check=False)
     assert re.search(
         r"^-   labs +Labs do not work, simulations do: opening /dev/net/tun: No such file or "
         r"directory\.\n +To fix it: as root: modprobe tun",
-        doctor.stdout,
+        checked.stdout,
         re.MULTILINE,
     )
 

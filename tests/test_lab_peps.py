@@ -134,7 +134,7 @@ def test_a_user_without_privileges_can_use_peps(user: User) -> None:
     fetch = "curl -s -o /dev/null -w %{http_code} http://world/bytes/1000; curl -s http://world:81/"
     report = user.folder / "report.json"
     ran = user(
-        *("exec", "--link", "scenarios/geo-pep.yaml", "--report", report),
+        *("exec", "--link", "scenarios/geo-pep.yaml", "--statistics", report),
         *("--", "sh", "-c", fetch),
     )
     assert ran.returncode == 7, ran.stderr

@@ -142,7 +142,7 @@ def test_a_user_without_privileges_can_use_tunnels_of_which_nothing_is_left(user
     link.write_text(json.dumps(scenario()))
     link.chmod(0o644)
     fetch = "curl -s -o /dev/null -w %{http_code} http://world/bytes/1000000"
-    ran = user("exec", "--link", link, "--report", report, "--", "sh", "-c", fetch)
+    ran = user("exec", "--link", link, "--statistics", report, "--", "sh", "-c", fetch)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == "200"
     counted = statistics(json.loads(report.read_text()), "hub-tunnel")

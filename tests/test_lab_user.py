@@ -59,7 +59,7 @@ def test_each_way_into_a_lab_keeps_the_user(user: User) -> None:
     script.write_text(f"#!/bin/sh\n{WHO}")
     script.chmod(0o755)
     user.environment["SHELL"] = str(script)
-    assert user("shell", "--link", "leo").stdout == expected()
+    assert user("exec", "--link", "leo").stdout == expected()
     made = user("lab", "up", "kept", "--link", "leo")
     assert made.returncode == 0, made.stderr
     try:

@@ -74,7 +74,7 @@ def test_delays_and_rates_are_those_of_the_scenario(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
 
     def transfers() -> Measured:
-        command = ["exec", "--link", "geo", *settings, "--report", str(report), "--"]
+        command = ["exec", "--link", "geo", *settings, "--statistics", str(report), "--"]
         ran = bentpipe(*command, "sh", "-c", TRANSFERS)
         assert ran.returncode == 0, ran.stderr
         measured = Measured(ran.stdout, ran.stderr)

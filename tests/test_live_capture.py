@@ -118,7 +118,7 @@ def datagrams(tmp_path_factory: pytest.TempPathFactory) -> Captured:
     link, report, capture = (folder / name for name in ("link.json", "report.json", "a.pcapng"))
     link.write_text(json.dumps(LINK))
     ran = bentpipe(
-        *("exec", "--link", link, "--report", report, "--capture", capture, "--"),
+        *("exec", "--link", link, "--statistics", report, "--capture", capture, "--"),
         *(sys.executable, "-c", SEND),
     )
     assert ran.returncode == 0, ran.stderr
@@ -320,7 +320,7 @@ def test_a_full_disk_keeps_what_was_captured_the_figures_and_the_exit_code(
     command = ["unshare", "--mount", *own, "sh", "-c", script, str(full), *BENTPIPE, "exec"]
     command += ["--link", "leo", "--capture", str(full / "a.pcapng")]
     # On the same disk, which the capture has filled.
-    command += ["--report", str(full / "report.json"), "--", "sh", "-c", FETCH]
+    command += ["--statistics", str(full / "report.json"), "--", "sh", "-c", FETCH]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 7, ran.stderr
     assert f"a.pcapng is incomplete: {os.strerror(error)}; it has the first " in ran.stderr

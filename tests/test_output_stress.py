@@ -166,7 +166,7 @@ def test_a_full_disk_leaves_the_old_result_or_none(saved: Path, tmp_path: Path) 
     own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     unshare = ["unshare", "--mount", *own]
     if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no labs here: no user namespaces; run as root, or see bentpipe doctor")
+        pytest.skip("no labs here: no user namespaces; run as root, or see bentpipe check")
     script = 'mount -t tmpfs -o size=500k none "$0" && exec "$@"'
     python = [sys.executable, "-c", FULL, str(tmp_path), str(saved), str(COUNT)]
     command = [*unshare, "sh", "-c", script, str(tmp_path), *python, str(Path(__file__).parent)]

@@ -66,16 +66,16 @@ def test_the_isdn_preset_has_the_round_trip_of_its_source() -> None:
 
 
 def test_the_command_lists_presets_and_their_sources(bentpipe: Program) -> None:
-    listed = bentpipe("presets")
+    listed = bentpipe("show", "presets")
     assert listed.code == 0
     assert all(name in listed.out for name in PRESETS)
-    one = bentpipe("presets", "geo")
+    one = bentpipe("show", "presets", "geo")
     assert "forward: {rate: 16 Mbit/s, delay: 271 ms" in one.out
     assert "TR 38.821" in one.out
-    as_json = json.loads(bentpipe("presets", "leo", "--json").out)
+    as_json = json.loads(bentpipe("show", "presets", "leo", "--json").out)
     assert [(preset["name"], preset["source"]) for preset in as_json] == [
         ("leo", PRESETS["leo"].source)
     ]
-    unknown = bentpipe("presets", "gea")
+    unknown = bentpipe("show", "presets", "gea")
     assert (unknown.code, unknown.out) == (2, "")
     assert 'did you mean "geo"?' in unknown.err

@@ -21,7 +21,7 @@ from bentpipe.units import Quantity
 
 
 def test_the_command_prints_the_schema(bentpipe: Program) -> None:
-    called = bentpipe("schema")
+    called = bentpipe("show", "schema")
     assert (called.code, called.err) == (0, "")
     assert json.loads(called.out) == json_schema()
 

@@ -386,7 +386,7 @@ def test_the_command_prints_the_table(bentpipe: Program) -> None:
 
 
 def test_the_registry_is_light() -> None:
-    """Given `bentpipe study list`, expect that no heavy library is imported."""
+    """Given `bentpipe show studies`, expect that no heavy library is imported."""
     code = (
         "import sys, bentpipe.studies; "
         "print(sorted({'numpy', 'polars', 'matplotlib', 'pydantic'} & set(sys.modules)))"

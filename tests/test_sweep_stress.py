@@ -172,7 +172,7 @@ def test_a_full_disk_keeps_the_runs_that_have_ended(undisturbed: Path, tmp_path:
     own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     unshare = ["unshare", "--mount", *own]
     if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no labs here: no user namespaces; run as root, or see bentpipe doctor")
+        pytest.skip("no labs here: no user namespaces; run as root, or see bentpipe check")
     disk, copy = tmp_path / "disk", tmp_path / "copy"
     disk.mkdir()
     script = 'mount -t tmpfs -o size=5m none "$0" && "$@" && cp -r "$0/out" "$0-copy"'

@@ -19,7 +19,7 @@ SHORT = ["run", GEO, "--set", "traffic.0.size=100kB"]
 # What prints data, by its mechanism (an option, text, a table, JSON), and the code of its failures.
 PRINTING = [
     (["--version"], 2),
-    (["presets"], 2),
+    (["show", "presets"], 2),
     ([*SHORT, "--json"], 2),
     (["exec", "--help"], 125),
 ]
@@ -43,7 +43,7 @@ def test_a_closed_pipe_ends_the_program_by_sigpipe(arguments: list[str]) -> None
 
 
 def test_a_shell_shows_141_for_a_reader_that_stops_early() -> None:
-    program = f"{sys.executable} -m bentpipe schema | head -c 10; echo ${{PIPESTATUS[0]}}"
+    program = f"{sys.executable} -m bentpipe show schema | head -c 10; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.endswith("141\n")
     assert done.stderr == ""
@@ -88,7 +88,7 @@ def test_messages_that_cannot_be_written_do_not_end_a_run(stderr: str, tmp_path:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0
     assert "bulk-1" in done.stdout
-    refused = ["sh", "-c", f'exec "$@" {to}', "sh", *BENTPIPE, "presets", "moon"]
+    refused = ["sh", "-c", f'exec "$@" {to}', "sh", *BENTPIPE, "show", "presets", "moon"]
     assert subprocess.run(refused, check=False).returncode == 2
 
 

@@ -47,7 +47,7 @@ duration: 5 s
 
 def problems(bentpipe: Program, file: Path, text: str) -> list[tuple[int, str]]:
     file.write_text(text)
-    called = bentpipe("validate", file)
+    called = bentpipe("check", file)
     assert called.code == 2
     found = [
         line.removeprefix(f"bentpipe: {file}:").split(": ") for line in called.err.splitlines()
@@ -95,7 +95,7 @@ def test_each_of_several_files_has_a_line(bentpipe: Program, tmp_path: Path) -> 
     bad = tmp_path / "bad.yaml"
     bad.write_text(VALUES)
     missing = tmp_path / "missing.yaml"
-    called = bentpipe("validate", GEO, bad, missing, GEO)
+    called = bentpipe("check", GEO, bad, missing, GEO)
     assert called.code == 2
     assert called.out.splitlines() == [
         f"{GEO}: valid, 1 flow",
@@ -104,8 +104,8 @@ def test_each_of_several_files_has_a_line(bentpipe: Program, tmp_path: Path) -> 
         f"{GEO}: valid, 1 flow",
     ]
     assert f"bentpipe: {missing}: no such file\n" in called.err
-    assert bentpipe("validate", GEO, GEO).code == 0
-    answer = json.loads(bentpipe("validate", bad, GEO, "--json").out)
+    assert bentpipe("check", GEO, GEO).code == 0
+    answer = json.loads(bentpipe("check", bad, GEO, "--json").out)
     assert answer["valid"] is False
     assert [each["valid"] for each in answer["files"]] == [False, True]
     assert [each["line"] for each in answer["files"][0]["problems"]] == [3, 5]
@@ -124,7 +124,7 @@ def piped(bentpipe: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
 
 def test_a_scenario_is_read_from_standard_input(piped: Program) -> None:
     text = GEO.read_text()
-    checked = piped(text, "validate", "-")
+    checked = piped(text, "check", "-")
     assert (checked.code, checked.out) == (0, "<stdin>: valid, 1 flow\n")
     wrong = piped(text.replace("bulk", "bulky"), "run", "-")
     assert wrong.code == 2
@@ -133,7 +133,7 @@ def test_a_scenario_is_read_from_standard_input(piped: Program) -> None:
     empty = piped("", "run", "-")
     assert (empty.code, empty.out) == (2, "")
     assert empty.err.startswith("bentpipe: <stdin>: is empty")
-    twice = piped(text, "validate", "-", "-")
+    twice = piped(text, "check", "-", "-")
     assert twice.code == 2
     assert "only once" in twice.err
 

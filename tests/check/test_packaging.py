@@ -21,7 +21,7 @@ CONTAINERFILE: Final = (ROOT / "Containerfile").read_text(encoding="utf-8")
 INSTALLED_MB_MAX: Final = 400
 # Modules of a dependency that its own documentation tells its users to import.
 PART_OF: Final = {"markupsafe": "jinja2", "pydantic-core": "pydantic"}
-IN_REAL_TIME: Final = {"exec", "doctor"}
+IN_REAL_TIME: Final = {"exec", "check"}
 
 
 def normalized(name: str) -> str:

@@ -43,7 +43,7 @@ def preset(orbit: str = "geo") -> Answer:
         "and year, and services change.",
         assumption="the elevation of the satellite: the preset has 10 degrees, the longest path in "
         "use.",
-        commands=[f"bentpipe presets {orbit}", f"bentpipe ask tcp --link {orbit}"],
+        commands=[f"bentpipe show presets {orbit}", f"bentpipe ask tcp --link {orbit}"],
         figures={"orbit": orbit, "link": link, "facts": facts},
         tables=[View("Published figures", table, rows)],
         sources=[PRESETS[orbit].source],

@@ -6,9 +6,9 @@ Data go to stdout, everything else to stderr. `exits` has the exit codes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import typer
 from typer.core import TyperCommand
@@ -44,7 +44,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
         ),
         "report": _Verb(
             "Write the HTML report of a result folder.",
-            "report results/geo --out geo.html",
+            "report results/geo --report geo.html",
             module="results",
         ),
         "serve": _Verb(
@@ -53,23 +53,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             "serve results --port 8000 --open",
             module="results",
         ),
-        "presets": _Verb(
-            "List the named links, or show one with its source.",
-            "presets",
-            "presets geo",
-            module="scenarios",
-        ),
-        "framings": _Verb(
-            "List the named framings, or show one with its options.",
-            "framings",
-            "framings ppp",
-            module="scenarios",
-        ),
-        "schema": _Verb(
-            "Print the JSON Schema of scenario files, for editors.",
-            "schema > scenario.schema.json",
-            module="scenarios",
-        ),
+        "show": _Verb("Show named links, framings and studies, or the schema."),
     },
     "Answer a question": {
         "ask": _Verb("Answer a common question about a link, with the reason."),
@@ -87,16 +71,11 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
     },
     "Run programs in a lab, behind a link in real time": {
         "exec": _Verb(
-            "Run a program behind a link in real time.",
+            "Run a program, or a shell, behind a link in real time.",
             _EXEC,
+            "exec --link geo",
             "exec --link leo --set link.forward.rate=4Mbit/s -- ping -c 3 world",
             runs_program=True,
-        ),
-        "shell": _Verb(
-            "Open a shell behind a link.",
-            "shell --link geo --set link.forward.rate=4Mbit/s",
-            runs_program=True,
-            module="exec",
         ),
         "lab": _Verb("Keep a link, and change it while programs run."),
     },
@@ -107,24 +86,32 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
         "study": _Verb("Reproduce a published experiment."),
     },
     "Check": {
-        "validate": _Verb(
-            "Check scenario files without running them.",
-            "validate scenarios/geo-bulk.yaml",
-            "validate scenarios/geo-bulk.yaml --json",
-            module="scenarios",
+        "check": _Verb(
+            "Check scenario files, or what this machine can run.",
+            "check scenarios/geo-bulk.yaml",
+            "check",
+            "check --measure",
         ),
         "validate-model": _Verb(
             "Compare the simulator with Linux TCP.",
             "validate-model --grid small --points 1,14 --seconds 5",
             "validate-model --grid full --out results/validation --check",
         ),
-        "doctor": _Verb("Check what this machine can run.", "doctor", "doctor --measure"),
     },
 }
 
 
 class _Verbs(lazy.LazyGroup):
     """The verbs, each imported when it is needed."""
+
+    renamed: ClassVar[Mapping[str, str]] = {
+        "presets": "bentpipe show presets",
+        "framings": "bentpipe show framings",
+        "schema": "bentpipe show schema",
+        "validate": "bentpipe check SCENARIO",
+        "doctor": "bentpipe check",
+        "shell": "bentpipe exec --link LINK",
+    }
 
     def list_commands(self, _context: Any) -> list[str]:
         return [name for verbs in _VERBS.values() for name in verbs]

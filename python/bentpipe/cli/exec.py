@@ -1,4 +1,4 @@
-"""The verbs ``exec`` and ``shell``: programs behind a link, in real time."""
+"""The verb ``exec``: a program, or a shell, behind a link in real time."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from bentpipe.cli.options import (
     argument,
     note,
     optional,
+    require_folder,
 )
 from bentpipe.cli.streams import EXIT_FAILED
 from bentpipe.cli.watch import EVERY_S, Watch
@@ -41,7 +42,9 @@ World = Annotated[
         "COMMAND", "Run a shell command in the world at the same time; repeatable.", "--world"
     ),
 ]
-Report = Annotated[Path | None, optional("FILE", "Write the statistics to this file, as JSON.")]
+Statistics = Annotated[
+    Path | None, optional("FILE", "Write the statistics to this file, as JSON.", "--statistics")
+]
 Watching = Annotated[
     bool,
     typer.Option(
@@ -67,13 +70,16 @@ Strict = Annotated[
 
 
 def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
-    command: Annotated[list[str], argument("COMMAND", "The program and its arguments.")],
     link: Links,
+    command: Annotated[
+        list[str] | None,
+        argument("COMMAND", "The program and its arguments; by default a shell ($SHELL)."),
+    ] = None,
     settings: LinkSettings = None,
     host: Host = "island",
     seed: LinkSeed = 1,
     world: World = None,
-    report: Report = None,
+    statistics: Statistics = None,
     capture: Capture = None,
     watch: Watching = False,
     super_packets: SuperPackets = False,
@@ -81,11 +87,11 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     gateways: Gateways = False,
     internet: Internet = False,
 ) -> None:
-    """Run a program behind a link in real time.
+    """Run a program, or a shell, behind a link in real time.
 
-    The island reaches the host `world` over the link. The world has a web server that gives N
-    bytes at http://world/bytes/N and, if it is installed, an iperf3 server. The machine's own
-    network is not changed.
+    Every program that is started in the shell is behind the link, too. The island reaches the host
+    `world` over the link. The world has a web server that gives N bytes at http://world/bytes/N
+    and, if it is installed, an iperf3 server. The machine's own network is not changed.
 
     It exits with the program's code, or with 128 + N if signal N ended it. If bentpipe itself
     fails, the code is 125; if the program cannot be executed 126; if it is not found 127.
@@ -97,24 +103,24 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         gateways=gateways,
         internet=internet,
     )
-    if report is not None:
-        _require_folder(report)
+    require_folder(statistics)
     measured: dict[str, Any] = {}
     code, failure = 0, None
     try:
         with capture_file(capture) as lab.capture:
-            code, measured = _run(lab, command, host, world or (), watch=watch)
+            program = command or [os.environ.get("SHELL", "/bin/sh")]
+            code, measured = _run(lab, program, host, world or (), watch=watch)
     except UsageError as error:
-        # The report is valid without the capture.
+        # The statistics are valid without the capture.
         if not measured:
             raise
         failure = error
-    if report is not None:
+    if statistics is not None:
         try:
-            report.write_text(json.dumps(measured, indent=2) + "\n")
+            statistics.write_text(json.dumps(measured, indent=2) + "\n")
         except OSError as error:
             reason = error.strerror or error
-            failure = failure or UsageError(f"{report}: cannot be written: {reason}")
+            failure = failure or UsageError(f"{statistics}: cannot be written: {reason}")
     _print_summary(measured, capture)
     if strict and code == 0 and measured["invalid"] is not None:
         raise InvalidRunError(
@@ -125,43 +131,6 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
             raise failure
         note(str(failure))
     raise typer.Exit(exit_status(code))
-
-
-def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
-    link: Links,
-    settings: LinkSettings = None,
-    host: Host = "island",
-    seed: LinkSeed = 1,
-    capture: Capture = None,
-    watch: Watching = False,
-    super_packets: SuperPackets = False,
-    gateways: Gateways = False,
-    internet: Internet = False,
-) -> None:
-    """Open a shell behind a link. Every program started in it is behind the link.
-
-    It exits as `bentpipe exec` does.
-    """
-    exec_(
-        [os.environ.get("SHELL", "/bin/sh")],
-        link,
-        settings,
-        host,
-        seed,
-        capture=capture,
-        watch=watch,
-        super_packets=super_packets,
-        gateways=gateways,
-        internet=internet,
-    )
-
-
-def _require_folder(report: Path) -> None:
-    """Refuse a report that cannot be written, before the program runs."""
-    if report.is_dir():
-        raise UsageError(f"{report}: is a folder; name the file of the report")
-    if not report.parent.is_dir():
-        raise UsageError(f"{report}: cannot be written: there is no folder {report.parent}")
 
 
 def _run(

@@ -207,6 +207,20 @@ def note(text: str) -> None:
     print(f"bentpipe: {text}", file=sys.stderr)
 
 
+def require_folder(file: Path | None) -> None:
+    """Refuse a file that cannot be written, before anything is run.
+
+    Raises:
+        UsageError: it is a folder, or its folder does not exist.
+    """
+    if file is None:
+        return
+    if file.is_dir():
+        raise UsageError(f"{file}: is a folder; name a file")
+    if not file.parent.is_dir():
+        raise UsageError(f"{file}: cannot be written: there is no folder {file.parent}")
+
+
 def output_folder(out: Path | None, kind: str) -> OutputFolder | nullcontext[None]:
     """Return the context in which the result of a verb is written to ``out``; of None without it.
 

@@ -17,9 +17,10 @@ from bentpipe.cli.options import (
     option,
     optional,
     print_json,
+    require_folder,
 )
 from bentpipe.cli.progress import Progress
-from bentpipe.cli.thresholds import require_folder, require_thresholds, write_thresholds
+from bentpipe.cli.thresholds import require_thresholds, write_thresholds
 from bentpipe.errors import InvalidRunError, UsageError
 
 _SERVER_PACKAGES: Final = frozenset({"starlette", "uvicorn"})
@@ -27,7 +28,7 @@ _SERVER_PACKAGES: Final = frozenset({"starlette", "uvicorn"})
 
 def report(
     folder: Annotated[Path, argument("FOLDER", "A result folder.")],
-    out: Annotated[
+    report: Annotated[
         Path | None, optional("FILE", "The HTML file; report.html in the folder by default.")
     ] = None,
     threshold: options.Thresholds = None,
@@ -38,7 +39,8 @@ def report(
     With --threshold or --junit, it also checks the thresholds of the scenario and the given ones.
     """
     require_folder(junit)
-    path = folder / results.REPORT if out is None else out
+    require_folder(report)
+    path = folder / results.REPORT if report is None else report
     result = results.Result.load(folder)
     wanted = bool(threshold or junit)
     checks = write_thresholds(result, junit, threshold or ()) if wanted else []

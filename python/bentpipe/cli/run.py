@@ -9,10 +9,9 @@ import typer
 from bentpipe import emulation, plan, report, scenario, simulation
 from bentpipe.cli import options
 from bentpipe.cli.link_status import LinkStatus
-from bentpipe.cli.options import note, note_written, output_folder, print_json
+from bentpipe.cli.options import note, note_written, output_folder, print_json, require_folder
 from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
 from bentpipe.cli.thresholds import (
-    require_folder,
     require_thresholds,
     thresholds_json,
     write_thresholds,

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import typer
 
-from bentpipe import report
 from bentpipe.cli import options
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
-from bentpipe.cli.options import note, option, optional, output_folder, print_json
+from bentpipe.cli.options import note, option, optional, output_folder
 from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import UsageError
-from bentpipe.results.views import Column, View, records
 from bentpipe.simulation.memory import read_limit
 
 if TYPE_CHECKING:
@@ -37,16 +35,16 @@ def _studies() -> Mapping[str, Study]:
 
 
 class StudyGroup(LazyGroup):
-    """The sub-commands of ``study``: ``list``, and the name of each study."""
+    """The sub-commands of ``study``: the name of each study."""
+
+    renamed: ClassVar[Mapping[str, str]] = {"list": "bentpipe show studies"}
 
     def list_commands(self, _context: Any) -> list[str]:
         """Return the names of all sub-commands."""
-        return ["list", *_studies()]
+        return list(_studies())
 
     def get_command(self, _context: Any, name: str) -> Any:
         """Return the sub-command called ``name``, or None."""
-        if name == "list":
-            return command("list", _list, "bentpipe study list")
         study = _studies().get(name)
         return None if study is None else _study_command(study)
 
@@ -54,21 +52,10 @@ class StudyGroup(LazyGroup):
 study_app = typer.Typer(
     cls=StudyGroup,
     help="Reproduce a published experiment.",
-    epilog=examples_text("bentpipe study list", "bentpipe study jpl --runs 30 --out results/jpl"),
+    epilog=examples_text("bentpipe study jpl --runs 30 --out results/jpl"),
     rich_markup_mode=None,
     callback=lambda: None,
 )
-
-
-def _list(as_json: options.AsJson = False) -> None:
-    """List the studies and the publications that they reproduce."""
-    columns = [Column("name", "study"), Column("title", "title"), Column("source", "source")]
-    rows = [(study.name, study.title, study.source) for study in _studies().values()]
-    view = View("", columns, rows)
-    if as_json:
-        print_json(records(view))
-    else:
-        report.show(view)
 
 
 def _study_command(study: Study) -> Any:

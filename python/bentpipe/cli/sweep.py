@@ -23,9 +23,10 @@ from bentpipe.cli.options import (
     option,
     optional,
     print_json,
+    require_folder,
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
-from bentpipe.cli.thresholds import require_folder, require_sweep_thresholds, write_sweep_thresholds
+from bentpipe.cli.thresholds import require_sweep_thresholds, write_sweep_thresholds
 from bentpipe.errors import UsageError
 from bentpipe.scenario.document import read_file
 from bentpipe.scenario.schema import Scenario

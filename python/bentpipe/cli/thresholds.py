@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
 from bentpipe import results, sweeps
-from bentpipe.errors import ThresholdError, UsageError
+from bentpipe.errors import ThresholdError
 from bentpipe.results.files import write_file
 
 if TYPE_CHECKING:
@@ -28,20 +28,6 @@ Case = tuple[str, str, bool]
 # What XML 1.0 does not allow, even escaped (https://www.w3.org/TR/xml/#charsets).
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
-
-
-def require_folder(file: Path | None) -> None:
-    """Refuse a file that cannot be written, before anything is run.
-
-    Raises:
-        UsageError: it is a folder, or its folder does not exist.
-    """
-    if file is None:
-        return
-    if file.is_dir():
-        raise UsageError(f"{file}: is a folder; name a file")
-    if not file.parent.is_dir():
-        raise UsageError(f"{file}: cannot be written: there is no folder {file.parent}")
 
 
 def write_thresholds(

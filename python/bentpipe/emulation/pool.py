@@ -156,7 +156,7 @@ class Worker:
         name = self.job.plan.scenario.name or self.out.name
         if code is None:
             if self.age_s() > self.job.max_s + _TIMEOUT_S:
-                raise MachineError(f"{name} does not end; see bentpipe doctor")
+                raise MachineError(f"{name} does not end; see bentpipe check")
             return False
         self._remove_temporary()
         if code != 0:

@@ -26,7 +26,7 @@ def gain_privileges() -> str:
     """Move this process into a user namespace, unless it may create namespaces already.
 
     The process must have one thread (unshare(2), CLONE_NEWUSER), and stays in the user namespace.
-    Returns the privileges of the process as text, for `bentpipe doctor`.
+    Returns the privileges of the process as text, for `bentpipe check`.
 
     Raises:
         MachineError: the kernel does not allow it.
@@ -84,7 +84,7 @@ def refuse_beyond_capacity(
                 raise MachineError(
                     f"the link's rate of {rate_bps / 1e6:,.0f} Mbit/s is above the measured "
                     f"capacity of this machine, {capacity_bps / 1e6:,.0f} Mbit/s; to fix it: "
-                    "choose a lower rate, or measure again by bentpipe doctor --measure"
+                    "choose a lower rate, or measure again by bentpipe check --measure"
                 )
 
 

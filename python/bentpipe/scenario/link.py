@@ -212,7 +212,7 @@ class Direction(Record):
     ``[{at: 20 s, for: 2 s}]``. An empty list removes the outages of a preset or of the link."""
     framing: Framing | None = None
     """The framing of IP packets on the link: the size of a header, the name of a framing
-    (``bentpipe framings`` lists them), or a mapping of its ``kind`` and options."""
+    (``bentpipe show framings`` lists them), or a mapping of its ``kind`` and options."""
     queue: Queue | None = None
     """The queue in front of the transmitter."""
     bit_error_rate: Probability | None = None

@@ -1,4 +1,4 @@
-"""The verb ``doctor``: check what this machine can run."""
+"""The verb ``check``: scenario files without running them, or what this machine can run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
 from pathlib import Path
@@ -15,10 +16,21 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from bentpipe import lab, simulation
+from bentpipe import lab, plan, scenario, simulation
 from bentpipe.cli.link_status import microseconds
-from bentpipe.cli.options import AsJson, print_checks, print_json
+from bentpipe.cli.options import (
+    AsJson,
+    Settings,
+    argument,
+    complete_scenarios,
+    flag,
+    note,
+    print_checks,
+    print_json,
+)
+from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.gateway import machine
+from bentpipe.text import counted
 
 OLDEST_PYTHON: Final = (3, 11)
 
@@ -59,14 +71,75 @@ class Check(machine.Check):
     needed: bool = True
 
 
-def doctor(
-    as_json: AsJson = False,
+def check(
+    scenario_files: Annotated[
+        list[Path] | None,
+        argument(
+            "SCENARIO",
+            "Scenario files (YAML), or - for standard input; without any, check this machine.",
+            complete_scenarios,
+        ),
+    ] = None,
+    settings: Settings = None,
     measure: Annotated[
-        bool,
-        typer.Option("--measure", help="Measure the capacity of labs, and store it (20 s)."),
+        bool, flag("--measure", "Measure the capacity of labs, and store it (20 s).")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Check what this machine can run."""
+    """Check scenario files without running them, or what this machine can run.
+
+    All problems of files are reported; the exit code is 2 if a file has one. With --json, print
+    the problems, the warnings and the complete plan of each file. Without a file, check Python, the
+    packages, and what labs need; the exit code is 3 if simulations cannot run.
+    """
+    if not scenario_files:
+        if settings:
+            raise UsageError("--set: overrides values of scenario files; name one")
+        _check_machine(measure=measure, as_json=as_json)
+        return
+    if measure:
+        raise UsageError("--measure: measures this machine; leave out the scenario files")
+    if [str(file) for file in scenario_files].count("-") > 1:
+        raise UsageError("-: standard input can be read only once")
+    answers = [_check_file(file, settings or (), as_json=as_json) for file in scenario_files]
+    valid = all(answer["valid"] for answer in answers)
+    if as_json:
+        print_json({"valid": valid, "files": answers})
+    if not valid:
+        raise typer.Exit(ScenarioError.exit_code)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _check_file(file: Path, settings: Sequence[str], *, as_json: bool) -> dict[str, Any]:
+    """Check a file, print what was found, and return it as plain data."""
+    answer: dict[str, Any] = {"file": scenario.STDIN if str(file) == "-" else str(file)}
+    answer |= {"valid": False, "problems": [], "warnings": [], "plan": None}
+    try:
+        resolved = plan.Plan.resolve(scenario.Scenario.load(file, settings))
+    except ScenarioError as error:
+        for problem in error.problems:
+            note(str(problem))
+        text = f"not valid, {counted(len(error.problems), 'problem')}"
+        answer["problems"] = [asdict(problem) for problem in error.problems]
+    else:
+        for warning in resolved.warnings:
+            note(f"{answer['file']}: warning: {warning}")
+        text = f"valid, {counted(len(resolved.data['flows']), 'flow')}"
+        if resolved.warnings:
+            text += f", {counted(len(resolved.warnings), 'warning')}"
+        warnings = [asdict(warning) for warning in resolved.warnings]
+        answer |= {"valid": True, "warnings": warnings, "plan": resolved.data}
+    if not as_json:
+        print(f"{answer['file']}: {text}")
+    return answer
+
+
+# --- the machine ---------------------------------------------------------------------------------
+
+
+def _check_machine(*, measure: bool, as_json: bool) -> None:
     checks = examine(Path.cwd())
     capacity = lab.measure_capacity() if measure else None
     if as_json:

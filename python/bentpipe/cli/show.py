@@ -1,21 +1,22 @@
-"""The verbs of scenario files: ``presets``, ``framings``, ``schema`` and ``validate``."""
+"""The verb ``show``: named links and framings, the schema of scenario files, and studies."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from pathlib import Path
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from bentpipe import plan, report, scenario
-from bentpipe.cli.options import AsJson, Settings, argument, complete_scenarios, note, print_json
-from bentpipe.errors import ScenarioError, UsageError
+from bentpipe import report, scenario
+from bentpipe.cli.lazy import LazyGroup, examples_text
+from bentpipe.cli.options import AsJson, argument, print_json
+from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_names
-from bentpipe.results.views import Column, View
-from bentpipe.text import choice, counted
+from bentpipe.results.views import Column, View, records
+from bentpipe.text import choice
 
 if TYPE_CHECKING:
     from bentpipe.scenario.framings import FramingPreset
@@ -27,15 +28,18 @@ T = TypeVar("T")
 _IP_BYTES: Final = (40, 188, 576, 1500)
 _WIDTH: Final = 88
 
+show_app = typer.Typer(
+    cls=LazyGroup,
+    help="Show named links, framings and studies, or the schema.",
+    epilog=examples_text("bentpipe show presets geo", "bentpipe show studies"),
+    rich_markup_mode=None,
+    callback=lambda: None,
+)
+
 
 def _name(known: Iterable[str], text: str) -> Any:
     """Return the argument that is one of these names."""
     return argument("|".join(known), text, lambda: list(known))
-
-
-def schema() -> None:
-    """Print the JSON Schema of scenario files, for editors."""
-    print_json(scenario.json_schema())
 
 
 def _list(
@@ -57,6 +61,7 @@ def _list(
         print(text(known[name]))
 
 
+@show_app.command(epilog=examples_text("bentpipe show presets", "bentpipe show presets geo"))
 def presets(
     name: Annotated[str | None, _name(preset_names(), "Show this preset and its source.")] = None,
     as_json: AsJson = False,
@@ -107,6 +112,7 @@ def _flow_yaml(value: object) -> str:
     return str(value)
 
 
+@show_app.command(epilog=examples_text("bentpipe show framings", "bentpipe show framings ppp"))
 def framings(
     name: Annotated[
         str | None, _name(scenario.FRAMINGS, "Show this framing, its options and its source.")
@@ -163,51 +169,19 @@ def _frames(preset: FramingPreset) -> dict[int, int]:
     return {ip_bytes: scenario.frame_bits(framing, ip_bytes) for ip_bytes in _IP_BYTES}
 
 
-# --- validate ------------------------------------------------------------------------------------
-
-
-def validate(
-    scenario_files: Annotated[
-        list[Path],
-        argument("SCENARIO", "Scenario files (YAML), or - for standard input.", complete_scenarios),
-    ],
-    settings: Settings = None,
-    as_json: AsJson = False,
-) -> None:
-    """Check scenario files without running them.
-
-    All problems are reported; the exit code is 2 if a file has one. With --json, print the
-    problems, the warnings and the complete plan of each file.
-    """
-    if [str(file) for file in scenario_files].count("-") > 1:
-        raise UsageError("-: standard input can be read only once")
-    answers = [_validate(file, settings or (), as_json=as_json) for file in scenario_files]
-    valid = all(answer["valid"] for answer in answers)
+@show_app.command(epilog=examples_text("bentpipe show studies"))
+def studies(as_json: AsJson = False) -> None:
+    """List the studies and the publications that they reproduce."""
+    columns = [Column("name", "study"), Column("title", "title"), Column("source", "source")]
+    known = import_module("bentpipe.studies").STUDIES.values()
+    view = View("", columns, [(study.name, study.title, study.source) for study in known])
     if as_json:
-        print_json({"valid": valid, "files": answers})
-    if not valid:
-        raise typer.Exit(ScenarioError.exit_code)
-
-
-def _validate(file: Path, settings: Sequence[str], *, as_json: bool) -> dict[str, Any]:
-    """Check a file, print what was found, and return it as plain data."""
-    answer: dict[str, Any] = {"file": scenario.STDIN if str(file) == "-" else str(file)}
-    answer |= {"valid": False, "problems": [], "warnings": [], "plan": None}
-    try:
-        resolved = plan.Plan.resolve(scenario.Scenario.load(file, settings))
-    except ScenarioError as error:
-        for problem in error.problems:
-            note(str(problem))
-        text = f"not valid, {counted(len(error.problems), 'problem')}"
-        answer["problems"] = [asdict(problem) for problem in error.problems]
+        print_json(records(view))
     else:
-        for warning in resolved.warnings:
-            note(f"{answer['file']}: warning: {warning}")
-        text = f"valid, {counted(len(resolved.data['flows']), 'flow')}"
-        if resolved.warnings:
-            text += f", {counted(len(resolved.warnings), 'warning')}"
-        warnings = [asdict(warning) for warning in resolved.warnings]
-        answer |= {"valid": True, "warnings": warnings, "plan": resolved.data}
-    if not as_json:
-        print(f"{answer['file']}: {text}")
-    return answer
+        report.show(view)
+
+
+@show_app.command(epilog=examples_text("bentpipe show schema > scenario.schema.json"))
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    print_json(scenario.json_schema())
