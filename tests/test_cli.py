@@ -394,10 +394,10 @@ def moon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("moon")
 def test_studies_are_listed_with_their_sources(bentpipe: Program) -> None:
-    listed = bentpipe("study", "list")
+    listed = bentpipe("show", "studies")
     assert (listed.code, listed.err) == (0, "")
     assert "A bounce off the moon" in listed.out
-    assert json.loads(bentpipe("study", "list", "--json").out)[0] == {
+    assert json.loads(bentpipe("show", "studies", "--json").out)[0] == {
         "name": "moon",
         "title": "A bounce off the moon",
         "source": "Trexler, 1958",
