@@ -20,7 +20,8 @@ from conftest import SMALL, default_signals
 from starlette.testclient import TestClient
 from test_dashboard_server import events, serving
 
-from bentpipe import UsageError, simulate_many
+import bentpipe
+from bentpipe import UsageError
 from bentpipe.cli.app import main
 from bentpipe.dashboard.app import create_app, progress_data
 from bentpipe.dashboard.catalog import Catalog
@@ -116,7 +117,7 @@ def test_one_line_takes_one_value_of_each_other_axis(sweep: Sweep) -> None:
 
 def test_fields_that_vary_together_are_one_axis() -> None:
     """Given a Latin hypercube's axes, expect neither a line nor a choice for the other field."""
-    found = simulate_many(scenario(), vary={"link.forward.delay": list(DELAYS)}, seeds=2)
+    found = bentpipe.sweep(scenario(), vary={"link.forward.delay": list(DELAYS)}, seeds=2)
     sizes = dict(zip(DELAYS, (1, 2, 3), strict=True))
     frames = {
         name: getattr(found, name).with_columns(

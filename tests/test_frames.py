@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 from conftest import SMALL
 
-from bentpipe import Result, Sweep, UsageError, simulate_many
+import bentpipe
+from bentpipe import Result, Sweep, UsageError
 from bentpipe.results.tables import Frame
 
 INSTALL = "pandas is not installed (pip install 'bentpipe[pandas]')"
@@ -19,7 +20,7 @@ INSTALL = "pandas is not installed (pip install 'bentpipe[pandas]')"
 @pytest.fixture(scope="module")
 def sweep() -> Sweep:
     """Two seeds of the small scenario."""
-    return simulate_many(SMALL, seeds=2)
+    return bentpipe.sweep(SMALL, seeds=2)
 
 
 # --- wrong names --------------------------------------------------------------------------------

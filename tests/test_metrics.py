@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 from conftest import SMALL, Program
 
-from bentpipe import UsageError, compare, metrics, simulate_many
+import bentpipe
+from bentpipe import UsageError, compare, metrics
 from bentpipe.dashboard.charts import metrics_of as menu_of
 from bentpipe.metrics import (
     ALL,
@@ -278,10 +279,10 @@ def test_a_new_entry_is_in_json_thresholds_and_entries(bentpipe: Program, tmp_pa
 
 @pytest.mark.usefixtures("_added")
 def test_a_new_entry_is_in_sweeps_comparisons_and_the_menu_of_the_page() -> None:
-    sweep = simulate_many(PLAIN, seeds=2)
+    sweep = bentpipe.sweep(PLAIN, seeds=2)
     assert sweep.cells[ADDED.name].item() > 0
     assert f"{ADDED.name}_half_width" in sweep.cells.columns
-    compared = compare(sweep, simulate_many({**PLAIN, "seed": 7}, seeds=2))
+    compared = compare(sweep, bentpipe.sweep({**PLAIN, "seed": 7}, seeds=2))
     shown = {str(each.metric): each.metric.title for each in compared.differences}
     assert shown[f"flows.call.{ADDED.name}.mean"] == "call: first byte"
     better = {each["metric"]: each["better"] for each in compared.to_json()["differences"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import subprocess
 import sys
 import tomllib
@@ -12,12 +13,29 @@ from conftest import ROOT
 
 import bentpipe
 
+DOCUMENTED = ("Plan", "Result", "Scenario", "Sweep", "compare", "simulate", "sweep")
+
 
 def test_every_public_name_can_be_imported() -> None:
     names = dir(bentpipe)
     assert len(names) > 50
     for name in names:
         assert getattr(bentpipe, name) is not None
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_the_examples_of_a_public_name_print_what_they_show(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    globs = {"bentpipe": bentpipe}
+    found = doctest.DocTestFinder().find(getattr(bentpipe, name), name, globs=globs)
+    examples = [each for each in found if each.examples]
+    assert examples
+    for each in examples:
+        printed: list[str] = []
+        doctest.DocTestRunner().run(each, out=printed.append)
+        assert not printed, "".join(printed)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

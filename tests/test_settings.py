@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bentpipe import ScenarioError, simulate_many
+import bentpipe
+from bentpipe import ScenarioError
 from bentpipe.scenario import Document, Scenario
 from bentpipe.scenario.settings import with_settings
 
@@ -124,7 +125,7 @@ def test_two_entries_of_one_name_need_a_number() -> None:
 
 def test_vary_takes_names_and_wildcards() -> None:
     web = {**DATA, "traffic": DATA["traffic"][:1]}
-    sweep = simulate_many(
+    sweep = bentpipe.sweep(
         web, vary={"traffic.web.size": ["10 kB", "20 kB"], "link.*.delay": ["10 ms", "20 ms"]}
     )
     rows = sweep.flows.select("traffic.web.size", "link.*.delay", "delivered_bytes").rows()

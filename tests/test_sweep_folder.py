@@ -17,16 +17,8 @@ import pytest
 from conftest import SMALL, Program
 from polars.testing import assert_frame_equal
 
-from bentpipe import (
-    MachineError,
-    Result,
-    Scenario,
-    Sweep,
-    UsageError,
-    simulate,
-    simulate_many,
-    sweeps,
-)
+import bentpipe
+from bentpipe import MachineError, Result, Scenario, Sweep, UsageError, simulate, sweeps
 from bentpipe.results.tables import decode_tables
 from bentpipe.simulation.run import Job, Outcome
 from bentpipe.sweeps.executor import Finished, RunFailure
@@ -92,7 +84,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_rows_are_those_of_a_sweep_in_memory(grid: Path) -> None:
     found = Sweep.load(grid)
     vary = {path: read_values(text) for path, text in (each.split("=") for each in VARY)}
-    expected = simulate_many(SMALL, vary=vary, seeds=3)
+    expected = bentpipe.sweep(SMALL, vary=vary, seeds=3)
     assert_frame_equal(found.flows, expected.flows, check_exact=True)
     assert_frame_equal(found.directions, expected.directions, check_exact=True)
     assert (found.interrupted, found.failures.height, found.runs.height) == (False, 0, 24)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from conftest import SMALL
 
-from bentpipe import RunsInterrupted, ScenarioError, Sweep, UsageError, simulate, simulate_many
+import bentpipe
+from bentpipe import RunsInterrupted, ScenarioError, Sweep, UsageError, simulate
 
 VARIED: dict[str, Any] = {
     "link.forward.delay": ["10 ms", "250 ms"],
@@ -20,7 +21,7 @@ VARIED: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def sweep() -> Sweep:
     """Two delays by two initial windows by three seeds: twelve runs of two flows."""
-    return simulate_many(SMALL, vary=VARIED, seeds=3)
+    return bentpipe.sweep(SMALL, vary=VARIED, seeds=3)
 
 
 def test_every_combination_is_a_run_with_a_row_a_flow(sweep: Sweep) -> None:
@@ -58,27 +59,27 @@ def test_a_row_is_the_run_that_simulate_gives(sweep: Sweep) -> None:
 
 
 def test_threads_change_nothing(sweep: Sweep) -> None:
-    alone = simulate_many(SMALL, vary=VARIED, seeds=[1, 2, 3], threads=1)
+    alone = bentpipe.sweep(SMALL, vary=VARIED, seeds=[1, 2, 3], threads=1)
     assert alone.flows.equals(sweep.flows)
 
 
 def test_without_varied_values_there_is_a_run_a_seed() -> None:
-    sweep = simulate_many({**SMALL, "seed": 7}, seeds=[5, 9])
+    sweep = bentpipe.sweep({**SMALL, "seed": 7}, seeds=[5, 9])
     assert sweep.flows.columns[:3] == ["run", "seed", "name"]
     assert sweep.flows.filter(flow=0)["seed"].to_list() == [5, 9]
-    assert [result.manifest["seed"] for result in simulate_many({**SMALL, "seed": 7}).results] == [
+    assert [result.manifest["seed"] for result in bentpipe.sweep({**SMALL, "seed": 7}).results] == [
         7
     ]
 
 
 def test_integers_and_floats_are_one_column_of_floats() -> None:
-    sweep = simulate_many(SMALL, vary={"link.forward.bit_error_rate": [0, 1e-6]})
+    sweep = bentpipe.sweep(SMALL, vary={"link.forward.bit_error_rate": [0, 1e-6]})
     assert sweep.flows.filter(flow=0)["link.forward.bit_error_rate"].to_list() == [0.0, 1e-6]
 
 
 def test_mappings_are_written_as_json() -> None:
     queues: list[Any] = [{"limit": "20 pkt"}, {"limit": "40 pkt"}]
-    sweep = simulate_many(SMALL, vary={"link.forward.queue": queues})
+    sweep = bentpipe.sweep(SMALL, vary={"link.forward.queue": queues})
     assert sweep.flows["link.forward.queue"].unique().sort().to_list() == [
         '{"limit": "20 pkt"}',
         '{"limit": "40 pkt"}',
@@ -107,7 +108,7 @@ def test_a_wrong_value_is_refused_before_any_run(
     vary: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        simulate_many(SMALL, vary=vary, progress=lambda *_: pytest.fail("a run was made"))
+        bentpipe.sweep(SMALL, vary=vary, progress=lambda *_: pytest.fail("a run was made"))
 
 
 def test_zipped_fields_have_their_values_at_the_same_time() -> None:
@@ -116,19 +117,19 @@ def test_zipped_fields_have_their_values_at_the_same_time() -> None:
         "link.forward.rate": ["4 Mbit/s", "8 Mbit/s"],
         "link.forward.delay": ["10 ms", "250 ms"],
     }
-    sweep = simulate_many(SMALL, vary={"traffic.0.tcp.initial_window": [2, 10]}, zipped=[group])
+    sweep = bentpipe.sweep(SMALL, vary={"traffic.0.tcp.initial_window": [2, 10]}, zipped=[group])
     rows = sweep.flows.filter(flow=0)
     assert rows["traffic.0.tcp.initial_window"].to_list() == [2, 2, 10, 10]
     assert rows["link.forward.rate_bps"].to_list() == [4_000_000, 8_000_000] * 2
     assert rows["link.forward.delay_ns"].to_list() == [10_000_000, 250_000_000] * 2
     with pytest.raises(ScenarioError, match=r"rate has 2, link\.forward\.delay has 1"):
-        simulate_many(SMALL, zipped=[group | {"link.forward.delay": ["1 ms"]}])
+        bentpipe.sweep(SMALL, zipped=[group | {"link.forward.delay": ["1 ms"]}])
 
 
 @pytest.mark.parametrize("seeds", [[], 0, [-1], [2**64], [3, 3]])
 def test_seeds_out_of_range_are_refused(seeds: Any) -> None:
     with pytest.raises(UsageError, match="seeds: "):
-        simulate_many(SMALL, seeds=seeds)
+        bentpipe.sweep(SMALL, seeds=seeds)
 
 
 def test_ctrl_c_keeps_the_complete_runs() -> None:
@@ -139,7 +140,7 @@ def test_ctrl_c_keeps_the_complete_runs() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        simulate_many(SMALL, seeds=30, threads=1, progress=interrupt)
+        bentpipe.sweep(SMALL, seeds=30, threads=1, progress=interrupt)
     assert isinstance(caught.value, RunsInterrupted)
     sweep = caught.value.sweep
     assert sweep.interrupted

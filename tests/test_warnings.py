@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from conftest import Called
 
-from bentpipe import Plan, Result, Scenario, ScenarioWarning, simulate, simulate_many
+import bentpipe
+from bentpipe import Plan, Result, Scenario, ScenarioWarning, simulate
 
 Data = dict[str, Any]
 
@@ -193,7 +194,7 @@ def test_results_have_the_warnings(tmp_path: Path) -> None:
     result = simulate(late)
     assert result.warnings == (expected,)
     assert Result.load(result.save(tmp_path / "result")).warnings == (expected,)
-    varied = simulate_many(late, vary={"link.forward.rate": ["2 Mbit/s", "10 Mbit/s"]})
+    varied = bentpipe.sweep(late, vary={"link.forward.rate": ["2 Mbit/s", "10 Mbit/s"]})
     fields = [[warning.field for warning in each.warnings] for each in varied.results]
     assert fields == [["traffic.0.duration", "link.forward.queue.limit"], ["traffic.0.duration"]]
 

@@ -98,7 +98,7 @@ from .simulation import (
 )
 from .sweeps import (
     Sweep as Sweep,
-    simulate_many as simulate_many,
+    sweep as sweep,
 )
 
 __version__: str

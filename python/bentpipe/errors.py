@@ -104,7 +104,7 @@ class _KeptResults(BaseException):
     """Runs ended early; what is complete is kept.
 
     ``results`` are those of many runs (`bentpipe.Result`), ``result`` is that of a single run, and
-    ``sweep`` the `bentpipe.Sweep` of `bentpipe.simulate_many`; None where there is none.
+    ``sweep`` the `bentpipe.Sweep` of `bentpipe.sweep`; None where there is none.
     ``outcomes`` are the undecoded results, for functions of bentpipe.
     """
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from bentpipe.sweeps.cells import Cell
     from bentpipe.sweeps.executor import Executor
     from bentpipe.sweeps.folder import Definition, SweepFolder
+    from bentpipe.sweeps.reader import Sweep
     from bentpipe.sweeps.run import SweepRun
-    from bentpipe.sweeps.sweep import Sweep
 
 ScenarioOrSweep = Annotated[
     Path | None,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from bentpipe.results.metric_values import ThresholdCheck
     from bentpipe.results.result import Result
-    from bentpipe.sweeps.sweep import Sweep
+    from bentpipe.sweeps.reader import Sweep
 
 _MAX_LINES: Final = 20
 # A threshold with the name of its cell, its value in a line, and whether it is met.

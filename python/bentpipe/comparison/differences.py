@@ -248,19 +248,50 @@ def compare(
 ) -> Comparison:
     """Compare settings with the first one: differences of means, 95 % intervals, effect sizes.
 
-    A source is a `bentpipe.Result` or `bentpipe.Sweep`, the folder of one, or a scenario, which is
-    simulated with ``seeds`` seeds. ``by`` is a varied field of a single sweep: its values are the
-    settings. ``metrics`` are names such as ``flows.download.goodput_bps.p5``; by default those of
-    each entry of ``traffic`` and each direction. Runs are paired by seed if five or more seeds are
-    common, and compared cell by cell if fields were varied. The interval is by the symmetric
-    studentized bootstrap (`bentpipe.results.confidence`). ``difference`` is the share of the
-    baseline's mean for which the number of seeds is stated.
+    Runs are paired by seed if five or more seeds are common, and compared cell by cell if fields
+    were varied. The interval is by the symmetric studentized bootstrap
+    (`bentpipe.results.confidence`).
+
+    Parameters
+    ----------
+    sources
+        A `Result` or `Sweep` each, the folder of one, or a scenario, which is simulated first.
+    metrics
+        Names such as ``flows.download.goodput_bps.p5``; by default those of each entry of
+        ``traffic`` and each direction.
+    by
+        A varied field of a single sweep: its values are the settings.
+    seeds
+        The seeds of each scenario.
+    difference
+        The share of the baseline's mean for which the number of seeds is stated.
+    threads
+        One for each core by default.
+    progress
+        Called with the runs that are done, and their number.
+
+    Returns:
+    -------
+    Comparison
+        A difference for each metric and each setting but the first.
 
     Raises:
-        ScenarioError: a scenario is wrong; nothing was run.
-        UsageError: there are no two settings, or they have no metric or cell in common.
-        InvalidRunError: a run is invalid or incomplete.
-        RunsInterrupted: Ctrl-C.
+    ------
+    ScenarioError
+        A scenario is wrong; nothing was run.
+    UsageError
+        There are no two settings, or they have no metric or cell in common.
+    InvalidRunError
+        A run is invalid or incomplete.
+    RunsInterrupted
+        Ctrl-C.
+
+    Examples:
+    --------
+    >>> files = ("scenarios/lossy-cubic.yaml", "scenarios/lossy-bbr.yaml")
+    >>> found = bentpipe.compare(*files, metrics=["flows.goodput_bps.mean"], seeds=5)
+    >>> [each.estimate.shown for each in found.differences]
+    [True]
     """
     if seeds < 1 or difference <= 0:
         raise UsageError("seeds and difference: must be above zero")

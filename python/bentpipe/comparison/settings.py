@@ -18,8 +18,8 @@ from bentpipe.results.metric_values import metric_values, unfinished
 from bentpipe.results.result import Result
 from bentpipe.scenario.metric_ref import HEADINGS, MetricRef
 from bentpipe.scenario.schema import Scenario
-from bentpipe.sweeps.run import simulate_many
-from bentpipe.sweeps.sweep import Sweep
+from bentpipe.sweeps.reader import Sweep
+from bentpipe.sweeps.run import sweep
 from bentpipe.text import choice
 
 Source = Scenario | Result | Sweep | str | Path | Mapping[str, Any]
@@ -115,7 +115,7 @@ def read_settings(
         label = f"{label} ({same + 1})" if same else label
         if isinstance(found, Scenario):
             first = scenarios[0].seed
-            simulated = simulate_many(
+            simulated = sweep(
                 found, seeds=range(first, first + seeds), threads=threads, progress=count
             )
             done += seeds

@@ -52,9 +52,16 @@ class Plan:
         """Return the plan of a scenario: a `Scenario`, the path of a file, or plain data.
 
         Raises:
-            ScenarioError: a value is wrong, or the parts do not fit together (a queue smaller than
-                a packet, for example); it names file, line and field, what was read and what is
-                allowed.
+        ------
+        ScenarioError
+            A value is wrong, or the parts do not fit together (a queue smaller than a packet, for
+            example); it names file, line and field, what was read and what is allowed.
+
+        Examples:
+        --------
+        >>> plan = bentpipe.Plan.resolve("scenarios/geo-bulk.yaml")
+        >>> plan.data["directions"][0]["delay_ns"]
+        {'kind': 'constant', 'value': 271000000}
         """
         scenario = Scenario.of(source)
         errors = PlanningErrors()

@@ -22,12 +22,12 @@ from bentpipe.results.result import Result
 from bentpipe.results.run_views import attribution_view, flow_views, link_views
 from bentpipe.results.views import Cell, Column, View, text_lines
 from bentpipe.sweeps.frames import text_of
-from bentpipe.sweeps.sweep import cell_metrics
+from bentpipe.sweeps.reader import cell_metrics
 from bentpipe.text import counted
 from bentpipe.units import format_duration, format_rate
 
 if TYPE_CHECKING:
-    from bentpipe.sweeps.sweep import Sweep
+    from bentpipe.sweeps.reader import Sweep
 
 _STYLES: Final = {"title": "italic", "heading": "bold"}
 # A pipe has no width, unless COLUMNS is set.

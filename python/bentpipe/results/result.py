@@ -71,6 +71,14 @@ class Result:
     names in place of indices, and derived columns added (`bentpipe.metrics`). A result does not
     change after the run, so each is computed once. ``execution`` says when and where the run was
     made; manifest and tables of equal runs are equal.
+
+    Examples
+    --------
+    >>> result = bentpipe.simulate("scenarios/geo-bulk.yaml")
+    >>> result.state, result.directions["direction"].to_list()
+    ('completed', ['forward', 'return'])
+    >>> result.flows.select("name", "direction").rows()
+    [('bulk-1', 'forward')]
     """
 
     tables: Tables

@@ -74,11 +74,25 @@ class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash
     ) -> Scenario:
         """Read a scenario file, or standard input for ``-``, and check each of its fields.
 
-        ``settings`` are ``path=value`` and override its values; ``thresholds`` are added to its
-        own.
+        Parameters
+        ----------
+        path
+            The file (YAML).
+        settings
+            ``path=value`` each, to override its values.
+        thresholds
+            Added to those of the file.
 
         Raises:
-            ScenarioError: naming file, line, field, what was read and what is allowed.
+        ------
+        ScenarioError
+            Naming file, line, field, what was read and what is allowed.
+
+        Examples:
+        --------
+        >>> scenario = bentpipe.Scenario.load("scenarios/geo-bulk.yaml", ["traffic.0.size=1 MB"])
+        >>> scenario.traffic[0].size
+        '1 MB'
         """
         return cls.from_document(read_file(Path(path)), settings, thresholds=thresholds)
 

@@ -16,5 +16,5 @@ from .file import (
 )
 from .folder import Definition as Definition, SweepFolder as SweepFolder, file_hash as file_hash
 from .points import Axis as Axis, Points as Points, vary_option as vary_option
-from .run import SweepRun as SweepRun, UntilCi as UntilCi, simulate_many as simulate_many
-from .sweep import Sweep as Sweep
+from .reader import Sweep as Sweep
+from .run import SweepRun as SweepRun, UntilCi as UntilCi, sweep as sweep

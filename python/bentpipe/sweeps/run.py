@@ -27,8 +27,8 @@ from bentpipe.sweeps.folder import Definition, SweepFolder, run_name
 from bentpipe.sweeps.frames import Keys, decoded, flow_schema, pack, rows_of, unpack
 from bentpipe.sweeps.journal import RESULT, Run
 from bentpipe.sweeps.points import Points, grid_axis, zip_axis
+from bentpipe.sweeps.reader import Sweep
 from bentpipe.sweeps.storage import Storage
-from bentpipe.sweeps.sweep import Sweep
 from bentpipe.text import choice
 
 DEFAULT_METRIC: Final = "goodput_bps"
@@ -248,7 +248,7 @@ class SweepRun:
             raise UsageError(f"{self.total:,} runs; at most {RUNS_MAX:,} are allowed")
 
 
-def simulate_many(
+def sweep(
     scenario: Scenario | str | Path | Mapping[str, Any],
     *,
     vary: Mapping[str, Sequence[Any]] | None = None,
@@ -260,21 +260,51 @@ def simulate_many(
 ) -> Sweep:
     """Simulate a scenario with every combination of varied values and seeds, on all cores.
 
-    ``vary`` maps the path of a field, as ``--set`` takes it, to its values, such as
-    ``{"link.forward.delay": ["10 ms", "250 ms"], "traffic.web.size": ["100 kB", "1 MB"]}``. Fields
-    in one mapping of ``zipped`` are varied together: their first values are one combination, their
-    second ones the next.
-    ``seeds`` is a number of seeds, from the scenario's on, or the seeds themselves; by default the
-    scenario's alone. ``threads`` is one a core by default; ``progress(done, total)`` counts runs;
-    ``memory_limit`` in bytes is shared by the runs under way. Results do not depend on ``threads``.
+    Results do not depend on ``threads``.
+
+    Parameters
+    ----------
+    scenario
+        A `Scenario`, the path of a scenario file, or a mapping.
+    vary
+        Maps the path of a field, as ``--set`` takes it, to its values.
+    zipped
+        Fields of one mapping are varied together: their first values are one combination, their
+        second ones the next.
+    seeds
+        A number of seeds, from the scenario's on, or the seeds themselves; by default the
+        scenario's alone.
+    threads
+        One for each core by default.
+    progress
+        Called with the runs that are done, and their number.
+    memory_limit
+        In bytes, shared by concurrent runs; by default half of the available memory.
+
+    Returns:
+    -------
+    Sweep
+        The results, and the tables of all runs with the varied values.
 
     Raises:
-        ScenarioError: the scenario, or one with a varied value, is wrong; nothing was run.
-        UsageError: a field has no values, a seed is out of range, or there are too many runs.
-        MemoryLimitError: a run reached its part of the memory limit; all results are in the error.
-        InternalError: a run violated an invariant of the simulator.
-        RunsInterrupted: Ctrl-C; the sweep of the complete runs is in the exception, which is a
-            KeyboardInterrupt.
+    ------
+    ScenarioError
+        The scenario, or one with a varied value, is wrong; nothing was run.
+    UsageError
+        A field has no values, a seed is out of range, or there are too many runs.
+    MemoryLimitError
+        A run reached its part of the memory limit; all results are in the error.
+    InternalError
+        A run violated an invariant of the simulator.
+    RunsInterrupted
+        Ctrl-C; the sweep of the complete runs is in the exception, a KeyboardInterrupt.
+
+    Examples:
+    --------
+    >>> delays = {"link.forward.delay": ["10 ms", "250 ms"]}
+    >>> found = bentpipe.sweep("scenarios/geo-bulk.yaml", vary=delays, seeds=2)
+    >>> len(found.results), found.cells.height
+    (4, 2)
     """
     base = Scenario.of(scenario)
     axes = [grid_axis(path, values, _SOURCE) for path, values in (vary or {}).items()]
@@ -287,14 +317,14 @@ def simulate_many(
     runs = [Run(point, seed) for point in range(len(cells)) for seed in numbers]
     jobs = [job for cell in cells for job in cell.jobs(numbers)]
     started = utc_now()
-    sweep = partial(_sweep, points, cells, runs, started)
+    gather = partial(_sweep, points, cells, runs, started)
     try:
-        return sweep(run_jobs(jobs, threads=threads, progress=progress, memory_limit=memory_limit))
+        return gather(run_jobs(jobs, threads=threads, progress=progress, memory_limit=memory_limit))
     except RunsInterrupted as ended:
-        kept = sweep(ended.outcomes)
+        kept = gather(ended.outcomes)
         raise RunsInterrupted(str(ended), results=kept.results, sweep=kept) from None
     except MemoryLimitError as error:
-        raise MemoryLimitError(str(error), results=sweep(error.outcomes).results) from None
+        raise MemoryLimitError(str(error), results=gather(error.outcomes).results) from None
 
 
 def _sweep(

@@ -40,6 +40,12 @@ class Sweep:
     ``results`` has the result of each run, ``results[run]``; a sweep that was loaded has those of
     ``--keep-runs``, or none. ``failures`` has a row for each run that failed, with its seed and
     error. ``interrupted``: the sweep ended before all runs were complete.
+
+    Examples:
+    --------
+    >>> found = bentpipe.sweep("scenarios/geo-bulk.yaml", vary={"traffic.0.size": ["1 MB", "2 MB"]})
+    >>> found.cells.select("traffic.0.size", "runs").rows()
+    [('1 MB', 1), ('2 MB', 1)]
     """
 
     results: tuple[Result, ...]
