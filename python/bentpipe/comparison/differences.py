@@ -289,9 +289,10 @@ def compare(
     Examples:
     --------
     >>> files = ("scenarios/lossy-cubic.yaml", "scenarios/lossy-bbr.yaml")
-    >>> found = bentpipe.compare(*files, metrics=["flows.goodput_bps.mean"], seeds=5)
-    >>> [each.estimate.shown for each in found.differences]
-    [True]
+    >>> jitter = "flows.call.forward.jitter_mean_ns.mean"
+    >>> found = bentpipe.compare(*files, metrics=[jitter], seeds=10)
+    >>> [each.verdict for each in found.differences]
+    ['difference shown']
     """
     if seeds < 1 or difference <= 0:
         raise UsageError("seeds and difference: must be above zero")
