@@ -16,6 +16,7 @@ from bentpipe.cli.options import AsJson, argument, print_json
 from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_names
 from bentpipe.results.views import Column, View, records
+from bentpipe.scenario.tables import read_table
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ def _flow_yaml(value: object) -> str:
 @show_app.command(epilog=examples_text("bentpipe show framings", "bentpipe show framings ppp"))
 def framings(
     name: Annotated[
-        str | None, _name(scenario.FRAMINGS, "Show this framing, its options and its source.")
+        str | None,
+        _name(read_table("framings"), "Show this framing, its options and its source."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

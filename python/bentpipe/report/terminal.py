@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from rich.console import Console
 
 from bentpipe.results.measures import (
     MAX_SINGLE_FLOWS,
@@ -20,7 +17,7 @@ from bentpipe.results.measures import (
 from bentpipe.results.metric_values import threshold_view
 from bentpipe.results.result import Result
 from bentpipe.results.run_views import attribution_view, flow_views, link_views
-from bentpipe.results.views import Cell, Column, View, text_lines
+from bentpipe.results.views import Cell, Column, View
 from bentpipe.sweeps.frames import text_of
 from bentpipe.sweeps.reader import cell_metrics
 from bentpipe.text import counted
@@ -29,28 +26,11 @@ from bentpipe.units import format_duration, format_rate
 if TYPE_CHECKING:
     from bentpipe.sweeps.reader import Sweep
 
-_STYLES: Final = {"title": "italic", "heading": "bold"}
-# A pipe has no width, unless COLUMNS is set.
-_PIPE_WIDTH: Final = 160
 # More cells do not fit on a screen.
 _MAX_CELLS: Final = 50
 # Quantities have a column with their numbers, too.
 _UNITS: Final = ("_bps", "_ns", "_bytes")
 _WITH_INTERVAL: Final = "goodput_bps"
-
-
-def show(*parts: View | str) -> None:
-    """Print texts and tables to stdout, without styles when it is not a terminal."""
-    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = Console(width=None if has_width else _PIPE_WIDTH, highlight=False, markup=False)
-    for part in parts:
-        if isinstance(part, str):
-            console.print(part)
-            continue
-        if part.title:
-            console.print()
-        for style, line in text_lines(part, console.width):
-            console.print(line, style=_STYLES.get(style), soft_wrap=True)
 
 
 def run_tables(result: Result) -> list[View | str]:
