@@ -87,7 +87,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
     },
     "Check": {
         "check": _Verb(
-            "Check scenario files, or what this machine can run.",
+            "Check scenario files without running them, or this machine.",
             "check scenarios/geo-bulk.yaml",
             "check",
             "check --measure",

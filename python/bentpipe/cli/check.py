@@ -86,7 +86,7 @@ def check(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check scenario files without running them, or what this machine can run.
+    """Check scenario files without running them, or this machine.
 
     All problems of files are reported; the exit code is 2 if a file has one. With --json, print
     the problems, the warnings and the complete plan of each file. Without a file, check Python, the
