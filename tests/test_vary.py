@@ -67,9 +67,9 @@ def test_without_varied_values_there_is_a_run_a_seed() -> None:
     sweep = bentpipe.sweep({**SMALL, "seed": 7}, seeds=[5, 9])
     assert sweep.flows.columns[:3] == ["run", "seed", "name"]
     assert sweep.flows.filter(flow=0)["seed"].to_list() == [5, 9]
-    assert [result.manifest["seed"] for result in bentpipe.sweep({**SMALL, "seed": 7}).results] == [
-        7
-    ]
+    assert sweep.runs.select("run", "seed", "traffic_ended").rows() == [(0, 5, True), (1, 9, True)]
+    alone = bentpipe.sweep({**SMALL, "seed": 7})
+    assert [result.manifest["seed"] for result in alone.results] == [7]
 
 
 def test_integers_and_floats_are_one_column_of_floats() -> None:

@@ -270,12 +270,12 @@ def compare(
     progress
         Called with the runs that are done, and their number.
 
-    Returns:
+    Returns
     -------
     Comparison
         A difference for each metric and each setting but the first.
 
-    Raises:
+    Raises
     ------
     ScenarioError
         A scenario is wrong; nothing was run.
@@ -286,7 +286,7 @@ def compare(
     RunsInterrupted
         Ctrl-C.
 
-    Examples:
+    Examples
     --------
     >>> files = ("scenarios/lossy-cubic.yaml", "scenarios/lossy-bbr.yaml")
     >>> jitter = "flows.call.forward.jitter_mean_ns.mean"

@@ -51,13 +51,13 @@ class Plan:
     def resolve(cls, source: Scenario | str | Path | Mapping[str, Any]) -> Plan:
         """Return the plan of a scenario: a `Scenario`, the path of a file, or plain data.
 
-        Raises:
+        Raises
         ------
         ScenarioError
             A value is wrong, or the parts do not fit together (a queue smaller than a packet, for
             example); it names file, line and field, what was read and what is allowed.
 
-        Examples:
+        Examples
         --------
         >>> plan = bentpipe.Plan.resolve("scenarios/geo-bulk.yaml")
         >>> plan.data["directions"][0]["delay_ns"]

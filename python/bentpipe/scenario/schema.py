@@ -83,12 +83,12 @@ class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash
         thresholds
             Added to those of the file.
 
-        Raises:
+        Raises
         ------
         ScenarioError
             Naming file, line, field, what was read and what is allowed.
 
-        Examples:
+        Examples
         --------
         >>> scenario = bentpipe.Scenario.load("scenarios/geo-bulk.yaml", ["traffic.0.size=1 MB"])
         >>> scenario.traffic[0].size

@@ -374,12 +374,12 @@ def simulate(
     memory_limit
         In bytes; by default half of the available memory.
 
-    Returns:
+    Returns
     -------
     Result
         The tables of the run.
 
-    Raises:
+    Raises
     ------
     ScenarioError
         The scenario is wrong; nothing was run.
@@ -393,7 +393,7 @@ def simulate(
     KeyboardInterrupt
         Ctrl-C.
 
-    Examples:
+    Examples
     --------
     >>> result = bentpipe.simulate("scenarios/geo-bulk.yaml", seed=7)
     >>> result.flows["delivered_bytes"].to_list()

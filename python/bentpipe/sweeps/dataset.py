@@ -21,7 +21,7 @@ from bentpipe.results.derived import table_rows
 from bentpipe.results.metric_values import ThresholdCheck, metric_values, of_runs
 from bentpipe.scenario.metric_ref import read_threshold
 from bentpipe.sweeps.cells import Cell
-from bentpipe.sweeps.frames import Decoded, Keys, decoded, text_of, unpack
+from bentpipe.sweeps.frames import Decoded, Keys, decoded, run_rows, text_of, unpack
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
 
@@ -118,12 +118,12 @@ def write_dataset(
     for position, numbered in enumerate(of_point.values()):
         folders.setdefault("/".join(each[position] for each in segments), []).extend(numbered)
     columns: dict[str, dict[str, str]] = {}
-    about = [_about(keys.runs([], []), [], unpack([]))]
+    about = [run_rows(keys.runs([], []), [], unpack([]))]
     for name, own in folders.items():
         files = {table: _Files(folder / table / name) for table in TABLES}
         for runs in decoded(keys, cells, own, lambda _, run: journal.read(run)):
             checks.add(runs)
-            about.append(_about(runs.keys, runs.runs, runs.tables))
+            about.append(run_rows(runs.keys, runs.runs, runs.tables))
             for table, rows in zip(TABLES, runs.with_keys(), strict=True):
                 columns.setdefault(table, {name: str(each) for name, each in rows.schema.items()})
                 files[table].add(rows.drop(partitions))
@@ -145,19 +145,6 @@ def write_dataset(
         "partitions": partitions,
         "thresholds": checks.to_json(points),
     }
-
-
-def _about(
-    keys: pl.DataFrame, runs: Sequence[Run], tables: Mapping[str, pl.DataFrame]
-) -> pl.DataFrame:
-    """Return a row a run: its varied values and its seed, how it ended, and its work."""
-    facts = tables["runs"]
-    return keys.with_columns(
-        pl.Series("point", [run.point for run in runs], dtype=pl.UInt32),
-        facts["completed"].cast(pl.Boolean).alias("traffic_ended"),
-        facts["end_ns"],
-        facts["packet_hops"],
-    )
 
 
 class _Files:

@@ -96,6 +96,19 @@ class Decoded(NamedTuple):
         return flows, directions
 
 
+def run_rows(
+    keys: pl.DataFrame, runs: Sequence[Run], tables: Mapping[str, pl.DataFrame]
+) -> pl.DataFrame:
+    """Return a row a run: its varied values and its seed, how it ended, and its work."""
+    facts = tables[_RUNS]
+    return keys.with_columns(
+        pl.Series("point", [run.point for run in runs], dtype=pl.UInt32),
+        facts["completed"].cast(pl.Boolean).alias("traffic_ended"),
+        facts["end_ns"],
+        facts["packet_hops"],
+    )
+
+
 def decoded(
     keys: Keys,
     cells: Sequence[Cell],

@@ -37,11 +37,12 @@ class Sweep:
     varied value is named after its path. Where all values are quantities, such as "275 ms", a
     second column has the numbers, and its name ends in the unit: ``link.forward.delay_ns``.
 
-    ``results`` has the result of each run, ``results[run]``; a sweep that was loaded has those of
-    ``--keep-runs``, or none. ``failures`` has a row for each run that failed, with its seed and
-    error. ``interrupted``: the sweep ended before all runs were complete.
+    ``runs`` has a row a run: how it ended, and its work. ``results`` has the result of each run,
+    ``results[run]``; a sweep that was loaded has those of ``--keep-runs``, or none. ``failures``
+    has a row for each run that failed, with its seed and error. ``interrupted``: the sweep ended
+    before all runs were complete.
 
-    Examples:
+    Examples
     --------
     >>> found = bentpipe.sweep("scenarios/geo-bulk.yaml", vary={"traffic.0.size": ["1 MB", "2 MB"]})
     >>> found.cells.select("traffic.0.size", "runs").rows()

@@ -24,7 +24,7 @@ from bentpipe.simulation.run import Job, Outcome, run_jobs
 from bentpipe.sweeps.cells import Cell, cells_of, seeds_of
 from bentpipe.sweeps.executor import Executor
 from bentpipe.sweeps.folder import Definition, SweepFolder, run_name
-from bentpipe.sweeps.frames import Keys, decoded, flow_schema, pack, rows_of, unpack
+from bentpipe.sweeps.frames import Keys, decoded, flow_schema, pack, rows_of, run_rows, unpack
 from bentpipe.sweeps.journal import RESULT, Run
 from bentpipe.sweeps.points import Points, grid_axis, zip_axis
 from bentpipe.sweeps.reader import Sweep
@@ -281,12 +281,12 @@ def sweep(
     memory_limit
         In bytes, shared by concurrent runs; by default half of the available memory.
 
-    Returns:
+    Returns
     -------
     Sweep
         The results, and the tables of all runs with the varied values.
 
-    Raises:
+    Raises
     ------
     ScenarioError
         The scenario, or one with a varied value, is wrong; nothing was run.
@@ -299,11 +299,11 @@ def sweep(
     RunsInterrupted
         Ctrl-C; the sweep of the complete runs is in the exception, a KeyboardInterrupt.
 
-    Examples:
+    Examples
     --------
     >>> delays = {"link.forward.delay": ["10 ms", "250 ms"]}
     >>> found = bentpipe.sweep("scenarios/geo-bulk.yaml", vary=delays, seeds=2)
-    >>> len(found.results), found.cells.height
+    >>> found.runs.height, found.cells.height
     (4, 2)
     """
     base = Scenario.of(scenario)
@@ -337,11 +337,13 @@ def _sweep(
     keys = Keys(points)
     numbered = enumerate(runs[outcome.index] for outcome in outcomes)
     found = decoded(keys, cells, numbered, lambda number, _: pack(outcomes[number]))
-    rows = [each.with_keys() for each in found] or [(keys.runs([], []),) * 2]
-    flows, directions = (Frame(pl.concat(of_table)) for of_table in zip(*rows, strict=True))
+    rows = [(*each.with_keys(), run_rows(each.keys, each.runs, each.tables)) for each in found]
+    rows = rows or [(keys.runs([], []),) * 3]
+    flows, directions, about = (Frame(pl.concat(of_table)) for of_table in zip(*rows, strict=True))
     return Sweep(
         results=tuple(outcome.result(started=started) for outcome in outcomes),
         flows=flows,
         directions=directions,
         interrupted=len(outcomes) < len(runs),
+        runs=about,
     )
