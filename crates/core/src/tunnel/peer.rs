@@ -1,14 +1,14 @@
 //! What an endpoint knows of one peer: the encoder towards it, and the decoder of what comes from it.
 
 use super::arrivals::{Arrivals, Decoded};
-use super::endpoint::PAUSE;
 use super::feedback::Feedback;
-use super::message::{FeedbackHeader, ReceiverId, RepairHeader, SourceHeader, StreamId};
+use super::message::{FeedbackHeader, ReceiverId};
 use super::redundancy::{RedundancyConfig, RedundancyController, RepairDue};
 use super::tracker::{FeedbackRejected, FeedbackTracker};
 use crate::coding::{
     Arrival, Code, Decoder, Density, Encoder, Limits, RepairId, SymbolId, SymbolRows,
 };
+use crate::packet::symbol::{RepairHeader, SourceHeader, StreamId};
 use crate::time::{Duration, Instant};
 
 /// The first symbol of a stream.
@@ -19,6 +19,9 @@ const FIRST: SymbolId = SymbolId(0);
 const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 /// Four intervals: four restarts.
 const RESTART_BURST: Duration = Duration::from_secs(4);
+/// The time from a pause of a peer's packets to the repair for the last of them: longer than gaps between the packets
+/// of a TCP sender that is not limited, shorter than the 200 ms of its least RTO.
+const PAUSE: Duration = Duration::from_millis(20);
 /// How long symbols of a former stream are taken for late ones: longer than any packet is in transit.
 const FORMER_STREAM_FOR: Duration = Duration::from_secs(10);
 

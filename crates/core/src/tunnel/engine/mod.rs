@@ -13,16 +13,13 @@ mod tests;
 use std::sync::Arc;
 
 use super::message::{
-    FEEDBACK_BYTES, Message, PACKET_BYTES, REPAIR_BYTES, SOURCE_BYTES, UNCODED_BYTES,
+    FEEDBACK_BYTES, Message, PACKET_BYTES, REPAIR_BYTES, ReceiverId, SOURCE_BYTES, UNCODED_BYTES,
 };
-use super::message::{ReceiverId, StreamId};
 use super::{Endpoint, EndpointConfig, FlowKey, LossSignal, OrderRestorer, Shown, TunnelSettings};
 use crate::coding::{Arrival, SizeRows};
 use crate::engine::{Count, Cx, Engine, Ledger};
-use crate::packet::{
-    Address, Class, Ecn, FlowId, Origin, Packet, PacketId, Payload, Port, RepairSymbol,
-    SourceSymbol,
-};
+use crate::packet::symbol::{RepairSymbol, SourceSymbol, StreamId};
+use crate::packet::{Address, Class, Ecn, FlowId, Origin, Packet, PacketId, Payload, Port};
 use crate::time::Instant;
 use contents::Contents;
 use ledger::Books;

@@ -25,8 +25,9 @@ use std::net::SocketAddr;
 
 use bentpipe_core::coding::ByteRows;
 use bentpipe_core::packet::Ecn;
+use bentpipe_core::packet::symbol::StreamId;
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_core::tunnel::message::{ReceiverId, SEQUENCE_BYTES, StreamId};
+use bentpipe_core::tunnel::message::{ReceiverId, SEQUENCE_BYTES};
 use bentpipe_core::tunnel::{Endpoint, OrderRestorer, TunnelSettings};
 use bentpipe_core::units::BitRate;
 use bentpipe_core::wire::Headers;
