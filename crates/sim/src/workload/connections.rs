@@ -6,13 +6,14 @@
 //! the state after 2 MSL and then responds with a reset, which has the same size and also ends the
 //! peer's connection.
 
-use super::request_response::Host;
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
 use bentpipe_core::packet::segment::Segment;
 use bentpipe_core::packet::seq::SeqNumber;
 use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Payload};
 use bentpipe_core::tcp::{Endpoint, Totals};
 use bentpipe_core::time::Instant;
+
+use super::Host;
 
 /// IPv4 and UDP headers.
 const DATAGRAM_HEADER_BYTES: u32 = 28;

@@ -7,7 +7,7 @@ use bentpipe_core::play_out::PlayOut;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::units::{BitRate, Bytes, Carry};
 
-use super::TalkSpurts;
+use super::{FlowEnd, TalkSpurts, fraction};
 
 /// IPv4 and UDP headers.
 const HEADER_BYTES: u32 = 28;
@@ -86,18 +86,19 @@ impl ConstantRate {
     pub fn payload(&self) -> u32 {
         self.payload
     }
+}
 
-    /// When the last datagram was sent; `None` while the source is active.
-    #[must_use]
-    pub fn finished(&self) -> Option<Instant> {
+impl FlowEnd for ConstantRate {
+    fn source(&self) -> Option<&ConstantRate> {
+        Some(self)
+    }
+
+    fn finished(&self) -> Option<Instant> {
         if self.next_at < self.end { None } else { self.last_sent }
     }
 
-    /// The progress of the source at `now`, from 0 to 1.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a fraction for a progress bar")]
-    pub fn fraction(&self, now: Instant) -> f64 {
-        (now.as_nanos() as f64 / self.end.as_nanos() as f64).min(1.0)
+    fn fraction(&self, now: Instant) -> Option<f64> {
+        Some(fraction(self.sequence, None, now, self.end))
     }
 }
 
@@ -230,6 +231,12 @@ impl DatagramSink {
             index
         });
         &mut self.jitters[index].1
+    }
+}
+
+impl FlowEnd for DatagramSink {
+    fn sink(&self) -> Option<&DatagramSink> {
+        Some(self)
     }
 }
 
