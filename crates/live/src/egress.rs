@@ -5,8 +5,8 @@ use std::io::IoSlice;
 
 use bentpipe_core::time::{Duration, Instant};
 
-use crate::driver::Punctuality;
 use crate::emulator::{Departure, Emulator};
+use crate::punctuality::Punctuality;
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::offload::{self, Coalescer, Offload, coalesce::PACKETS_MAX};
 use bentpipe_sys::tun::Tun;
