@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread;
 
+use bentpipe_core::header_bytes;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sim::Side;
 use bentpipe_sys::clock::Clock;
@@ -86,8 +87,8 @@ impl Path for Lab {
 }
 
 const PORT: u16 = 9_000;
-/// IPv4 and UDP headers without options.
-pub const HEADER_BYTES: usize = 28;
+/// What a datagram adds to its payload.
+const HEADER_BYTES: usize = header_bytes::DATAGRAM as usize;
 /// How long the last packets may take after they were sent.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 /// Packets that arrive while the receiver waits for a processor must fit.

@@ -2,15 +2,13 @@
 
 use bentpipe_core::delays::{DelayHistogram, Jitter};
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
+use bentpipe_core::header_bytes;
 use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Payload, Port};
 use bentpipe_core::play_out::PlayOut;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::units::{BitRate, Bytes, Carry};
 
 use super::{FlowEnd, TalkSpurts, fraction};
-
-/// IPv4 and UDP headers.
-const HEADER_BYTES: u32 = 28;
 
 /// A source that sends one datagram every payload / rate, from its start until before its end. With
 /// talk spurts it sends none in the pauses, and the first of a spurt at its beginning.
@@ -109,7 +107,7 @@ impl Engine for ConstantRate {
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
         while self.next_at <= cx.now() && self.next_at < self.end {
-            let bytes = self.payload + HEADER_BYTES;
+            let bytes = self.payload + header_bytes::DATAGRAM;
             let id = PacketId::new(self.flow, Origin::Sender, self.sequence);
             let payload = Payload::Datagram { source: self.flow, sequence: self.sequence };
             cx.send(
@@ -182,7 +180,7 @@ impl DatagramSink {
     /// Payload bytes received.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
-        self.received.bytes - self.received.packets * u64::from(HEADER_BYTES)
+        self.received.bytes - self.received.packets * u64::from(header_bytes::DATAGRAM)
     }
 
     /// When the first and the last datagram arrived.
