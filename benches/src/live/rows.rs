@@ -5,12 +5,12 @@ use std::io;
 use std::process::{Command, Stdio};
 
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_live::LabError;
 use bentpipe_live::lab::{Config, Lab};
 use bentpipe_live::measure::{
-    DelayErrors, Forwarder, OfferedLoad, Path, delay_errors_of, plain_link,
-    small_packets_per_second, tcp_bits_per_second,
+    DelayErrors, Forwarder, OfferedLoad, Path, delay_errors_of, small_packets_per_second,
+    tcp_bits_per_second,
 };
+use bentpipe_live::{LabError, plain_link};
 use bentpipe_sim::Side;
 use bentpipe_sys::clock::Clock;
 

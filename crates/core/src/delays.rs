@@ -48,14 +48,14 @@ impl DelayHistogram {
         let bucket = bucket_of(delay.as_nanos());
         match self.counts.get_mut(bucket.wrapping_sub(self.first_bucket)) {
             Some(count) => *count += 1,
-            None => self.add_outside(bucket),
+            None => *self.allocate(bucket) += 1,
         }
     }
 
-    /// Counts a delay after allocating its chunk.
+    /// Allocates the chunk of a bucket.
     #[cold]
     #[inline(never)]
-    fn add_outside(&mut self, bucket: usize) {
+    fn allocate(&mut self, bucket: usize) -> &mut u64 {
         let chunk = bucket / CHUNK * CHUNK;
         if self.counts.is_empty() {
             self.first_bucket = chunk;
@@ -65,7 +65,19 @@ impl DelayHistogram {
         self.first_bucket = self.first_bucket.min(chunk);
         let end = chunk + CHUNK - self.first_bucket;
         self.counts.resize(self.counts.len().max(end), 0);
-        self.counts[bucket - self.first_bucket] += 1;
+        &mut self.counts[bucket - self.first_bucket]
+    }
+
+    /// Adds the delays of another histogram.
+    pub fn merge(&mut self, other: &Self) {
+        for (bucket, &count) in (other.first_bucket..).zip(&other.counts).filter(|of| *of.1 > 0) {
+            match self.counts.get_mut(bucket.wrapping_sub(self.first_bucket)) {
+                Some(sum) => *sum += count,
+                None => *self.allocate(bucket) += count,
+            }
+        }
+        self.min_ns = self.min_ns.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
     }
 
     /// The number of delays.
@@ -85,19 +97,28 @@ impl DelayHistogram {
     #[must_use]
     pub fn percentile_with_zeros(&self, percent: u64, zeros: u64) -> Option<Duration> {
         let count = u128::from(self.count()) + u128::from(zeros);
-        let rank = (count * u128::from(percent)).div_ceil(100).max(1);
-        let mut counted = u128::from(zeros);
-        if counted >= rank {
-            return Some(Duration::ZERO);
-        }
+        let rank = (count * u128::from(percent)).div_ceil(100).max(1) as u64;
+        if rank <= zeros { Some(Duration::ZERO) } else { self.at_rank(rank - zeros) }
+    }
+
+    /// The delay of this rank, within 0.2 %. The smallest has rank 1.
+    #[must_use]
+    pub fn at_rank(&self, rank: u64) -> Option<Duration> {
+        let mut counted = 0;
         let bucket = self.counts.iter().position(|&count| {
-            counted += u128::from(count);
+            counted += count;
             counted >= rank
         })?;
         let middle = middle_of(self.first_bucket + bucket);
         let (min, max) = (self.min_ns, self.max_ns);
         let limited = if min <= max { middle.clamp(min, max) } else { middle };
         Some(Duration::from_nanos(limited))
+    }
+
+    /// The largest delay that [`Self::add`] has counted; zero without one.
+    #[must_use]
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.max_ns)
     }
 }
 

@@ -26,8 +26,8 @@ use bentpipe_core::wire::{ecn, pcapng};
 use bentpipe_sim::{Plan, points};
 use rustix::io::Errno;
 
-use crate::emulator::slot_of;
 use crate::error::LabError;
+use crate::store::Slot;
 
 /// One packet of 65,535 bytes must fit.
 const CHUNK_BYTES: usize = 1 << 16;
@@ -343,7 +343,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn store(&mut self, packet: PacketId, content: &[u8]) {
-        let slot = slot_of(packet).0 as usize;
+        let slot = Slot::of(packet).0 as usize;
         if slot >= self.stored.len() {
             self.stored.resize_with(slot + 1, || None);
         }
@@ -358,7 +358,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn remove(&mut self, packet: PacketId) {
-        let stored = self.stored.get_mut(slot_of(packet).0 as usize);
+        let stored = self.stored.get_mut(Slot::of(packet).0 as usize);
         if let Some(stored) =
             stored.and_then(|stored| stored.take_if(|stored| stored.packet == packet))
         {
@@ -368,7 +368,7 @@ impl<W: Write> Writer<W> {
 
     fn on_event(&mut self, event: &Event) {
         let Event { at, node, kind, packet, .. } = *event;
-        let stored = self.stored.get_mut(slot_of(packet).0 as usize).and_then(Option::as_mut);
+        let stored = self.stored.get_mut(Slot::of(packet).0 as usize).and_then(Option::as_mut);
         let Some(stored) = stored.filter(|stored| stored.packet == packet) else {
             self.counts.missing.fetch_add(1, Ordering::Relaxed);
             return;

@@ -1,14 +1,12 @@
 //! Delivery of packets to a host's device, coalesced into super-packets where the device takes
 //! them.
 
-use std::io::IoSlice;
-
 use bentpipe_core::time::{Duration, Instant};
 
-use crate::driver::Punctuality;
 use crate::emulator::{Departure, Emulator};
+use crate::punctuality::Punctuality;
 use bentpipe_sys::clock::Clock;
-use bentpipe_sys::offload::{self, Coalescer, Offload, coalesce::PACKETS_MAX};
+use bentpipe_sys::offload::{self, Coalescer};
 use bentpipe_sys::tun::Tun;
 
 impl Punctuality {
@@ -85,25 +83,8 @@ impl Egress {
             return;
         }
         let EgressContext { emulator, clock, punctuality } = context;
-        let bytes = |due: &Due| emulator.bytes(&due.departure);
-        let send = || match (coalescer, &self.due[..]) {
-            (Some(coalescer), [_, _, ..]) => {
-                let start = coalescer.payload_start();
-                let coalesced = coalescer.finish();
-                let header = coalesced.offload.emit();
-                let mut parts = [IoSlice::new(&[]); PACKETS_MAX + 2];
-                parts[0] = IoSlice::new(&header);
-                parts[1] = IoSlice::new(coalesced.headers());
-                for (part, due) in parts[2..].iter_mut().zip(&self.due) {
-                    *part = IoSlice::new(&bytes(due)[start..]);
-                }
-                device.send_parts(&parts[..self.due.len() + 2])
-            }
-            (_, due) => due.iter().all(|due| {
-                let header: [u8; offload::BYTES] = Offload::default().emit();
-                device.send_parts(&[IoSlice::new(&header), IoSlice::new(bytes(due))])
-            }),
-        };
+        let packets = self.due.iter().map(|due| emulator.bytes(&due.departure));
+        let send = || offload::write_parts(coalescer, packets, |parts| device.send_parts(parts));
         let packets = self.due.iter().map(|due| (&due.departure, due.uncertainty));
         punctuality.deliver(packets, send, || clock.now());
         for due in self.due.drain(..) {

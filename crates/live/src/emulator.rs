@@ -194,18 +194,9 @@ impl EmulatorTrace {
     }
 }
 
-/// The ID of a packet: its serial number, and its slot.
-fn packet_id(serial: u64, slot: Slot) -> PacketId {
-    PacketId(serial << Store::INDEX_BITS | u64::from(slot.0))
-}
-
-pub(crate) fn slot_of(packet: PacketId) -> Slot {
-    Slot((packet.0 & ((1 << Store::INDEX_BITS) - 1)) as u32)
-}
-
 fn header(arrival: &Arrival, serial: u64, slot: Slot) -> Packet {
     Packet {
-        id: packet_id(serial, slot),
+        id: slot.packet_id(serial),
         created_at: arrival.at,
         flow: arrival.flow,
         destination: arrival.to,
@@ -433,10 +424,7 @@ impl Emulator {
     pub fn counters(&mut self) -> Vec<(String, Counters)> {
         let directions = self.chain.directions.concat();
         let now = self.chain.graph.now();
-        let counters_of = |node| match self.chain.graph.engine_mut(node) {
-            Node::Direction(direction) => direction.counters_at(now),
-            _ => unreachable!("the chain names directions"),
-        };
+        let counters_of = |node| self.chain.graph.engine_mut(node).direction().counters_at(now);
         let names: Vec<_> =
             directions.iter().map(|node| self.chain.names[node.0 as usize].clone()).collect();
         names.into_iter().zip(directions.into_iter().map(counters_of)).collect()
@@ -491,14 +479,14 @@ impl Emulator {
         while let Some(Lost { cause, packet, destination, bytes }) = self.trace.lost.pop() {
             // A packet to a host that does not exist has no side.
             if let Some(host) = network.hosts.get(destination.0 as usize) {
-                let content = self.store.bytes(slot_of(packet), bytes as usize);
+                let content = self.store.bytes(Slot::of(packet), bytes as usize);
                 self.ports.dropped(cause, host.side.other(), content);
             }
-            self.store.free(slot_of(packet));
+            self.store.free(Slot::of(packet));
             self.trace.on_departure(packet);
         }
         for (due, node, port, packet) in self.chain.graph.drain_egress() {
-            let (slot, bytes) = (slot_of(packet.id), packet.bytes);
+            let (slot, bytes) = (Slot::of(packet.id), packet.bytes);
             let to = network.egress(node, port, packet.destination);
             let side = network.hosts[packet.destination.0 as usize].side;
             if packet.ecn == Ecn::Ce {
@@ -527,15 +515,13 @@ fn apply(
         let named = (direction, chain.names[node.0 as usize].as_str());
         let profiles = rate_schedules.apply(at, change, named);
         let queue = rate_schedules.new_queue(change, named);
-        let changed = chain.graph.alter(at, node, Some(trace), |node, cx| match node {
-            Node::Direction(direction) => {
-                let changed = direction.change(at, profiles);
-                if let Some(queue) = queue {
-                    direction.replace_queue(cx, queue);
-                }
-                changed
+        let changed = chain.graph.alter(at, node, Some(trace), |node, cx| {
+            let direction = node.direction();
+            let changed = direction.change(at, profiles);
+            if let Some(queue) = queue {
+                direction.replace_queue(cx, queue);
             }
-            _ => unreachable!("the chain names directions"),
+            changed
         });
         changed.expect("the last rate of a checked schedule is above zero");
     }

@@ -17,18 +17,20 @@ use crate::addresses::{self, ipv4};
 use crate::capture::{Captured, Recorder};
 use crate::capture_file::CaptureFile;
 use crate::changes::LinkChange;
-use crate::driver::{Driver, Punctuality, Stop};
+use crate::driver::{Driver, Stop};
 use crate::emulator::{Emulator, Function, Options};
 use crate::error::LabError;
 use crate::lateness::Limits;
-use crate::measure::plain_link;
+use crate::plain_link::plain_link;
 use crate::ports::Ports;
+use crate::punctuality::Punctuality;
 use crate::verdict::{Fault, Faults, InterfaceMonitor, Window, Windows};
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::diag::{Connection, Diag};
 use bentpipe_sys::interface::{Interface, InterfaceState};
 use bentpipe_sys::netns::{self, Namespace};
 use bentpipe_sys::route;
+use bentpipe_sys::sysctl;
 use bentpipe_sys::timestamps::Timestamps;
 use bentpipe_sys::tun::{self, Tun};
 
@@ -510,14 +512,14 @@ fn host_up(
     let (namespace, (device, inner, kernel, diag)) = Namespace::new(names, || {
         // Without this the kernel sends IPv6 router solicitations over the link. The sysctl is
         // missing where there is no IPv6.
-        let _ = netns::set_sysctl("net.ipv6.conf.default.disable_ipv6", "1");
+        let _ = sysctl::set("net.ipv6.conf.default.disable_ipv6", "1");
         // A new namespace may inherit the machine's value, and the machine may be a router.
-        netns::set_sysctl("net.ipv4.ip_forward", "0").map_err(|error| {
+        sysctl::set("net.ipv4.ip_forward", "0").map_err(|error| {
             LabError::machine("disabling IP forwarding on a host", error, "mount /proc")
         })?;
         let own = config.host_settings.get(&host.name).into_iter().flatten();
         for (name, value) in config.settings[host.side as usize].iter().chain(own) {
-            netns::set_sysctl(name, value).map_err(|error| {
+            sysctl::set(name, value).map_err(|error| {
                 let doing = format!("setting {name} to {value:?} on {}", host.name);
                 LabError::machine(&doing, error, "remove the setting")
             })?;
@@ -565,10 +567,10 @@ fn open_counters(interface: &str) -> Result<Interface, LabError> {
 /// Makes the calling thread's namespace a router: through one interface to its own hosts, through
 /// the other to all others. Packets to unknown destinations go towards the world.
 fn set_up_router(gateway: &Host, hosts: &[Host]) -> std::io::Result<()> {
-    netns::set_sysctl("net.ipv4.ip_forward", "1")?;
+    sysctl::set("net.ipv4.ip_forward", "1")?;
     // Hosts have a single route, so ICMP redirects would be of no use.
     for which in ["all", "link", "hosts"] {
-        netns::set_sysctl(&format!("net.ipv4.conf.{which}.send_redirects"), "0")?;
+        sysctl::set(&format!("net.ipv4.conf.{which}.send_redirects"), "0")?;
     }
     let is_own = |host: &Host| !host.is_gateway && host.gateway == gateway.gateway;
     for (number, _) in (0..).zip(hosts).filter(|(_, host)| is_own(host)) {

@@ -22,10 +22,13 @@ mod ingress;
 pub mod lab;
 pub mod lateness;
 pub mod measure;
+mod plain_link;
 pub mod ports;
+pub mod punctuality;
 pub mod serve;
 pub mod store;
 pub mod uplink;
 pub mod verdict;
 
 pub use error::LabError;
+pub use plain_link::plain_link;

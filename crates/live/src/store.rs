@@ -1,5 +1,7 @@
 //! The memory for packet bytes, while the graph holds their headers.
 
+use bentpipe_core::packet::PacketId;
+
 /// Slots of equal size, by index. Freed slots are reused, so in steady state nothing is allocated.
 /// The store grows by chunks that never move.
 #[derive(Debug)]
@@ -14,6 +16,18 @@ pub struct Store {
 /// A slot of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub u32);
+
+impl Slot {
+    /// The slot of the packet with this identity.
+    pub(crate) fn of(packet: PacketId) -> Self {
+        Self((packet.0 & ((1 << Store::INDEX_BITS) - 1)) as u32)
+    }
+
+    /// The identity of packet number `serial`, which is in this slot.
+    pub(crate) fn packet_id(self, serial: u64) -> PacketId {
+        PacketId(serial << Store::INDEX_BITS | u64::from(self.0))
+    }
+}
 
 const CHUNK_SLOTS: u32 = 256;
 

@@ -6,8 +6,9 @@ use std::net::Ipv4Addr;
 
 use bentpipe_core::packet::Address;
 use bentpipe_sim::Side;
-use bentpipe_sys::netns::{bind_mount_text, set_sysctl};
+use bentpipe_sys::netns::bind_mount_text;
 use bentpipe_sys::route;
+use bentpipe_sys::sysctl;
 
 use crate::error::LabError;
 use crate::lab::{INTERFACE, Lab};
@@ -36,7 +37,7 @@ pub fn enable_internet(lab: &Lab) -> Result<(), LabError> {
         })?;
     }
     lab.namespace(world).run(|| {
-        let forward = set_sysctl("net.ipv4.ip_forward", "1");
-        forward.and_then(|()| set_sysctl("net.ipv4.conf.default.proxy_arp", "1")).map_err(failed)
+        let forward = sysctl::set("net.ipv4.ip_forward", "1");
+        forward.and_then(|()| sysctl::set("net.ipv4.conf.default.proxy_arp", "1")).map_err(failed)
     })
 }

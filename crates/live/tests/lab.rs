@@ -9,13 +9,13 @@ use std::thread;
 use bentpipe_core::time::Duration;
 use bentpipe_core::trace::DropCause;
 use bentpipe_core::units::{BitRate, Probability};
-use bentpipe_live::LabError;
 use bentpipe_live::changes::LinkChange;
 use bentpipe_live::emulator::replay;
 use bentpipe_live::lab::{Config, Lab};
 use bentpipe_live::measure::{
-    OfferedLoad, Sample, Stream, delay_errors_of, errors_ns, measure, plain_link, while_running,
+    OfferedLoad, Sample, Stream, delay_errors_of, errors_ns, measure, while_running,
 };
+use bentpipe_live::{LabError, plain_link};
 use bentpipe_sim::plan::{Limit, Queue};
 use bentpipe_sim::{Plan, Side};
 use bentpipe_sys::clock::Clock;

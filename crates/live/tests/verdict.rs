@@ -13,7 +13,8 @@ use bentpipe_live::LabError;
 use bentpipe_live::addresses::ipv4;
 use bentpipe_live::lab::{Config, Lab, Report};
 use bentpipe_live::lateness::Limits;
-use bentpipe_live::measure::{plain_link, while_running};
+use bentpipe_live::measure::while_running;
+use bentpipe_live::plain_link;
 use bentpipe_sim::Side;
 use support::{allowed, skip};
 

@@ -265,7 +265,7 @@ fn run_packed(
     memory_limit: u64,
 ) -> PyResult<Vec<Vec<u8>>> {
     let run = |plan: &_, seed| match run_watched(plan, seed, &monitor.0, None, Some(memory_limit)) {
-        Ok(Ok((outcome, false))) if !outcome.memory_exhausted => Some(packed::pack(outcome)),
+        Ok(Ok((outcome, false))) if !outcome.memory_exhausted => Some(outcome.into_record()),
         _ => None,
     };
     py.detach(|| {

@@ -23,7 +23,7 @@ use bentpipe_sys::diag::Connection;
 use bentpipe_sys::netns::{self, Namespace};
 use bentpipe_sys::program::{self, Invocation};
 use bentpipe_sys::shared_pid_namespace::{self, NamespaceFds};
-use bentpipe_sys::{SystemError, user_namespace};
+use bentpipe_sys::{SystemError, sysctl, user_namespace};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
@@ -129,7 +129,7 @@ impl Lab {
     /// The value of a sysctl on a host.
     fn setting(&self, host: &str, name: &str) -> PyResult<String> {
         let namespace = self.0.namespace(self.address_of(host)?);
-        let value = namespace.run(|| Ok::<_, LabError>(netns::sysctl(name))).map_err(raise)?;
+        let value = namespace.run(|| Ok::<_, LabError>(sysctl::get(name))).map_err(raise)?;
         Ok(value?)
     }
 

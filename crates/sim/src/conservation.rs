@@ -48,25 +48,8 @@ fn check_streams(graph: &Graph<Node>, layout: &Layout) -> Result<(), String> {
 
 /// Bytes sent, delivered and acknowledged of a TCP flow.
 fn stream_bytes(graph: &Graph<Node>, ends: Ends) -> Option<[u64; 3]> {
-    match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
-        (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => {
-            let half = sender.endpoint().sender();
-            let delivered = receiver.endpoint().receiver().delivered();
-            Some([half.sent_bytes(), delivered, half.acked_bytes()])
-        }
-        (Node::Server(server), Node::Client(client)) => {
-            // The times do not matter.
-            let [sent, received] = [server.totals(Instant::START), client.totals(Instant::START)];
-            Some([sent.sent_bytes, received.delivered_bytes, sent.acked_bytes])
-        }
-        (Node::ChannelServer(server), Node::ChannelClient(client)) => {
-            let [sent, received] = [server.totals(Instant::START), client.totals(Instant::START)];
-            Some([sent.sent_bytes, received.delivered_bytes, sent.acked_bytes])
-        }
-        (Node::WebServer(server), Node::WebClient(client)) => {
-            let [sent, received] = [server.totals(Instant::START), client.totals(Instant::START)];
-            Some([sent.sent_bytes, received.delivered_bytes, sent.acked_bytes])
-        }
-        _ => None,
-    }
+    // The time does not matter.
+    let totals = |node| graph.engine(node).end().totals(Instant::START);
+    let (sender, receiver) = (totals(ends.sender)?, totals(ends.receiver)?);
+    Some([sender.sent_bytes, receiver.delivered_bytes, sender.acked_bytes])
 }

@@ -7,6 +7,7 @@
 
 use bentpipe_core::delays::{DelayHistogram, Jitter};
 use bentpipe_core::drop_counts::FlowDrops;
+use bentpipe_core::header_bytes;
 use bentpipe_core::link::{Access, Direction as DirectionEngine, FlowUse, Processor, TerminalPath};
 use bentpipe_core::packet::{FlowId, Packet};
 use bentpipe_core::pep::Pep as PepEngine;
@@ -46,8 +47,8 @@ const HASH_VALUE_BYTES: u64 = size_of::<Option<usize>>() as u64;
 const ROUTING_TABLES: usize = 5;
 
 /// UDP and IPv4 headers; TCP and IPv4 headers.
-const DATAGRAM_HEADER_BYTES: u64 = 28;
-const SEGMENT_HEADER_BYTES: u64 = 40;
+const DATAGRAM_HEADER_BYTES: u64 = header_bytes::DATAGRAM as u64;
+const SEGMENT_HEADER_BYTES: u64 = header_bytes::SEGMENT as u64;
 
 /// The expected memory of a run, in bytes. All fields but `fixed` are estimates, for traffic
 /// without losses and of maximum duration, with typical response sizes and think times.

@@ -15,12 +15,14 @@ use crate::conservation;
 use crate::memory::{PACKET_BYTES, SOURCE_BYTES, fixed_bytes};
 use crate::node::Node;
 use crate::plan::Plan;
+use crate::record::packed;
 use crate::record::{
     DatagramSamples, DirectionFacts, DirectionSamples, EXCHANGE_BYTES, EventLog, FlowSamples,
     PAGE_BYTES, Table, capacity_table, count_use, datagram_sample_bytes, direction_sample_bytes,
     directions_table, exchanges_table, flow_sample_bytes, flows_table, legs_table, pages_table,
     processors_table, statistics_table,
 };
+use crate::workload::DatagramSink;
 
 /// Virtual time of a slice. Between two slices a run can be stopped.
 const SLICE: Duration = Duration::from_millis(250);
@@ -37,10 +39,8 @@ const SLICE_CALLS_PER_FLOW: u64 = 16;
 pub struct Simulation {
     graph: Graph<Node>,
     layout: Layout,
-    /// The engines that record exchanges.
-    clients: Vec<NodeId>,
-    /// The engines that receive datagrams from several sources.
-    participants: Vec<NodeId>,
+    /// The ends of flows that record exchanges, pages or sources of datagrams.
+    recorders: Vec<NodeId>,
     stop: Instant,
     sample_interval: Option<Duration>,
     next_sample: Instant,
@@ -118,6 +118,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The tables as bytes: see [`packed`].
+    #[must_use]
+    pub fn into_record(self) -> Vec<u8> {
+        packed::pack(self.completed, self.end, self.packet_hops, self.tables)
+    }
+
     /// A table by name.
     #[must_use]
     pub fn table(&self, name: &str) -> Option<&Table> {
@@ -143,20 +149,13 @@ impl Simulation {
     pub fn new(plan: &Plan, seed: u64) -> Self {
         let (mut graph, layout) = build(plan, seed);
         graph.count_drops(plan.flows.len());
-        let ends = layout.flows.iter().map(|ends| ends.receiver);
-        let is_client = |node: &Node| {
-            matches!(node, Node::Client(_) | Node::ChannelClient(_) | Node::WebClient(_))
-        };
-        let clients = ends.filter(|&node| is_client(graph.engine(node))).collect();
-        let senders = layout.flows.iter().map(|ends| ends.sender);
-        let participants =
-            senders.filter(|&node| matches!(graph.engine(node), Node::Participant(_))).collect();
+        let ends = layout.flows.iter().flat_map(|ends| [ends.sender, ends.receiver]);
+        let recorders = ends.filter(|&node| graph.engine(node).end().records()).collect();
         let datagram_samples = DatagramSamples::new(&graph, &layout.flows);
         Self {
             graph,
             layout,
-            clients,
-            participants,
+            recorders,
             stop: Instant::from_nanos(plan.stop_ns),
             sample_interval: plan.sample_interval_ns.map(Duration::from_nanos),
             next_sample: Instant::START,
@@ -212,13 +211,11 @@ impl Simulation {
 
     /// Counts the memory of the run, and returns whether it exceeds the limit.
     fn is_out_of_memory(&mut self) -> bool {
-        let exchanges: u64 = self.clients.iter().map(|&client| self.exchange_bytes(client)).sum();
-        let sources: usize = self.participants.iter().map(|&node| self.sources_of(node)).sum();
+        let recorded: u64 = self.recorders.iter().map(|&node| self.recorded_bytes(node)).sum();
         let TraceSinks { events, capture } = &self.sinks;
         let bytes = self.memory.fixed_bytes
             + PACKET_BYTES * self.graph.packets_allocated()
-            + exchanges
-            + SOURCE_BYTES * sources as u64
+            + recorded
             + self.memory.flow_row_bytes * self.flow_samples.rows()
             + self.memory.datagram_row_bytes * self.datagram_samples.rows()
             + self.memory.direction_row_bytes * self.direction_samples.rows()
@@ -229,21 +226,12 @@ impl Simulation {
         self.memory.exhausted
     }
 
-    /// Memory of the exchanges or pages of a client.
-    fn exchange_bytes(&self, client: NodeId) -> u64 {
-        match self.graph.engine(client) {
-            Node::Client(client) => EXCHANGE_BYTES * client.exchanges().len() as u64,
-            Node::ChannelClient(client) => EXCHANGE_BYTES * client.exchanges().len() as u64,
-            Node::WebClient(client) => PAGE_BYTES * client.pages().len() as u64,
-            _ => unreachable!("all nodes in the list are clients"),
-        }
-    }
-
-    fn sources_of(&self, participant: NodeId) -> usize {
-        match self.graph.engine(participant) {
-            Node::Participant(participant) => participant.sink().sources(),
-            _ => unreachable!("all nodes in the list are participants"),
-        }
+    /// Memory of what an end of a flow has recorded.
+    fn recorded_bytes(&self, node: NodeId) -> u64 {
+        let end = self.graph.engine(node).end();
+        EXCHANGE_BYTES * end.exchanges().len() as u64
+            + PAGE_BYTES * end.pages().len() as u64
+            + SOURCE_BYTES * end.sink().map_or(0, DatagramSink::sources) as u64
     }
 
     /// Runs a slice. Returns whether there is more to do.
@@ -306,19 +294,10 @@ impl Simulation {
     pub fn fraction(&self) -> f64 {
         let now = self.graph.now();
         let by_time = now.as_nanos() as f64 / self.stop.as_nanos() as f64;
-        let flows = self.layout.flows.iter().map(|ends| match self.graph.engine(ends.sender) {
-            Node::BulkSender(bulk) => bulk.fraction(now),
-            Node::ConstantRate(source) => source.fraction(now),
-            Node::Participant(participant) => participant.source().fraction(now),
-            Node::Server(_) | Node::ChannelServer(_) | Node::WebServer(_) => {
-                match self.graph.engine(ends.receiver) {
-                    Node::Client(client) => client.fraction(now),
-                    Node::ChannelClient(client) => client.fraction(now),
-                    Node::WebClient(client) => client.fraction(now),
-                    _ => unreachable!("both ends of a flow have the same workload"),
-                }
-            }
-            _ => 1.0,
+        let flows = self.layout.flows.iter().map(|ends| {
+            let [sender, receiver] =
+                [ends.sender, ends.receiver].map(|node| self.graph.engine(node).end());
+            sender.fraction(now).or_else(|| receiver.fraction(now)).unwrap_or(1.0)
         });
         flows.fold(1.0, f64::min).max(by_time).clamp(0.0, 1.0)
     }
@@ -389,10 +368,7 @@ impl Simulation {
             .map(|number| {
                 let node = self.layout.directions[number];
                 let counters = self.settle(number, now);
-                let queue = match self.graph.engine_mut(node) {
-                    Node::Direction(direction) => direction.queue_statistics(now),
-                    _ => unreachable!("all nodes in the list are directions"),
-                };
+                let queue = self.graph.engine_mut(node).direction().queue_statistics(now);
                 let ledger = self.graph.engine(node).ledger();
                 let held = self
                     .branch_ledgers(number)
@@ -404,10 +380,8 @@ impl Simulation {
 
     /// The counters of a direction, including its branches: packets on a branch are in flight.
     fn settle(&mut self, number: usize, now: Instant) -> Counters {
-        let mut counters = match self.graph.engine_mut(self.layout.directions[number]) {
-            Node::Direction(direction) => direction.counters_at(now),
-            _ => unreachable!("all nodes in the list are directions"),
-        };
+        let node = self.layout.directions[number];
+        let mut counters = self.graph.engine_mut(node).direction().counters_at(now);
         for Ledger { dropped, held, .. } in self.branch_ledgers(number) {
             let lost = dropped[DropCause::BitError as usize];
             let all_lost = &mut counters.dropped[DropCause::BitError as usize];

@@ -22,9 +22,11 @@ pub mod schedule;
 pub mod shared_pid_namespace;
 pub mod signals;
 pub mod sockets;
+pub mod sysctl;
 pub mod tcp_sockets;
 pub mod timestamps;
 pub mod tun;
+mod unshare;
 pub mod user_namespace;
 
 pub use dependent::end_with_parent;

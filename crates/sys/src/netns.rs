@@ -13,7 +13,8 @@ use rustix::thread::UnshareFlags;
 
 use crate::diag::Diag;
 use crate::error::SystemError;
-use crate::user_namespace;
+use crate::unshare::unshare;
+use crate::{sysctl, user_namespace};
 
 /// The network namespace and the mount namespace of one host.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl Namespace {
             // Echo requests from datagram sockets, which need no capability: icmp(7). The range holds
             // groups of this user namespace, which may have only this one.
             let group = rustix::process::getegid().as_raw();
-            let _ = set_sysctl("net.ipv4.ping_group_range", &format!("{group} {group}"));
+            let _ = sysctl::set("net.ipv4.ping_group_range", &format!("{group} {group}"));
             let output = setup()?;
             let open = |name| {
                 File::open(format!("/proc/thread-self/ns/{name}")).map(OwnedFd::from).map_err(
@@ -103,26 +104,6 @@ impl Namespace {
     }
 }
 
-/// Writes a sysctl of the calling thread's network namespace.
-///
-/// # Errors
-/// If there is no such sysctl, or it is not writable here.
-pub fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
-    std::fs::write(sysctl_path(name), value)
-}
-
-/// Reads a sysctl of the calling thread's network namespace.
-///
-/// # Errors
-/// If there is no such sysctl.
-pub fn sysctl(name: &str) -> io::Result<String> {
-    std::fs::read_to_string(sysctl_path(name)).map(|text| text.trim().to_owned())
-}
-
-fn sysctl_path(name: &str) -> String {
-    format!("/proc/sys/{}", name.replace('.', "/"))
-}
-
 /// Whether a TCP server is listening on a port in the calling thread's network namespace.
 ///
 /// # Errors
@@ -172,15 +153,6 @@ fn run_in_thread<T: Send, E: From<SystemError> + Send>(
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
-}
-
-pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
-    assert!(!flags.contains(UnshareFlags::FILES), "other threads share the file descriptor table");
-    // SAFETY: the file descriptor table stays shared, which is the function's one condition.
-    #[allow(unsafe_code, reason = "the function's one condition is checked above")]
-    unsafe {
-        rustix::thread::unshare_unsafe(flags)
-    }
 }
 
 /// A folder that [`mount_private_folder`] gives a host of its own. Containers have their own, too.

@@ -17,8 +17,9 @@ use rustix::mount::MountFlags;
 use rustix::thread::UnshareFlags;
 
 use crate::error::SystemError;
-use crate::netns::{Namespace, unshare};
+use crate::netns::Namespace;
 use crate::parent::{InitSignals, ParentPidfd, close_all_except, set_parent_death_signal};
+use crate::unshare::unshare;
 
 /// A program to run.
 #[derive(Debug, Default)]

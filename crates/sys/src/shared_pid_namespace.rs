@@ -16,11 +16,12 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::error::SystemError;
-use crate::netns::{Namespace, unshare};
+use crate::netns::Namespace;
 use crate::parent::{InitSignals, ParentPidfd, close_all_except, set_parent_death_signal};
 use crate::program::{
     Invocation, build_command, fork_program, mount_private_proc_and_sys, wait_for_exit,
 };
+use crate::unshare::unshare;
 
 /// A PID namespace with only an `init`. Processes that join it are killed when this value is
 /// dropped or its process exits.

@@ -13,7 +13,8 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::error::SystemError;
-use crate::netns::{sysctl, unshare};
+use crate::sysctl;
+use crate::unshare::unshare;
 
 /// Creates a user namespace in which the process keeps its user and its group and may create other
 /// namespaces, and moves the process there. The process must be single-threaded.
@@ -153,7 +154,7 @@ fn denied(error: io::Error) -> SystemError {
 
 /// How to allow user namespaces: user_namespaces(7), and settings of Debian and Ubuntu.
 fn how_to_allow(error: &io::Error) -> &'static str {
-    let is_set_to = |setting, value| sysctl(setting).is_ok_and(|found| found == value);
+    let is_set_to = |setting, value| sysctl::get(setting).is_ok_and(|found| found == value);
     if error.raw_os_error() == Some(libc::ENOSPC) {
         "run it as root, or allow more user namespaces: sysctl user.max_user_namespaces=10000"
     } else if is_set_to("kernel.unprivileged_userns_clone", "0") {

@@ -9,8 +9,10 @@
 //!
 //! [`FrameWriter`] and [`FrameReader`] work on bytes. The engine works on lengths, by [`packed_bytes`].
 
+use crate::header_bytes;
+
 /// Size of the IPv4 and UDP headers of a frame.
-pub const FRAME_HEADER_BYTES: u32 = 28;
+pub const FRAME_HEADER_BYTES: u32 = header_bytes::DATAGRAM;
 /// Protocol number of IPv4 in IP (RFC 2003).
 const IPV4_IN_IP: u8 = 4;
 /// Bits of a length in the first byte of the first separator, and in every other byte.

@@ -2,12 +2,13 @@
 
 pub mod segment;
 pub mod seq;
+pub mod symbol;
 
 use std::sync::Arc;
 
 use crate::time::Instant;
-use crate::tunnel::message::{RepairHeader, SourceHeader};
 use segment::Segment;
+use symbol::{RepairSymbol, SourceSymbol};
 
 /// The flow of a packet, for statistics: an index into the flows of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -316,29 +317,6 @@ pub enum Payload {
     Repair(Box<RepairSymbol>),
     /// A message from one gateway function to its peer at the other end of the link.
     Control(Box<[u8]>),
-}
-
-/// A packet as a source symbol of a coded tunnel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceSymbol {
-    /// The symbol.
-    pub header: SourceHeader,
-    /// The number of the packet among the coded ones of its flow.
-    pub sequence: u32,
-    /// The packet.
-    pub packet: Packet,
-}
-
-/// A repair symbol of a coded tunnel. Contents are not modelled: a decoder computes from coefficients and sizes which
-/// symbols it can recover, and takes only those from here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RepairSymbol {
-    /// Window and coefficients.
-    pub header: RepairHeader,
-    /// The size of the symbol.
-    pub symbol_bytes: u32,
-    /// Consecutive source symbols, oldest first, in groups: those of the window, and perhaps some before it.
-    pub sources: Vec<Arc<[Arc<SourceSymbol>]>>,
 }
 
 impl Default for Payload {

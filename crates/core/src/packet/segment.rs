@@ -4,14 +4,9 @@
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
+use crate::header_bytes;
 use crate::packet::seq::SeqNumber;
 
-/// Size of an IPv4 header without options.
-pub const IPV4_HEADER_BYTES: u32 = 20;
-/// Size of a TCP header without options.
-pub const TCP_HEADER_BYTES: u32 = 20;
-/// Size of both headers without options.
-pub(crate) const HEADER_BYTES: u32 = IPV4_HEADER_BYTES + TCP_HEADER_BYTES;
 /// The most SACK blocks that fit in 40 bytes of options; with timestamps it is one less (RFC 2018,
 /// section 3).
 pub const SACK_BLOCKS_MAX: usize = 4;
@@ -259,7 +254,7 @@ impl Segment {
     /// Size at the IP layer.
     #[must_use]
     pub fn ip_bytes(&self) -> u32 {
-        HEADER_BYTES + self.option_bytes() + u32::from(self.payload)
+        header_bytes::SEGMENT + self.option_bytes() + u32::from(self.payload)
     }
 }
 

@@ -23,7 +23,6 @@ mod reassembly;
 mod receive_buffer;
 mod receiver;
 mod rtt;
-mod rtt_linux;
 mod scoreboard;
 mod selective;
 mod sender;

@@ -1,9 +1,11 @@
 //! The receive buffer: the size of its window and its auto-tuning.
 
 use super::config::{BufferCounts, Config};
-use super::receiver::UNSCALED_WINDOW_MAX;
 use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
+
+/// The maximum unscaled window.
+pub(super) const UNSCALED_WINDOW_MAX: u64 = 65_535;
 
 /// Linux expresses the ratio of window to memory in 256ths (TCP_RMEM_TO_WIN_SCALE); initially a
 /// half (TCP_DEFAULT_SCALING_RATIO).

@@ -7,7 +7,7 @@ mod compression;
 use super::config::AckPolicy;
 use super::config::{Config, StackVariant};
 use super::reassembly::Reassembly;
-use super::receive_buffer::AutoTuning;
+use super::receive_buffer::{AutoTuning, UNSCALED_WINDOW_MAX};
 use crate::packet::segment::{SackBlocks, Segment};
 use crate::packet::seq::{Position, SeqNumber};
 use crate::time::{Duration, Instant};
@@ -15,8 +15,6 @@ use compression::Compression;
 
 /// The maximum window scale (RFC 7323, section 2.3).
 pub(super) const WINDOW_SHIFT_MAX: u8 = 14;
-/// The maximum unscaled window.
-pub(super) const UNSCALED_WINDOW_MAX: u64 = 65_535;
 
 /// Statistics of received data.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,10 +1,12 @@
 //! RTT estimation and the retransmission timeout (RFC 6298, with the gains of RFC 7323, appendix G;
-//! Linux's variant is in [`super::rtt_linux`]).
+//! Linux's variant is in [`linux`]).
+
+mod linux;
 
 use super::config::{RtoConfig, RtoMinBounds, StackVariant};
-use super::rtt_linux::MeanDeviation;
 use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
+use linux::MeanDeviation;
 
 /// SRTT, RTTVAR and the retransmission timeout.
 #[derive(Clone, Debug)]

@@ -17,14 +17,15 @@ use std::collections::BTreeSet;
 use super::classifier::{Classifier, ClassifierConfig, Treatment};
 use super::feedback::Feedback;
 use super::flow_table::FlowKey;
-use super::message::{FeedbackHeader, ReceiverId, RepairHeader, SourceHeader, StreamId};
+use super::message::{FeedbackHeader, ReceiverId};
 use super::peer::{HeldRepair, Peer, PeerConfig, PeerCounts};
 use super::redundancy::RedundancyConfig;
 use super::shadow_queue::{ShadowQueue, ShadowQueueConfig};
 use super::titrator::{Titrator, TitratorConfig, TitratorCounts};
 use super::tracker::FeedbackRejected;
 use crate::coding::{Arrival, SymbolId, SymbolRows};
-use crate::time::{Duration, Instant};
+use crate::packet::symbol::{RepairHeader, SourceHeader, StreamId};
+use crate::time::Instant;
 use crate::units::BitRate;
 
 /// The settings of an [`Endpoint`].
@@ -332,7 +333,3 @@ impl<R: SymbolRows> Endpoint<R> {
         }
     }
 }
-
-/// The time from a pause of a peer's packets to the repair for the last of them: longer than gaps between the packets
-/// of a TCP sender that is not limited, shorter than the 200 ms of its least RTO.
-pub(super) const PAUSE: Duration = Duration::from_millis(20);

@@ -14,6 +14,7 @@
 use super::feedback::{Feedback, FeedbackError};
 use crate::coding::framing::HEADER_BYTES as CHUNK_HEADER_BYTES;
 use crate::coding::{RepairId, SymbolId};
+use crate::packet::symbol::{RepairHeader, SourceHeader, StreamId};
 
 const UNCODED: u8 = 0;
 const SOURCE: u8 = 1;
@@ -33,33 +34,9 @@ pub const PACKET_BYTES: usize = CHUNK_HEADER_BYTES + SEQUENCE_BYTES;
 /// Bytes of the sequence number before a coded packet.
 pub const SEQUENCE_BYTES: usize = 4;
 
-/// The number of a stream; see the module's description.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamId(pub u16);
-
 /// The number of a receiver; see the module's description.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverId(pub u16);
-
-/// A source symbol without its contents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SourceHeader {
-    /// The stream.
-    pub stream: StreamId,
-    /// The symbol within it.
-    pub id: SymbolId,
-    /// The sender's clock in microseconds, modulo 2^32.
-    pub sent_us: u32,
-}
-
-/// A repair symbol without its contents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RepairHeader {
-    /// The stream.
-    pub stream: StreamId,
-    /// Window and coefficients.
-    pub id: RepairId,
-}
 
 /// See the module's description.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,24 +1,26 @@
 //! What an endpoint knows of one peer: the encoder towards it, and the decoder of what comes from it.
 
 use super::arrivals::{Arrivals, Decoded};
-use super::endpoint::PAUSE;
 use super::feedback::Feedback;
-use super::message::{FeedbackHeader, ReceiverId, RepairHeader, SourceHeader, StreamId};
+use super::message::{FeedbackHeader, ReceiverId};
 use super::redundancy::{RedundancyConfig, RedundancyController, RepairDue};
 use super::tracker::{FeedbackRejected, FeedbackTracker};
 use crate::coding::{
     Arrival, Code, Decoder, Density, Encoder, Limits, RepairId, SymbolId, SymbolRows,
 };
+use crate::packet::symbol::{RepairHeader, SourceHeader, StreamId};
 use crate::time::{Duration, Instant};
+use crate::token_bucket::{TokenBucket, TokenRate};
 
 /// The first symbol of a stream.
 const FIRST: SymbolId = SymbolId(0);
 /// Restarts of a stream in each direction: one in this time, after a burst. A restart allocates the memory of a
 /// code, and a peer could cause one with each message. One that restarts itself causes two in a round trip: it hears the
 /// stream that was meant for its predecessor, and then the one that begins for itself.
-const RESTART_INTERVAL: Duration = Duration::from_secs(1);
-/// Four intervals: four restarts.
-const RESTART_BURST: Duration = Duration::from_secs(4);
+const RESTARTS: TokenRate = TokenRate { each: Duration::from_secs(1), burst: 4 };
+/// The time from a pause of a peer's packets to the repair for the last of them: longer than gaps between the packets
+/// of a TCP sender that is not limited, shorter than the 200 ms of its least RTO.
+const PAUSE: Duration = Duration::from_millis(20);
 /// How long symbols of a former stream are taken for late ones: longer than any packet is in transit.
 const FORMER_STREAM_FOR: Duration = Duration::from_secs(10);
 
@@ -46,24 +48,6 @@ impl PeerConfig {
             equations: memory.div_ceil(2),
             symbol_bytes: self.symbol_bytes,
         }
-    }
-}
-
-/// See [`RESTART_INTERVAL`].
-#[derive(Clone, Copy, Debug, Default)]
-struct RestartLimit {
-    /// When all restarts that were admitted would have been paid for, at one in an interval.
-    paid_at: Instant,
-}
-
-impl RestartLimit {
-    fn admit(&mut self, now: Instant) -> bool {
-        let paid_at = self.paid_at.max(now) + RESTART_INTERVAL;
-        let is_admitted = paid_at <= now + RESTART_BURST;
-        if is_admitted {
-            self.paid_at = paid_at;
-        }
-        is_admitted
     }
 }
 
@@ -144,14 +128,14 @@ pub(super) struct Peer<R> {
     pause_check_at: Option<Instant>,
     /// The receiver whose feedback came last.
     their_receiver: Option<ReceiverId>,
-    sent_restarts: RestartLimit,
+    sent_restarts: TokenBucket,
 
     receiver: ReceiverId,
     /// The stream that comes from the peer, and when it began.
     their_stream: Option<(StreamId, Instant)>,
     /// The stream before it.
     former_stream: Option<StreamId>,
-    received_restarts: RestartLimit,
+    received_restarts: TokenBucket,
     decoder: Decoder<R>,
     arrivals: Arrivals,
     /// What the decoders of former streams gave up.
@@ -181,11 +165,11 @@ impl<R: SymbolRows> Peer<R> {
             last_source_at: now,
             pause_check_at: None,
             their_receiver: None,
-            sent_restarts: RestartLimit::default(),
+            sent_restarts: TokenBucket::FULL,
             receiver,
             their_stream: None,
             former_stream: None,
-            received_restarts: RestartLimit::default(),
+            received_restarts: TokenBucket::FULL,
             decoder: Decoder::new(config.code, FIRST, config.limits()),
             arrivals: arrivals(&config, FIRST),
             given_up_before: 0,
@@ -261,7 +245,7 @@ impl<R: SymbolRows> Peer<R> {
         held: u32,
     ) -> Result<Due, FeedbackRejected> {
         if self.their_receiver.is_some_and(|known| known != header.receiver) {
-            if !self.sent_restarts.admit(now) {
+            if !self.sent_restarts.take(RESTARTS, now) {
                 return Err(FeedbackRejected::Stale);
             }
             self.restart_stream(now);
@@ -357,7 +341,7 @@ impl<R: SymbolRows> Peer<R> {
             self.decoder.clear_recovered();
             let is_former =
                 self.former_stream == Some(stream) && now < began_at + FORMER_STREAM_FOR;
-            if is_former || !self.received_restarts.admit(now) {
+            if is_former || !self.received_restarts.take(RESTARTS, now) {
                 return false;
             }
             self.counts.restarts += 1;

@@ -3,9 +3,10 @@
 use core::net::Ipv4Addr;
 
 use super::checksum::Checksum;
+use crate::header_bytes;
 
 /// Size of a header without options.
-pub const HEADER_BYTES: usize = 20;
+pub const HEADER_BYTES: usize = header_bytes::IPV4 as usize;
 
 const DONT_FRAGMENT: u16 = 1 << 14;
 const MORE_FRAGMENTS: u16 = 1 << 13;

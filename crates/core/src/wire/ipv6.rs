@@ -2,8 +2,10 @@
 
 use core::net::Ipv6Addr;
 
+use crate::header_bytes;
+
 /// Size of the header without extension headers.
-pub const HEADER_BYTES: usize = 40;
+pub const HEADER_BYTES: usize = header_bytes::IPV6 as usize;
 /// RFC 8200, section 4.1, recommends at most seven extension headers, two of them of the same kind. The
 /// ports of a packet with more are not read.
 pub const EXTENSION_HEADERS_MAX: usize = 8;

@@ -2,12 +2,13 @@
 //! scale and timestamps (RFC 7323), SACK (RFC 2018).
 
 use super::{FiveTuple, Payload, TCP};
+use crate::header_bytes;
 use crate::packet::segment::{Flags, SackBlocks, Segment, SynOptions, Timestamps};
 use crate::packet::seq::SeqNumber;
 use crate::wire::checksum::Checksum;
 
 /// Size of a header without options.
-pub const HEADER_BYTES: usize = 20;
+pub const HEADER_BYTES: usize = header_bytes::TCP as usize;
 /// Maximum size of the options: the data offset has four bits.
 pub const OPTION_BYTES_MAX: usize = 40;
 /// The RST flag.

@@ -1,10 +1,11 @@
 //! The UDP header (RFC 768).
 
 use super::{FiveTuple, Payload, UDP};
+use crate::header_bytes;
 use crate::wire::checksum::Checksum;
 
 /// Size of the header.
-pub const HEADER_BYTES: usize = 8;
+pub const HEADER_BYTES: usize = header_bytes::UDP as usize;
 
 /// The fields of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use bentpipe_sys::sysctl;
+
 use super::PepPlan;
 use crate::relay::Relay;
 use crate::side::Side;
@@ -65,9 +67,9 @@ fn all_buffers() -> u64 {
     set.or_else(default).unwrap_or(u64::MAX / 4)
 }
 
-/// A number of a setting in `/proc/sys/net/ipv4`, tcp(7).
+/// A number of a sysctl of tcp(7).
 fn setting(name: &str, index: usize) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+    let text = sysctl::get(&format!("net.ipv4.{name}")).ok()?;
     text.split_whitespace().nth(index)?.parse().ok()
 }
 

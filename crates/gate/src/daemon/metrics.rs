@@ -1,8 +1,7 @@
 //! The text of the metrics, in the format of Prometheus, version 0.0.4.
 
-use std::fmt::{Display, Write};
-
 use super::memory::Memory;
+use super::metrics_text::Text;
 use super::tunnel_metrics::of_tunnel;
 use super::{Report, State};
 use crate::relay::{LegReport, RTT_LIMITS_US};
@@ -49,17 +48,7 @@ fn of_pep(report: &Report, bounds: &Bounds) -> String {
     out.text
 }
 
-/// Metrics whose names have a common beginning.
-pub(super) struct Text {
-    prefix: &'static str,
-    pub(super) text: String,
-}
-
 impl Text {
-    pub(super) fn new(prefix: &'static str) -> Self {
-        Self { prefix, text: String::new() }
-    }
-
     fn connections(&mut self, report: &Report, bounds: &Bounds) {
         for (name, value, help) in [
             ("open_connections", report.open_connections, "Connections that are split now."),
@@ -128,34 +117,6 @@ impl Text {
             self.line(&format!("{name}_sum"), &label, leg.rtt_sum_us as f64 / 1e6);
             self.line(&format!("{name}_count"), &label, count);
         }
-    }
-
-    pub(super) fn one(&mut self, name: &str, help: &str, kind: &str, value: impl Display) {
-        self.head(name, help, kind);
-        self.line(name, "", value);
-    }
-
-    fn labelled(
-        &mut self,
-        name: &str,
-        help: &str,
-        kind: &str,
-        label: &str,
-        values: [(&str, u64); 2],
-    ) {
-        self.head(name, help, kind);
-        for (is, value) in values {
-            self.line(name, &format!("{{{label}=\"{is}\"}}"), value);
-        }
-    }
-
-    pub(super) fn head(&mut self, name: &str, help: &str, kind: &str) {
-        let prefix = self.prefix;
-        let _ = writeln!(self.text, "# HELP {prefix}_{name} {help}\n# TYPE {prefix}_{name} {kind}");
-    }
-
-    pub(super) fn line(&mut self, name: &str, labels: &str, value: impl Display) {
-        let _ = writeln!(self.text, "{}_{name}{labels} {value}", self.prefix);
     }
 }
 

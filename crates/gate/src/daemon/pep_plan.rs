@@ -6,7 +6,7 @@ use std::io;
 use bentpipe_core::time::Duration as Limit;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{is_interface, refused};
+use super::plan_checks::{is_interface, refused};
 use crate::relay::Config;
 use crate::side::Side;
 use crate::transparent::{IntakeConfig, LegSettings, Rules, SideRules, marks};

@@ -4,10 +4,10 @@
 use std::io;
 use std::net::SocketAddr;
 
-use bentpipe_core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::pep_plan::PepPlan;
+use super::plan_checks::refused;
 use super::tunnel_plan::TunnelPlan;
 
 /// The settings of a gateway: one function at least.
@@ -117,19 +117,6 @@ impl Plan {
         })
     }
 }
-
-pub(super) fn refused(message: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("the plan is not valid: {message}"))
-}
-
-/// As the kernel allows it (`dev_valid_name`); a quote would end the name in the rules.
-pub(super) fn is_interface(name: &str) -> bool {
-    let is_bad = |byte: u8| byte <= b' ' || b"/:\"\\\x7f".contains(&byte);
-    (1..16).contains(&name.len()) && ![".", ".."].contains(&name) && !name.bytes().any(is_bad)
-}
-
-/// How often a worker reports: the rule, which is renewed then, is in force for more than twice as long.
-pub(super) const REPORT: Duration = Duration::from_millis(750);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! The metrics of a tunnel.
 
-use super::metrics::Text;
+use super::metrics_text::Text;
 use super::tunnel_report::{TunnelPeerReport, TunnelReport};
 
 /// The name of a metric of each peer, its type, its description and its value.

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use bentpipe_core::tunnel::TunnelSettings;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{is_interface, refused};
+use super::plan_checks::{is_interface, refused};
 use crate::tunnel::PublicKey;
 
 /// So that the reports of all peers are one message, and the plan another.

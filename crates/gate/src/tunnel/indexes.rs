@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::format::Index;
+use super::peer_settings::PeerId;
 use super::random::{self, Random};
-use super::state::PeerId;
 
 /// Which peer's session or handshake an index is of. The indexes in use are those of live sessions and handshakes: some
 /// ten for each peer at most.

@@ -1,42 +1,17 @@
 //! Limits of the work that strangers can cause: token buckets for handshakes.
 
 use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::token_bucket::{TokenBucket, TokenRate};
 
 /// Handshakes a second without a cookie, and in a burst. One costs a responder some 0.3 ms.
-const FREE: Rate = Rate { each: Duration::from_millis(20), burst: 50 };
+const FREE: TokenRate = TokenRate { each: Duration::from_millis(20), burst: 50 };
 /// Handshakes a second with a cookie: of one sender, and of all.
-const PER_SENDER: Rate = Rate { each: Duration::from_millis(100), burst: 20 };
-const ALL: Rate = Rate { each: Duration::from_micros(2_500), burst: 200 };
+const PER_SENDER: TokenRate = TokenRate { each: Duration::from_millis(100), burst: 20 };
+const ALL: TokenRate = TokenRate { each: Duration::from_micros(2_500), burst: 200 };
 /// Senders whose addresses have the same hash share a bucket, so memory is bounded.
 const SENDERS: usize = 256;
 /// Authenticated first messages that are remembered: of one peer, those of eight hours.
 const REMEMBERED: usize = 256;
-
-#[derive(Clone, Copy)]
-struct Rate {
-    each: Duration,
-    burst: u64,
-}
-
-/// A token bucket that stores one instant (GCRA, ITU-T I.371): when the bucket will be full again.
-#[derive(Clone, Copy)]
-struct Bucket {
-    full_at: Instant,
-}
-
-impl Bucket {
-    const FULL: Self = Self { full_at: Instant::START };
-
-    fn take(&mut self, rate: Rate, now: Instant) -> bool {
-        let full_at = self.full_at.max(now);
-        let missing = full_at.saturating_since(now);
-        if missing > rate.each.saturating_mul(rate.burst - 1) {
-            return false;
-        }
-        self.full_at = full_at + rate.each;
-        true
-    }
-}
 
 /// The last authenticated first messages, by their MAC. Copies of them take no limit away and cost no handshake; copies of
 /// older ones are refused for their timestamp.
@@ -79,15 +54,15 @@ pub(super) enum Verdict {
 
 /// The limits of one tunnel.
 pub(super) struct Limiter {
-    free: Bucket,
-    all: Bucket,
-    senders: Box<[Bucket; SENDERS]>,
+    free: TokenBucket,
+    all: TokenBucket,
+    senders: Box<[TokenBucket; SENDERS]>,
 }
 
 impl Limiter {
     pub(super) fn new() -> Self {
-        let senders = Box::new([Bucket::FULL; SENDERS]);
-        Self { free: Bucket::FULL, all: Bucket::FULL, senders }
+        let senders = Box::new([TokenBucket::FULL; SENDERS]);
+        Self { free: TokenBucket::FULL, all: TokenBucket::FULL, senders }
     }
 
     /// Counts a first message. `sender` is the hash of its address if it has a cookie for that address; it is computed

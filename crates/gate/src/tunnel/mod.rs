@@ -16,6 +16,7 @@ mod macs;
 mod noise;
 pub mod path;
 mod peer;
+mod peer_settings;
 mod random;
 mod replay;
 mod session;
@@ -26,7 +27,8 @@ pub use format::{
     KEEPALIVE_BYTES, Kind, OVERHEAD_BYTES, TAG_BYTES,
 };
 pub use keys::{KEY_BYTES, KeyError, PrivateKey, PublicKey, keygen};
+pub use peer_settings::{PeerId, PeerSettings};
 pub use random::{OsRandom, Random};
 pub use replay::{ReplayWindow, WINDOW};
 pub use session::Limits;
-pub use state::{NoSession, Output, PeerError, PeerId, PeerSettings, Settings, Statistics, Tunnel};
+pub use state::{NoSession, Output, PeerError, Settings, Statistics, Tunnel};

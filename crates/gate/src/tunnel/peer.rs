@@ -13,9 +13,9 @@ use super::indexes::Indexes;
 use super::keys::{PrivateKey, PublicKey};
 use super::macs::{COOKIE_PERIOD, Cookie, ReceiverKeys, add_cookie, mac_1};
 use super::noise::{Initiator, Responder, Timestamp};
+use super::peer_settings::{PeerId, PeerSettings};
 use super::random::{self, Random};
 use super::session::{Limits, Opened, Session};
-use super::state::{PeerId, PeerSettings};
 
 /// The time between two first messages, and up to how much is added to it at random, so that the terminals of a hub that
 /// restarts do not keep a common rhythm.

@@ -8,7 +8,7 @@ use bentpipe_sim::{InterfaceId, Side};
 use proptest::prelude::*;
 
 use crate::emulator::{Emulator, Options};
-use crate::measure::plain_link;
+use crate::plain_link::plain_link;
 
 const MS: Span = Span::from_millis(1);
 

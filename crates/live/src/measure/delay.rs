@@ -3,9 +3,10 @@
 use bentpipe_core::time::Duration;
 use bentpipe_sim::Side;
 
-use super::{Path, Stream, errors_ns, measure, plain_link, with_cpu_time};
+use super::{Path, Stream, errors_ns, measure, with_cpu_time};
 use crate::error::LabError;
 use crate::lab::{Config, Lab};
+use crate::plain_link::plain_link;
 use bentpipe_sys::clock::Clock;
 
 /// A link and its load, sent from the island to the world.

@@ -10,8 +10,9 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread;
 
+use bentpipe_core::header_bytes;
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_sim::{Plan, Side};
+use bentpipe_sim::Side;
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::netns::Namespace;
 use bentpipe_sys::sockets;
@@ -86,8 +87,8 @@ impl Path for Lab {
 }
 
 const PORT: u16 = 9_000;
-/// IPv4 and UDP headers without options.
-pub const HEADER_BYTES: usize = 28;
+/// What a datagram adds to its payload.
+const HEADER_BYTES: usize = header_bytes::DATAGRAM as usize;
 /// How long the last packets may take after they were sent.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 /// Packets that arrive while the receiver waits for a processor must fit.
@@ -265,40 +266,4 @@ fn with_cpu_time<T>(
         let cpu_time = running.join().expect("it does not panic")?;
         Ok((result?, cpu_time))
     })
-}
-
-/// A link with the same rate and delay in both directions and unlimited queues. A plan must have
-/// traffic, which a lab ignores.
-///
-/// # Panics
-/// If the values are not valid in a plan.
-#[must_use]
-pub fn plain_link(rate_bps: u64, delay: Duration, bit_error_rate: f64) -> Plan {
-    let channel = if bit_error_rate == 0.0 {
-        r#"{"kind":"clear"}"#.to_owned()
-    } else {
-        format!(r#"{{"kind":"bit_errors","bit_error_rate":{bit_error_rate}}}"#)
-    };
-    let direction = format!(
-        r#""rate_bps":{{"kind":"constant","value":{rate_bps}}},
-            "jitter_ns":0,"delay_ns":{{"kind":"constant","value":{}}},
-            "framing":{{"header_bytes":0,"min_bytes":0,"cells":null,"expansion":[1,1],
-                        "inter_frame_bytes":0}},
-            "queue":{{"discipline":"drop_tail","limit":{{"unit":"unlimited"}}}},
-            "channel":{channel}"#,
-        delay.as_nanos()
-    );
-    let no_extra_delay = r#""delay_ns":0,"channel":{"kind":"clear"}"#;
-    let text = format!(
-        r#"{{"format_version":4,"stop_ns":1000000000,"sample_interval_ns":null,
-            "packet_events":false,"hosts":[],
-            "gateways":[{{"name":"hub","functions":[]}},{{"name":"terminal","functions":[]}}],
-            "directions":[
-                {{"name":"forward","from":0,"to":[{{"gateway":1,{no_extra_delay}}}],{direction}}},
-                {{"name":"return","from":1,"to":[{{"gateway":0,{no_extra_delay}}}],{direction}}}],
-            "flows":[{{"name":"none","terminal":0,"direction":"forward","start_ns":0,"start_jitter_ns":0,"priority":0,"splittable":true,
-                       "workload":{{"kind":"constant_rate","rate_bps":8000,"payload_bytes":1000,
-                                    "duration_ns":1000000000}}}}]}}"#
-    );
-    Plan::parse(&text).expect("a plan")
 }

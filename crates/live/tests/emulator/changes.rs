@@ -4,7 +4,7 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_live::changes::{LinkChange, OUTAGE_MAX};
 use bentpipe_live::emulator::{Emulator, Options, replay};
-use bentpipe_live::measure::plain_link;
+use bentpipe_live::plain_link;
 use bentpipe_sim::plan::{Channel, ChannelState, Limit, Queue};
 use bentpipe_sim::{InterfaceId, Plan, Side};
 use proptest::prelude::*;

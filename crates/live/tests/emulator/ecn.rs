@@ -7,7 +7,7 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::wire::checksum::Checksum;
 use bentpipe_core::wire::{UDP, ecn, ipv4};
 use bentpipe_live::emulator::{Emulator, Options, replay};
-use bentpipe_live::measure::plain_link;
+use bentpipe_live::plain_link;
 use bentpipe_sim::Side;
 use bentpipe_sim::plan::{Limit, Queue};
 

@@ -6,7 +6,7 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_live::addresses::ipv4;
 use bentpipe_live::changes::LinkChange;
 use bentpipe_live::emulator::{Emulator, Options, replay};
-use bentpipe_live::measure::plain_link;
+use bentpipe_live::plain_link;
 use bentpipe_sim::plan::{Aggregator, Branch, Channel, Function, Host, Limit, Plan, Queue};
 use bentpipe_sim::{Chain, InterfaceId, Side};
 use proptest::prelude::*;

@@ -2,7 +2,7 @@
 
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_live::emulator::{Emulator, Options, replay};
-use bentpipe_live::measure::plain_link;
+use bentpipe_live::plain_link;
 use bentpipe_sim::plan::{Limit, Queue, RedUnit};
 use bentpipe_sim::{Plan, Side};
 use proptest::prelude::*;

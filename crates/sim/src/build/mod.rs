@@ -8,6 +8,7 @@
 //! routed by destination.
 
 mod chain;
+mod functions;
 mod hosts;
 mod link;
 
@@ -21,10 +22,11 @@ use bentpipe_core::packet::{Address, FlowId, Origin, Port};
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::NodeId;
 
-use crate::node::{GatewayContext, INNER, Node, OUTER};
+use crate::node::Node;
 use crate::plan::{self, HUB, Heading, Plan};
 pub(crate) use chain::hop_prefix;
 pub use chain::{Chain, Host, InterfaceId, Network, NextHop, Side, without_programs};
+use functions::{GatewayContext, INNER, OUTER, function};
 use hosts::Hosts;
 pub(crate) use hosts::address;
 pub use link::new_queue;
@@ -138,7 +140,7 @@ fn add_network(
         let ends = &ends;
         let place =
             GatewayContext { gateway, name, seed, terminals, first_tunnel, ends, unsplittable };
-        of_plan.functions.iter().map(|function| add(Node::function(function, &place))).collect()
+        of_plan.functions.iter().map(|plan| add(function(plan, &place))).collect()
     });
     let functions = functions.collect();
     let branches = link::branches(plan, link, seed)

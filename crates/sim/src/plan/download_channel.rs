@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::flow::BYTES_MAX;
-use super::{Check, HUB, HostChoice, Plan, TIME_NS_MAX, Tcp};
+use super::{BYTES_MAX, Check, HUB, Plan, TIME_NS_MAX, Tcp};
 
 /// A channel: a client that downloads over one connection after another, without think time. The
 /// server sends as soon as it has accepted a connection, and then closes it.
@@ -83,7 +82,6 @@ impl DownloadChannel {
         &self,
         check: &mut Check,
         plan: &Plan,
-        world_host: Option<HostChoice>,
         at: &dyn Fn(&str) -> String,
     ) {
         check.that(
@@ -97,11 +95,6 @@ impl DownloadChannel {
             self.servers.iter().all(is_in_world),
             || at("workload.servers"),
             "must be indices of hosts behind the hub",
-        );
-        check.that(
-            world_host.is_none(),
-            || at("world_host"),
-            "must be null: a channel lists its servers",
         );
     }
 }

@@ -1,11 +1,10 @@
 //! Traffic in a plan.
 
-use core::ops::RangeInclusive;
-
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Check, DownloadChannel, HUB, Host, Media, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp, WebPage,
+    BYTES_MAX, Check, DownloadChannel, Draw, HUB, Host, Media, Plan, RATE_BPS_MAX, TIME_NS_MAX,
+    Tcp, WebPage,
 };
 
 /// A flow between two hosts.
@@ -162,47 +161,7 @@ pub enum Amount {
     DurationNs(u64),
 }
 
-/// A probability distribution of integers.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Draw {
-    /// Always the same.
-    Constant {
-        /// The number.
-        value: u64,
-    },
-    /// Exponential.
-    Exponential {
-        /// The mean.
-        mean: u64,
-    },
-    /// The bounded Pareto distribution, from `min` to `max`.
-    Pareto {
-        /// The smallest number.
-        min: u64,
-        /// The exponent.
-        shape: f64,
-        /// The largest number.
-        max: u64,
-    },
-    /// A log-normal distribution, censored at `max`.
-    Lognormal {
-        /// The median.
-        median: u64,
-        /// Standard deviation of the natural logarithm.
-        sigma: f64,
-        /// The largest number.
-        max: u64,
-    },
-}
-
-pub(super) const BYTES_MAX: u64 = 1 << 50;
 const DATAGRAM_PAYLOAD_BYTES_MAX: u32 = 65_507;
-/// Outside these bounds the spread or the tail of a distribution is lost in the precision of `f64`.
-const SHAPE_MAX: f64 = 100.0;
-const SHAPE_MIN: f64 = 0.01;
-const SIGMA_MAX: f64 = 10.0;
-
 impl Flow {
     pub(super) fn check(&self, check: &mut Check, plan: &Plan, at: &dyn Fn(&str) -> String) {
         check.that(
@@ -237,7 +196,12 @@ impl Flow {
             "must be null: the reflector of a conference is at the hub",
         );
         if let Workload::Channel(channel) = &self.workload {
-            channel.check_servers(check, plan, self.world_host, at);
+            channel.check_servers(check, plan, at);
+            check.that(
+                self.world_host.is_none(),
+                || at("world_host"),
+                "must be null: a channel lists its servers",
+            );
         }
     }
 
@@ -377,38 +341,4 @@ fn check_datagrams(
         || at("duration_ns"),
         "must be from 1 ns to 100 days",
     );
-}
-
-impl Draw {
-    /// A constant must be in `allowed`; the scale of a distribution must also be at least 1.
-    pub(super) fn check(
-        &self,
-        check: &mut Check,
-        allowed: RangeInclusive<u64>,
-        at: &dyn Fn(&str) -> String,
-    ) {
-        let bound = *allowed.end();
-        match *self {
-            Self::Constant { value } => check.within(value, allowed, || at("value")),
-            Self::Exponential { mean } => check.within(mean, 1..=bound, || at("mean")),
-            Self::Pareto { min, shape, max } => {
-                check.within(max, 1..=bound, || at("max"));
-                check.within(min, 1..=max, || at("min"));
-                check.that(
-                    (SHAPE_MIN..=SHAPE_MAX).contains(&shape),
-                    || at("shape"),
-                    "must be from 0.01 to 100",
-                );
-            }
-            Self::Lognormal { median, sigma, max } => {
-                check.within(max, 1..=bound, || at("max"));
-                check.within(median, 1..=max, || at("median"));
-                check.that(
-                    (0.0..=SIGMA_MAX).contains(&sigma),
-                    || at("sigma"),
-                    "must be from 0 to 10",
-                );
-            }
-        }
-    }
 }

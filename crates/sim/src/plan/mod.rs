@@ -3,6 +3,7 @@
 
 mod change;
 mod download_channel;
+mod draw;
 mod flow;
 mod gateway;
 mod link;
@@ -22,7 +23,8 @@ use serde::{Deserialize, Serialize};
 
 pub use change::Change;
 pub use download_channel::DownloadChannel;
-pub use flow::{Amount, Draw, Flow, Heading, HostChoice, TalkSpurts, Workload};
+pub use draw::Draw;
+pub use flow::{Amount, Flow, Heading, HostChoice, TalkSpurts, Workload};
 pub use gateway::*;
 pub use link::{Branch, Cells, Channel, ChannelState, Direction, ErrorStep, Framing, Series};
 pub use queue::{Limit, Queue, RedUnit};
@@ -101,6 +103,7 @@ impl Check {
 }
 
 /// With runs of up to 100 days and links of up to 100 Tbit/s, times and sizes fit in 64 bits.
+const BYTES_MAX: u64 = 1 << 50;
 const TIME_NS_MAX: u64 = 100 * 86_400 * 1_000_000_000;
 const RATE_BPS_MAX: u64 = 100_000_000_000_000;
 const FLOWS_MAX: usize = 100_000;

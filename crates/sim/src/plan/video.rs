@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::flow::BYTES_MAX;
-use super::{Check, RATE_BPS_MAX, TIME_NS_MAX};
+use super::{BYTES_MAX, Check, RATE_BPS_MAX, TIME_NS_MAX};
 
 /// Media at a constant bit rate, in segments of equal duration, and the buffer that it is played from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]

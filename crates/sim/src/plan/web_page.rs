@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::flow::BYTES_MAX;
-use super::{Check, Draw, TIME_NS_MAX, Tcp};
+use super::{BYTES_MAX, Check, Draw, TIME_NS_MAX, Tcp};
 
 /// A user who loads pages, one after the other. The flow's direction is that of the responses.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]

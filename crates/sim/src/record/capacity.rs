@@ -23,10 +23,10 @@ pub(crate) fn count_use(graph: &mut Graph<Node>, layout: &Layout) {
     let mut starts = vec![Vec::new(); layout.directions.len()];
     let mut account_of = Vec::new();
     for ends in &layout.flows {
-        let is_tcp = matches!(graph.engine(ends.sender), Node::BulkSender(_) | Node::Server(_));
+        let is_counted = graph.engine(ends.sender).end().counts_use();
         let starts: &mut Vec<Instant> = &mut starts[ends.direction as usize];
-        account_of.push(if is_tcp { starts.len() as u32 } else { u32::MAX });
-        starts.extend(is_tcp.then_some(ends.start));
+        account_of.push(if is_counted { starts.len() as u32 } else { u32::MAX });
+        starts.extend(is_counted.then_some(ends.start));
     }
     let account_of: Arc<[u32]> = account_of.into();
     for starts in &mut starts {
@@ -35,8 +35,8 @@ pub(crate) fn count_use(graph: &mut Graph<Node>, layout: &Layout) {
         }
     }
     for (&node, starts) in layout.directions.iter().zip(&starts) {
-        if let (Node::Direction(direction), false) = (graph.engine_mut(node), starts.is_empty()) {
-            direction.count_use(starts, Arc::clone(&account_of));
+        if !starts.is_empty() {
+            graph.engine_mut(node).direction().count_use(starts, Arc::clone(&account_of));
         }
     }
 }
@@ -64,10 +64,7 @@ fn row(
     let TcpFlow { sender, receiver, finished } = TcpFlow::of(graph, ends, end)?;
     let dropped_bytes = graph.drops().transmitted_payload_bytes(flow);
     let recovered_bytes = graph.drops().recovered_payload_bytes(flow);
-    let direction = match graph.engine_mut(layout.directions[ends.direction as usize]) {
-        Node::Direction(direction) => direction,
-        _ => unreachable!("all nodes in the list are directions"),
-    };
+    let direction = graph.engine_mut(layout.directions[ends.direction as usize]).direction();
     let last_delivery = receiver.last_delivery.filter(|_| finished.is_some());
     let (used, last_delay) = match last_delivery {
         Some(last) => {

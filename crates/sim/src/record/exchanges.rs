@@ -16,12 +16,7 @@ pub(crate) const EXCHANGE_BYTES: u64 =
 pub(crate) fn exchanges_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
     let mut rows: Vec<(u64, u64, Exchange)> = Vec::new();
     for (flow, ends) in (0..).zip(flows) {
-        let exchanges = match graph.engine(ends.receiver) {
-            Node::Client(client) => client.exchanges(),
-            Node::ChannelClient(client) => client.exchanges(),
-            _ => &[],
-        };
-        let exchanges = (0..).zip(exchanges);
+        let exchanges = (0..).zip(graph.engine(ends.receiver).end().exchanges());
         rows.extend(exchanges.map(|(number, exchange)| (flow, number, *exchange)));
     }
     // The sort is stable: simultaneous exchanges are in the order of their flows.

@@ -13,7 +13,7 @@ use super::link::meaning_of;
 use super::{Cell, ColumnSchema, Table, TableSchema};
 use crate::build::Ends;
 use crate::node::Node;
-use crate::workload::{BulkReceiver, BulkSender, ConstantRate, DatagramSink, Playback, Totals};
+use crate::workload::{ConstantRate, DatagramSink, FlowEnd, Playback, Totals};
 
 type Column = ColumnSchema;
 
@@ -71,29 +71,16 @@ pub(super) struct TcpFlow {
 impl TcpFlow {
     /// The flow at `now`; `None` if it is not one of TCP.
     pub(super) fn of(graph: &Graph<Node>, ends: Ends, now: Instant) -> Option<Self> {
-        match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
-            (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => Some(Self {
-                sender: Totals::of(sender.endpoint(), now),
-                receiver: Totals::of(receiver.endpoint(), now),
-                finished: bulk_finished(sender, receiver),
-            }),
-            (Node::Server(server), Node::Client(client)) => Some(Self {
-                sender: server.totals(now),
-                receiver: client.totals(now),
-                finished: client.finished(),
-            }),
-            (Node::ChannelServer(server), Node::ChannelClient(client)) => Some(Self {
-                sender: server.totals(now),
-                receiver: client.totals(now),
-                finished: client.finished(),
-            }),
-            (Node::WebServer(server), Node::WebClient(client)) => Some(Self {
-                sender: server.totals(now),
-                receiver: client.totals(now),
-                finished: client.finished(),
-            }),
-            _ => None,
-        }
+        let [end_of_sender, end_of_receiver] =
+            [ends.sender, ends.receiver].map(|node| graph.engine(node).end());
+        let (sender, receiver) = (end_of_sender.totals(now)?, end_of_receiver.totals(now)?);
+        let finished = match end_of_sender.finished() {
+            // A PEP acknowledges data before they are delivered.
+            Some(last_ack) => (receiver.delivered_bytes == sender.sent_bytes)
+                .then(|| last_ack.max(receiver.last_delivery.unwrap_or(last_ack))),
+            None => end_of_receiver.finished(),
+        };
+        Some(Self { sender, receiver, finished })
     }
 
     /// The time for which each limit applied to the sender, from the start to the end of the flow. The
@@ -107,15 +94,6 @@ impl TcpFlow {
         times[LimitedBy::Application as usize] = idle;
         times
     }
-}
-
-/// When a transfer was finished: all of it was acknowledged and delivered. A PEP acknowledges data before
-/// they are delivered.
-fn bulk_finished(sender: &BulkSender, receiver: &BulkReceiver) -> Option<Instant> {
-    let last_ack = sender.finished()?;
-    let receiver = receiver.endpoint();
-    let is_delivered = receiver.receiver().delivered() == sender.endpoint().sender().sent_bytes();
-    is_delivered.then(|| last_ack.max(receiver.stats().last_delivery.unwrap_or(last_ack)))
 }
 
 /// The row of a TCP flow.
@@ -190,9 +168,11 @@ impl Conferences {
     ) -> Self {
         let mut conferences = BTreeMap::<NodeId, Conference>::new();
         for (flow, ends) in flows {
-            if let Node::Participant(participant) = graph.engine(ends.sender) {
+            let end = graph.engine(ends.sender).end();
+            // Only a participant both sends and receives.
+            if let (Some(source), Some(_)) = (end.source(), end.sink()) {
                 let conference = conferences.entry(ends.receiver).or_default();
-                conference.sent += participant.source().datagrams();
+                conference.sent += source.datagrams();
                 let lost = graph.drops().packets(flow, Origin::Sender);
                 conference.lost = combine(conference.lost, lost, u64::saturating_add);
             }
@@ -226,13 +206,8 @@ pub(super) fn datagram_ends(
     graph: &Graph<Node>,
     ends: Ends,
 ) -> Option<(&ConstantRate, &DatagramSink)> {
-    match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
-        (Node::Participant(participant), Node::Reflector(_)) => {
-            Some((participant.source(), participant.sink()))
-        }
-        (Node::ConstantRate(source), Node::DatagramSink(sink)) => Some((source, sink)),
-        _ => None,
-    }
+    let [sender, receiver] = [ends.sender, ends.receiver].map(|node| graph.engine(node).end());
+    Some((sender.source()?, receiver.sink().or_else(|| sender.sink())?))
 }
 
 pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends], end: Instant) -> Table {
@@ -251,15 +226,10 @@ pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends], end: Instant) -> 
 
 fn row_of(graph: &Graph<Node>, ends: Ends, end: Instant) -> Row {
     if let Some(flow) = TcpFlow::of(graph, ends, end) {
-        let (exchanges, playback) = match graph.engine(ends.receiver) {
-            Node::Client(client) => (client.finished_exchanges(), client.playback(end)),
-            Node::ChannelClient(client) => (client.finished_exchanges(), None),
-            Node::WebClient(client) => (client.finished_pages(), None),
-            _ => (0, None),
-        };
+        let receiver = graph.engine(ends.receiver).end();
+        let (exchanges, playback) = (receiver.finished_exchanges(), receiver.playback(end));
         // The connections of a page are limited by different causes at the same time.
-        let is_parallel = matches!(graph.engine(ends.receiver), Node::WebClient(_));
-        let limit_times = (!is_parallel).then(|| flow.limit_times(ends.start, end));
+        let limit_times = (!receiver.is_parallel()).then(|| flow.limit_times(ends.start, end));
         return Row { exchanges, playback, limit_times, ..tcp(flow) };
     }
     let (source, sink) = datagram_ends(graph, ends).expect("both ends have the same workload");

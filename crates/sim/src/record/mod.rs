@@ -27,7 +27,27 @@ pub(crate) use samples::{DatagramSamples, FlowSamples, datagram_sample_bytes, fl
 
 pub use link::{drop_causes, processor_values, queue_values};
 
-pub use schema::{ColumnSchema, Dtype, TableSchema, table_schema};
+pub use schema::{ColumnSchema, Dtype, TableSchema};
+
+/// The schema of every table that a run can write, in the order in which they are written. A run
+/// without packet events writes no `events`.
+#[must_use]
+pub fn table_schema() -> Vec<TableSchema> {
+    vec![
+        flows::flows_schema(),
+        exchanges::exchanges_schema(),
+        pages::pages_schema(),
+        legs::legs_schema(),
+        capacity::capacity_schema(),
+        link::directions_schema(),
+        link::processors_schema(),
+        link::statistics_schema(),
+        samples::flow_samples_schema(),
+        samples::datagram_samples_schema(),
+        link::direction_samples_schema(),
+        events::events_schema(),
+    ]
+}
 
 /// The values of a column.
 #[derive(Clone, Debug, PartialEq)]
@@ -184,6 +204,36 @@ impl Column {
             Values::U32(values) => values.get(row).copied().map(u64::from),
             Values::U64(values) => values.get(row).copied(),
             Values::F64(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Given the columns of all tables, expect one line of meaning each, that ends in a full stop,
+    /// and the unit that the name says.
+    #[test]
+    fn columns_are_described() {
+        for table in table_schema() {
+            for ColumnSchema { name, unit, meaning, .. } in &table.columns {
+                let at = format!("{}.{name}", table.name);
+                assert!(meaning.ends_with('.') && !meaning.contains('\n'), "{at}: {meaning}");
+                assert_eq!(name.split('_').any(|part| part == "ns"), *unit == "ns", "{at}: {unit}");
+                let is_in_bytes = name.split('_').any(|part| part == "bytes") || name == "bytes";
+                assert_eq!(is_in_bytes, unit.ends_with(" bytes"), "{at}: {unit}");
+            }
+        }
+    }
+
+    #[test]
+    fn columns_of_a_table_have_different_names() {
+        for table in table_schema() {
+            let mut names: Vec<_> = table.columns.iter().map(|column| &column.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), table.columns.len(), "{}", table.name);
         }
     }
 }

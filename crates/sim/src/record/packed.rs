@@ -8,8 +8,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::{Column, ColumnSchema, Dtype, TableSchema, Values, table_schema};
-use crate::run::Outcome;
+use bentpipe_core::time::Instant;
+
+use super::{Column, ColumnSchema, Dtype, Table, TableSchema, Values, table_schema};
 
 const LEFT_OUT: [&str; 4] = ["flow_samples", "datagram_samples", "direction_samples", "events"];
 
@@ -63,8 +64,7 @@ pub fn record_schema() -> impl Iterator<Item = TableSchema> {
 
 /// The record of a run.
 #[must_use]
-pub fn pack(outcome: Outcome) -> Vec<u8> {
-    let Outcome { completed, end, packet_hops, tables, .. } = outcome;
+pub(crate) fn pack(completed: bool, end: Instant, packet_hops: u64, tables: Vec<Table>) -> Vec<u8> {
     let tables = tables.into_iter().filter(|table| !LEFT_OUT.contains(&table.name));
     let columns = tables.flat_map(|table| table.columns).map(RawColumn::from);
     let columns: Vec<_> = columns.map(|column| (column.data, column.present)).collect();

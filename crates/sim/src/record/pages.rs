@@ -16,10 +16,8 @@ pub(crate) const PAGE_BYTES: u64 =
 pub(crate) fn pages_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
     let mut rows: Vec<(u64, u64, Page)> = Vec::new();
     for (flow, ends) in (0..).zip(flows) {
-        if let Node::WebClient(client) = graph.engine(ends.receiver) {
-            let pages = (0..).zip(client.pages());
-            rows.extend(pages.map(|(number, page)| (flow, number, *page)));
-        }
+        let pages = (0..).zip(graph.engine(ends.receiver).end().pages());
+        rows.extend(pages.map(|(number, page)| (flow, number, *page)));
     }
     // The sort is stable: simultaneous pages are in the order of their flows.
     rows.sort_by_key(|row| row.2.start);

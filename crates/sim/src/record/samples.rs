@@ -48,27 +48,12 @@ impl FlowSamples {
     /// if that is closed.
     pub(crate) fn push(&mut self, now: Instant, graph: &Graph<Node>, flows: &[Ends]) {
         for (flow, ends) in (0u64..).zip(flows) {
-            let (sender, acked, delivered) =
-                match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
-                    (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => {
-                        let sender = sender.endpoint().sender();
-                        let delivered = receiver.endpoint().receiver().delivered();
-                        (Some(sender), sender.acked_bytes(), delivered)
-                    }
-                    (Node::Server(server), Node::Client(client)) => {
-                        let acked = server.totals(now).acked_bytes;
-                        (server.sender(), acked, client.totals(now).delivered_bytes)
-                    }
-                    (Node::ChannelServer(server), Node::ChannelClient(client)) => {
-                        let acked = server.totals(now).acked_bytes;
-                        (server.sender(), acked, client.totals(now).delivered_bytes)
-                    }
-                    (Node::WebServer(server), Node::WebClient(client)) => {
-                        let acked = server.totals(now).acked_bytes;
-                        (server.sender(), acked, client.totals(now).delivered_bytes)
-                    }
-                    _ => continue,
-                };
+            let [sender, receiver] =
+                [ends.sender, ends.receiver].map(|node| graph.engine(node).end());
+            let (Some(sent), Some(received)) = (sender.totals(now), receiver.totals(now)) else {
+                continue;
+            };
+            let sender = sender.sender();
             let control = sender.map(Sender::control);
             let row: [Cell; 8] = [
                 now.as_nanos().into(),
@@ -77,8 +62,8 @@ impl FlowSamples {
                 control.and_then(Control::ssthresh).into(),
                 sender.and_then(|sender| sender.rtt().srtt()).map(Duration::as_nanos).into(),
                 sender.map_or(0, Sender::in_flight).into(),
-                acked.into(),
-                delivered.into(),
+                sent.acked_bytes.into(),
+                received.delivered_bytes.into(),
             ];
             self.0.push(row);
         }

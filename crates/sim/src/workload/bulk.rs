@@ -2,8 +2,10 @@
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::{Packet, Port};
-use bentpipe_core::tcp::Endpoint;
+use bentpipe_core::tcp::{Endpoint, Sender, Totals};
 use bentpipe_core::time::Instant;
+
+use super::{FlowEnd, fraction};
 
 /// When the application stops writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,33 +36,6 @@ impl BulkSender {
         Self { endpoint, until, started: false, stopped: false }
     }
 
-    /// This end of the connection.
-    #[must_use]
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
-    }
-
-    /// When all data was acknowledged; `None` before.
-    #[must_use]
-    pub fn finished(&self) -> Option<Instant> {
-        let sender = self.endpoint.sender();
-        let done = match self.until {
-            Until::Bytes(bytes) => sender.acked_bytes() >= bytes,
-            Until::Time(_) => self.stopped && sender.acked_bytes() == sender.sent_bytes(),
-        };
-        if done { self.endpoint.stats().last_ack } else { None }
-    }
-
-    /// The progress of the transfer at `now`, from 0 to 1.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a fraction for a progress bar")]
-    pub fn fraction(&self, now: Instant) -> f64 {
-        match self.until {
-            Until::Bytes(bytes) => self.endpoint.sender().acked_bytes() as f64 / bytes as f64,
-            Until::Time(end) => (now.as_nanos() as f64 / end.as_nanos() as f64).min(1.0),
-        }
-    }
-
     /// Starts the transfer at the first call, and stops it at the second.
     #[cold]
     #[inline(never)]
@@ -83,6 +58,37 @@ impl BulkSender {
             }
         }
         self.endpoint.open(cx);
+    }
+}
+
+impl FlowEnd for BulkSender {
+    fn totals(&self, now: Instant) -> Option<Totals> {
+        Some(Totals::of(&self.endpoint, now))
+    }
+
+    fn sender(&self) -> Option<&Sender> {
+        Some(self.endpoint.sender())
+    }
+
+    fn counts_use(&self) -> bool {
+        true
+    }
+
+    fn finished(&self) -> Option<Instant> {
+        let sender = self.endpoint.sender();
+        let done = match self.until {
+            Until::Bytes(bytes) => sender.acked_bytes() >= bytes,
+            Until::Time(_) => self.stopped && sender.acked_bytes() == sender.sent_bytes(),
+        };
+        if done { self.endpoint.stats().last_ack } else { None }
+    }
+
+    fn fraction(&self, now: Instant) -> Option<f64> {
+        let acked = self.endpoint.sender().acked_bytes();
+        Some(match self.until {
+            Until::Bytes(bytes) => fraction(acked, Some(bytes), now, now),
+            Until::Time(end) => fraction(acked, None, now, end),
+        })
     }
 }
 
@@ -120,11 +126,11 @@ impl BulkReceiver {
     pub fn new(endpoint: Endpoint) -> Self {
         Self { endpoint, closed: false }
     }
+}
 
-    /// This end of the connection.
-    #[must_use]
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+impl FlowEnd for BulkReceiver {
+    fn totals(&self, now: Instant) -> Option<Totals> {
+        Some(Totals::of(&self.endpoint, now))
     }
 }
 

@@ -21,7 +21,7 @@ use bentpipe_core::tcp::{Sender, Totals};
 use bentpipe_core::time::{Duration, Instant};
 
 use super::connections::{Connection, Connections};
-use super::{Exchange, Host};
+use super::{Exchange, FlowEnd, Host, fraction};
 
 /// The sizes of downloads with their weights.
 #[derive(Clone, Debug)]
@@ -210,40 +210,6 @@ impl ChannelClient {
         }
     }
 
-    /// The downloads that have started, in order.
-    #[must_use]
-    pub fn exchanges(&self) -> &[Exchange] {
-        &self.exchanges
-    }
-
-    /// The number of downloads that arrived as a whole.
-    #[must_use]
-    pub fn finished_exchanges(&self) -> u64 {
-        self.finished_exchanges
-    }
-
-    /// When the last download was finished; `None` if more will follow.
-    #[must_use]
-    pub fn finished(&self) -> Option<Instant> {
-        self.exchanges.last().filter(|_| self.is_done)?.finished
-    }
-
-    /// The progress of the client at `now`, from 0 to 1.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a fraction for a progress bar")]
-    pub fn fraction(&self, now: Instant) -> f64 {
-        match self.schedule.count {
-            Some(count) => self.finished_exchanges as f64 / count as f64,
-            None => (now.as_nanos() as f64 / self.schedule.end.as_nanos() as f64).min(1.0),
-        }
-    }
-
-    /// TCP statistics of this end at `now`.
-    #[must_use]
-    pub fn totals(&self, now: Instant) -> Totals {
-        self.connections.totals(now)
-    }
-
     fn open(&mut self, cx: &mut Cx<'_>) {
         let Some(Download { server, bytes }) = self.config.downloads.next() else { return };
         self.exchanges.push(Exchange {
@@ -295,6 +261,33 @@ impl ChannelClient {
             next < self.schedule.end && self.schedule.count.is_none_or(|count| opened < count);
         self.next_start = follows.then_some(next);
         self.is_done = !follows;
+    }
+}
+
+impl FlowEnd for ChannelClient {
+    fn totals(&self, now: Instant) -> Option<Totals> {
+        Some(self.connections.totals(now))
+    }
+
+    fn records(&self) -> bool {
+        true
+    }
+
+    fn exchanges(&self) -> &[Exchange] {
+        &self.exchanges
+    }
+
+    fn finished_exchanges(&self) -> u64 {
+        self.finished_exchanges
+    }
+
+    fn finished(&self) -> Option<Instant> {
+        self.exchanges.last().filter(|_| self.is_done)?.finished
+    }
+
+    fn fraction(&self, now: Instant) -> Option<f64> {
+        let ChannelSchedule { end, count, .. } = self.schedule;
+        Some(fraction(self.finished_exchanges, count, now, end))
     }
 }
 
@@ -360,18 +353,6 @@ impl ChannelServer {
         Self { host, config, connections }
     }
 
-    /// TCP statistics of the servers at `now`.
-    #[must_use]
-    pub fn totals(&self, now: Instant) -> Totals {
-        self.connections.totals(now)
-    }
-
-    /// The sender of the newest connection, if that is open.
-    #[must_use]
-    pub fn sender(&self) -> Option<&Sender> {
-        self.connections.newest().map(|connection| connection.endpoint.sender())
-    }
-
     fn accept(&mut self, client: Option<Address>) {
         let Some(Download { bytes, .. }) = self.config.downloads.next() else { return };
         let own = self.host.peer;
@@ -387,6 +368,16 @@ fn serve(connection: &mut Connection<Serving>, cx: &mut Cx<'_>) {
     connection.endpoint.set_app_timer(None);
     connection.endpoint.write(cx, connection.app.bytes);
     connection.close(cx);
+}
+
+impl FlowEnd for ChannelServer {
+    fn totals(&self, now: Instant) -> Option<Totals> {
+        Some(self.connections.totals(now))
+    }
+
+    fn sender(&self) -> Option<&Sender> {
+        self.connections.newest().map(|connection| connection.endpoint.sender())
+    }
 }
 
 impl Engine for ChannelServer {

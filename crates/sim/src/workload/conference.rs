@@ -5,7 +5,7 @@ use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
 use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Port};
 use bentpipe_core::time::Instant;
 
-use super::{ConstantRate, DatagramSink};
+use super::{ConstantRate, DatagramSink, FlowEnd};
 
 /// A host that sends its own stream and receives those of the others.
 #[derive(Debug)]
@@ -20,17 +20,27 @@ impl Participant {
     pub fn new(source: ConstantRate) -> Self {
         Self { source, sink: DatagramSink::default() }
     }
+}
 
-    /// The source of its stream.
-    #[must_use]
-    pub fn source(&self) -> &ConstantRate {
-        &self.source
+impl FlowEnd for Participant {
+    fn source(&self) -> Option<&ConstantRate> {
+        Some(&self.source)
     }
 
-    /// The sink of the other streams.
-    #[must_use]
-    pub fn sink(&self) -> &DatagramSink {
-        &self.sink
+    fn sink(&self) -> Option<&DatagramSink> {
+        Some(&self.sink)
+    }
+
+    fn records(&self) -> bool {
+        true
+    }
+
+    fn finished(&self) -> Option<Instant> {
+        self.source.finished()
+    }
+
+    fn fraction(&self, now: Instant) -> Option<f64> {
+        self.source.fraction(now)
     }
 }
 
@@ -86,6 +96,8 @@ impl Reflector {
         Self { participants, received: Count::default(), sent: Count::default() }
     }
 }
+
+impl FlowEnd for Reflector {}
 
 impl Engine for Reflector {
     fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Box<Packet>) {

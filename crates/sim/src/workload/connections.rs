@@ -6,16 +6,15 @@
 //! the state after 2 MSL and then responds with a reset, which has the same size and also ends the
 //! peer's connection.
 
-use super::request_response::Host;
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
+use bentpipe_core::header_bytes;
 use bentpipe_core::packet::segment::Segment;
 use bentpipe_core::packet::seq::SeqNumber;
 use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Payload};
 use bentpipe_core::tcp::{Endpoint, Totals};
 use bentpipe_core::time::Instant;
 
-/// IPv4 and UDP headers.
-const DATAGRAM_HEADER_BYTES: u32 = 28;
+use super::Host;
 
 /// An open connection, with the state of the application that uses it.
 #[derive(Debug)]
@@ -205,7 +204,7 @@ impl<A> Connections<A> {
     /// Sends a datagram with this many bytes of payload.
     pub(super) fn send_datagram(&mut self, cx: &mut Cx<'_>, payload_bytes: u32, sequence: u64) {
         let payload = Payload::Datagram { source: self.flow, sequence };
-        self.send_other(cx, payload_bytes + DATAGRAM_HEADER_BYTES, payload);
+        self.send_other(cx, payload_bytes + header_bytes::DATAGRAM, payload);
     }
 
     /// Sends a packet of no open connection.

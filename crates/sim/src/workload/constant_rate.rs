@@ -2,15 +2,13 @@
 
 use bentpipe_core::delays::{DelayHistogram, Jitter};
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
+use bentpipe_core::header_bytes;
 use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Payload, Port};
 use bentpipe_core::play_out::PlayOut;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::units::{BitRate, Bytes, Carry};
 
-use super::TalkSpurts;
-
-/// IPv4 and UDP headers.
-const HEADER_BYTES: u32 = 28;
+use super::{FlowEnd, TalkSpurts, fraction};
 
 /// A source that sends one datagram every payload / rate, from its start until before its end. With
 /// talk spurts it sends none in the pauses, and the first of a spurt at its beginning.
@@ -86,18 +84,19 @@ impl ConstantRate {
     pub fn payload(&self) -> u32 {
         self.payload
     }
+}
 
-    /// When the last datagram was sent; `None` while the source is active.
-    #[must_use]
-    pub fn finished(&self) -> Option<Instant> {
+impl FlowEnd for ConstantRate {
+    fn source(&self) -> Option<&ConstantRate> {
+        Some(self)
+    }
+
+    fn finished(&self) -> Option<Instant> {
         if self.next_at < self.end { None } else { self.last_sent }
     }
 
-    /// The progress of the source at `now`, from 0 to 1.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a fraction for a progress bar")]
-    pub fn fraction(&self, now: Instant) -> f64 {
-        (now.as_nanos() as f64 / self.end.as_nanos() as f64).min(1.0)
+    fn fraction(&self, now: Instant) -> Option<f64> {
+        Some(fraction(self.sequence, None, now, self.end))
     }
 }
 
@@ -108,7 +107,7 @@ impl Engine for ConstantRate {
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
         while self.next_at <= cx.now() && self.next_at < self.end {
-            let bytes = self.payload + HEADER_BYTES;
+            let bytes = self.payload + header_bytes::DATAGRAM;
             let id = PacketId::new(self.flow, Origin::Sender, self.sequence);
             let payload = Payload::Datagram { source: self.flow, sequence: self.sequence };
             cx.send(
@@ -181,7 +180,7 @@ impl DatagramSink {
     /// Payload bytes received.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
-        self.received.bytes - self.received.packets * u64::from(HEADER_BYTES)
+        self.received.bytes - self.received.packets * u64::from(header_bytes::DATAGRAM)
     }
 
     /// When the first and the last datagram arrived.
@@ -230,6 +229,12 @@ impl DatagramSink {
             index
         });
         &mut self.jitters[index].1
+    }
+}
+
+impl FlowEnd for DatagramSink {
+    fn sink(&self) -> Option<&DatagramSink> {
+        Some(self)
     }
 }
 

@@ -8,47 +8,12 @@
 //! when the player has room for it.
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
-use bentpipe_core::packet::seq::SeqNumber;
-use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, Port};
-use bentpipe_core::rng::Rng;
-use bentpipe_core::tcp::config::CongestionName;
-use bentpipe_core::tcp::{Config, Endpoint, Sender, Totals};
+use bentpipe_core::packet::{Origin, Packet, Port};
+use bentpipe_core::tcp::{Sender, Totals};
 use bentpipe_core::time::{Duration, Instant};
 
 use super::connections::Connections;
-use super::{Draws, Playback, Player, SegmentSizes};
-
-/// The TCP host of one end.
-#[derive(Debug)]
-pub struct Host {
-    /// Its settings.
-    pub config: Config,
-    /// The source of initial sequence numbers.
-    pub initials: Rng,
-    /// The source of seeds for the congestion control of each connection.
-    pub cycles: Rng,
-    /// The flow of all its packets.
-    pub flow: FlowId,
-    /// The host at the other end.
-    pub peer: Address,
-    /// The class of all its packets.
-    pub class: Class,
-}
-
-impl Host {
-    #[inline]
-    pub(super) fn endpoint(&mut self, origin: Origin) -> Endpoint {
-        // Random initial sequence numbers (RFC 9293, section 3.4.1) make ordinary runs cover the
-        // wrap.
-        let initial = u32::try_from(self.initials.next_u64() >> 32).expect("32 bits");
-        let endpoint = Endpoint::new(self.config, self.flow, origin, SeqNumber(initial));
-        let endpoint = endpoint.toward(self.peer, self.class);
-        if self.config.congestion != CongestionName::Bbr {
-            return endpoint;
-        }
-        endpoint.with_rng(Rng::stream(self.cycles.next_u64(), "connection"))
-    }
-}
+use super::{Draws, FlowEnd, Host, Playback, Player, SegmentSizes, fraction};
 
 /// The settings of exchanges that both ends share.
 #[derive(Clone, Debug)]
@@ -156,47 +121,6 @@ impl Client {
         Self { player: Some(Box::new(player)), ..self }
     }
 
-    /// The exchanges that have started, in order.
-    #[must_use]
-    pub fn exchanges(&self) -> &[Exchange] {
-        &self.exchanges
-    }
-
-    /// The number of finished exchanges.
-    #[must_use]
-    pub fn finished_exchanges(&self) -> u64 {
-        let running = self.exchanges.last().is_some_and(|last| last.finished.is_none());
-        self.exchanges.len() as u64 - u64::from(running)
-    }
-
-    /// When the last exchange was finished; `None` if more will follow.
-    #[must_use]
-    pub fn finished(&self) -> Option<Instant> {
-        self.exchanges.last().filter(|_| self.is_done)?.finished
-    }
-
-    /// The progress of the client at `now`, from 0 to 1.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a fraction for a progress bar")]
-    pub fn fraction(&self, now: Instant) -> f64 {
-        match self.schedule.count {
-            Some(count) => self.finished_exchanges() as f64 / count as f64,
-            None => (now.as_nanos() as f64 / self.schedule.end.as_nanos() as f64).min(1.0),
-        }
-    }
-
-    /// TCP statistics of this end at `now`.
-    #[must_use]
-    pub fn totals(&self, now: Instant) -> Totals {
-        self.connections.totals(now)
-    }
-
-    /// What the viewer of a video has seen at `now`; `None` without a player.
-    #[must_use]
-    pub fn playback(&self, now: Instant) -> Option<Playback> {
-        self.player.as_ref().map(|player| player.playback(now))
-    }
-
     fn start_exchange(&mut self, cx: &mut Cx<'_>) {
         let request_bytes = self.config.request_bytes;
         self.exchanges.push(Exchange {
@@ -271,6 +195,38 @@ impl Client {
     }
 }
 
+impl FlowEnd for Client {
+    fn totals(&self, now: Instant) -> Option<Totals> {
+        Some(self.connections.totals(now))
+    }
+
+    fn records(&self) -> bool {
+        true
+    }
+
+    fn exchanges(&self) -> &[Exchange] {
+        &self.exchanges
+    }
+
+    fn finished_exchanges(&self) -> u64 {
+        let running = self.exchanges.last().is_some_and(|last| last.finished.is_none());
+        self.exchanges.len() as u64 - u64::from(running)
+    }
+
+    fn finished(&self) -> Option<Instant> {
+        self.exchanges.last().filter(|_| self.is_done)?.finished
+    }
+
+    fn playback(&self, now: Instant) -> Option<Playback> {
+        self.player.as_ref().map(|player| player.playback(now))
+    }
+
+    fn fraction(&self, now: Instant) -> Option<f64> {
+        let Schedule { end, count, .. } = self.schedule;
+        Some(fraction(self.finished_exchanges(), count, now, end))
+    }
+}
+
 impl Engine for Client {
     fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Box<Packet>) {
         if let Some(connection) = self.connections.input(cx, &packet) {
@@ -317,18 +273,6 @@ impl Server {
         Self { host, config, connections, responses: 0 }
     }
 
-    /// TCP statistics of this end at `now`.
-    #[must_use]
-    pub fn totals(&self, now: Instant) -> Totals {
-        self.connections.totals(now)
-    }
-
-    /// The sender of the newest connection, if that is open.
-    #[must_use]
-    pub fn sender(&self) -> Option<&Sender> {
-        self.connections.newest().map(|connection| connection.endpoint.sender())
-    }
-
     fn respond(&mut self, cx: &mut Cx<'_>) {
         let Some(connection) = self.connections.newest_mut() else { return };
         let requested_bytes = connection.endpoint.receiver().delivered();
@@ -341,6 +285,20 @@ impl Server {
         if closes || connection.endpoint.receiver().finished() {
             connection.close(cx);
         }
+    }
+}
+
+impl FlowEnd for Server {
+    fn totals(&self, now: Instant) -> Option<Totals> {
+        Some(self.connections.totals(now))
+    }
+
+    fn sender(&self) -> Option<&Sender> {
+        self.connections.newest().map(|connection| connection.endpoint.sender())
+    }
+
+    fn counts_use(&self) -> bool {
+        true
     }
 }
 

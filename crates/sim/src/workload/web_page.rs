@@ -17,9 +17,8 @@ use bentpipe_core::time::{Duration, Instant};
 
 pub use content::PageDraws;
 
-use super::Host;
 use super::connections::{Connection, Connections};
-use super::request_response::Schedule;
+use super::{FlowEnd, Host, Schedule, fraction};
 use crate::plan::{Http, Tls};
 use content::{PageContent, Responses};
 use handshake::Handshake;
@@ -132,40 +131,6 @@ impl WebClient {
             config,
             schedule,
         }
-    }
-
-    /// The pages that have started, in order.
-    #[must_use]
-    pub fn pages(&self) -> &[Page] {
-        &self.pages
-    }
-
-    /// The number of finished pages.
-    #[must_use]
-    pub fn finished_pages(&self) -> u64 {
-        self.pages.len() as u64 - u64::from(self.loading.is_some())
-    }
-
-    /// When the last page was finished; `None` if more will follow.
-    #[must_use]
-    pub fn finished(&self) -> Option<Instant> {
-        self.pages.last().filter(|_| self.next_start.is_none())?.finished
-    }
-
-    /// The progress of the client at `now`, from 0 to 1.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a fraction for a progress bar")]
-    pub fn fraction(&self, now: Instant) -> f64 {
-        match self.schedule.count {
-            Some(count) => self.finished_pages() as f64 / count as f64,
-            None => (now.as_nanos() as f64 / self.schedule.end.as_nanos() as f64).min(1.0),
-        }
-    }
-
-    /// TCP statistics of this end at `now`, over all connections.
-    #[must_use]
-    pub fn totals(&self, now: Instant) -> Totals {
-        self.connections.totals(now)
     }
 
     fn start_page(&mut self, cx: &mut Cx<'_>) {
@@ -342,6 +307,37 @@ impl ClientStream {
     }
 }
 
+impl FlowEnd for WebClient {
+    fn totals(&self, now: Instant) -> Option<Totals> {
+        Some(self.connections.totals(now))
+    }
+
+    fn is_parallel(&self) -> bool {
+        true
+    }
+
+    fn records(&self) -> bool {
+        true
+    }
+
+    fn pages(&self) -> &[Page] {
+        &self.pages
+    }
+
+    fn finished_exchanges(&self) -> u64 {
+        self.pages.len() as u64 - u64::from(self.loading.is_some())
+    }
+
+    fn finished(&self) -> Option<Instant> {
+        self.pages.last().filter(|_| self.next_start.is_none())?.finished
+    }
+
+    fn fraction(&self, now: Instant) -> Option<f64> {
+        let Schedule { end, count, .. } = self.schedule;
+        Some(fraction(self.finished_exchanges(), count, now, end))
+    }
+}
+
 impl Engine for WebClient {
     fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Box<Packet>) {
         let connection = self.connections.input(cx, &packet);
@@ -415,18 +411,6 @@ impl WebServer {
         }
     }
 
-    /// TCP statistics of this end at `now`, over all connections.
-    #[must_use]
-    pub fn totals(&self, now: Instant) -> Totals {
-        self.connections.totals(now)
-    }
-
-    /// The sender of the open connection that was opened last.
-    #[must_use]
-    pub fn sender(&self) -> Option<&Sender> {
-        self.connections.last().map(|connection| connection.endpoint.sender())
-    }
-
     /// Expects the connections of the next page.
     fn expect_page(&mut self) {
         let content = self.config.draws.next_page();
@@ -475,6 +459,16 @@ impl ServerStream {
             self.sent += 1;
             endpoint.write(cx, self.responses.next_bytes());
         }
+    }
+}
+
+impl FlowEnd for WebServer {
+    fn totals(&self, now: Instant) -> Option<Totals> {
+        Some(self.connections.totals(now))
+    }
+
+    fn sender(&self) -> Option<&Sender> {
+        self.connections.last().map(|connection| connection.endpoint.sender())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Consecutive packets of a TCP connection as one super-packet.
 
+use std::io::IoSlice;
+
 use super::{
     GSO_TCP_V4, GSO_TCP_V6, Layout, NEEDS_CHECKSUM, Offload, PACKET_BYTES_MAX, TCP_CHECKSUM,
     TCP_FLAGS, TCP_LAST, TCP_SEQUENCE, half, identification, sequence, set_half, set_ip,
@@ -138,4 +140,28 @@ impl Coalesced {
     pub fn headers(&self) -> &[u8] {
         &self.coalescer.headers[..self.coalescer.layout.payload]
     }
+}
+
+/// Calls `write` with what a device takes in one call, in parts: the packets of a coalescer, in order, as a
+/// super-packet, or one packet.
+pub fn write_parts<'a, R>(
+    coalescer: Option<Coalescer>,
+    packets: impl IntoIterator<Item = &'a [u8]>,
+    write: impl FnOnce(&[IoSlice<'_>]) -> R,
+) -> R {
+    let mut packets = packets.into_iter();
+    let Some(coalescer) = coalescer.filter(|coalescer| coalescer.packets > 1) else {
+        let header = Offload::default().emit();
+        return write(&[IoSlice::new(&header), IoSlice::new(packets.next().unwrap_or_default())]);
+    };
+    let (start, count) = (coalescer.payload_start(), coalescer.packets);
+    let coalesced = coalescer.finish();
+    let header = coalesced.offload.emit();
+    let mut parts = [IoSlice::new(&[]); PACKETS_MAX + 2];
+    parts[0] = IoSlice::new(&header);
+    parts[1] = IoSlice::new(coalesced.headers());
+    for (part, packet) in parts[2..].iter_mut().zip(packets) {
+        *part = IoSlice::new(&packet[start..]);
+    }
+    write(&parts[..count + 2])
 }

@@ -14,7 +14,7 @@ mod tests;
 use bentpipe_core::wire::checksum::Checksum;
 use bentpipe_core::wire::{Headers, TCP, UDP, ipv6, tcp, udp};
 
-pub use coalesce::Coalescer;
+pub use coalesce::{Coalescer, write_parts};
 pub use segment::Segmenter;
 
 /// The size of the header in front of each packet.

@@ -5,7 +5,8 @@
 //! transmitter has left at that instant consists of the frames that wait and of the rest of the frame being
 //! sent, so no frame loses or gains a bit.
 
-use super::{Direction, Queue};
+use super::carrier::Carrier;
+use super::{Direction, Scheduling};
 use crate::link::Channel;
 use crate::profile::Profile;
 use crate::rng::Rng;
@@ -33,63 +34,72 @@ impl Direction {
     /// Events already traced of packets that wait keep the start that was scheduled then.
     #[cold]
     pub fn change(&mut self, now: Instant, change: Change) -> Option<()> {
+        let Self { carrier, scheduling, .. } = self;
         let altered = match &change.rate {
-            Some(rate) => Some(self.transmitter.with_rate(rate.clone())?),
+            Some(rate) => Some(carrier.transmitter.with_rate(rate.clone())?),
             None => None,
         };
-        self.update_started(now);
-        if let (Queue::DropAtEnqueue(discipline), Some(rate)) = (&mut self.queue, &change.rate) {
-            discipline.set_rate(now, rate);
-        }
-        let is_sending = self.transmitter.free_at() > now;
-        let waiting = self.transit.totals().since(self.transit.totals_before(self.started));
-        let remaining_work = self.transmitter.remaining_work(now, Bits(waiting.frame_bits));
+        let started = scheduling.started(carrier, now);
+        let is_sending = carrier.transmitter.free_at() > now;
+        let waiting = carrier.transit.totals().since(carrier.transit.totals_before(started));
+        let remaining_work = carrier.transmitter.remaining_work(now, Bits(waiting.frame_bits));
         let is_new_rate = altered.is_some();
         if let Some(altered) = altered {
-            self.transmitter = altered;
-            self.update_start_checks();
-            self.headroom_end = 0;
+            carrier.transmitter = altered;
+            if let Scheduling::AtEnqueue(queue) = scheduling {
+                queue.on_new_rate(carrier, now);
+            }
         }
         if is_sending {
-            self.transmitter.resume(now, remaining_work);
+            carrier.transmitter.resume(now, remaining_work);
         }
         // If the channel varies with time, frames sent at other times have other errors.
-        let redraw_errors = change.channel.is_some() || (is_new_rate && self.channel.varies());
+        let redraw_errors = change.channel.is_some() || (is_new_rate && carrier.channel.varies());
         if let Some(channel) = change.channel {
-            self.channel = channel;
+            carrier.channel = channel;
         }
         // The first frame whose last bit has not been sent.
-        let first = (self.started - u64::from(is_sending)).max(self.transit.begin());
+        let first = (started - u64::from(is_sending)).max(carrier.transit.begin());
         let last_arrival =
-            (first > self.transit.begin()).then(|| self.transit.at(first - 1).arrival);
-        self.propagation.change(change.delay, last_arrival.unwrap_or(now));
+            (first > carrier.transit.begin()).then(|| carrier.transit.at(first - 1).arrival);
+        carrier.propagation.change(change.delay, last_arrival.unwrap_or(now));
         if let Some((max, rng)) = change.jitter {
-            self.propagation.set_jitter(max, rng);
+            carrier.propagation.set_jitter(max, rng);
         }
-        self.reschedule(now, first, redraw_errors);
-        if is_sending {
-            let last = self.transit.start(self.transit.end() - 1);
-            self.waiting.reschedule(now, last, self.full_until(now));
+        reschedule(carrier, now, (first, started), redraw_errors);
+        match scheduling {
+            Scheduling::AtEnqueue(queue) => {
+                if is_sending {
+                    let last = carrier.transit.start(carrier.transit.end() - 1);
+                    carrier.waiting.reschedule(now, last, queue.full_until(carrier, now));
+                }
+                carrier.due = carrier.first_arrival();
+            }
+            Scheduling::AtDequeue(queue) => queue.update_due(carrier),
         }
-        self.update_due();
         Some(())
     }
+}
 
-    /// Recomputes the times of all packets from a position on. The frame being sent, if it is one of
-    /// them, ends when the transmitter is free; those that wait follow, with new errors if requested.
-    fn reschedule(&mut self, now: Instant, first: u64, redraw_errors: bool) {
-        for position in first..self.transit.end() {
-            if position >= self.started {
-                let frame = Bits(self.transit.size_at(position).frame_bits.into());
-                let transmission = self.transmitter.take_from(self.transmitter.free_at(), frame);
-                let waiting = self.transit.at_mut(position);
-                waiting.start = transmission.start;
-                if redraw_errors {
-                    waiting.corrupted = self.channel.corrupts(now, transmission, frame);
-                }
+/// Recomputes the times of all packets from position `first` on. The frame being sent, if it is one of them, ends when
+/// the transmitter is free; those that wait, from `started` on, follow, with new errors if requested.
+fn reschedule(
+    carrier: &mut Carrier,
+    now: Instant,
+    (first, started): (u64, u64),
+    redraw_errors: bool,
+) {
+    let Carrier { transmitter, channel, propagation, transit, .. } = carrier;
+    for position in first..transit.end() {
+        if position >= started {
+            let frame = Bits(transit.size_at(position).frame_bits.into());
+            let transmission = transmitter.take_from(transmitter.free_at(), frame);
+            let waiting = transit.at_mut(position);
+            waiting.start = transmission.start;
+            if redraw_errors {
+                waiting.corrupted = channel.corrupts(now, transmission, frame);
             }
-            self.transit.at_mut(position).arrival =
-                self.propagation.arrival(self.transmitter.free_at());
         }
+        transit.at_mut(position).arrival = propagation.arrival(transmitter.free_at());
     }
 }

@@ -1,6 +1,7 @@
 //! The counters of a direction at an instant.
 
 use super::Direction;
+use super::carrier::Carrier;
 use crate::engine::Count;
 use crate::link::transit::SizeTotals;
 use crate::time::{Duration, Instant};
@@ -57,26 +58,27 @@ impl Counters {
 impl Direction {
     /// The counters at `now`. Reading them changes nothing that the direction does.
     pub fn counters_at(&mut self, now: Instant) -> Counters {
-        self.update_started(now);
-        let waiting = *self.queue.occupancy();
-        let arrived = self.transit.totals_before(self.transit.begin());
-        let started = self.transit.totals_before(self.started);
+        let Self { carrier, scheduling, .. } = self;
+        let started_to = scheduling.started(carrier, now);
+        let waiting = *scheduling.occupancy();
+        let Carrier { transit, transmitter, .. } = &*carrier;
+        let arrived = transit.totals_before(transit.begin());
+        let started = transit.totals_before(started_to);
         // A packet that waits starts when the previous one ends.
-        let is_sending = self.started < self.transit.end() || self.transmitter.free_at() > now;
-        let (sending_packets, sending, idle_from) =
-            if is_sending && self.started > self.transit.begin() {
-                let last = self.started - 1;
-                (1, started.since(self.transit.totals_before(last)), self.transit.start(last))
-            } else {
-                (0, SizeTotals::default(), self.transmitter.free_at())
-            };
+        let is_sending = started_to < transit.end() || transmitter.free_at() > now;
+        let (sending_packets, sending, idle_from) = if is_sending && started_to > transit.begin() {
+            let last = started_to - 1;
+            (1, started.since(transit.totals_before(last)), transit.start(last))
+        } else {
+            (0, SizeTotals::default(), transmitter.free_at())
+        };
         Counters {
-            sent_packets: self.started - sending_packets,
+            sent_packets: started_to - sending_packets,
             sent_bits: started.frame_bits - sending.frame_bits,
-            delivered: self.delivered(),
-            dropped: self.dropped,
-            marked: self.marked,
-            busy: self.transmitter.busy_until(idle_from),
+            delivered: carrier.delivered(),
+            dropped: carrier.dropped,
+            marked: carrier.marked,
+            busy: transmitter.busy_until(idle_from),
             queue_bytes: waiting.bytes,
             queue_packets: waiting.packets,
             queue_max_bytes: waiting.bytes_max.max(self.earlier_bytes_max),

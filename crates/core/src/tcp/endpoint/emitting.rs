@@ -2,9 +2,9 @@
 
 use super::{Endpoint, tick};
 use crate::engine::Cx;
+use crate::header_bytes;
 use crate::packet::segment::{
-    Flags, HEADER_BYTES, SACK_BLOCKS_MAX, SackBlocks, Segment, SynOptions, TIMESTAMP_OPTION_BYTES,
-    Timestamps,
+    Flags, SACK_BLOCKS_MAX, SackBlocks, Segment, SynOptions, TIMESTAMP_OPTION_BYTES, Timestamps,
 };
 use crate::packet::seq::{Position, SeqNumber};
 use crate::packet::{Ecn, LimitedBy, Origin, Packet, PacketId};
@@ -189,7 +189,7 @@ impl Endpoint {
             ack: SeqNumber::from_position(ack, self.peer_initial),
             window,
             timestamps: if timestamped { Some(self.timestamps(now)) } else { None },
-            bytes: HEADER_BYTES + if timestamped { TIMESTAMP_OPTION_BYTES } else { 0 },
+            bytes: header_bytes::SEGMENT + if timestamped { TIMESTAMP_OPTION_BYTES } else { 0 },
             flags: self.ecn_flags.without(Flags::CWR),
             ecn: Ecn::NotEct,
             limited_by: None,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::coding::SymbolId;
-use crate::packet::SourceSymbol;
+use crate::packet::symbol::SourceSymbol;
 
 /// Symbols in a group. Repair refers to groups, so that a window of a thousand symbols costs no thousand references.
 const GROUP: usize = 32;

@@ -13,28 +13,24 @@ mod tests;
 use std::sync::Arc;
 
 use super::message::{
-    FEEDBACK_BYTES, Message, PACKET_BYTES, REPAIR_BYTES, SOURCE_BYTES, UNCODED_BYTES,
+    FEEDBACK_BYTES, Message, PACKET_BYTES, REPAIR_BYTES, ReceiverId, SOURCE_BYTES, UNCODED_BYTES,
 };
-use super::message::{ReceiverId, StreamId};
 use super::{Endpoint, EndpointConfig, FlowKey, LossSignal, OrderRestorer, Shown, TunnelSettings};
 use crate::coding::{Arrival, SizeRows};
 use crate::engine::{Count, Cx, Engine, Ledger};
-use crate::packet::{
-    Address, Class, Ecn, FlowId, Origin, Packet, PacketId, Payload, Port, RepairSymbol,
-    SourceSymbol,
-};
+use crate::header_bytes;
+use crate::packet::symbol::{RepairSymbol, SourceSymbol, StreamId};
+use crate::packet::{Address, Class, Ecn, FlowId, Origin, Packet, PacketId, Payload, Port};
 use crate::time::Instant;
 use contents::Contents;
 use ledger::Books;
 
-/// Outer IPv4 and UDP header.
-const OUTER_HEADER_BYTES: u32 = 20 + 8;
 /// Header and tag of the encryption.
 pub const SESSION_BYTES: u32 = 29;
 /// What every message adds to its bytes.
-const ENVELOPE_BYTES: u32 = OUTER_HEADER_BYTES + SESSION_BYTES;
-/// IPv4 and TCP header without options: what a maximum segment size does not count (RFC 9293, section 3.7.1).
-const MSS_HEADER_BYTES: usize = 40;
+const ENVELOPE_BYTES: u32 = header_bytes::DATAGRAM + SESSION_BYTES;
+/// What a maximum segment size does not count (RFC 9293, section 3.7.1).
+const MSS_HEADER_BYTES: usize = header_bytes::SEGMENT as usize;
 
 /// A gateway at the other end.
 #[derive(Clone, Copy, Debug)]

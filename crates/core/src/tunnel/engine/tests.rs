@@ -5,10 +5,11 @@ use crate::coding::SymbolId;
 use crate::conformance::{ArrivalPattern, Guarantees, check};
 use crate::engine::{Nested, Outbox};
 use crate::packet::segment::{Flags, Segment, SynOptions};
+use crate::packet::symbol::SourceHeader;
 use crate::rng::Rng;
 use crate::time::Duration;
 use crate::trace::NodeId;
-use crate::tunnel::message::{FeedbackHeader, SourceHeader};
+use crate::tunnel::message::FeedbackHeader;
 use crate::tunnel::{
     ClassifierSettings, DeliverySettings, QueueSettings, RedundancySettings, SignalSettings,
     TitrationSettings,

@@ -1,10 +1,10 @@
 //! The TUN device: super-packets in both directions.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bentpipe_sys::offload::coalesce::PACKETS_MAX;
-use bentpipe_sys::offload::{Coalescer, Offload, has_valid_tcp_checksum};
+use bentpipe_sys::offload::{Coalescer, has_valid_tcp_checksum, write_parts};
 use rustix::io::Errno;
 
 use super::IoCounters;
@@ -55,27 +55,15 @@ impl Device {
     }
 
     fn write_run(&self, run: &[&[u8]], coalescer: Option<Coalescer>, io: &mut IoCounters) {
-        let written = match (coalescer, run) {
-            (_, []) => return,
-            (Some(coalescer), [_, _, ..]) => {
-                let start = coalescer.payload_start();
-                let coalesced = coalescer.finish();
-                let header = coalesced.offload.emit();
-                let mut parts = [IoSlice::new(&[]); PACKETS_MAX + 2];
-                parts[0] = IoSlice::new(&header);
-                parts[1] = IoSlice::new(coalesced.headers());
-                for (part, packet) in parts[2..].iter_mut().zip(run) {
-                    *part = IoSlice::new(&packet[start..]);
-                }
-                io.coalesced_writes += 1;
-                io.coalesced_packets += run.len() as u64;
-                rustix::io::writev(&self.tun, &parts[..run.len() + 2])
-            }
-            (_, [packet, ..]) => {
-                let header = Offload::default().emit();
-                rustix::io::writev(&self.tun, &[IoSlice::new(&header), IoSlice::new(packet)])
-            }
-        };
+        if run.is_empty() {
+            return;
+        }
+        if run.len() > 1 {
+            io.coalesced_writes += 1;
+            io.coalesced_packets += run.len() as u64;
+        }
+        let packets = run.iter().copied();
+        let written = write_parts(coalescer, packets, |parts| rustix::io::writev(&self.tun, parts));
         io.rejected_writes += u64::from(written.is_err());
     }
 }

@@ -11,7 +11,6 @@ use bentpipe_sys::clock::Clock;
 use bentpipe_sys::datagrams::{RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Run, send_runs};
 
 use super::IoCounters;
-use super::worker::is_network_error;
 use crate::tunnel::path::{DatagramEnd, Datagrams};
 
 /// How long the thread waits for room in the socket's buffer, for all datagrams of a round together. Meanwhile the device's
@@ -120,6 +119,20 @@ impl SendWait {
         let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT)];
         poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
     }
+}
+
+/// Whether an error tells of a datagram that was sent (ICMP), not of the socket. It is reported once.
+pub(super) fn is_network_error(error: &io::Error) -> bool {
+    let errors = [
+        libc::ECONNREFUSED,
+        libc::EHOSTDOWN,
+        libc::EHOSTUNREACH,
+        libc::EMSGSIZE,
+        libc::ENETDOWN,
+        libc::ENETUNREACH,
+        libc::EPROTO,
+    ];
+    error.raw_os_error().is_some_and(|number| errors.contains(&number))
 }
 
 /// Whether the kernel refuses one datagram, and may take the next.

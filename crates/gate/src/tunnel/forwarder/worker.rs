@@ -14,7 +14,7 @@ use bentpipe_sys::datagrams::{ReceiveBatch, enable_gro, enable_traffic_class};
 use bentpipe_sys::offload::{self, Offload, Segmenter};
 
 use super::device::Device;
-use super::wire::Sender;
+use super::wire::{Sender, is_network_error};
 use super::{IoCounters, Shared, State};
 use crate::tunnel::path::{HEADROOM, Path};
 
@@ -167,18 +167,4 @@ impl Worker {
         }
         Ok(())
     }
-}
-
-/// Whether an error tells of a datagram that was sent (ICMP), not of the socket. It is reported once.
-pub(super) fn is_network_error(error: &io::Error) -> bool {
-    let errors = [
-        libc::ECONNREFUSED,
-        libc::EHOSTDOWN,
-        libc::EHOSTUNREACH,
-        libc::EMSGSIZE,
-        libc::ENETDOWN,
-        libc::ENETUNREACH,
-        libc::EPROTO,
-    ];
-    error.raw_os_error().is_some_and(|number| errors.contains(&number))
 }

@@ -3,8 +3,9 @@
 use bentpipe_core::coding::Arrival;
 use bentpipe_core::coding::framing::Unpacker;
 use bentpipe_core::packet::Ecn;
+use bentpipe_core::packet::symbol::{RepairHeader, SourceHeader, StreamId};
 use bentpipe_core::time::Instant;
-use bentpipe_core::tunnel::message::{Message, RepairHeader, SourceHeader, StreamId};
+use bentpipe_core::tunnel::message::Message;
 use bentpipe_core::tunnel::{CongestionSignal, LossSignal, OrderCounts, OrderRestorer, Shown};
 use bentpipe_core::wire::ecn;
 

@@ -25,8 +25,10 @@ use std::net::SocketAddr;
 
 use bentpipe_core::coding::ByteRows;
 use bentpipe_core::packet::Ecn;
+use bentpipe_core::packet::symbol::StreamId;
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_core::tunnel::message::{ReceiverId, SEQUENCE_BYTES, StreamId};
+use bentpipe_core::token_bucket::TokenBucket;
+use bentpipe_core::tunnel::message::{ReceiverId, SEQUENCE_BYTES};
 use bentpipe_core::tunnel::{Endpoint, OrderRestorer, TunnelSettings};
 use bentpipe_core::units::BitRate;
 use bentpipe_core::wire::Headers;
@@ -38,7 +40,6 @@ use inbound::{Inbound, Receiver};
 use inner::FlowHasher;
 use outbound::{Outbound, Sender};
 use routes::Routes;
-use too_big::AnswerLimit;
 
 pub use buffers::{DatagramEnd, Datagrams};
 pub use counters::{
@@ -75,7 +76,7 @@ pub struct Path {
     outbound: Outbound,
     inbound: Inbound,
     hosts: HostCounters,
-    answers: AnswerLimit,
+    answers: TokenBucket,
     /// Memory for messages that are built before they are sent.
     control: Vec<Datagram>,
     scratch: Vec<u8>,
@@ -123,7 +124,7 @@ impl Path {
             outbound: Outbound::default(),
             inbound: Inbound::new(OrderRestorer::new(order)),
             hosts: HostCounters::default(),
-            answers: AnswerLimit::new(),
+            answers: TokenBucket::FULL,
             control: Vec::new(),
             scratch: Vec::new(),
         })
@@ -306,7 +307,7 @@ impl Path {
     fn on_too_big(&mut self, now: Instant, packet: &[u8], headers: &Headers) {
         self.hosts.dropped_too_big += 1;
         let is_answered = too_big::answer(packet, headers, self.mtu, &mut self.scratch);
-        if is_answered && self.answers.admit(now) {
+        if is_answered && self.answers.take(too_big::RATE, now) {
             self.hosts.too_big_answers += 1;
             let slot = self.pool.store(&self.scratch);
             self.inbound.deliver_answer(slot);

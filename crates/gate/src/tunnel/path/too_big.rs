@@ -3,7 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::time::Duration;
+use bentpipe_core::token_bucket::TokenRate;
 use bentpipe_core::wire::checksum::Checksum;
 use bentpipe_core::wire::{Headers, ipv4, ipv6};
 
@@ -16,6 +17,9 @@ const HEADER_BYTES: usize = 8;
 const HOP_LIMIT: u8 = 64;
 /// Errors of ICMPv6 have types below.
 const V6_INFORMATIONAL: u8 = 128;
+
+/// The rate of answers, like Linux's `icmp_msgs_per_sec` and `icmp_msgs_burst`.
+pub(super) const RATE: TokenRate = TokenRate { each: Duration::from_millis(1), burst: 50 };
 
 /// Writes the answer to a packet that exceeds `mtu`. False if it gets none: RFC 1122, section 3.2.2, and RFC 4443,
 /// section 2.4 (e).
@@ -108,34 +112,6 @@ fn finish(out: &mut [u8], start: usize, mut sum: Checksum) {
     out[start + 2..start + 4].copy_from_slice(&sum.finish().to_be_bytes());
 }
 
-/// Limits the answers: a token for each, like Linux's `icmp_msgs_per_sec` and `icmp_msgs_burst`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AnswerLimit {
-    tokens: u64,
-    filled_at: Instant,
-}
-
-const TOKENS_MAX: u64 = 50;
-const TOKEN_PERIOD: Duration = Duration::from_millis(1);
-
-impl AnswerLimit {
-    pub(super) const fn new() -> Self {
-        Self { tokens: TOKENS_MAX, filled_at: Instant::START }
-    }
-
-    /// Takes a token, if there is one.
-    pub(super) fn admit(&mut self, now: Instant) -> bool {
-        let new = now.saturating_since(self.filled_at).as_nanos() / TOKEN_PERIOD.as_nanos();
-        if new > 0 {
-            self.tokens = (self.tokens + new).min(TOKENS_MAX);
-            self.filled_at = now;
-        }
-        let admitted = self.tokens > 0;
-        self.tokens -= u64::from(admitted);
-        admitted
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,15 +180,5 @@ mod tests {
         let mut group = v4(true, UDP, 1_401);
         group[16] = 224;
         assert_eq!(answer_to(&group), None);
-    }
-
-    /// Given 60 packets at once, expect 50 answers, and one more after each millisecond.
-    #[test]
-    fn answers_are_limited() {
-        let mut limit = AnswerLimit::new();
-        let admitted = |limit: &mut AnswerLimit, at| {
-            (0..60).filter(|_| limit.admit(Instant::from_millis(at))).count()
-        };
-        assert_eq!([0, 0, 1, 3].map(|at| admitted(&mut limit, at)), [50, 0, 1, 2]);
     }
 }

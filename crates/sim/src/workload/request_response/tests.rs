@@ -3,10 +3,13 @@
 use std::collections::VecDeque;
 
 use bentpipe_core::graph::Graph;
+use bentpipe_core::packet::{Address, Class, FlowId};
+use bentpipe_core::rng::Rng;
 use bentpipe_core::tcp::config::{
     AckPolicy, AvoidanceCounting, BufferCounts, CongestionName, RtoConfig, RtoMinBounds,
     StackVariant,
 };
+use bentpipe_core::tcp::{Config, Endpoint};
 use bentpipe_core::trace::NodeId;
 
 use super::*;
@@ -217,5 +220,5 @@ fn connections_overlap_and_are_removed() {
         unreachable!("the client")
     };
     assert_eq!(client.finished_exchanges(), 70_000);
-    assert_eq!(client.totals(Instant::START).delivered_bytes, 70_000 * 1_000);
+    assert_eq!(client.totals(Instant::START).expect("TCP").delivered_bytes, 70_000 * 1_000);
 }

@@ -113,7 +113,7 @@ fn run(config: PageConfig, pages: u64, fates: [Fate; 2]) -> Graph<TestNode> {
     assert!(server.expected.is_empty(), "each connection was accepted");
     assert_eq!(server.ledger().check(), Ok(()));
     assert_eq!(client.ledger().check(), Ok(()));
-    assert_eq!(client.finished_pages(), pages);
+    assert_eq!(client.finished_exchanges(), pages);
     graph
 }
 

@@ -2,7 +2,7 @@
 //! 6.18): every sample updates the mean deviation. The variance in the timeout is its maximum over
 //! a round trip, and decreases once per round trip.
 
-use super::rtt::Span;
+use super::Span;
 use crate::packet::seq::Position;
 
 /// In nanoseconds, scaled as in Linux.

@@ -1,0 +1,65 @@
+//! The reports of a worker, and the messages of the privileged part.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_sys::clock::Clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::handover::{receive, send};
+use super::report::{ToWorker, WorkerReport};
+
+/// How often a worker reports: the rule, which is renewed then, is in force for more than twice as long.
+const INTERVAL: Duration = Duration::from_millis(750);
+
+/// Reports until the privileged part is gone or a report fails, and handles its messages with the time of the report
+/// before them.
+pub(super) fn report_until_gone(
+    control: &OwnedFd,
+    now: impl Fn() -> Instant,
+    report: impl Fn() -> io::Result<WorkerReport>,
+    mut on_message: impl FnMut(ToWorker, Instant),
+) -> io::Result<()> {
+    let clock = Clock::start();
+    loop {
+        let (reported, reported_at) = (clock.now(), now());
+        if send(control, &serde_json::to_vec(&report()?)?, &[]).is_err() {
+            return Ok(());
+        }
+        while let Some(rest) = rest_of(INTERVAL, clock.now().saturating_since(reported)) {
+            match poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&rest)) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let (message, _) = receive(control)?;
+            if message.is_empty() {
+                return Ok(());
+            }
+            on_message(serde_json::from_slice(&message)?, reported_at);
+        }
+    }
+}
+
+/// What is left of a time.
+fn rest_of(time: Duration, passed: Duration) -> Option<Timespec> {
+    let rest = time.saturating_sub(passed).as_nanos();
+    let (tv_sec, tv_nsec) = ((rest / 1_000_000_000) as i64, (rest % 1_000_000_000) as i64);
+    (rest > 0).then_some(Timespec { tv_sec, tv_nsec })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Given a second of which 300 ms have passed, expect the rest; given a time that is over, expect none.
+    #[test]
+    fn the_rest_of_a_time_is_waited() {
+        let rest = rest_of(Duration::from_secs(1), Duration::from_millis(300)).expect("a rest");
+        assert_eq!((rest.tv_sec, rest.tv_nsec), (0, 700_000_000));
+        assert!(rest_of(Duration::from_secs(1), Duration::from_millis(1_000)).is_none());
+    }
+}
