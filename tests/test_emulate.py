@@ -29,9 +29,9 @@ from test_live import processes
 
 from bentpipe import Plan, Result, simulate
 from bentpipe._core import Stream
-from bentpipe.emulation import checks, lab_setup
-from bentpipe.emulation.lab_setup import delayed_plan, lead_time_ns
 from bentpipe.gateway import kernel_tcp
+from bentpipe.live import checks, lab_setup
+from bentpipe.live.lab_setup import delayed_plan, lead_time_ns
 from bentpipe.plots import congestion_window, goodput
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 
@@ -399,8 +399,8 @@ def late(monkeypatch: pytest.MonkeyPatch, small_result: Result) -> Iterator[None
     }
     manifest = {**small_result.manifest, "engine": "emulate", "emulation": about}
     result = Result(manifest, small_result.tables)
-    monkeypatch.setattr("bentpipe.emulation.prepare", lambda _: None)
-    monkeypatch.setattr("bentpipe.emulation.run_emulation", lambda *_, **__: result)
+    monkeypatch.setattr("bentpipe.live.prepare", lambda _: None)
+    monkeypatch.setattr("bentpipe.live.run_emulation", lambda *_, **__: result)
     return iter(())
 
 

@@ -18,7 +18,7 @@ from test_live import processes
 
 import bentpipe
 from bentpipe import InvalidRunError, Result, ScenarioError, UsageError
-from bentpipe.emulation import pool
+from bentpipe.live import pool
 
 CALL: dict[str, Any] = {
     "link": {"preset": "leo"},
@@ -108,7 +108,7 @@ def test_an_invalid_run_raises_its_result(
 
 @pytest.fixture
 def _no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bentpipe.emulation.pool.check_plan", lambda _: None)
+    monkeypatch.setattr("bentpipe.live.pool.check_plan", lambda _: None)
 
 
 LONG = ROOT / "scenarios" / "geo-bulk.yaml"

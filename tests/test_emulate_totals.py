@@ -6,9 +6,9 @@ import io
 import json
 from typing import IO, Any
 
-from bentpipe.emulation.flows import Flow
-from bentpipe.emulation.run import verdict
-from bentpipe.emulation.tables import FlowReport, RunRecord, Watched
+from bentpipe.live.flows import Flow
+from bentpipe.live.run import verdict
+from bentpipe.live.tables import FlowReport, RunRecord, Watched
 from bentpipe.results.tables import LOSS_CAUSES
 
 S = 10**9

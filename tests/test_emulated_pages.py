@@ -29,12 +29,12 @@ from test_emulate import EXIT_INVALID, EXIT_MACHINE, emulated
 from test_lab import wait_until
 
 from bentpipe import Plan, Result, simulate
-from bentpipe.emulation import flows
-from bentpipe.emulation.certificate import new_certificate
-from bentpipe.emulation.devtools import Browser, BrowserError
-from bentpipe.emulation.page_content import PORT_OFFSET, Pages, answer_of, look_up, query_of
-from bentpipe.emulation.page_server import head_of
-from bentpipe.emulation.pool import EmulationJob, Worker
+from bentpipe.live import flows
+from bentpipe.live.certificate import new_certificate
+from bentpipe.live.devtools import Browser, BrowserError
+from bentpipe.live.page_content import PORT_OFFSET, Pages, answer_of, look_up, query_of
+from bentpipe.live.page_server import head_of
+from bentpipe.live.pool import EmulationJob, Worker
 
 HOST = "127.0.0.1"
 DOCUMENT, OBJECT = 30_000, 20_000
@@ -73,7 +73,7 @@ class Server:
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.told = told
-        command = [sys.executable, "-m", "bentpipe.emulation.page_server", json.dumps(told)]
+        command = [sys.executable, "-m", "bentpipe.live.page_server", json.dumps(told)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.control = self.connected()
 

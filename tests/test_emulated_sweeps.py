@@ -13,7 +13,7 @@ import pytest
 from conftest import SMALL, Program, needs, needs_lab
 
 from bentpipe import Job, MachineError, Plan, Result, UsageError
-from bentpipe.emulation import pool
+from bentpipe.live import pool
 from bentpipe.simulation.run import Outcome
 from bentpipe.sweeps import Emulated, Finished
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from conftest import SMALL
 
-from bentpipe import Plan, Scenario, ScenarioError, _core, emulation, simulate
+from bentpipe import Plan, Scenario, ScenarioError, _core, live, simulate
 from bentpipe.cli.app import main
-from bentpipe.emulation import worker
 from bentpipe.errors import MachineError
+from bentpipe.live import worker
 from bentpipe.simulation import memory_warning
 
 GEO = Path(__file__).parent.parent / "scenarios" / "geo-bulk.yaml"
@@ -85,7 +85,7 @@ def test_an_emulation_resolves_its_plan_once_and_its_child_does_not(
         pid = 0
 
         def __init__(self, command: list[str], **_: Any) -> None:
-            assert command[1:] == ["-m", "bentpipe.emulation.worker"]
+            assert command[1:] == ["-m", "bentpipe.live.worker"]
             self.stdin = Pipe()
 
         def poll(self) -> int:
@@ -98,12 +98,12 @@ def test_an_emulation_resolves_its_plan_once_and_its_child_does_not(
         ran.append(plan)
         raise MachineError("it does not run")
 
-    monkeypatch.setattr("bentpipe.emulation.pool.subprocess.Popen", Child)
-    monkeypatch.setattr("bentpipe.emulation.pool.check_plan", lambda _: None)
+    monkeypatch.setattr("bentpipe.live.pool.subprocess.Popen", Child)
+    monkeypatch.setattr("bentpipe.live.pool.check_plan", lambda _: None)
     with pytest.raises(StoppedError):
-        emulation.emulate(GEO)
-    monkeypatch.setattr("bentpipe.emulation.prepare", lambda _: None)
-    monkeypatch.setattr("bentpipe.emulation.run_emulation", run)
+        live.emulate(GEO)
+    monkeypatch.setattr("bentpipe.live.prepare", lambda _: None)
+    monkeypatch.setattr("bentpipe.live.run_emulation", run)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(requests[0])))
     assert worker.main() == MachineError.exit_code
     assert ran[0].data == Plan.resolve(GEO).data

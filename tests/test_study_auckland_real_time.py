@@ -12,9 +12,9 @@ import pytest
 from conftest import SMALL, measures, needs
 
 from bentpipe import Plan
-from bentpipe.emulation.checks import refuse
-from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.errors import UsageError
+from bentpipe.live.checks import refuse
+from bentpipe.live.pool import EmulatedRun, EmulationJob
 from bentpipe.results.files import utc_now
 from bentpipe.simulation.run import Job, Outcome
 from bentpipe.studies import STUDIES

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from bentpipe import lab, simulation
+from bentpipe import live, simulation
 from bentpipe.cli.link_status import microseconds
 from bentpipe.cli.options import AsJson, print_checks, print_json
 from bentpipe.gateway import machine
@@ -37,8 +37,8 @@ _MODULES: Final = {"ruamel-yaml": "ruamel.yaml"}
 _TRY_A_LAB: Final = """
 import sys
 from bentpipe.errors import BentpipeError
-from bentpipe.lab.local import LocalLab
-from bentpipe.lab.capacity import gain_privileges
+from bentpipe.live.local_lab import LocalLab
+from bentpipe.live.capacity import gain_privileges
 from bentpipe.plan.presets import link_plan
 try:
     how = gain_privileges()
@@ -68,7 +68,7 @@ def doctor(
 ) -> None:
     """Check what this machine can run."""
     checks = examine(Path.cwd())
-    capacity = lab.measure_capacity() if measure else None
+    capacity = live.measure_capacity() if measure else None
     if as_json:
         ok = all(check.ok or not check.needed for check in checks)
         print_json({"ok": ok, "checks": [asdict(c) for c in checks], "measured": capacity})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bentpipe import emulation, plan, report, scenario, simulation
+from bentpipe import live, plan, report, scenario, simulation
 from bentpipe.cli import options
 from bentpipe.cli.link_status import LinkStatus
 from bentpipe.cli.options import note, note_written, output_folder, print_json
@@ -57,7 +57,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     limit = read_limit(memory_limit)
     if engine == "emulate":
         # Before modules that start threads are loaded: see `gain_privileges`.
-        emulation.prepare(resolved)
+        live.prepare(resolved)
     with output_folder(out, "run") as output:
         if engine == "emulate":
             result = _emulate(resolved, seed, capture)
@@ -81,7 +81,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
 def _emulate(resolved: Plan, seed: int | None, capture: Path | None) -> Result:
     status = LinkStatus()
     with Progress("emulating") as progress:
-        return emulation.run_emulation(
+        return live.run_emulation(
             resolved,
             seed=seed,
             progress=progress.fraction,

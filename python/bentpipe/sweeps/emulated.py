@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from bentpipe.emulation.pool import EmulationJob, EmulationTask, processor_share, run_tasks
 from bentpipe.errors import MachineError, UsageError
-from bentpipe.lab.capacity import largest_value
+from bentpipe.live.capacity import largest_value
+from bentpipe.live.pool import EmulationJob, EmulationTask, processor_share, run_tasks
 from bentpipe.results.result import Result
 from bentpipe.simulation.run import Job, Outcome, cores
 from bentpipe.sweeps.executor import Executor, FailureKind, Finished, RunFailure

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from bentpipe.emulation.pool import EmulationJob, emulate_as_completed
 from bentpipe.errors import RunsInterrupted
+from bentpipe.live.pool import EmulationJob, emulate_as_completed
 from bentpipe.plan.plan import Plan
 from bentpipe.results.files import utc_now
 from bentpipe.results.measures import aggregate_goodput_bps, finished_times_ns

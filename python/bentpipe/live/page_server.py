@@ -1,6 +1,6 @@
 """The server of web pages in real time: HTTP/1.1 or HTTP/2, with or without TLS.
 
-It is run as ``python -m bentpipe.emulation.page_server JSON``, on the far side of the link. Its
+It is run as ``python -m bentpipe.live.page_server JSON``, on the far side of the link. Its
 first connection bypasses the link. On it the server writes the hash of its key (an empty line
 without TLS), and the client the number of each page that it has loaded, a line each; then the
 server closes the connections of that page. When it is interrupted, it prints a report as JSON.
@@ -23,8 +23,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from bentpipe._core import Stream
-from bentpipe.emulation.page_content import DNS_BYTES_MAX, PORT_OFFSET, Content, Pages, answer_of
-from bentpipe.emulation.sender import SenderReport, new_socket, run_until_interrupted, tcp_info
+from bentpipe.live.page_content import DNS_BYTES_MAX, PORT_OFFSET, Content, Pages, answer_of
+from bentpipe.live.sender import SenderReport, new_socket, run_until_interrupted, tcp_info
 
 _HEAD_END: Final = b"\r\n\r\n"
 _TLS_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -63,7 +63,7 @@ class Server:
         self._settings = settings
         # The module imports a package of the extra `web`; it takes a tenth of a second.
         has_http2 = settings["workload"]["http"] == "2"
-        self._http2 = import_module("bentpipe.emulation.http2").Http2 if has_http2 else None
+        self._http2 = import_module("bentpipe.live.http2").Http2 if has_http2 else None
         self._tls, self._key_sha256 = None, ""
         if settings["workload"]["tls"] is not None:
             self._tls, self._key_sha256 = new_tls(settings["workload"])
@@ -165,7 +165,7 @@ class Server:
 def new_tls(workload: dict[str, Any]) -> tuple[ssl.SSLContext, str]:
     """Return TLS with a new certificate, and the hash of its key."""
     # The module imports a package of the extra `web`.
-    pem, key_sha256 = import_module("bentpipe.emulation.certificate").new_certificate()
+    pem, key_sha256 = import_module("bentpipe.live.certificate").new_certificate()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = context.maximum_version = _TLS_VERSIONS[workload["tls"]]
     with tempfile.NamedTemporaryFile() as file:

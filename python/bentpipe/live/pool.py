@@ -21,8 +21,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.emulation.checks import check_plan
 from bentpipe.errors import BentpipeError, InvalidRunError, MachineError, error_with_code
+from bentpipe.live.checks import check_plan
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.scenario.schema import Scenario
@@ -125,7 +125,7 @@ class Worker:
         self._temporary = Path(tempfile.mkdtemp(prefix="bentpipe-"))
         with self.out.with_suffix(".txt").open("w") as errors:
             process = self._process = subprocess.Popen(
-                [sys.executable, "-m", "bentpipe.emulation.worker"],
+                [sys.executable, "-m", "bentpipe.live.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,

@@ -19,7 +19,7 @@ from h2.connection import H2Connection
 from h2.events import Event, RequestReceived, StreamReset
 from h2.exceptions import ProtocolError
 
-from bentpipe.emulation.page_content import Content
+from bentpipe.live.page_content import Content
 
 # RFC 9113, section 4.1.
 FRAME_HEADER_BYTES: Final = 9

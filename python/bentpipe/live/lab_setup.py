@@ -14,8 +14,8 @@ from bentpipe.gateway.kernel_tcp import (
     initial_window,
     require_congestion_controls,
 )
-from bentpipe.lab.capacity import largest_value
-from bentpipe.lab.gateways import hosts_behind
+from bentpipe.live.capacity import largest_value
+from bentpipe.live.gateways import hosts_behind
 from bentpipe.scenario.tcp import Side
 
 # The largest precedence: the three highest bits of the traffic class (RFC 2474, section 4.2.2).

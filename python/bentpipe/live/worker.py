@@ -11,7 +11,7 @@ import pickle
 import sys
 
 # By way of the package: what starts threads must be imported after `prepare`.
-from bentpipe import emulation
+from bentpipe import live
 from bentpipe.errors import BentpipeError
 
 
@@ -19,8 +19,8 @@ def main() -> int:
     """Run the plan of the request; return the exit code."""
     plan, seed, out, capture = pickle.load(sys.stdin.buffer)
     try:
-        emulation.prepare(plan)
-        emulation.run_emulation(plan, seed=seed, capture=capture).save(out)
+        live.prepare(plan)
+        live.run_emulation(plan, seed=seed, capture=capture).save(out)
     except BentpipeError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -1,6 +1,6 @@
 """The client and the server of requests and responses in real time.
 
-They are run as ``python -m bentpipe.emulation.exchanges server|client JSON``, each on its side of
+They are run as ``python -m bentpipe.live.exchanges server|client JSON``, each on its side of
 the link. A video is a series of exchanges, a segment each. The client prints a line when it is
 ready, and starts on SIGUSR1. Its first connection bypasses the link and carries no data, like the
 control connection of iperf3; the others are measured. Both draw the sizes of the responses from the
@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from bentpipe import _core
-from bentpipe.emulation.sender import SenderReport, new_socket, run_until_interrupted, tcp_info
+from bentpipe.live.sender import SenderReport, new_socket, run_until_interrupted, tcp_info
 from bentpipe.units import NS_PER_S
 
 _PIECE: Final = bytes(64 * 1024)

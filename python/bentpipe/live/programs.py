@@ -1,7 +1,7 @@
 """Programs of this process in a lab that another process keeps.
 
-``python -m bentpipe.lab.programs`` runs one in a process of its own: only a process with one thread
-may join a user namespace (setns(2)).
+``python -m bentpipe.live.programs`` runs one in a process of its own: only a process with one
+thread may join a user namespace (setns(2)).
 """
 
 from __future__ import annotations

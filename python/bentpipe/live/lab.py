@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import plan
 from bentpipe.errors import UsageError
-from bentpipe.lab import sockets
-from bentpipe.lab.changes import change_link
-from bentpipe.lab.daemon import LabConfig, start_daemon
+from bentpipe.live import sockets
+from bentpipe.live.changes import change_link
+from bentpipe.live.daemon import LabConfig, start_daemon
 from bentpipe.units import check_seed
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Lab:
             raise UsageError(f"program: {' '.join(arguments[:1]) or 'none'}: no such program")
         _, descriptors = self._exchange("enter", host=host)
         numbers = ",".join(map(str, descriptors))
-        program = [sys.executable, "-m", "bentpipe.lab.programs", "enter"]
+        program = [sys.executable, "-m", "bentpipe.live.programs", "enter"]
         try:
             command = [*program, host, numbers, *arguments]
             return subprocess.Popen(command, pass_fds=descriptors, **options)

@@ -1,6 +1,6 @@
 """Changes of a running link, from settings such as ``link.forward.rate=4Mbit/s``.
 
-The clients of a lab resolve them; its daemon gets integers (`bentpipe.lab.link_state`).
+The clients of a lab resolve them; its daemon gets integers (`bentpipe.live.link_state`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias, cast
 
 from bentpipe import plan, scenario
 from bentpipe.errors import MachineError, ScenarioError, UnitError, UsageError
-from bentpipe.lab.capacity import largest_value, refuse_beyond_capacity
-from bentpipe.lab.link_state import VALUES, LinkChange
+from bentpipe.live.capacity import largest_value, refuse_beyond_capacity
+from bentpipe.live.link_state import VALUES, LinkChange
 from bentpipe.text import shown
 from bentpipe.units import parse_duration
 

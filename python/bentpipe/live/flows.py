@@ -22,19 +22,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
-from bentpipe.emulation.devtools import START_TIMEOUT_S, installed_browser
-from bentpipe.emulation.lab_setup import hosts_of, mtu_bytes, start_of, traffic_class
 from bentpipe.errors import MachineError
 from bentpipe.gateway import machine
 from bentpipe.gateway.kernel_tcp import congestion_control, socket_options
-from bentpipe.lab.local import IPERF3_PORT, LocalLab
+from bentpipe.live.devtools import START_TIMEOUT_S, installed_browser
+from bentpipe.live.lab_setup import hosts_of, mtu_bytes, start_of, traffic_class
+from bentpipe.live.local_lab import IPERF3_PORT, LocalLab
 from bentpipe.scenario.tcp import Side
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
     from bentpipe import _core
 
-# The workloads of `bentpipe.emulation.exchanges`.
+# The workloads of `bentpipe.live.exchanges`.
 _EXCHANGES: Final = frozenset({"request_response", "video"})
 # Why a connection failed, as `Failures` of `crates/live/src/channels/client.rs` counts it.
 _FAILURES: Final = {
@@ -314,7 +314,7 @@ def _kill(process: int, number: signal.Signals) -> None:
 
 @dataclass(kw_only=True)
 class ExchangesFlow(Flow):
-    """Requests and responses, or a video: the programs are `bentpipe.emulation.exchanges`."""
+    """Requests and responses, or a video: the programs are `bentpipe.live.exchanges`."""
 
     seed: int
     start_timeout_s: float = 3.0
@@ -353,7 +353,7 @@ class ExchangesFlow(Flow):
         return report
 
     def _command(self, role: Role, lab: LocalLab) -> list[str]:
-        program = ["-m", "bentpipe.emulation.exchanges", role]
+        program = ["-m", "bentpipe.live.exchanges", role]
         return [sys.executable, *program, json.dumps(self._settings(lab))]
 
     def _settings(self, lab: LocalLab) -> dict[str, Any]:
@@ -372,14 +372,14 @@ class ExchangesFlow(Flow):
 
 @dataclass(kw_only=True)
 class WebPageFlow(ExchangesFlow):
-    """Web pages: `bentpipe.emulation.page_server`, and Chromium driven by ``page_client``."""
+    """Web pages: `bentpipe.live.page_server`, and Chromium driven by ``page_client``."""
 
     browser: str
     start_timeout_s: float = START_TIMEOUT_S
 
     def _command(self, role: Role, lab: LocalLab) -> list[str]:
         settings = {**self._settings(lab), "browser": self.browser}
-        return [sys.executable, "-m", f"bentpipe.emulation.page_{role}", json.dumps(settings)]
+        return [sys.executable, "-m", f"bentpipe.live.page_{role}", json.dumps(settings)]
 
 
 @dataclass(kw_only=True)

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from bentpipe.emulation.flows import programs
-from bentpipe.emulation.lab_setup import (
+from bentpipe.errors import Problem, ScenarioError
+from bentpipe.gateway.tcp_refusals import refused_tcp
+from bentpipe.live.capacity import gain_privileges, refuse_beyond_capacity
+from bentpipe.live.flows import programs
+from bentpipe.live.gateways import refuse_functions
+from bentpipe.live.lab_setup import (
     classes,
     highest,
     kernel_of,
@@ -19,10 +23,6 @@ from bentpipe.emulation.lab_setup import (
     mtu_bytes,
     tcp_of,
 )
-from bentpipe.errors import Problem, ScenarioError
-from bentpipe.gateway.tcp_refusals import refused_tcp
-from bentpipe.lab.capacity import gain_privileges, refuse_beyond_capacity
-from bentpipe.lab.gateways import refuse_functions
 from bentpipe.plan.plan import Plan
 from bentpipe.units import NS_PER_S
 

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 
 from bentpipe import _core
-from bentpipe.emulation.exchanges import exchanges_of, playback
-from bentpipe.emulation.flows import ChannelFlow, ExchangesFlow, Flow, ProgramReport, WebPageFlow
-from bentpipe.lab.gateways import gateway_hosts
+from bentpipe.live.exchanges import exchanges_of, playback
+from bentpipe.live.flows import ChannelFlow, ExchangesFlow, Flow, ProgramReport, WebPageFlow
+from bentpipe.live.gateways import gateway_hosts
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result, State
 from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES, TABLES

@@ -1,6 +1,6 @@
 """The lab daemon: a process that keeps a lab and serves requests; the lab ends with it.
 
-`start_daemon` starts it as ``python -m bentpipe.lab.daemon NAME`` with its configuration, a
+`start_daemon` starts it as ``python -m bentpipe.live.daemon NAME`` with its configuration, a
 `LabConfig` as JSON, on standard input. It prints one line of JSON, ``hosts`` or ``error``, once the
 lab is set up.
 """
@@ -24,16 +24,16 @@ from typing import Any, Final, NoReturn
 
 from bentpipe import _core
 from bentpipe.errors import BentpipeError, InternalError, MachineError, UsageError
-from bentpipe.lab import sockets
-from bentpipe.lab.capacity import gain_privileges
-from bentpipe.lab.link_state import (
+from bentpipe.live import sockets
+from bentpipe.live.capacity import gain_privileges
+from bentpipe.live.link_state import (
     OutageEnds,
     largest_plans,
     link_state,
     with_changes,
     with_outages,
 )
-from bentpipe.lab.local import LocalLab
+from bentpipe.live.local_lab import LocalLab
 
 # The changes that `status` lists, and the size of the settings of one: a reply has all.
 _CHANGES_MAX: Final = 100
@@ -79,7 +79,7 @@ def start_daemon(config: LabConfig) -> tuple[subprocess.Popen[str], list[str]]:
     """
     config.lab().check()
     process = subprocess.Popen(
-        [sys.executable, "-m", "bentpipe.lab.daemon", config.name],
+        [sys.executable, "-m", "bentpipe.live.daemon", config.name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

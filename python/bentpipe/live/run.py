@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.emulation.checks import window_warnings
-from bentpipe.emulation.flows import (
+from bentpipe.errors import MachineError
+from bentpipe.live.checks import window_warnings
+from bentpipe.live.flows import (
     Flow,
     WebPageFlow,
     end_all,
@@ -23,7 +24,7 @@ from bentpipe.emulation.flows import (
     programs,
     start_channels,
 )
-from bentpipe.emulation.lab_setup import (
+from bentpipe.live.lab_setup import (
     Kernel,
     delayed_plan,
     kernel_of,
@@ -31,8 +32,9 @@ from bentpipe.emulation.lab_setup import (
     longest_round_trip_ns,
     mtu_bytes,
 )
-from bentpipe.emulation.sender import window_sample
-from bentpipe.emulation.tables import (
+from bentpipe.live.local_lab import IPERF3_PORT, SIDES, LocalLab
+from bentpipe.live.sender import window_sample
+from bentpipe.live.tables import (
     Connection,
     Report,
     RunRecord,
@@ -42,8 +44,6 @@ from bentpipe.emulation.tables import (
     flow_start_ns,
     result_of,
 )
-from bentpipe.errors import MachineError
-from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.plan.plan import Plan
 from bentpipe.results.files import capture_file, execution, incomplete_message, utc_now
 from bentpipe.results.result import Result
@@ -91,7 +91,7 @@ def run_emulation(
     on_report: Callable[[Report], None] | None = None,
     capture: Path | None = None,
 ) -> Result:
-    """Run a plan in real time in this process, after `bentpipe.emulation.prepare`.
+    """Run a plan in real time in this process, after `bentpipe.live.prepare`.
 
     After Ctrl-C it returns what was recorded, marked interrupted. ``note`` is called with warnings,
     ``on_report`` with the report of the lab twice a second. ``capture`` names a file to capture

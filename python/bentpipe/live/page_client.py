@@ -1,6 +1,6 @@
 """The client of web pages in real time: headless Chromium.
 
-It is run as ``python -m bentpipe.emulation.page_client JSON``, on the near side of the link. It
+It is run as ``python -m bentpipe.live.page_client JSON``, on the near side of the link. It
 prints a line when the browser is ready, and starts on SIGUSR1. Its first connection to the server
 bypasses the link: it tells the server which pages are loaded. Each page has a host name of its own,
 so that the browser opens new connections and finds nothing in its caches. When all pages are
@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe._core import Stream
-from bentpipe.emulation.devtools import Browser, BrowserError
-from bentpipe.emulation.page_content import FIRST_DOCUMENT, look_up
-from bentpipe.emulation.sender import new_socket
+from bentpipe.live.devtools import Browser, BrowserError
+from bentpipe.live.page_content import FIRST_DOCUMENT, look_up
+from bentpipe.live.sender import new_socket
 
 _NS_PER_MS: Final = 1_000_000
 _DOMAIN: Final = "bentpipe.test"

@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
-from bentpipe.lab.capacity import refuse_beyond_capacity
-from bentpipe.lab.gateways import (
+from bentpipe.live.capacity import refuse_beyond_capacity
+from bentpipe.live.gateways import (
     RunningDaemons,
     gateway_hosts,
     pep_settings,
     refuse_functions,
     set_initial_windows,
 )
-from bentpipe.lab.programs import start_error
-from bentpipe.lab.uplink import Uplink, find_slirp4netns, open_uplink
+from bentpipe.live.programs import start_error
+from bentpipe.live.uplink import Uplink, find_slirp4netns, open_uplink
 from bentpipe.results.verdict import late_windows, verdict
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
     from bentpipe._core import Channels
-    from bentpipe.lab.link_state import LinkChange
+    from bentpipe.live.link_state import LinkChange
     from bentpipe.scenario.tcp import Side
 
 SIDES: Final[tuple[Side, ...]] = ("world", "island")
@@ -57,7 +57,7 @@ class LocalLab:
     - ``super_packets``: the kernels of both sides pass segments of up to 64 KiB, which are split
       before the link and coalesced behind it (TSO and GRO).
     - ``gateways``: gateways are hosts of their own between their hosts and the link; those with a
-      PEP or a tunnel are in any case, and `bentpipe.lab.gateways` runs these there.
+      PEP or a tunnel are in any case, and `bentpipe.live.gateways` runs these there.
     - ``internet``: the world has an uplink to the Internet, which the island reaches over the link.
 
     ``core`` is the lab of the extension, once it is set up.
