@@ -399,8 +399,8 @@ def late(monkeypatch: pytest.MonkeyPatch, small_result: Result) -> Iterator[None
     }
     manifest = {**small_result.manifest, "engine": "emulate", "emulation": about}
     result = Result(manifest, small_result.tables)
-    monkeypatch.setattr("bentpipe.live.prepare", lambda _: None)
-    monkeypatch.setattr("bentpipe.live.run_emulation", lambda *_, **__: result)
+    monkeypatch.setattr("bentpipe.live.check_plan", lambda _: None)
+    monkeypatch.setattr("bentpipe.live.run_plan", lambda *_, **__: result)
     return iter(())
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, User, measures, needs, needs_lab
+from test_emulated_sweeps import FakeLabs
 from test_lab import wait_until
 from test_live import processes
 
 import bentpipe
 from bentpipe import InvalidRunError, Result, ScenarioError, UsageError
-from bentpipe.live import pool
 
 CALL: dict[str, Any] = {
     "link": {"preset": "leo"},
@@ -86,24 +86,11 @@ def test_what_cannot_be_run_is_refused_as_by_simulate() -> None:
 def test_an_invalid_run_raises_its_result(
     monkeypatch: pytest.MonkeyPatch, small_result: Result
 ) -> None:
-    """Given a child process that saves a late run, expect an error that holds it."""
-    manifest = {
-        **small_result.manifest,
-        "engine": "emulate",
-        "emulation": {"invalid": "lateness p99 is too much"},
-    }
-    late = Result(manifest, small_result.tables)
-
-    def save(self: pool.Worker) -> bool:
-        late.save(self.out)
-        return True
-
-    monkeypatch.setattr(pool.Worker, "start", lambda _: None)
-    monkeypatch.setattr(pool.Worker, "kill", lambda _: None)
-    monkeypatch.setattr(pool.Worker, "has_finished", save)
-    with pytest.raises(InvalidRunError, match="lateness p99 is too much; do not use") as raised:
+    """Given a child process whose run is late, expect an error that holds its result."""
+    FakeLabs(monkeypatch, small_result).ends = {1: ["late"]}
+    with pytest.raises(InvalidRunError, match="late; do not use") as raised:
         bentpipe.emulate(CALL)
-    assert raised.value.result.flows.equals(late.flows)
+    assert raised.value.result.flows.equals(small_result.flows)
 
 
 @pytest.fixture

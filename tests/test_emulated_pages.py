@@ -34,7 +34,7 @@ from bentpipe.live.certificate import new_certificate
 from bentpipe.live.devtools import Browser, BrowserError
 from bentpipe.live.page_content import PORT_OFFSET, Pages, answer_of, look_up, query_of
 from bentpipe.live.page_server import head_of
-from bentpipe.live.pool import EmulationJob, Worker
+from bentpipe.live.pool import EmulationJob, EmulationTask
 
 HOST = "127.0.0.1"
 DOCUMENT, OBJECT = 30_000, 20_000
@@ -409,15 +409,15 @@ def test_an_ordinary_user_loads_pages(user: User) -> None:
 
 @needs_lab
 @needs("chromium")
-def test_a_killed_run_leaves_no_files(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_no_files() -> None:
     """Given a run whose browser has a profile, expect nothing of it after the run is killed."""
     before = set(Path(tempfile.gettempdir()).iterdir())
     job = EmulationJob(Plan.resolve(web_page(pages=None)), 1, max_s=60, expected_s=60)
-    worker = Worker(job, tmp_path / "out")
-    worker.start()
+    task = EmulationTask(0, job)
+    task.start()
     try:
         (own,) = set(Path(tempfile.gettempdir()).iterdir()) - before
         wait_until(lambda: list(own.glob("bentpipe-*/Default")), "the profile of the browser")
     finally:
-        worker.kill()
+        task.kill()
     assert not own.exists()

@@ -420,7 +420,7 @@ def test_labs_killed_at_random_times_leave_nothing(own_labs: Path) -> None:
         ) as running:
             time.sleep(seconds)
             # The daemon has a session of its own and is killed separately.
-            for process in processes(f"bentpipe.live.daemon\0{name}\0"):
+            for process in processes(f"bentpipe.live.child\0{name}\0"):
                 kill(int(process), signal.SIGKILL)
             os.killpg(running.pid, signal.SIGKILL)
 

@@ -164,7 +164,7 @@ def test_a_killed_daemon_is_an_error() -> None:
         patch.setenv("MARK", mark)
         lab = bentpipe.Lab("leo")
     # Its descendants have the same command line and were started later.
-    daemon = min(int(each) for each in processes(mark) if b"live.daemon" in command_line(each))
+    daemon = min(int(each) for each in processes(mark) if b"live.child" in command_line(each))
     os.kill(daemon, signal.SIGKILL)
     wait_until(lambda: processes(mark) == [], "something outlived the daemon")
     with pytest.raises(MachineError, match="the lab has ended"):

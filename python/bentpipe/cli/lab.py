@@ -84,18 +84,10 @@ def up(
     plans = [plan.link_plan(each, settings or []) for each in link]
     shown = [*link, *(f"--set {setting}" for setting in settings or [])]
     shown += ["--gateways"] * gateways + ["--internet"] * internet
-    config = live.LabConfig(
-        name=name,
-        folder=str(folder),
-        plans=plans,
-        links=shown,
-        seed=seed,
-        gateways=gateways,
-        internet=internet,
-    )
-    process, hosts = live.start_daemon(config)
+    kept = live.LocalLab(plans=plans, seed=seed, gateways=gateways, internet=internet)
+    child, hosts = live.LabDaemon(name=name, folder=folder, links=shown, lab=kept).start()
     listed = f"{', '.join(hosts[:-1])} and {hosts[-1]}"
-    note(f"lab {name} is up, kept by process {process.pid}; its hosts are {listed}")
+    note(f"lab {name} is up, kept by process {child.process.pid}; its hosts are {listed}")
 
 
 @lab_app.command(epilog=examples_text("bentpipe lab down sat", "bentpipe lab down sat rain"))

@@ -1,7 +1,7 @@
 from .capacity import measure_capacity as measure_capacity
 from .changes import change_link as change_link, link_changes as link_changes
-from .checks import check_plan as check_plan, prepare as prepare
-from .daemon import LabConfig as LabConfig, start_daemon as start_daemon
+from .checks import check_plan as check_plan
+from .daemon import LabDaemon as LabDaemon
 from .events import read_events as read_events
 from .lab import Lab as Lab
 from .link_state import with_changes as with_changes
@@ -12,5 +12,5 @@ from .pool import (
     emulate as emulate,
     emulate_as_completed as emulate_as_completed,
     emulate_many as emulate_many,
+    run_plan as run_plan,
 )
-from .run import run_emulation as run_emulation

@@ -1,8 +1,4 @@
-"""Checks before a run in real time, and the privileges that it needs.
-
-No module that starts threads (numpy, polars) is imported here: a process with several threads
-cannot create a user namespace.
-"""
+"""Checks before a run in real time."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from typing import Any, Final
 
 from bentpipe.errors import Problem, ScenarioError
 from bentpipe.gateway.tcp_refusals import refused_tcp
-from bentpipe.live.capacity import gain_privileges, refuse_beyond_capacity
+from bentpipe.live.capacity import refuse_beyond_capacity
 from bentpipe.live.flows import programs
 from bentpipe.live.gateways import refuse_functions
 from bentpipe.live.lab_setup import (
@@ -49,19 +45,6 @@ def check_plan(plan: Plan) -> None:
     kernel_of(data)
     refuse_functions([data], mtu_bytes(data))
     refuse_beyond_capacity([data])
-
-
-def prepare(plan: Plan) -> None:
-    """Check a plan as `check_plan` does, and gain the privileges to run it.
-
-    The process must have one thread, unless it runs as root.
-
-    Raises:
-        ScenarioError: the scenario cannot be run in real time.
-        MachineError: the machine lacks something, or does not allow it.
-    """
-    check_plan(plan)
-    gain_privileges()
 
 
 def refuse(plan: Plan) -> None:

@@ -1,31 +1,23 @@
-"""The lab daemon: a process that keeps a lab and serves requests; the lab ends with it.
-
-`start_daemon` starts it as ``python -m bentpipe.live.daemon NAME`` with its configuration, a
-`LabConfig` as JSON, on standard input. It prints one line of JSON, ``hosts`` or ``error``, once the
-lab is set up.
-"""
+"""The lab daemon: a process that keeps a lab and serves requests; the lab ends with it."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from bentpipe import _core
 from bentpipe.errors import BentpipeError, InternalError, MachineError, UsageError
 from bentpipe.live import sockets
-from bentpipe.live.capacity import gain_privileges
+from bentpipe.live.child import Child
 from bentpipe.live.link_state import (
     OutageEnds,
     largest_plans,
@@ -34,6 +26,9 @@ from bentpipe.live.link_state import (
     with_outages,
 )
 from bentpipe.live.local_lab import LocalLab
+
+if TYPE_CHECKING:
+    from bentpipe.live.child import Parent
 
 # The changes that `status` lists, and the size of the settings of one: a reply has all.
 _CHANGES_MAX: Final = 100
@@ -44,91 +39,52 @@ _REPLY_TIMEOUT_S: Final = 2.0
 _POLL_S: Final = 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabConfig:
-    """The lab that a daemon keeps.
+@dataclass(kw_only=True)
+class LabDaemon:
+    """Keeps ``lab`` and serves requests about it.
 
-    ``folder`` is that of its socket. ``links`` describe the plans to users. A lab that
-    ``ends_with_parent`` ends with the process that started the daemon, and its folder is removed.
+    ``folder`` is that of its socket. ``links`` describe the plans to users. A daemon that
+    ``ends_with_parent`` ends with the process that started it, and its folder is removed.
     """
 
     name: str
-    folder: str
-    plans: Sequence[Mapping[str, Any]]
+    folder: Path
     links: Sequence[str]
-    seed: int
-    gateways: bool = False
-    internet: bool = False
-    ends_with_parent: bool = False
-
-    def lab(self) -> LocalLab:
-        """Return the lab, which is not set up."""
-        return LocalLab(
-            plans=self.plans, seed=self.seed, gateways=self.gateways, internet=self.internet
-        )
-
-
-def start_daemon(config: LabConfig) -> tuple[subprocess.Popen[str], list[str]]:
-    """Start a lab daemon; return its process and the names of the hosts once the lab is set up.
-
-    It has no terminal and a session of its own, so that Ctrl-C and the end of the terminal do not
-    reach it.
-
-    Raises:
-        BentpipeError: the lab cannot be set up.
-    """
-    config.lab().check()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bentpipe.live.daemon", config.name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        with process.stdout as output:
-            # One that has ended already replies nothing.
-            with suppress(BrokenPipeError):
-                process.stdin.write(json.dumps(asdict(config)) + "\n")
-                process.stdin.flush()
-            content = sockets.parsed(output.readline().encode())
-        if content is None:
-            raise MachineError("the lab ended while it was set up; to fix it: try again")
-        sockets.raise_error_of(content)
-    except BaseException:
-        process.kill()
-        process.stdin.close()
-        process.wait()
-        raise
-    return process, [str(host) for host in content["hosts"]]
-
-
-@dataclass(kw_only=True)
-class LabDaemon:
-    """Serves requests about a running lab."""
-
-    config: LabConfig
     lab: LocalLab
+    ends_with_parent: bool = False
     # The programs of other processes are in it; None once the link has failed.
-    _pids: _core.SharedPidNamespace | None = field(
-        init=False, default_factory=_core.SharedPidNamespace
-    )
-    _started_unix_s: float = field(init=False, default_factory=time.time)
+    _pids: _core.SharedPidNamespace | None = field(init=False, default=None)
+    _started_unix_s: float = field(init=False, default=0.0)
     _changes: list[dict[str, Any]] = field(init=False, default_factory=list)
     # How often the link was changed.
     _revision: int = field(init=False, default=0)
     # Those of the hops, as changed.
-    _plans: list[Mapping[str, Any]] = field(init=False)
+    _plans: list[Mapping[str, Any]] = field(init=False, default_factory=list)
     _outage_ends: OutageEnds = field(init=False, default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self._plans = list(self.config.plans)
+    def start(self) -> tuple[Child, list[str]]:
+        """Start a process that keeps the lab; return it and the names of the hosts.
+
+        Raises:
+            BentpipeError: the lab cannot be set up.
+        """
+        self.lab.check()
+        folder = self.folder if self.ends_with_parent else None
+        child = Child(self.name, keep_lab, self, folder=folder)
+        try:
+            _, hosts = child.receive()
+        except BaseException as error:
+            child.close()
+            if isinstance(error, EOFError):
+                text = "the lab ended while it was set up; to fix it: try again"
+                raise MachineError(text) from None
+            raise
+        return child, hosts
 
     def serve(self, listener: socket.socket) -> NoReturn:
         """Serve requests until one ends the lab; end the programs if the link fails."""
+        self._pids, self._plans = _core.SharedPidNamespace(), list(self.lab.plans)
+        self._started_unix_s = time.time()
         clients = sockets.Clients(listener)
         while True:
             for connection, request in clients.requests(_POLL_S):
@@ -170,7 +126,7 @@ class LabDaemon:
         """End the lab with a last status, whatever fails."""
         try:
             self.lab.stop()
-            sockets.remove(self.config.name, Path(self.config.folder))
+            sockets.remove(self.name, self.folder)
             sockets.reply(connection, self._status())
         finally:
             # The client waits for the end of this process, so nothing else is done before it.
@@ -180,8 +136,8 @@ class LabDaemon:
         report = self.lab.last_report()
         names = report["directions"]
         return {
-            "name": self.config.name,
-            "links": list(self.config.links),
+            "name": self.name,
+            "links": list(self.links),
             "process": os.getpid(),
             "started_unix_s": self._started_unix_s,
             "changes": self._changes,
@@ -236,52 +192,21 @@ class LabDaemon:
                 os.close(descriptor)
 
 
-def main() -> int:
-    """Keep the lab that standard input describes; return the exit code."""
+def keep_lab(parent: Parent, daemon: LabDaemon) -> NoReturn:
+    """Keep a lab in this process until a request, SIGTERM or its parent ends it."""
     # The lab's threads inherit the mask, so that the main thread receives the signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    config = LabConfig(**json.loads(sys.stdin.readline()))
     # The folder of the caller may be removed or unmounted while the lab runs.
     os.chdir("/")
-    try:
-        _keep(config)
-    except SystemExit:
-        return 0
-    except BentpipeError as error:
-        print(json.dumps(sockets.error_reply(error)), flush=True)
-        return error.exit_code
-
-
-def _keep(config: LabConfig) -> NoReturn:
-    folder = Path(config.folder)
-    gain_privileges()
-    with config.lab() as lab:
+    with daemon.lab as lab:
         lab.start_servers()
-        daemon = LabDaemon(config=config, lab=lab)
-        listener = sockets.listen(config.name, folder)
+        listener = sockets.listen(daemon.name, daemon.folder)
         try:
             signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-            if config.ends_with_parent:
-                end = threading.Thread(target=_end_with_parent, args=(config.folder,), daemon=True)
-                end.start()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-            print(json.dumps({"hosts": lab.hosts()}), flush=True)
-            # Nobody reads more than this line.
-            with Path(os.devnull).open("wb") as devnull:
-                os.dup2(devnull.fileno(), sys.stdout.fileno())
+            if not daemon.ends_with_parent:
+                parent.detach()
+            parent.send("ready", lab.hosts())
             daemon.serve(listener)
         finally:
-            sockets.remove(config.name, folder)
-
-
-def _end_with_parent(folder: str) -> None:
-    """End this process when its parent closes standard input, or ends."""
-    while os.read(sys.stdin.fileno(), 1):
-        pass
-    shutil.rmtree(folder, ignore_errors=True)
-    # The kernel ends the lab faster than its destructors.
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            sockets.remove(daemon.name, daemon.folder)

@@ -16,7 +16,8 @@ from bentpipe import plan
 from bentpipe.errors import UsageError
 from bentpipe.live import sockets
 from bentpipe.live.changes import change_link
-from bentpipe.live.daemon import LabConfig, start_daemon
+from bentpipe.live.daemon import LabDaemon
+from bentpipe.live.local_lab import LocalLab
 from bentpipe.units import check_seed
 
 if TYPE_CHECKING:
@@ -63,22 +64,19 @@ class Lab:
         plans = [_plan_of(link) for link in links]
         # The name of its socket is private to this object.
         self._folder = Path(tempfile.mkdtemp(prefix="bentpipe-lab-"))
-        config = LabConfig(
+        daemon = LabDaemon(
             name=_NAME,
-            folder=str(self._folder),
-            plans=plans,
+            folder=self._folder,
             links=[str(link) if isinstance(link, str | Path) else "scenario" for link in links],
-            seed=seed,
-            gateways=gateways,
-            internet=internet,
+            lab=LocalLab(plans=plans, seed=seed, gateways=gateways, internet=internet),
             ends_with_parent=True,
         )
         try:
-            self._process, hosts = start_daemon(config)
+            child, hosts = daemon.start()
         except BaseException:
-            shutil.rmtree(self._folder)
+            shutil.rmtree(self._folder, ignore_errors=True)
             raise
-        self._close = weakref.finalize(self, _end, self._process, self._folder)
+        self._close = weakref.finalize(self, child.close, _END_TIMEOUT_S)
         self.hosts: Final = tuple(hosts)
 
     def __enter__(self) -> Self:
@@ -192,15 +190,3 @@ def _plan_of(link: Scenario | str | Path | Mapping[str, Any]) -> Mapping[str, An
     if isinstance(link, Mapping) and "directions" in link:
         return dict(link)
     return plan.link_plan(link) if isinstance(link, str | Mapping) else plan.Plan.resolve(link).data
-
-
-def _end(process: subprocess.Popen[str], folder: Path) -> None:
-    """End a lab daemon: it ends when its standard input is closed."""
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        process.wait(_END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    shutil.rmtree(folder, ignore_errors=True)

@@ -6,11 +6,7 @@ runs alone.
 
 from __future__ import annotations
 
-import os
-import pickle
-import shutil
-import subprocess
-import sys
+import signal
 import tempfile
 import time
 from collections import deque
@@ -23,15 +19,15 @@ from typing import Any, Final
 
 from bentpipe.errors import BentpipeError, InvalidRunError, MachineError, error_with_code
 from bentpipe.live.checks import check_plan
+from bentpipe.live.child import Child
+from bentpipe.live.run import run_emulation
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.scenario.schema import Scenario
 from bentpipe.units import NS_PER_S, check_seed
 
-_SESSION_NICE: Final = -15
 # A run that lasts longer than its traffic by this time is considered hung.
 _TIMEOUT_S: Final = 60.0
-_REMOVE_TIMEOUT_S: Final = 2.0
 # A run at this rate takes a whole processor; the programs and timers of a slow one take a quarter.
 _RATE_OF_A_PROCESSOR_BPS: Final = 50e6
 _MIN_SHARE: Final = 0.25
@@ -39,6 +35,8 @@ MAX_ATTEMPTS: Final = 3
 _POLL_S: Final = 0.05
 # Among so many, one is found whose load fits.
 _LOOK_AHEAD: Final = 100
+
+Listeners = Mapping[str, Callable[[Any], None]]
 
 
 def emulate(
@@ -62,24 +60,48 @@ def emulate(
         MachineError: the machine lacks something, such as iperf3 or user namespaces.
         InvalidRunError: packets were late beyond the limits; its ``result`` is what was measured.
     """
-    plan = Plan.resolve(scenario)
-    check_seed(seed)
-    check_plan(plan)
-    with tempfile.TemporaryDirectory(prefix="bentpipe-") as folder:
-        time_s, used_seed = plan.data["stop_ns"] / NS_PER_S, plan.scenario.seed
-        job = EmulationJob(plan, used_seed if seed is None else seed, time_s, time_s)
-        file = None if capture is None else Path(capture)
-        worker = Worker(job, Path(folder) / "result", file)
-        try:
-            worker.start()
-            while not worker.has_finished():
-                time.sleep(_POLL_S)
-        finally:
-            worker.kill()
-        result = Result.load(worker.out)
+    file = None if capture is None else Path(capture)
+    result = run_plan(Plan.resolve(scenario), seed=seed, capture=file)
     if result.invalid is not None:
         raise InvalidRunError(result.invalid, result=result)
     return result
+
+
+def run_plan(
+    plan: Plan,
+    *,
+    seed: int | None = None,
+    capture: Path | None = None,
+    listeners: Listeners | None = None,
+) -> Result:
+    """Run a plan in real time in a process of its own.
+
+    ``listeners`` are called with the messages of `run_emulation`. With them, Ctrl-C ends the run
+    early: the result is what was recorded, marked interrupted. A second one discards it.
+
+    Raises:
+        BentpipeError: see `emulate`; an invalid run is not an error.
+    """
+    check_seed(seed)
+    check_plan(plan)
+    stop_s = plan.data["stop_ns"] / NS_PER_S
+    job = EmulationJob(plan, plan.scenario.seed if seed is None else seed, stop_s, stop_s)
+    task = EmulationTask(0, job, capture, listeners)
+    try:
+        task.start()
+        try:
+            task.wait()
+        except KeyboardInterrupt:
+            if listeners is None:
+                raise
+            task.interrupt()
+            task.wait()
+    finally:
+        task.kill()
+    if task.error is not None:
+        raise task.error
+    assert task.result is not None, "the run did not fail"
+    return task.result
 
 
 def processor_share(rate_bps: float) -> float:
@@ -91,94 +113,15 @@ def processor_share(rate_bps: float) -> float:
 class EmulationJob:
     """A plan, and the seed to run it with.
 
-    ``max_s`` is the longest duration of its traffic, ``expected_s`` the usual one. ``folder`` is
-    the name of its result, by default its number. ``load`` is the share of a processor that it
-    takes.
+    ``max_s`` is the longest duration of its traffic, ``expected_s`` the usual one. ``load`` is the
+    share of a processor that it takes.
     """
 
     plan: Plan
     seed: int
     max_s: float
     expected_s: float
-    folder: str = ""
     load: float = 1.0
-
-
-@dataclass(eq=False)
-class Worker:
-    """A child process that runs a job and saves the result in the folder ``out``.
-
-    ``capture`` is the file to capture packets into.
-    """
-
-    job: EmulationJob
-    out: Path
-    capture: Path | None = None
-    _started_s: float = field(init=False, default=0.0)
-    _process: subprocess.Popen[bytes] | None = field(init=False, default=None)
-    # Of temporary files, which a process that is killed leaves behind.
-    _temporary: Path | None = field(init=False, default=None)
-
-    def start(self) -> None:
-        """Start the process."""
-        self._started_s = time.monotonic()
-        self._temporary = Path(tempfile.mkdtemp(prefix="bentpipe-"))
-        with self.out.with_suffix(".txt").open("w") as errors:
-            process = self._process = subprocess.Popen(
-                [sys.executable, "-m", "bentpipe.live.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                env={**os.environ, "TMPDIR": str(self._temporary)},
-                # Ctrl-C is for this process, which ends its children.
-                start_new_session=True,
-            )
-        # The scheduler shares the processors among sessions (sched(7), autogroup), whatever the
-        # priorities of threads within one. Raising the share needs privileges; it is optional.
-        with suppress(OSError):
-            Path(f"/proc/{process.pid}/autogroup").write_text(str(_SESSION_NICE))
-        assert process.stdin is not None
-        with suppress(BrokenPipeError), process.stdin as request_pipe:
-            pickle.dump((self.job.plan, self.job.seed, self.out, self.capture), request_pipe)
-
-    def age_s(self) -> float:
-        """Return the time since the start."""
-        return time.monotonic() - self._started_s
-
-    def has_finished(self) -> bool:
-        """Return whether the run is finished.
-
-        Raises:
-            BentpipeError: it failed, or does not end.
-        """
-        assert self._process is not None, "it was started"
-        code = self._process.poll()
-        name = self.job.plan.scenario.name or self.out.name
-        if code is None:
-            if self.age_s() > self.job.max_s + _TIMEOUT_S:
-                raise MachineError(f"{name} does not end; see bentpipe doctor")
-            return False
-        self._remove_temporary()
-        if code != 0:
-            message = self.out.with_suffix(".txt").read_text(errors="replace").strip()
-            raise error_with_code(code, message or f"{name} failed with exit code {code}")
-        return True
-
-    def kill(self) -> None:
-        """Kill the process; its lab ends with it."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._remove_temporary()
-
-    def _remove_temporary(self) -> None:
-        """Remove the temporary files, also while the kernel still ends programs of the lab."""
-        until_s = time.monotonic() + _REMOVE_TIMEOUT_S
-        while self._temporary is not None and self._temporary.exists():
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            if time.monotonic() > until_s:
-                break
-        self._temporary = None
 
 
 @dataclass(frozen=True)
@@ -197,29 +140,70 @@ class EmulatedRun:
 
 @dataclass(eq=False)
 class EmulationTask:
-    """A job, its attempts, and the result of the last one, or why it failed."""
+    """A job, its attempts, each in a child process, and the result of the last, or its error.
+
+    ``capture`` is the file to capture packets into.
+    """
 
     index: int
-    worker: Worker
+    job: EmulationJob
+    capture: Path | None = None
+    listeners: Listeners | None = None
     attempts: int = 0
     result: Result | None = None
     error: BentpipeError | None = None
+    _started_s: float = field(init=False, default=0.0)
+    _child: Child | None = field(init=False, default=None)
 
     def start(self) -> None:
         """Start the next attempt."""
         self.attempts += 1
-        self.worker.start()
+        self._started_s = time.monotonic()
+        request = (self.job.plan, self.job.seed, self.capture, self.listeners is not None)
+        # A program that is killed leaves temporary files behind.
+        folder = Path(tempfile.mkdtemp(prefix="bentpipe-"))
+        self._child = Child("run", run_emulation, *request, folder=folder)
 
     def has_finished(self) -> bool:
-        """Return whether the attempt is over."""
+        """Pass messages on; return whether the attempt is over."""
+        assert self._child is not None, "it was started"
+        name = self.job.plan.scenario.name or "the run"
         try:
-            if not self.worker.has_finished():
-                return False
-            self.result = Result.load(self.worker.out)
+            while self._child.has_message():
+                kind, value = self._child.receive()
+                if kind == "result":
+                    self.result = value
+                    break
+                if self.listeners is not None:
+                    self.listeners[kind](value)
+            else:
+                if self._age_s() < self.job.max_s + _TIMEOUT_S:
+                    return False
+                self.error = MachineError(f"{name} does not end; see bentpipe doctor")
+        except EOFError:
+            code = self._child.process.wait()
+            if code == -signal.SIGINT:
+                raise KeyboardInterrupt from None
+            self.error = error_with_code(code, f"{name} failed with exit code {code}")
         except BentpipeError as error:
             self.error = error
-            self.worker.kill()
+        self.kill()
         return True
+
+    def wait(self) -> None:
+        """Wait until the attempt is over."""
+        while not self.has_finished():
+            time.sleep(_POLL_S)
+
+    def interrupt(self) -> None:
+        """End the attempt early, with what was recorded."""
+        if self._child is not None:
+            self._child.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """Kill the process; its lab ends with it."""
+        if self._child is not None:
+            self._child.close()
 
     @property
     def is_over(self) -> bool:
@@ -229,20 +213,22 @@ class EmulationTask:
 
     def progress(self) -> float:
         """Return the expected fraction of the attempt that is done."""
-        return min(1.0, self.worker.age_s() / self.worker.job.expected_s)
+        return min(1.0, self._age_s() / self.job.expected_s)
+
+    def _age_s(self) -> float:
+        return time.monotonic() - self._started_s
 
 
 def emulate_as_completed(
     jobs: Sequence[EmulationJob],
     *,
     parallel: int,
-    folder: Path,
     progress: Callable[[float], None],
 ) -> Generator[EmulatedRun]:
     """Run jobs with a total load of ``parallel`` at a time; yield each when it is finished.
 
     A run that was late is repeated, up to `MAX_ATTEMPTS` attempts; the last one may be invalid,
-    too. Results are saved in ``folder``. Closing the generator ends the runs.
+    too. Closing the generator ends the runs.
 
     Raises:
         UsageError: a scenario cannot be run in real time.
@@ -257,10 +243,8 @@ def emulate_as_completed(
         reached = max(reached, (done + sum(task.progress() for task in running)) / len(jobs))
         progress(reached)
 
-    with closing(
-        run_tasks(enumerate(jobs), parallel=parallel, folder=folder, on_poll=report)
-    ) as run:
-        for task in run:
+    with closing(run_tasks(enumerate(jobs), parallel=parallel, on_poll=report)) as tasks:
+        for task in tasks:
             done += 1
             if task.error is not None:
                 raise task.error
@@ -272,7 +256,6 @@ def run_tasks(
     jobs: Iterable[tuple[int, EmulationJob]],
     *,
     parallel: float,
-    folder: Path,
     on_poll: Callable[[Sequence[EmulationTask]], None] = lambda _: None,
 ) -> Generator[EmulationTask]:
     """Run jobs, each with its number, with a total load of ``parallel``; yield finished tasks.
@@ -280,10 +263,7 @@ def run_tasks(
     ``jobs`` are drawn some time before they start. ``on_poll`` is called twenty times a second with
     the tasks that are running. Closing the generator ends the runs.
     """
-    tasks = (
-        EmulationTask(index, Worker(job, folder / (job.folder or f"{index:03}")))
-        for index, job in jobs
-    )
+    tasks = (EmulationTask(index, job) for index, job in jobs)
     waiting: deque[EmulationTask] = deque()
     running: list[EmulationTask] = []
     alone: deque[EmulationTask] = deque()
@@ -309,15 +289,15 @@ def run_tasks(
             on_poll(running)
     finally:
         for task in running:
-            task.worker.kill()
+            task.kill()
 
 
 def _next_task(
     waiting: Iterable[EmulationTask], running: Sequence[EmulationTask], parallel: float
 ) -> EmulationTask | None:
     """Return the first task with a load that fits into ``parallel``; a task may run alone."""
-    free = parallel - sum(task.worker.job.load for task in running)
-    return next((task for task in waiting if not running or task.worker.job.load <= free), None)
+    free = parallel - sum(task.job.load for task in running)
+    return next((task for task in waiting if not running or task.job.load <= free), None)
 
 
 def emulate_many(
@@ -331,10 +311,9 @@ def emulate_many(
         BentpipeError: a run failed.
     """
     found: list[EmulatedRun | None] = [None] * len(jobs)
-    with tempfile.TemporaryDirectory(prefix="bentpipe-") as folder:
-        runs = emulate_as_completed(jobs, parallel=parallel, folder=Path(folder), progress=progress)
-        # Closing the generator ends the runs after Ctrl-C.
-        with suppress(KeyboardInterrupt), closing(runs):
-            for run in runs:
-                found[run.index] = run
+    # Closing the generator ends the runs after Ctrl-C.
+    runs = emulate_as_completed(jobs, parallel=parallel, progress=progress)
+    with suppress(KeyboardInterrupt), closing(runs):
+        for run in runs:
+            found[run.index] = run
     return found

@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.errors import MachineError
-from bentpipe.live.checks import window_warnings
+from bentpipe.live.checks import check_plan, window_warnings
+from bentpipe.live.child import Parent, Send
 from bentpipe.live.flows import (
     Flow,
     WebPageFlow,
@@ -48,7 +49,7 @@ from bentpipe.plan.plan import Plan
 from bentpipe.results.files import capture_file, execution, incomplete_message, utc_now
 from bentpipe.results.result import Result
 from bentpipe.scenario.tcp import Side
-from bentpipe.units import NS_PER_S, check_seed
+from bentpipe.units import NS_PER_S
 
 _POLL_S: Final = 0.02
 # A report has the packets of each flow: those of many flows take milliseconds.
@@ -83,48 +84,42 @@ Settings = dict[Side, dict[str, str]]
 
 
 def run_emulation(
-    plan: Plan,
-    *,
-    seed: int | None = None,
-    progress: Callable[[float], None] | None = None,
-    note: Callable[[str], None] | None = None,
-    on_report: Callable[[Report], None] | None = None,
-    capture: Path | None = None,
+    parent: Parent, plan: Plan, seed: int, capture: Path | None, is_watched: bool
 ) -> Result:
-    """Run a plan in real time in this process, after `bentpipe.live.prepare`.
+    """Run a plan in real time in this process, a child of ``parent``.
 
-    After Ctrl-C it returns what was recorded, marked interrupted. ``note`` is called with warnings,
-    ``on_report`` with the report of the lab twice a second. ``capture`` names a file to capture
-    packets into. The manifest has the verdict on the run.
+    After SIGINT it returns what was recorded, marked interrupted. ``capture`` names a file to
+    capture packets into. The manifest has the verdict on the run. A parent that watches it gets
+    messages: each warning as a ``note``, and twice a second ``progress``, the fraction that is
+    done, and the ``report`` of the lab.
 
     Raises:
-        UsageError: the seed is out of range, or the capture cannot be written.
+        UsageError: the scenario cannot be run in real time, or the capture cannot be written.
         MachineError: the machine lacks something.
     """
-    check_seed(seed)
-    used_seed = plan.scenario.seed if seed is None else seed
-    flows = programs(plan.data, used_seed)
+    check_plan(plan)
+    flows = programs(plan.data, seed)
     kernel = kernel_of(plan.data)
-    warn = note or (lambda _: None)
+    send: Send = parent.send if is_watched else lambda _kind, _value: None
     warnings = window_warnings(plan)
     for warning in warnings:
-        warn(warning)
+        send("note", warning)
     started = utc_now()
-    run = _Run(plan.data, flows, kernel, progress, on_report)
+    run = _Run(plan.data, flows, kernel, send)
     with capture_file(capture) as file:
-        settings = run.execute(used_seed, file)
+        settings = run.execute(seed, file)
     record = run.record
     late_warnings = list(post_run_warnings(flows, record))
     if (missing := incomplete_message(capture, record.report)) is not None:
         late_warnings.append(missing)
     for warning in late_warnings:
-        warn(warning)
+        send("note", warning)
     browsers = (flow.browser for flow in flows if isinstance(flow, WebPageFlow))
     manifest = {
         "scenario": plan.scenario.to_dict(),
         "entries": plan.entries,
         "plan": plan.data,
-        "seed": used_seed,
+        "seed": seed,
         "warnings": [asdict(warning) for warning in plan.warnings],
         "engine": "emulate",
         "emulation": {
@@ -166,10 +161,9 @@ class _Run:
     plan: Mapping[str, Any]
     flows: list[Flow]
     kernel: Kernel
-    progress: Callable[[float], None] | None
-    on_report: Callable[[Report], None] | None
+    send: Send
     record: RunRecord = field(default_factory=RunRecord)
-    # When the next report is recorded, and the next one is passed on, from the start.
+    # When the next report is recorded, and the next one is sent, from the start.
     _sample_ns: int = 0
     _report_ns: int = 0
 
@@ -248,11 +242,10 @@ class _Run:
                 if record.started_ns + now_ns - last_ns > quiet_ns:
                     record.ended_ns = last_ns
                     return True
-            if self.progress is not None:
-                self.progress(now_ns / stop_ns)
-            if self.on_report is not None and now_ns >= self._report_ns:
+            if now_ns >= self._report_ns:
                 self._report_ns = now_ns + _REPORT_EVERY_NS
-                self.on_report(report)
+                self.send("progress", now_ns / stop_ns)
+                self.send("report", report)
             left_s = (next_ns + record.started_ns - lab.core.now_ns()) / NS_PER_S
             poll_s = _POLL_S if len(self.flows) <= _MANY_FLOWS else _POLL_MANY_S
             time.sleep(max(0.0, min(poll_s, left_s)))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from bentpipe.errors import MachineError, UsageError
@@ -56,22 +53,19 @@ class Emulated(Executor):
         def emulations() -> Generator[tuple[int, EmulationJob]]:
             for index, job in jobs:
                 drawn[index] = job
-                yield index, _emulation(index, job)
+                yield index, _emulation(job)
 
         has_succeeded = False
-        with TemporaryDirectory(prefix="bentpipe-") as folder:
-            tasks = run_tasks(emulations(), parallel=self._processors, folder=Path(folder))
-            with closing(tasks):
-                for task in tasks:
-                    job = drawn.pop(task.index)
-                    if isinstance(task.error, MachineError) and not has_succeeded:
-                        raise task.error
-                    yield _finished(task, job, reduce)
-                    has_succeeded = has_succeeded or task.error is None
-                    shutil.rmtree(task.worker.out, ignore_errors=True)
+        with closing(run_tasks(emulations(), parallel=self._processors)) as tasks:
+            for task in tasks:
+                job = drawn.pop(task.index)
+                if isinstance(task.error, MachineError) and not has_succeeded:
+                    raise task.error
+                yield _finished(task, job, reduce)
+                has_succeeded = has_succeeded or task.error is None
 
 
-def _emulation(index: int, job: Job) -> EmulationJob:
+def _emulation(job: Job) -> EmulationJob:
     plan = job.plan.data
     plan_s = plan["stop_ns"] / NS_PER_S
     rates_bps = [largest_value(each["rate_bps"]) for each in plan["directions"]]
@@ -80,7 +74,6 @@ def _emulation(index: int, job: Job) -> EmulationJob:
         job.seed,
         max_s=plan_s,
         expected_s=plan_s,
-        folder=str(index),
         load=processor_share(max(rates_bps)),
     )
 
