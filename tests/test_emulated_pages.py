@@ -30,10 +30,16 @@ from test_lab import wait_until
 
 from bentpipe import Plan, Result, simulate
 from bentpipe.live import flows
-from bentpipe.live.certificate import new_certificate
-from bentpipe.live.devtools import Browser, BrowserError
-from bentpipe.live.page_content import PORT_OFFSET, Pages, answer_of, look_up, query_of
-from bentpipe.live.page_server import head_of
+from bentpipe.live.browser import Browser, BrowserError
+from bentpipe.live.https import new_certificate
+from bentpipe.live.page_server import (
+    PORT_OFFSET,
+    Pages,
+    answer_of,
+    head_of,
+    look_up,
+    query_of,
+)
 from bentpipe.live.pool import EmulationJob, EmulationTask
 
 HOST = "127.0.0.1"
@@ -150,8 +156,8 @@ def test_header_and_body_are_as_large_as_drawn(tls: str) -> None:
         connection.close()
         server.control.close()
         report = server.report()
-    assert report["pages"] == [{"objects": 20, "connections": 1, "response_bytes": 50_000}]
-    sent = report["bytes"]
+    assert report["served"] == [{"objects": 20, "connections": 1, "response_bytes": 50_000}]
+    sent = report["sent_bytes"]
     if tls == "none":
         assert sent == 50_000
     else:

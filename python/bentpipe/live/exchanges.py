@@ -1,12 +1,10 @@
 """The client and the server of requests and responses in real time.
 
-They are run as ``python -m bentpipe.live.exchanges server|client JSON``, each on its side of
+They are run as ``python -m bentpipe.live.exchanges JSON``, each on its side of
 the link. A video is a series of exchanges, a segment each. The client prints a line when it is
 ready, and starts on SIGUSR1. Its first connection bypasses the link and carries no data, like the
 control connection of iperf3; the others are measured. Both draw the sizes of the responses from the
-same random stream. When they end, or are interrupted, they print a report as JSON.
-
-Times are on the machine's monotonic clock, in ns, which both sides share.
+same random stream. When they end, or are interrupted, they print a `FlowReport`.
 """
 
 from __future__ import annotations
@@ -17,16 +15,49 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from bentpipe import _core
-from bentpipe.live.sender import SenderReport, new_socket, run_until_interrupted, tcp_info
+from bentpipe.live.flow_report import FlowReport, Row, SentTotals, tcp_info
 from bentpipe.units import NS_PER_S
 
 _PIECE: Final = bytes(64 * 1024)
 _BITS_PER_BYTE: Final = 8
+
+
+def new_socket(settings: Mapping[str, Any]) -> socket.socket:
+    """Return a socket with the options of the flow."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, settings["traffic_class"])
+    if settings["mss_bytes"] is not None:
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, settings["mss_bytes"])
+    name = settings["congestion_control"].encode()
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+    return made
+
+
+def new_listener(settings: Mapping[str, Any]) -> socket.socket:
+    """Return a socket that listens on the port of the flow."""
+    made = new_socket(settings)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind(("", settings["port"]))
+    made.listen()
+    return made
+
+
+def run_until_interrupted(run: Callable[[], object], report: Callable[[], FlowReport]) -> int:
+    """Run a program until SIGINT and print its report; return the exit code."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        run()
+    # The report must be complete even if another SIGINT arrives.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    printed = report()
+    print(printed.text(), flush=True)
+    return 0 if printed.error is None else 1
 
 
 class Sizes:
@@ -55,14 +86,11 @@ class Server:
         self._sizes = Sizes(settings)
         self._connection: socket.socket | None = None
         self._lock = threading.Lock()
-        self._report = SenderReport(settings)
+        self._totals = SentTotals(settings["congestion_control"])
 
     def run(self) -> None:
         """Serve until SIGINT."""
-        listener = new_socket(self._settings)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("", self._settings["port"]))
-        listener.listen()
+        listener = new_listener(self._settings)
         threading.Thread(target=self._watch, daemon=True).start()
         # Open as long as the process runs: it bypasses the link.
         control, _ = listener.accept()
@@ -94,19 +122,19 @@ class Server:
                 return
             info = tcp_info(self._connection)
             self._connection = None
-        self._report.add(info)
+        self._totals.add(info)
 
     def _watch(self) -> None:
         while True:
             time.sleep(self._settings["interval_s"])
             with self._lock:
                 if self._connection is not None:
-                    self._report.sample([tcp_info(self._connection)])
+                    self._totals.sample([tcp_info(self._connection)])
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> FlowReport:
         """Return the report."""
         self.add_to_totals()
-        return self._report.as_dict()
+        return self._totals.report()
 
 
 class Client:
@@ -116,8 +144,8 @@ class Client:
         self._settings = settings
         self._sizes = Sizes(settings)
         self._think = _core.Stream(settings["seed"], f"flow.{settings['name']}.think")
-        self._exchanges: list[dict[str, int | None]] = []
-        self._delivered_bytes = 0
+        self._exchanges: list[Row] = []
+        self._received_bytes = 0
         self._progress: list[tuple[int, int]] = []
         self._error: str | None = None
 
@@ -154,7 +182,7 @@ class Client:
         self, connection: socket.socket | None, server: tuple[str, int]
     ) -> socket.socket | None:
         workload = self._settings["workload"]
-        exchange: dict[str, int | None] = {
+        exchange: Row = {
             "start_ns": time.monotonic_ns(),
             "established_ns": None,
             "first_byte_ns": None,
@@ -184,20 +212,20 @@ class Client:
         return None
 
     def _count(self, now_ns: int, count: int) -> None:
-        self._delivered_bytes += count
+        self._received_bytes += count
         interval_ns = self._settings["interval_s"] * 1e9 / 4
         if not self._progress or now_ns - self._progress[-1][0] > interval_ns:
-            self._progress.append((now_ns, self._delivered_bytes))
+            self._progress.append((now_ns, self._received_bytes))
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> FlowReport:
         """Return the report."""
-        self._progress.append((time.monotonic_ns(), self._delivered_bytes))
-        report = {
-            "bytes": self._delivered_bytes,
-            "exchanges": self._exchanges,
-            "progress": self._progress,
-        }
-        return report if self._error is None else {**report, "error": self._error}
+        self._progress.append((time.monotonic_ns(), self._received_bytes))
+        return FlowReport(
+            error=self._error,
+            received_bytes=self._received_bytes,
+            exchanges=self._exchanges,
+            progress=self._progress,
+        )
 
 
 def has_received(connection: socket.socket, count: int) -> bool:
@@ -243,12 +271,12 @@ def playback(
     return seen | {name: start_ns + at_ns for name, at_ns in due.items()}
 
 
-def main(role: str, settings: dict[str, Any]) -> int:
+def main(settings: dict[str, Any]) -> int:
     """Run one end and print its report; return the exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    program: Server | Client = Server(settings) if role == "server" else Client(settings)
+    program = Server(settings) if settings["role"] == "server" else Client(settings)
     return run_until_interrupted(program.run, program.report)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))
+    sys.exit(main(json.loads(sys.argv[1])))

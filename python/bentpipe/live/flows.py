@@ -14,18 +14,18 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 from bentpipe.errors import MachineError
 from bentpipe.gateway import machine
 from bentpipe.gateway.kernel_tcp import congestion_control, socket_options
-from bentpipe.live.devtools import START_TIMEOUT_S, installed_browser
+from bentpipe.live.browser import START_TIMEOUT_S, installed_browser
+from bentpipe.live.flow_report import FlowReport
 from bentpipe.live.lab_setup import hosts_of, mtu_bytes, start_of, traffic_class
 from bentpipe.live.local_lab import IPERF3_PORT, LocalLab
 from bentpipe.scenario.tcp import Side
@@ -34,8 +34,6 @@ from bentpipe.units import NS_PER_S
 if TYPE_CHECKING:
     from bentpipe import _core
 
-# The workloads of `bentpipe.live.exchanges`.
-_EXCHANGES: Final = frozenset({"request_response", "video"})
 # Why a connection failed, as `Failures` of `crates/live/src/channels/client.rs` counts it.
 _FAILURES: Final = {
     "reset": "reset",
@@ -53,33 +51,106 @@ _LARGEST_PACING_TIMER_US: Final = 1_000
 _SMALLEST_PACING_TIMER_US: Final = 100
 _TIMEOUT_S: Final = 3.0
 _POLL_S: Final = 0.01
-_NS_PER_US: Final = 1_000
 _OTHER: Final[dict[Side, Side]] = {"world": "island", "island": "world"}
 
 
 Role = Literal["client", "server"]
-End = Literal["sender", "receiver"]
-ProgramReport = dict[str, Any]
 State = Literal["waiting", "running", "stopped", "over"]
+
+
+@dataclass
+class Program:
+    """A program of a flow on a host of a lab.
+
+    ``process`` is the init process of its namespace, which has ``children``, and ``output`` the
+    file that it prints to. Once it has ended, ``code`` is its exit code, and ``text`` what it has
+    printed.
+    """
+
+    process: int
+    children: Sequence[int] = ()
+    output: int = -1
+    text: str = ""
+    code: int | None = None
+
+    @classmethod
+    def start(cls, lab: LocalLab, host: str, command: list[str]) -> Self:
+        """Start a program."""
+        output = os.memfd_create("output")
+        try:
+            process = lab.spawn(host, command, output=output)
+        except BaseException:
+            os.close(output)
+            raise
+        running = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
+        children = [each for each in running if machine.parent(each) == process]
+        return cls(process, children, output)
+
+    def has_ended(self) -> bool:
+        """Return whether it has ended."""
+        if self.code is None:
+            process, status = os.waitpid(self.process, os.WNOHANG)
+            if process:
+                self.code = os.waitstatus_to_exitcode(status)
+                self.close()
+        return self.code is not None
+
+    def close(self) -> None:
+        """Read what it has printed, and close the file."""
+        if self.output >= 0:
+            size = os.fstat(self.output).st_size
+            self.text = os.pread(self.output, size, 0).decode("utf-8", "replace")
+            os.close(self.output)
+            self.output = -1
+
+    def first_byte(self) -> bytes:
+        """Return the first byte that it has printed; the position in the file is its own."""
+        return os.pread(self.output, 1, 0)
+
+    def report(self) -> dict[str, Any]:
+        """Return the JSON that it has printed; nothing if it is anything else."""
+        with suppress(ValueError):
+            if isinstance(report := json.loads(self.text), dict):
+                return report
+        return {}
+
+    def signal(self, number: signal.Signals, *, directly: bool = False) -> None:
+        """Send it a signal, by its init process unless that does not forward it."""
+        if self.has_ended():
+            return
+        for process in self.children if directly else [self.process]:
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
+
+
+_NOT_STARTED: Final = Program(0, code=0)
 
 
 @dataclass(kw_only=True)
 class Flow:
-    """One flow of the plan: two programs, the client and the server."""
+    """One flow of the plan: two programs, the client and the server.
+
+    ``program`` is the path of iperf3, or of a browser.
+    """
 
     index: int
     plan: Mapping[str, Any]
-    iperf3: str
+    program: str
     interval_ns: int
     mtu_bytes: int
     hosts: dict[Side, str]
     start_ns: int
     traffic_class: int
+    seed: int
     state: State = "waiting"
-    _processes: dict[str, int] = field(default_factory=dict)
-    _programs: dict[str, list[int]] = field(default_factory=dict)
-    _codes: dict[str, int] = field(default_factory=dict)
-    _outputs: dict[str, IO[bytes]] = field(default_factory=dict)
+    programs: dict[Role, Program] = field(default_factory=dict)
+    # Whether the times in its report are on the machine's monotonic clock.
+    has_clock: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """The name of the flow in the plan."""
+        return str(self.plan["name"])
 
     @property
     def port(self) -> int:
@@ -133,19 +204,22 @@ class Flow:
 
     def listen(self, lab: LocalLab) -> None:
         """Start the server, and wait until it listens."""
-        side = _OTHER[self.client]
-        self._spawn(lab, "server", side, self._command("server", lab))
-        lab.wait_for_server(self.hosts[side], self.port)
+        self._spawn(lab, "server")
+        lab.wait_for_server(self.hosts[_OTHER[self.client]], self.port)
 
     def start(self, lab: LocalLab) -> None:
         """Start the client."""
-        self._spawn(lab, "client", self.client, self._command("client", lab))
+        self._spawn(lab, "client")
         self.state = "running"
+
+    def _spawn(self, lab: LocalLab, role: Role) -> None:
+        side = self.client if role == "client" else _OTHER[self.client]
+        self.programs[role] = Program.start(lab, self.hosts[side], self._command(role, lab))
 
     def _command(self, role: Role, lab: LocalLab) -> list[str]:
         """Return the command of the client or the server."""
         seconds = f"{self.interval_ns / NS_PER_S:g}"
-        common = [self.iperf3, "--json", "--interval", seconds, "--port", str(self.port)]
+        common = [self.program, "--json", "--interval", seconds, "--port", str(self.port)]
         if role == "server":
             return [*common, "--server", "--one-off"]
         server = lab.core.address(self.hosts[_OTHER[self.client]])
@@ -173,121 +247,53 @@ class Flow:
         block_bytes = -(-self.size_bytes // blocks)
         return [*asked, "--length", str(block_bytes), "--bytes", str(self.size_bytes), "--reverse"]
 
-    def _spawn(self, lab: LocalLab, which: Role, side: Side, command: list[str]) -> None:
-        # It stays open as long as the flow exists.
-        output = tempfile.TemporaryFile()  # noqa: SIM115
-        self._outputs[which] = output
-        self._processes[which] = lab.spawn(self.hosts[side], command, output=output.fileno())
-        self._programs[which] = _children(self._processes[which])
-
     def check_client(self) -> None:
         """Note whether the client has ended by itself."""
-        if self.state == "running" and self._has_ended("client"):
+        if self.state == "running" and self.programs["client"].has_ended():
             self.state = "over"
 
     def stop_sending(self) -> None:
         """Stop the sending program (SIGSTOP); the kernel still delivers what it wrote."""
         self.state = "stopped"
-        self._signal_program(self._role("sender"), signal.SIGSTOP)
+        self._program(self.sender).signal(signal.SIGSTOP, directly=True)
 
     def end(self) -> None:
         """Ask both programs to end and to print their reports."""
-        for which in self._processes:
-            if not self._has_ended(which):
-                # A stopped program handles the signal when it is continued.
-                _kill(self._processes[which], signal.SIGINT)
+        for program in self.programs.values():
+            # A stopped program handles the signal when it is continued.
+            program.signal(signal.SIGINT)
         if self.state == "stopped":
             # The init process of the namespace forwards the signal asynchronously.
             time.sleep(_POLL_S)
-            self._signal_program(self._role("sender"), signal.SIGCONT)
+            self._program(self.sender).signal(signal.SIGCONT, directly=True)
 
     def wait(self, until_s: float) -> None:
         """Wait until both have ended; kill them at ``until_s`` on the monotonic clock."""
-        for which, process in self._processes.items():
-            while not self._has_ended(which):
+        for program in self.programs.values():
+            while not program.has_ended():
                 if time.monotonic() > until_s:
-                    _kill(process, signal.SIGKILL)
+                    program.signal(signal.SIGKILL)
                 time.sleep(_POLL_S)
 
-    def program_report(self, which: End) -> ProgramReport | None:
-        """Return what the sending or the receiving program did; None without a report of it.
+    def _program(self, side: Side) -> Program:
+        role: Role = "client" if side == self.client else "server"
+        return self.programs.get(role, _NOT_STARTED)
 
-        Both have ``bytes``, of the application. A sender has ``congestion_control``,
-        ``retransmitted_segments``, ``rtt_us`` (the least and the mean one, or None) and
-        ``samples``: columns of ``flow_samples`` with ``at_ns``. A receiver has ``progress``, pairs
-        of ``at_ns`` and bytes, and ``exchanges`` or ``pages``; one of iperf3 has ``end_s``.
-        """
-        try:
-            report = json.loads(self._printed(self._role(which)))
-        except ValueError:
-            return None
-        return self._read_report(which, report) if isinstance(report, dict) else None
+    def report(self) -> FlowReport:
+        """Return what its programs did, once they have ended."""
+        return FlowReport.read_iperf3(*self._printed())
 
-    def _role(self, which: End) -> Role:
-        return "client" if getattr(self, which) == self.client else "server"
-
-    def _printed(self, role: Role) -> str:
-        """Return what a program has printed; nothing of one that was not started."""
-        if role not in self._outputs:
-            return ""
-        output = self._outputs[role]
-        output.seek(0)
-        return output.read().decode("utf-8", "replace")
-
-    def _read_report(self, which: End, report: dict[str, Any]) -> ProgramReport | None:
-        """Read a report of iperf3; its times are from the start of the data."""
-        if (end := report.get("end")) is None:
-            return None
-        total = end.get("sum_sent" if which == "sender" else "sum_received", {})
-        (stream,) = end.get("streams", [])[:1] or [{}]
-        tcp = stream.get("sender", {})
-        samples, progress = [], [(0, 0)]
-        for interval in report["intervals"]:
-            at_ns = round(interval["sum"]["end"] * NS_PER_S)
-            progress.append((at_ns, progress[-1][1] + interval["sum"]["bytes"]))
-            for of_stream in interval["streams"][:1]:
-                rtt_ns = of_stream.get("rtt", 0) * _NS_PER_US or None
-                cwnd_bytes = of_stream.get("snd_cwnd")
-                samples.append({"at_ns": at_ns, "cwnd_bytes": cwnd_bytes, "srtt_ns": rtt_ns})
-        return {
-            "bytes": int(total.get("bytes", 0)),
-            "end_s": total.get("end"),
-            "congestion_control": end.get("sender_tcp_congestion"),
-            "retransmitted_segments": tcp.get("retransmits"),
-            "rtt_us": (tcp["min_rtt"], tcp["mean_rtt"]) if tcp.get("max_rtt") else None,
-            "samples": samples,
-            "progress": progress,
-        }
-
-    def congestion_control(self) -> str | None:
-        """Return the congestion control that the sender's kernel used."""
-        return (self.program_report("sender") or {}).get("congestion_control")
+    def _printed(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what the sender and the receiver have printed."""
+        return self._program(self.sender).report(), self._program(self.receiver).report()
 
     def error_message(self) -> str | None:
         """Return why the client failed, unless it was ended."""
-        if "client" not in self._codes or self._codes["client"] == 0:
+        client = self.programs.get("client", _NOT_STARTED)
+        if not client.code:
             return None
-        text = self._printed("client")
-        try:
-            error = str(json.loads(text).get("error", ""))
-        except (ValueError, AttributeError):
-            error = text.strip()
+        error = str(client.report().get("error", "")) if client.report() else client.text.strip()
         return None if "client has terminated" in error else error or "it printed nothing"
-
-    def _has_ended(self, which: str) -> bool:
-        if which in self._codes:
-            return True
-        process, status = os.waitpid(self._processes[which], os.WNOHANG)
-        if process:
-            self._codes[which] = os.waitstatus_to_exitcode(status)
-        return bool(process)
-
-    def _signal_program(self, which: str, number: signal.Signals) -> None:
-        """Send a signal that the init process of the program's namespace does not forward."""
-        if self._has_ended(which):
-            return
-        for program in self._programs[which]:
-            _kill(program, number)
 
 
 def end_all(flows: list[Flow]) -> None:
@@ -299,25 +305,15 @@ def end_all(flows: list[Flow]) -> None:
         flow.wait(until_s)
 
 
-def _children(process: int) -> list[int]:
-    found = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
-    return [each for each in found if machine.parent(each) == process]
-
-
-def _kill(process: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(process, number)
-
-
 # --- other workloads ----------------------------------------------------------------------------
 
 
-@dataclass(kw_only=True)
 class ExchangesFlow(Flow):
     """Requests and responses, or a video: the programs are `bentpipe.live.exchanges`."""
 
-    seed: int
-    start_timeout_s: float = 3.0
+    has_clock = True
+    modules: ClassVar[dict[Role, str]] = {"client": "exchanges", "server": "exchanges"}
+    start_timeout_s: ClassVar[float] = 3.0
 
     @property
     def client(self) -> Side:
@@ -331,35 +327,29 @@ class ExchangesFlow(Flow):
             MachineError: one does not start.
         """
         super().listen(lab)
-        self._spawn(lab, "client", self.client, self._command("client", lab))
-        deadline = time.monotonic() + self.start_timeout_s
-        output = self._outputs["client"].fileno()
-        # Its first line is empty. The position in the file is the program's.
-        while (first := os.pread(output, 1, 0)) != b"\n":
-            if self._has_ended("client") or time.monotonic() > deadline:
+        self._spawn(lab, "client")
+        client, deadline = self.programs["client"], time.monotonic() + self.start_timeout_s
+        # Its first line is empty.
+        while (first := client.first_byte()) != b"\n":
+            if client.has_ended() or time.monotonic() > deadline:
                 why = self.error_message() if first else "the client does not start"
-                raise MachineError(f"{self.plan['name']}: {why}")
+                raise MachineError(f"{self.name}: {why}")
             time.sleep(_POLL_S)
 
     def start(self, lab: LocalLab) -> None:
         """Tell the client to start."""
         del lab
-        self._signal_program("client", signal.SIGUSR1)
+        self.programs["client"].signal(signal.SIGUSR1, directly=True)
         self.state = "running"
 
-    def _read_report(self, which: End, report: dict[str, Any]) -> ProgramReport | None:
-        """Return a report: `SenderReport` of a sender, ``exchanges`` or ``pages`` of a receiver."""
-        del which
-        return report
+    def report(self) -> FlowReport:
+        """Return what its programs did, once they have ended."""
+        return FlowReport.read(*self._printed())
 
     def _command(self, role: Role, lab: LocalLab) -> list[str]:
-        program = ["-m", "bentpipe.live.exchanges", role]
-        return [sys.executable, *program, json.dumps(self._settings(lab))]
-
-    def _settings(self, lab: LocalLab) -> dict[str, Any]:
-        """Return what both programs are told."""
-        return {
-            "name": self.plan["name"],
+        settings = {
+            "role": role,
+            "name": self.name,
             "seed": self.seed,
             "workload": self.workload,
             "address": lab.core.address(self.hosts[self.sender]),
@@ -367,19 +357,17 @@ class ExchangesFlow(Flow):
             "port": self.port,
             **socket_options(self.workload["server"], self.mtu_bytes),
             "interval_s": self.interval_ns / NS_PER_S,
+            "browser": self.program,
         }
+        module = f"bentpipe.live.{self.modules[role]}"
+        return [sys.executable, "-m", module, json.dumps(settings)]
 
 
-@dataclass(kw_only=True)
 class WebPageFlow(ExchangesFlow):
-    """Web pages: `bentpipe.live.page_server`, and Chromium driven by ``page_client``."""
+    """Web pages: the programs are `bentpipe.live.page_server` and `bentpipe.live.browser`."""
 
-    browser: str
-    start_timeout_s: float = START_TIMEOUT_S
-
-    def _command(self, role: Role, lab: LocalLab) -> list[str]:
-        settings = {**self._settings(lab), "browser": self.browser}
-        return [sys.executable, "-m", f"bentpipe.live.page_{role}", json.dumps(settings)]
+    modules: ClassVar[dict[Role, str]] = {"client": "browser", "server": "page_server"}
+    start_timeout_s = START_TIMEOUT_S
 
 
 @dataclass(kw_only=True)
@@ -387,7 +375,8 @@ class ChannelFlow(Flow):
     """One channel. It has no programs; `start_channels` runs all channels of a lab, in threads."""
 
     servers: Sequence[str]
-    report: Mapping[str, Any] | None = None
+    counted: Mapping[str, Any] | None = None
+    has_clock = True
 
     def listen(self, lab: LocalLab) -> None:
         """Do nothing: the servers of all channels are opened together."""
@@ -412,25 +401,23 @@ class ChannelFlow(Flow):
             **socket_options(self.workload["server"], self.mtu_bytes),
         }
 
-    def program_report(self, which: End) -> ProgramReport | None:
-        """Return what one end did, as other flows do; None before the end of the run."""
-        if self.report is None:
-            return None
-        if which == "receiver":
-            exchanges = [
-                {**each, "request_bytes": 0, "response_bytes": each["bytes"]}
-                for each in self.report["connections"]
-            ]
-            return {"bytes": self.report["received_bytes"], "exchanges": exchanges}
-        sent, name = self.report["sent"], self.workload["server"]["congestion_control"]
-        mean_us = sent["rtt_sum_us"] / max(1, sent["connections"])
-        return {
+    def report(self) -> FlowReport:
+        """Return what both ends did; nothing before the end of the run."""
+        if self.counted is None:
+            return FlowReport()
+        sent = dict(self.counted["sent"])
+        count, rtt_sum_us = sent.pop("connections"), sent.pop("rtt_sum_us")
+        return FlowReport(
             **sent,
-            "bytes": sent["sent_bytes"],
-            "congestion_control": congestion_control(name),
-            "rtt_us": None if sent["rtt_min_us"] is None else (sent["rtt_min_us"], mean_us),
-            "samples": [],
-        }
+            congestion_control=congestion_control(self.workload["server"]["congestion_control"]),
+            rtt_mean_us=None if sent["rtt_min_us"] is None else rtt_sum_us / max(1, count),
+            received_bytes=self.counted["received_bytes"],
+            exchanges=[
+                {**each, "request_bytes": 0, "response_bytes": each["bytes"]}
+                for each in self.counted["connections"]
+            ],
+            failures=self.counted["failures"],
+        )
 
 
 def start_channels(
@@ -450,21 +437,53 @@ def finish_channels(running: _core.Channels, flows: Sequence[Flow]) -> None:
     reports = {report["flow"]: report for report in json.loads(running.finish())}
     for flow in flows:
         if isinstance(flow, ChannelFlow):
-            flow.report = reports[flow.index]
+            flow.counted = reports[flow.index]
 
 
-def failures_of(flows: Sequence[Flow]) -> dict[str, int]:
-    """Return how many connections of all channels failed, by cause."""
-    reports = [flow.report for flow in flows if isinstance(flow, ChannelFlow) and flow.report]
-    return {name: sum(report["failures"][name] for report in reports) for name in _FAILURES}
+# --- the flows of a plan ------------------------------------------------------------------------
+
+_KINDS: Final = {
+    "request_response": ExchangesFlow,
+    "video": ExchangesFlow,
+    "web_page": WebPageFlow,
+    "channel": ChannelFlow,
+}
 
 
-def failure_warnings(flows: Sequence[Flow]) -> Iterator[str]:
-    """Yield a warning if connections of channels failed."""
-    failed = {_FAILURES[name]: count for name, count in failures_of(flows).items() if count}
-    if failed:
-        causes = ", ".join(f"{count:,} {cause}" for cause, count in failed.items())
-        yield f"connections of channels failed: {causes}"
+def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
+    """Return the flows of a plan; their programs are not started.
+
+    Raises:
+        MachineError: a program is not installed.
+    """
+    kinds = {flow["workload"]["kind"] for flow in plan["flows"]}
+    iperf3, browser = shutil.which("iperf3") or "", installed_browser() or ""
+    if not iperf3 and kinds - set(_KINDS):
+        raise MachineError("iperf3 is not installed; to fix it: apt install iperf3")
+    if "web_page" in kinds:
+        _require_browser(browser, plan)
+    interval_ns = max(plan["sample_interval_ns"] or NS_PER_S, MIN_INTERVAL_NS)
+    mtu = mtu_bytes(plan)
+    flows: list[Flow] = []
+    for index, flow in enumerate(plan["flows"]):
+        workload = flow["workload"]
+        own: dict[str, Any] = {}
+        if workload["kind"] == "channel":
+            own["servers"] = [plan["hosts"][host]["name"] for host in workload["servers"]]
+        made = _KINDS.get(workload["kind"], Flow)(
+            index=index,
+            plan=flow,
+            program=browser if workload["kind"] == "web_page" else iperf3,
+            interval_ns=interval_ns,
+            mtu_bytes=mtu,
+            hosts=hosts_of(plan, flow, seed),
+            start_ns=start_of(flow, seed),
+            traffic_class=traffic_class(plan, flow),
+            seed=seed,
+            **own,
+        )
+        flows.append(made)
+    return flows
 
 
 def _require_browser(browser: str, plan: Mapping[str, Any]) -> None:
@@ -481,34 +500,18 @@ def _require_browser(browser: str, plan: Mapping[str, Any]) -> None:
             )
 
 
-def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
-    """Return the flows of a plan; their programs are not started.
+# --- what their reports say -----------------------------------------------------------------------
 
-    Raises:
-        MachineError: a program is not installed.
-    """
-    iperf3, browser = shutil.which("iperf3") or "", installed_browser() or ""
-    kinds = {flow["workload"]["kind"] for flow in plan["flows"]}
-    if not iperf3 and kinds - _EXCHANGES - {"web_page", "channel"}:
-        raise MachineError("iperf3 is not installed; to fix it: apt install iperf3")
-    if "web_page" in kinds:
-        _require_browser(browser, plan)
-    interval_ns = max(plan["sample_interval_ns"] or NS_PER_S, MIN_INTERVAL_NS)
-    mtu = mtu_bytes(plan)
-    flows: list[Flow] = []
-    for i, flow in enumerate(plan["flows"]):
-        common = {"index": i, "plan": flow, "iperf3": iperf3}
-        common |= {"interval_ns": interval_ns, "mtu_bytes": mtu}
-        common |= {"hosts": hosts_of(plan, flow, seed), "start_ns": start_of(flow, seed)}
-        common |= {"traffic_class": traffic_class(plan, flow)}
-        kind = flow["workload"]["kind"]
-        if kind in _EXCHANGES:
-            flows.append(ExchangesFlow(**common, seed=seed))
-        elif kind == "channel":
-            servers = [plan["hosts"][host]["name"] for host in flow["workload"]["servers"]]
-            flows.append(ChannelFlow(**common, servers=servers))
-        elif kind == "web_page":
-            flows.append(WebPageFlow(**common, seed=seed, browser=browser))
-        else:
-            flows.append(Flow(**common))
-    return flows
+
+def failures_of(reports: Iterable[FlowReport]) -> dict[str, int]:
+    """Return how many connections of all channels failed, by cause."""
+    failures = [report.failures for report in reports if report.failures]
+    return {name: sum(each[name] for each in failures) for name in _FAILURES}
+
+
+def failure_warnings(reports: Iterable[FlowReport]) -> Iterator[str]:
+    """Yield a warning if connections of channels failed."""
+    failed = {_FAILURES[name]: count for name, count in failures_of(reports).items() if count}
+    if failed:
+        causes = ", ".join(f"{count:,} {cause}" for cause, count in failed.items())
+        yield f"connections of channels failed: {causes}"

@@ -15,6 +15,7 @@ from typing import Any, Final
 from bentpipe.errors import MachineError
 from bentpipe.live.checks import check_plan, window_warnings
 from bentpipe.live.child import Parent, Send
+from bentpipe.live.flow_report import window_sample
 from bentpipe.live.flows import (
     Flow,
     WebPageFlow,
@@ -34,7 +35,6 @@ from bentpipe.live.lab_setup import (
     mtu_bytes,
 )
 from bentpipe.live.local_lab import IPERF3_PORT, SIDES, LocalLab
-from bentpipe.live.sender import window_sample
 from bentpipe.live.tables import (
     Connection,
     Report,
@@ -108,13 +108,13 @@ def run_emulation(
     run = _Run(plan.data, flows, kernel, send)
     with capture_file(capture) as file:
         settings = run.execute(seed, file)
-    record = run.record
-    late_warnings = list(post_run_warnings(flows, record))
+    record, reports = run.record, [flow.report() for flow in flows]
+    late_warnings = [*failure_warnings(reports), *post_run_warnings(flows, record)]
     if (missing := incomplete_message(capture, record.report)) is not None:
         late_warnings.append(missing)
     for warning in late_warnings:
         send("note", warning)
-    browsers = (flow.browser for flow in flows if isinstance(flow, WebPageFlow))
+    browsers = (flow.program for flow in flows if isinstance(flow, WebPageFlow))
     manifest = {
         "scenario": plan.scenario.to_dict(),
         "entries": plan.entries,
@@ -128,22 +128,23 @@ def run_emulation(
             "browser": _version(next(browsers, None)),
             "settings": settings,
             "congestion_controls": {
-                flow.plan["name"]: flow.congestion_control() for flow in flows if flow.is_tcp
+                flow.name: report.congestion_control
+                for flow, report in zip(flows, reports, strict=True)
+                if flow.is_tcp
             },
             "initial_window_segments": kernel.initial_window_segments,
-            "failed_connections": failures_of(flows),
+            "failed_connections": failures_of(reports),
             **verdict(record.report, record.started_ns),
             "warnings": warnings + late_warnings,
         },
     }
-    return result_of(manifest, flows, record, execution(started=started))
+    return result_of(manifest, flows, reports, record, execution(started=started))
 
 
 def post_run_warnings(flows: list[Flow], record: RunRecord) -> Iterator[str]:
     """Return warnings about flows; the verdict of the run is about the link alone."""
-    yield from failure_warnings(flows)
     for flow in flows:
-        name = flow.plan["name"]
+        name = flow.name
         if (message := flow.error_message()) is not None:
             yield f"{name}: its program failed: {message}"
         elif not flow.is_tcp and flow.state == "stopped" and flow.duration_ns is not None:
