@@ -40,7 +40,7 @@ from bentpipe.live.page_server import (
     look_up,
     query_of,
 )
-from bentpipe.live.pool import EmulationJob, EmulationTask
+from bentpipe.live.pool import EmulatedRun, EmulationJob
 
 HOST = "127.0.0.1"
 DOCUMENT, OBJECT = 30_000, 20_000
@@ -419,7 +419,7 @@ def test_a_killed_run_leaves_no_files() -> None:
     """Given a run whose browser has a profile, expect nothing of it after the run is killed."""
     before = set(Path(tempfile.gettempdir()).iterdir())
     job = EmulationJob(Plan.resolve(web_page(pages=None)), 1, max_s=60, expected_s=60)
-    task = EmulationTask(0, job)
+    task = EmulatedRun(0, job)
     task.start()
     try:
         (own,) = set(Path(tempfile.gettempdir()).iterdir()) - before

@@ -86,22 +86,19 @@ def run_plan(
     check_plan(plan)
     stop_s = plan.data["stop_ns"] / NS_PER_S
     job = EmulationJob(plan, plan.scenario.seed if seed is None else seed, stop_s, stop_s)
-    task = EmulationTask(0, job, capture, listeners)
+    run = EmulatedRun(0, job, capture, listeners)
     try:
-        task.start()
+        run.start()
         try:
-            task.wait()
+            run.wait()
         except KeyboardInterrupt:
             if listeners is None:
                 raise
-            task.interrupt()
-            task.wait()
+            run.interrupt()
+            run.wait()
     finally:
-        task.kill()
-    if task.error is not None:
-        raise task.error
-    assert task.result is not None, "the run did not fail"
-    return task.result
+        run.kill()
+    return run.result
 
 
 def processor_share(rate_bps: float) -> float:
@@ -124,23 +121,9 @@ class EmulationJob:
     load: float = 1.0
 
 
-@dataclass(frozen=True)
-class EmulatedRun:
-    """The result of the job ``index``, and the number of attempts."""
-
-    index: int
-    result: Result
-    attempts: int
-
-    @property
-    def invalid(self) -> str | None:
-        """Why the run is invalid: the link was late in every attempt; None if it is valid."""
-        return self.result.invalid
-
-
 @dataclass(eq=False)
-class EmulationTask:
-    """A job, its attempts, each in a child process, and the result of the last, or its error.
+class EmulatedRun:
+    """A job, its attempts, each in a child process, and what came of the last one.
 
     ``capture`` is the file to capture packets into.
     """
@@ -150,10 +133,26 @@ class EmulationTask:
     capture: Path | None = None
     listeners: Listeners | None = None
     attempts: int = 0
-    result: Result | None = None
-    error: BentpipeError | None = None
+    outcome: Result | BentpipeError | None = None
     _started_s: float = field(init=False, default=0.0)
     _child: Child | None = field(init=False, default=None)
+
+    @property
+    def result(self) -> Result:
+        """The result; it may be that of an invalid run.
+
+        Raises:
+            BentpipeError: the run failed.
+        """
+        if isinstance(self.outcome, BentpipeError):
+            raise self.outcome
+        assert self.outcome is not None, "the run is over"
+        return self.outcome
+
+    @property
+    def invalid(self) -> str | None:
+        """Why the run is invalid: the link was late in every attempt; None if it is valid."""
+        return self.result.invalid
 
     def start(self) -> None:
         """Start the next attempt."""
@@ -172,21 +171,21 @@ class EmulationTask:
             while self._child.has_message():
                 kind, value = self._child.receive()
                 if kind == "result":
-                    self.result = value
+                    self.outcome = value
                     break
                 if self.listeners is not None:
                     self.listeners[kind](value)
             else:
                 if self._age_s() < self.job.max_s + _TIMEOUT_S:
                     return False
-                self.error = MachineError(f"{name} does not end; see bentpipe doctor")
+                self.outcome = MachineError(f"{name} does not end; see bentpipe doctor")
         except EOFError:
             code = self._child.process.wait()
             if code == -signal.SIGINT:
                 raise KeyboardInterrupt from None
-            self.error = error_with_code(code, f"{name} failed with exit code {code}")
+            self.outcome = error_with_code(code, f"{name} failed with exit code {code}")
         except BentpipeError as error:
-            self.error = error
+            self.outcome = error
         self.kill()
         return True
 
@@ -208,8 +207,8 @@ class EmulationTask:
     @property
     def is_over(self) -> bool:
         """Return whether the job is not repeated."""
-        is_valid = self.result is not None and self.result.invalid is None
-        return is_valid or self.error is not None or self.attempts == MAX_ATTEMPTS
+        failed = isinstance(self.outcome, BentpipeError)
+        return failed or self.attempts == MAX_ATTEMPTS or self.invalid is None
 
     def progress(self) -> float:
         """Return the expected fraction of the attempt that is done."""
@@ -220,84 +219,57 @@ class EmulationTask:
 
 
 def emulate_as_completed(
-    jobs: Sequence[EmulationJob],
-    *,
-    parallel: int,
-    progress: Callable[[float], None],
-) -> Generator[EmulatedRun]:
-    """Run jobs with a total load of ``parallel`` at a time; yield each when it is finished.
-
-    A run that was late is repeated, up to `MAX_ATTEMPTS` attempts; the last one may be invalid,
-    too. Closing the generator ends the runs.
-
-    Raises:
-        UsageError: a scenario cannot be run in real time.
-        MachineError: the machine lacks something.
-        BentpipeError: a run failed.
-    """
-    done, reached = 0, 0.0
-
-    def report(running: Sequence[EmulationTask]) -> None:
-        nonlocal reached
-        # A run that is repeated does not reduce the progress.
-        reached = max(reached, (done + sum(task.progress() for task in running)) / len(jobs))
-        progress(reached)
-
-    with closing(run_tasks(enumerate(jobs), parallel=parallel, on_poll=report)) as tasks:
-        for task in tasks:
-            done += 1
-            if task.error is not None:
-                raise task.error
-            assert task.result is not None, "the run did not fail"
-            yield EmulatedRun(task.index, task.result, task.attempts)
-
-
-def run_tasks(
-    jobs: Iterable[tuple[int, EmulationJob]],
+    jobs: Iterable[EmulationJob],
     *,
     parallel: float,
-    on_poll: Callable[[Sequence[EmulationTask]], None] = lambda _: None,
-) -> Generator[EmulationTask]:
-    """Run jobs, each with its number, with a total load of ``parallel``; yield finished tasks.
+    total: int = 1,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Generator[EmulatedRun]:
+    """Run jobs with a total load of ``parallel`` at a time; yield each when it is over.
 
-    ``jobs`` are drawn some time before they start. ``on_poll`` is called twenty times a second with
-    the tasks that are running. Closing the generator ends the runs.
+    A run that was late is repeated, up to `MAX_ATTEMPTS` attempts; the last one may be invalid,
+    too. Jobs are drawn some time before they start. ``progress`` is called twenty times a second
+    with the fraction of ``total`` jobs that is done. Closing the generator ends the runs.
     """
-    tasks = (EmulationTask(index, job) for index, job in jobs)
-    waiting: deque[EmulationTask] = deque()
-    running: list[EmulationTask] = []
-    alone: deque[EmulationTask] = deque()
+    drawn = (EmulatedRun(index, job) for index, job in enumerate(jobs))
+    waiting: deque[EmulatedRun] = deque()
+    running: list[EmulatedRun] = []
+    alone: deque[EmulatedRun] = deque()
+    done, reached = 0, 0.0
     try:
         while True:
-            waiting.extend(islice(tasks, max(0, _LOOK_AHEAD - len(waiting))))
-            while (next_task := _next_task(waiting, running, parallel)) is not None:
-                waiting.remove(next_task)
-                running.append(next_task)
-                next_task.start()
+            waiting.extend(islice(drawn, max(0, _LOOK_AHEAD - len(waiting))))
+            while (run := _next_run(waiting, running, parallel)) is not None:
+                waiting.remove(run)
+                running.append(run)
+                run.start()
             if alone and not running:
                 running.append(alone.popleft())
                 running[-1].start()
             if not running:
                 return
             time.sleep(_POLL_S)
-            for task in [each for each in running if each.has_finished()]:
-                running.remove(task)
-                if task.is_over:
-                    yield task
+            for run in [each for each in running if each.has_finished()]:
+                running.remove(run)
+                if run.is_over:
+                    done += 1
+                    yield run
                 else:
-                    (alone if task.attempts == MAX_ATTEMPTS - 1 else waiting).append(task)
-            on_poll(running)
+                    (alone if run.attempts == MAX_ATTEMPTS - 1 else waiting).append(run)
+            # A run that is repeated does not reduce the progress.
+            reached = max(reached, (done + sum(run.progress() for run in running)) / total)
+            progress(reached)
     finally:
-        for task in running:
-            task.kill()
+        for run in running:
+            run.kill()
 
 
-def _next_task(
-    waiting: Iterable[EmulationTask], running: Sequence[EmulationTask], parallel: float
-) -> EmulationTask | None:
-    """Return the first task with a load that fits into ``parallel``; a task may run alone."""
-    free = parallel - sum(task.job.load for task in running)
-    return next((task for task in waiting if not running or task.job.load <= free), None)
+def _next_run(
+    waiting: Iterable[EmulatedRun], running: Sequence[EmulatedRun], parallel: float
+) -> EmulatedRun | None:
+    """Return the first run with a load that fits into ``parallel``; a run may be alone."""
+    free = parallel - sum(run.job.load for run in running)
+    return next((run for run in waiting if not running or run.job.load <= free), None)
 
 
 def emulate_many(
@@ -311,9 +283,11 @@ def emulate_many(
         BentpipeError: a run failed.
     """
     found: list[EmulatedRun | None] = [None] * len(jobs)
+    runs = emulate_as_completed(jobs, parallel=parallel, total=len(jobs), progress=progress)
     # Closing the generator ends the runs after Ctrl-C.
-    runs = emulate_as_completed(jobs, parallel=parallel, progress=progress)
     with suppress(KeyboardInterrupt), closing(runs):
         for run in runs:
+            if isinstance(run.outcome, BentpipeError):
+                raise run.outcome
             found[run.index] = run
     return found

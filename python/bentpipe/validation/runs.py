@@ -198,7 +198,7 @@ def run_points(
         )
         for point, seed in order
     ]
-    runs = emulate_as_completed(jobs, parallel=parallel, progress=progress)
+    runs = emulate_as_completed(jobs, parallel=parallel, total=len(jobs), progress=progress)
     with closing(runs):
         for run in runs:
             point, seed = order[run.index]
