@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bentpipe.live.flows import Flow, Program
+from bentpipe.live.flows import Flow
+from bentpipe.live.programs import Program
 from bentpipe.live.run import verdict
 from bentpipe.live.tables import FlowRun, RunRecord, Watched
 from bentpipe.results.tables import LOSS_CAUSES

@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from bentpipe.errors import MachineError
-from bentpipe.gateway import machine
 from bentpipe.gateway.kernel_tcp import congestion_control, socket_options
 from bentpipe.live.browser import START_TIMEOUT_S, installed_browser
 from bentpipe.live.flow_report import FlowReport
 from bentpipe.live.lab_setup import hosts_of, mtu_bytes, start_of, traffic_class
 from bentpipe.live.local_lab import IPERF3_PORT, LocalLab
+from bentpipe.live.programs import Program
 from bentpipe.scenario.tcp import Side
 from bentpipe.units import NS_PER_S
 
@@ -58,72 +56,8 @@ Role = Literal["client", "server"]
 State = Literal["waiting", "running", "stopped", "over"]
 
 
-@dataclass
-class Program:
-    """A program of a flow on a host of a lab.
-
-    ``process`` is the init process of its namespace, which has ``children``, and ``output`` the
-    file that it prints to. Once it has ended, ``code`` is its exit code, and ``text`` what it has
-    printed.
-    """
-
-    process: int
-    children: Sequence[int] = ()
-    output: int = -1
-    text: str = ""
-    code: int | None = None
-
-    @classmethod
-    def start(cls, lab: LocalLab, host: str, command: list[str]) -> Self:
-        """Start a program."""
-        output = os.memfd_create("output")
-        try:
-            process = lab.spawn(host, command, output=output)
-        except BaseException:
-            os.close(output)
-            raise
-        running = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
-        children = [each for each in running if machine.parent(each) == process]
-        return cls(process, children, output)
-
-    def has_ended(self) -> bool:
-        """Return whether it has ended."""
-        if self.code is None:
-            process, status = os.waitpid(self.process, os.WNOHANG)
-            if process:
-                self.code = os.waitstatus_to_exitcode(status)
-                self.close()
-        return self.code is not None
-
-    def close(self) -> None:
-        """Read what it has printed, and close the file."""
-        if self.output >= 0:
-            size = os.fstat(self.output).st_size
-            self.text = os.pread(self.output, size, 0).decode("utf-8", "replace")
-            os.close(self.output)
-            self.output = -1
-
-    def first_byte(self) -> bytes:
-        """Return the first byte that it has printed; the position in the file is its own."""
-        return os.pread(self.output, 1, 0)
-
-    def report(self) -> dict[str, Any]:
-        """Return the JSON that it has printed; nothing if it is anything else."""
-        with suppress(ValueError):
-            if isinstance(report := json.loads(self.text), dict):
-                return report
-        return {}
-
-    def signal(self, number: signal.Signals, *, directly: bool = False) -> None:
-        """Send it a signal, by its init process unless that does not forward it."""
-        if self.has_ended():
-            return
-        for process in self.children if directly else [self.process]:
-            with suppress(ProcessLookupError):
-                os.kill(process, number)
-
-
-_NOT_STARTED: Final = Program(0, code=0)
+# In place of one that was not started.
+_NO_PROGRAM: Final = Program(0, code=0)
 
 
 @dataclass(kw_only=True)
@@ -214,7 +148,10 @@ class Flow:
 
     def _spawn(self, lab: LocalLab, role: Role) -> None:
         side = self.client if role == "client" else _OTHER[self.client]
-        self.programs[role] = Program.start(lab, self.hosts[side], self._command(role, lab))
+        command = self._command(role, lab)
+        self.programs[role] = Program.start(partial(lab.spawn, self.hosts[side], command))
+        # A signal must not wait for it.
+        self.programs[role].find_children()
 
     def _command(self, role: Role, lab: LocalLab) -> list[str]:
         """Return the command of the client or the server."""
@@ -277,7 +214,7 @@ class Flow:
 
     def _program(self, side: Side) -> Program:
         role: Role = "client" if side == self.client else "server"
-        return self.programs.get(role, _NOT_STARTED)
+        return self.programs.get(role, _NO_PROGRAM)
 
     def report(self) -> FlowReport:
         """Return what its programs did, once they have ended."""
@@ -289,7 +226,7 @@ class Flow:
 
     def error_message(self) -> str | None:
         """Return why the client failed, unless it was ended."""
-        client = self.programs.get("client", _NOT_STARTED)
+        client = self.programs.get("client", _NO_PROGRAM)
         if not client.code:
             return None
         error = str(client.report().get("error", "")) if client.report() else client.text.strip()
