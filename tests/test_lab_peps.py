@@ -27,9 +27,9 @@ import bentpipe
 from bentpipe import InvalidRunError, MachineError, Plan, Result, ScenarioError, simulate
 from bentpipe.gateway.machine import program
 from bentpipe.live import gateways
-from bentpipe.live.checks import check_plan
 from bentpipe.live.gateways import gateway_hosts, most_connections, pep_settings
 from bentpipe.live.local_lab import LocalLab
+from bentpipe.live.run import check_plan
 from bentpipe.results.measures import finished_times_ns
 
 ROOT = Path(__file__).parent.parent

@@ -17,8 +17,7 @@ from test_live import BENTPIPE, bentpipe
 
 from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.live import sockets
-from bentpipe.live.changes import change_link, link_changes
-from bentpipe.live.events import read_events
+from bentpipe.live.changes import change_link, link_changes, read_events
 from bentpipe.live.link_state import largest_plans, link_state, with_changes, with_outages
 from bentpipe.plan.presets import link_plan
 

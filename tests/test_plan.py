@@ -87,7 +87,7 @@ def test_an_emulation_resolves_its_plan_once_and_its_child_does_not(
     monkeypatch.setattr("bentpipe.live.run.check_plan", run)
     function, *arguments = pickle.loads(requests[0])
     with pytest.raises(StoppedError):
-        function(None, *arguments)
+        function(*arguments, None)
     assert ran[0].data == Plan.resolve(GEO).data
     assert ran[0].scenario == Scenario.load(GEO)
     assert (calls["resolve"], calls["validate"]) == (2, 2), "of the parent, and of this test"

@@ -13,8 +13,8 @@ from conftest import SMALL, measures, needs
 
 from bentpipe import Plan
 from bentpipe.errors import UsageError
-from bentpipe.live.checks import refuse
 from bentpipe.live.pool import EmulatedRun, EmulationJob
+from bentpipe.live.requirements import refuse
 from bentpipe.results.files import utc_now
 from bentpipe.simulation.run import Job, Outcome
 from bentpipe.studies import STUDIES

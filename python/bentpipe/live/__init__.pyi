@@ -1,8 +1,10 @@
 from .capacity import measure_capacity as measure_capacity
-from .changes import change_link as change_link, link_changes as link_changes
-from .checks import check_plan as check_plan
+from .changes import (
+    change_link as change_link,
+    link_changes as link_changes,
+    read_events as read_events,
+)
 from .daemon import LabDaemon as LabDaemon
-from .events import read_events as read_events
 from .lab import Lab as Lab
 from .link_state import with_changes as with_changes
 from .local_lab import LocalLab as LocalLab
@@ -14,3 +16,4 @@ from .pool import (
     emulate_many as emulate_many,
     run_plan as run_plan,
 )
+from .run import check_plan as check_plan

@@ -38,7 +38,7 @@ Send = Callable[[Kind, Any], None]
 
 
 class Child:
-    """A child process in which ``function(parent, *arguments)`` runs; ``parent`` is a `Parent`.
+    """A child process in which ``function(*arguments, parent)`` runs; ``parent`` is a `Parent`.
 
     The function is one of a module. ``name`` is for ps(1). A ``folder`` is that of its temporary
     files, and is removed with it.
@@ -143,7 +143,7 @@ def main(descriptor: int) -> int:
         threading.Thread(target=parent.end_with, args=(folder,), daemon=True).start()
         # What it imports may start threads.
         function, arguments = pickle.loads(request)
-        parent.send("result", function(parent, *arguments))
+        parent.send("result", function(*arguments, parent))
     except EOFError:
         return BentpipeError.exit_code
     except BentpipeError as error:

@@ -70,7 +70,7 @@ class LabDaemon:
         """
         self.lab.check()
         folder = self.folder if self.ends_with_parent else None
-        child = Child(self.name, keep_lab, self, folder=folder)
+        child = Child(self.name, LabDaemon.keep, self, folder=folder)
         try:
             _, hosts = child.receive()
         except BaseException as error:
@@ -81,46 +81,64 @@ class LabDaemon:
             raise
         return child, hosts
 
-    def serve(self, listener: socket.socket) -> NoReturn:
+    def keep(self, parent: Parent) -> NoReturn:
+        """Keep the lab in this process until a request, SIGTERM or its parent ends it."""
+        # The lab's threads inherit the mask, so that the main thread receives the signal.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        # The folder of the caller may be removed or unmounted while the lab runs.
+        os.chdir("/")
+        with self.lab:
+            self.lab.start_servers()
+            self._plans, self._started_unix_s = list(self.lab.plans), time.time()
+            self._pids = _core.SharedPidNamespace()
+            listener = sockets.listen(self.name, self.folder)
+            try:
+                signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+                if not self.ends_with_parent:
+                    parent.detach()
+                parent.send("ready", self.lab.hosts())
+                self._serve(sockets.Clients(listener))
+            finally:
+                sockets.remove(self.name, self.folder)
+
+    def _serve(self, clients: sockets.Clients) -> NoReturn:
         """Serve requests until one ends the lab; end the programs if the link fails."""
-        self._pids, self._plans = _core.SharedPidNamespace(), list(self.lab.plans)
-        self._started_unix_s = time.time()
-        clients = sockets.Clients(listener)
         while True:
             for connection, request in clients.requests(_POLL_S):
                 with connection:
                     connection.settimeout(_REPLY_TIMEOUT_S)
                     # The client may have disconnected, or read too slowly.
                     with suppress(OSError):
-                        self._serve(connection, request or {})
+                        self._answer(connection, request or {})
             if self.lab.failure is not None:
                 # The kernel kills the programs in the namespace.
                 self._pids = None
 
-    def _serve(self, connection: socket.socket, request: dict[str, Any]) -> None:
+    def _answer(self, connection: socket.socket, request: dict[str, Any]) -> None:
         try:
             match request.get("do"):
                 case "status":
-                    sockets.reply(connection, self._status())
+                    reply = self._status()
                 case "link":
                     self.lab.require_running()
-                    plans = largest_plans(self._plans)
-                    sockets.reply(connection, {"revision": self._revision, "plans": plans})
+                    reply = {"revision": self._revision, "plans": largest_plans(self._plans)}
                 case "set":
-                    sockets.reply(connection, self._set(request))
+                    reply = self._set(request)
                 case "enter":
                     self._enter(connection, request.get("host"))
+                    return
                 case "down":
                     self._end(connection)
                 case _:
                     text = "one line of JSON, with do: down, enter, link, set or status"
                     raise UsageError(f"expected a request: {text}")
         except BentpipeError as error:
-            sockets.reply(connection, sockets.error_reply(error))
+            reply = sockets.error_reply(error)
         except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
             # A bug in reading a request must not end the lab.
-            refusal = InternalError(f"internal error: {error!r}")
-            sockets.reply(connection, sockets.error_reply(refusal))
+            reply = sockets.error_reply(InternalError(f"internal error: {error!r}"))
+        sockets.reply(connection, reply)
 
     def _end(self, connection: socket.socket) -> NoReturn:
         """End the lab with a last status, whatever fails."""
@@ -190,23 +208,3 @@ class LabDaemon:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-
-
-def keep_lab(parent: Parent, daemon: LabDaemon) -> NoReturn:
-    """Keep a lab in this process until a request, SIGTERM or its parent ends it."""
-    # The lab's threads inherit the mask, so that the main thread receives the signal.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    # The folder of the caller may be removed or unmounted while the lab runs.
-    os.chdir("/")
-    with daemon.lab as lab:
-        lab.start_servers()
-        listener = sockets.listen(daemon.name, daemon.folder)
-        try:
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-            if not daemon.ends_with_parent:
-                parent.detach()
-            parent.send("ready", lab.hosts())
-            daemon.serve(listener)
-        finally:
-            sockets.remove(daemon.name, daemon.folder)

@@ -23,9 +23,9 @@ from bentpipe.errors import MachineError
 from bentpipe.gateway.kernel_tcp import congestion_control, socket_options
 from bentpipe.live.browser import START_TIMEOUT_S, installed_browser
 from bentpipe.live.flow_report import FlowReport
-from bentpipe.live.lab_setup import hosts_of, mtu_bytes, start_of, traffic_class
 from bentpipe.live.local_lab import IPERF3_PORT, LocalLab
 from bentpipe.live.programs import Program
+from bentpipe.live.requirements import hosts_of, mtu_bytes, start_of, traffic_class
 from bentpipe.scenario.tcp import Side
 from bentpipe.units import NS_PER_S
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bentpipe import plan
+# By way of the packages: a lab of a preset starts without the classes of scenarios.
+from bentpipe import live, plan
 from bentpipe.errors import UsageError
 from bentpipe.live import sockets
-from bentpipe.live.changes import change_link
 from bentpipe.live.daemon import LabDaemon
 from bentpipe.live.local_lab import LocalLab
 from bentpipe.units import check_seed
@@ -155,7 +155,7 @@ class Lab:
             MachineError: a rate is above the measured capacity of this machine.
             InvalidRunError: the link has failed.
         """
-        return int(change_link(self._ask, settings)["at_ns"])
+        return int(live.change_link(self._ask, settings)["at_ns"])
 
     def report(self) -> dict[str, Any]:
         """Return the statistics of the link since the lab was set up; they are at most 0.1 s old.

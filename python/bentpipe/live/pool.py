@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.errors import BentpipeError, InvalidRunError, MachineError, error_with_code
-from bentpipe.live.checks import check_plan
 from bentpipe.live.child import Child
-from bentpipe.live.run import run_emulation
+from bentpipe.live.run import check_plan, run_emulation
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.scenario.schema import Scenario

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.errors import MachineError
-from bentpipe.live.checks import check_plan, window_warnings
+from bentpipe.live.capacity import refuse_beyond_capacity
 from bentpipe.live.child import Parent, Send
 from bentpipe.live.flow_report import window_sample
 from bentpipe.live.flows import (
@@ -26,15 +26,18 @@ from bentpipe.live.flows import (
     programs,
     start_channels,
 )
-from bentpipe.live.lab_setup import (
+from bentpipe.live.gateways import refuse_functions
+from bentpipe.live.local_lab import IPERF3_PORT, SIDES, LocalLab
+from bentpipe.live.requirements import (
     Kernel,
     delayed_plan,
     kernel_of,
     lead_time_ns,
     longest_round_trip_ns,
     mtu_bytes,
+    refuse,
+    window_warnings,
 )
-from bentpipe.live.local_lab import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.live.tables import (
     Connection,
     Report,
@@ -83,8 +86,23 @@ _COUNTS: Final = (
 Settings = dict[Side, dict[str, str]]
 
 
+def check_plan(plan: Plan) -> None:
+    """Refuse the plan of a scenario that cannot be run in real time on this machine.
+
+    Raises:
+        ScenarioError: the scenario cannot be run in real time.
+        MachineError: the machine lacks something.
+    """
+    data = plan.data
+    refuse(plan)
+    programs(data, plan.scenario.seed)
+    kernel_of(data)
+    refuse_functions([data], mtu_bytes(data))
+    refuse_beyond_capacity([data])
+
+
 def run_emulation(
-    parent: Parent, plan: Plan, seed: int, capture: Path | None, is_watched: bool
+    plan: Plan, seed: int, capture: Path | None, is_watched: bool, parent: Parent
 ) -> Result:
     """Run a plan in real time in this process, a child of ``parent``.
 
