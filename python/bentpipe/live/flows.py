@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from bentpipe.errors import MachineError
 from bentpipe.gateway.kernel_tcp import congestion_control, socket_options
 from bentpipe.live.browser import START_TIMEOUT_S, installed_browser
+from bentpipe.live.capacity import errors_of_core
 from bentpipe.live.flow_report import FlowReport
 from bentpipe.live.local_lab import IPERF3_PORT, LocalLab
 from bentpipe.live.programs import Program
@@ -366,7 +367,10 @@ def start_channels(
         MachineError: there are not enough file descriptors, or a port is in use.
     """
     settings = [flow.settings() for flow in flows if isinstance(flow, ChannelFlow)]
-    return lab.start_channels(plan, seed, settings) if settings else None
+    if not settings:
+        return None
+    with errors_of_core():
+        return lab.core.start_channels(json.dumps(plan), seed, json.dumps(settings))
 
 
 def finish_channels(running: _core.Channels, flows: Sequence[Flow]) -> None:

@@ -378,13 +378,13 @@ def _spawn(core: _core.Lab, host: GatewayHost, public_keys: Mapping[str, str]) -
 # --- routes -------------------------------------------------------------------------------------
 
 
-def set_initial_windows(core: _core.Lab, hosts: Iterable[str], segments: int) -> None:
-    """Set the initial window of the connections of hosts over the link.
+def set_initial_windows(core: _core.Lab, plans: Sequence[Mapping[str, Any]], segments: int) -> None:
+    """Set the initial window over the link of all hosts but gateways with programs.
 
     Raises:
         MachineError: ip(8) is not installed, or fails.
     """
-    for host in hosts:
+    for host in set(core.hosts()) - {each.host for each in gateway_hosts(plans)}:
         _set_initial_window(core, host, [_link_route(core, host)], segments)
 
 

@@ -26,7 +26,7 @@ from bentpipe.live.flows import (
     programs,
     start_channels,
 )
-from bentpipe.live.gateways import refuse_functions
+from bentpipe.live.gateways import refuse_functions, set_initial_windows
 from bentpipe.live.local_lab import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.live.requirements import (
     Kernel,
@@ -199,13 +199,13 @@ class _Run:
             capture=capture,
         ) as lab:
             settings: Settings = {
-                side: {name: lab.setting(side, name) for name in self.kernel.settings}
+                side: {name: _setting(lab, side, name) for name in self.kernel.settings}
                 for side in SIDES
             }
             channels = None
             try:
                 if self.kernel.initial_window_segments is not None:
-                    lab.set_initial_windows(self.kernel.initial_window_segments)
+                    set_initial_windows(lab.core, lab.plans, self.kernel.initial_window_segments)
                 for flow in self.flows:
                     flow.listen(lab)
                 channels = start_channels(lab, self.plan, seed, self.flows)
@@ -327,6 +327,14 @@ class _Run:
                 # as data of the flow.
                 seen.unsent_bytes = 0 if sender is None else sender["notsent_bytes"]
         return sys.maxsize
+
+
+def _setting(lab: LocalLab, host: str, name: str) -> str:
+    """Return the value of a kernel setting of a host, as sysctl(8) prints it."""
+    try:
+        return " ".join(lab.core.setting(host, name).split())
+    except OSError as error:
+        raise MachineError(f"reading {name} on {host}: {error}") from None
 
 
 def _last_packet_ns(report: Report) -> int:
