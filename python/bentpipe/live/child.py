@@ -20,8 +20,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -110,8 +110,8 @@ class Parent:
         self._is_needed = True
 
     def send(self, kind: Kind, value: Any) -> None:
-        """Send a message, unless nobody receives it."""
-        with suppress(OSError):
+        """Send a message, unless nobody receives it; after Ctrl-C, too, it is a whole one."""
+        with deferring_interrupts(), suppress(OSError):
             self._connection.send((kind, value))
 
     def detach(self) -> None:
@@ -129,6 +129,29 @@ class Parent:
                 shutil.rmtree(folder, ignore_errors=True)
             # The kernel ends a lab faster than its destructors.
             os._exit(0)
+
+
+@contextmanager
+def deferring_interrupts() -> Iterator[None]:
+    """Raise Ctrl-C at the end of this block, which must not take long."""
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before in {None, signal.SIG_IGN}:
+        yield
+        return
+    came = False
+
+    def remember(_number: int, _frame: object) -> None:
+        nonlocal came
+        came = True
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def main(descriptor: int) -> int:

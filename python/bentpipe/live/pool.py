@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.errors import BentpipeError, InvalidRunError, MachineError, error_with_code
-from bentpipe.live.child import Child
+from bentpipe.live.child import Child, deferring_interrupts
 from bentpipe.live.run import check_plan, run_emulation
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
@@ -164,28 +164,32 @@ class EmulatedRun:
 
     def has_finished(self) -> bool:
         """Pass messages on; return whether the attempt is over."""
-        assert self._child is not None, "it was started"
+        # Ctrl-C must not lose a message.
+        with deferring_interrupts():
+            if self._child is not None and self._is_over(self._child):
+                self.kill()
+        return self._child is None
+
+    def _is_over(self, child: Child) -> bool:
         name = self.job.plan.scenario.name or "the run"
         try:
-            while self._child.has_message():
-                kind, value = self._child.receive()
+            while child.has_message():
+                kind, value = child.receive()
                 if kind == "result":
                     self.outcome = value
-                    break
+                    return True
                 if self.listeners is not None:
                     self.listeners[kind](value)
-            else:
-                if self._age_s() < self.job.max_s + _TIMEOUT_S:
-                    return False
-                self.outcome = MachineError(f"{name} does not end; see bentpipe doctor")
+            if self._age_s() < self.job.max_s + _TIMEOUT_S:
+                return False
+            self.outcome = MachineError(f"{name} does not end; see bentpipe doctor")
         except EOFError:
-            code = self._child.process.wait()
+            code = child.process.wait()
             if code == -signal.SIGINT:
                 raise KeyboardInterrupt from None
             self.outcome = error_with_code(code, f"{name} failed with exit code {code}")
         except BentpipeError as error:
             self.outcome = error
-        self.kill()
         return True
 
     def wait(self) -> None:
@@ -202,9 +206,10 @@ class EmulatedRun:
         """Kill the process; its lab ends with it."""
         if self._child is not None:
             self._child.close()
+        self._child = None
 
     @property
-    def is_over(self) -> bool:
+    def is_final(self) -> bool:
         """Return whether the job is not repeated."""
         failed = isinstance(self.outcome, BentpipeError)
         return failed or self.attempts == MAX_ATTEMPTS or self.invalid is None
@@ -250,7 +255,7 @@ def emulate_as_completed(
             time.sleep(_POLL_S)
             for run in [each for each in running if each.has_finished()]:
                 running.remove(run)
-                if run.is_over:
+                if run.is_final:
                     done += 1
                     yield run
                 else:

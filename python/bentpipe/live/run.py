@@ -124,8 +124,12 @@ def run_emulation(
         send("note", warning)
     started = utc_now()
     run = _Run(plan.data, flows, kernel, send)
-    with capture_file(capture) as file:
-        settings = run.execute(seed, file)
+    try:
+        with capture_file(capture) as file:
+            settings = run.execute(seed, file)
+    finally:
+        for program in (each for flow in flows for each in flow.programs.values()):
+            program.close()
     record, reports = run.record, [flow.report() for flow in flows]
     late_warnings = [*failure_warnings(reports), *post_run_warnings(flows, record)]
     if (missing := incomplete_message(capture, record.report)) is not None:
