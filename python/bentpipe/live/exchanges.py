@@ -13,14 +13,13 @@ import json
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from bentpipe import _core
-from bentpipe.live.flow_report import FlowReport, Row, SentTotals, tcp_info
+from bentpipe.live.flow_report import FlowReport, Row, SenderWatch
 from bentpipe.units import NS_PER_S
 
 _PIECE: Final = bytes(64 * 1024)
@@ -79,31 +78,27 @@ class Sizes:
 
 
 class Server:
-    """Responds to requests, one connection after the other, and samples TCP_INFO."""
+    """Responds to requests, one connection after the other."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
         self._sizes = Sizes(settings)
-        self._connection: socket.socket | None = None
-        self._lock = threading.Lock()
-        self._totals = SentTotals(settings["congestion_control"])
+        self._watch = SenderWatch(settings)
+        self.report = self._watch.report
 
     def run(self) -> None:
         """Serve until SIGINT."""
         listener = new_listener(self._settings)
-        threading.Thread(target=self._watch, daemon=True).start()
         # Open as long as the process runs: it bypasses the link.
         control, _ = listener.accept()
         with control:
             while True:
                 connection, _ = listener.accept()
-                with self._lock:
-                    self._connection = connection
+                self._watch.add(connection)
                 # The client may have closed the connection; it opens the next one.
                 with suppress(OSError):
                     self._respond(connection)
-                self.add_to_totals()
-                connection.close()
+                self._watch.finish(connection)
 
     def _respond(self, connection: socket.socket) -> None:
         workload = self._settings["workload"]
@@ -114,27 +109,6 @@ class Server:
                 left -= sent
             if not workload.get("keep_connection", True):
                 connection.shutdown(socket.SHUT_WR)
-
-    def add_to_totals(self) -> None:
-        """Add the TCP_INFO of the finished connection to the totals."""
-        with self._lock:
-            if self._connection is None:
-                return
-            info = tcp_info(self._connection)
-            self._connection = None
-        self._totals.add(info)
-
-    def _watch(self) -> None:
-        while True:
-            time.sleep(self._settings["interval_s"])
-            with self._lock:
-                if self._connection is not None:
-                    self._totals.sample([tcp_info(self._connection)])
-
-    def report(self) -> FlowReport:
-        """Return the report."""
-        self.add_to_totals()
-        return self._totals.report()
 
 
 class Client:

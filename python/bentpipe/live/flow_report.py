@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -130,22 +131,43 @@ def window_sample(info: TcpInfo, srtt_us: int) -> Row:
     }
 
 
-class SentTotals:
-    """What the connections of a sender did: samples of TCP_INFO, and totals."""
+class SenderWatch:
+    """The connections of a sender: samples of TCP_INFO, from a thread, and totals."""
 
-    def __init__(self, congestion_control: str) -> None:
-        self._congestion_control = congestion_control
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        # In the order of their opening.
+        self._open: list[socket.socket] = []
+        self._lock = threading.Lock()
         self._samples: list[Row] = []
         self._round_trips_us: list[int] = []
         self._min_rtts_us: list[int] = []
         self._totals: Counter[str] = Counter()
+        threading.Thread(target=self._run, daemon=True).start()
 
-    def add(self, info: TcpInfo) -> None:
-        """Add the last TCP_INFO of a connection."""
-        self._totals.update(info)
-        self._min_rtts_us.append(info["min_rtt"])
+    def add(self, connection: socket.socket) -> None:
+        """Watch a new connection."""
+        with self._lock:
+            self._open.append(connection)
 
-    def sample(self, infos: Sequence[TcpInfo]) -> None:
+    def finish(self, connection: socket.socket) -> None:
+        """Add a connection to the totals, and close it."""
+        with self._lock:
+            if connection not in self._open:
+                return
+            self._open.remove(connection)
+            info = tcp_info(connection)
+            self._totals.update(info)
+            self._min_rtts_us.append(info["min_rtt"])
+            connection.close()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(self._settings["interval_s"])
+            with self._lock:
+                self._sample([tcp_info(connection) for connection in self._open])
+
+    def _sample(self, infos: Sequence[TcpInfo]) -> None:
         """Record the open connections; as in a simulation, the windows are those of the last."""
         if not infos:
             return
@@ -156,10 +178,12 @@ class SentTotals:
         self._samples.append({**row, "acked_bytes": acked_bytes})
 
     def report(self) -> FlowReport:
-        """Return the report on the finished connections."""
+        """Return the report on all connections, and close them."""
+        for connection in list(self._open):
+            self.finish(connection)
         totals, round_trips_us = self._totals, self._round_trips_us or self._min_rtts_us
         return FlowReport(
-            congestion_control=self._congestion_control,
+            congestion_control=self._settings["congestion_control"],
             sent_bytes=totals["bytes_sent"] - totals["bytes_retrans"],
             acked_bytes=totals["bytes_acked"],
             retransmitted_segments=totals["total_retrans"],

@@ -34,7 +34,7 @@ from typing import Any, Final
 
 from bentpipe._core import Stream
 from bentpipe.live.exchanges import new_listener, run_until_interrupted
-from bentpipe.live.flow_report import FlowReport, SentTotals, tcp_info
+from bentpipe.live.flow_report import FlowReport, SenderWatch
 
 # Prevents requests for /favicon.ico; the comment is what makes the document as large as it is.
 _DOCUMENT: Final = b'<!doctype html><html><head><link rel="icon" href="data:,"></head><body><!--'
@@ -198,7 +198,7 @@ class Served:
 
 
 class Server:
-    """Serves pages, and samples TCP_INFO."""
+    """Serves pages."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
@@ -210,9 +210,8 @@ class Server:
             self._tls = new_tls(settings["workload"], pem)
             self._http2 = https.Http2 if settings["workload"]["http"] == "2" else None
         self._pages = Pages(settings)
-        # In the order of their opening.
-        self._open: dict[Served, None] = {}
-        self._totals = SentTotals(settings["congestion_control"])
+        self._open: list[Served] = []
+        self._watch = SenderWatch(settings)
         self._page_bytes: Counter[int] = Counter()
 
     async def run(self) -> None:
@@ -227,7 +226,6 @@ class Server:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._close_loaded(loaded))
                 tasks.create_task(self._resolve())
-                tasks.create_task(self._watch())
         finally:
             # Not `async with`, which waits for the end of all connections since CPython 3.12.
             server.close()
@@ -254,7 +252,8 @@ class Server:
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         served = Served(writer)
-        self._open[served] = None
+        self._open.append(served)
+        self._watch.add(served.socket)
         # The client may close the connection at any time; at SIGINT the tasks are cancelled.
         ends = (OSError, IncompleteReadError, LimitOverrunError, asyncio.CancelledError)
         with suppress(*ends):
@@ -264,10 +263,9 @@ class Server:
                 content = self._content(served, head.split(b" ", 2)[1].decode("ascii", "replace"))
                 writer.write(_NOT_FOUND if content is None else response(content))
                 await writer.drain()
-        del self._open[served]
-        self._totals.add(tcp_info(served.socket))
+        self._open.remove(served)
+        self._watch.finish(served.socket)
         writer.transport.abort()
-        served.socket.close()
 
     def _content(self, served: Served, path: str) -> Content | None:
         """Return what is at a path, for a connection; None if nothing is."""
@@ -281,14 +279,9 @@ class Server:
         self._page_bytes[int(number)] += content.size_bytes
         return content
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings["interval_s"])
-            self._totals.sample([tcp_info(served.socket) for served in self._open])
-
     def report(self) -> FlowReport:
         """Return the report."""
-        report = self._totals.report()
+        report = self._watch.report()
         for number in range(1 + max(self._page_bytes, default=-1)):
             page = self._pages.page(number)
             counts = {"objects": page.objects, "connections": page.connections}
