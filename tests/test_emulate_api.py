@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -111,21 +112,30 @@ except KeyboardInterrupt:
 
 @needs_lab
 @needs("iperf3")
-def test_ctrl_c_ends_the_run() -> None:
+@pytest.mark.parametrize(
+    ("sent", "printed", "code"),
+    [(signal.SIGINT, "interrupted\n", 0), (signal.SIGKILL, "", -signal.SIGKILL)],
+)
+def test_a_run_ends_with_its_process(sent: signal.Signals, printed: str, code: int) -> None:
+    """Given Ctrl-C or a killed process, expect no process of the run, and no file of it."""
     mark = f"bentpipe-interrupted-{os.getpid()}"
-    with subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"MARK": mark},
-    ) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTED],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"MARK": mark, "TMPDIR": folder},
+        ) as running,
+    ):
         assert running.stdout is not None
         assert running.stdout.readline() == "ready\n"
         wait_until(lambda: len(processes(mark)) > 3, "the run does not start")
-        running.send_signal(signal.SIGINT)
-        assert running.stdout.read() == "interrupted\n"
-    assert running.returncode == 0
-    wait_until(lambda: processes(mark) == [], "the run goes on")
+        running.send_signal(sent)
+        assert running.stdout.read() == printed
+        assert running.wait() == code
+        wait_until(lambda: processes(mark) == [], "the run goes on")
+        assert list(Path(folder).iterdir()) == []
 
 
 NOTEBOOK = f"""

@@ -82,7 +82,7 @@ class Child:
         """
         try:
             kind, value = self._connection.recv()
-        except ConnectionError:
+        except OSError:
             raise EOFError from None
         if kind == "error":
             raise error_with_code(*value)
