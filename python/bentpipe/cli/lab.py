@@ -79,13 +79,13 @@ def up(
     internet: Internet = False,
 ) -> None:
     """Set up a lab that runs until `lab down`. A process of its own keeps it."""
-    folder = sockets.folder()
-    sockets.refuse_taken(sockets.checked_name(name), folder)
+    if sockets.checked_name(name) in sockets.names():
+        raise sockets.TakenError(name)
     plans = [plan.link_plan(each, settings or []) for each in link]
     shown = [*link, *(f"--set {setting}" for setting in settings or [])]
     shown += ["--gateways"] * gateways + ["--internet"] * internet
     kept = live.LocalLab(plans=plans, seed=seed, gateways=gateways, internet=internet)
-    child, hosts = live.LabDaemon(name=name, folder=folder, links=shown, lab=kept).start()
+    child, hosts = live.LabDaemon(name=name, folder=sockets.folder(), links=shown, lab=kept).start()
     listed = f"{', '.join(hosts[:-1])} and {hosts[-1]}"
     note(f"lab {name} is up, kept by process {child.process.pid}; its hosts are {listed}")
 
