@@ -65,7 +65,8 @@ _NO_PROGRAM: Final = Program(0, code=0)
 class Flow:
     """One flow of the plan: two programs, the client and the server.
 
-    ``program`` is the path of iperf3, or of a browser.
+    ``program`` is the path of iperf3, or of a browser. ``servers`` are the hosts of servers that a
+    client chooses from.
     """
 
     index: int
@@ -77,6 +78,7 @@ class Flow:
     start_ns: int
     traffic_class: int
     seed: int
+    servers: Sequence[str] = ()
     state: State = "waiting"
     programs: dict[Role, Program] = field(default_factory=dict)
     # Whether the times in its report are on the machine's monotonic clock.
@@ -312,7 +314,6 @@ class WebPageFlow(ExchangesFlow):
 class ChannelFlow(Flow):
     """One channel. It has no programs; `start_channels` runs all channels of a lab, in threads."""
 
-    servers: Sequence[str]
     counted: Mapping[str, Any] | None = None
     has_clock = True
 
@@ -408,9 +409,6 @@ def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
     flows: list[Flow] = []
     for index, flow in enumerate(plan["flows"]):
         workload = flow["workload"]
-        own: dict[str, Any] = {}
-        if workload["kind"] == "channel":
-            own["servers"] = [plan["hosts"][host]["name"] for host in workload["servers"]]
         made = _KINDS.get(workload["kind"], Flow)(
             index=index,
             plan=flow,
@@ -421,7 +419,7 @@ def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
             start_ns=start_of(flow, seed),
             traffic_class=traffic_class(plan, flow),
             seed=seed,
-            **own,
+            servers=[plan["hosts"][host]["name"] for host in workload.get("servers", ())],
         )
         flows.append(made)
     return flows
