@@ -43,7 +43,8 @@ class Proxy:
                 return
             with connection:
                 request = connection.recv(4096)
-            if not OF_CHROMIUM.match(request):
+            # A connection without a request asks for nothing.
+            if request and not OF_CHROMIUM.match(request):
                 self.asked.append(request)
 
     def close(self) -> None:

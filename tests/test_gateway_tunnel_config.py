@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import pytest
 from conftest import Program
 
 from bentpipe.cli.gateway_status import action_text, status_lines, totals_lines
+from bentpipe.errors import MachineError
 from bentpipe.gateway import plan_of, read_config
+from bentpipe.gateway.daemon import ask_daemon
 from bentpipe.gateway.state import GatewayFolder
 
 KEY = "mS+Bmio9RMLzbfkF3rtv7VzqAjPAdPAqKVszVrImPVh1IngW"
@@ -303,3 +307,30 @@ def test_the_status_of_a_tunnel_has_its_peers(tmp_path: Path) -> None:
     assert lines[1].endswith("]:51871, session of 35 s")
     assert totals_lines(found["counters"]) == ["1235 GB to peers, 5 kB from peers"]
     assert action_text(config.described()) == "carries packets of bp0 to terminal"
+
+
+def test_a_daemon_that_did_not_wait_long_enough_is_asked_again(tmp_path: Path) -> None:
+    """Given a daemon that ends two connections before it has the plan, expect the third's reply.
+
+    Given none that listens, expect one message.
+    """
+    path = tmp_path / "control"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def serve() -> bytes:
+            for _ in range(2):
+                server.accept()[0].close()
+            client, _ = server.accept()
+            with client:
+                plan = client.recv(4096)
+                client.send(b'"changed"')
+                return plan
+
+        with ThreadPoolExecutor() as threads:
+            served = threads.submit(serve)
+            assert ask_daemon(path, {"name": "hub"}) == "changed"
+            assert json.loads(served.result(timeout=30)) == {"name": "hub"}
+    with pytest.raises(MachineError, match="the daemon does not answer: Connection refused"):
+        ask_daemon(path, {})

@@ -219,12 +219,14 @@ def test_events_change_the_link_of_a_lab_if_all_are_right(tmp_path: Path) -> Non
     good = {"at": "300 ms", "set": ["link.forward.loss=0 %"]}
     bad = {"at": "1 s", "set": ["link.forward.rate=fast"]}
     file = events(tmp_path, {"events": [lossy, good]})
+    before_ns = status("sat")["report"]["at_ns"]
     played = bentpipe("lab", "play", "sat", str(file))
     assert played.returncode == 0, played.stderr
     changes = status("sat")["changes"]
     first, second = changes[-2:]
     assert first["settings"] == lossy["set"]
-    assert second["at_ns"] - first["at_ns"] >= 0.25 * S
+    # On a busy machine each is late by another time, and none is early.
+    assert second["at_ns"] - before_ns >= 0.3 * S
     ran = bentpipe("lab", "exec", "sat", "--", "ping", "-c", "2", "-i", "0.1", "world")
     assert ran.returncode == 0, ran.stdout
     file = events(tmp_path, {"events": [lossy, bad]})

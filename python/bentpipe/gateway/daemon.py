@@ -243,7 +243,7 @@ def reload_gateway(config: GatewayConfig, plan: GatePlan) -> None:
             f"gateway {config.name} has no tunnel, whose settings alone can be reloaded; to fix "
             f"it: bentpipe gateway down {config.name}, then up"
         )
-    reply = _ask(folder.control_file, plan)
+    reply = ask_daemon(folder.control_file, plan)
     if reply == "changed":
         folder.write_record(replace(record, plan=plan, described=config.described()))
         return
@@ -257,21 +257,37 @@ def reload_gateway(config: GatewayConfig, plan: GatePlan) -> None:
     raise UsageError(f"{record.config}: {reply['refused']}")
 
 
-def _ask(path: Path, plan: GatePlan) -> Any:
+def ask_daemon(path: Path, plan: Mapping[str, Any]) -> Any:
+    """Send a plan to the socket of a daemon; return its reply.
+
+    The daemon waits 100 ms for the plan of a client. A busy machine may not run this process for as
+    long; then it asks again. A daemon that has the plan already changes nothing.
+
+    Raises:
+        MachineError: the daemon does not answer.
+    """
     message = json.dumps(plan).encode()
+    end_s = time.monotonic() + _REPLY_TIMEOUT_S
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
-            client.settimeout(_REPLY_TIMEOUT_S)
-            client.connect(str(path))
-            client.send(message)
-            reply = client.recv(_REPLY_BYTES_MAX)
-        return json.loads(reply)
+        while True:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                return json.loads(_exchange(path, message))
+            if time.monotonic() > end_s:
+                return json.loads(_exchange(path, message))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise MachineError(
             f"{path}: the daemon does not answer: {reason}; to fix it: try again, as the user who "
             "has started the gateway"
         ) from None
+
+
+def _exchange(path: Path, message: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.settimeout(_REPLY_TIMEOUT_S)
+        client.connect(str(path))
+        client.send(message)
+        return client.recv(_REPLY_BYTES_MAX)
 
 
 def _config_name(plan: Mapping[str, Any], path: str) -> str:
