@@ -274,29 +274,26 @@ class Client:
             with Browser(settings["browser"], profile, options) as browser:
                 # The end of the browser does not delay the report.
                 return run_until_interrupted(
-                    partial(self._try_to_load_all, browser, control),
+                    partial(self._load_all, browser, control),
                     lambda: FlowReport(error=self._error, pages=self._pages),
                 )
 
-    def _try_to_load_all(self, browser: Browser, control: socket.socket) -> None:
+    def _load_all(self, browser: Browser, control: socket.socket) -> None:
+        workload = self._settings["workload"]
         try:
-            self._load_all(browser, control)
+            browser.attach()
+            browser.call("Page.addScriptToEvaluateOnNewDocument", {"source": _KEEP_TIMES})
+            browser.load(_FIRST_PAGE)
+            print(flush=True)
+            signal.sigwait({signal.SIGUSR1})
+            while workload["pages"] is None or len(self._pages) < workload["pages"]:
+                if self._pages:
+                    time.sleep(self._think.draw(json.dumps(workload["think_ns"])) / 1e9)
+                self._load(browser)
+                control.sendall(b"%d\n" % (len(self._pages) - 1))
         except (BrowserError, OSError) as error:
             where = f"page {len(self._pages) - 1}: " if self._pages else ""
             self._error = f"{where}{error}"
-
-    def _load_all(self, browser: Browser, control: socket.socket) -> None:
-        workload = self._settings["workload"]
-        browser.attach()
-        browser.call("Page.addScriptToEvaluateOnNewDocument", {"source": _KEEP_TIMES})
-        browser.load(_FIRST_PAGE)
-        print(flush=True)
-        signal.sigwait({signal.SIGUSR1})
-        while workload["pages"] is None or len(self._pages) < workload["pages"]:
-            if self._pages:
-                time.sleep(self._think.draw(json.dumps(workload["think_ns"])) / 1e9)
-            self._load(browser)
-            control.sendall(b"%d\n" % (len(self._pages) - 1))
 
     def _load(self, browser: Browser) -> None:
         number, workload = len(self._pages), self._settings["workload"]

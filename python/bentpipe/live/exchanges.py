@@ -9,12 +9,13 @@ same random stream. When they end, or are interrupted, they print a `FlowReport`
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -59,22 +60,15 @@ def run_until_interrupted(run: Callable[[], object], report: Callable[[], FlowRe
     return 0 if printed.error is None else 1
 
 
-class Sizes:
-    """The sizes of the responses, in the order of the exchanges."""
-
-    def __init__(self, settings: dict[str, Any]) -> None:
-        workload = settings["workload"]
-        self._media = workload.get("media")
-        self._distribution = json.dumps(workload.get("response_bytes"))
-        self._count = 0
-        self._stream = _core.Stream(settings["seed"], f"flow.{settings['name']}.responses")
-
-    def next(self) -> int:
-        """Return the size of the next response, in bytes."""
-        self._count += 1
-        if self._media is not None:
-            return segment_bytes(self._media, self._count - 1)
-        return max(1, self._stream.draw(self._distribution))
+def sizes_of(settings: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the sizes of the responses in bytes, in the order of the exchanges."""
+    workload = settings["workload"]
+    if "media" in workload:
+        yield from (segment_bytes(workload["media"], number) for number in itertools.count())
+    stream = _core.Stream(settings["seed"], f"flow.{settings['name']}.responses")
+    distribution = json.dumps(workload["response_bytes"])
+    while True:
+        yield max(1, stream.draw(distribution))
 
 
 class Server:
@@ -82,7 +76,7 @@ class Server:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
-        self._sizes = Sizes(settings)
+        self._sizes = sizes_of(settings)
         self._watch = SenderWatch(settings)
         self.report = self._watch.report
 
@@ -103,7 +97,7 @@ class Server:
     def _respond(self, connection: socket.socket) -> None:
         workload = self._settings["workload"]
         while has_received(connection, workload["request_bytes"]):
-            left = self._sizes.next()
+            left = next(self._sizes)
             while left:
                 sent = connection.send(memoryview(_PIECE)[: min(left, len(_PIECE))])
                 left -= sent
@@ -116,7 +110,7 @@ class Client:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
-        self._sizes = Sizes(settings)
+        self._sizes = sizes_of(settings)
         self._think = _core.Stream(settings["seed"], f"flow.{settings['name']}.think")
         self._exchanges: list[Row] = []
         self._received_bytes = 0
@@ -133,7 +127,8 @@ class Client:
             signal.sigwait({signal.SIGUSR1})
             connection: socket.socket | None = None
             try:
-                while (count := exchanges_of(workload)) is None or len(self._exchanges) < count:
+                limit = exchanges_of(workload)
+                while limit is None or len(self._exchanges) < limit:
                     if self._exchanges:
                         self._pause("next_request_ns")
                     connection = self._exchange(connection, server)
@@ -162,7 +157,7 @@ class Client:
             "first_byte_ns": None,
             "finished_ns": None,
             "request_bytes": workload["request_bytes"],
-            "response_bytes": self._sizes.next(),
+            "response_bytes": next(self._sizes),
         }
         self._exchanges.append(exchange)
         if connection is None:
