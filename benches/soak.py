@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.lab import sockets as lab_sockets
+from bentpipe.live import sockets as lab_sockets
 
 NAME: Final = "soak"
 BENTPIPE: Final = [sys.executable, "-m", "bentpipe"]

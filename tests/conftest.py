@@ -33,7 +33,7 @@ from wording import Wording
 
 from bentpipe import Result, simulate
 from bentpipe.cli.app import main
-from bentpipe.lab import sockets
+from bentpipe.live import sockets
 
 if TYPE_CHECKING:
     from chromium import Proxy

@@ -25,7 +25,7 @@ from starlette.testclient import TestClient
 from bentpipe import Result
 from bentpipe.dashboard import app, server
 from bentpipe.dashboard.app import create_app, lab_sample
-from bentpipe.lab.link_state import DeliveredRates
+from bentpipe.live.link_state import DeliveredRates
 
 TOKEN: Final = "a-token-of-43-characters-as-that-of-serve-is"
 COOKIE: Final = "bentpipe-8000"

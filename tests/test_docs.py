@@ -108,7 +108,7 @@ def test_shell_commands_work(
 ) -> None:
     monkeypatch.chdir(workshop)
     # A late run is as good here as a valid one.
-    monkeypatch.setattr("bentpipe.emulation.pool.MAX_ATTEMPTS", 1)
+    monkeypatch.setattr("bentpipe.live.pool.MAX_ATTEMPTS", 1)
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     # Before the first command: one that is left out would leave a lab of the first ones behind.

@@ -29,9 +29,9 @@ from test_live import processes
 
 from bentpipe import Plan, Result, simulate
 from bentpipe._core import Stream
-from bentpipe.emulation import checks, lab_setup
-from bentpipe.emulation.lab_setup import delayed_plan, lead_time_ns
 from bentpipe.gateway import kernel_tcp
+from bentpipe.live import requirements
+from bentpipe.live.requirements import delayed_plan, lead_time_ns
 from bentpipe.plots import congestion_window, goodput
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 
@@ -399,8 +399,8 @@ def late(monkeypatch: pytest.MonkeyPatch, small_result: Result) -> Iterator[None
     }
     manifest = {**small_result.manifest, "engine": "emulate", "emulation": about}
     result = Result(manifest, small_result.tables)
-    monkeypatch.setattr("bentpipe.emulation.prepare", lambda _: None)
-    monkeypatch.setattr("bentpipe.emulation.run_emulation", lambda *_, **__: result)
+    monkeypatch.setattr("bentpipe.live.check_plan", lambda _: None)
+    monkeypatch.setattr("bentpipe.live.run_plan", lambda *_, **__: result)
     return iter(())
 
 
@@ -486,10 +486,10 @@ def test_a_receive_buffer_that_counts_memory_is_the_kernel_s_own(
     ):
         flow = {**bulk, "tcp": {"receive_buffer_counts": counts}}
         plan = Plan.resolve(scenario(flow, duration="1 s")).data
-        assert lab_setup.kernel_of(plan).settings["net.ipv4.tcp_rmem"] == memory
-        tcp = lab_setup.tcp_of(plan["flows"][0])
+        assert requirements.kernel_of(plan).settings["net.ipv4.tcp_rmem"] == memory
+        tcp = requirements.tcp_of(plan["flows"][0])
         assert tcp is not None
-        assert lab_setup.largest_window_bytes(tcp) == window
+        assert requirements.largest_window_bytes(tcp) == window
 
 
 def test_a_missing_congestion_control_is_exit_code_3(
@@ -497,7 +497,7 @@ def test_a_missing_congestion_control_is_exit_code_3(
 ) -> None:
     (tmp_path / "available").write_text("reno bbr\n")
     monkeypatch.setattr(kernel_tcp, "_AVAILABLE", tmp_path / "available")
-    monkeypatch.setattr(checks, "programs", lambda *_: [])
+    monkeypatch.setattr("bentpipe.live.run.programs", lambda *_: [])
     called = bentpipe("run", "--engine", "emulate", GEO)
     assert (called.code, called.out) == (EXIT_MACHINE, "")
     assert "has no congestion control cubic (it has reno, bbr)" in called.err
@@ -520,8 +520,8 @@ def test_a_link_above_the_capacity_is_refused(
     (tmp_path / "bentpipe").mkdir()
     (tmp_path / "bentpipe" / "capacity.json").write_text('{"tcp_bits_per_second": 4e6}')
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(checks, "programs", lambda *_: [])
-    monkeypatch.setattr(checks, "kernel_of", lambda _: None)
+    monkeypatch.setattr("bentpipe.live.run.programs", lambda *_: [])
+    monkeypatch.setattr("bentpipe.live.run.kernel_of", lambda _: None)
     called = bentpipe("run", "--engine", "emulate", GEO)
     assert (called.code, called.out) == (EXIT_MACHINE, "")
     assert (

@@ -7,18 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import ROOT, User, measures, needs, needs_lab
+from test_emulated_sweeps import FakeLabs
 from test_lab import wait_until
 from test_live import processes
 
 import bentpipe
 from bentpipe import InvalidRunError, Result, ScenarioError, UsageError
-from bentpipe.emulation import pool
 
 CALL: dict[str, Any] = {
     "link": {"preset": "leo"},
@@ -86,29 +87,16 @@ def test_what_cannot_be_run_is_refused_as_by_simulate() -> None:
 def test_an_invalid_run_raises_its_result(
     monkeypatch: pytest.MonkeyPatch, small_result: Result
 ) -> None:
-    """Given a child process that saves a late run, expect an error that holds it."""
-    manifest = {
-        **small_result.manifest,
-        "engine": "emulate",
-        "emulation": {"invalid": "lateness p99 is too much"},
-    }
-    late = Result(manifest, small_result.tables)
-
-    def save(self: pool.Worker) -> bool:
-        late.save(self.out)
-        return True
-
-    monkeypatch.setattr(pool.Worker, "start", lambda _: None)
-    monkeypatch.setattr(pool.Worker, "kill", lambda _: None)
-    monkeypatch.setattr(pool.Worker, "has_finished", save)
-    with pytest.raises(InvalidRunError, match="lateness p99 is too much; do not use") as raised:
+    """Given a child process whose run is late, expect an error that holds its result."""
+    FakeLabs(monkeypatch, small_result).ends = {1: ["late"]}
+    with pytest.raises(InvalidRunError, match="late; do not use") as raised:
         bentpipe.emulate(CALL)
-    assert raised.value.result.flows.equals(late.flows)
+    assert raised.value.result.flows.equals(small_result.flows)
 
 
 @pytest.fixture
 def _no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bentpipe.emulation.pool.check_plan", lambda _: None)
+    monkeypatch.setattr("bentpipe.live.pool.check_plan", lambda _: None)
 
 
 LONG = ROOT / "scenarios" / "geo-bulk.yaml"
@@ -124,21 +112,30 @@ except KeyboardInterrupt:
 
 @needs_lab
 @needs("iperf3")
-def test_ctrl_c_ends_the_run() -> None:
+@pytest.mark.parametrize(
+    ("sent", "printed", "code"),
+    [(signal.SIGINT, "interrupted\n", 0), (signal.SIGKILL, "", -signal.SIGKILL)],
+)
+def test_a_run_ends_with_its_process(sent: signal.Signals, printed: str, code: int) -> None:
+    """Given Ctrl-C or a killed process, expect no process of the run, and no file of it."""
     mark = f"bentpipe-interrupted-{os.getpid()}"
-    with subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"MARK": mark},
-    ) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTED],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"MARK": mark, "TMPDIR": folder},
+        ) as running,
+    ):
         assert running.stdout is not None
         assert running.stdout.readline() == "ready\n"
         wait_until(lambda: len(processes(mark)) > 3, "the run does not start")
-        running.send_signal(signal.SIGINT)
-        assert running.stdout.read() == "interrupted\n"
-    assert running.returncode == 0
-    wait_until(lambda: processes(mark) == [], "the run goes on")
+        running.send_signal(sent)
+        assert running.stdout.read() == printed
+        assert running.wait() == code
+        wait_until(lambda: processes(mark) == [], "the run goes on")
+        assert list(Path(folder).iterdir()) == []
 
 
 NOTEBOOK = f"""

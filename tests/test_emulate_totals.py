@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
-from typing import IO, Any
+from typing import Any
 
-from bentpipe.emulation.flows import Flow
-from bentpipe.emulation.run import verdict
-from bentpipe.emulation.tables import FlowReport, RunRecord, Watched
+from bentpipe.live.flows import Flow
+from bentpipe.live.programs import Program
+from bentpipe.live.run import verdict
+from bentpipe.live.tables import FlowRun, RunRecord, Watched
 from bentpipe.results.tables import LOSS_CAUSES
 
 S = 10**9
@@ -17,29 +17,29 @@ MB = 10**6
 CAN_CARRY = 40 * MB
 
 
-def program_output(total: str, count: int) -> io.BytesIO:
+def program(total: str, count: int) -> Program:
     report = {"end": {"streams": [], total: {"bytes": count}}, "intervals": []}
-    return io.BytesIO(json.dumps(report).encode())
+    return Program(0, text=json.dumps(report), code=0)
 
 
 def bulk_flow(written: int, delivered: int) -> Flow:
     workload = {"kind": "bulk", "amount": {"unit": "duration_ns", "value": 40 * S}}
     plan = {"name": "a", "terminal": 0, "direction": "forward", "start_ns": 0}
-    outputs: dict[str, IO[bytes]] = {
-        "client": program_output("sum_sent", written),
-        "server": program_output("sum_received", delivered),
-    }
     return Flow(
         index=0,
         plan=plan | {"workload": workload},
-        iperf3="",
+        program="",
         interval_ns=S,
         mtu_bytes=1_500,
         hosts={"world": "world", "island": "island"},
         start_ns=0,
         traffic_class=0,
+        seed=1,
         state="stopped",
-        _outputs=outputs,
+        programs={
+            "client": program("sum_sent", written),
+            "server": program("sum_received", delivered),
+        },
     )
 
 
@@ -70,28 +70,22 @@ def test_data_sent_after_the_end_does_not_count() -> None:
     rows = [row(39, 38 * MB, 39 * MB), row(40, 39 * MB, 40 * MB), row(42, 41 * MB, 42 * MB)]
     rows.append(row(45, 44 * MB, 44 * MB))
     watched = Watched(rows=rows, sender=sender(44 * MB), to_the_end=True, unsent_bytes=4 * MB)
-    flow, run = bulk_flow(written=44 * MB, delivered=44 * MB), record(watched)
-    found = FlowReport(flow, run).row()
+    flow = bulk_flow(written=44 * MB, delivered=44 * MB)
+    run = FlowRun(flow, flow.report(), record(watched))
+    found = run.row()
     assert found["sent_bytes"] == found["delivered_bytes"] == found["acked_bytes"] == CAN_CARRY
     assert (found["last_delivery_ns"], found["finished_ns"]) == (40 * S, 41 * S)
-    assert [each["delivered_bytes"] // MB for each in FlowReport(flow, run).samples()] == [
-        39,
-        40,
-        40,
-        40,
-    ]
-    assert [each["acked_bytes"] // MB for each in FlowReport(flow, run).samples()] == [
-        38,
-        39,
-        40,
-        40,
-    ]
+    delivered, acked = (
+        [each[name] // MB for each in run.samples()] for name in ("delivered_bytes", "acked_bytes")
+    )
+    assert (delivered, acked) == ([39, 40, 40, 40], [38, 39, 40, 40])
 
 
 def test_a_flow_without_unsent_data_counts_everything() -> None:
     """Given nothing unsent at the end, expect all that was written, done at the last ACK."""
     watched = Watched(rows=[row(41, 40 * MB, 40 * MB)], sender=sender(40 * MB), to_the_end=True)
-    found = FlowReport(bulk_flow(written=40 * MB, delivered=40 * MB), record(watched)).row()
+    flow = bulk_flow(written=40 * MB, delivered=40 * MB)
+    found = FlowRun(flow, flow.report(), record(watched)).row()
     assert found["sent_bytes"] == found["delivered_bytes"] == CAN_CARRY
     assert found["finished_ns"] == found["last_delivery_ns"] == 50 * S
 
@@ -104,7 +98,8 @@ def test_a_flow_that_is_still_draining_has_not_finished() -> None:
         to_the_end=True,
         unsent_bytes=4 * MB,
     )
-    found = FlowReport(bulk_flow(written=44 * MB, delivered=30 * MB), record(watched)).row()
+    flow = bulk_flow(written=44 * MB, delivered=30 * MB)
+    found = FlowRun(flow, flow.report(), record(watched)).row()
     assert (found["sent_bytes"], found["delivered_bytes"]) == (CAN_CARRY, 30 * MB)
     assert "finished_ns" not in found
     assert found["acked_bytes"] == 29 * MB

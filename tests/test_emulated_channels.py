@@ -13,7 +13,7 @@ from conftest import measures, needs_lab
 from test_emulate import emulated
 
 from bentpipe import Plan, ScenarioError, simulate
-from bentpipe.emulation.checks import refuse
+from bentpipe.live.requirements import refuse
 from bentpipe.results.measures import aggregate_goodput_bps
 
 MS = 1_000_000

@@ -29,12 +29,18 @@ from test_emulate import EXIT_INVALID, EXIT_MACHINE, emulated
 from test_lab import wait_until
 
 from bentpipe import Plan, Result, simulate
-from bentpipe.emulation import flows
-from bentpipe.emulation.certificate import new_certificate
-from bentpipe.emulation.devtools import Browser, BrowserError
-from bentpipe.emulation.page_content import PORT_OFFSET, Pages, answer_of, look_up, query_of
-from bentpipe.emulation.page_server import head_of
-from bentpipe.emulation.pool import EmulationJob, Worker
+from bentpipe.live import flows
+from bentpipe.live.browser import Browser, BrowserError
+from bentpipe.live.https import new_certificate
+from bentpipe.live.page_server import (
+    PORT_OFFSET,
+    Pages,
+    answer_of,
+    head_of,
+    look_up,
+    query_of,
+)
+from bentpipe.live.pool import EmulatedRun, EmulationJob
 
 HOST = "127.0.0.1"
 DOCUMENT, OBJECT = 30_000, 20_000
@@ -73,7 +79,7 @@ class Server:
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.told = told
-        command = [sys.executable, "-m", "bentpipe.emulation.page_server", json.dumps(told)]
+        command = [sys.executable, "-m", "bentpipe.live.page_server", json.dumps(told)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.control = self.connected()
 
@@ -150,8 +156,8 @@ def test_header_and_body_are_as_large_as_drawn(tls: str) -> None:
         connection.close()
         server.control.close()
         report = server.report()
-    assert report["pages"] == [{"objects": 20, "connections": 1, "response_bytes": 50_000}]
-    sent = report["bytes"]
+    assert report["served"] == [{"objects": 20, "connections": 1, "response_bytes": 50_000}]
+    sent = report["sent_bytes"]
     if tls == "none":
         assert sent == 50_000
     else:
@@ -409,15 +415,15 @@ def test_an_ordinary_user_loads_pages(user: User) -> None:
 
 @needs_lab
 @needs("chromium")
-def test_a_killed_run_leaves_no_files(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_no_files() -> None:
     """Given a run whose browser has a profile, expect nothing of it after the run is killed."""
     before = set(Path(tempfile.gettempdir()).iterdir())
     job = EmulationJob(Plan.resolve(web_page(pages=None)), 1, max_s=60, expected_s=60)
-    worker = Worker(job, tmp_path / "out")
-    worker.start()
+    task = EmulatedRun(0, job)
+    task.start()
     try:
         (own,) = set(Path(tempfile.gettempdir()).iterdir()) - before
         wait_until(lambda: list(own.glob("bentpipe-*/Default")), "the profile of the browser")
     finally:
-        worker.kill()
+        task.kill()
     assert not own.exists()

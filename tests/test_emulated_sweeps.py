@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from conftest import SMALL, Program, needs, needs_lab
 
 from bentpipe import Job, MachineError, Plan, Result, UsageError
-from bentpipe.emulation import pool
+from bentpipe.live import pool
 from bentpipe.simulation.run import Outcome
 from bentpipe.sweeps import Emulated, Finished
 
@@ -51,31 +52,35 @@ class FakeLabs:
         # As the emulator leaves it.
         for each in self._results.values():
             each.manifest["engine_calls"] = None
-        patch.setattr(pool.Worker, "start", self._bound(self._start))
-        patch.setattr(pool.Worker, "kill", self._bound(self._kill))
-        patch.setattr(pool.Worker, "has_finished", self._bound(self._has_finished))
+        patch.setattr(pool, "Child", partial(FakeChild, self))
 
-    @staticmethod
-    def _bound(method: Callable[[pool.Worker], Any]) -> property:
-        """Return what calls a method of this object with the worker."""
-        return property(lambda each: partial(method, each))
-
-    def _start(self, each: pool.Worker) -> None:
-        self.attempts.append(each.job.seed)
-        self.running.add(each.job.seed)
-        self.most = max(self.most, len(self.running))
-
-    def _kill(self, each: pool.Worker) -> None:
-        self.running.discard(each.job.seed)
-
-    def _has_finished(self, each: pool.Worker) -> bool:
-        self.running.discard(each.job.seed)
-        ends = self.ends.get(each.job.seed, [])
-        end = ends.pop(0) if ends else "valid"
+    def end(self, seed: int) -> Result:
+        ends = self.ends.get(seed, [])
+        end = ends.pop(0) if ends else None
         if isinstance(end, Exception):
             raise end
-        self._results[None if end == "valid" else end].save(each.out)
+        return self._results[end]
+
+
+class FakeChild:
+    """A run that ends at once."""
+
+    def __init__(self, labs: FakeLabs, *request: Any, folder: Path) -> None:
+        self._labs, self._folder = labs, folder
+        _, _, _, self._seed, *_ = request
+        labs.attempts.append(self._seed)
+        labs.running.add(self._seed)
+        labs.most = max(labs.most, len(labs.running))
+
+    def has_message(self) -> bool:
         return True
+
+    def receive(self) -> tuple[str, Result]:
+        return "result", self._labs.end(self._seed)
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._labs.running.discard(self._seed)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from dask_processes import needs_dask, processes_below, until
 
 from bentpipe import sweeps
 from bentpipe.cli.progress import delaying_interrupts
-from bentpipe.sweeps.cluster import deferring_interrupts
+from bentpipe.live.child import deferring_interrupts
 
 TIMEOUT_S = 60
 SCENARIO = """\

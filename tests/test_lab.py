@@ -23,8 +23,8 @@ from conftest import measures, needs, needs_lab
 from test_live import BENTPIPE, bentpipe, machine, processes, told_by_a_program_that_hears_signals
 
 from bentpipe.errors import MachineError, UsageError
-from bentpipe.lab import sockets
-from bentpipe.lab.changes import link_changes
+from bentpipe.live import sockets
+from bentpipe.live.changes import link_changes
 from bentpipe.plan.presets import link_plan
 
 # For machines that are busy: an idle one takes a second.
@@ -420,7 +420,7 @@ def test_labs_killed_at_random_times_leave_nothing(own_labs: Path) -> None:
         ) as running:
             time.sleep(seconds)
             # The daemon has a session of its own and is killed separately.
-            for process in processes(f"bentpipe.lab.daemon\0{name}\0"):
+            for process in processes(f"bentpipe.live.child\0{name}\0"):
                 kill(int(process), signal.SIGKILL)
             os.killpg(running.pid, signal.SIGKILL)
 

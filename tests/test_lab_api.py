@@ -20,7 +20,7 @@ from test_live import processes
 
 import bentpipe
 from bentpipe import InvalidRunError, MachineError, ScenarioError, UsageError, plan
-from bentpipe.lab.sockets import LabEndedError, ask
+from bentpipe.live.sockets import LabEndedError, ask
 
 SCENARIO = {
     "link": {
@@ -164,7 +164,7 @@ def test_a_killed_daemon_is_an_error() -> None:
         patch.setenv("MARK", mark)
         lab = bentpipe.Lab("leo")
     # Its descendants have the same command line and were started later.
-    daemon = min(int(each) for each in processes(mark) if b"lab.daemon" in command_line(each))
+    daemon = min(int(each) for each in processes(mark) if b"live.child" in command_line(each))
     os.kill(daemon, signal.SIGKILL)
     wait_until(lambda: processes(mark) == [], "something outlived the daemon")
     with pytest.raises(MachineError, match="the lab has ended"):

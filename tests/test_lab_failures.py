@@ -24,7 +24,7 @@ from test_lab import a_lab, status, wait_until
 from test_live import BENTPIPE, bentpipe, machine, processes
 
 from bentpipe.errors import MachineError
-from bentpipe.lab import sockets, uplink
+from bentpipe.live import sockets, uplink
 
 pytestmark = pytest.mark.system
 
@@ -385,8 +385,8 @@ def test_programs_start_where_close_range_fails() -> None:
 # Eight threads start programs until the process is killed.
 MANY_AT_ONCE = """
 import signal, threading
-from bentpipe.lab.local import LocalLab
-from bentpipe.lab.capacity import gain_privileges
+from bentpipe.live.local_lab import LocalLab
+from bentpipe.live.capacity import gain_privileges
 from bentpipe.plan.presets import link_plan
 gain_privileges()
 with LocalLab(plans=[link_plan("leo")]) as lab:

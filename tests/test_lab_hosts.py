@@ -17,7 +17,7 @@ from test_lab import wait_until
 
 import bentpipe
 from bentpipe import Plan, Scenario, simulate
-from bentpipe.emulation.lab_setup import hosts_of, traffic_class
+from bentpipe.live.requirements import hosts_of, traffic_class
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 

@@ -25,11 +25,11 @@ from test_live import machine, processes
 
 import bentpipe
 from bentpipe import InvalidRunError, MachineError, Plan, Result, ScenarioError, simulate
-from bentpipe.emulation.checks import check_plan
 from bentpipe.gateway.machine import program
-from bentpipe.lab import gateways
-from bentpipe.lab.gateways import gateway_hosts, most_connections, pep_settings
-from bentpipe.lab.local import LocalLab
+from bentpipe.live import gateways
+from bentpipe.live.gateways import gateway_hosts, most_connections, pep_settings
+from bentpipe.live.local_lab import LocalLab
+from bentpipe.live.run import check_plan
 from bentpipe.results.measures import finished_times_ns
 
 ROOT = Path(__file__).parent.parent
@@ -266,7 +266,7 @@ def test_a_run_whose_pep_ends_is_invalid(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def kill() -> None:
         # The programs of flows start when the daemons are ready.
-        wait_until(lambda: running("bentpipe.emulation.exchanges"), "no flow starts")
+        wait_until(lambda: running("bentpipe.live.exchanges"), "no flow starts")
         for process in running("bentpipe-gate"):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -356,6 +356,6 @@ def test_a_daemon_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.system
 def test_nothing_of_a_pep_is_imported_for_a_lab_without_one() -> None:
     """Expect a lab of a preset to start without the classes of scenarios."""
-    code = "import sys; from bentpipe.lab import local; print('pydantic' in sys.modules)"
+    code = "import sys; from bentpipe.live import local_lab; print('pydantic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -16,10 +16,9 @@ from test_lab import a_lab, forward_of, labs_of_a_module, sat, set_link, status,
 from test_live import BENTPIPE, bentpipe
 
 from bentpipe.errors import ScenarioError, UsageError
-from bentpipe.lab import sockets
-from bentpipe.lab.changes import change_link, link_changes
-from bentpipe.lab.events import read_events
-from bentpipe.lab.link_state import largest_plans, link_state, with_changes, with_outages
+from bentpipe.live import sockets
+from bentpipe.live.changes import change_link, link_changes, read_events
+from bentpipe.live.link_state import largest_plans, link_state, with_changes, with_outages
 from bentpipe.plan.presets import link_plan
 
 __all__ = ["labs_of_a_module", "sat"]
@@ -108,10 +107,10 @@ def test_the_daemon_resolves_nothing_and_clients_lose_no_change(sat: int) -> Non
 @pytest.mark.system
 def test_the_daemon_of_a_lab_imports_no_scenario_and_no_resolution() -> None:
     code = (
-        "import sys, bentpipe.lab.daemon, bentpipe.lab.gateways as peps\n"
+        "import sys, bentpipe.live.daemon, bentpipe.live.gateways as peps\n"
         "peps.most_connections({'connections': 1})\n"
         "print([name for name in sys.modules if name.startswith(('bentpipe.scenario.', 'pydantic'))"
-        " or name in {'bentpipe.plan.plan', 'bentpipe.lab.changes'}])\n"
+        " or name in {'bentpipe.plan.plan', 'bentpipe.live.changes'}])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -17,8 +17,8 @@ from test_live import machine, processes
 
 import bentpipe
 from bentpipe import Plan, Result, ScenarioError, simulate
-from bentpipe.emulation.checks import check_plan
 from bentpipe.gateway.machine import program
+from bentpipe.live.run import check_plan
 
 KEY = "/dev/shm/bentpipe-gate.key"
 # Inner packets of 1,426 B: an outer packet has 74 B more.

@@ -23,7 +23,7 @@ from late import until_on_time
 
 from bentpipe.cli.link_status import summary_lines
 from bentpipe.errors import MachineError, UsageError
-from bentpipe.lab.capacity import refuse_beyond_capacity
+from bentpipe.live.capacity import refuse_beyond_capacity
 from bentpipe.plan.presets import link_plan
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]

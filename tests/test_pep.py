@@ -11,7 +11,7 @@ from conftest import Program
 
 import bentpipe
 from bentpipe import Plan, ScenarioError, simulate
-from bentpipe.emulation.checks import refuse
+from bentpipe.live.requirements import refuse
 from bentpipe.results.run_views import link_views
 
 ROOT = Path(__file__).parent.parent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import json
 import pickle
 from collections import Counter
@@ -13,10 +12,8 @@ from typing import Any
 import pytest
 from conftest import SMALL
 
-from bentpipe import Plan, Scenario, ScenarioError, _core, emulation, simulate
+from bentpipe import Plan, Scenario, ScenarioError, _core, live, simulate
 from bentpipe.cli.app import main
-from bentpipe.emulation import worker
-from bentpipe.errors import MachineError
 from bentpipe.simulation import memory_warning
 
 GEO = Path(__file__).parent.parent / "scenarios" / "geo-bulk.yaml"
@@ -67,45 +64,30 @@ def test_a_run_resolves_and_validates_its_plan_once(
 def test_an_emulation_resolves_its_plan_once_and_its_child_does_not(
     calls: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given the request that the parent writes, read in this process, expect the parent's plan."""
+    """Given the request that the parent sends, run in this process, expect the parent's plan."""
     requests: list[bytes] = []
     ran: list[Plan] = []
 
     class StoppedError(Exception):
         pass
 
-    class Pipe(io.BytesIO):
-        def close(self) -> None:
-            requests.append(self.getvalue())
-            super().close()
+    def child(_name: str, *request: Any, folder: Path) -> None:
+        folder.rmdir()
+        requests.append(pickle.dumps(request))
+        raise StoppedError
 
-    class Child:
-        """Takes a request from the pipe of a child, and does not run it."""
-
-        pid = 0
-
-        def __init__(self, command: list[str], **_: Any) -> None:
-            assert command[1:] == ["-m", "bentpipe.emulation.worker"]
-            self.stdin = Pipe()
-
-        def poll(self) -> int:
-            if not requests[1:]:
-                requests.append(b"")
-                raise StoppedError
-            return 0
-
-    def run(plan: Plan, **_: Any) -> None:
+    def run(plan: Plan) -> None:
         ran.append(plan)
-        raise MachineError("it does not run")
+        raise StoppedError
 
-    monkeypatch.setattr("bentpipe.emulation.pool.subprocess.Popen", Child)
-    monkeypatch.setattr("bentpipe.emulation.pool.check_plan", lambda _: None)
+    monkeypatch.setattr("bentpipe.live.pool.Child", child)
+    monkeypatch.setattr("bentpipe.live.pool.check_plan", lambda _: None)
     with pytest.raises(StoppedError):
-        emulation.emulate(GEO)
-    monkeypatch.setattr("bentpipe.emulation.prepare", lambda _: None)
-    monkeypatch.setattr("bentpipe.emulation.run_emulation", run)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(requests[0])))
-    assert worker.main() == MachineError.exit_code
+        live.emulate(GEO)
+    monkeypatch.setattr("bentpipe.live.run.check_plan", run)
+    function, *arguments = pickle.loads(requests[0])
+    with pytest.raises(StoppedError):
+        function(*arguments, None)
     assert ran[0].data == Plan.resolve(GEO).data
     assert ran[0].scenario == Scenario.load(GEO)
     assert (calls["resolve"], calls["validate"]) == (2, 2), "of the parent, and of this test"

@@ -18,8 +18,8 @@ from properties import attempt, examples
 from test_lab import a_lab
 
 from bentpipe.errors import BentpipeError, UsageError
-from bentpipe.lab import sockets
-from bentpipe.lab.changes import link_changes
+from bentpipe.live import sockets
+from bentpipe.live.changes import link_changes
 from bentpipe.plan.presets import link_plan
 
 JSON = st.recursive(

@@ -85,7 +85,7 @@ def test_programs_in_labs_do_not_wait_for_modules_that_they_do_not_use() -> None
     program = (
         "import sys\n"
         "from bentpipe.cli import exec as exec_verb\n"
-        "from bentpipe.lab import sockets\n"
+        "from bentpipe.live import sockets\n"
         "from bentpipe.cli.app import main\n"
         # Up to where a lab would be set up, or called.
         "exec_verb._run = lambda lab, *_, **__: sys.exit(len(lab.plans))\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bentpipe import Plan, Result, Scenario, simulate
-from bentpipe.emulation.lab_setup import start_of
+from bentpipe.live.requirements import start_of
 from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.studies.hermes.network import Network
 from bentpipe.studies.hermes.streams import CONFERENCE_CASES, StreamCase

@@ -12,9 +12,9 @@ import pytest
 from conftest import SMALL, measures, needs
 
 from bentpipe import Plan
-from bentpipe.emulation.checks import refuse
-from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.errors import UsageError
+from bentpipe.live.pool import EmulatedRun, EmulationJob
+from bentpipe.live.requirements import refuse
 from bentpipe.results.files import utc_now
 from bentpipe.simulation.run import Job, Outcome
 from bentpipe.studies import STUDIES
@@ -196,7 +196,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
             result = outcome_of(Job(plan=job.plan, seed=job.seed)).result(started=utc_now())
             invalid = "the link was late" if job.plan.data["gateways"][0]["functions"] else None
             result.manifest["emulation"] = {"kernel": "6.0", "invalid": invalid, "windows": []}
-            runs.append(EmulatedRun(index, result, 3 if invalid else 1))
+            runs.append(EmulatedRun(index, job, attempts=3 if invalid else 1, outcome=result))
         return runs
 
     monkeypatch.setattr(work, "emulate_many", emulate)

@@ -11,7 +11,7 @@ import pytest
 from conftest import measures, needs
 
 from bentpipe.errors import MachineError
-from bentpipe.lab.capacity import refuse_beyond_capacity
+from bentpipe.live.capacity import refuse_beyond_capacity
 from bentpipe.plan.presets import link_plan
 
 SIZE = 5_000_000

@@ -436,7 +436,7 @@ def test_the_verb_on_points_of_two_kinds(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_lab(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bentpipe.emulation.check_plan", lambda _: None)
+    monkeypatch.setattr("bentpipe.live.check_plan", lambda _: None)
 
 
 @pytest.mark.usefixtures("no_lab")

@@ -23,7 +23,7 @@ from bentpipe import (
     max_count,
     simulate,
 )
-from bentpipe.emulation.exchanges import exchanges_of, playback, segment_bytes
+from bentpipe.live.exchanges import exchanges_of, playback, segment_bytes
 from bentpipe.results import check_thresholds
 from bentpipe.results.run_views import flow_views
 from bentpipe.results.views import records

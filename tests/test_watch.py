@@ -20,7 +20,7 @@ from bentpipe.cli.lab_watch import watch_lab
 from bentpipe.cli.link_status import LinkStatus, window_lines
 from bentpipe.cli.progress import Progress
 from bentpipe.cli.watch import Watch
-from bentpipe.lab.sockets import LabEndedError
+from bentpipe.live.sockets import LabEndedError
 
 ROWS, COLUMNS = 12, 60
 

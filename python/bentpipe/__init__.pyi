@@ -7,9 +7,6 @@ from .comparison import (
     Difference as Difference,
     compare as compare,
 )
-from .emulation import (
-    emulate as emulate,
-)
 from .errors import (
     BentpipeError as BentpipeError,
     InternalError as InternalError,
@@ -23,8 +20,9 @@ from .errors import (
     UnitError as UnitError,
     UsageError as UsageError,
 )
-from .lab import (
+from .live import (
     Lab as Lab,
+    emulate as emulate,
 )
 from .plan import (
     Plan as Plan,

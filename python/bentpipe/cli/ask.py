@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_
 
 import typer
 
-from bentpipe import answers, emulation
+from bentpipe import answers, live
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
 from bentpipe.cli.options import AsJson, complete_links, fraction, note, optional, print_json
 from bentpipe.cli.progress import Progress, exit_interrupted
@@ -254,7 +254,7 @@ def _in_real_time(answer: Answer) -> dict[str, Any]:
         InvalidRunError: packets were late beyond the limits.
     """
     with Progress("emulating"):
-        result = emulation.emulate(answer.case)
+        result = live.emulate(answer.case)
     measured_bps = float(result.goodput_bps[0])
     simulated_bps = answer.figures["goodput_bps"].mean
     difference = 100 * (measured_bps / simulated_bps - 1) if simulated_bps else float("nan")

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from bentpipe import lab, plan, scenario, simulation
+from bentpipe import live, plan, scenario, simulation
 from bentpipe.cli.link_status import microseconds
 from bentpipe.cli.options import (
     AsJson,
@@ -49,8 +49,8 @@ _MODULES: Final = {"ruamel-yaml": "ruamel.yaml"}
 _TRY_A_LAB: Final = """
 import sys
 from bentpipe.errors import BentpipeError
-from bentpipe.lab.local import LocalLab
-from bentpipe.lab.capacity import gain_privileges
+from bentpipe.live.local_lab import LocalLab
+from bentpipe.live.capacity import gain_privileges
 from bentpipe.plan.presets import link_plan
 try:
     how = gain_privileges()
@@ -141,7 +141,7 @@ def _check_file(file: Path, settings: Sequence[str], *, as_json: bool) -> dict[s
 
 def _check_machine(*, measure: bool, as_json: bool) -> None:
     checks = examine(Path.cwd())
-    capacity = lab.measure_capacity() if measure else None
+    capacity = live.measure_capacity() if measure else None
     if as_json:
         ok = all(check.ok or not check.needed for check in checks)
         print_json({"ok": ok, "checks": [asdict(c) for c in checks], "measured": capacity})

@@ -30,9 +30,9 @@ from bentpipe.cli.options import (
 from bentpipe.cli.streams import EXIT_FAILED
 from bentpipe.cli.watch import EVERY_S, Watch
 from bentpipe.errors import InvalidRunError, UsageError
-from bentpipe.lab.capacity import gain_privileges
-from bentpipe.lab.local import LocalLab
-from bentpipe.lab.programs import FORWARDED_SIGNALS, exit_status, wait_for_program
+from bentpipe.live.capacity import gain_privileges
+from bentpipe.live.local_lab import LocalLab
+from bentpipe.live.programs import FORWARDED_SIGNALS, exit_status, wait_for_program
 from bentpipe.plan.presets import link_plan
 from bentpipe.results.files import capture_file, incomplete_message
 

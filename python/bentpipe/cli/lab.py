@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from bentpipe import cli, lab, plan
+from bentpipe import cli, live, plan
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.link_status import state_lines, summary_lines, title_lines, window_lines
 from bentpipe.cli.options import (
@@ -31,8 +31,8 @@ from bentpipe.cli.options import (
 )
 from bentpipe.cli.streams import EXIT_INTERRUPTED, ProgramCommand
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
-from bentpipe.lab import sockets
-from bentpipe.lab.programs import exit_status, start_in_lab, wait_for_program
+from bentpipe.live import sockets
+from bentpipe.live.programs import exit_status, start_in_lab, wait_for_program
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -79,23 +79,15 @@ def up(
     internet: Internet = False,
 ) -> None:
     """Set up a lab that runs until `lab down`. A process of its own keeps it."""
-    folder = sockets.folder()
-    sockets.refuse_taken(sockets.checked_name(name), folder)
+    if sockets.checked_name(name) in sockets.names():
+        raise sockets.TakenError(name)
     plans = [plan.link_plan(each, settings or []) for each in link]
     shown = [*link, *(f"--set {setting}" for setting in settings or [])]
     shown += ["--gateways"] * gateways + ["--internet"] * internet
-    config = lab.LabConfig(
-        name=name,
-        folder=str(folder),
-        plans=plans,
-        links=shown,
-        seed=seed,
-        gateways=gateways,
-        internet=internet,
-    )
-    process, hosts = lab.start_daemon(config)
+    kept = live.LocalLab(plans=plans, seed=seed, gateways=gateways, internet=internet)
+    child, hosts = live.LabDaemon(name=name, folder=sockets.folder(), links=shown, lab=kept).start()
     listed = f"{', '.join(hosts[:-1])} and {hosts[-1]}"
-    note(f"lab {name} is up, kept by process {process.pid}; its hosts are {listed}")
+    note(f"lab {name} is up, kept by process {child.process.pid}; its hosts are {listed}")
 
 
 @lab_app.command(epilog=examples_text("bentpipe lab down sat", "bentpipe lab down sat rain"))
@@ -226,10 +218,10 @@ def play(
     All events are checked before the first one is played. An event is applied within some
     milliseconds of its time; a scenario has the same events at exact times.
     """
-    played = lab.read_events(events)
+    played = live.read_events(events)
     plans = sockets.request(name, "link")["plans"]
     for event in played.events:
-        plans = lab.with_changes(plans, lab.link_changes(event.set, plans))
+        plans = live.with_changes(plans, live.link_changes(event.set, plans))
     started_s = time.monotonic()
     try:
         for at_ns, settings in played.times():
@@ -277,7 +269,7 @@ def exec_(
 
 
 def _set(name: str, settings: Sequence[str]) -> None:
-    change = lab.change_link(partial(sockets.request, name), settings)
+    change = live.change_link(partial(sockets.request, name), settings)
     note(f"{' '.join(settings)} since {change['at_ns'] / NS_PER_S:.6f} s")
 
 

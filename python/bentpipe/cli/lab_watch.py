@@ -20,7 +20,7 @@ from rich.text import Text
 from bentpipe.cli.link_status import LinkStatus, title_lines, window_lines
 from bentpipe.cli.options import note
 from bentpipe.errors import BentpipeError, UsageError
-from bentpipe.lab.sockets import LabEndedError
+from bentpipe.live.sockets import LabEndedError
 
 _EVERY_S: Final = 0.5
 # Where stdout is not a terminal.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bentpipe.lab.link_state import DeliveredRates
+from bentpipe.live.link_state import DeliveredRates
 from bentpipe.results.verdict import invalid_message
 from bentpipe.units import format_duration, format_rate, format_size
 

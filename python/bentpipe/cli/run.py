@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bentpipe import emulation, plan, report, scenario, simulation
+from bentpipe import live, plan, report, scenario, simulation
 from bentpipe.cli import options
 from bentpipe.cli.link_status import LinkStatus
 from bentpipe.cli.options import note, note_written, output_folder, print_json, require_folder
@@ -20,6 +20,7 @@ from bentpipe.errors import InvalidRunError, MemoryLimitError
 from bentpipe.simulation.memory import read_limit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from bentpipe.plan.plan import Plan
@@ -55,8 +56,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
         note(f"warning: {warning}")
     limit = read_limit(memory_limit)
     if engine == "emulate":
-        # Before modules that start threads are loaded: see `gain_privileges`.
-        emulation.prepare(resolved)
+        live.check_plan(resolved)
     with output_folder(out, "run") as output:
         if engine == "emulate":
             result = _emulate(resolved, seed, capture)
@@ -80,14 +80,12 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
 def _emulate(resolved: Plan, seed: int | None, capture: Path | None) -> Result:
     status = LinkStatus()
     with Progress("emulating") as progress:
-        return emulation.run_emulation(
-            resolved,
-            seed=seed,
-            progress=progress.fraction,
-            note=note,
-            on_report=lambda report: progress.describe(lambda: status.brief(report)),
-            capture=capture,
-        )
+        listeners: dict[str, Callable[[Any], None]] = {
+            "progress": progress.fraction,
+            "note": note,
+            "report": lambda report: progress.describe(lambda: status.brief(report)),
+        }
+        return live.run_plan(resolved, seed=seed, capture=capture, listeners=listeners)
 
 
 def _simulate(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 import bentpipe
-from bentpipe import emulation, plan, report, results, scenario, simulation, validation
+from bentpipe import live, plan, report, results, scenario, simulation, validation
 from bentpipe.cli.options import (
     AsJson,
     flag,
@@ -93,7 +93,7 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
     chosen = _chosen_points(grid, points, measures)
     for point in chosen:
         made = scenario.Scenario.from_dict(point.scenario(seconds))
-        emulation.check_plan(plan.Plan.resolve(made))
+        live.check_plan(plan.Plan.resolve(made))
     with output_folder(out, _KIND) as output, TemporaryDirectory(prefix="bentpipe-") as name:
         runs, interrupted = _run_points(
             chosen,

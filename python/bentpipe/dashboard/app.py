@@ -34,8 +34,8 @@ from bentpipe.comparison import compare
 from bentpipe.dashboard import charts, pages
 from bentpipe.dashboard.catalog import Catalog, NotFoundError, ResultStore
 from bentpipe.errors import BentpipeError
-from bentpipe.lab import sockets
-from bentpipe.lab.link_state import DeliveredRates
+from bentpipe.live import sockets
+from bentpipe.live.link_state import DeliveredRates
 from bentpipe.report.comparison import comparison_notes, difference_views
 from bentpipe.report.html import CHARTS as CHARTS_FOLDER, environment
 from bentpipe.results.charts import CHARTS, Chart

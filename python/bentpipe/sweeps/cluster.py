@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-import signal
 import sys
 import threading
 import warnings
@@ -27,6 +26,7 @@ from uuid import uuid4
 
 from bentpipe import _core
 from bentpipe.errors import MachineError, UsageError
+from bentpipe.live.child import deferring_interrupts
 from bentpipe.simulation.memory import limit_for
 from bentpipe.simulation.run import Batch, BatchSize, Job, Outcome, SeededRuns, by_plan, cores
 from bentpipe.sweeps.executor import Executor, Finished, RunFailure, attempt_all
@@ -54,29 +54,6 @@ _CONFIG: Final = {
     # would close its nanny.
     "distributed.deploy.lost-worker-timeout": "1 hour",
 }
-
-
-@contextmanager
-def deferring_interrupts() -> Iterator[None]:
-    """Raise Ctrl-C at the end of this block, which must not take long."""
-    before = signal.getsignal(signal.SIGINT)
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or before in {None, signal.SIG_IGN}:
-        yield
-        return
-    came = False
-
-    def remember(_number: int, _frame: object) -> None:
-        nonlocal came
-        came = True
-
-    signal.signal(signal.SIGINT, remember)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        raise KeyboardInterrupt
 
 
 def silence() -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from bentpipe.emulation.pool import EmulationJob, EmulationTask, processor_share, run_tasks
-from bentpipe.errors import MachineError, UsageError
-from bentpipe.lab.capacity import largest_value
+from bentpipe.errors import BentpipeError, MachineError, UsageError
+from bentpipe.live.capacity import largest_value
+from bentpipe.live.pool import EmulatedRun, EmulationJob, emulate_as_completed, processor_share
 from bentpipe.results.result import Result
 from bentpipe.simulation.run import Job, Outcome, cores
 from bentpipe.sweeps.executor import Executor, FailureKind, Finished, RunFailure
@@ -51,27 +48,24 @@ class Emulated(Executor):
         Raises:
             MachineError: the machine lacks something; no run has succeeded.
         """
-        drawn: dict[int, Job] = {}
+        drawn: list[tuple[int, Job]] = []
 
-        def emulations() -> Generator[tuple[int, EmulationJob]]:
+        def emulations() -> Generator[EmulationJob]:
             for index, job in jobs:
-                drawn[index] = job
-                yield index, _emulation(index, job)
+                drawn.append((index, job))
+                yield _emulation(job)
 
         has_succeeded = False
-        with TemporaryDirectory(prefix="bentpipe-") as folder:
-            tasks = run_tasks(emulations(), parallel=self._processors, folder=Path(folder))
-            with closing(tasks):
-                for task in tasks:
-                    job = drawn.pop(task.index)
-                    if isinstance(task.error, MachineError) and not has_succeeded:
-                        raise task.error
-                    yield _finished(task, job, reduce)
-                    has_succeeded = has_succeeded or task.error is None
-                    shutil.rmtree(task.worker.out, ignore_errors=True)
+        with closing(emulate_as_completed(emulations(), parallel=self._processors)) as runs:
+            for run in runs:
+                index, job = drawn[run.index]
+                if isinstance(run.outcome, MachineError) and not has_succeeded:
+                    raise run.outcome
+                yield _finished(run, index, job, reduce)
+                has_succeeded = has_succeeded or isinstance(run.outcome, Result)
 
 
-def _emulation(index: int, job: Job) -> EmulationJob:
+def _emulation(job: Job) -> EmulationJob:
     plan = job.plan.data
     plan_s = plan["stop_ns"] / NS_PER_S
     rates_bps = [largest_value(each["rate_bps"]) for each in plan["directions"]]
@@ -80,24 +74,24 @@ def _emulation(index: int, job: Job) -> EmulationJob:
         job.seed,
         max_s=plan_s,
         expected_s=plan_s,
-        folder=str(index),
         load=processor_share(max(rates_bps)),
     )
 
 
-def _finished(task: EmulationTask, job: Job, reduce: Callable[[Outcome], T]) -> Finished[T]:
-    if task.error is not None:
+def _finished(
+    run: EmulatedRun, index: int, job: Job, reduce: Callable[[Outcome], T]
+) -> Finished[T]:
+    if isinstance(run.outcome, BentpipeError):
         kind: FailureKind = "internal"
-        if isinstance(task.error, UsageError):
+        if isinstance(run.outcome, UsageError):
             kind = "scenario"
-        elif isinstance(task.error, MachineError):
+        elif isinstance(run.outcome, MachineError):
             kind = "lost"
-        return Finished(task.index, None, RunFailure(kind, str(task.error)))
-    assert task.result is not None, "the run did not fail"
-    if task.result.invalid is not None:
-        message = f"invalid in {task.attempts} attempts: {task.result.invalid}"
-        return Finished(task.index, None, RunFailure("invalid", message))
-    return Finished(task.index, reduce(_outcome(task.index, job, task.result)))
+        return Finished(index, None, RunFailure(kind, str(run.outcome)))
+    if run.invalid is not None:
+        message = f"invalid in {run.attempts} attempts: {run.invalid}"
+        return Finished(index, None, RunFailure("invalid", message))
+    return Finished(index, reduce(_outcome(index, job, run.result)))
 
 
 def _outcome(index: int, job: Job, result: Result) -> EmulatedOutcome:

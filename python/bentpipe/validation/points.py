@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
-from bentpipe.emulation.pool import processor_share
 from bentpipe.errors import UsageError
+from bentpipe.live.pool import processor_share
 from bentpipe.quantities import quantity
 
 Kind = Literal[

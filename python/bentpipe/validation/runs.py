@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from bentpipe.emulation.pool import EmulationJob, emulate_as_completed
 from bentpipe.errors import RunsInterrupted
+from bentpipe.live.pool import EmulationJob, emulate_as_completed
 from bentpipe.plan.plan import Plan
 from bentpipe.results.files import utc_now
 from bentpipe.results.measures import aggregate_goodput_bps, finished_times_ns
@@ -181,7 +181,7 @@ def run_points(
 ) -> Iterator[PointRun]:
     """Run points in real time with all seeds, on ``parallel`` processors; yield finished runs.
 
-    Closing the iterator ends the runs.
+    Their results are saved in ``folder``. Closing the iterator ends the runs.
 
     Raises:
         MachineError: the machine lacks something.
@@ -194,15 +194,15 @@ def run_points(
             seed,
             max_s=point.max_s(seconds),
             expected_s=point.expected_s(seconds),
-            folder=f"point-{point.number:03}-seed-{seed}",
             load=point.load,
         )
         for point, seed in order
     ]
-    runs = emulate_as_completed(jobs, parallel=parallel, folder=folder, progress=progress)
+    runs = emulate_as_completed(jobs, parallel=parallel, total=len(jobs), progress=progress)
     with closing(runs):
         for run in runs:
             point, seed = order[run.index]
+            run.result.save(folder / f"point-{point.number:03}-seed-{seed}")
             metrics = metrics_of(run.result, point) if run.invalid is None else None
             yield PointRun(point=point, seed=seed, metrics=metrics, invalid=run.invalid)
 

@@ -10,7 +10,7 @@ from typing import Final, Unpack
 
 import numpy as np
 
-from bentpipe.emulation.pool import EmulatedRun
+from bentpipe.live.pool import EmulatedRun
 from bentpipe.results.files import utc_now
 from bentpipe.results.result import Result
 from bentpipe.studies import RealOptions

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, TypeVar
 
 from matplotlib.figure import Figure
 
-from bentpipe.emulation.pool import EmulatedRun
 from bentpipe.errors import UsageError
+from bentpipe.live.pool import EmulatedRun
 from bentpipe.report.html import Exports, environment
 from bentpipe.report.style import INK, PALETTE, add_legend, new_figure
 from bentpipe.results.files import REPORT, csv_text, json_text

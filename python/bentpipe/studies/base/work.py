@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from bentpipe import _core
-from bentpipe.emulation.pool import EmulatedRun, EmulationJob, emulate_many
 from bentpipe.errors import RunsInterrupted, UsageError
+from bentpipe.live.pool import EmulatedRun, EmulationJob, emulate_many
 from bentpipe.plan.plan import Plan
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario

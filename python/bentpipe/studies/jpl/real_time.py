@@ -8,7 +8,7 @@ from typing import Any, Final, Unpack
 
 import numpy as np
 
-from bentpipe.emulation.pool import EmulationJob
+from bentpipe.live.pool import EmulationJob
 from bentpipe.results.measures import channel_utilization
 from bentpipe.results.result import Result
 from bentpipe.scenario.schema import Scenario

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Unpack
 
-from bentpipe.emulation.pool import EmulatedRun
+from bentpipe.live.pool import EmulatedRun
 from bentpipe.results.measures import rate_bps
 from bentpipe.results.views import Column
 from bentpipe.scenario.schema import Scenario

@@ -1,31 +1,85 @@
-"""The server's end of an HTTP/2 connection (RFC 9113), on asyncio streams.
+"""HTTPS of the server of web pages: a certificate that is made for one run, and HTTP/2 (RFC 9113).
 
-Responses are sent in the order of the requests, as RFC 9218, section 10, recommends for those that
-are not incremental and have one urgency.
+Responses over HTTP/2 are sent in the order of the requests, as RFC 9218, section 10, recommends for
+those that are not incremental and have one urgency. Only a scenario with TLS imports this module,
+which needs the extra ``web``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import datetime as dt
+import hashlib
 from asyncio import StreamReader, StreamWriter
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-# The extra `web`; only a server with HTTP/2 imports this module.
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import Event, RequestReceived, StreamReset
 from h2.exceptions import ProtocolError
 
-from bentpipe.emulation.page_content import Content
+if TYPE_CHECKING:
+    from bentpipe.live.page_server import Content
 
+_NAME: Final = "*.bentpipe.test"
+_SERIAL_NUMBER: Final = 1
+_VALID: Final = dt.timedelta(days=1)
+# What the simulated handshake has: RSA-2048, and two certificates with 2,540 bytes together
+# (`docs/model/web-page.md`). This one alone is as large as both.
+_KEY_BITS: Final = 2_048
+_SIZE_BYTES: Final = 2_540
+# Netscape Certificate Comment, a text of any length that browsers ignore.
+_COMMENT: Final = x509.ObjectIdentifier("2.16.840.1.113730.1.13")
 # RFC 9113, section 4.1.
 FRAME_HEADER_BYTES: Final = 9
 _PIECE_BYTES: Final = 1 << 16
 
-Respond = Callable[[str], Content | None]
+Respond = Callable[[str], "Content | None"]
+
+
+def new_certificate() -> tuple[bytes, str]:
+    """Return a new private key with a self-signed certificate (PEM), and the hash of its key."""
+    key = rsa.generate_private_key(public_exponent=65_537, key_size=_KEY_BITS)
+    # The lengths of the parts are coded in as many bytes as those of a comment of this size.
+    filler = _SIZE_BYTES // 2
+    size = len(_signed(key, filler).public_bytes(serialization.Encoding.DER))
+    certificate = _signed(key, filler + _SIZE_BYTES - size)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    pem = private + certificate.public_bytes(serialization.Encoding.PEM)
+    return pem, base64.b64encode(hashlib.sha256(public).digest()).decode()
+
+
+def _signed(key: rsa.RSAPrivateKey, comment_bytes: int) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, _NAME)])
+    now = dt.datetime.now(dt.UTC)
+    # X.690, 8.1: the tag of an IA5String, and its length in two bytes.
+    comment = b"\x16\x82" + comment_bytes.to_bytes(2, "big") + b" " * comment_bytes
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(_SERIAL_NUMBER)
+        .not_valid_before(now - _VALID)
+        .not_valid_after(now + _VALID)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(_NAME)]), critical=False)
+        .add_extension(x509.UnrecognizedExtension(_COMMENT, comment), critical=False)
+        .sign(key, hashes.SHA256())
+    )
 
 
 class Http2:

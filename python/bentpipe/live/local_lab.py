@@ -19,22 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
-from bentpipe.lab.capacity import refuse_beyond_capacity
-from bentpipe.lab.gateways import (
-    RunningDaemons,
-    gateway_hosts,
-    pep_settings,
-    refuse_functions,
-    set_initial_windows,
-)
-from bentpipe.lab.programs import start_error
-from bentpipe.lab.uplink import Uplink, find_slirp4netns, open_uplink
+from bentpipe.live.capacity import errors_of_core, refuse_beyond_capacity
+from bentpipe.live.gateways import RunningDaemons, pep_settings, refuse_functions
+from bentpipe.live.programs import start_error
+from bentpipe.live.uplink import Uplink, find_slirp4netns, open_uplink
 from bentpipe.results.verdict import late_windows, verdict
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
-    from bentpipe._core import Channels
-    from bentpipe.lab.link_state import LinkChange
+    from bentpipe.live.link_state import LinkChange
     from bentpipe.scenario.tcp import Side
 
 SIDES: Final[tuple[Side, ...]] = ("world", "island")
@@ -57,7 +50,7 @@ class LocalLab:
     - ``super_packets``: the kernels of both sides pass segments of up to 64 KiB, which are split
       before the link and coalesced behind it (TSO and GRO).
     - ``gateways``: gateways are hosts of their own between their hosts and the link; those with a
-      PEP or a tunnel are in any case, and `bentpipe.lab.gateways` runs these there.
+      PEP or a tunnel are in any case, and `bentpipe.live.gateways` runs these there.
     - ``internet``: the world has an uplink to the Internet, which the island reaches over the link.
 
     ``core`` is the lab of the extension, once it is set up.
@@ -101,7 +94,7 @@ class LocalLab:
             OSError: the capture cannot be written.
         """
         settings = list(self.settings.items())
-        try:
+        with errors_of_core():
             self.core = _core.Lab(
                 [json.dumps(plan) for plan in self.plans],
                 self.seed,
@@ -116,10 +109,6 @@ class LocalLab:
             self._daemons = RunningDaemons.start(self.core, self.plans)
             if self.internet:
                 self._uplink = open_uplink(self.core.enable_internet())
-        except _core.MachineError as error:
-            raise MachineError(str(error)) from None
-        except _core.PlanError as error:
-            raise UsageError(str(error)) from None
         self._thread = threading.Thread(target=self._run, name="bentpipe-link", daemon=True)
         self._thread.start()
         self._daemons.wait_for_sessions(self._thread.is_alive)
@@ -144,13 +133,6 @@ class LocalLab:
         Several terminals are ``island-1``, ``island-2`` ...; ``island`` is a name of the first.
         """
         return self.core.hosts()
-
-    def setting(self, host: str, name: str) -> str:
-        """Return the value of a kernel setting of a host, as sysctl(8) prints it."""
-        try:
-            return " ".join(self.core.setting(host, name).split())
-        except OSError as error:
-            raise MachineError(f"reading {name} on {host}: {error}") from None
 
     def _run(self) -> None:
         try:
@@ -181,19 +163,6 @@ class LocalLab:
         names = self.hosts()
         if host not in names and host != "island":
             raise UsageError(f"host: {choice(host, tuple(names))}")
-
-    def start_channels(
-        self, plan: Mapping[str, Any], seed: int, settings: Sequence[Mapping[str, Any]]
-    ) -> Channels:
-        """Open the servers of a plan's channels, and start their threads; the clients wait.
-
-        Raises:
-            MachineError: there are not enough file descriptors, or a port is in use.
-        """
-        try:
-            return self.core.start_channels(json.dumps(plan), seed, json.dumps(settings))
-        except _core.MachineError as error:
-            raise MachineError(str(error)) from None
 
     def start_servers(self) -> None:
         """Start the servers of the world: HTTP, and iperf3 if it is installed."""
@@ -226,21 +195,8 @@ class LocalLab:
             UsageError: a change is not possible; none is applied.
             MachineError: the link does not run.
         """
-        try:
+        with errors_of_core():
             return self.core.apply_changes(json.dumps(changes))
-        except _core.PlanError as error:
-            raise UsageError(str(error)) from None
-        except _core.MachineError as error:
-            raise MachineError(str(error)) from None
-
-    def set_initial_windows(self, segments: int) -> None:
-        """Set the initial window of all hosts but gateways with programs.
-
-        Raises:
-            MachineError: ip(8) is not installed, or fails.
-        """
-        gateways = {gateway.host for gateway in gateway_hosts(self.plans)}
-        set_initial_windows(self.core, set(self.hosts()) - gateways, segments)
 
     @property
     def failure(self) -> str | None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,7 @@ from bentpipe.gateway.kernel_tcp import (
     initial_window,
     require_congestion_controls,
 )
+from bentpipe.live.programs import Program
 from bentpipe.results.verdict import PEP_FAULT, TUNNEL_FAULT
 from bentpipe.units import NS_PER_S
 
@@ -188,21 +190,18 @@ def _refused_tunnel(end: GatewayHost) -> Iterator[tuple[str, str]]:
 
 @dataclass
 class _Daemon:
-    """A running daemon: the process id of its init, and what it has counted.
+    """A running daemon, and what it has counted.
 
     Its counters are in a file of the gateway's own folder, which ends with the lab.
     """
 
     gateway: GatewayHost
     plan: GatePlan
-    process: int
-    # What it prints; None once the lab has ended.
-    log: int | None
+    program: Program
     # How much it had printed when it was ready.
     printed: int = 0
     counted: dict[str, Any] = field(default_factory=dict)
     counted_ns: int = 0
-    ended: str | None = None
     _state: Path | None = None
 
     @property
@@ -211,23 +210,23 @@ class _Daemon:
         kinds = " and the ".join(_NAMES[kind] for kind in self.gateway.programs())
         return f"the {kinds} of {self.gateway.host}"
 
+    @property
+    def ended(self) -> str | None:
+        """Why it has ended, as its last line says; None while it runs."""
+        if not self.program.has_ended():
+            return None
+        lines = self.program.text[self.printed :].strip().splitlines()
+        return lines[-1].removeprefix("bentpipe-gate: ") if lines else "it was killed"
+
     def poll(self) -> None:
-        """Read its counters, and note whether it has ended."""
+        """Read its counters."""
         if self._state is not None:
             with suppress(OSError, ValueError):
                 self.counted_ns = self._state.stat().st_mtime_ns
                 self.counted = json.loads(self._state.read_bytes())
-        if self.ended is not None or self.log is None:
-            return
-        if os.waitpid(self.process, os.WNOHANG)[0]:
-            text = os.pread(self.log, 4_096, self.printed).decode(errors="replace")
-            lines = text.strip().splitlines()
-            self.ended = lines[-1].removeprefix("bentpipe-gate: ") if lines else "it was killed"
-        elif self._state is None:
+        elif self.ended is None and (children := self.program.find_children()):
             # The init has one child: the daemon.
-            children = Path(f"/proc/{self.process}/task/{self.process}/children").read_text()
-            if children:
-                self._state = Path(f"/proc/{children.split()[0]}/root{_STATE}")
+            self._state = Path(f"/proc/{children[0]}/root{_STATE}")
 
     def functions(self) -> dict[str, dict[str, Any]]:
         """Return what each of its functions has counted, by its name in results."""
@@ -300,33 +299,37 @@ class RunningDaemons:
         return running
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_S
+        self._wait(
+            lambda: all(each.counted or each.ended for each in self._daemons), _START_TIMEOUT_S
+        )
         for daemon in self._daemons:
-            while not daemon.counted:
-                daemon.poll()
-                if daemon.ended is not None or time.monotonic() > deadline:
-                    reason = daemon.ended or (
-                        f"it is not ready after {_START_TIMEOUT_S:.0f} s; to fix it: try again "
-                        "when the machine is less busy"
-                    )
-                    raise MachineError(f"{daemon.name} does not start: {reason}")
-                time.sleep(_POLL_S)
-            assert daemon.log is not None
-            daemon.printed = os.fstat(daemon.log).st_size
+            if daemon.ended is not None or not daemon.counted:
+                reason = daemon.ended or (
+                    f"it is not ready after {_START_TIMEOUT_S:.0f} s; to fix it: try again "
+                    "when the machine is less busy"
+                )
+                raise MachineError(f"{daemon.name} does not start: {reason}")
+            daemon.printed = daemon.program.printed_bytes()
 
     def wait_for_sessions(self, is_running: Callable[[], bool]) -> None:
         """Wait until the ends of tunnels have sessions, over a link that runs.
 
         A link may lose every handshake: after a while the sessions are left to the traffic.
         """
-        deadline = time.monotonic() + _SESSION_TIMEOUT_S
-        while is_running() and time.monotonic() < deadline:
-            self.poll()
+
+        def have_sessions() -> bool:
             tunnels = [daemon.counted.get("tunnel") or {"peers": ()} for daemon in self._daemons]
             peers = (peer for tunnel in tunnels for peer in tunnel["peers"])
-            if all(peer["session_age_ns"] is not None for peer in peers):
-                return
+            return all(peer["session_age_ns"] is not None for peer in peers)
+
+        self._wait(lambda: have_sessions() or not is_running(), _SESSION_TIMEOUT_S)
+
+    def _wait(self, is_done: Callable[[], bool], timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        self.poll()
+        while not is_done() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
+            self.poll()
 
     @property
     def fault(self) -> tuple[str, str] | None:
@@ -337,7 +340,7 @@ class RunningDaemons:
         return next((found for each in self._daemons if (found := each.fault()) is not None), None)
 
     def poll(self) -> None:
-        """Read what the daemons have counted, and note which have ended."""
+        """Read what the daemons have counted."""
         for daemon in self._daemons:
             daemon.poll()
 
@@ -347,21 +350,16 @@ class RunningDaemons:
 
     def finish(self) -> None:
         """Wait for the counters of the time until now; the link must have stopped."""
-        stopped_ns, deadline = time.time_ns(), time.monotonic() + _REPORT_TIMEOUT_S
-        for daemon in self._daemons:
-            daemon.poll()
-            while daemon.ended is None and daemon.counted_ns < stopped_ns:
-                if time.monotonic() > deadline:
-                    break
-                time.sleep(_POLL_S)
-                daemon.poll()
+        stopped_ns = time.time_ns()
+        self._wait(
+            lambda: all(each.ended or each.counted_ns >= stopped_ns for each in self._daemons),
+            _REPORT_TIMEOUT_S,
+        )
 
     def close(self) -> None:
         """Close what they have printed; the daemons end with the lab."""
         for daemon in self._daemons:
-            if daemon.log is not None:
-                os.close(daemon.log)
-                daemon.log = None
+            daemon.program.close()
 
 
 def _spawn(core: _core.Lab, host: GatewayHost, public_keys: Mapping[str, str]) -> _Daemon:
@@ -372,22 +370,21 @@ def _spawn(core: _core.Lab, host: GatewayHost, public_keys: Mapping[str, str]) -
     # It reads its plan from standard input.
     shell = ["/bin/sh", "-c", 'exec "$0" <<END\n$1\nEND\n']
     command = [*shell, str(machine.find_binary()), json.dumps(plan)]
-    log = os.memfd_create(f"{host.host}.log")
     environment = [("PATH", machine.search_path())]
-    process = core.spawn(host.host, command, environment=environment, output=log)
-    return _Daemon(host, plan, process, log)
+    program = Program.start(partial(core.spawn, host.host, command, environment=environment))
+    return _Daemon(host, plan, program)
 
 
 # --- routes -------------------------------------------------------------------------------------
 
 
-def set_initial_windows(core: _core.Lab, hosts: Iterable[str], segments: int) -> None:
-    """Set the initial window of the connections of hosts over the link.
+def set_initial_windows(core: _core.Lab, plans: Sequence[Mapping[str, Any]], segments: int) -> None:
+    """Set the initial window over the link of all hosts but gateways with programs.
 
     Raises:
         MachineError: ip(8) is not installed, or fails.
     """
-    for host in hosts:
+    for host in set(core.hosts()) - {each.host for each in gateway_hosts(plans)}:
         _set_initial_window(core, host, [_link_route(core, host)], segments)
 
 
@@ -422,8 +419,8 @@ def _set_initial_window(
     attribute = KERNEL_TCP["initial_window_segments"].route
     for route in routes:
         change = ["route", "change", *route, attribute, str(segments)]
-        process = core.spawn(host, [machine.require_program("ip"), *change])
-        if os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) != 0:
+        program = Program.start(partial(core.spawn, host, [machine.require_program("ip"), *change]))
+        if program.wait() != 0:
             raise MachineError(
                 f"ip {' '.join(change)} failed; to fix it: leave the initial window at "
                 f"{DEFAULT_WINDOW_SEGMENTS} segments"
@@ -504,16 +501,11 @@ def _new_key(core: _core.Lab, host: str) -> str:
     Raises:
         MachineError: the key could not be written.
     """
-    output = os.memfd_create("public-key")
-    try:
-        command = [str(machine.find_binary()), "keygen", _KEY_FILE]
-        _, status = os.waitpid(core.spawn(host, command, output=output), 0)
-        printed = os.pread(output, 4_096, 0).decode(errors="replace").strip()
-    finally:
-        os.close(output)
-    if os.waitstatus_to_exitcode(status) != 0:
-        raise MachineError(f"the tunnel of {host} does not start: {printed}")
-    return printed
+    command = [str(machine.find_binary()), "keygen", _KEY_FILE]
+    program = Program.start(partial(core.spawn, host, command))
+    if program.wait() != 0:
+        raise MachineError(f"the tunnel of {host} does not start: {program.text.strip()}")
+    return program.text.strip()
 
 
 def _tunnel_plan(

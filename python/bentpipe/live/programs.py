@@ -1,22 +1,26 @@
-"""Programs of this process in a lab that another process keeps.
+"""Programs in labs: those of a lab of this process, and those in one that another process keeps.
 
-``python -m bentpipe.lab.programs`` runs one in a process of its own: only a process with one thread
-may join a user namespace (setns(2)).
+For the latter ``python -m bentpipe.live.programs`` runs one in a process of its own: only
+a process with one thread may join a user namespace (setns(2)).
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 from bentpipe import _core
 from bentpipe.errors import BentpipeError, MachineError, ProgramStartError
+from bentpipe.gateway import machine
 
 # Signals that a user or a service manager sends to end or to notify a program.
 FORWARDED_SIGNALS: Final = frozenset(
@@ -25,6 +29,84 @@ FORWARDED_SIGNALS: Final = frozenset(
 _POLL_S: Final = 60.0
 # As env(1) exits when it fails itself.
 _EXIT_FAILED: Final = 125
+
+
+@dataclass
+class Program:
+    """A program of a lab of this process.
+
+    ``process`` is the init process of its namespace, and ``output`` the file that it prints to.
+    Once it has ended, ``code`` is its exit code, and ``text`` what it has printed.
+    """
+
+    process: int
+    output: int = -1
+    text: str = ""
+    code: int | None = None
+    children: Sequence[int] = ()
+
+    @classmethod
+    def start(cls, spawn: Callable[..., int]) -> Self:
+        """Start it by ``spawn``, which takes a descriptor ``output`` and returns the process."""
+        output = os.memfd_create("output")
+        try:
+            return cls(spawn(output=output), output)
+        except BaseException:
+            os.close(output)
+            raise
+
+    def find_children(self) -> Sequence[int]:
+        """Return the children of its init process; a program that runs is the only one."""
+        if not self.children:
+            running = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
+            self.children = [each for each in running if machine.parent(each) == self.process]
+        return self.children
+
+    def has_ended(self) -> bool:
+        """Return whether it has ended; one whose file was closed is observed no longer."""
+        if self.code is None and self.output >= 0:
+            process, status = os.waitpid(self.process, os.WNOHANG)
+            if process:
+                self.code = os.waitstatus_to_exitcode(status)
+                self.close()
+        return self.code is not None
+
+    def wait(self) -> int:
+        """Wait until it ends; return its exit code."""
+        while not self.has_ended():
+            os.waitid(os.P_PID, self.process, os.WEXITED | os.WNOWAIT)
+        assert self.code is not None
+        return self.code
+
+    def close(self) -> None:
+        """Read what it has printed, and close the file."""
+        if self.output >= 0:
+            self.text = os.pread(self.output, self.printed_bytes(), 0).decode("utf-8", "replace")
+            os.close(self.output)
+            self.output = -1
+
+    def printed_bytes(self) -> int:
+        """Return how much it has printed; the position in the file is its own."""
+        return os.fstat(self.output).st_size
+
+    def first_byte(self) -> bytes:
+        """Return the first byte that it has printed."""
+        return os.pread(self.output, 1, 0)
+
+    def report(self) -> dict[str, Any]:
+        """Return the JSON that it has printed; nothing if it is anything else."""
+        with suppress(ValueError):
+            if isinstance(report := json.loads(self.text), dict):
+                return report
+        return {}
+
+    def signal(self, number: signal.Signals, *, directly: bool = False) -> None:
+        """Send it a signal, by its init process unless that does not forward it."""
+        if self.has_ended():
+            return
+        for process in self.find_children() if directly else [self.process]:
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
 
 
 def start_in_lab(descriptors: Sequence[int], arguments: Sequence[str], host: str) -> int:

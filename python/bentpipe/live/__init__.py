@@ -1,4 +1,4 @@
-"""Labs: network namespaces with a satellite link between them, in real time."""
+"""Real time: labs of network namespaces with a satellite link, and scenarios run in them."""
 
 import lazy_loader
 

@@ -1,112 +1,108 @@
 """The client and the server of requests and responses in real time.
 
-They are run as ``python -m bentpipe.emulation.exchanges server|client JSON``, each on its side of
+They are run as ``python -m bentpipe.live.exchanges JSON``, each on its side of
 the link. A video is a series of exchanges, a segment each. The client prints a line when it is
 ready, and starts on SIGUSR1. Its first connection bypasses the link and carries no data, like the
 control connection of iperf3; the others are measured. Both draw the sizes of the responses from the
-same random stream. When they end, or are interrupted, they print a report as JSON.
-
-Times are on the machine's monotonic clock, in ns, which both sides share.
+same random stream. When they end, or are interrupted, they print a `FlowReport`.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import socket
 import sys
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from bentpipe import _core
-from bentpipe.emulation.sender import SenderReport, new_socket, run_until_interrupted, tcp_info
+from bentpipe.live.flow_report import FlowReport, Row, SenderWatch
 from bentpipe.units import NS_PER_S
 
 _PIECE: Final = bytes(64 * 1024)
 _BITS_PER_BYTE: Final = 8
 
 
-class Sizes:
-    """The sizes of the responses, in the order of the exchanges."""
+def new_socket(settings: Mapping[str, Any]) -> socket.socket:
+    """Return a socket with the options of the flow."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, settings["traffic_class"])
+    if settings["mss_bytes"] is not None:
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, settings["mss_bytes"])
+    name = settings["congestion_control"].encode()
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+    return made
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        workload = settings["workload"]
-        self._media = workload.get("media")
-        self._distribution = json.dumps(workload.get("response_bytes"))
-        self._count = 0
-        self._stream = _core.Stream(settings["seed"], f"flow.{settings['name']}.responses")
 
-    def next(self) -> int:
-        """Return the size of the next response, in bytes."""
-        self._count += 1
-        if self._media is not None:
-            return segment_bytes(self._media, self._count - 1)
-        return max(1, self._stream.draw(self._distribution))
+def new_listener(settings: Mapping[str, Any]) -> socket.socket:
+    """Return a socket that listens on the port of the flow."""
+    made = new_socket(settings)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind(("", settings["port"]))
+    made.listen()
+    return made
+
+
+def run_until_interrupted(run: Callable[[], object], report: Callable[[], FlowReport]) -> int:
+    """Run a program until SIGINT and print its report; return the exit code."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        run()
+    # The report must be complete even if another SIGINT arrives.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    printed = report()
+    print(printed.text(), flush=True)
+    return 0 if printed.error is None else 1
+
+
+def sizes_of(settings: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the sizes of the responses in bytes, in the order of the exchanges."""
+    workload = settings["workload"]
+    if "media" in workload:
+        yield from (segment_bytes(workload["media"], number) for number in itertools.count())
+    stream = _core.Stream(settings["seed"], f"flow.{settings['name']}.responses")
+    distribution = json.dumps(workload["response_bytes"])
+    while True:
+        yield max(1, stream.draw(distribution))
 
 
 class Server:
-    """Responds to requests, one connection after the other, and samples TCP_INFO."""
+    """Responds to requests, one connection after the other."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
-        self._sizes = Sizes(settings)
-        self._connection: socket.socket | None = None
-        self._lock = threading.Lock()
-        self._report = SenderReport(settings)
+        self._sizes = sizes_of(settings)
+        self._watch = SenderWatch(settings)
+        self.report = self._watch.report
 
     def run(self) -> None:
         """Serve until SIGINT."""
-        listener = new_socket(self._settings)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("", self._settings["port"]))
-        listener.listen()
-        threading.Thread(target=self._watch, daemon=True).start()
+        listener = new_listener(self._settings)
         # Open as long as the process runs: it bypasses the link.
         control, _ = listener.accept()
         with control:
             while True:
                 connection, _ = listener.accept()
-                with self._lock:
-                    self._connection = connection
+                self._watch.add(connection)
                 # The client may have closed the connection; it opens the next one.
                 with suppress(OSError):
                     self._respond(connection)
-                self.add_to_totals()
-                connection.close()
+                self._watch.finish(connection)
 
     def _respond(self, connection: socket.socket) -> None:
         workload = self._settings["workload"]
         while has_received(connection, workload["request_bytes"]):
-            left = self._sizes.next()
+            left = next(self._sizes)
             while left:
                 sent = connection.send(memoryview(_PIECE)[: min(left, len(_PIECE))])
                 left -= sent
             if not workload.get("keep_connection", True):
                 connection.shutdown(socket.SHUT_WR)
-
-    def add_to_totals(self) -> None:
-        """Add the TCP_INFO of the finished connection to the totals."""
-        with self._lock:
-            if self._connection is None:
-                return
-            info = tcp_info(self._connection)
-            self._connection = None
-        self._report.add(info)
-
-    def _watch(self) -> None:
-        while True:
-            time.sleep(self._settings["interval_s"])
-            with self._lock:
-                if self._connection is not None:
-                    self._report.sample([tcp_info(self._connection)])
-
-    def report(self) -> dict[str, Any]:
-        """Return the report."""
-        self.add_to_totals()
-        return self._report.as_dict()
 
 
 class Client:
@@ -114,10 +110,10 @@ class Client:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
-        self._sizes = Sizes(settings)
+        self._sizes = sizes_of(settings)
         self._think = _core.Stream(settings["seed"], f"flow.{settings['name']}.think")
-        self._exchanges: list[dict[str, int | None]] = []
-        self._delivered_bytes = 0
+        self._exchanges: list[Row] = []
+        self._received_bytes = 0
         self._progress: list[tuple[int, int]] = []
         self._error: str | None = None
 
@@ -131,7 +127,8 @@ class Client:
             signal.sigwait({signal.SIGUSR1})
             connection: socket.socket | None = None
             try:
-                while (count := exchanges_of(workload)) is None or len(self._exchanges) < count:
+                limit = exchanges_of(workload)
+                while limit is None or len(self._exchanges) < limit:
                     if self._exchanges:
                         self._pause("next_request_ns")
                     connection = self._exchange(connection, server)
@@ -154,13 +151,13 @@ class Client:
         self, connection: socket.socket | None, server: tuple[str, int]
     ) -> socket.socket | None:
         workload = self._settings["workload"]
-        exchange: dict[str, int | None] = {
+        exchange: Row = {
             "start_ns": time.monotonic_ns(),
             "established_ns": None,
             "first_byte_ns": None,
             "finished_ns": None,
             "request_bytes": workload["request_bytes"],
-            "response_bytes": self._sizes.next(),
+            "response_bytes": next(self._sizes),
         }
         self._exchanges.append(exchange)
         if connection is None:
@@ -184,20 +181,20 @@ class Client:
         return None
 
     def _count(self, now_ns: int, count: int) -> None:
-        self._delivered_bytes += count
+        self._received_bytes += count
         interval_ns = self._settings["interval_s"] * 1e9 / 4
         if not self._progress or now_ns - self._progress[-1][0] > interval_ns:
-            self._progress.append((now_ns, self._delivered_bytes))
+            self._progress.append((now_ns, self._received_bytes))
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> FlowReport:
         """Return the report."""
-        self._progress.append((time.monotonic_ns(), self._delivered_bytes))
-        report = {
-            "bytes": self._delivered_bytes,
-            "exchanges": self._exchanges,
-            "progress": self._progress,
-        }
-        return report if self._error is None else {**report, "error": self._error}
+        self._progress.append((time.monotonic_ns(), self._received_bytes))
+        return FlowReport(
+            error=self._error,
+            received_bytes=self._received_bytes,
+            exchanges=self._exchanges,
+            progress=self._progress,
+        )
 
 
 def has_received(connection: socket.socket, count: int) -> bool:
@@ -243,12 +240,12 @@ def playback(
     return seen | {name: start_ns + at_ns for name, at_ns in due.items()}
 
 
-def main(role: str, settings: dict[str, Any]) -> int:
+def main(settings: dict[str, Any]) -> int:
     """Run one end and print its report; return the exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    program: Server | Client = Server(settings) if role == "server" else Client(settings)
+    program = Server(settings) if settings["role"] == "server" else Client(settings)
     return run_until_interrupted(program.run, program.report)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -95,7 +95,7 @@ def open_uplink(network_fd: int) -> Uplink:
         command = [unshare, "--mount", "--propagation", "private", *command]
     else:
         owner_fds.append(fcntl.ioctl(network_fd, _NS_GET_USERNS))
-        become = [sys.executable, "-m", "bentpipe.lab.programs", "become", str(owner_fds[0])]
+        become = [sys.executable, "-m", "bentpipe.live.programs", "become", str(owner_fds[0])]
         command = [*become, *command]
     process = subprocess.Popen(
         command,

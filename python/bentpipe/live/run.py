@@ -7,13 +7,16 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.emulation.checks import window_warnings
-from bentpipe.emulation.flows import (
+from bentpipe.errors import MachineError
+from bentpipe.live.capacity import refuse_beyond_capacity
+from bentpipe.live.child import Parent, Send
+from bentpipe.live.flow_report import window_sample
+from bentpipe.live.flows import (
     Flow,
     WebPageFlow,
     end_all,
@@ -23,16 +26,19 @@ from bentpipe.emulation.flows import (
     programs,
     start_channels,
 )
-from bentpipe.emulation.lab_setup import (
+from bentpipe.live.gateways import refuse_functions, set_initial_windows
+from bentpipe.live.local_lab import IPERF3_PORT, SIDES, LocalLab
+from bentpipe.live.requirements import (
     Kernel,
     delayed_plan,
     kernel_of,
     lead_time_ns,
     longest_round_trip_ns,
     mtu_bytes,
+    refuse,
+    window_warnings,
 )
-from bentpipe.emulation.sender import window_sample
-from bentpipe.emulation.tables import (
+from bentpipe.live.tables import (
     Connection,
     Report,
     RunRecord,
@@ -42,13 +48,11 @@ from bentpipe.emulation.tables import (
     flow_start_ns,
     result_of,
 )
-from bentpipe.errors import MachineError
-from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.plan.plan import Plan
 from bentpipe.results.files import capture_file, execution, incomplete_message, utc_now
 from bentpipe.results.result import Result
 from bentpipe.scenario.tcp import Side
-from bentpipe.units import NS_PER_S, check_seed
+from bentpipe.units import NS_PER_S
 
 _POLL_S: Final = 0.02
 # A report has the packets of each flow: those of many flows take milliseconds.
@@ -82,49 +86,62 @@ _COUNTS: Final = (
 Settings = dict[Side, dict[str, str]]
 
 
-def run_emulation(
-    plan: Plan,
-    *,
-    seed: int | None = None,
-    progress: Callable[[float], None] | None = None,
-    note: Callable[[str], None] | None = None,
-    on_report: Callable[[Report], None] | None = None,
-    capture: Path | None = None,
-) -> Result:
-    """Run a plan in real time in this process, after `bentpipe.emulation.prepare`.
-
-    After Ctrl-C it returns what was recorded, marked interrupted. ``note`` is called with warnings,
-    ``on_report`` with the report of the lab twice a second. ``capture`` names a file to capture
-    packets into. The manifest has the verdict on the run.
+def check_plan(plan: Plan) -> None:
+    """Refuse the plan of a scenario that cannot be run in real time on this machine.
 
     Raises:
-        UsageError: the seed is out of range, or the capture cannot be written.
+        ScenarioError: the scenario cannot be run in real time.
         MachineError: the machine lacks something.
     """
-    check_seed(seed)
-    used_seed = plan.scenario.seed if seed is None else seed
-    flows = programs(plan.data, used_seed)
+    data = plan.data
+    refuse(plan)
+    programs(data, plan.scenario.seed)
+    kernel_of(data)
+    refuse_functions([data], mtu_bytes(data))
+    refuse_beyond_capacity([data])
+
+
+def run_emulation(
+    plan: Plan, seed: int, capture: Path | None, is_watched: bool, parent: Parent
+) -> Result:
+    """Run a plan in real time in this process, a child of ``parent``.
+
+    After SIGINT it returns what was recorded, marked interrupted. ``capture`` names a file to
+    capture packets into. The manifest has the verdict on the run. A parent that watches it gets
+    messages: each warning as a ``note``, and twice a second ``progress``, the fraction that is
+    done, and the ``report`` of the lab.
+
+    Raises:
+        UsageError: the scenario cannot be run in real time, or the capture cannot be written.
+        MachineError: the machine lacks something.
+    """
+    check_plan(plan)
+    flows = programs(plan.data, seed)
     kernel = kernel_of(plan.data)
-    warn = note or (lambda _: None)
+    send: Send = parent.send if is_watched else lambda _kind, _value: None
     warnings = window_warnings(plan)
     for warning in warnings:
-        warn(warning)
+        send("note", warning)
     started = utc_now()
-    run = _Run(plan.data, flows, kernel, progress, on_report)
-    with capture_file(capture) as file:
-        settings = run.execute(used_seed, file)
-    record = run.record
-    late_warnings = list(post_run_warnings(flows, record))
+    run = _Run(plan.data, flows, kernel, send)
+    try:
+        with capture_file(capture) as file:
+            settings = run.execute(seed, file)
+    finally:
+        for program in (each for flow in flows for each in flow.programs.values()):
+            program.close()
+    record, reports = run.record, [flow.report() for flow in flows]
+    late_warnings = [*failure_warnings(reports), *post_run_warnings(flows, record)]
     if (missing := incomplete_message(capture, record.report)) is not None:
         late_warnings.append(missing)
     for warning in late_warnings:
-        warn(warning)
-    browsers = (flow.browser for flow in flows if isinstance(flow, WebPageFlow))
+        send("note", warning)
+    browsers = (flow.program for flow in flows if isinstance(flow, WebPageFlow))
     manifest = {
         "scenario": plan.scenario.to_dict(),
         "entries": plan.entries,
         "plan": plan.data,
-        "seed": used_seed,
+        "seed": seed,
         "warnings": [asdict(warning) for warning in plan.warnings],
         "engine": "emulate",
         "emulation": {
@@ -133,22 +150,23 @@ def run_emulation(
             "browser": _version(next(browsers, None)),
             "settings": settings,
             "congestion_controls": {
-                flow.plan["name"]: flow.congestion_control() for flow in flows if flow.is_tcp
+                flow.name: report.congestion_control
+                for flow, report in zip(flows, reports, strict=True)
+                if flow.is_tcp
             },
             "initial_window_segments": kernel.initial_window_segments,
-            "failed_connections": failures_of(flows),
+            "failed_connections": failures_of(reports),
             **verdict(record.report, record.started_ns),
             "warnings": warnings + late_warnings,
         },
     }
-    return result_of(manifest, flows, record, execution(started=started))
+    return result_of(manifest, flows, reports, record, execution(started=started))
 
 
 def post_run_warnings(flows: list[Flow], record: RunRecord) -> Iterator[str]:
     """Return warnings about flows; the verdict of the run is about the link alone."""
-    yield from failure_warnings(flows)
     for flow in flows:
-        name = flow.plan["name"]
+        name = flow.name
         if (message := flow.error_message()) is not None:
             yield f"{name}: its program failed: {message}"
         elif not flow.is_tcp and flow.state == "stopped" and flow.duration_ns is not None:
@@ -166,10 +184,9 @@ class _Run:
     plan: Mapping[str, Any]
     flows: list[Flow]
     kernel: Kernel
-    progress: Callable[[float], None] | None
-    on_report: Callable[[Report], None] | None
+    send: Send
     record: RunRecord = field(default_factory=RunRecord)
-    # When the next report is recorded, and the next one is passed on, from the start.
+    # When the next report is recorded, and the next one is sent, from the start.
     _sample_ns: int = 0
     _report_ns: int = 0
 
@@ -186,13 +203,13 @@ class _Run:
             capture=capture,
         ) as lab:
             settings: Settings = {
-                side: {name: lab.setting(side, name) for name in self.kernel.settings}
+                side: {name: _setting(lab, side, name) for name in self.kernel.settings}
                 for side in SIDES
             }
             channels = None
             try:
                 if self.kernel.initial_window_segments is not None:
-                    lab.set_initial_windows(self.kernel.initial_window_segments)
+                    set_initial_windows(lab.core, lab.plans, self.kernel.initial_window_segments)
                 for flow in self.flows:
                     flow.listen(lab)
                 channels = start_channels(lab, self.plan, seed, self.flows)
@@ -248,11 +265,10 @@ class _Run:
                 if record.started_ns + now_ns - last_ns > quiet_ns:
                     record.ended_ns = last_ns
                     return True
-            if self.progress is not None:
-                self.progress(now_ns / stop_ns)
-            if self.on_report is not None and now_ns >= self._report_ns:
+            if now_ns >= self._report_ns:
                 self._report_ns = now_ns + _REPORT_EVERY_NS
-                self.on_report(report)
+                self.send("progress", now_ns / stop_ns)
+                self.send("report", report)
             left_s = (next_ns + record.started_ns - lab.core.now_ns()) / NS_PER_S
             poll_s = _POLL_S if len(self.flows) <= _MANY_FLOWS else _POLL_MANY_S
             time.sleep(max(0.0, min(poll_s, left_s)))
@@ -315,6 +331,14 @@ class _Run:
                 # as data of the flow.
                 seen.unsent_bytes = 0 if sender is None else sender["notsent_bytes"]
         return sys.maxsize
+
+
+def _setting(lab: LocalLab, host: str, name: str) -> str:
+    """Return the value of a kernel setting of a host, as sysctl(8) prints it."""
+    try:
+        return " ".join(lab.core.setting(host, name).split())
+    except OSError as error:
+        raise MachineError(f"reading {name} on {host}: {error}") from None
 
 
 def _last_packet_ns(report: Report) -> int:

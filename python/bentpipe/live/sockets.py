@@ -57,6 +57,16 @@ class LabEndedError(MachineError):
         super().__init__(message)
 
 
+class TakenError(UsageError):
+    """A lab of this name exists."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f'a lab "{name}" exists already; end it with bentpipe lab down {name}, '
+            "or choose another name"
+        )
+
+
 def checked_name(name: str) -> str:
     """Return the name if it is a valid name of a lab.
 
@@ -122,7 +132,8 @@ def listen(name: str, place: Path) -> socket.socket:
         UsageError: a lab of that name exists.
     """
     with _locked(place):
-        _refuse_taken(name, place)
+        if _is_alive(name, place):
+            raise TakenError(name)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with _short(place) as short:
             listener.bind(f"{short}/{name}{_SUFFIX}")
@@ -135,30 +146,12 @@ def remove(name: str, place: Path) -> None:
     (place / f"{name}{_SUFFIX}").unlink(missing_ok=True)
 
 
-def refuse_taken(name: str, place: Path) -> None:
-    """Refuse the name of an existing lab.
-
-    Raises:
-        UsageError: a lab of that name exists.
-    """
-    with _locked(place):
-        _refuse_taken(name, place)
-
-
 def names() -> list[str]:
     """Return the names of the running labs, sorted; remove the socket files of killed ones."""
     place = folder()
     with _locked(place):
         found = sorted(path.name.removesuffix(_SUFFIX) for path in place.glob(f"*{_SUFFIX}"))
         return [name for name in found if _is_alive(name, place)]
-
-
-def _refuse_taken(name: str, place: Path) -> None:
-    if _is_alive(name, place):
-        raise UsageError(
-            f'a lab "{name}" exists already; end it with bentpipe lab down {name}, '
-            "or choose another name"
-        )
 
 
 def _is_alive(name: str, place: Path) -> bool:

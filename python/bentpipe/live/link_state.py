@@ -99,14 +99,11 @@ def with_outages(
     outage_ends: OutageEnds, changes: Sequence[LinkChange], at_ns: int
 ) -> dict[tuple[int, str], int]:
     """Return the ends of outages after changes at ``at_ns``."""
-    return {
-        **outage_ends,
-        **{
-            (change["hop"], change["direction"]): at_ns + outage_ns
-            for change in changes
-            if (outage_ns := change.get("outage_ns")) is not None
-        },
-    }
+    ends = {**outage_ends}
+    for change in changes:
+        if (outage_ns := change.get("outage_ns")) is not None:
+            ends[change["hop"], change["direction"]] = at_ns + outage_ns
+    return ends
 
 
 def _at(series: Mapping[str, Any], at_ns: int) -> int:

@@ -1,4 +1,4 @@
-"""What labs need of this machine: privileges, and capacity for the rate of a link.
+"""What labs need of this machine: privileges, and capacity for the rate of a link; its errors.
 
 The privileges are those of root, or a user namespace of this process, in which it keeps its user id
 and has all capabilities. Programs that it starts in a lab have none, but their user owns the lab's
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from bentpipe import _core
-from bentpipe.errors import MachineError
+from bentpipe.errors import MachineError, UsageError
 from bentpipe.gateway import machine
 from bentpipe.plan.presets import series_values
 
@@ -42,6 +43,22 @@ def gain_privileges() -> str:
     return "in a user namespace"
 
 
+@contextmanager
+def errors_of_core() -> Iterator[None]:
+    """Raise errors of the extension as those of bentpipe: what the machine, or a plan, lacks.
+
+    Raises:
+        MachineError: the machine lacks something, or does not allow it.
+        UsageError: the plan or a change cannot be run in real time.
+    """
+    try:
+        yield
+    except _core.MachineError as error:
+        raise MachineError(str(error)) from None
+    except _core.PlanError as error:
+        raise UsageError(str(error)) from None
+
+
 def measure_capacity(seconds: float = 3.0) -> dict[str, Any]:
     """Measure the rates that labs can carry on this machine; store and return them.
 
@@ -51,10 +68,8 @@ def measure_capacity(seconds: float = 3.0) -> dict[str, Any]:
         MachineError: labs do not work here, or the measurement cannot be stored.
     """
     gain_privileges()
-    try:
+    with errors_of_core():
         measured = _core.measure(seconds)
-    except _core.MachineError as error:
-        raise MachineError(str(error)) from None
     path = _capacity_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

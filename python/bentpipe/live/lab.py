@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bentpipe import plan
+# By way of the packages: a lab of a preset starts without the classes of scenarios.
+from bentpipe import live, plan
 from bentpipe.errors import UsageError
-from bentpipe.lab import sockets
-from bentpipe.lab.changes import change_link
-from bentpipe.lab.daemon import LabConfig, start_daemon
+from bentpipe.live import sockets
+from bentpipe.live.daemon import LabDaemon
+from bentpipe.live.local_lab import LocalLab
 from bentpipe.units import check_seed
 
 if TYPE_CHECKING:
@@ -63,22 +64,19 @@ class Lab:
         plans = [_plan_of(link) for link in links]
         # The name of its socket is private to this object.
         self._folder = Path(tempfile.mkdtemp(prefix="bentpipe-lab-"))
-        config = LabConfig(
+        daemon = LabDaemon(
             name=_NAME,
-            folder=str(self._folder),
-            plans=plans,
+            folder=self._folder,
             links=[str(link) if isinstance(link, str | Path) else "scenario" for link in links],
-            seed=seed,
-            gateways=gateways,
-            internet=internet,
+            lab=LocalLab(plans=plans, seed=seed, gateways=gateways, internet=internet),
             ends_with_parent=True,
         )
         try:
-            self._process, hosts = start_daemon(config)
+            child, hosts = daemon.start()
         except BaseException:
-            shutil.rmtree(self._folder)
+            shutil.rmtree(self._folder, ignore_errors=True)
             raise
-        self._close = weakref.finalize(self, _end, self._process, self._folder)
+        self._close = weakref.finalize(self, child.close, _END_TIMEOUT_S)
         self.hosts: Final = tuple(hosts)
 
     def __enter__(self) -> Self:
@@ -135,7 +133,7 @@ class Lab:
             raise UsageError(f"program: {' '.join(arguments[:1]) or 'none'}: no such program")
         _, descriptors = self._exchange("enter", host=host)
         numbers = ",".join(map(str, descriptors))
-        program = [sys.executable, "-m", "bentpipe.lab.programs", "enter"]
+        program = [sys.executable, "-m", "bentpipe.live.programs", "enter"]
         try:
             command = [*program, host, numbers, *arguments]
             return subprocess.Popen(command, pass_fds=descriptors, **options)
@@ -157,7 +155,7 @@ class Lab:
             MachineError: a rate is above the measured capacity of this machine.
             InvalidRunError: the link has failed.
         """
-        return int(change_link(self._ask, settings)["at_ns"])
+        return int(live.change_link(self._ask, settings)["at_ns"])
 
     def report(self) -> dict[str, Any]:
         """Return the statistics of the link since the lab was set up; they are at most 0.1 s old.
@@ -192,15 +190,3 @@ def _plan_of(link: Scenario | str | Path | Mapping[str, Any]) -> Mapping[str, An
     if isinstance(link, Mapping) and "directions" in link:
         return dict(link)
     return plan.link_plan(link) if isinstance(link, str | Mapping) else plan.Plan.resolve(link).data
-
-
-def _end(process: subprocess.Popen[str], folder: Path) -> None:
-    """End a lab daemon: it ends when its standard input is closed."""
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        process.wait(_END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    shutil.rmtree(folder, ignore_errors=True)

@@ -11,13 +11,13 @@ import numpy as np
 import polars as pl
 
 from bentpipe import _core
-from bentpipe.emulation.exchanges import exchanges_of, playback
-from bentpipe.emulation.flows import ChannelFlow, ExchangesFlow, Flow, ProgramReport, WebPageFlow
-from bentpipe.lab.gateways import gateway_hosts
+from bentpipe.live.exchanges import exchanges_of, playback
+from bentpipe.live.flow_report import FlowReport
+from bentpipe.live.flows import ChannelFlow, ExchangesFlow, Flow, WebPageFlow
+from bentpipe.live.gateways import gateway_hosts
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result, State
 from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES, TABLES
-from bentpipe.units import NS_PER_S
 
 _TYPES: Final = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
 _BITS_PER_BYTE: Final = 8
@@ -77,15 +77,20 @@ class RunRecord:
 
 
 def result_of(
-    about: dict[str, Any], flows: list[Flow], record: RunRecord, execution: dict[str, Any]
+    about: dict[str, Any],
+    flows: list[Flow],
+    reports: list[FlowReport],
+    record: RunRecord,
+    execution: dict[str, Any],
 ) -> Result:
-    """Return the result of a run from the reports of the link and of the programs.
+    """Return the result of a run from the reports of the link and of the flows.
 
     ``about`` is the part of the manifest that does not depend on the reports, ``execution`` says
     when and where the run was made.
     """
     directions, functions = record.report["directions"], record.report["functions"]
-    names, reports = list(directions), [FlowReport(flow, record) for flow in flows]
+    names = list(directions)
+    runs = [FlowRun(flow, report, record) for flow, report in zip(flows, reports, strict=True)]
     state: State = "completed" if about["emulation"]["invalid"] is None else "invalid"
     if record.interrupted:
         state = "interrupted"
@@ -107,11 +112,11 @@ def result_of(
         "engine_calls": None,
     }
     rows: dict[str, Iterable[Mapping[str, Any]]] = {
-        "flows": [_known(report.row(), about["plan"]) for report in reports],
+        "flows": [_known(run.row(), about["plan"]) for run in runs],
         "directions": [_direction(number, directions[name]) for number, name in enumerate(names)],
-        "flow_samples": [row for report in reports if record.samples for row in report.samples()],
+        "flow_samples": [row for run in runs if record.samples for row in run.samples()],
         "datagram_samples": _by_time(
-            _known(row, about["plan"]) for report in reports for row in report.datagrams()
+            _known(row, about["plan"]) for run in runs for row in run.datagrams()
         ),
         "direction_samples": [
             {**_direction(number, link["directions"][name]), "time_ns": time_ns}
@@ -132,8 +137,8 @@ def result_of(
             for place, each in enumerate(functions.values(), len(names))
             for name, value in each["statistics"].items()
         ],
-        "exchanges": _by_time(row for report in reports for row in report.exchanges()),
-        "pages": _by_time(row for report in reports for row in report.pages()),
+        "exchanges": _by_time(row for run in runs for row in run.exchanges()),
+        "pages": _by_time(row for run in runs for row in run.pages()),
     }
     tables = {name: _table(name, rows[name]) for name in TABLES if name in rows}
     return Result(manifest, tables, execution)
@@ -206,17 +211,16 @@ def moment_of(rows: list[dict[str, Any]], column: str, amount: int) -> int | Non
 
 
 @dataclass
-class FlowReport:
-    """What a flow did in a run, from the reports of the link and of its programs."""
+class FlowRun:
+    """A flow in a run, with the reports of its programs and of the link."""
 
     flow: Flow
+    report: FlowReport
     record: RunRecord
 
     def __post_init__(self) -> None:
-        self.sender = self.flow.program_report("sender")
-        self.receiver = self.flow.program_report("receiver")
         self.watched = self.record.watched.get(self.flow.index, Watched())
-        self.written_bytes = max(0, _bytes(self.sender) - self.watched.unsent_bytes)
+        self.written_bytes = max(0, (self.report.sent_bytes or 0) - self.watched.unsent_bytes)
 
     def _from_start(self, at_ns: int | None) -> int | None:
         return None if at_ns is None else max(0, at_ns - self.record.started_ns)
@@ -260,7 +264,7 @@ class FlowReport:
             **{f"one_way_delay_{p}_ns": data[f"delay_{p}_ns"] for p in ("p50", "p95", "p99")},
             **data,
             "sent_bytes": sent["payload_bytes"],
-            "delivered_bytes": _bytes(self.receiver),
+            "delivered_bytes": self.report.received_bytes or 0,
             **dict.fromkeys(_OF_TCP, 0),
         }
 
@@ -270,43 +274,42 @@ class FlowReport:
         A flow with a duration consists of what TCP had sent at its end, as in the simulator: data
         that the kernel had not sent by then does not count, although the link still carries it.
         """
-        flow, sender, receiver = self.flow, self.sender, self.receiver
-        written, delivered = self.written_bytes, _bytes(receiver)
-        found: Row = {}
+        flow, report, written = self.flow, self.report, self.written_bytes
+        delivered = report.received_bytes or 0
+        found: Row = {
+            "retransmitted_segments": report.retransmitted_segments,
+            "timeouts": report.timeouts,
+        }
+        if report.rtt_min_us is not None and report.rtt_mean_us is not None:
+            found["rtt_min_ns"] = report.rtt_min_us * _NS_PER_US
+            found["rtt_mean_ns"] = float(report.rtt_mean_us * _NS_PER_US)
         if flow.size_bytes is not None:
             # The sender continues until the receiver ends the test.
             delivered = min(delivered, flow.size_bytes)
             written = min(written, flow.size_bytes)
             start_ns = self._data_start_ns()
-            if delivered == flow.size_bytes and receiver is not None and start_ns is not None:
-                end_ns = start_ns - self.record.started_ns + round(receiver["end_s"] * NS_PER_S)
+            if delivered == flow.size_bytes and start_ns is not None and report.end_ns is not None:
+                end_ns = start_ns - self.record.started_ns + report.end_ns
                 found["finished_ns"] = found["last_delivery_ns"] = end_ns
         elif isinstance(flow, ChannelFlow | ExchangesFlow):
-            found = self._exchanges(flow)
+            found |= self._exchanges(flow)
         elif flow.state == "stopped" and 0 < written <= delivered:
             delivered = written
-            found = self._end_of_duration(row)
-        found.setdefault("sent_bytes", written)
-        found.setdefault("delivered_bytes", delivered)
-        if sender is not None:
-            found["retransmitted_segments"] = sender["retransmitted_segments"]
-            if sender["rtt_us"] is not None:
-                found["rtt_min_ns"], mean_ns = (each * _NS_PER_US for each in sender["rtt_us"])
-                found["rtt_mean_ns"] = float(mean_ns)
-        return found | self._watched(written)
+            found |= self._end_of_duration(row)
+        sizes = {"sent_bytes": written, "delivered_bytes": delivered}
+        return sizes | found | self._watched(written)
 
     def _exchanges(self, flow: ChannelFlow | ExchangesFlow) -> Row:
         """Return the columns of a flow of exchanges, pages or connections of a channel."""
-        sender, written, is_web = self.sender, self.written_bytes, isinstance(flow, WebPageFlow)
+        written, is_web = self.written_bytes, isinstance(flow, WebPageFlow)
         rows = self.pages() if is_web else self.exchanges()
         finished = [row for row in rows if row["finished_ns"] is not None]
         found: Row = {
-            "acked_bytes": 0 if sender is None else min(sender["acked_bytes"], written),
+            "acked_bytes": min(self.report.acked_bytes or 0, written),
             "exchanges": len(finished),
         }
         if isinstance(flow, ChannelFlow):
             limit = flow.workload["connections"]
-            found["timeouts"] = None if sender is None else sender["timeouts"]
         else:
             limit = flow.workload["pages"] if is_web else exchanges_of(flow.workload)
         if rows and len(finished) == limit:
@@ -354,30 +357,28 @@ class FlowReport:
 
     def samples(self) -> list[Row]:
         """Return the rows of the table ``flow_samples``."""
-        flow, record, sender = self.flow, self.record, self.sender
+        flow, record, report = self.flow, self.record, self.report
         if self.watched.rows:
             rows = [row for row in self.watched.rows if row["time_ns"] <= record.duration_ns]
             # Without the sender's report the amount that it had written is unknown.
-            if not self.watched.unsent_bytes or sender is None:
+            if not self.watched.unsent_bytes or report.sent_bytes is None:
                 return rows
             counts, most = ("acked_bytes", "delivered_bytes"), self.written_bytes
             return [
                 row | {name: min(row[name], most) for name in counts if name in row} for row in rows
             ]
         start_ns = self._data_start_ns()
-        if not flow.is_tcp or sender is None or start_ns is None:
+        if not flow.is_tcp or start_ns is None:
             return []
-        has_clock = isinstance(flow, ChannelFlow | ExchangesFlow)
-        offset_ns = -record.monotonic_ns if has_clock else start_ns - record.started_ns
-        progress = None if self.receiver is None else self.receiver.get("progress")
-        points = [(0, 0), *((at_ns + offset_ns, count) for at_ns, count in progress or [])]
+        offset_ns = -record.monotonic_ns if flow.has_clock else start_ns - record.started_ns
+        points = [(0, 0), *((at_ns + offset_ns, count) for at_ns, count in report.progress)]
         times_ns, delivered = np.array(points, dtype=np.float64).T
         rows = []
-        for sample in sender["samples"]:
-            time_ns = sample["at_ns"] + offset_ns
+        for sample in report.samples:
+            time_ns = (sample["time_ns"] or 0) + offset_ns
             if 0 <= time_ns <= record.duration_ns:
                 rows.append({**sample, "time_ns": time_ns, "flow": flow.index})
-                if progress is not None:
+                if report.progress:
                     rows[-1]["delivered_bytes"] = int(np.interp(time_ns, times_ns, delivered))
         return rows
 
@@ -405,18 +406,19 @@ class FlowReport:
 
     def exchanges(self) -> list[Row]:
         """Return the exchanges as they were at the end of the run."""
-        return self._in_run("exchanges", "exchange")
+        return self._in_run("exchanges", "exchange", self.report.exchanges)
 
     def pages(self) -> list[Row]:
         """Return the pages as they were at the end of the run.
 
         The client knows the times, and the server what it sent.
         """
-        nothing = {"objects": 0, "connections": 0, "response_bytes": 0}
-        sent = chain((self.sender or {}).get("pages", []), repeat(nothing))
-        return [row | more for row, more in zip(self._in_run("pages", "page"), sent, strict=False)]
+        nothing: Row = {"objects": 0, "connections": 0, "response_bytes": 0}
+        served = chain(self.report.served, repeat(nothing))
+        pages = self._in_run("pages", "page", self.report.pages)
+        return [row | more for row, more in zip(pages, served, strict=False)]
 
-    def _in_run(self, table: str, number: str) -> list[Row]:
+    def _in_run(self, table: str, number: str, rows: list[Row]) -> list[Row]:
         """Return what began in the run, with its number; times are from its start, not after it."""
 
         def in_run(at_ns: int | None) -> int | None:
@@ -425,14 +427,9 @@ class FlowReport:
 
         names = [column.name for column in TABLES[table].columns]
         moments = [name for name in names if name.endswith("_ns")]
-        rows = (self.receiver or {}).get(table, [])
         found = [row | {moment: in_run(row[moment]) for moment in moments} for row in rows]
         begun = (row for row in found if row["start_ns"] is not None)
         return [row | {"flow": self.flow.index, number: i} for i, row in enumerate(begun)]
-
-
-def _bytes(report: ProgramReport | None) -> int:
-    return 0 if report is None else int(report.get("bytes", 0))
 
 
 # --- directions ---------------------------------------------------------------------------------

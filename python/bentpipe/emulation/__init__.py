@@ -1,5 +1,0 @@
-"""Scenarios in real time: Linux TCP and real programs over the link of a lab."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,19 @@
+from .capacity import measure_capacity as measure_capacity
+from .changes import (
+    change_link as change_link,
+    link_changes as link_changes,
+    read_events as read_events,
+)
+from .daemon import LabDaemon as LabDaemon
+from .lab import Lab as Lab
+from .link_state import with_changes as with_changes
+from .local_lab import LocalLab as LocalLab
+from .pool import (
+    EmulatedRun as EmulatedRun,
+    EmulationJob as EmulationJob,
+    emulate as emulate,
+    emulate_as_completed as emulate_as_completed,
+    emulate_many as emulate_many,
+    run_plan as run_plan,
+)
+from .run import check_plan as check_plan
