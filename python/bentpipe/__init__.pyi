@@ -86,14 +86,11 @@ from .scenario import (
 )
 from .simulation import (
     Job as Job,
-    Loss as Loss,
-    MaxCount as MaxCount,
-    NoDropRate as NoDropRate,
-    NoDropSearch as NoDropSearch,
-    Trial as Trial,
-    max_count as max_count,
-    no_drop_rate as no_drop_rate,
+    Limit as Limit,
+    Search as Search,
     run_many as run_many,
+    search as search,
+    search_no_drop as search_no_drop,
     simulate as simulate,
 )
 from .sweeps import (

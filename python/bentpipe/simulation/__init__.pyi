@@ -1,10 +1,5 @@
 from .memory import memory_message as memory_message, memory_warning as memory_warning
-from .no_drop import (
-    Loss as Loss,
-    NoDropRate as NoDropRate,
-    NoDropSearch as NoDropSearch,
-    Trial as Trial,
-)
+from .no_drop import Loss as Loss, LossCheck as LossCheck
 from .run import (
     Job as Job,
     cores as cores,
@@ -13,8 +8,9 @@ from .run import (
     simulate as simulate,
 )
 from .search import (
-    CountTrial as CountTrial,
-    MaxCount as MaxCount,
-    max_count as max_count,
-    no_drop_rate as no_drop_rate,
+    Limit as Limit,
+    Search as Search,
+    Trial as Trial,
+    search as search,
+    search_no_drop as search_no_drop,
 )
