@@ -53,9 +53,9 @@ def one_way(**changes: Any) -> Scenario:
 
 def brackets(found: Limit, limit_bps: float, hidden: float = 0.0006) -> bool:
     """Return whether the limit is in the bracket, extended by the share that buffers hide."""
-    assert found.value is not None
+    assert found.passes is not None
     assert found.fails is not None
-    return found.value <= limit_bps * (1 + hidden) and limit_bps <= found.fails
+    return found.passes <= limit_bps * (1 + hidden) and limit_bps <= found.fails
 
 
 # --- limits by hand -----------------------------------------------------------------------------
@@ -88,14 +88,14 @@ def test_the_rate_has_the_requested_resolution(resolution: float) -> None:
     (found,) = search_no_drop(one_way(), [100], resolution=resolution).limits
     assert found.converged
     assert brackets(found, 800_000)
-    assert found.value is not None
+    assert found.passes is not None
     assert found.fails is not None
-    assert found.fails - found.value <= resolution * found.value
+    assert found.fails - found.passes <= resolution * found.passes
     # Ten packets in ten seconds first; doubled to 819,200 bit/s or more; then halved.
     rates_bps = [trial.value for trial in found.trials]
     assert rates_bps[:3] == [800, 1600, 3200]
     assert len(rates_bps) <= 11 + math.ceil(math.log2(1 / resolution)) + 1
-    assert max(trial.value for trial in found.trials if trial.passed) == found.value
+    assert max(trial.value for trial in found.trials if trial.passed) == found.passes
 
 
 def test_flows_both_ways_share_one_processor() -> None:
@@ -146,7 +146,7 @@ def test_no_rate_passes_if_every_packet_is_lost() -> None:
     data = copy.deepcopy(ONE_WAY)
     data["link"]["forward"]["bit_error_rate"] = 0.5
     (found,) = search_no_drop(Scenario.from_dict(data), [100]).limits
-    assert (found.value, found.packets_per_second, found.converged) == (None, None, True)
+    assert (found.passes, found.packets_per_second, found.converged) == (None, None, True)
     assert found.first_loss is not None
     assert (found.first_loss.limit, found.first_loss.packets) == ("bit errors", 10)
 
@@ -166,10 +166,10 @@ def test_a_rate_is_not_proven_by_too_short_a_run() -> None:
     """Given half a second, in which an interval is 0.2 %, expect a rate within that, marked."""
     (short,) = search_no_drop(one_way(duration="500 ms"), [100], resolution=0.001).limits
     (long,) = search_no_drop(one_way(), [100], resolution=0.001).limits
-    assert short.value is not None
-    assert long.value is not None
-    assert 1.001 < short.value / 800_000 < 1.003
-    assert 0.999 <= long.value / 800_000 < 1.001
+    assert short.passes is not None
+    assert long.passes is not None
+    assert 1.001 < short.passes / 800_000 < 1.003
+    assert 0.999 <= long.passes / 800_000 < 1.001
     assert (short.proven, long.proven) == (False, True)
 
 
@@ -200,8 +200,8 @@ def test_each_rate_is_that_on_paper_whatever_the_buffer(
     for each in rates:
         ip_bytes = each.payload_bytes + 28
         link_bytes = ip_bytes if framing == "none" else max(ip_bytes, 46) + 18
-        assert each.value is not None
-        share = each.value / (10e6 * each.payload_bytes / link_bytes)
+        assert each.passes is not None
+        share = each.passes / (10e6 * each.payload_bytes / link_bytes)
         assert not each.proven or 0.99 <= share <= 1.005, each.payload_bytes
         # What is not proven is near, too: an interval is at most 0.75 % of 0.2 s.
         assert 0.99 <= share <= 1.01
@@ -257,15 +257,15 @@ def interrupted_after(rounds: int) -> Search:
 def test_ctrl_c_keeps_the_rates_that_passed() -> None:
     early = interrupted_after(3)
     assert early.interrupted
-    assert [each.value for each in early.limits] == [3200, 12_800]
+    assert [each.passes for each in early.limits] == [3200, 12_800]
     assert not any(each.converged for each in early.limits)
     json.dumps(early.to_json(), allow_nan=False)
     assert "The search was interrupted" in search_report(early)
     # The last bracket is worth something as well.
     late = interrupted_after(13).limits[0]
-    assert late.value is not None
+    assert late.passes is not None
     assert late.fails is not None
-    assert late.value <= 801_000 <= late.fails
+    assert late.passes <= 801_000 <= late.fails
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_the_command_prints_json_and_writes_a_folder(bentpipe: Program, tmp_path
     assert page.tags.count("svg") == 1
     with (out / "sizes.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [int(row["rate_bps"]) for row in rows] == [each["value"] for each in printed["limits"]]
+    assert [int(row["rate_bps"]) for row in rows] == [each["passes"] for each in printed["limits"]]
     # A search may be made again into its folder, and a run may not.
     assert bentpipe("search", DUPLEX, "--no-drop", "--sizes", "58", "--out", out).code == 0
     refused = bentpipe("run", DUPLEX, "--out", out)

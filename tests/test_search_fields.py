@@ -46,7 +46,7 @@ def scenario(*traffic: dict[str, Any], thresholds: list[str] | None = None) -> A
 
 
 def ends(limit: Limit) -> tuple[int | None, int | None, bool]:
-    return limit.value, limit.fails, limit.converged
+    return limit.passes, limit.fails, limit.converged
 
 
 # --- the bracket --------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def test_a_quantity_is_searched_in_its_base_unit(
     (limit,) = found.limits
     assert (found.unit, found.resolution, limit.converged) == (unit, 0.005, True)
     assert limit.trials[0].value == found.max // 1_000
-    assert limit.value == pytest.approx(expected, rel=0.01)
+    assert limit.passes == pytest.approx(expected, rel=0.01)
 
 
 def test_a_search_begins_with_a_value_that_fits() -> None:
@@ -145,7 +145,7 @@ def test_a_search_begins_with_a_value_that_fits() -> None:
     found = search(made, "link.forward.queue.limit", seeds=1, bound="1 MB")
     (limit,) = found.limits
     assert (found.unit, limit.trials[0].value) == ("bytes", 2_000)
-    assert 89 * 1_250 <= (limit.value or 0) < 90 * 1_250
+    assert 89 * 1_250 <= (limit.passes or 0) < 90 * 1_250
 
 
 def test_the_search_ends_at_its_bound() -> None:
@@ -239,7 +239,7 @@ def test_the_command_prints_the_answer_and_writes_the_report(
     assert (out / "trials.csv").read_text().startswith(f"traffic.call.count,passed,{MOS}\n1,True,")
     printed = json.loads(bentpipe(*command, "--json").out)
     assert printed == json.loads((out / "search.json").read_text())
-    assert [(each["value"], each["fails"]) for each in printed["limits"]] == [(12, 13)]
+    assert [(each["passes"], each["fails"]) for each in printed["limits"]] == [(12, 13)]
     assert answer in (out / "report.html").read_text()
     refused = bentpipe("search", file)
     assert (refused.code, "the scenario has none" in refused.err) == (2, True)

@@ -250,7 +250,7 @@ def test_as_many_videos_fit_as_the_rate_carries() -> None:
     made = scenario(tv, duration="260 s")
     limit = "flows.tv.stall_ratio_percent.max <= 1 %"
     (found,) = search(made, thresholds=[limit], seeds=1, bound=16).limits
-    assert (found.value, found.fails, found.converged) == (6, 7, True)
+    assert (found.passes, found.fails, found.converged) == (6, 7, True)
 
 
 def test_a_sweep_has_the_figures_of_videos(tmp_path: Path, bentpipe: Program) -> None:

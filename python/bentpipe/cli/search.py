@@ -14,7 +14,7 @@ from bentpipe.errors import UsageError
 from bentpipe.scenario.document import read_value
 from bentpipe.simulation.memory import limiting, read_limit
 
-_SIZE: Final = re.compile(r"\s*(\d{1,9})\s*B?\s*", re.ASCII)
+_SIZE: Final = re.compile(r"\d{1,9}", re.ASCII)
 # Sub-commands of earlier versions.
 _FORMER: Final = {"no-drop": "SCENARIO --no-drop", "max-count": "SCENARIO [PATH]"}
 
@@ -24,7 +24,7 @@ def search(  # noqa: PLR0913, PLR0917 - typer reads the options from the argumen
     path: Annotated[
         str | None,
         argument(
-            "[PATH]", "The field to vary, such as traffic.call.count; by default the only count."
+            "PATH", "The field to vary, such as traffic.call.count; by default the only count."
         ),
     ] = None,
     bound: Annotated[
@@ -107,13 +107,9 @@ def search(  # noqa: PLR0913, PLR0917 - typer reads the options from the argumen
 def _sizes(text: str | None) -> list[int] | None:
     if text is None:
         return None
-    sizes = []
-    for part in text.split(","):
-        match = _SIZE.fullmatch(part)
-        if match is None:
-            raise UsageError(
-                f'--sizes: read "{part.strip()}"; expected bytes of UDP payload, separated '
-                'by commas, such as "58,200,1400"'
-            )
-        sizes.append(int(match[1]))
-    return sizes
+    sizes = [part.strip().removesuffix("B").rstrip() for part in text.split(",")]
+    for size in sizes:
+        if not _SIZE.fullmatch(size):
+            expected = 'bytes of UDP payload, separated by commas, such as "58,200,1400"'
+            raise UsageError(f'--sizes: read "{size}"; expected {expected}')
+    return [int(size) for size in sizes]

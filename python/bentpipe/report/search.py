@@ -48,7 +48,7 @@ _NOTE: Final = (
 
 def search_tables(found: Search) -> list[View | str]:
     """Return the table of a search for a terminal, with its answer above it and notes below."""
-    rates = (limit for limit in found.limits if limit.value is not None and limit.payload_bytes)
+    rates = (limit for limit in found.limits if limit.passes is not None and limit.payload_bytes)
     notes = [_NOTE] if found.thresholds else []
     if not all(limit.proven for limit in rates):
         notes.append(_NOT_PROVEN)
@@ -137,10 +137,10 @@ def _row(limit: Limit) -> list[Any]:
     text = "none up to the link rate" if limit.converged else "unknown (not converged)"
     if loss is not None:
         text = loss.limit if limit.converged else f"{loss.limit} (rate not converged)"
-    is_none = limit.value is None
+    is_none = limit.passes is None
     return [
         limit.payload_bytes,
-        Cell(limit.value, "none passes" if limit.value is None else format_rate(limit.value)),
+        Cell(limit.passes, "none passes" if limit.passes is None else format_rate(limit.passes)),
         limit.fails,
         limit.packets_per_second,
         limit.aggregate_packets_per_second,
@@ -155,7 +155,7 @@ def _rate_figure(found: Search) -> Figure:
     """Draw rate in Mbit/s and packets per second of each flow over the payload in bytes."""
     figure, (above, below) = new_figure(2, 1, height_in=4.6)
     sizes = [limit.payload_bytes for limit in found.limits]
-    rates = [math.nan if each.value is None else each.value / 1e6 for each in found.limits]
+    rates = [math.nan if each.passes is None else each.passes / 1e6 for each in found.limits]
     packets = [limit.packets_per_second or math.nan for limit in found.limits]
     for axes, values, colour in zip((above, below), (rates, packets), PALETTE, strict=False):
         axes.plot(sizes, values, color=colour, marker="o", markersize=4)
@@ -172,7 +172,7 @@ def _rate_figure(found: Search) -> Figure:
 def _value_answer(found: Search) -> str:
     (limit,) = found.limits
     text = quantity(found.unit).text
-    ends = (limit.value, limit.fails)
+    ends = (limit.passes, limit.fails)
     value, fails = ("" if end is None else text(end) for end in ends)
     said = f"at most {value}" if fails else f"at least {value}"
     if not value:

@@ -72,23 +72,22 @@ class LossCheck:
         return not self.losses
 
     @property
-    def lost_packets(self) -> int:
-        """The packets lost by all flows."""
-        return sum(loss.packets for loss in self.losses)
-
-    @property
     def margin(self) -> tuple[bool, int, bool, int]:
         """Whether it passed, and how clearly: the worst check of several runs has the least."""
-        return self.passed, -self.lost_packets, self.proven, -self.delay_growth_ns
+        return self.passed, -self._lost_packets, self.proven, -self.delay_growth_ns
+
+    @property
+    def _lost_packets(self) -> int:
+        return sum(loss.packets for loss in self.losses)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the check as plain data: the largest loss, and sums."""
+        """Return the check as plain data: its largest loss, and the packets lost by all flows."""
         loss = self.losses[0] if self.losses else None
         return {
             "limit": loss and loss.limit,
             "place": loss and loss.place,
             "cause": loss and loss.cause,
-            "lost_packets": self.lost_packets,
+            "lost_packets": self._lost_packets,
             "delay_growth_ns": self.delay_growth_ns,
             "proven": self.proven,
             "passed": self.passed,

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import chain
-from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from bentpipe.errors import RunsInterrupted, ScenarioError, UnitError, UsageError
 from bentpipe.plan.plan import Plan
@@ -125,29 +125,34 @@ class Trial:
         return {"value": self.value, "passed": self.passed, "checks": checks}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limit:
-    """The largest value that passes, in the base unit.
+@dataclass
+class Limit(Bracket):
+    """The bracket of a limit in the base unit, with its trials.
 
-    ``value`` is the largest that passed, None if none did; ``fails`` is the smallest that failed,
-    None if the bound passed. ``converged``: the two differ by no more than the resolution. A
-    no-drop search has a limit for each ``payload_bytes``: the rate of each of ``flows`` flows, in
+    A no-drop search has a limit for each ``payload_bytes``: the rate of each of ``flows`` flows, in
     payload bits per second as ``iperf -b`` counts.
     """
 
-    value: int | None
-    fails: int | None
-    converged: bool
-    trials: tuple[Trial, ...]
     payload_bytes: int = 0
     flows: int = 1
+    trials: list[Trial] = field(default_factory=list)
+
+    def judge(self, value: int, checks: tuple[Check, ...]) -> None:
+        """Add a trial, and narrow the bracket by it."""
+        self.trials.append(Trial(value=value, checks=checks))
+        self.record(value, passed=self.trials[-1].passed)
+
+    @property
+    def converged(self) -> bool:
+        """Return whether the values that pass and fail differ by no more than the resolution."""
+        return self.next() is None
 
     @property
     def packets_per_second(self) -> float | None:
         """Return the rate of each flow in packets per second."""
-        if self.value is None or not self.payload_bytes:
+        if self.passes is None or not self.payload_bytes:
             return None
-        return self.value / (8 * self.payload_bytes)
+        return self.passes / (8 * self.payload_bytes)
 
     @property
     def aggregate_packets_per_second(self) -> float | None:
@@ -157,32 +162,34 @@ class Limit:
 
     @property
     def proven(self) -> bool:
-        """Return whether the runs at ``value`` show that this rate can last.
+        """Return whether the runs at the rate that passes show that it can last.
 
         It is then above what the path carries by no more than the resolution; if not, buffers or
         variations of the delay may hide more.
         """
-        checks = self._checks(self.value)
+        checks = (
+            each for trial in self.trials if trial.value == self.passes for each in trial.checks
+        )
         return any(isinstance(check, LossCheck) and check.proven for check in checks)
 
     @property
     def reason(self) -> Check | None:
         """Return the first check that fails at ``fails``."""
-        return next((check for check in self._checks(self.fails) if not check.passed), None)
+        checks = (
+            each for trial in self.trials if trial.value == self.fails for each in trial.checks
+        )
+        return next((check for check in checks if not check.passed), None)
 
     @property
     def first_loss(self) -> Loss | None:
         """Return the largest loss at the smallest rate that failed; None if none failed."""
         return self.reason.losses[0] if isinstance(self.reason, LossCheck) else None
 
-    def _checks(self, value: int | None) -> Sequence[Check]:
-        return next((trial.checks for trial in self.trials if trial.value == value), ())
-
     def to_json(self) -> dict[str, Any]:
         """Return the limit as plain data."""
         return {
             "payload_bytes": self.payload_bytes or None,
-            "value": self.value,
+            "passes": self.passes,
             "fails": self.fails,
             "packets_per_second": self.packets_per_second,
             "aggregate_packets_per_second": self.aggregate_packets_per_second,
@@ -294,22 +301,18 @@ def search(
             plan(lowest)
             break
         lowest = min(2 * lowest, largest)
-    series = _Series(
-        min=lowest,
-        max=largest,
-        resolution=_resolution(options, DEFAULT_RESOLUTION if unit else 0.0),
-        plan=plan,
-        checks=lambda outcome: check_thresholds(outcome.result(started=utc_now())),
-    )
+    resolution = _resolution(options, DEFAULT_RESOLUTION if unit else 0.0)
+    limit = Limit(min=lowest, max=largest, resolution=resolution)
+    series = _Series(limit, plan, lambda run: check_thresholds(run.result(started=utc_now())))
     interrupted = _narrow([series], seeds, options)
     return Search(
         scenario=scenario.name,
         path=varied,
         unit=column,
         max=largest,
-        resolution=series.resolution,
+        resolution=resolution,
         seeds=tuple(seeds),
-        limits=(series.limit(),),
+        limits=(limit,),
         interrupted=interrupted,
         thresholds=checked.thresholds,
     )
@@ -367,8 +370,8 @@ def search_no_drop(
     resolution = _resolution(options, DEFAULT_RESOLUTION)
     seeds = _seeds(scenario, 1, options)
     rates = _ConstantRates(scenario, flow)
-    every = [rates.series(payload_bytes, resolution) for payload_bytes in rates.payloads(sizes)]
-    interrupted = _narrow(every, seeds, options)
+    series = [rates.series(payload_bytes, resolution) for payload_bytes in rates.payloads(sizes)]
+    interrupted = _narrow(series, seeds, options)
     return Search(
         scenario=scenario.name,
         path=", ".join(f"traffic.{name}.rate" for name in rates.entries),
@@ -376,9 +379,9 @@ def search_no_drop(
         max=rates.max_bps,
         resolution=resolution,
         seeds=tuple(seeds),
-        limits=tuple(series.limit() for series in every),
+        limits=tuple(each.limit for each in series),
         interrupted=interrupted,
-        flows=rates.names,
+        flows=tuple(flow["name"] for flow in rates.flows.values()),
         sending_s=rates.sending_ns / NS_PER_S,
     )
 
@@ -386,7 +389,7 @@ def search_no_drop(
 def max_trials(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
     """Return the largest number of trials of `search_no_drop`, for all constant_rate flows."""
     rates = _ConstantRates(scenario, None)
-    return sum(rates.series(size, resolution).max_trials for size in sizes)
+    return sum(rates.series(size, resolution).limit.max_trials for size in sizes)
 
 
 class _ConstantRates:
@@ -408,24 +411,24 @@ class _ConstantRates:
         if not chosen:
             raise UsageError(f"flow: {choice(name, tuple(each[0] for each in found))}")
         self.entries, self._indices, entries, ranges = zip(*chosen, strict=True)
-        self._own_payloads = sorted({value_of(entry.payload) for entry in entries})
-        self._flows = list(chain.from_iterable(ranges))
-        searched = [flows[number] for number in self._flows]
-        self.names = tuple(flow["name"] for flow in searched)
-        directions = (plan.data["directions"][direction_number(flow)] for flow in searched)
-        self.max_bps = max(max(series_values(each["rate_bps"])) for each in directions)
+        self._payloads = sorted({value_of(entry.payload) for entry in entries})
+        # The searched flows, by their index in the plan.
+        self.flows = {number: flows[number] for number in chain.from_iterable(ranges)}
+        directions = map(direction_number, self.flows.values())
+        rates = (plan.data["directions"][number]["rate_bps"] for number in directions)
+        self.max_bps = max(max(series_values(rate)) for rate in rates)
         self.sending_ns: int = min(
             min(flow["workload"]["duration_ns"], plan.data["stop_ns"] - flow["start_ns"])
-            for flow in searched
+            for flow in self.flows.values()
         )
 
     def payloads(self, sizes: Sequence[int] | None) -> list[int]:
         """Return the payloads to search with: the given ones, or that of the entries."""
-        if sizes is None and len(self._own_payloads) > 1:
-            own = ", ".join(f"{size} B" for size in self._own_payloads)
-            message = f"sizes: the flows differ in payload ({own}); name the sizes to search"
-            raise UsageError(message)
-        chosen = self._own_payloads if sizes is None else sizes
+        if sizes is None and len(self._payloads) > 1:
+            own = ", ".join(f"{size} B" for size in self._payloads)
+            message = f"the flows differ in payload ({own}); name the sizes to search"
+            raise UsageError(f"sizes: {message}")
+        chosen = self._payloads if sizes is None else sizes
         if not chosen:
             raise UsageError("sizes: none; name at least one size in bytes of UDP payload")
         return sorted(set(chosen))
@@ -438,63 +441,42 @@ class _ConstantRates:
 
         def plan(rate_bps: int) -> Plan:
             flows = list(base.data["flows"])
-            for i in self._flows:
+            for i in self.flows:
                 flows[i] = {**flows[i], "workload": {**flows[i]["workload"], "rate_bps": rate_bps}}
             return base.with_values(flows=flows)
 
         first_bps = _FIRST_PACKETS * 8 * payload_bytes * NS_PER_S // self.sending_ns
-        return _Series(
+        limit = Limit(
             min=min(max(1, first_bps), self.max_bps),
             max=self.max_bps,
             resolution=resolution,
-            plan=plan,
-            checks=lambda outcome: [check_losses(outcome, resolution)],
             payload_bytes=payload_bytes,
-            flows=len(self._flows),
+            flows=len(self.flows),
         )
+        return _Series(limit, plan, lambda run: [check_losses(run, resolution)])
 
 
 # --- what both share ------------------------------------------------------------------------------
 
 
-@dataclass(kw_only=True)
-class _Series(Bracket):
-    """A bracket with its trials: the plan with a value, and what a run of it shows."""
+class _Series(NamedTuple):
+    """A limit to find: the plan with a value, and what a run of it shows."""
 
+    limit: Limit
     plan: Callable[[int], Plan]
     checks: Callable[[Outcome], Sequence[Check]]
-    payload_bytes: int = 0
-    flows: int = 1
-    trials: list[Trial] = field(default_factory=list)
-
-    def judge(self, value: int, outcomes: list[Outcome]) -> None:
-        """Judge the runs of a trial, and narrow the bracket by it."""
-        by_seed = zip(*map(self.checks, outcomes), strict=True)
-        worst = tuple(min(checks, key=lambda check: check.margin) for checks in by_seed)
-        self.trials.append(Trial(value=value, checks=worst))
-        self.record(value, passed=self.trials[-1].passed)
-
-    def limit(self) -> Limit:
-        """Return the result so far."""
-        return Limit(
-            value=self.passes,
-            fails=self.fails,
-            converged=self.next() is None,
-            trials=tuple(self.trials),
-            payload_bytes=self.payload_bytes,
-            flows=self.flows,
-        )
 
 
 def _narrow(every: Sequence[_Series], seeds: Sequence[int], options: SearchOptions) -> bool:
     """Narrow all brackets, one trial of each at a time; return whether Ctrl-C ended that early."""
     run = options.get("run") or partial(run_jobs, threads=options.get("threads"))
     progress = options.get("progress")
-    total = sum(series.max_trials for series in every)
+    limits = [series.limit for series in every]
+    total = sum(limit.max_trials for limit in limits)
     interrupted = False
     try:
         while not interrupted:
-            proposed = [(series, series.next()) for series in every]
+            proposed = [(series, series.limit.next()) for series in every]
             trials = [(series, value) for series, value in proposed if value is not None]
             if not trials:
                 return False
@@ -506,11 +488,11 @@ def _narrow(every: Sequence[_Series], seeds: Sequence[int], options: SearchOptio
             for number, (series, value) in enumerate(trials):
                 outcomes = [each for each in complete if each.index // len(seeds) == number]
                 if len(outcomes) == len(seeds):
-                    series.judge(value, outcomes)
+                    by_seed = zip(*map(series.checks, outcomes), strict=True)
+                    worst = (min(checks, key=lambda check: check.margin) for checks in by_seed)
+                    series.limit.judge(value, tuple(worst))
             if progress is not None and not interrupted:
-                done = (
-                    each.max_trials if each.next() is None else len(each.trials) for each in every
-                )
+                done = (each.max_trials if each.converged else len(each.trials) for each in limits)
                 progress(sum(done), total)
     except KeyboardInterrupt:
         pass

@@ -156,9 +156,9 @@ def _search(
     A run that was late in every attempt ends the search of its size.
     """
     brackets = {
-        size: Bracket(start_bps=each.value)
+        size: Bracket(start_bps=each.passes)
         for size, each in simulated.items()
-        if each is not None and each.value is not None
+        if each is not None and each.passes is not None
     }
     last_runs: dict[int, EmulatedRun] = {}
     for _ in range(_MAX_ROUNDS):

@@ -128,7 +128,7 @@ def table_row(
     """Return a row of the table, as a rate in Mbit/s or in packets a second."""
     best = measure.converged(found, size)
     loss = None if best is None else best.first_loss
-    rate_bps = None if best is None or loss is None else best.value
+    rate_bps = None if best is None or loss is None else best.passes
     by_rate = unit == "Mbit/s"
     per_unit = 1e6 if by_rate else 8 * size
     return Row(
