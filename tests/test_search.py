@@ -331,7 +331,7 @@ def test_the_command_prints_json_and_writes_a_folder(bentpipe: Program, tmp_path
     assert f"wrote {out}" in called.err
     printed = json.loads(called.out)
     assert json.loads((out / "search.json").read_text(encoding="utf-8")) == printed
-    searched = (printed["criterion"], printed["seeds"], printed["resolution"])
+    searched = (printed["criterion"], printed["seeds"], printed["limits"][0]["resolution"])
     assert searched == ("no-drop", [3], 0.01)
     assert [limit["payload_bytes"] for limit in printed["limits"]] == [58, 1400]
     assert {path.name for path in out.iterdir()} == {

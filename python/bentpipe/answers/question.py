@@ -537,7 +537,9 @@ def largest(
     It is exact if no count passes above one that fails. The search begins with ``guess`` and ends
     when it is no further from a count that fails than ``tolerance`` times the latter.
     """
-    bracket = Bracket(min=1, max=limit, guess=guess, resolution=tolerance / (1 - tolerance))
-    while (count := bracket.next()) is not None:
+    bracket = Bracket(min=1, max=limit, resolution=tolerance / (1 - tolerance))
+    count: int | None = min(max(guess, 1), limit)
+    while count is not None:
         bracket.record(count, passed=passes(count))
+        count = bracket.next()
     return bracket.passes or 0

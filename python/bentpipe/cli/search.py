@@ -89,16 +89,13 @@ def search(  # noqa: PLR0913, PLR0917 - typer reads the options from the argumen
     if no_drop:
         find: Any = partial(simulation.search_no_drop, loaded, _sizes(sizes), flow=flow)
     else:
-        largest = {} if bound is None else {"bound": read_value(bound, "--max")}
-        find = partial(simulation.search, loaded, path, **largest)
+        find = partial(simulation.search, loaded, path, bound=read_value(bound or "1000", "--max"))
     precision = None if resolution is None else fraction(resolution, "--resolution")
-    how = {"seed": seed, "threads": threads, "resolution": precision}
-    if seeds is not None:
-        how["seeds"] = seeds
+    find = partial(find, seeds=seeds, seed=seed, threads=threads, resolution=precision)
     limit = read_limit(memory_limit)
     with output_folder(out, "search") as output:
         with limiting(limit), Progress("searching") as progress:
-            found = find(progress=progress.count, **how)
+            found = find(progress=progress.count)
         finish(found, output, report.write_search, report.search_tables, as_json=as_json)
     if found.interrupted:
         exit_interrupted("the limits are those of the values that had been tried by then")

@@ -122,9 +122,10 @@ def _rate_answer(found: Search) -> str:
     flows = ", ".join(found.flows[:_MAX_NAMES])
     if len(found.flows) > _MAX_NAMES:
         flows += f" and {len(found.flows) - _MAX_NAMES} more"
+    percent = 100 * found.limits[0].resolution
     return (
-        f"largest rate without loss, flows: {flows}; to {100 * found.resolution:.3g} % of the "
-        f"rate, {_seeds(found)}, sending for {_sending(found)}"
+        f"largest rate without loss, flows: {flows}; to {percent:.3g} % of the rate, "
+        f"{_seeds(found)}, sending for {_sending(found)}"
     )
 
 

@@ -60,35 +60,27 @@ Progress: TypeAlias = Callable[[int, int], None]
 class Bracket:
     """The integers from ``min`` to ``max`` between which the limit of a search is.
 
-    ``passes`` is the largest value that passed, ``fails`` the smallest that failed. The search
-    begins with ``guess`` (None: ``min``), and doubles or halves until it has one of each. It has
+    ``passes`` is the largest value that passed, ``fails`` the smallest that failed. The search has
     converged when they differ by 1, or by ``resolution`` times ``passes``.
     """
 
     min: int
     max: int
     resolution: float = 0.0
-    guess: int | None = None
     passes: int | None = None
     fails: int | None = None
 
     @property
-    def first(self) -> int:
-        """The first value to try."""
-        return self.min if self.guess is None else min(max(self.guess, self.min), self.max)
-
-    @property
     def max_trials(self) -> int:
-        """The largest number of trials."""
-        ratio = max(self.max / self.first, self.first / self.min)
-        bisections = math.ceil(math.log2(1 / (self.resolution or 1 / self.max)))
-        return 1 + math.ceil(math.log2(ratio)) + bisections
+        """The largest number of trials of a search from ``min``."""
+        doublings = math.ceil(math.log2(self.max / self.min))
+        return 1 + doublings + math.ceil(math.log2(1 / (self.resolution or 1 / self.max)))
 
     def next(self) -> int | None:
         """Return the next value to try; None once the search has converged."""
         if self.passes is None:
             if self.fails is None:
-                return self.first
+                return self.min
             return max(self.fails // 2, self.min) if self.fails > self.min else None
         if self.fails is None:
             return min(2 * self.passes, self.max) if self.passes < self.max else None
@@ -127,9 +119,10 @@ class Trial:
 
 @dataclass
 class Limit(Bracket):
-    """The bracket of a limit in the base unit, with its trials.
+    """The largest value that passes, in the base unit, and the trials that found it.
 
-    A no-drop search has a limit for each ``payload_bytes``: the rate of each of ``flows`` flows, in
+    ``passes`` is None if none passed, and ``fails`` if ``max`` passed. A no-drop search has a limit
+    for each ``payload_bytes`` (0 in another search): the rate of each of ``flows`` flows, in
     payload bits per second as ``iperf -b`` counts.
     """
 
@@ -167,37 +160,29 @@ class Limit(Bracket):
         It is then above what the path carries by no more than the resolution; if not, buffers or
         variations of the delay may hide more.
         """
-        checks = (
-            each for trial in self.trials if trial.value == self.passes for each in trial.checks
-        )
+        checks = self._checks(self.passes)
         return any(isinstance(check, LossCheck) and check.proven for check in checks)
 
     @property
     def reason(self) -> Check | None:
         """Return the first check that fails at ``fails``."""
-        checks = (
-            each for trial in self.trials if trial.value == self.fails for each in trial.checks
-        )
-        return next((check for check in checks if not check.passed), None)
+        return next((check for check in self._checks(self.fails) if not check.passed), None)
 
     @property
     def first_loss(self) -> Loss | None:
         """Return the largest loss at the smallest rate that failed; None if none failed."""
         return self.reason.losses[0] if isinstance(self.reason, LossCheck) else None
 
+    def _checks(self, value: int | None) -> tuple[Check, ...]:
+        return next((trial.checks for trial in self.trials if trial.value == value), ())
+
     def to_json(self) -> dict[str, Any]:
         """Return the limit as plain data."""
-        return {
-            "payload_bytes": self.payload_bytes or None,
-            "passes": self.passes,
-            "fails": self.fails,
-            "packets_per_second": self.packets_per_second,
-            "aggregate_packets_per_second": self.aggregate_packets_per_second,
-            "reason": None if self.reason is None else self.reason.to_json(),
-            "converged": self.converged,
-            "proven": self.proven,
-            "trials": [trial.to_json() for trial in self.trials],
-        }
+        rates = ("packets_per_second", "aggregate_packets_per_second", "proven", "converged")
+        names = (*(each.name for each in fields(self)), *rates)
+        reason = None if self.reason is None else self.reason.to_json()
+        trials = [trial.to_json() for trial in self.trials]
+        return {name: getattr(self, name) for name in names} | {"reason": reason, "trials": trials}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,16 +190,14 @@ class Search:
     """The limits that a search found, and its parameters.
 
     ``path`` is the varied field and ``unit`` the end of the columns of its values: ``bps``, ``ns``,
-    ..., or nothing for a number. ``max`` is the bound. A no-drop search has no ``thresholds``; it
-    has a limit for each packet size, the names of its ``flows``, and in ``sending_s`` the shortest
-    time that one of them sends. ``interrupted``: Ctrl-C ended the search early.
+    ..., or nothing for a number. A no-drop search has no ``thresholds``; it has a limit for each
+    packet size, the names of its ``flows``, and in ``sending_s`` the shortest time that one of them
+    sends. ``interrupted``: Ctrl-C ended the search early.
     """
 
     scenario: str
     path: str
     unit: str
-    max: int
-    resolution: float
     seeds: tuple[int, ...]
     limits: tuple[Limit, ...]
     interrupted: bool
@@ -230,22 +213,22 @@ class Search:
     def to_json(self) -> dict[str, Any]:
         """Return the search as plain data."""
         data = {each.name: getattr(self, each.name) for each in fields(self)}
-        data |= {name: list(data[name]) for name in ("seeds", "thresholds", "flows")}
+        lists = {name: list(data[name]) for name in ("seeds", "thresholds", "flows")}
         limits = [limit.to_json() for limit in self.limits]
-        return {"criterion": self.criterion, **data, "limits": limits}
+        return {"criterion": self.criterion, **data, **lists, "limits": limits}
 
 
 class SearchOptions(TypedDict, total=False):
     """How a search runs.
 
-    ``resolution`` is the relative distance of the two ends of a limit (None: 0.5 %, and the next
-    integer for a count). ``seeds`` consecutive seeds are run for each value, from ``seed`` (None:
-    the scenario's). Results do not depend on ``threads``, nor on ``run``, which runs jobs instead
-    of `run_jobs`; ``progress(done, total)`` counts trials.
+    ``resolution`` is the relative distance of the values that pass and fail (None: 0.5 %, or 1 for
+    an integer). ``seeds`` consecutive seeds are run for each value (None: 5, or 1 in a no-drop
+    search), from ``seed`` (None: the scenario's). Results do not depend on ``threads``, nor on
+    ``run``, which runs jobs in place of `run_jobs`; ``progress(done, total)`` counts trials.
     """
 
     resolution: float | None
-    seeds: int
+    seeds: int | None
     seed: int | None
     threads: int | None
     run: RunJobs
@@ -268,8 +251,8 @@ def search(
     ``path`` names an integer, a rate, a time or a size as a setting does, such as
     ``traffic.call.count`` (None: the only ``count`` of ``traffic`` that is written, or that of the
     only call). ``bound`` is the largest value to try. The first one is 1 or, of a quantity such as
-    ``20 Mbit/s``, a thousandth of the bound; or more, if that does not fit the scenario. A value is
-    run with 5 seeds by default. After Ctrl-C the result so far is returned, marked interrupted.
+    ``20 Mbit/s``, a thousandth of the bound; or more, if that does not fit the scenario. After
+    Ctrl-C the result so far is returned, marked interrupted.
 
     Raises:
         ScenarioError: there is no such field, or a value does not fit the scenario.
@@ -309,8 +292,6 @@ def search(
         scenario=scenario.name,
         path=varied,
         unit=column,
-        max=largest,
-        resolution=resolution,
         seeds=tuple(seeds),
         limits=(limit,),
         interrupted=interrupted,
@@ -359,9 +340,8 @@ def search_no_drop(
 
     ``sizes`` are bytes of UDP payload (None: the payload that the scenario has). ``flow`` names one
     entry of the traffic (None: all that are constant_rate); its flows get equal rates, and the rest
-    of the scenario is unchanged. A rate is run with one seed by default. The relative error of one
-    that is ``proven`` is at most ``resolution``. After Ctrl-C the rates found so far are returned,
-    marked interrupted.
+    of the scenario is unchanged. The relative error of a rate that is ``proven`` is at most
+    ``resolution``. After Ctrl-C the rates found so far are returned, marked interrupted.
 
     Raises:
         ScenarioError: a size is out of range, or a packet of that size fits into no queue.
@@ -376,8 +356,6 @@ def search_no_drop(
         scenario=scenario.name,
         path=", ".join(f"traffic.{name}.rate" for name in rates.entries),
         unit="bps",
-        max=rates.max_bps,
-        resolution=resolution,
         seeds=tuple(seeds),
         limits=tuple(each.limit for each in series),
         interrupted=interrupted,
@@ -506,7 +484,8 @@ def _document(scenario: Scenario) -> Document:
 
 
 def _seeds(scenario: Scenario, default: int, options: SearchOptions) -> range:
-    count, seed = options.get("seeds", default), options.get("seed")
+    seeds, seed = options.get("seeds"), options.get("seed")
+    count = default if seeds is None else seeds
     if not 1 <= count <= MAX_SEEDS:
         raise UsageError(f"seeds: read {count}; must be 1 to {MAX_SEEDS}")
     first = scenario.seed if seed is None else seed
