@@ -19,51 +19,55 @@ _SIZE: Final = re.compile(r"\d{1,9}", re.ASCII)
 _FORMER: Final = {"no-drop": "SCENARIO --no-drop", "max-count": "SCENARIO [PATH]"}
 
 
+Field = Annotated[
+    str | None,
+    argument("PATH", "The field to vary, such as traffic.call.count; by default the only count."),
+]
+Bound = Annotated[
+    str | None,
+    optional("VALUE", "Try no larger value, such as 20 or '20 Mbit/s'; by default 1000.", "--max"),
+]
+Thresholds = Annotated[
+    list[str] | None,
+    optional(
+        "TEXT",
+        "What must hold, in addition to the scenario's thresholds, such as 'flows.mos.p5 >= 3.6'; "
+        "repeatable.",
+        "--threshold",
+    ),
+]
+NoDrop = Annotated[
+    bool, flag("--no-drop", "Find the largest rate of constant_rate flows without loss instead.")
+]
+Sizes = Annotated[
+    str | None,
+    optional(
+        "BYTES,BYTES,...", "UDP payloads, as of iperf -l, for --no-drop; by default the file's."
+    ),
+]
+FlowName = Annotated[
+    str | None,
+    optional("NAME", "Vary this flow only, with --no-drop; by default all of constant_rate."),
+]
+Seeds = Annotated[
+    int | None,
+    optional("N", "Runs of each value, with consecutive seeds; 5, or 1 with --no-drop.", min=1),
+]
+Resolution = Annotated[
+    str | None, optional("PERCENT", "The precision; by default 0.5%, and exact for a count.")
+]
+
+
 def search(  # noqa: PLR0913, PLR0917 - typer reads the options from the arguments
     scenario_file: options.ScenarioFile,
-    path: Annotated[
-        str | None,
-        argument(
-            "PATH", "The field to vary, such as traffic.call.count; by default the only count."
-        ),
-    ] = None,
-    bound: Annotated[
-        str | None,
-        optional(
-            "VALUE", "Try no larger value, such as 20 or '20 Mbit/s'; by default 1000.", "--max"
-        ),
-    ] = None,
-    threshold: Annotated[
-        list[str] | None,
-        optional(
-            "TEXT",
-            "What must hold, in addition to the scenario's thresholds, such as "
-            "'flows.mos.p5 >= 3.6'; repeatable.",
-            "--threshold",
-        ),
-    ] = None,
-    no_drop: Annotated[
-        bool,
-        flag("--no-drop", "Find the largest rate of constant_rate flows without loss instead."),
-    ] = False,
-    sizes: Annotated[
-        str | None,
-        optional(
-            "BYTES,BYTES,...", "UDP payloads, as of iperf -l, for --no-drop; by default the file's."
-        ),
-    ] = None,
-    flow: Annotated[
-        str | None,
-        optional("NAME", "Vary this flow only, with --no-drop; by default all of constant_rate."),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        optional("N", "Runs of each value, with consecutive seeds; 5, or 1 with --no-drop.", min=1),
-    ] = None,
-    resolution: Annotated[
-        str | None,
-        optional("PERCENT", "The precision; by default 0.5%, and exact for a count."),
-    ] = None,
+    path: Field = None,
+    bound: Bound = None,
+    threshold: Thresholds = None,
+    no_drop: NoDrop = False,
+    sizes: Sizes = None,
+    flow: FlowName = None,
+    seeds: Seeds = None,
+    resolution: Resolution = None,
     settings: options.Settings = None,
     seed: options.ScenarioSeed = None,
     threads: options.Threads = None,
