@@ -389,7 +389,7 @@ def test_an_interrupted_search_is_exit_code_130(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found = interrupted_after(13)
-    monkeypatch.setattr("bentpipe.simulation.search_no_drop", lambda *_, **__: found)
+    monkeypatch.setattr("bentpipe.search_no_drop", lambda *_, **__: found)
     called = bentpipe("search", DUPLEX, "--no-drop", "--out", tmp_path / "cut")
     assert called.code == 130
     assert "interrupted" in called.err

@@ -86,12 +86,14 @@ from .scenario import (
 )
 from .simulation import (
     Job as Job,
+    run_many as run_many,
+    simulate as simulate,
+)
+from .simulation.search import (
     Limit as Limit,
     Search as Search,
-    run_many as run_many,
     search as search,
     search_no_drop as search_no_drop,
-    simulate as simulate,
 )
 from .sweeps import (
     Sweep as Sweep,

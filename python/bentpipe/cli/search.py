@@ -6,7 +6,8 @@ import re
 from functools import partial
 from typing import Annotated, Any, Final
 
-from bentpipe import report, scenario, simulation
+import bentpipe
+from bentpipe import report, scenario
 from bentpipe.cli import options
 from bentpipe.cli.options import argument, flag, fraction, optional, output_folder
 from bentpipe.cli.progress import Progress, exit_interrupted, finish
@@ -91,9 +92,9 @@ def search(  # noqa: PLR0913, PLR0917 - typer reads the options from the argumen
             raise UsageError(f"{name}: {'not' if no_drop else 'only'} with --no-drop")
     loaded = scenario.Scenario.load(scenario_file, settings or (), thresholds=threshold or ())
     if no_drop:
-        find: Any = partial(simulation.search_no_drop, loaded, _sizes(sizes), flow=flow)
+        find: Any = partial(bentpipe.search_no_drop, loaded, _sizes(sizes), flow=flow)
     else:
-        find = partial(simulation.search, loaded, path, bound=read_value(bound or "1000", "--max"))
+        find = partial(bentpipe.search, loaded, path, bound=read_value(bound or "1000", "--max"))
     precision = None if resolution is None else fraction(resolution, "--resolution")
     find = partial(find, seeds=seeds, seed=seed, threads=threads, resolution=precision)
     limit = read_limit(memory_limit)
