@@ -232,6 +232,14 @@ def test_threads_do_not_change_the_rates() -> None:
     assert search_report(alone) == search_report(together)
 
 
+def test_each_size_has_runs_of_its_own() -> None:
+    """Given two sizes with two seeds, expect the limits that each has alone."""
+    both = search_no_drop(one_way(), [50, 400], resolution=0.1, seeds=2)
+    alone = [search_no_drop(one_way(), [size], resolution=0.1).limits[0] for size in (50, 400)]
+    assert both.seeds == (1, 2)
+    assert list(both.limits) == alone
+
+
 def test_progress_counts_up_to_its_total() -> None:
     seen: list[tuple[int, int]] = []
     search_no_drop(one_way(), [50, 400], progress=lambda done, total: seen.append((done, total)))

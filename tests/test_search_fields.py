@@ -98,6 +98,10 @@ def test_a_bracket_is_no_narrower_than_needed() -> None:
     assert narrowed(bracket, 150, 135) == [135, 270, 202, 168, 151, 143]
 
 
+def test_a_bracket_is_halved_until_a_value_passes() -> None:
+    assert narrowed(Bracket(min=1, max=1_000), 10, 100) == [100, 50, 25, 12, 6, 9, 10, 11]
+
+
 # --- any field ----------------------------------------------------------------------------------
 
 
@@ -105,7 +109,7 @@ def test_as_many_calls_fit_as_the_rate_carries() -> None:
     """12 calls need 0.96 Mbit/s; 13 need 1.04 of 1 Mbit/s: 4 % of 10 s fill the queue of 100."""
     found = search(scenario(), seeds=2)
     (limit,) = found.limits
-    assert ends(limit) == (12, 13, True)
+    assert (*ends(limit), limit.resolution) == (12, 13, True, 0.0)
     assert [trial.value for trial in limit.trials] == [1, 2, 4, 8, 16, 12, 14, 13]
     assert limit.reason is not None
     assert limit.reason.to_json()["threshold"] == MOS
@@ -118,8 +122,10 @@ def test_any_count_can_be_varied() -> None:
     made = scenario(STREAM, call, thresholds=[LOSS])
     (limit,) = search(made, "traffic.stream.count", seeds=1).limits
     assert ends(limit) == (10, 11, True)
-    # Without a path it is that of the only call.
+    # Without a path it is that of the only call, or the only one that is written.
     assert search(made, seeds=1, bound=2).path == "traffic.call.count"
+    made = scenario(STREAM | {"count": 2}, call, thresholds=[LOSS])
+    assert search(made, seeds=1, bound=2).path == "traffic.stream.count"
 
 
 @pytest.mark.parametrize(
@@ -193,11 +199,12 @@ def test_ctrl_c_keeps_the_counts_so_far() -> None:
     def interrupted(jobs: Sequence[Job]) -> Sequence[Outcome]:
         nonlocal calls
         calls += 1
+        outcomes = run_jobs(jobs)
         if calls > 3:
-            raise RunsInterrupted("3 runs are complete")
-        return run_jobs(jobs)
+            raise RunsInterrupted("one of two seeds is complete", outcomes=outcomes[:1])
+        return outcomes
 
-    found = search(scenario(), seeds=1, run=interrupted)
+    found = search(scenario(), seeds=2, run=interrupted)
     assert found.interrupted
     assert ends(found.limits[0]) == (4, None, False)
 
