@@ -258,7 +258,7 @@ def test_a_report_to_a_device_has_no_files(plain_result: Result) -> None:
 
 @pytest.mark.system
 def test_a_search_has_files_too(bentpipe: Program, tmp_path: Path) -> None:
-    search = ("search", "no-drop", ROOT / "scenarios/snip-duplex.yaml", "--sizes", "1400")
+    search = ("search", ROOT / "scenarios/snip-duplex.yaml", "--no-drop", "--sizes", "1400")
     assert bentpipe(*search, "--out", tmp_path / "found").code == 0
     page = (tmp_path / "found/report.html").read_text()
     check_files(tmp_path / "found", links_of(page))

@@ -64,6 +64,8 @@ def test_a_wrong_call_is_exit_code_2(arguments: list[str], bentpipe: Program) ->
         (["study", "jlp"], 'did you mean "jpl"?'),
         (["run", "--sed", "1", str(GEO)], "no such option: --sed (Possible options: --seed"),
         (["run"], "missing argument 'SCENARIO'; see bentpipe run --help"),
+        (["search", "no-drop", str(GEO)], "write bentpipe search SCENARIO --no-drop"),
+        (["search", "max-count", str(GEO)], "write bentpipe search SCENARIO [PATH]"),
         (
             ["run", str(GEO), "--engine", "emulat"],
             '--engine: read "emulat"; allowed: simulate, ',
@@ -82,7 +84,7 @@ def test_the_error_of_a_wrong_call_names_the_mistake(
     assert len(called.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["lab"], ["search"], ["study"]])
+@pytest.mark.parametrize("arguments", [[], ["lab"], ["study"]])
 def test_without_a_verb_the_help_is_printed_and_the_exit_code_is_2(
     arguments: list[str], bentpipe: Program
 ) -> None:

@@ -217,7 +217,7 @@ def test_the_page_of_a_search_shows_its_tables(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     scenario = ROOT / "scenarios/snip-duplex.yaml"
-    found = bentpipe("search", "no-drop", scenario, "--sizes", "1400", "--out", "found")
+    found = bentpipe("search", scenario, "--no-drop", "--sizes", "1400", "--out", "found")
     assert found.code == 0, found.err
     with TestClient(create_app(tmp_path)) as client:
         page = client.get("/result/found").text

@@ -21,7 +21,7 @@ from bentpipe.results.files import read_execution, read_file, read_manifest, rea
 from bentpipe.results.output import OutputFolder, write_folder
 
 DUPLEX = ROOT / "scenarios" / "snip-duplex.yaml"
-SEARCH = ("search", "no-drop", DUPLEX, "--sizes", "1400", "--resolution", "10%")
+SEARCH = ("search", DUPLEX, "--no-drop", "--sizes", "1400", "--resolution", "10%")
 STUDY = ("study", "jpl", "--runs", "1")
 
 

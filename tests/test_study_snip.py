@@ -272,7 +272,7 @@ def test_both_directions_share_and_so_do_terminals(full: SnipOutcome) -> None:
         )
         assert each["forward_pps"] == pytest.approx(each["return_pps"], abs=1)
     for terminals, found in full.measured.sharing.items():
-        (rate,) = found.rates
+        (rate,) = found.limits
         assert rate.flows == terminals
         assert rate.aggregate_packets_per_second == pytest.approx(PACKETS_PER_SECOND, rel=0.0035)
         assert rate.first_loss is not None

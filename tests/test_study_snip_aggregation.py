@@ -8,7 +8,7 @@ import pytest
 
 from bentpipe import Plan
 from bentpipe.simulation.run import Job, run_jobs
-from bentpipe.simulation.search import no_drop_rate
+from bentpipe.simulation.search import search_no_drop
 from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.studies.snip.measure import (
     DEFAULTS,
@@ -53,7 +53,7 @@ def test_at_100_bytes_the_no_drop_rate_rises_fourfold_as_on_paper(slow: bool) ->
         for gateway in data["gateways"].values():
             gateway["processor"]["packets_per_second"] = 1000
     scenario = aggregated_scenario(data, DEFAULTS.aggregated_duration)
-    (found,) = no_drop_rate(scenario, [100], resolution=RESOLUTION).rates
+    (found,) = search_no_drop(scenario, [100], resolution=RESOLUTION).limits
     _, paper_pps, limit = on_paper(Plan.resolve(scenario).data, 100)
     rate = found.packets_per_second
     assert rate is not None

@@ -20,7 +20,7 @@ from bentpipe import (
     Sweep,
     Video,
     compare,
-    max_count,
+    search,
     simulate,
 )
 from bentpipe.live.exchanges import exchanges_of, playback, segment_bytes
@@ -249,10 +249,8 @@ def test_as_many_videos_fit_as_the_rate_carries() -> None:
     tv = {"name": "tv", "duration": "240 s", "start_jitter": "4 s"}
     made = scenario(tv, duration="260 s")
     limit = "flows.tv.stall_ratio_percent.max <= 1 %"
-    found = max_count(
-        Scenario.from_dict(made.model_dump() | {"thresholds": [limit]}), seeds=1, bound=16
-    )
-    assert (found.count, found.fails, found.converged) == (6, 7, True)
+    (found,) = search(made, thresholds=[limit], seeds=1, bound=16).limits
+    assert (found.passes, found.fails, found.converged) == (6, 7, True)
 
 
 def test_a_sweep_has_the_figures_of_videos(tmp_path: Path, bentpipe: Program) -> None:

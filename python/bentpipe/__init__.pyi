@@ -84,15 +84,14 @@ from .scenario import (
 )
 from .simulation import (
     Job as Job,
-    Loss as Loss,
-    MaxCount as MaxCount,
-    NoDropRate as NoDropRate,
-    NoDropSearch as NoDropSearch,
-    Trial as Trial,
-    max_count as max_count,
-    no_drop_rate as no_drop_rate,
     run_many as run_many,
     simulate as simulate,
+)
+from .simulation.search import (
+    Limit as Limit,
+    Search as Search,
+    search as search,
+    search_no_drop as search_no_drop,
 )
 from .sweeps import (
     Sweep as Sweep,

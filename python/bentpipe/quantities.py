@@ -18,6 +18,13 @@ from bentpipe.units import DURATION, RATE, SIZE, Kind
 _NUMBER: Final = re.compile(
     r"\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?)\s*(?P<unit>.*?)\s*", re.ASCII
 )
+# What a text such as "275 ms" may be: the unit that its value has in a column, how it is read, and
+# the base unit as it is written.
+QUANTITIES: Final[tuple[tuple[str, Callable[[object], int], str], ...]] = (
+    ("bps", RATE.parse, "bit/s"),
+    ("ns", DURATION.parse, "ns"),
+    ("bytes", SIZE.parse, "B"),
+)
 # Larger numbers are written without decimals.
 _DECIMALS_BELOW: Final = 10_000
 

@@ -29,6 +29,7 @@ from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.run import Job, run_many
+from bentpipe.simulation.search import Bracket
 from bentpipe.units import NS_PER_S
 
 Name = TypeVar("Name", bound=Hashable)
@@ -533,21 +534,12 @@ def largest(
 ) -> int:
     """Return the largest count from 1 to ``limit`` that passes, or 0 if 1 does not.
 
-    It is exact if no count passes above one that fails. The search doubles or halves from
-    ``guess`` until it has one count of each kind, and bisects between them, until they are no
-    further apart than ``tolerance`` times the larger one.
+    It is exact if no count passes above one that fails. The search begins with ``guess`` and ends
+    when it is no further from a count that fails than ``tolerance`` times the latter.
     """
-    low, high = 0, limit + 1
-    count = min(max(guess, 1), limit)
-    while high - low > max(1, int(tolerance * high)):
-        if passes(count):
-            low = count
-        else:
-            high = count
-        if high == limit + 1:
-            count = min(2 * low, limit)
-        elif low == 0:
-            count = max(high // 2, 1)
-        else:
-            count = (low + high) // 2
-    return low
+    bracket = Bracket(min=1, max=limit, resolution=tolerance / (1 - tolerance))
+    count: int | None = min(max(guess, 1), limit)
+    while count is not None:
+        bracket.record(count, passed=passes(count))
+        count = bracket.next()
+    return bracket.passes or 0

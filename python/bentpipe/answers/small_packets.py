@@ -154,7 +154,7 @@ class SmallPackets(Question):
             effects=sorted(effects, key=lambda effect: -abs(effect.percent.mean)),
             commands=[
                 self.ask_command(self.name, f"--pps {self.packets_per_second}", f"--codec {other}"),
-                "bentpipe search no-drop scenarios/snip-duplex.yaml --sizes 18,172,1472",
+                "bentpipe search scenarios/snip-duplex.yaml --no-drop --sizes 18,172,1472",
             ],
             figures={
                 "calls": plain.calls,

@@ -67,7 +67,11 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             "compare scenarios/lossy-cubic.yaml scenarios/lossy-bbr.yaml",
             module="results",
         ),
-        "search": _Verb("Find a limit by running a scenario repeatedly."),
+        "search": _Verb(
+            "Find the largest value of a scenario that meets its thresholds.",
+            "search scenarios/voice.yaml --threshold 'flows.mos.p5>3'",
+            "search scenarios/snip-duplex.yaml --no-drop --sizes 58,200,1400",
+        ),
     },
     "Run programs in a lab, behind a link in real time": {
         "exec": _Verb(

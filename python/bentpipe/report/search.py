@@ -1,19 +1,18 @@
-"""The result of a search, for the largest rate or the largest count, for people and as files."""
+"""The result of a search, for people and as files."""
 
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe import _core
 from bentpipe.quantities import quantity
 from bentpipe.report.html import Exports, environment
 from bentpipe.report.style import PALETTE, from_zero, new_figure
-from bentpipe.results.files import REPORT, csv_text, json_text
+from bentpipe.results.files import REPORT, json_text
+from bentpipe.results.metric_values import ThresholdCheck
 from bentpipe.results.output import write_folder
 from bentpipe.results.views import Cell, Column, View, csv_table
-from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
 from bentpipe.units import NS_PER_S, format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from bentpipe.results.output import OutputFolder
-    from bentpipe.simulation.search import MaxCount
+    from bentpipe.simulation.search import Limit, Search, Trial
 
 # The names of flows that fit in a line.
 _MAX_NAMES: Final = 4
@@ -37,116 +36,128 @@ _SIZE_COLUMNS: Final = (
     Column("converged", ""),
     Column("proven", "proven"),
 )
-_TRIAL_COLUMNS: Final = ("count", "passed", "threshold", "value")
-_RATE_NOTE: Final = (
-    "A rate passes if nothing is lost and no delay grows by more than the resolution times the "
-    "time sent, as it does at a rate above the limit, whatever the buffers. A rate is not proven "
-    "if the run is too short, or the delay varies too much, to tell: then buffers may hide more."
-)
 _NOT_PROVEN: Final = (
     "Not proven: buffers may hide that a rate is too high; send for longer (traffic.N.duration)."
 )
-_COUNT_NOTE: Final = (
-    "A count passes if every threshold holds with every seed. The search assumes that every count "
+_NOTE: Final = (
+    "A value passes if every threshold holds with every seed. The search assumes that every value "
     "above one that fails fails, too; with random traffic or errors, a larger one may pass by "
     "chance."
 )
-_OF_MANIFEST: Final = ("scenario", "seed", "seeds", "interrupted")
 
 
-def search_tables(found: NoDropSearch | MaxCount) -> list[View | str]:
+def search_tables(found: Search) -> list[View | str]:
     """Return the table of a search for a terminal, with its answer above it and notes below."""
-    page = _page(found)
-    return [page["answer"], page["view"], *page["terminal_notes"]]
+    rates = (limit for limit in found.limits if limit.passes is not None and limit.payload_bytes)
+    notes = [_NOTE] if found.thresholds else []
+    if not all(limit.proven for limit in rates):
+        notes.append(_NOT_PROVEN)
+    return [_answer(found), _view(found), *notes]
 
 
-def write_search(found: NoDropSearch | MaxCount, out: Path | OutputFolder) -> Path:
+def write_search(found: Search, out: Path | OutputFolder) -> Path:
     """Write report.html with its figure, a CSV file, search.json and the manifest.
 
     Raises:
         UsageError: the folder contains other files, or cannot be written.
     """
-    exports, facts = Exports(), found.to_json()
-    kind = "no-drop" if isinstance(found, NoDropSearch) else "max-count"
-    of_search: dict[str, Any] = {name: facts[name] for name in _OF_MANIFEST if name in facts}
-    return write_folder(
-        out,
-        kind="search",
-        manifest={"bentpipe_version": _core.version(), "search": kind, **of_search},
-        files={
-            REPORT: search_report(found, exports),
-            **exports.files,
-            **_page(found)["csv"],
-            "search.json": json_text(facts),
-        },
-    )
+    exports = Exports()
+    files = {
+        REPORT: search_report(found, exports),
+        "trials.csv" if found.thresholds else "sizes.csv": csv_table(_view(found)),
+        "search.json": json_text(found.to_json()),
+    }
+    manifest = {
+        "bentpipe_version": _core.version(),
+        "search": found.criterion,
+        "scenario": found.scenario,
+        "seed": found.seeds[0],
+        "seeds": list(found.seeds),
+        "interrupted": found.interrupted,
+    }
+    return write_folder(out, kind="search", manifest=manifest, files={**files, **exports.files})
 
 
-def search_report(found: NoDropSearch | MaxCount, exports: Exports | None = None) -> str:
+def search_report(found: Search, exports: Exports | None = None) -> str:
     """Return the report as HTML; the same search gives identical bytes.
 
     Its figure is added to ``exports``, and linked.
     """
-    page = _page(found)
+    what = found.path if found.thresholds else "rate without loss"
     template = environment().get_template("search.html.j2")
     return template.render(
-        **page,
-        title=f"{found.scenario or 'Scenario'}: {page['what']}",
-        facts=f"bentpipe {_core.version()}; {page['seeds']}",
-        figure=page["draw"](),
-        interrupted=found.interrupted,
+        title=f"{found.scenario or 'Scenario'}: largest {what}",
+        facts=f"bentpipe {_core.version()}; {_seeds(found)}",
+        found=found,
+        answer=_answer(found),
+        view=_view(found),
+        figure=_trial_figure(found) if found.thresholds else _rate_figure(found),
+        note=_NOTE,
+        sending=_sending(found),
         exports=exports,
     )
 
 
-def _page(found: NoDropSearch | MaxCount) -> dict[str, Any]:
-    """Return what is said and shown of a search: in a terminal, on a page, and as CSV."""
-    if isinstance(found, NoDropSearch):
-        view = _sizes(found)
-        unproven = any(each.rate_bps is not None and not each.proven for each in found.rates)
-        return {
-            "what": "largest rate without loss",
-            "seeds": f"seed {found.seed}",
-            "answer": _head(found),
-            "so_far": "The rates are those that had passed until then.",
-            "draw": partial(_rate_figure, found),
-            "name": "no-drop rate",
-            "caption": "Largest rate without loss, in payload bits and in packets per second.",
-            "view": view,
-            "note": f"{_RATE_NOTE} Here the flows send for {_sending(found)}.",
-            "terminal_notes": [_NOT_PROVEN] if unproven else [],
-            "csv": {"sizes.csv": csv_table(view)},
-        }
-    rows = [
-        [trial["count"], trial["passed"], check["threshold"], check["value"]]
-        for trial in found.to_json()["trials"]
-        for check in trial["checks"]
+def _answer(found: Search) -> str:
+    answer = _value_answer(found) if found.thresholds else _rate_answer(found)
+    return f"{found.scenario or 'Scenario'}: {answer}"
+
+
+def _seeds(found: Search) -> str:
+    first, last = found.seeds[0], found.seeds[-1]
+    return f"seed {first}" if first == last else f"seeds {first} to {last}"
+
+
+def _view(found: Search) -> View:
+    if found.thresholds:
+        return _trials(found)
+    title = "Each rate passed; a rate above it by at most the resolution failed"
+    return View(title, _SIZE_COLUMNS, [_row(limit) for limit in found.limits])
+
+
+# --- rates without loss ---------------------------------------------------------------------------
+
+
+def _rate_answer(found: Search) -> str:
+    flows = ", ".join(found.flows[:_MAX_NAMES])
+    if len(found.flows) > _MAX_NAMES:
+        flows += f" and {len(found.flows) - _MAX_NAMES} more"
+    percent = 100 * found.limits[0].resolution
+    return (
+        f"largest rate without loss, flows: {flows}; to {percent:.3g} % of the rate, "
+        f"{_seeds(found)}, sending for {_sending(found)}"
+    )
+
+
+def _sending(found: Search) -> str:
+    return format_duration((found.sending_s or 0.0) * NS_PER_S)
+
+
+def _row(limit: Limit) -> list[Any]:
+    loss = limit.first_loss
+    text = "none up to the link rate" if limit.converged else "unknown (not converged)"
+    if loss is not None:
+        text = loss.limit if limit.converged else f"{loss.limit} (rate not converged)"
+    is_none = limit.passes is None
+    return [
+        limit.payload_bytes,
+        Cell(limit.passes, "none passes" if limit.passes is None else format_rate(limit.passes)),
+        limit.fails,
+        limit.packets_per_second,
+        limit.aggregate_packets_per_second,
+        Cell(loss and loss.limit, text),
+        loss and loss.place,
+        limit.converged,
+        Cell(limit.proven, "-" if is_none else "yes" if limit.proven else "no"),
     ]
-    return {
-        "what": f"largest count of {found.entry}",
-        "seeds": f"seeds {found.seeds[0]} to {found.seeds[-1]}",
-        "answer": _answer(found),
-        "so_far": "",
-        "draw": partial(_count_figure, found),
-        "name": "trials",
-        "caption": "The value of each threshold by the count, the worst of all seeds; the line "
-        "is the limit.",
-        "view": _trials(found),
-        "note": _COUNT_NOTE,
-        "terminal_notes": [_COUNT_NOTE],
-        "csv": {"trials.csv": csv_text(_TRIAL_COLUMNS, rows)},
-    }
 
 
-# --- the largest rate ---------------------------------------------------------------------------
-
-
-def _rate_figure(found: NoDropSearch) -> Figure:
+def _rate_figure(found: Search) -> Figure:
     """Draw rate in Mbit/s and packets per second of each flow over the payload in bytes."""
     figure, (above, below) = new_figure(2, 1, height_in=4.6)
-    sizes = [each.payload_bytes for each in found.rates]
-    rates = [math.nan if each.rate_bps is None else each.rate_bps / 1e6 for each in found.rates]
-    packets = [each.packets_per_second or math.nan for each in found.rates]
+    sizes = [limit.payload_bytes for limit in found.limits]
+    rates = [math.nan if each.passes is None else each.passes / 1e6 for each in found.limits]
+    packets = [limit.packets_per_second or math.nan for limit in found.limits]
     for axes, values, colour in zip((above, below), (rates, packets), PALETTE, strict=False):
         axes.plot(sizes, values, color=colour, marker="o", markersize=4)
         from_zero(axes)
@@ -156,97 +167,65 @@ def _rate_figure(found: NoDropSearch) -> Figure:
     return figure
 
 
-def _head(found: NoDropSearch) -> str:
-    flows = found.flows
-    shown = ", ".join(flows[:_MAX_NAMES])
-    if len(flows) > _MAX_NAMES:
-        shown += f" and {len(flows) - _MAX_NAMES} more"
-    return (
-        f"{found.scenario or 'Scenario'}: largest rate without loss, flows: {shown}; to "
-        f"{100 * found.resolution:.3g} % of the rate, seed {found.seed}, "
-        f"sending for {_sending(found)}"
-    )
+# --- values that meet thresholds ------------------------------------------------------------------
 
 
-def _sending(found: NoDropSearch) -> str:
-    return format_duration(found.sending_s * NS_PER_S)
+def _value_answer(found: Search) -> str:
+    (limit,) = found.limits
+    text = quantity(found.unit).text
+    ends = (limit.passes, limit.fails)
+    value, fails = ("" if end is None else text(end) for end in ends)
+    said = f"at most {value}" if fails else f"at least {value}"
+    if not value:
+        said = f"not even {fails}" if fails else "none yet"
+    answer = f"{found.path}: {said} meets the thresholds"
+    if not limit.converged:
+        answer += f" (between {value} and {fails})" if value and fails else " (interrupted)"
+    elif not fails:
+        answer += "; all values up to the bound (--max) pass"
+    reason = limit.reason
+    why = f"; at {fails}, {reason.message}" if isinstance(reason, ThresholdCheck) else ""
+    return answer + why
 
 
-def _sizes(found: NoDropSearch) -> View:
-    title = "Each rate passed; a rate above it by at most the resolution failed"
-    return View(title, _SIZE_COLUMNS, [_row(each) for each in found.rates])
+def _rows(found: Search) -> list[tuple[Trial, list[ThresholdCheck]]]:
+    """Return the trials by value, each with the checks of the thresholds."""
+    trials = sorted(found.limits[0].trials, key=lambda trial: trial.value)
+    return [(trial, [c for c in trial.checks if isinstance(c, ThresholdCheck)]) for trial in trials]
 
 
-def _row(each: NoDropRate) -> list[Any]:
-    loss, facts = each.first_loss, each.to_json()
-    limit = facts["limit"]
-    text = "none up to the link rate" if each.converged else "unknown (not converged)"
-    if loss is not None:
-        text = limit if each.converged else f"{limit} (rate not converged)"
-    cells = {
-        "rate_bps": "none passes" if each.rate_bps is None else format_rate(each.rate_bps),
-        "limit": text,
-        "proven": "-" if each.rate_bps is None else "yes" if each.proven else "no",
-    }
-    values = {**facts, "place": None if loss is None else loss.place}
-    return [
-        Cell(values[column.name], cells[column.name])
-        if column.name in cells
-        else values[column.name]
-        for column in _SIZE_COLUMNS
-    ]
-
-
-# --- the largest count --------------------------------------------------------------------------
-
-
-def _count_figure(found: MaxCount) -> Figure:
-    """Draw the worst value of each threshold over the count, with its limit as a line."""
-    figure, axes = new_figure(len(found.thresholds), 1, height_in=2.3 * len(found.thresholds))
-    trials = sorted(found.trials, key=lambda trial: trial.count)
-    for number, axis in enumerate(axes):
-        if not trials:
-            continue
-        threshold = trials[0].checks[number].threshold
-        values = [(trial.count, trial.checks[number].value) for trial in trials]
-        points = [(n, value) for n, value in values if value is not None and math.isfinite(value)]
-        unit, size = quantity(threshold.metric.unit_column).scale(
-            max([abs(threshold.limit), *(abs(value) for _, value in points)])
-        )
-        scaled = [value / size for _, value in points]
-        axis.plot([n for n, _ in points], scaled, color=PALETTE[0], marker="o", markersize=4)
-        axis.axhline(threshold.limit / size, color=PALETTE[1], linestyle="--")
-        axis.set_ylabel(f"{threshold.metric.title}{f' [{unit}]' if unit else ''}")
-    axes[-1].set_xlabel(f"count of {found.entry}")
-    return figure
-
-
-def _answer(found: MaxCount) -> str:
-    where = f"{found.scenario or 'Scenario'}: "
-    if found.count is None:
-        text = "not even 1" if found.converged else "none yet"
-        answer = f"{where}{text} of {found.entry} meets the thresholds"
-    elif found.fails is None:
-        at_most = "" if found.converged else " (interrupted)"
-        answer = f"{where}at least {found.count} of {found.entry} meet the thresholds{at_most}"
-        if found.converged:
-            answer += "; all counts up to the bound (--max) pass"
-    else:
-        range_ = "" if found.converged else f" (between {found.count} and {found.fails})"
-        answer = f"{where}at most {found.count} of {found.entry} meet the thresholds{range_}"
-    if found.reason is not None:
-        answer += f"; at {found.fails}, {found.reason.message}"
-    return answer
-
-
-def _trials(found: MaxCount) -> View:
+def _trials(found: Search) -> View:
     columns = [
-        Column("count", "count"),
+        Column(f"{found.path}_{found.unit}" if found.unit else found.path, found.path),
         Column("passed", "result", text=lambda passed: "passed" if passed else "FAILED"),
         *(Column(text, text) for text in found.thresholds),
     ]
     rows = [
-        [trial.count, trial.passed, *(Cell(each.value, each.value_text) for each in trial.checks)]
-        for trial in sorted(found.trials, key=lambda trial: trial.count)
+        [trial.value, trial.passed, *(Cell(each.value, each.value_text) for each in checks)]
+        for trial, checks in _rows(found)
     ]
     return View(f"Trials: the worst of {len(found.seeds)} seeds", columns, rows)
+
+
+def _trial_figure(found: Search) -> Figure:
+    """Draw the worst value of each threshold over the varied value, with its limit as a line."""
+    figure, axes = new_figure(len(found.thresholds), 1, height_in=2.3 * len(found.thresholds))
+    rows = _rows(found)
+    across, width = quantity(found.unit).scale(max((trial.value for trial, _ in rows), default=0))
+    by_threshold = zip(*(checks for _, checks in rows), strict=True)
+    for axis, of_threshold in zip(axes, by_threshold, strict=False):
+        threshold = of_threshold[0].threshold
+        points = [
+            (trial.value / width, check.value)
+            for (trial, _), check in zip(rows, of_threshold, strict=True)
+            if check.value is not None and math.isfinite(check.value)
+        ]
+        unit, size = quantity(threshold.metric.unit_column).scale(
+            max([abs(threshold.limit), *(abs(value) for _, value in points)])
+        )
+        scaled = [value / size for _, value in points]
+        axis.plot([x for x, _ in points], scaled, color=PALETTE[0], marker="o", markersize=4)
+        axis.axhline(threshold.limit / size, color=PALETTE[1], linestyle="--")
+        axis.set_ylabel(f"{threshold.metric.title}{f' [{unit}]' if unit else ''}")
+    axes[-1].set_xlabel(f"{found.path} [{across}]" if across else found.path)
+    return figure

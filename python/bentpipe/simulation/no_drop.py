@@ -1,4 +1,4 @@
-"""The trials of a search for the largest rate without loss, and its result.
+"""What a run shows of losses, for searches for the largest rate without loss.
 
 At a rate above what the path carries, packets wait longer and longer: from the first datagram to
 the last, the delay grows by the time sent times the excess. A buffer that is not yet full hides the
@@ -55,135 +55,47 @@ class Loss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One run: the rate of each searched flow, and the losses, the largest first.
+class LossCheck:
+    """The losses of a run, the largest first.
 
     ``delay_growth_ns`` is by how much more the last datagram was delayed than the first, the most
     of all flows. ``proven``: the run passed, and was long enough to show that the rate can last.
     """
 
-    rate_bps: int
     losses: tuple[Loss, ...]
     delay_growth_ns: int
     proven: bool
 
     @property
     def passed(self) -> bool:
-        """Return whether nothing was lost, or would be if the rate lasted."""
+        """Whether nothing was lost, or would be if the rate lasted."""
         return not self.losses
 
     @property
-    def lost_packets(self) -> int:
-        """Return the packets lost by all flows."""
+    def margin(self) -> tuple[bool, int, bool, int]:
+        """Whether it passed, and how clearly: the worst check of several runs has the least."""
+        return self.passed, -self._lost_packets, self.proven, -self.delay_growth_ns
+
+    @property
+    def _lost_packets(self) -> int:
         return sum(loss.packets for loss in self.losses)
 
-
-@dataclass(frozen=True, kw_only=True)
-class NoDropRate:
-    """The largest rate without loss at one packet size.
-
-    ``rate_bps`` is the largest rate that passed, for each of the ``flows`` flows, in payload bits
-    per second as ``iperf -b`` counts; None if none passed. ``fails_bps`` is the smallest rate that
-    failed; None if the link rate passed. ``converged``: the two differ by no more than the
-    resolution. ``proven``: ``rate_bps`` is above what the path carries by no more than the
-    resolution; where it is not, buffers or variations of the delay may hide more.
-    """
-
-    payload_bytes: int
-    rate_bps: int | None
-    fails_bps: int | None
-    flows: int
-    converged: bool
-    trials: tuple[Trial, ...]
-
-    @property
-    def packets_per_second(self) -> float | None:
-        """Return the rate of each flow in packets per second."""
-        return None if self.rate_bps is None else self.rate_bps / (8 * self.payload_bytes)
-
-    @property
-    def aggregate_packets_per_second(self) -> float | None:
-        """Return the rate of all searched flows together in packets per second."""
-        each = self.packets_per_second
-        return None if each is None else self.flows * each
-
-    @property
-    def proven(self) -> bool:
-        """Return whether the run at ``rate_bps`` shows that this rate can last."""
-        return any(trial.proven for trial in self.trials if trial.rate_bps == self.rate_bps)
-
-    @property
-    def first_loss(self) -> Loss | None:
-        """Return the largest loss at the smallest rate that failed; None if none failed."""
-        failed = [trial for trial in self.trials if trial.rate_bps == self.fails_bps]
-        return failed[0].losses[0] if failed else None
-
     def to_json(self) -> dict[str, Any]:
-        """Return the figures as plain data."""
-        loss = self.first_loss
+        """Return the check as plain data: its largest loss, and the packets lost by all flows."""
+        loss = self.losses[0] if self.losses else None
         return {
-            "payload_bytes": self.payload_bytes,
-            "rate_bps": self.rate_bps,
-            "fails_bps": self.fails_bps,
-            "packets_per_second": self.packets_per_second,
-            "aggregate_packets_per_second": self.aggregate_packets_per_second,
-            "limit": None if loss is None else loss.limit,
-            "first_loss": None if loss is None else {"place": loss.place, "cause": loss.cause},
-            "converged": self.converged,
+            "limit": loss and loss.limit,
+            "place": loss and loss.place,
+            "cause": loss and loss.cause,
+            "lost_packets": self._lost_packets,
+            "delay_growth_ns": self.delay_growth_ns,
             "proven": self.proven,
-            "trials": [
-                {
-                    "rate_bps": trial.rate_bps,
-                    "passed": trial.passed,
-                    "lost_packets": trial.lost_packets,
-                    "delay_growth_ns": trial.delay_growth_ns,
-                }
-                for trial in self.trials
-            ],
+            "passed": self.passed,
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoDropSearch:
-    """A search over packet sizes, and its parameters.
-
-    ``flows`` are the names of the searched flows, ``link_rate_bps`` is the rate of the fastest
-    direction that they use, ``sending_s`` the shortest time that one of them sends.
-    """
-
-    scenario: str
-    flows: tuple[str, ...]
-    link_rate_bps: int
-    sending_s: float
-    resolution: float
-    seed: int
-    rates: tuple[NoDropRate, ...]
-    interrupted: bool
-
-    def rate(self, payload_bytes: int) -> NoDropRate:
-        """Return the rate of one payload size that was searched."""
-        return next(each for each in self.rates if each.payload_bytes == payload_bytes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures as plain data."""
-        return {
-            "search": "no-drop",
-            "scenario": self.scenario,
-            "interrupted": self.interrupted,
-            "flows": list(self.flows),
-            "link_rate_bps": self.link_rate_bps,
-            "sending_s": self.sending_s,
-            "resolution": self.resolution,
-            "seed": self.seed,
-            "sizes": [each.to_json() for each in self.rates],
-        }
-
-
-# --- what a run shows ---------------------------------------------------------------------------
-
-
-def trial_of(outcome: Outcome, rate_bps: int, resolution: float) -> Trial:
-    """Return what a run at a rate shows."""
+def check_losses(outcome: Outcome, resolution: float) -> LossCheck:
+    """Return what a run shows, for a search with this resolution."""
     plan = outcome.job.plan.data
     losses = _losses(outcome)
     flows = [flow for flow in _delays(outcome) if flow is not None]
@@ -198,8 +110,7 @@ def trial_of(outcome: Outcome, rate_bps: int, resolution: float) -> Trial:
         grows = grows or growth_ns - slack_ns > max(allowed_ns, floor_ns)
     if not losses and grows and _is_steady(plan):
         losses = (_bottleneck(outcome),)
-    return Trial(
-        rate_bps=rate_bps,
+    return LossCheck(
         losses=losses,
         delay_growth_ns=round(max((growth_ns for _, _, growth_ns in flows), default=0)),
         proven=proven and not losses,

@@ -1,43 +1,39 @@
-"""Searches for the largest value at which runs pass, such as the largest rate without loss.
+"""Searches for the largest value of a scenario at which its runs pass.
 
 A value is doubled until a trial fails or the largest one passes, and is then bisected. This assumes
 that what fails at one value fails at every larger one; with random traffic or bit errors, a larger
 one may pass by chance.
 
-A trial of a rate is one run of the scenario with the searched flows at that rate. It passes if no
+`search` varies a field of the scenario; a trial passes if every threshold holds with every seed.
+`search_no_drop` varies the rates of constant_rate flows, for each packet size; a trial passes if no
 packet of any flow is dropped anywhere, for any cause, until the run ends, and no queue grows all
 the time (`bentpipe.simulation.no_drop`).
-
-A trial of a number of calls, pages or users is the scenario with one ``count`` in an entry of
-``traffic``, run with several seeds. It passes if every threshold holds with every seed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import chain
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
-from bentpipe.errors import RunsInterrupted, UsageError
+from bentpipe.errors import RunsInterrupted, ScenarioError, UnitError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.plan.presets import direction_number, series_values
-from bentpipe.plan.traffic import flows_of_entry
+from bentpipe.quantities import QUANTITIES
 from bentpipe.results.files import utc_now
 from bentpipe.results.metric_values import ThresholdCheck, check_thresholds
+from bentpipe.scenario.document import Document, SourceLocation
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.traffic import (
-    MAX_FLOWS,
-    MAX_PAYLOAD_BYTES,
-    Channels,
-    Conference,
-    ConstantRate,
-)
-from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch, trial_of
+from bentpipe.scenario.settings import Setting
+from bentpipe.scenario.traffic import Channels, Conference, ConstantRate
+from bentpipe.simulation.no_drop import Loss, LossCheck, check_losses
 from bentpipe.simulation.run import Job, Outcome, run_jobs
-from bentpipe.text import choice
+from bentpipe.text import choice, shown
 from bentpipe.units import NS_PER_S, check_seed, value_of
 
 DEFAULT_RESOLUTION: Final = 0.005
@@ -45,434 +41,464 @@ DEFAULT_RESOLUTION: Final = 0.005
 # alone is precise enough.
 MIN_RESOLUTION: Final = 1e-4
 MAX_RESOLUTION: Final = 0.5
+DEFAULT_MAX: Final = 1_000
+DEFAULT_SEEDS: Final = 5
+MAX_SEEDS: Final = 1_000
 
 # The packets of the first trial; fewer would not measure a rate.
 _FIRST_PACKETS: Final = 10
+# A quantity is searched from this part of the bound.
+_SPAN: Final = 1_000
+_PLAIN_NAME: Final = re.compile(r"[^\W\d][\w-]*")
 
+Check: TypeAlias = ThresholdCheck | LossCheck
 RunJobs: TypeAlias = Callable[[Sequence[Job]], Sequence[Outcome]]
 Progress: TypeAlias = Callable[[int, int], None]
 
 
-class _Trial(Protocol):
-    @property
-    def passed(self) -> bool: ...
-
-
-T = TypeVar("T", bound=_Trial)
-
-
 @dataclass
-class Bracket(Generic[T]):
-    """The integers between which the limit of a search is, and the trials so far.
+class Bracket:
+    """The integers from ``min`` to ``max`` between which the limit of a search is.
 
     ``passes`` is the largest value that passed, ``fails`` the smallest that failed. The search has
-    converged when they differ by 1, or by ``resolution`` times ``passes``. ``jobs`` returns the
-    runs of a trial at a value, and ``judge`` what their outcomes show.
+    converged when they differ by 1, or by ``resolution`` times ``passes``.
     """
 
     min: int
     max: int
-    jobs: Callable[[int], list[Job]]
-    judge: Callable[[int, list[Outcome]], T]
     resolution: float = 0.0
     passes: int | None = None
     fails: int | None = None
-    trials: list[T] = field(default_factory=list)
 
     @property
     def max_trials(self) -> int:
-        """The largest number of trials."""
+        """The largest number of trials of a search from ``min``."""
         doublings = math.ceil(math.log2(self.max / self.min))
         return 1 + doublings + math.ceil(math.log2(1 / (self.resolution or 1 / self.max)))
 
     def next(self) -> int | None:
         """Return the next value to try; None once the search has converged."""
         if self.passes is None:
-            return self.min if self.fails is None else None
+            if self.fails is None:
+                return self.min
+            return max(self.fails // 2, self.min) if self.fails > self.min else None
         if self.fails is None:
-            more = min(2 * self.passes, self.max)
-            return more if more > self.passes else None
+            return min(2 * self.passes, self.max) if self.passes < self.max else None
         if self.fails - self.passes <= max(1, self.resolution * self.passes):
             return None
         return (self.passes + self.fails) // 2
 
-    def record(self, value: int, outcomes: list[Outcome]) -> None:
-        """Judge the runs of a trial, and narrow the bracket by it."""
-        self.trials.append(self.judge(value, outcomes))
-        if self.trials[-1].passed:
+    def record(self, value: int, *, passed: bool) -> None:
+        """Narrow the bracket by a trial."""
+        if passed:
             self.passes = value
         else:
             self.fails = value
 
 
-def narrow(brackets: Sequence[Bracket[T]], run: RunJobs, progress: Progress | None) -> bool:
+# --- the result -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A value that was tried: of each threshold, or of the losses, the worst check of all seeds."""
+
+    value: int
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Return whether the criterion is met with every seed."""
+        return all(check.passed for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the trial as plain data."""
+        checks = [check.to_json() for check in self.checks]
+        return {"value": self.value, "passed": self.passed, "checks": checks}
+
+
+@dataclass
+class Limit(Bracket):
+    """The largest value that passes, in the base unit, and the trials that found it.
+
+    ``passes`` is None if none passed, and ``fails`` if ``max`` passed. A no-drop search has a limit
+    for each ``payload_bytes`` (0 in another search): the rate of each of ``flows`` flows, in
+    payload bits per second as ``iperf -b`` counts.
+    """
+
+    payload_bytes: int = 0
+    flows: int = 1
+    trials: list[Trial] = field(default_factory=list)
+
+    def judge(self, value: int, checks: tuple[Check, ...]) -> None:
+        """Add a trial, and narrow the bracket by it."""
+        self.trials.append(Trial(value=value, checks=checks))
+        self.record(value, passed=self.trials[-1].passed)
+
+    @property
+    def converged(self) -> bool:
+        """Return whether the values that pass and fail differ by no more than the resolution."""
+        return self.next() is None
+
+    @property
+    def packets_per_second(self) -> float | None:
+        """Return the rate of each flow in packets per second."""
+        if self.passes is None or not self.payload_bytes:
+            return None
+        return self.passes / (8 * self.payload_bytes)
+
+    @property
+    def aggregate_packets_per_second(self) -> float | None:
+        """Return the rate of all searched flows together in packets per second."""
+        each = self.packets_per_second
+        return None if each is None else self.flows * each
+
+    @property
+    def proven(self) -> bool:
+        """Return whether the runs at the rate that passes show that it can last.
+
+        It is then above what the path carries by no more than the resolution; if not, buffers or
+        variations of the delay may hide more.
+        """
+        checks = self._checks(self.passes)
+        return any(isinstance(check, LossCheck) and check.proven for check in checks)
+
+    @property
+    def reason(self) -> Check | None:
+        """Return the first check that fails at ``fails``."""
+        return next((check for check in self._checks(self.fails) if not check.passed), None)
+
+    @property
+    def first_loss(self) -> Loss | None:
+        """Return the largest loss at the smallest rate that failed; None if none failed."""
+        return self.reason.losses[0] if isinstance(self.reason, LossCheck) else None
+
+    def _checks(self, value: int | None) -> tuple[Check, ...]:
+        return next((trial.checks for trial in self.trials if trial.value == value), ())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the limit as plain data."""
+        rates = ("packets_per_second", "aggregate_packets_per_second", "proven", "converged")
+        names = (*(each.name for each in fields(self)), *rates)
+        reason = None if self.reason is None else self.reason.to_json()
+        trials = [trial.to_json() for trial in self.trials]
+        return {name: getattr(self, name) for name in names} | {"reason": reason, "trials": trials}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """The limits that a search found, and its parameters.
+
+    ``path`` is the varied field and ``unit`` the end of the columns of its values: ``bps``, ``ns``,
+    ..., or nothing for a number. A no-drop search has no ``thresholds``; it has a limit for each
+    packet size, the names of its ``flows``, and in ``sending_s`` the shortest time that one of them
+    sends. ``interrupted``: Ctrl-C ended the search early.
+    """
+
+    scenario: str
+    path: str
+    unit: str
+    seeds: tuple[int, ...]
+    limits: tuple[Limit, ...]
+    interrupted: bool
+    thresholds: tuple[str, ...] = ()
+    flows: tuple[str, ...] = ()
+    sending_s: float | None = None
+
+    @property
+    def criterion(self) -> Literal["thresholds", "no-drop"]:
+        """Return what a trial must meet."""
+        return "thresholds" if self.thresholds else "no-drop"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the search as plain data."""
+        data = {each.name: getattr(self, each.name) for each in fields(self)}
+        lists = {name: list(data[name]) for name in ("seeds", "thresholds", "flows")}
+        limits = [limit.to_json() for limit in self.limits]
+        return {"criterion": self.criterion, **data, **lists, "limits": limits}
+
+
+class SearchOptions(TypedDict, total=False):
+    """How a search runs.
+
+    ``resolution`` is the relative distance of the values that pass and fail (None: 0.5 %, or 1 for
+    an integer). ``seeds`` consecutive seeds are run for each value (None: 5, or 1 in a no-drop
+    search), from ``seed`` (None: the scenario's). Results do not depend on ``threads``, nor on
+    ``run``, which runs jobs in place of `run_jobs`; ``progress(done, total)`` counts trials.
+    """
+
+    resolution: float | None
+    seeds: int | None
+    seed: int | None
+    threads: int | None
+    run: RunJobs
+    progress: Progress | None
+
+
+# --- any field ------------------------------------------------------------------------------------
+
+
+def search(
+    scenario: Scenario,
+    path: str | None = None,
+    *,
+    thresholds: Sequence[str] = (),
+    bound: int | str = DEFAULT_MAX,
+    **options: Unpack[SearchOptions],
+) -> Search:
+    """Find the largest value of a field that meets the scenario's thresholds, and further ones.
+
+    ``path`` names an integer, a rate, a time or a size as a setting does, such as
+    ``traffic.call.count`` (None: the only ``count`` of ``traffic`` that is written, or that of the
+    only call). ``bound`` is the largest value to try. The first one is 1 or, of a quantity such as
+    ``20 Mbit/s``, a thousandth of the bound; or more, if that does not fit the scenario. After
+    Ctrl-C the result so far is returned, marked interrupted.
+
+    Raises:
+        ScenarioError: there is no such field, or a value does not fit the scenario.
+        UsageError: no thresholds, nothing to search, or an option out of range.
+    """
+    checked = Scenario.from_document(_document(scenario), thresholds=thresholds)
+    if not checked.thresholds:
+        raise UsageError(
+            "thresholds: the scenario has none; add one, such as --threshold 'flows.mos.p5 >= 3.6'"
+        )
+    seeds = _seeds(scenario, DEFAULT_SEEDS, options)
+    varied = path or _only_count(checked)
+    largest, column, unit = _integer(bound)
+    if largest < 1:
+        raise UsageError(f"max: read {shown(bound)}; must be above zero")
+
+    def plan(value: int) -> Plan:
+        written = f"{value} {unit}" if unit else value
+        source = f"{varied}={written}"
+        document = Document(data=checked.to_dict(), source=source)
+        setting = Setting(varied, written, SourceLocation(source))
+        return Plan.resolve(Scenario.from_document(document, [setting]))
+
+    # What does not fit is refused before anything runs; too small values are not tried.
+    plan(largest)
+    lowest = max(1, largest // _SPAN) if unit else 1
+    while True:
+        with suppress(ScenarioError):
+            plan(lowest)
+            break
+        lowest = min(2 * lowest, largest)
+    resolution = _resolution(options, DEFAULT_RESOLUTION if unit else 0.0)
+    limit = Limit(min=lowest, max=largest, resolution=resolution)
+    series = _Series(limit, plan, lambda run: check_thresholds(run.result(started=utc_now())))
+    interrupted = _narrow([series], seeds, options)
+    return Search(
+        scenario=scenario.name,
+        path=varied,
+        unit=column,
+        seeds=tuple(seeds),
+        limits=(limit,),
+        interrupted=interrupted,
+        thresholds=checked.thresholds,
+    )
+
+
+def _integer(bound: int | str) -> tuple[int, str, str]:
+    """Return a bound in the base unit, the end of the columns of such values, and the base unit."""
+    if isinstance(bound, int) and not isinstance(bound, bool):
+        return bound, "", ""
+    for name, parse, base in QUANTITIES:
+        with suppress(UnitError):
+            return parse(bound), name, base
+    expected = 'expected an integer, a rate, a time or a size, such as 100 or "20 Mbit/s"'
+    raise UsageError(f"max: read {shown(bound)}; {expected}")
+
+
+def _only_count(scenario: Scenario) -> str:
+    """Return the path of the only ``count`` that is written, of the only call, or the only one."""
+    found = {
+        f"traffic.{name if _PLAIN_NAME.fullmatch(name := entry.name or '') else i}.count": entry
+        for i, entry in enumerate(scenario.traffic)
+        if not isinstance(entry, Channels | Conference)
+    }
+    written = [path for path, entry in found.items() if "count" in entry.model_fields_set]
+    calls = [path for path, entry in found.items() if entry.kind == "voice"]
+    for paths in (written, calls, list(found)):
+        if len(paths) == 1:
+            return paths[0]
+    counts = f"name one of: {', '.join(found)}" if found else "there is none"
+    raise UsageError(f"path: not the only count of the traffic; {counts}")
+
+
+# --- the largest rate without loss ----------------------------------------------------------------
+
+
+def search_no_drop(
+    scenario: Scenario,
+    sizes: Sequence[int] | None = None,
+    *,
+    flow: str | None = None,
+    **options: Unpack[SearchOptions],
+) -> Search:
+    """Find the largest rate of the constant_rate flows at which no packet is lost.
+
+    ``sizes`` are bytes of UDP payload (None: the payload that the scenario has). ``flow`` names one
+    entry of the traffic (None: all that are constant_rate); its flows get equal rates, and the rest
+    of the scenario is unchanged. The relative error of a rate that is ``proven`` is at most
+    ``resolution``. After Ctrl-C the rates found so far are returned, marked interrupted.
+
+    Raises:
+        ScenarioError: a size is out of range, or a packet of that size fits into no queue.
+        UsageError: nothing to search, or an option out of range.
+    """
+    resolution = _resolution(options, DEFAULT_RESOLUTION)
+    seeds = _seeds(scenario, 1, options)
+    rates = _ConstantRates(scenario, flow)
+    series = [rates.series(payload_bytes, resolution) for payload_bytes in rates.payloads(sizes)]
+    interrupted = _narrow(series, seeds, options)
+    return Search(
+        scenario=scenario.name,
+        path=", ".join(f"traffic.{name}.rate" for name in rates.entries),
+        unit="bps",
+        seeds=tuple(seeds),
+        limits=tuple(each.limit for each in series),
+        interrupted=interrupted,
+        flows=tuple(flow["name"] for flow in rates.flows.values()),
+        sending_s=rates.sending_ns / NS_PER_S,
+    )
+
+
+def max_trials(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
+    """Return the largest number of trials of `search_no_drop`, for all constant_rate flows."""
+    rates = _ConstantRates(scenario, None)
+    return sum(rates.series(size, resolution).limit.max_trials for size in sizes)
+
+
+class _ConstantRates:
+    """The flows whose rates are varied: those of all entries of constant_rate, or of one."""
+
+    def __init__(self, scenario: Scenario, name: str | None) -> None:
+        plan, self._document = Plan.resolve(scenario), _document(scenario)
+        flows = plan.data["flows"]
+        found = [
+            (entry.name or flows[own.start]["name"], i, entry, own)
+            for i, (entry, own) in enumerate(zip(scenario.traffic, plan.entry_flows, strict=True))
+            if isinstance(entry, ConstantRate)
+        ]
+        if not found:
+            kinds = ", ".join(sorted({entry.kind for entry in scenario.traffic}))
+            message = f"no flow of kind constant_rate to search with (read: {kinds})"
+            raise UsageError(f"traffic: {message}")
+        chosen = [each for each in found if name in {None, each[0]}]
+        if not chosen:
+            raise UsageError(f"flow: {choice(name, tuple(each[0] for each in found))}")
+        self.entries, self._indices, entries, ranges = zip(*chosen, strict=True)
+        self._payloads = sorted({value_of(entry.payload) for entry in entries})
+        # The searched flows, by their index in the plan.
+        self.flows = {number: flows[number] for number in chain.from_iterable(ranges)}
+        directions = map(direction_number, self.flows.values())
+        rates = (plan.data["directions"][number]["rate_bps"] for number in directions)
+        self.max_bps = max(max(series_values(rate)) for rate in rates)
+        self.sending_ns: int = min(
+            min(flow["workload"]["duration_ns"], plan.data["stop_ns"] - flow["start_ns"])
+            for flow in self.flows.values()
+        )
+
+    def payloads(self, sizes: Sequence[int] | None) -> list[int]:
+        """Return the payloads to search with: the given ones, or that of the entries."""
+        if sizes is None and len(self._payloads) > 1:
+            own = ", ".join(f"{size} B" for size in self._payloads)
+            message = f"the flows differ in payload ({own}); name the sizes to search"
+            raise UsageError(f"sizes: {message}")
+        chosen = self._payloads if sizes is None else sizes
+        if not chosen:
+            raise UsageError("sizes: none; name at least one size in bytes of UDP payload")
+        return sorted(set(chosen))
+
+    def series(self, payload_bytes: int, resolution: float) -> _Series:
+        """Return the trials of a payload."""
+        text, location = f"{payload_bytes} B", SourceLocation("sizes")
+        settings = [Setting(f"traffic.{i}.payload", text, location) for i in self._indices]
+        base = Plan.resolve(Scenario.from_document(self._document, settings))
+
+        def plan(rate_bps: int) -> Plan:
+            flows = list(base.data["flows"])
+            for i in self.flows:
+                flows[i] = {**flows[i], "workload": {**flows[i]["workload"], "rate_bps": rate_bps}}
+            return base.with_values(flows=flows)
+
+        first_bps = _FIRST_PACKETS * 8 * payload_bytes * NS_PER_S // self.sending_ns
+        limit = Limit(
+            min=min(max(1, first_bps), self.max_bps),
+            max=self.max_bps,
+            resolution=resolution,
+            payload_bytes=payload_bytes,
+            flows=len(self.flows),
+        )
+        return _Series(limit, plan, lambda run: [check_losses(run, resolution)])
+
+
+# --- what both share ------------------------------------------------------------------------------
+
+
+class _Series(NamedTuple):
+    """A limit to find: the plan with a value, and what a run of it shows."""
+
+    limit: Limit
+    plan: Callable[[int], Plan]
+    checks: Callable[[Outcome], Sequence[Check]]
+
+
+def _narrow(every: Sequence[_Series], seeds: Sequence[int], options: SearchOptions) -> bool:
     """Narrow all brackets, one trial of each at a time; return whether Ctrl-C ended that early."""
-    total = sum(bracket.max_trials for bracket in brackets)
+    run = options.get("run") or partial(run_jobs, threads=options.get("threads"))
+    progress = options.get("progress")
+    limits = [series.limit for series in every]
+    total = sum(limit.max_trials for limit in limits)
     interrupted = False
     try:
         while not interrupted:
-            proposed = [(bracket, bracket.next()) for bracket in brackets]
-            trials = [(bracket, value) for bracket, value in proposed if value is not None]
+            proposed = [(series, series.limit.next()) for series in every]
+            trials = [(series, value) for series, value in proposed if value is not None]
             if not trials:
                 return False
-            jobs = [bracket.jobs(value) for bracket, value in trials]
-            trial_of_job = [number for number, of_trial in enumerate(jobs) for _ in of_trial]
+            plans = [series.plan(value) for series, value in trials]
             try:
-                complete = run(list(chain.from_iterable(jobs)))
+                complete = run([Job(plan=plan, seed=seed) for plan in plans for seed in seeds])
             except RunsInterrupted as ended:
                 complete, interrupted = ended.outcomes, True
-            for number, (bracket, value) in enumerate(trials):
-                outcomes = [each for each in complete if trial_of_job[each.index] == number]
-                if len(outcomes) == len(jobs[number]):
-                    bracket.record(value, outcomes)
+            for number, (series, value) in enumerate(trials):
+                outcomes = [each for each in complete if each.index // len(seeds) == number]
+                if len(outcomes) == len(seeds):
+                    by_seed = zip(*map(series.checks, outcomes), strict=True)
+                    worst = (min(checks, key=lambda check: check.margin) for checks in by_seed)
+                    series.limit.judge(value, tuple(worst))
             if progress is not None and not interrupted:
-                done = (len(b.trials) if b.next() is not None else b.max_trials for b in brackets)
+                done = (each.max_trials if each.converged else len(each.trials) for each in limits)
                 progress(sum(done), total)
     except KeyboardInterrupt:
         pass
     return True
 
 
-def named_entries(plan: Plan) -> list[tuple[str, range]]:
-    """Return the name of each entry of ``traffic``, and the indices of its flows.
-
-    The name is by default that of the first flow.
-    """
-    names = [entry["name"] for entry in plan.entries]
-    return [
-        (name or plan.data["flows"][flows.start]["name"], flows)
-        for name, flows in zip(names, plan.entry_flows, strict=True)
-    ]
+def _document(scenario: Scenario) -> Document:
+    """Return a scenario without the records that no search looks at."""
+    data = scenario.to_dict() | {"sample_interval": None, "packet_events": False}
+    return Document(data=data, source="scenario")
 
 
-def without_records(scenario: Scenario) -> dict[str, Any]:
-    """Return a scenario as plain data, without records that no search looks at."""
-    return scenario.to_dict() | {"sample_interval": None, "packet_events": False}
-
-
-# --- the largest rate without loss --------------------------------------------------------------
-
-
-def no_drop_rate(
-    scenario: Scenario,
-    sizes: Sequence[int] | None = None,
-    *,
-    flow: str | None = None,
-    resolution: float = DEFAULT_RESOLUTION,
-    seed: int | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-) -> NoDropSearch:
-    """Find the largest rate of the constant_rate flows at which no packet is lost.
-
-    ``sizes`` are bytes of UDP payload (None: the payload that the scenario has). ``flow`` names one
-    entry of the traffic (None: all that are constant_rate); its flows get equal rates, and the rest
-    of the scenario is unchanged. The relative error of a rate that is ``proven`` is at most
-    ``resolution``. Results do not depend on ``threads``; ``progress(done, total)`` counts trials.
-    After Ctrl-C the rates found so far are returned, marked interrupted.
-
-    Raises:
-        ScenarioError: a packet of one of the sizes fits into no queue.
-        UsageError: nothing to search, or a size, the resolution or the seed out of range.
-    """
-    run = partial(run_jobs, threads=threads)
-    return search_rates(
-        scenario, sizes, run, flow=flow, resolution=resolution, seed=seed, progress=progress
-    )
-
-
-def search_rates(
-    scenario: Scenario,
-    sizes: Sequence[int] | None,
-    run: RunJobs,
-    *,
-    flow: str | None = None,
-    resolution: float = DEFAULT_RESOLUTION,
-    seed: int | None = None,
-    progress: Progress | None = None,
-) -> NoDropSearch:
-    """Find the largest rate as `no_drop_rate` does; ``run`` runs jobs as `run_jobs` does."""
-    if not MIN_RESOLUTION <= resolution <= MAX_RESOLUTION:
-        raise UsageError(
-            f"resolution: read {resolution:.6%}; must be {MIN_RESOLUTION:.2%} to "
-            f"{MAX_RESOLUTION:.0%}"
-        )
-    seed = scenario.seed if seed is None else seed
-    check_seed(seed)
-    entries = _entries(scenario, flow)
-    chosen = _payloads(scenario, entries, sizes)
-    searches = [_Search(scenario, entries, size, resolution, seed) for size in chosen]
-    interrupted = narrow([search.bracket for search in searches], run, progress)
-    first = searches[0]
-    return NoDropSearch(
-        scenario=scenario.name,
-        flows=tuple(first.plan.data["flows"][i]["name"] for i in first.searched),
-        link_rate_bps=first.bracket.max,
-        sending_s=first.sending_ns / NS_PER_S,
-        resolution=resolution,
-        seed=seed,
-        rates=tuple(search.result() for search in searches),
-        interrupted=interrupted,
-    )
-
-
-def max_trials(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
-    """Return the largest number of trials of `no_drop_rate`, for all constant_rate flows."""
-    entries = _entries(scenario, None)
-    searches = (_Search(scenario, entries, size, resolution, 0) for size in sizes)
-    return sum(search.bracket.max_trials for search in searches)
-
-
-def _entries(scenario: Scenario, name: str | None) -> dict[int, range]:
-    """Return the searched entries of the traffic, each with its flows as indices into the plan."""
-    named = zip(scenario.traffic, named_entries(Plan.resolve(scenario)), strict=True)
-    found = [
-        (label, i, flows)
-        for i, (entry, (label, flows)) in enumerate(named)
-        if isinstance(entry, ConstantRate)
-    ]
-    if not found:
-        kinds = ", ".join(sorted({entry.kind for entry in scenario.traffic}))
-        raise UsageError(f"traffic: no flow of kind constant_rate to search with (read: {kinds})")
-    chosen = {i: flows for label, i, flows in found if name in {None, label}}
-    if not chosen:
-        raise UsageError(f"flow: {choice(name, tuple(label for label, _, _ in found))}")
-    return chosen
-
-
-def _payloads(
-    scenario: Scenario, entries: Mapping[int, range], sizes: Sequence[int] | None
-) -> list[int]:
-    """Return the payloads to search with: the given ones, or that of the entries."""
-    if sizes is None:
-        written = (getattr(scenario.traffic[i], "payload", None) for i in entries)
-        own = sorted({value_of(payload) for payload in written})
-        if len(own) > 1:
-            shown = ", ".join(f"{size} B" for size in own)
-            message = f"sizes: the flows differ in payload ({shown}); name the sizes to search"
-            raise UsageError(message)
-        return own
-    if not sizes:
-        raise UsageError("sizes: none; name at least one size in bytes of UDP payload")
-    for size in sizes:
-        if not 1 <= size <= MAX_PAYLOAD_BYTES:
-            raise UsageError(
-                f"sizes: read {size}; must be 1 to {MAX_PAYLOAD_BYTES} bytes of UDP payload"
-            )
-    return sorted(set(sizes))
-
-
-class _Search:
-    def __init__(
-        self,
-        scenario: Scenario,
-        entries: Mapping[int, range],
-        payload_bytes: int,
-        resolution: float,
-        seed: int,
-    ) -> None:
-        data = without_records(scenario)
-        for i in entries:
-            data["traffic"][i] |= {"payload": f"{payload_bytes} B"}
-        self.payload_bytes, self.seed = payload_bytes, seed
-        self.plan = Plan.resolve(data)
-        self.searched = tuple(i for flows in entries.values() for i in flows)
-        flows = [self.plan.data["flows"][i] for i in self.searched]
-        directions = self.plan.data["directions"]
-        rates = (directions[direction_number(flow)]["rate_bps"] for flow in flows)
-        max_bps = max(max(series_values(rate)) for rate in rates)
-        stop_ns = self.plan.data["stop_ns"]
-        self.sending_ns: int = min(
-            min(flow["workload"]["duration_ns"], stop_ns - flow["start_ns"]) for flow in flows
-        )
-        first_bps = _FIRST_PACKETS * 8 * payload_bytes * NS_PER_S // self.sending_ns
-        self.bracket = Bracket(
-            min=min(max(1, first_bps), max_bps),
-            max=max_bps,
-            jobs=self._jobs,
-            judge=lambda rate_bps, outcomes: trial_of(outcomes[0], rate_bps, resolution),
-            resolution=resolution,
-        )
-
-    def _jobs(self, rate_bps: int) -> list[Job]:
-        flows = list(self.plan.data["flows"])
-        for i in self.searched:
-            flows[i] = {**flows[i], "workload": {**flows[i]["workload"], "rate_bps": rate_bps}}
-        return [Job(plan=self.plan.with_values(flows=flows), seed=self.seed)]
-
-    def result(self) -> NoDropRate:
-        return NoDropRate(
-            payload_bytes=self.payload_bytes,
-            rate_bps=self.bracket.passes,
-            fails_bps=self.bracket.fails,
-            flows=len(self.searched),
-            converged=self.bracket.next() is None,
-            trials=tuple(self.bracket.trials),
-        )
-
-
-# --- the largest count ----------------------------------------------------------------------------
-
-
-DEFAULT_MAX: Final = 1_000
-DEFAULT_SEEDS: Final = 5
-MAX_SEEDS: Final = 1_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountTrial:
-    """One count: of each threshold, the check that came closest to failing over the seeds."""
-
-    count: int
-    checks: tuple[ThresholdCheck, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Return whether every threshold held with every seed."""
-        return all(check.passed for check in self.checks)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaxCount:
-    """The largest count that meets the thresholds.
-
-    ``count`` is the largest that passed, None if none did; ``fails`` is the smallest that failed,
-    None if the bound ``max_count`` passed. ``interrupted``: Ctrl-C ended the search early.
-    """
-
-    scenario: str
-    entry: str
-    thresholds: tuple[str, ...]
-    count: int | None
-    fails: int | None
-    max_count: int
-    seeds: tuple[int, ...]
-    trials: tuple[CountTrial, ...]
-    interrupted: bool
-
-    @property
-    def converged(self) -> bool:
-        """Return whether the next larger count failed, or the bound passed."""
-        return self.fails == (self.count or 0) + 1 or self.count == self.max_count
-
-    @property
-    def reason(self) -> ThresholdCheck | None:
-        """Return the first threshold that fails at ``fails``."""
-        failed = (trial for trial in self.trials if trial.count == self.fails)
-        return next((check for trial in failed for check in trial.checks if not check.passed), None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the search as plain data."""
-        return {
-            "scenario": self.scenario,
-            "entry": self.entry,
-            "thresholds": list(self.thresholds),
-            "count": self.count,
-            "fails": self.fails,
-            "max_count": self.max_count,
-            "converged": self.converged,
-            "interrupted": self.interrupted,
-            "seeds": list(self.seeds),
-            "trials": [
-                {
-                    "count": trial.count,
-                    "passed": trial.passed,
-                    "checks": [check.to_json() for check in trial.checks],
-                }
-                for trial in sorted(self.trials, key=lambda trial: trial.count)
-            ],
-        }
-
-
-def max_count(
-    scenario: Scenario,
-    *,
-    entry: str | None = None,
-    bound: int = DEFAULT_MAX,
-    seeds: int = DEFAULT_SEEDS,
-    seed: int | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-) -> MaxCount:
-    """Find the largest ``count`` of an entry of ``traffic`` that meets the scenario's thresholds.
-
-    ``entry`` names the entry (None: the only one that a count can be varied of, or the only call).
-    The search stops at ``bound``. ``seeds`` consecutive seeds are run for each count, from ``seed``
-    (None: the scenario's). Results do not depend on ``threads``; ``progress(done, total)`` counts
-    trials. After Ctrl-C the result so far is returned, marked interrupted.
-
-    Raises:
-        ScenarioError: a count does not fit the scenario.
-        UsageError: no thresholds, no such entry, or a bound or seed out of range.
-    """
-    if not scenario.thresholds:
-        raise UsageError(
-            "thresholds: the scenario has none; add one, such as --threshold 'flows.mos.p5 >= 3.6'"
-        )
-    if not 1 <= seeds <= MAX_SEEDS:
-        raise UsageError(f"seeds: read {seeds}; must be 1 to {MAX_SEEDS}")
+def _seeds(scenario: Scenario, default: int, options: SearchOptions) -> range:
+    seeds, seed = options.get("seeds"), options.get("seed")
+    count = default if seeds is None else seeds
+    if not 1 <= count <= MAX_SEEDS:
+        raise UsageError(f"seeds: read {count}; must be 1 to {MAX_SEEDS}")
     first = scenario.seed if seed is None else seed
     check_seed(first)
-    check_seed(first + seeds - 1)
-    index, label = _entry(scenario, entry)
-    largest = _largest(scenario, index)
-    if not 1 <= bound <= largest:
-        raise UsageError(f"max: read {bound}; must be 1 to {largest}, by the number of flows")
-    run_seeds = range(first, first + seeds)
-
-    def jobs(count: int) -> list[Job]:
-        data = without_records(scenario)
-        data["traffic"][index]["count"] = count
-        plan = Plan.resolve(data)
-        return [Job(plan=plan, seed=seed) for seed in run_seeds]
-
-    search = Bracket(min=1, max=bound, jobs=jobs, judge=_judge)
-    interrupted = narrow([search], partial(run_jobs, threads=threads), progress)
-    return MaxCount(
-        scenario=scenario.name,
-        entry=label,
-        thresholds=tuple(str(text) for text in scenario.thresholds),
-        count=search.passes,
-        fails=search.fails,
-        max_count=bound,
-        seeds=tuple(run_seeds),
-        trials=tuple(search.trials),
-        interrupted=interrupted,
-    )
+    check_seed(first + count - 1)
+    return range(first, first + count)
 
 
-def _entry(scenario: Scenario, name: str | None) -> tuple[int, str]:
-    labels = [label for label, _ in named_entries(Plan.resolve(scenario))]
-    found = {
-        label: i
-        for i, (label, entry) in enumerate(zip(labels, scenario.traffic, strict=True))
-        if not isinstance(entry, Channels | Conference)
-    }
-    if name is not None:
-        if name not in found:
-            raise UsageError(f"entry: {choice(name, tuple(found))}")
-        return found[name], name
-    written = [n for n, i in found.items() if "count" in scenario.traffic[i].model_fields_set]
-    calls = [n for n, i in found.items() if scenario.traffic[i].kind == "voice"]
-    for names in (written, calls, list(found)):
-        if len(names) == 1:
-            return found[names[0]], names[0]
-    raise UsageError(f"entry: several can be varied; name one of: {', '.join(found)}")
-
-
-def _largest(scenario: Scenario, index: int) -> int:
-    """Return the largest count of an entry that the limit of flows allows."""
-    terminals = scenario.link.terminals
-    entry = scenario.traffic[index]
-    assert not isinstance(entry, Channels | Conference), "it has no count"
-    own = flows_of_entry(entry, terminals)
-    others = sum(flows_of_entry(each, terminals) for each in scenario.traffic) - own
-    return max(1, (MAX_FLOWS - others) // (own // entry.count))
-
-
-def _judge(count: int, outcomes: list[Outcome]) -> CountTrial:
-    """Return a trial with, of each threshold, the check that came closest to failing."""
-    started = utc_now()
-    by_seed = [check_thresholds(outcome.result(started=started)) for outcome in outcomes]
-    closest = (min(checks, key=lambda check: check.margin) for checks in zip(*by_seed, strict=True))
-    return CountTrial(count=count, checks=tuple(closest))
+def _resolution(options: SearchOptions, default: float) -> float:
+    resolution = options.get("resolution")
+    if resolution is None:
+        return default
+    if not MIN_RESOLUTION <= resolution <= MAX_RESOLUTION:
+        limits = f"{MIN_RESOLUTION:.2%} to {MAX_RESOLUTION:.0%}"
+        raise UsageError(f"resolution: read {resolution:.6%}; must be {limits}")
+    return resolution

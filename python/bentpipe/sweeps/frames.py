@@ -18,13 +18,13 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe.errors import UnitError
+from bentpipe.quantities import QUANTITIES
 from bentpipe.results.derived import table_rows
 from bentpipe.results.tables import decode_tables
 from bentpipe.simulation.run import Outcome
 from bentpipe.sweeps.cells import Cell
 from bentpipe.sweeps.journal import Run
 from bentpipe.sweeps.points import Points
-from bentpipe.sweeps.ranges import QUANTITIES
 
 _RUNS: Final = "runs"
 # Columns are decoded for as many runs at a time.

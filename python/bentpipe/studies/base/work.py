@@ -13,9 +13,8 @@ from bentpipe.live.pool import EmulatedRun, EmulationJob, emulate_many
 from bentpipe.plan.plan import Plan
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.simulation.run import Job, Outcome
-from bentpipe.simulation.search import max_trials, search_rates
+from bentpipe.simulation.search import Search, max_trials, search_no_drop
 from bentpipe.studies import STUDIES
 from bentpipe.sweeps.executor import Executor, Threads, run_all
 from bentpipe.units import LARGEST_SEED, NS_PER_S
@@ -93,14 +92,14 @@ class Work:
 
     def search(
         self, scenario: Scenario, sizes: Sequence[int], *, resolution: float
-    ) -> NoDropSearch | None:
+    ) -> Search | None:
         """Search the largest rate without a loss for payloads in bytes; None after Ctrl-C."""
         if self.interrupted:
             return None
-        found = search_rates(
+        found = search_no_drop(
             scenario,
             sizes,
-            partial(run_all, self._executor),
+            run=partial(run_all, self._executor),
             resolution=resolution,
             seed=self.seed,
             progress=self._count,

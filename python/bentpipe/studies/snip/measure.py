@@ -16,9 +16,8 @@ from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import rate_bps
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
 from bentpipe.simulation.run import Outcome
-from bentpipe.simulation.search import max_trials
+from bentpipe.simulation.search import Limit, Search, max_trials
 from bentpipe.studies.base.work import Work, jobs_of
 from bentpipe.units import NS_PER_S
 
@@ -199,8 +198,8 @@ def begins_at(loads: tuple[Record, ...], hold_ms: int) -> int | None:
 def size_of(
     plan: Mapping[str, Any],
     payload_bytes: int,
-    without: NoDropSearch | None,
-    aggregated: NoDropSearch | None,
+    without: Search | None,
+    aggregated: Search | None,
 ) -> Record:
     """Return one payload with and without aggregation, and the result of the equations."""
     packets, paper_pps, limit = on_paper(plan, payload_bytes)
@@ -235,10 +234,10 @@ def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> tuple[int, float, s
     return 1 + more, (1 + more) * min(by_processor, by_link), limit
 
 
-def converged(found: NoDropSearch | None, payload_bytes: int) -> NoDropRate | None:
+def converged(found: Search | None, payload_bytes: int) -> Limit | None:
     """Return the rate of one payload; None if its search did not converge."""
-    rates = () if found is None else found.rates
-    return next((r for r in rates if r.payload_bytes == payload_bytes and r.converged), None)
+    limits = () if found is None else found.limits
+    return next((r for r in limits if r.payload_bytes == payload_bytes and r.converged), None)
 
 
 def delay_ms(run: Outcome) -> float:
@@ -260,11 +259,11 @@ class Measured:
     datagram for which a narrow modem is the limit, in bytes at each layer.
     """
 
-    table: NoDropSearch | None
-    round_figure: NoDropSearch | None
+    table: Search | None
+    round_figure: Search | None
     limits_pps: Mapping[str, float]
     crossover: Mapping[str, float] | None
-    sharing: Mapping[int, NoDropSearch]
+    sharing: Mapping[int, Search]
     duplex: tuple[Record, ...]
     tcp_bps: Mapping[int, float]
     efficiency_percent: float | None
@@ -303,7 +302,7 @@ def measure(base: Mapping[str, Any], settings: Settings, work: Work) -> Measured
         table=found["table"],
         round_figure=found["round figure"],
         limits_pps={
-            mode: each.rates[0].aggregate_packets_per_second or 0.0
+            mode: each.limits[0].aggregate_packets_per_second or 0.0
             for mode, each in modes.items()
             if each is not None
         },
@@ -352,24 +351,24 @@ def _jobs(base: Mapping[str, Any], settings: Settings) -> dict[Key, Scenario]:
     return scenarios
 
 
-def _complete(found: NoDropSearch | None) -> NoDropSearch | None:
+def _complete(found: Search | None) -> Search | None:
     return None if found is None or found.interrupted else found
 
 
-def _fine_sizes(coarse: NoDropSearch | None) -> tuple[int, ...]:
+def _fine_sizes(coarse: Search | None) -> tuple[int, ...]:
     """Return the sizes from the last one limited by the packet rate to the first by the channel.
 
     The former is excluded; none if the coarse search did not find both.
     """
-    for small, large in pairwise(() if coarse is None else coarse.rates):
+    for small, large in pairwise(() if coarse is None else coarse.limits):
         if large.first_loss is not None and large.first_loss.limit == "channel":
             return tuple(range(small.payload_bytes + 1, large.payload_bytes + 1))
     return ()
 
 
-def _crossover(narrow: Scenario, fine: NoDropSearch | None) -> dict[str, float] | None:
+def _crossover(narrow: Scenario, fine: Search | None) -> dict[str, float] | None:
     plan: Mapping[str, Any] = Plan.resolve(narrow).data
-    for each in () if fine is None else fine.rates:
+    for each in () if fine is None else fine.limits:
         if each.first_loss is not None and each.first_loss.limit == "channel":
             ip_bytes = each.payload_bytes + UDP_IP_HEADER_BYTES
             link_bytes = frame_bits(plan["directions"][0]["framing"], ip_bytes) / 8

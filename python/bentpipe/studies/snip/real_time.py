@@ -10,8 +10,7 @@ from bentpipe.live.pool import EmulatedRun
 from bentpipe.results.measures import rate_bps
 from bentpipe.results.views import Column
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.no_drop import NoDropRate
-from bentpipe.simulation.search import no_drop_rate
+from bentpipe.simulation.search import Limit, search_no_drop
 from bentpipe.studies import RealOptions
 from bentpipe.studies.base.comparison import Comparison, Row, Samples
 from bentpipe.studies.base.inputs import Provenance, read_quantities, read_scenario
@@ -69,7 +68,7 @@ def run_real_time(**options: Unpack[RealOptions]) -> RealOutcome:
     work.total = _USUAL_ROUNDS * len(sizes) + len(windows)
     scenario = measure.scenario_of(base)
     simulated = (
-        no_drop_rate(scenario, sizes, resolution=measure.RESOLUTION, seed=work.seed)
+        search_no_drop(scenario, sizes, resolution=measure.RESOLUTION, seed=work.seed)
         if sizes
         else None
     )
@@ -150,16 +149,16 @@ def kernel_tcp_scenario(base: Mapping[str, Any], window_bytes: int) -> Scenario:
 
 
 def _search(
-    base: Mapping[str, Any], simulated: Mapping[int, NoDropRate | None], work: RealWork
+    base: Mapping[str, Any], simulated: Mapping[int, Limit | None], work: RealWork
 ) -> tuple[dict[int, Bracket], dict[int, EmulatedRun]]:
     """Bisect the rates of all sizes in parallel; return the bracket and the last run of each size.
 
     A run that was late in every attempt ends the search of its size.
     """
     brackets = {
-        size: Bracket(start_bps=each.rate_bps)
+        size: Bracket(start_bps=each.passes)
         for size, each in simulated.items()
-        if each is not None and each.rate_bps is not None
+        if each is not None and each.passes is not None
     }
     last_runs: dict[int, EmulatedRun] = {}
     for _ in range(_MAX_ROUNDS):

@@ -15,7 +15,7 @@ from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, log_axis, new
 from bentpipe.results.views import Column, View
 from bentpipe.scenario.framings import frame_bits, plan_framing
 from bentpipe.scenario.gateways import PROCESSOR_PPS
-from bentpipe.simulation.no_drop import NoDropSearch
+from bentpipe.simulation.search import Search
 from bentpipe.studies import RunOptions
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import (
@@ -122,13 +122,13 @@ def table_row(
     size: int,
     published: Mapping[str, str],
     unit: str,
-    found: NoDropSearch | None,
+    found: Search | None,
     provenance: Provenance,
 ) -> Row:
     """Return a row of the table, as a rate in Mbit/s or in packets a second."""
     best = measure.converged(found, size)
     loss = None if best is None else best.first_loss
-    rate_bps = None if best is None or loss is None else best.rate_bps
+    rate_bps = None if best is None or loss is None else best.passes
     by_rate = unit == "Mbit/s"
     per_unit = 1e6 if by_rate else 8 * size
     return Row(
@@ -256,8 +256,8 @@ class SnipOutcome(StudyOutcome):
             "shared_hub": [
                 {
                     "terminals": terminals,
-                    "packets_per_second_each": found.rates[0].packets_per_second,
-                    "packets_per_second_all": found.rates[0].aggregate_packets_per_second,
+                    "packets_per_second_each": found.limits[0].packets_per_second,
+                    "packets_per_second_all": found.limits[0].aggregate_packets_per_second,
                 }
                 for terminals, found in measured.sharing.items()
             ],
@@ -383,7 +383,7 @@ class SnipOutcome(StudyOutcome):
             "sharing": [
                 (terminals, rate.packets_per_second, rate.aggregate_packets_per_second)
                 for terminals, found in measured.sharing.items()
-                for rate in found.rates[:1]
+                for rate in found.limits[:1]
             ],
             "sizes": [tuple(each.values()) for each in measured.aggregated_sizes],
         }
