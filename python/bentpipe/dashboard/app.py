@@ -180,8 +180,7 @@ class _Dashboard:
             raise HTTPException(404, "no such kind of file")
         path = request.path_params["path"]
         if name == "sweep":
-            sweep = self._store.sweep(path)
-            data = charts.sweep_chart(sweep, charts.view_of(sweep, request.query_params))
+            data = charts.sweep_chart(self._store.sweep(path), request.query_params)
             content = charts.export_sweep(data, kind)
         else:
             content = charts.export_chart(_chart(name), self._store.run(path), kind)
@@ -190,7 +189,7 @@ class _Dashboard:
 
     def _sweep_chart(self, request: Request) -> Response:
         sweep = self._store.sweep(request.path_params["path"])
-        return JSONResponse(charts.sweep_chart(sweep, charts.view_of(sweep, request.query_params)))
+        return JSONResponse(charts.sweep_chart(sweep, request.query_params))
 
     def _list_events(self, _request: Request) -> Response:
         return self._streams.reply(

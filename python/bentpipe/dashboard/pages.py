@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from bentpipe.dashboard.charts import axes_of, metrics_of, parts_of
+from bentpipe.dashboard.charts import choices_of
 from bentpipe.report.html import environment
 from bentpipe.report.run import facts, headlines, notices, plan_text, scenario_text
 from bentpipe.results.charts import CHARTS, charts_of, is_sampled
@@ -92,13 +92,7 @@ def sweep_page(entry: Entry, folder: Path, sweep: Sweep | None) -> str:
         failed = sweep.failures.height
         facts += f", {sweep.runs.height:,} runs" + (f", {failed:,} failed" if failed else "")
         facts += f", bentpipe {sweep.manifest['bentpipe_version']}"
-        axes = axes_of(sweep)
-        choices = {
-            "axes": [{"paths": axis.paths, "labels": axis.labels} for axis in axes],
-            # Pairs, because the keys of JSON in a template are sorted.
-            "metrics": list(metrics_of(sweep).items()),
-            "parts": parts_of(sweep),
-        }
+        choices = choices_of(sweep)
         if failed:
             columns = [Column(name, name, text=str) for name in sweep.failures.columns]
             title = "The first failed runs; the others were not affected."

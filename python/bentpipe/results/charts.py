@@ -20,7 +20,7 @@ from bentpipe.metrics import CAPACITY_PARTS
 from bentpipe.results import series
 from bentpipe.results.files import csv_text
 from bentpipe.results.measures import MAX_SINGLE_FLOWS, finished_times_ns
-from bentpipe.results.series import INTERVALS, RATE_BINS, Array, Band, Outages, Series, outages
+from bentpipe.results.series import INTERVALS, RATE_BINS, Array, Outages, Series, outages
 from bentpipe.results.tables import TABLES
 from bentpipe.units import NS_PER_S
 
@@ -82,11 +82,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class ChartData:
-    """What is drawn of a chart: lines, or bands of many lines, thinned; outages; names of bars."""
+    """What is drawn of a chart: lines, thinned, or bands of many; outages; names of bars."""
 
     chart: Chart
     lines: Sequence[Series]
-    bands: Sequence[Band]
     outages: Sequence[Outages]
     bars: Sequence[str]
 
@@ -191,8 +190,9 @@ def chart_data(
     is_many = chart.kind == "time" and len(lines) > MAX_SINGLE_FLOWS
     return ChartData(
         chart,
-        [] if is_many else [_cut(line, start, stop, intervals) for line in lines],
-        series.bands(lines, start, stop) if is_many else [],
+        series.bands(lines, start, stop)
+        if is_many
+        else [_cut(line, start, stop, intervals) for line in lines],
         outages(result) if chart.kind == "time" else [],
         bars,
     )
@@ -226,11 +226,8 @@ def csv_of(data: ChartData) -> str:
     rows: list[tuple[object, ...]] = []
     for line in data.lines:
         x = [data.bars[int(each)] for each in line.x] if data.bars else rounded_x(line.x)
-        rows += [(line.name, *point) for point in zip(x, rounded(line.values), strict=True)]
-    if data.bands:
+        points = zip(x, *map(rounded, (line.values, *line.bounds)), strict=True)
+        rows += [(line.name, *point) for point in points]
+    if any(line.bounds for line in data.lines):
         header += [label_of(name, chart.unit) for name in ("p5", "p95")]
-    for band in data.bands:
-        columns = [rounded(each) for each in (band.middle, band.low, band.high)]
-        points = zip(rounded_x(band.x), *columns, strict=True)
-        rows += [(band.name, *point) for point in points]
     return csv_text(header, rows)

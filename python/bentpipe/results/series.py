@@ -47,24 +47,15 @@ Rows = Mapping[str, Array]
 class Series:
     """A named line: ``x`` and ``values`` are arrays of equal length; NaN is a missing value.
 
-    Many lines are drawn as one band for each ``group``.
+    Many lines are drawn as one band for each ``group``: their median, and its ``bounds``, the 5th
+    and the 95th percentile.
     """
 
     name: str
     x: Array
     values: Array
     group: str = ""
-
-
-@dataclass(frozen=True)
-class Band:
-    """The 5th, 50th and 95th percentile of many lines at common times; NaN where no line is."""
-
-    name: str
-    x: Array
-    low: Array
-    middle: Array
-    high: Array
+    bounds: tuple[Array, Array] | tuple[()] = ()
 
 
 # --- samples -------------------------------------------------------------------------------------
@@ -281,8 +272,8 @@ def distribution(values: Array) -> tuple[Array, Array]:
     return np.repeat(np.sort(values), 2), np.append(0, np.repeat(share, 2)[:-1])
 
 
-def bands(series: Sequence[Series], from_x: float = -np.inf, to_x: float = np.inf) -> list[Band]:
-    """Return the range of the lines of each group, at common times of an interval."""
+def bands(series: Sequence[Series], from_x: float = -np.inf, to_x: float = np.inf) -> list[Series]:
+    """Return the band of the lines of each group, at common times of an interval."""
     groups: dict[str, list[Series]] = {}
     for line in series:
         groups.setdefault(line.group, []).append(line)
@@ -291,7 +282,7 @@ def bands(series: Sequence[Series], from_x: float = -np.inf, to_x: float = np.in
     return [_band(name, members, from_x, to_x) for name, members in groups.items()]
 
 
-def _band(name: str, members: Sequence[Series], from_x: float, to_x: float) -> Band:
+def _band(name: str, members: Sequence[Series], from_x: float, to_x: float) -> Series:
     first = max(min(line.x[0] for line in members), from_x)
     last = min(max(line.x[-1] for line in members), to_x)
     x = np.linspace(first, max(first, last), INTERVALS)
@@ -301,7 +292,7 @@ def _band(name: str, members: Sequence[Series], from_x: float, to_x: float) -> B
     low, middle, high = (np.full(x.size, np.nan) for _ in PERCENTILES)
     low[known], middle[known], high[known] = np.nanpercentile(values[:, known], PERCENTILES, axis=0)
     label = f"{name}: median, p5 to p95 of {len(members)}" if members[1:] else name
-    return Band(label, x, low, middle, high)
+    return Series(label, x, middle, bounds=(low, high))
 
 
 def _held(series: Series, x: Array) -> Array:
