@@ -74,7 +74,7 @@ class Entry:
 
 
 class Catalog:
-    """Finds the results below a folder, and keeps what it has read of unchanged ones."""
+    """Finds and reads the results below a folder; keeps what it has read of unchanged ones."""
 
     def __init__(self, root: Path) -> None:
         self.root: Final = root.resolve()
@@ -83,6 +83,8 @@ class Catalog:
         self._entries: list[Entry] = []
         self._searched_s: float | None = None
         self.complete = True
+        self._loading = threading.Lock()
+        self._kept: OrderedDict[Path, tuple[Entry, Result | Sweep]] = OrderedDict()
 
     def entries(self) -> list[Entry]:
         """Return all results, sorted by path; at most a second old."""
@@ -143,6 +145,57 @@ class Catalog:
     def message(self, error: Exception) -> str:
         """Return the text of an error, with paths relative to the served folder."""
         return str(error).replace(f"{self.root}/", "").replace(str(self.root), ".")
+
+    def run(self, path: str) -> Result:
+        """Return the run in a folder, without its packet events.
+
+        Raises:
+            NotFoundError: there is no run.
+            UsageError: it is damaged.
+        """
+        result: Result = self._load(path, "run", partial(Result.load, events=False))
+        return result
+
+    def sweep(self, path: str) -> Sweep:
+        """Return the data set of a sweep, without the runs of --keep-runs.
+
+        Raises:
+            NotFoundError: there is none.
+            UsageError: it is damaged, or no run of it has ended.
+        """
+        sweep: Sweep = self._load(path, "sweep", partial(Sweep.load, results=False))
+        return sweep
+
+    def _load(self, path: str, kind: str, load: Callable[[Path], Any]) -> Any:
+        """Return a result; the latest ones are kept in memory while they are unchanged."""
+        entry = self.entry(path)
+        if entry.problem is not None:
+            raise UsageError(entry.problem)
+        if entry.kind != kind:
+            raise NotFoundError(path)
+        folder = self.folder(path)
+        with self._loading:
+            kept = self._kept.get(folder)
+            # There is a new entry for a result that was replaced.
+            if kept is None or kept[0] is not entry:
+                kept = (entry, load(folder))
+                self._kept[folder] = kept
+                while len(self._kept) > 1 and self._size_bytes() > _TABLES_BYTES_MAX:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(folder)
+            return kept[1]
+
+    def _size_bytes(self) -> int:
+        tables = (
+            table
+            for _, result in self._kept.values()
+            for table in (
+                result.tables.values()
+                if isinstance(result, Result)
+                else (result.flows, result.directions)
+            )
+        )
+        return sum(int(table.estimated_size()) for table in tables)
 
     def _search(self) -> list[Entry]:
         found: list[Entry] = []
@@ -295,62 +348,3 @@ def _title(manifest: Mapping[str, Any]) -> str:
 
 def _damaged(path: str, problem: str, kind: str = "", title: str = "") -> Entry:
     return Entry(path=path, kind=kind, title=title, state="damaged", problem=problem)
-
-
-class ResultStore:
-    """Reads results of a catalog; keeps the latest in memory while they are unchanged."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Path, tuple[Entry, Result | Sweep]] = OrderedDict()
-
-    def run(self, path: str) -> Result:
-        """Return the run in a folder, without its packet events.
-
-        Raises:
-            NotFoundError: there is no run.
-            UsageError: it is damaged.
-        """
-        result: Result = self._load(path, "run", partial(Result.load, events=False))
-        return result
-
-    def sweep(self, path: str) -> Sweep:
-        """Return the data set of a sweep, without the runs of --keep-runs.
-
-        Raises:
-            NotFoundError: there is none.
-            UsageError: it is damaged, or no run of it has ended.
-        """
-        sweep: Sweep = self._load(path, "sweep", partial(Sweep.load, results=False))
-        return sweep
-
-    def _load(self, path: str, kind: str, load: Callable[[Path], Any]) -> Any:
-        entry = self._catalog.entry(path)
-        if entry.problem is not None:
-            raise UsageError(entry.problem)
-        if entry.kind != kind:
-            raise NotFoundError(path)
-        folder = self._catalog.folder(path)
-        with self._lock:
-            kept = self._kept.get(folder)
-            # The catalog makes a new entry for a result that was replaced.
-            if kept is None or kept[0] is not entry:
-                kept = (entry, load(folder))
-                self._kept[folder] = kept
-                while len(self._kept) > 1 and self._size_bytes() > _TABLES_BYTES_MAX:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(folder)
-            return kept[1]
-
-    def _size_bytes(self) -> int:
-        tables = (
-            table
-            for _, result in self._kept.values()
-            for table in (
-                result.tables.values()
-                if isinstance(result, Result)
-                else (result.flows, result.directions)
-            )
-        )
-        return sum(int(table.estimated_size()) for table in tables)

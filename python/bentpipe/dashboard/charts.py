@@ -167,6 +167,36 @@ def sweep_chart(sweep: Sweep, query: Mapping[str, str]) -> dict[str, Any]:
         UsageError: the query names what the sweep does not have, or the runs of a point differ in
             further values.
     """
+    frame, metric, x, by = _chosen(sweep, query)
+    at, labels = _numbers_of(frame, x), None
+    if at is None:
+        # Names are at 0, 1, 2 ... in the order of the sweep.
+        names = frame[x].unique(maintain_order=True)
+        at, labels = "at", [str(name) for name in names]
+        places = pl.DataFrame({x: names, at: pl.Series(range(names.len()), dtype=pl.Float64)})
+        frame = frame.join(places, on=x, how="left", nulls_equal=True, maintain_order="left")
+    found = means(frame, at, metric.name, by)
+    drawn = [place for line in found.lines for place in line["x"]]
+    return {
+        "title": metric.label,
+        "unit": found.y_unit[0],
+        "x": x,
+        "x_unit": found.x_unit[0],
+        "labels": labels,
+        # On a linear scale, small values would be one point.
+        "log": labels is None and bool(drawn) and 0 < _WIDE * min(drawn) <= max(drawn),
+        "lines": [
+            {key: values[:POINTS_MAX] for key, values in line.items()}
+            for line in found.lines[:LINES_MAX]
+        ],
+        "left_out": max(len(found.lines) - LINES_MAX, 0),
+    }
+
+
+def _chosen(
+    sweep: Sweep, query: Mapping[str, str]
+) -> tuple[pl.DataFrame, metrics.Metric, str, str | None]:
+    """Return the rows that a query asks for, the metric, and the fields ``x`` and ``by``."""
     axes = axes_of(sweep)
     paths = [path for axis in axes for path in axis.columns]
     if not paths:
@@ -197,32 +227,7 @@ def sweep_chart(sweep: Sweep, query: Mapping[str, str]) -> dict[str, Any]:
             frame = frame.join(axis[int(text)], on=axis.columns, how="semi", nulls_equal=True)
     if of is not None:
         frame = frame.filter(pl.col(_OF[table]) == of)
-    return {"title": metrics.metrics_of(table)[column].label, "x": x} | _lines(frame, x, column, by)
-
-
-def _lines(frame: pl.DataFrame, x: str, column: str, by: str | None) -> dict[str, Any]:
-    at, labels = _numbers_of(frame, x), None
-    if at is None:
-        # Names are at 0, 1, 2 ... in the order of the sweep.
-        names = frame[x].unique(maintain_order=True)
-        at, labels = "at", [str(name) for name in names]
-        places = pl.DataFrame({x: names, at: pl.Series(range(names.len()), dtype=pl.Float64)})
-        frame = frame.join(places, on=x, how="left", nulls_equal=True, maintain_order="left")
-    found = means(frame, at, column, by)
-    places_x = [place for line in found.lines for place in line["x"]]
-    is_wide = bool(places_x) and 0 < _WIDE * min(places_x) <= max(places_x)
-    return {
-        "unit": found.y_unit[0],
-        "x_unit": found.x_unit[0],
-        "labels": labels,
-        # On a linear scale, small values would be one point.
-        "log": labels is None and is_wide,
-        "lines": [
-            {key: values[:POINTS_MAX] for key, values in line.items()}
-            for line in found.lines[:LINES_MAX]
-        ],
-        "left_out": max(len(found.lines) - LINES_MAX, 0),
-    }
+    return frame, metrics.metrics_of(table)[column], x, by
 
 
 def _numbers_of(frame: pl.DataFrame, path: str) -> str | None:

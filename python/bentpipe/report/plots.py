@@ -218,15 +218,18 @@ def means(
     lines = []
     for name in names:
         own = points if by is None else points.filter(pl.col(by) == name)
-        columns = {"y": own["mean"], "low": own["low"], "high": own["high"]}
-        lines.append(
-            {
-                "name": "mean" if by is None else str(name),
-                "x": (own[x].cast(float) / x_unit[1]).to_list(),
-                **{key: (values / y_unit[1]).to_list() for key, values in columns.items()},
-                "runs": own["runs"].to_list(),
-            }
-        )
+        columns = {
+            "x": (x, x_unit),
+            "y": ("mean", y_unit),
+            "low": ("low", y_unit),
+            "high": ("high", y_unit),
+        }
+        scaled = {
+            key: [None if value is None else value / unit[1] for value in own[column]]
+            for key, (column, unit) in columns.items()
+        }
+        label = "mean" if by is None else str(name)
+        lines.append({"name": label, **scaled, "runs": own["runs"].to_list()})
     return Means(lines, x_unit, y_unit)
 
 

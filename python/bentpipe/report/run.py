@@ -59,42 +59,41 @@ def save_run(result: Result, folder: Path | OutputFolder) -> Path:
 
 def run_report(result: Result, exports: Exports | None = None) -> str:
     """Return the report of a run as HTML; its figures are added to ``exports``, and linked."""
-    manifest, interval_ns = result.manifest, result.plan["sample_interval_ns"] or 0
     template = environment().get_template("run.html.j2")
     return template.render(
-        title=result.title,
-        facts=facts(result),
-        notices=notices(result),
+        run_context(result),
         emulation=_emulation(result),
-        headlines=headlines(result),
-        flow_views=flow_views(result),
         flows=result.tables["flows"].height,
         by_entry=result.tables["flows"].height > MAX_SINGLE_FLOWS,
         competing=competing(result),
         thresholds=threshold_view(result),
         attribution=attribution_view(result),
-        link_views=link_views(result, _MAX_ROWS),
-        sample_interval=format_duration(interval_ns) if is_sampled(result) else None,
         charts=_charts(result),
         exports=exports,
-        seed=manifest["seed"],
-        version=manifest["bentpipe_version"],
-        scenario=scenario_text(result),
-        plan=plan_text(result),
+        seed=result.manifest["seed"],
+        version=result.manifest["bentpipe_version"],
     )
 
 
-def facts(result: Result) -> str:
-    """Return version, seed, end and size of a run in one line."""
-    manifest = result.manifest
-    return (
-        f"bentpipe {manifest['bentpipe_version']}, seed {manifest['seed']}, {result.ending} "
-        f"of {_TIMES[result.engine]} time, "
-        f"{manifest['packet_hops']:,} packet-hops"
-    )
+def run_context(result: Result) -> dict[str, Any]:
+    """Return what each page of a run shows: its report, and that of `bentpipe serve`."""
+    manifest, interval_ns = result.manifest, result.plan["sample_interval_ns"] or 0
+    return {
+        "title": result.title,
+        "facts": f"bentpipe {manifest['bentpipe_version']}, seed {manifest['seed']}, "
+        f"{result.ending} of {_TIMES[result.engine]} time, "
+        f"{manifest['packet_hops']:,} packet-hops",
+        "notices": _notices(result),
+        "headlines": _headlines(result),
+        "flow_views": flow_views(result),
+        "link_views": link_views(result, _MAX_ROWS),
+        "sample_interval": format_duration(interval_ns) if is_sampled(result) else None,
+        "scenario": _scenario_text(result),
+        "plan": _plan_text(result),
+    }
 
 
-def notices(result: Result) -> list[str]:
+def _notices(result: Result) -> list[str]:
     """Return what a reader must know first: the verdict, how the run ended, and its warnings."""
     until = "The figures are of what was recorded until then."
     found = [] if result.invalid is None else [f"INVALID: {result.invalid}."]
@@ -121,7 +120,7 @@ def _emulation(result: Result) -> dict[str, Any] | None:
     return {**about, "view": from_mappings(title, columns, rows)}
 
 
-def headlines(result: Result) -> list[str]:
+def _headlines(result: Result) -> list[str]:
     """Return utilization and loss of each direction; of many, of the first and the busiest."""
     directions = result.directions.to_dicts()
     if len(directions) > _MAX_HEADLINES:
@@ -159,7 +158,7 @@ def _charts(result: Result) -> dict[str, dict[str, Any]]:
     return found
 
 
-def scenario_text(result: Result) -> dict[str, str]:
+def _scenario_text(result: Result) -> dict[str, str]:
     """Return the scenario as JSON, under its title; of many entries, the first ones."""
     scenario, title = dict(result.manifest["scenario"]), "The scenario"
     if len(scenario["traffic"]) > _MAX_PLANNED:
@@ -168,7 +167,7 @@ def scenario_text(result: Result) -> dict[str, str]:
     return {"title": title, "text": _pretty(scenario)}
 
 
-def plan_text(result: Result) -> dict[str, str]:
+def _plan_text(result: Result) -> dict[str, str]:
     """Return the plan as JSON, under its title; of many flows or terminals, the first ones."""
     plan, title = dict(result.plan), "The complete plan (ns, bytes, bit/s)"
     if len(result.plan["flows"]) > _MAX_PLANNED:
