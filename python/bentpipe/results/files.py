@@ -164,16 +164,19 @@ def kind_of(manifest: Mapping[str, Any]) -> str:
     return str(manifest.get("kind", "run"))
 
 
+def title_of(manifest: Mapping[str, Any]) -> str:
+    """Return the name of the study or the scenario of a result; empty if it has none."""
+    scenario = manifest.get("scenario")
+    name = scenario.get("name") if isinstance(scenario, dict) else scenario
+    return str(manifest.get("study") or name or "")
+
+
 def describe(folder: Path) -> str:
     """Return what a folder holds, for a message: 'the result of "geo" (seed 1, DATE TIME UTC)'."""
     manifest = read_manifest(folder)
-    kind, scenario = kind_of(manifest), manifest.get("scenario")
-    name = scenario.get("name") if isinstance(scenario, dict) else scenario
-    what = f'"{name}"' if name else f"a {kind}"
-    if kind == "study" and "study" in manifest:
-        what = f"the study {manifest['study']}"
-    elif kind != "run" and name:
-        what = f"a {kind} of {what}"
+    kind, title = kind_of(manifest), title_of(manifest)
+    whole = {"run": f'"{title}"', "study": f"the study {title}"}
+    what = whole.get(kind, f'a {kind} of "{title}"') if title else f"a {kind}"
     seed = f"seed {manifest['seed']}" if "seed" in manifest else None
     ended = shown_time(read_execution(folder).get("ended"))
     facts = ", ".join(fact for fact in (seed, ended) if fact is not None)
