@@ -213,34 +213,41 @@ def write_file(path: Path, content: str | bytes) -> None:
         UsageError: it cannot be written.
     """
     target = Path(os.path.realpath(path))
-    try:
+    with writing(path):
         if target.exists() and not target.is_file():
             target.write_bytes(_bytes(content))  # /dev/stdout
             return
-        temporary = target.with_name(f"{target.name}.part")
-        try:
+        with _replaced(target) as temporary:
             temporary.write_bytes(_bytes(content))
-            temporary.replace(target)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Name a file or a folder in the error if it cannot be written.
+
+    Raises:
+        UsageError: an OSError in the block.
+    """
+    try:
+        yield
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error_text(error)}") from None
 
 
-def json_text(data: Any) -> str:
-    """Return data as the text of a JSON file."""
-    return f"{json.dumps(data, indent=2)}\n"
-
-
-def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as the text of a CSV file; None is an empty cell."""
-    buffer = StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return buffer.getvalue()
+@contextmanager
+def _replaced(path: Path) -> Iterator[Path]:
+    """Yield a temporary name to write to; if the block fails, an existing file stays as it was."""
+    temporary = path.with_name(f"{path.name}.part")
+    # A killed program may have left one. The new file is created, never opened, so that no symbolic
+    # link leads elsewhere.
+    temporary.unlink(missing_ok=True)
+    try:
+        yield temporary
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 @contextmanager
@@ -255,21 +262,25 @@ def capture_file(path: Path | None) -> Iterator[Path | None]:
     if path is None:
         yield None
         return
-    temporary = path.with_name(f"{path.name}.part")
-    try:
+    with writing(path):
         if path.is_dir():
             raise UsageError(f"{path}: is a folder; name the file of the capture")
-        # A killed run may have left one. The new file is created, never opened, so that no symbolic
-        # link leads elsewhere.
-        temporary.unlink(missing_ok=True)
-        yield temporary
-        temporary.replace(path)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
-            raise UsageError(f"{path}: cannot be written: {error_text(error)}") from None
-        raise
+        with _replaced(path) as temporary:
+            yield temporary
+
+
+def json_text(data: Any) -> str:
+    """Return data as the text of a JSON file."""
+    return f"{json.dumps(data, indent=2)}\n"
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as the text of a CSV file; None is an empty cell."""
+    buffer = StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return buffer.getvalue()
 
 
 def incomplete_message(path: Path | None, measured: Mapping[str, Any]) -> str | None:
