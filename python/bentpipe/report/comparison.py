@@ -17,8 +17,8 @@ from bentpipe.comparison.differences import POWER, Array, Comparison, Difference
 from bentpipe.quantities import quantity
 from bentpipe.report.html import Exports, environment, write_report
 from bentpipe.report.style import MUTED, PALETTE, STYLE, add_legend
+from bentpipe.results.charts import distribution
 from bentpipe.results.confidence import CONFIDENCE
-from bentpipe.results.series import distribution
 from bentpipe.results.views import Cell, Column, View
 from bentpipe.text import counted
 

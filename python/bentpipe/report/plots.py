@@ -23,10 +23,9 @@ from bentpipe.errors import UsageError
 from bentpipe.metrics import label_of
 from bentpipe.quantities import quantity
 from bentpipe.report import style
-from bentpipe.results.charts import Chart, ChartData, chart_data
+from bentpipe.results.charts import INTERVALS, Chart, ChartData, Outages, chart_data
 from bentpipe.results.confidence import mean_intervals
 from bentpipe.results.measures import MAX_SINGLE_FLOWS
-from bentpipe.results.series import INTERVALS, Outages
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result

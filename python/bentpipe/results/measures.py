@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -68,9 +68,9 @@ def competing_flows(result: Result) -> dict[str, list[int]]:
 
 
 def finished_times_ns(
-    result: Result, table: Literal["exchanges", "pages"], flows: Sequence[int] | None = None
+    result: Result, table: str, flows: Sequence[int] | None = None
 ) -> npt.NDArray[np.int64]:
-    """Return the times of finished exchanges, or the load times of pages, in order of their starts.
+    """Return the times of finished rows of ``exchanges`` or ``pages``, in order of their starts.
 
     That of an exchange is from the client's start (it opens a connection, or writes to an open one)
     to the last byte of the response; that of a page from the click to the last byte of the last
