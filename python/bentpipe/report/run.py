@@ -88,8 +88,7 @@ def run_context(result: Result) -> dict[str, Any]:
         "flow_views": flow_views(result),
         "link_views": link_views(result, _MAX_ROWS),
         "sample_interval": format_duration(interval_ns) if is_sampled(result) else None,
-        "scenario": _scenario_text(result),
-        "plan": _plan_text(result),
+        "inputs": _inputs(result),
     }
 
 
@@ -158,29 +157,24 @@ def _charts(result: Result) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _scenario_text(result: Result) -> dict[str, str]:
-    """Return the scenario as JSON, under its title; of many entries, the first ones."""
-    scenario, title = dict(result.manifest["scenario"]), "The scenario"
-    if len(scenario["traffic"]) > _MAX_PLANNED:
-        title += f"; the first {_MAX_PLANNED} of {len(scenario['traffic']):,} entries"
-        scenario["traffic"] = scenario["traffic"][:_MAX_PLANNED]
-    return {"title": title, "text": _pretty(scenario)}
-
-
-def _plan_text(result: Result) -> dict[str, str]:
-    """Return the plan as JSON, under its title; of many flows or terminals, the first ones."""
-    plan, title = dict(result.plan), "The complete plan (ns, bytes, bit/s)"
-    if len(result.plan["flows"]) > _MAX_PLANNED:
-        title += f"; the first {_MAX_PLANNED} of {len(result.plan['flows']):,} flows"
-        plan["flows"] = result.plan["flows"][:_MAX_PLANNED]
-    terminals = len(result.plan["gateways"]) - 1
+def _inputs(result: Result) -> list[dict[str, str]]:
+    """Return scenario and plan as JSON under their titles; of many parts, the first ones."""
+    scenario, plan = dict(result.manifest["scenario"]), dict(result.plan)
+    title = f"The scenario{_keep_first(scenario, 'traffic', 'entries')}"
+    plan_title = f"The complete plan (ns, bytes, bit/s){_keep_first(plan, 'flows', 'flows')}"
+    terminals = len(plan["gateways"]) - 1
     if terminals > 1:
-        title += f"; the first of {terminals:,} terminals, which are alike"
-        plan["gateways"] = result.plan["gateways"][:2]
-        plan["directions"] = result.plan["directions"][:2]
-    return {"title": title, "text": _pretty(plan)}
+        plan_title += f"; the first of {terminals:,} terminals, which are alike"
+        plan |= {name: plan[name][:2] for name in ("gateways", "directions")}
+    return [
+        # Sorted as in the manifest, so that a result from a folder gives the same report.
+        {"title": title, "text": json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False)}
+        for title, data in ((title, scenario), (plan_title, plan))
+    ]
 
 
-def _pretty(data: Any) -> str:
-    # Sorted as in the manifest, so that a result from a folder gives the same report.
-    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False)
+def _keep_first(data: dict[str, Any], name: str, noun: str) -> str:
+    """Leave the first values of a list; return a note of that for a title."""
+    count = len(data[name])
+    data[name] = data[name][:_MAX_PLANNED]
+    return f"; the first {_MAX_PLANNED} of {count:,} {noun}" if count > _MAX_PLANNED else ""
