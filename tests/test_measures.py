@@ -140,13 +140,6 @@ def test_jain_is_one_when_shares_are_equal_and_one_nth_when_one_takes_all() -> N
     assert jain([0, 0]) == 1
     # Squares beyond 64 bits.
     assert jain([10**10, 10**10]) == pytest.approx(1)
-
-
-def test_jain_weighs_by_expected_shares() -> None:
-    assert jain([10, 30], expected=[1, 3]) == pytest.approx(1)
-    assert jain([10, 10], expected=[1, 3]) < 1
-    with pytest.raises(ValueError, match="above zero"):
-        jain([1, 1], expected=[1, 0])
     with pytest.raises(ValueError, match="no goodputs"):
         jain([])
 

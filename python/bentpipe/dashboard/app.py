@@ -423,14 +423,11 @@ class Streams:
                 elif time.monotonic() - sent_s > _KEEP_ALIVE_INTERVAL_S:
                     sent_s = time.monotonic()
                     yield ": keep-alive\n\n"
-                await self._wait()
+                until_s = time.monotonic() + _POLL_INTERVAL_S
+                while time.monotonic() < until_s and not self._stopping():
+                    await asyncio.sleep(_STOP_CHECK_INTERVAL_S)
         finally:
             self._open -= 1
-
-    async def _wait(self) -> None:
-        until_s = time.monotonic() + _POLL_INTERVAL_S
-        while time.monotonic() < until_s and not self._stopping():
-            await asyncio.sleep(_STOP_CHECK_INTERVAL_S)
 
 
 def lab_names() -> list[str]:

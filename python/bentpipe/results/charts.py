@@ -7,7 +7,7 @@ and CSV (`csv_of`) draw the same data.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -442,13 +442,11 @@ _COMPUTED: Final[Mapping[str, Callable[[Result, Sequence[str]], list[Series]]]] 
 }
 
 
-def _charts() -> Iterator[Chart]:
-    with (Path(__file__).parent / "charts.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(line for line in file if not line.startswith("#")):
-            yield Chart(**row)
-
-
-CHARTS: Final[Mapping[str, Chart]] = {chart.name: chart for chart in _charts()}
+_ROWS: Final = (Path(__file__).parent / "charts.csv").read_text(encoding="utf-8").splitlines()
+CHARTS: Final[Mapping[str, Chart]] = {
+    row["name"]: Chart(**row)
+    for row in csv.DictReader(line for line in _ROWS if not line.startswith("#"))
+}
 
 
 def charts_of(result: Result) -> list[Chart]:

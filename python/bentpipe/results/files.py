@@ -152,10 +152,9 @@ def require_format(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def read_execution(folder: Path) -> dict[str, Any]:
     """Return when and where a result was computed; empty if it is not known."""
-    try:
+    found: Any = None
+    with suppress(OSError, ValueError):
         found = json.loads(read_file(folder, EXECUTION, Path.read_bytes))
-    except (OSError, ValueError):
-        return {}
     return found if isinstance(found, dict) else {}
 
 

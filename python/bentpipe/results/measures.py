@@ -104,24 +104,18 @@ def rate_bps(size_bytes: npt.ArrayLike, elapsed_ns: npt.ArrayLike) -> npt.NDArra
     )
 
 
-def jain(goodputs: npt.ArrayLike, expected: npt.ArrayLike | None = None) -> float:
-    """Return Jain's fairness index of n goodputs over their expected shares, 1/n to 1.
+def jain(goodputs: npt.ArrayLike) -> float:
+    """Return Jain's fairness index of n goodputs, which may have any unit, 1/n to 1.
 
-    With x the goodput over the expected share (equal shares when None), the index is
-    (sum x)^2 / (n sum x^2) (Jain, Chiu and Hawe 1984, DEC-TR-301). It is 1 if all are equal, also
-    if all are zero. The goodputs may have any unit; ``expected`` has one share a goodput.
+    It is (sum x)^2 / (n sum x^2) (Jain, Chiu and Hawe 1984, DEC-TR-301): 1 if all are equal, also
+    if all are zero.
 
     Raises:
-        ValueError: no goodputs, or an expected share that is not above zero.
+        ValueError: no goodputs.
     """
     x = np.asarray(goodputs, dtype=np.float64)
     if x.size == 0:
         raise ValueError("jain: no goodputs")
-    if expected is not None:
-        shares = np.asarray(expected, dtype=np.float64)
-        if not np.all(shares > 0):
-            raise ValueError("jain: every expected share must be above zero")
-        x = x / shares
     squares = float(np.sum(x * x))
     return 1.0 if squares == 0 else float(np.sum(x)) ** 2 / (x.size * squares)
 
