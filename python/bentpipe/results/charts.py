@@ -6,7 +6,6 @@ and CSV (`csv_of`) draw the same data.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from bentpipe.errors import UsageError
 from bentpipe.metrics import CAPACITY_PARTS
-from bentpipe.results.files import csv_text
+from bentpipe.results.files import csv_rows, csv_text
 from bentpipe.results.measures import (
     MAX_SINGLE_FLOWS,
     PERCENTILES,
@@ -442,10 +441,8 @@ _COMPUTED: Final[Mapping[str, Callable[[Result, Sequence[str]], list[Series]]]] 
 }
 
 
-_ROWS: Final = (Path(__file__).parent / "charts.csv").read_text(encoding="utf-8").splitlines()
 CHARTS: Final[Mapping[str, Chart]] = {
-    row["name"]: Chart(**row)
-    for row in csv.DictReader(line for line in _ROWS if not line.startswith("#"))
+    row["name"]: Chart(**row) for row in csv_rows(Path(__file__).parent / "charts.csv")
 }
 
 
