@@ -184,29 +184,21 @@ class OutputFolder:
             except OSError:
                 self._remove_created()
                 raise
-            if self._flock(opened):
-                return
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._locked = True
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    os.close(opened)
+                    raise self._taken() if isinstance(error, BlockingIOError) else error from None
+            # Another owner may have removed the file meanwhile.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(opened), (self._part / _LOCK).stat()):
+                    self._descriptor = opened
+                    return
+            os.close(opened)
+            self._locked = False
         raise self._taken()
-
-    def _flock(self, descriptor: int) -> bool:
-        """Lock an open file; return whether it still has its name."""
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._locked = True
-        except BlockingIOError:
-            os.close(descriptor)
-            raise self._taken() from None
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                os.close(descriptor)
-                raise
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), (self._part / _LOCK).stat()):
-                self._descriptor = descriptor
-                return True
-        os.close(descriptor)
-        self._locked = False
-        return False
 
     def _taken(self) -> UsageError:
         return UsageError(
