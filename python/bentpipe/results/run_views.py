@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bentpipe import metrics
-from bentpipe.metrics import Metric, metrics_shown
+from bentpipe.metrics import ALL, EXCHANGES, TCP, UDP, Metric, metrics_shown
 from bentpipe.quantities import quantity
 from bentpipe.results.files import csv_rows
 from bentpipe.results.measures import ENTRY_PERCENTILES, MAX_SINGLE_FLOWS, entry_statistics
@@ -31,6 +30,8 @@ _NOTEBOOK_ROWS: Final = 20
 # Such as `return-7` and `terminal-7-processor`.
 _TERMINAL: Final = re.compile(r"-\d+")
 _FLOW: Final = (Column("name", "flow"), Column("direction", "direction", "of the data"))
+# Kinds that have one name in ``run_tables.csv``.
+_GROUPS: Final = {"all": ALL, "tcp": TCP, "udp": UDP, "exchanges": EXCHANGES}
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class _Table:
     @property
     def kinds(self) -> list[tuple[str, ...]]:
         """The kinds of flow or of gateway function of its metrics; the last ones have a row."""
-        return [getattr(metrics, name) for name in self.metrics.split()]
+        return [_GROUPS.get(name, (name,)) for name in self.metrics.split()]
 
     def rows_of(self, flows: _Rows) -> list[Mapping[str, Any]]:
         return [row for row in flows if row["kind"] in self.kinds[-1]]
