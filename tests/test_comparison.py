@@ -21,7 +21,7 @@ from bentpipe.comparison.differences import (
     paired_estimate,
     unpaired_estimate,
 )
-from bentpipe.results.confidence import bootstrap_mean
+from bentpipe.results.confidence import bootstrap_interval
 
 Draw = Callable[[np.random.Generator, int], Array]
 # As runs are distributed: goodput with random losses, goodput just below the link rate (skewed),
@@ -74,7 +74,7 @@ def test_intervals_cover_the_mean_of_skewed_differences() -> None:
     rng = np.random.default_rng(7)
     covered = 0
     for _ in range(1000):
-        found = bootstrap_mean(rng.exponential(size=30) - 1)
+        found = bootstrap_interval(rng.exponential(size=30) - 1)
         assert found is not None
         covered += found.contains(0)
     assert 930 <= covered <= 970
@@ -84,15 +84,15 @@ def test_values_that_are_nearly_all_equal_have_an_interval() -> None:
     """Given 29 zeros and a one, expect twice Student's interval, although resamples have none."""
     values = np.zeros(30)
     values[0] = 1
-    found = bootstrap_mean(values)
+    found = bootstrap_interval(values)
     assert found is not None
     # The mean and its standard error are 1/30; t(0.975, 29) = 2.045.
     half = 2 * 2.045 / 30
     assert (found.low, found.high) == pytest.approx((1 / 30 - half, 1 / 30 + half), rel=1e-3)
-    equal = bootstrap_mean(np.full(5, 0.1))
+    equal = bootstrap_interval(np.full(5, 0.1))
     assert equal is not None
     assert equal.low == equal.high == pytest.approx(0.1)
-    assert bootstrap_mean(np.arange(4)) is None
+    assert bootstrap_interval(np.arange(4)) is None
 
 
 def test_effect_sizes_are_those_of_their_definitions() -> None:

@@ -22,7 +22,6 @@ from bentpipe import Result, simulate
 from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.catalog import Catalog, Entry
 from bentpipe.dashboard.charts import INTERVALS, page_data
-from bentpipe.dashboard.pages import compare_page
 from bentpipe.results.charts import CHARTS, charts_of
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.views import Column, View
@@ -341,17 +340,19 @@ def test_two_runs_are_compared_by_the_metrics_of_compare(
     assert str(tmp_path) not in page
 
 
-def test_a_comparison_of_many_cells_is_a_page_of_some_rows(small_result: Result) -> None:
+def test_a_comparison_of_many_cells_is_a_page_of_some_rows(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Given 1,000 differences and a long note, expect 200 rows, what is left out, and a fold."""
-    entry = Entry(path="a", kind="sweep", title="a", state="completed")
     table = View("No interval", [Column("metric", "metric")], [[str(i)] for i in range(1_000)])
+    monkeypatch.setattr("bentpipe.dashboard.app.difference_views", lambda _: [table])
     notes = ["short", "long " * 200]
-    page = compare_page([entry, entry], [], [table], notes)
+    monkeypatch.setattr("bentpipe.dashboard.app.comparison_notes", lambda _: notes)
+    page = client.get("/compare?result=small&result=deeper/every, 100 %").text
     assert page.count("<tr><td") == 200
     assert "... and 800 more rows; bentpipe compare prints all." in page
     assert page.count("<details>") == 1
-    both = [small_result, small_result]
-    assert "data-chart" in compare_page([entry, entry], both, [table], notes)
+    assert "data-chart" in page
 
 
 def test_a_run_that_is_not_complete_is_drawn_and_not_compared(
@@ -490,7 +491,7 @@ def test_an_internal_error_shows_no_traceback(
     def fail(*_: object) -> str:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("bentpipe.dashboard.pages.run_page", fail)
+    monkeypatch.setattr("bentpipe.dashboard.app.run_context", fail)
     with TestClient(create_app(served), raise_server_exceptions=False) as client:
         reply = client.get("/result/small")
     assert reply.status_code == 500

@@ -25,7 +25,7 @@ from bentpipe import UsageError
 from bentpipe.cli.app import main
 from bentpipe.dashboard.app import create_app, progress_data
 from bentpipe.dashboard.catalog import Catalog
-from bentpipe.dashboard.charts import axes_of, metrics_of, sweep_chart, view_of
+from bentpipe.dashboard.charts import axes_of, metrics_of, sweep_chart
 from bentpipe.results.confidence import mean_intervals
 from bentpipe.results.output import OutputFolder, is_being_written
 from bentpipe.sweeps import Sweep
@@ -67,7 +67,7 @@ def client(root: Path) -> Iterator[TestClient]:
 
 
 def chart(sweep: Sweep, **query: str) -> dict[str, Any]:
-    return sweep_chart(sweep, view_of(sweep, query))
+    return sweep_chart(sweep, query)
 
 
 # --- charts -------------------------------------------------------------------------------------
@@ -135,10 +135,9 @@ def test_fields_that_vary_together_are_one_axis() -> None:
         results=(), interrupted=False, manifest={**found.manifest, "axes": [axis]}, **frames
     )
     (only,) = axes_of(together)
-    assert only.labels == ("10ms, 1", "100ms, 2", "250ms, 3")
-    view = view_of(together, {"x": "size"})
-    assert (view.by, view.fixed) == (None, {})
-    assert sweep_chart(together, view)["lines"][0]["x"] == [1, 2, 3]
+    assert only.rows() == [("10ms", 1), ("100ms", 2), ("250ms", 3)]
+    (line,) = chart(together, x="size")["lines"]
+    assert (line["name"], line["x"]) == ("mean", [1, 2, 3])
 
 
 def test_the_first_metric_is_goodput_and_each_has_its_unit(sweep: Sweep) -> None:
@@ -166,7 +165,7 @@ def test_a_chart_that_is_not_there_is_one_message(
     sweep: Sweep, client: TestClient, query: Mapping[str, str], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        view_of(sweep, query)
+        chart(sweep, **query)
     assert client.get("/data/sweep/done", params=dict(query)).status_code == 422
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bentpipe import Direction, Outage, OutageAt, Plan, Scenario, ScenarioError, simulate
-from bentpipe.results.series import Outages, outages
+from bentpipe.results.charts import Outages, outages
 
 MS = 10**6
 S = 10**9

@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from bentpipe import Result, UsageError, plots, simulate
 from bentpipe.report import style
 from bentpipe.report.run import run_report
-from bentpipe.results import series
+from bentpipe.results.charts import thinned
 
 # br, meta and the like never close; the parts of SVG that do are written as <path/>.
 VOID = {"meta", "br", "link"}
@@ -288,7 +288,7 @@ def test_thinning_keeps_peaks_and_ends() -> None:
     time = np.arange(100_000, dtype=np.float64)
     values = np.sin(time / 5000)
     values[54_321], values[54_400] = 9.0, -9.0
-    thin_time, thin_values = series.thinned(time, values)
+    thin_time, thin_values = thinned(time, values)
     assert thin_time.size <= 802
     assert (thin_time[0], thin_time[-1]) == (0, 99_999)
     assert (thin_values.max(), thin_values.min()) == (9.0, -9.0)
@@ -297,10 +297,10 @@ def test_thinning_keeps_peaks_and_ends() -> None:
 
 def test_thinning_leaves_short_series_and_gaps() -> None:
     time = np.arange(50, dtype=np.float64)
-    assert series.thinned(time, time)[0].size == 50
+    assert thinned(time, time)[0].size == 50
     long = np.arange(10_000, dtype=np.float64)
     gap = np.where(long < 5000, np.nan, 1.0)
-    thin_time, thin_values = series.thinned(long, gap)
+    thin_time, thin_values = thinned(long, gap)
     assert np.isnan(thin_values[thin_time < 4900]).all()
     assert not np.isnan(thin_values[thin_time >= 5000]).any()
 
@@ -317,7 +317,7 @@ def test_thinning_keeps_the_smallest_and_the_largest_value(
 ) -> None:
     """Given any line, expect points of it in order, both extremes, both ends, and a bound."""
     time = np.arange(len(values), dtype=np.float64)
-    thin_time, thin_values = series.thinned(time, np.array(values), intervals)
+    thin_time, thin_values = thinned(time, np.array(values), intervals)
     assert thin_time.size <= 2 * intervals + 2
     assert (thin_time[0], thin_time[-1]) == (time[0], time[-1])
     assert np.all(np.diff(thin_time) > 0)

@@ -124,7 +124,7 @@ class Usable(Question):
         r_factor, stall_percent = found.of("r_factor"), found.mean("lecture_stall_percent")
         start_up_ns, image_ns = found.of("lecture_start_up_ns"), found.of("image_p95_ns")
         delay_ms = found.mean("call_delay_p99_ns") / NS_PER_MS
-        impairment = quality(delay_ms + CODEC.coding_delay_ms, CODEC).idd
+        impairment = quality(delay_ms + CODEC.coding_delay_ms, CODEC).delay_impairment
         verdicts = {
             "call": r_factor.mean >= MIN_R_FACTOR,
             "lecture": start_up_ns.mean <= MAX_START_UP_NS and stall_percent <= MAX_STALL_PERCENT,

@@ -30,8 +30,7 @@ from bentpipe.results.confidence import (
     CONFIDENCE,
     MIN_BOOTSTRAP_VALUES,
     Interval,
-    bootstrap_difference,
-    bootstrap_mean,
+    bootstrap_interval,
 )
 from bentpipe.results.views import Column, View, html_table
 from bentpipe.scenario.metric_ref import MetricRef, read_metric
@@ -108,7 +107,7 @@ def paired_estimate(first: Array, second: Array) -> Estimate:
     """Return the difference of values in pairs, at least one."""
     differences = second - first
     _, mean, spread = astuple(Summary.of(differences))
-    interval = bootstrap_mean(differences)
+    interval = bootstrap_interval(differences)
     effect = mean / spread if spread and not _is_exact(interval) else None
     return Estimate(True, Summary.of(first), Summary.of(second), mean, interval, effect, spread)
 
@@ -117,7 +116,7 @@ def unpaired_estimate(first: Array, second: Array) -> Estimate:
     """Return the difference of two independent sets of values, at least one each."""
     summaries = Summary.of(first), Summary.of(second)
     difference = summaries[1].mean - summaries[0].mean
-    interval = bootstrap_difference(first, second)
+    interval = bootstrap_interval(second, first)
     effect = spread = None
     degrees = first.size + second.size - 2
     if degrees > 0:

@@ -1,17 +1,20 @@
-"""The application: its routes, and the replies to errors, which show no traceback.
+"""The application: its routes and their pages, from ``templates/`` in the style of reports.
 
-What changes while a page is open are server-sent events (HTML Living Standard, section 9.2). Each
-browser asks by one request that stays open. Its events end when the browser leaves, what it follows
-has ended, or the server stops.
+The replies to errors show no traceback. What changes while a page is open are server-sent events
+(HTML Living Standard, section 9.2). Each browser asks by one request that stays open. Its events
+end when the browser leaves, what it follows has ended, or the server stops.
 """
 
 from __future__ import annotations
 
 import asyncio
+import csv
+import hashlib
 import json
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -31,20 +34,21 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from bentpipe.comparison import compare
-from bentpipe.dashboard import charts, pages
-from bentpipe.dashboard.catalog import Catalog, NotFoundError, ResultStore
+from bentpipe.dashboard import charts
+from bentpipe.dashboard.catalog import Catalog, Entry, NotFoundError
 from bentpipe.errors import BentpipeError
 from bentpipe.live import sockets
 from bentpipe.live.link_state import DeliveredRates
 from bentpipe.report.comparison import comparison_notes, difference_views
 from bentpipe.report.html import CHARTS as CHARTS_FOLDER, environment
-from bentpipe.results.charts import CHARTS, Chart
-from bentpipe.results.files import REPORT, has_manifest, read_manifest
+from bentpipe.report.run import run_context
+from bentpipe.results.charts import CHARTS, Chart, charts_of
+from bentpipe.results.files import REPORT, has_manifest, read_file, read_manifest
 from bentpipe.results.verdict import invalid_message
-from bentpipe.results.views import View
+from bentpipe.results.views import Cell, Column, View
 from bentpipe.sweeps.journal import Progress, ProgressReader
 
-_STATIC: Final = Path(__file__).parent / "static"
+_FOLDER: Final = Path(__file__).parent
 _COMPARED: Final = 2
 _KINDS: Final = ("run", "sweep")
 _MEDIA_TYPES: Final = {
@@ -60,6 +64,9 @@ _REPORT_POLICY: Final = (
     "sandbox allow-same-origin allow-downloads; default-src 'none'; style-src 'unsafe-inline'; "
     "img-src data:; frame-ancestors 'none'"
 )
+_ROWS_MAX: Final = 200
+# Of a file: a cell of a table of a study has some 100 bytes.
+_CSV_BYTES_MAX: Final = 10_000_000
 
 
 def create_app(root: Path, stopping: Callable[[], bool] = lambda: False) -> Starlette:
@@ -70,12 +77,18 @@ def create_app(root: Path, stopping: Callable[[], bool] = lambda: False) -> Star
     return _Dashboard(root, stopping).app
 
 
+def _quoted(path: str) -> str:
+    return "" if path == "." else quote(path)
+
+
 class _Dashboard:
     def __init__(self, root: Path, stopping: Callable[[], bool]) -> None:
         self._catalog = Catalog(root)
-        self._store = ResultStore(self._catalog)
         self._streams = Streams(stopping)
-        self._css = str(environment().globals["css"])
+        self._templates = environment(_FOLDER / "templates")
+        self._templates.globals["result_url"] = lambda path: f"/result/{_quoted(path)}"
+        self._templates.globals["quoted"] = _quoted
+        css = str(self._templates.globals["css"])
         routes: dict[str, Callable[[Request], Response]] = {
             "/": lambda _: self._list("index"),
             "/list": lambda _: self._list("list"),
@@ -90,9 +103,9 @@ class _Dashboard:
             "/events/sweep/{path:path}": self._sweep_events,
             "/events/lab/{name}": self._lab_events,
             # The style of reports, which pages extend.
-            "/static/report.css": lambda _: Response(self._css, media_type=_MEDIA_TYPES["css"]),
+            "/static/report.css": lambda _: Response(css, media_type=_MEDIA_TYPES["css"]),
         }
-        files = Mount("/static", StaticFiles(directory=_STATIC))
+        files = Mount("/static", StaticFiles(directory=_FOLDER / "static"))
         self.app = Starlette(
             routes=[*(Route(path, endpoint) for path, endpoint in routes.items()), files],
             exception_handlers=dict.fromkeys(
@@ -102,24 +115,74 @@ class _Dashboard:
 
     # --- pages -----------------------------------------------------------------------------------
 
+    def _page(self, template: str, status: int = 200, **context: Any) -> Response:
+        page = self._templates.get_template(f"{template}.html.j2").render(**context)
+        return HTMLResponse(page, status)
+
     def _list(self, template: str) -> Response:
-        return HTMLResponse(pages.list_page(template, self._catalog, lab_names()))
+        """Return the page ``index`` of the results and labs, or its part that changes, ``list``."""
+        entries = self._catalog.entries()
+        return self._page(
+            template,
+            title=self._catalog.root.name or "/",
+            entries=entries,
+            kinds=sorted({entry.kind for entry in entries if entry.kind}),
+            labs=lab_names(),
+            complete=self._catalog.complete,
+            version=self._list_version(),
+        )
+
+    def _list_version(self) -> str:
+        """Return a text that changes with the list."""
+        shown = repr([*self._catalog.entries(), *lab_names()])
+        return hashlib.sha256(shown.encode(errors="surrogateescape")).hexdigest()[:16]
 
     def _result(self, request: Request) -> Response:
         entry = self._catalog.entry(request.path_params["path"])
-        folder = self._catalog.folder(entry.path)
+        context: dict[str, Any] = {"entry": entry, "title": entry.title or entry.path}
         if entry.problem is not None or not entry.kind:
-            template = "damaged" if entry.problem is not None else "running"
-            page = pages.render(template, entry=entry, title=entry.title or entry.path)
-        elif entry.kind == "run":
-            page = pages.run_page(entry, self._store.run(entry.path))
-        elif entry.kind == "sweep":
-            has_data = has_manifest(folder) and read_manifest(folder)["runs"] > 0
-            sweep = self._store.sweep(entry.path) if has_data else None
-            page = pages.sweep_page(entry, folder, sweep)
-        else:
-            page = pages.files_page(entry, folder)
-        return HTMLResponse(page)
+            return self._page("damaged" if entry.problem is not None else "running", **context)
+        if entry.kind == "run":
+            result = self._catalog.run(entry.path)
+            end_s = result.manifest["end_ns"] / 1e9
+            context |= run_context(result) | {"charts": charts_of(result), "end_s": end_s}
+            return self._page("run", **context)
+        if entry.kind == "sweep":
+            return self._page("sweep", **context, **self._sweep_context(entry))
+        folder = self._catalog.folder(entry.path)
+        manifest = read_manifest(folder)
+        names = [str(name) for name in manifest["files"] if str(name).endswith(".csv")]
+        return self._page(
+            "files",
+            **context,
+            facts=f"bentpipe {manifest['bentpipe_version']}, {entry.kind}, {entry.state}",
+            views=[_csv_view(folder, name) for name in names],
+        )
+
+    def _sweep_context(self, entry: Entry) -> dict[str, Any]:
+        """Return what the page of a sweep shows; without a data set, its progress."""
+        folder, facts = self._catalog.folder(entry.path), f"sweep, {entry.state}"
+        choices: dict[str, Any] | None = None
+        failures: View | None = None
+        if has_manifest(folder) and read_manifest(folder)["runs"] > 0:
+            sweep = self._catalog.sweep(entry.path)
+            failed = sweep.failures.height
+            facts += f", {sweep.runs.height:,} runs" + (f", {failed:,} failed" if failed else "")
+            facts += f", bentpipe {sweep.manifest['bentpipe_version']}"
+            choices = charts.choices_of(sweep)
+            if failed:
+                columns = [Column(name, name, text=str) for name in sweep.failures.columns]
+                title = "The first failed runs; the others were not affected."
+                failures = View(title, columns, sweep.failures.head(_ROWS_MAX).rows(), len(columns))
+        runs = folder / "runs"
+        kept = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
+        return {
+            "facts": facts,
+            "choices": choices,
+            "failures": failures,
+            "kept": kept[:_ROWS_MAX],
+            "kept_more": max(len(kept) - _ROWS_MAX, 0),
+        }
 
     def _report(self, request: Request) -> Response:
         path = request.path_params["path"]
@@ -135,6 +198,7 @@ class _Dashboard:
         return HTMLResponse(self._catalog.read(path, REPORT), headers=policy)
 
     def _compare(self, request: Request) -> Response:
+        """Show what `bentpipe compare` finds of two results; two runs with their charts."""
         paths = request.query_params.getlist("result")
         if len(paths) != _COMPARED:
             raise HTTPException(400, f"choose two results to compare; {len(paths)} are chosen")
@@ -151,25 +215,39 @@ class _Dashboard:
         except BentpipeError as error:
             # Such as a run that was interrupted; its charts are shown all the same.
             notes = [f"{self._catalog.message(error)}."]
-        runs = [self._store.run(entry.path) for entry in entries if entry.kind == "run"]
-        return HTMLResponse(pages.compare_page(entries, runs, views, notes))
+        runs = [self._catalog.run(entry.path) for entry in entries if entry.kind == "run"]
+        return self._page(
+            "compare",
+            title="Comparison",
+            entries=dict(zip("AB", entries, strict=True)),
+            views=[_first_rows(view) for view in views],
+            notes=notes,
+            charts=[
+                chart
+                for chart in CHARTS.values()
+                # The bars of two runs are those of different flows.
+                if chart.kind != "stacks"
+                and len(runs) == _COMPARED
+                and any(chart.is_shown(result) for result in runs)
+            ],
+            end_s=max((result.manifest["end_ns"] for result in runs), default=0) / 1e9,
+        )
 
     def _lab(self, request: Request) -> Response:
         status = sockets.request(request.path_params["name"], "status")
-        page = pages.render(
+        return self._page(
             "lab",
             title=f"Lab {status['name']}",
             name=status["name"],
             links=" ".join(status["links"]),
             sample=lab_sample(status, DeliveredRates()),
         )
-        return HTMLResponse(page)
 
     # --- data ------------------------------------------------------------------------------------
 
     def _chart(self, request: Request) -> Response:
         chart = _chart(request.path_params["name"])
-        result = self._store.run(request.path_params["path"])
+        result = self._catalog.run(request.path_params["path"])
         from_s, to_s = _seconds(request, "from"), _seconds(request, "to")
         return JSONResponse(charts.page_data(chart, result, from_s, to_s))
 
@@ -180,28 +258,49 @@ class _Dashboard:
             raise HTTPException(404, "no such kind of file")
         path = request.path_params["path"]
         if name == "sweep":
-            sweep = self._store.sweep(path)
-            data = charts.sweep_chart(sweep, charts.view_of(sweep, request.query_params))
+            data = charts.sweep_chart(self._catalog.sweep(path), request.query_params)
             content = charts.export_sweep(data, kind)
         else:
-            content = charts.export_chart(_chart(name), self._store.run(path), kind)
+            content = charts.export_chart(_chart(name), self._catalog.run(path), kind)
         headers = {"Content-Disposition": f'attachment; filename="{file}"'}
         return Response(content, media_type=_MEDIA_TYPES[kind], headers=headers)
 
     def _sweep_chart(self, request: Request) -> Response:
-        sweep = self._store.sweep(request.path_params["path"])
-        return JSONResponse(charts.sweep_chart(sweep, charts.view_of(sweep, request.query_params)))
+        sweep = self._catalog.sweep(request.path_params["path"])
+        return JSONResponse(charts.sweep_chart(sweep, request.query_params))
+
+    # --- what changes while a page is open -------------------------------------------------------
 
     def _list_events(self, _request: Request) -> Response:
-        return self._streams.reply(
-            lambda: ("list", {"version": pages.list_version(self._catalog, lab_names())})
-        )
+        return self._streams.reply(lambda: ("list", {"version": self._list_version()}))
 
     def _lab_events(self, request: Request) -> Response:
-        return self._streams.reply(LabEvents(request.path_params["name"]))
+        name, rates = request.path_params["name"], DeliveredRates()
+
+        def sample() -> Event:
+            try:
+                return "sample", lab_sample(sockets.request(name, "status"), rates)
+            except BentpipeError:
+                return "ended", {}
+
+        return self._streams.reply(sample)
 
     def _sweep_events(self, request: Request) -> Response:
-        return self._streams.reply(SweepEvents(self._catalog.folder(request.path_params["path"])))
+        reader = ProgressReader(self._catalog.folder(request.path_params["path"]))
+        # Moments with the runs that had ended then.
+        history: deque[tuple[float, int]] = deque()
+
+        def progress() -> Event:
+            found = reader.read()
+            if found is None or not found.running:
+                return "ended", {}
+            now_s = time.monotonic()
+            history.append((now_s, found.ended))
+            while now_s - history[0][0] > _RATE_WINDOW_S:
+                history.popleft()
+            return "progress", progress_data(found, history)
+
+        return self._streams.reply(progress)
 
     # --- errors ----------------------------------------------------------------------------------
 
@@ -217,7 +316,7 @@ class _Dashboard:
             message = self._catalog.message(error)
         if path.startswith(("/data/", "/events/")):
             return JSONResponse({"error": message}, status)
-        return HTMLResponse(pages.render("error", title="Not shown", message=message), status)
+        return self._page("error", status, title="Not shown", message=message)
 
 
 def _chart(name: str) -> Chart:
@@ -240,7 +339,39 @@ def _seconds(request: Request, name: str) -> float | None:
     return found
 
 
-# --- what changes while a page is open ------------------------------------------------------------
+def _csv_view(folder: Path, name: str) -> View:
+    if read_file(folder, name, Path.stat).st_size > _CSV_BYTES_MAX:
+        return View(f"{name} is larger than {_CSV_BYTES_MAX:,} bytes; open the file", (), ())
+
+    def read(path: Path) -> list[list[str]]:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.reader(file))
+
+    header, *rows = read_file(folder, name, read) or [[]]
+    columns = [Column(column, column.replace("_", " ")) for column in header]
+    cells = [[_cell(text) for text in row] for row in rows[:_ROWS_MAX]]
+    more = f"{len(rows) - _ROWS_MAX:,} more rows" if len(rows) > _ROWS_MAX else ""
+    return View(name, columns, cells, more=more)
+
+
+def _cell(text: str) -> Cell:
+    """Return a number as it was written; another text is no number."""
+    try:
+        return Cell(float(text) if text else None, text)
+    except ValueError:
+        return Cell(text, text)
+
+
+def _first_rows(view: View) -> View:
+    """Return a table that is not longer than a page should be."""
+    left_out = len(view.rows) - _ROWS_MAX
+    if left_out <= 0:
+        return view
+    more = f"{left_out:,} more rows; bentpipe compare prints all"
+    return replace(view, rows=view.rows[:_ROWS_MAX], more=more)
+
+
+# --- events ---------------------------------------------------------------------------------------
 
 
 Event = tuple[str, Mapping[str, Any]]
@@ -292,14 +423,11 @@ class Streams:
                 elif time.monotonic() - sent_s > _KEEP_ALIVE_INTERVAL_S:
                     sent_s = time.monotonic()
                     yield ": keep-alive\n\n"
-                await self._wait()
+                until_s = time.monotonic() + _POLL_INTERVAL_S
+                while time.monotonic() < until_s and not self._stopping():
+                    await asyncio.sleep(_STOP_CHECK_INTERVAL_S)
         finally:
             self._open -= 1
-
-    async def _wait(self) -> None:
-        until_s = time.monotonic() + _POLL_INTERVAL_S
-        while time.monotonic() < until_s and not self._stopping():
-            await asyncio.sleep(_STOP_CHECK_INTERVAL_S)
 
 
 def lab_names() -> list[str]:
@@ -308,42 +436,6 @@ def lab_names() -> list[str]:
         return sockets.names()
     except BentpipeError:
         return []
-
-
-class LabEvents:
-    """The samples of a lab for a page."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._rates = DeliveredRates()
-
-    def __call__(self) -> Event:
-        """Return the event ``sample``, or ``ended``."""
-        try:
-            status = sockets.request(self._name, "status")
-        except BentpipeError:
-            return "ended", {}
-        return "sample", lab_sample(status, self._rates)
-
-
-class SweepEvents:
-    """The progress of a sweep for its page."""
-
-    def __init__(self, folder: Path) -> None:
-        self._reader = ProgressReader(folder)
-        # Moments with the runs that had ended then.
-        self._history: deque[tuple[float, int]] = deque()
-
-    def __call__(self) -> Event:
-        """Return the event ``progress``, or ``ended`` if nothing runs it."""
-        found = self._reader.read()
-        if found is None or not found.running:
-            return "ended", {}
-        now_s = time.monotonic()
-        self._history.append((now_s, found.ended))
-        while now_s - self._history[0][0] > _RATE_WINDOW_S:
-            self._history.popleft()
-        return "progress", progress_data(found, self._history)
 
 
 def progress_data(found: Progress, history: Sequence[tuple[float, int]]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The results below a folder: what they are, and the tables of the latest that were read.
 
 A folder with the manifest of a result, or with one that is being written, is an entry, and nothing
-below it is listed. An entry whose
-files are missing, cut off, or links out of the served folder is damaged, with the reason.
+below it is listed. An entry whose files are missing, cut off, or links out of the served folder is
+damaged, with the reason.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from bentpipe.results.files import (
     MANIFEST,
     PART,
     REPORT,
+    has_manifest,
     kind_of,
     read_execution,
     read_file,
     read_manifest,
     require_format,
     shown_time,
+    title_of,
 )
 from bentpipe.results.output import is_being_written
 from bentpipe.results.result import Result
@@ -74,7 +76,7 @@ class Entry:
 
 
 class Catalog:
-    """Finds the results below a folder, and keeps what it has read of unchanged ones."""
+    """Finds and reads the results below a folder; keeps what it has read of unchanged ones."""
 
     def __init__(self, root: Path) -> None:
         self.root: Final = root.resolve()
@@ -83,6 +85,8 @@ class Catalog:
         self._entries: list[Entry] = []
         self._searched_s: float | None = None
         self.complete = True
+        self._loading = threading.Lock()
+        self._kept: OrderedDict[Path, tuple[Entry, Result | Sweep]] = OrderedDict()
 
     def entries(self) -> list[Entry]:
         """Return all results, sorted by path; at most a second old."""
@@ -144,6 +148,54 @@ class Catalog:
         """Return the text of an error, with paths relative to the served folder."""
         return str(error).replace(f"{self.root}/", "").replace(str(self.root), ".")
 
+    def run(self, path: str) -> Result:
+        """Return the run in a folder, without its packet events.
+
+        Raises:
+            NotFoundError: there is no run.
+            UsageError: it is damaged.
+        """
+        result: Result = self._load(path, "run", partial(Result.load, events=False))
+        return result
+
+    def sweep(self, path: str) -> Sweep:
+        """Return the data set of a sweep, without the runs of --keep-runs.
+
+        Raises:
+            NotFoundError: there is none.
+            UsageError: it is damaged, or no run of it has ended.
+        """
+        sweep: Sweep = self._load(path, "sweep", partial(Sweep.load, results=False))
+        return sweep
+
+    def _load(self, path: str, kind: str, load: Callable[[Path], Any]) -> Any:
+        """Return a result; the latest ones are kept in memory while they are unchanged."""
+        entry = self.entry(path)
+        if entry.problem is not None:
+            raise UsageError(entry.problem)
+        if entry.kind != kind:
+            raise NotFoundError(path)
+        folder = self.folder(path)
+        with self._loading:
+            kept = self._kept.get(folder)
+            # There is a new entry for a result that was replaced.
+            if kept is None or kept[0] is not entry:
+                kept = (entry, load(folder))
+                self._kept[folder] = kept
+                while len(self._kept) > 1 and self._size_bytes() > _TABLES_BYTES_MAX:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(folder)
+            return kept[1]
+
+    def _size_bytes(self) -> int:
+        tables: list[pl.DataFrame] = []
+        for _, result in self._kept.values():
+            if isinstance(result, Result):
+                tables += result.tables.values()
+            else:
+                tables += (result.flows, result.directions)
+        return sum(int(table.estimated_size()) for table in tables)
+
     def _search(self) -> list[Entry]:
         found: list[Entry] = []
         seen: set[Path] = set()
@@ -174,30 +226,38 @@ class Catalog:
         return known[1]
 
     def _read(self, folder: Path) -> Entry | None:
-        def reason(error: Exception) -> str:
-            return self.message(Exception(str(error).replace(f"{folder}/", "")))
-
         path = folder.relative_to(self.root).as_posix()
         running = _begun(path, folder)
-        if not _has_manifest(folder):
+        if not has_manifest(folder):
             return running
+        entry = Entry(path=path, kind="", title="", state="damaged")
         try:
             self._refuse_links(folder)
             if read_file(folder, MANIFEST, os.stat).st_size > _MANIFEST_BYTES_MAX:
                 raise UsageError(f"{MANIFEST}: is larger than {_MANIFEST_BYTES_MAX:,} bytes")
             manifest = read_manifest(folder)
-        except (UsageError, OSError) as error:
+            kind = kind_of(manifest)
+            entry = replace(entry, kind=kind, title=title_of(manifest))
+            _check_files(folder, manifest)
+            interrupted = "interrupted" if manifest.get("interrupted") else "completed"
+            state = str(manifest.get("state", interrupted))
+            return replace(
+                entry,
+                title=entry.title or "unnamed",
+                state=state if running is None else running.state,
+                engine=str(manifest.get("engine", "simulate" if kind == "run" else "")),
+                seed=manifest.get("seed"),
+                ended=shown_time(read_execution(folder).get("ended")) or "",
+                warnings=len(manifest.get("warnings", ())),
+                has_report=REPORT in manifest["files"] or (folder / REPORT).is_file(),
+            )
+        except (UsageError, OSError, pl.exceptions.PolarsError) as error:
             if "not the manifest of a bentpipe result" in str(error):
                 return None
-            return _damaged(path, reason(error))
-        try:
-            _check_files(folder, manifest)
-            described = _described(path, folder, manifest)
-            return described if running is None else replace(described, state=running.state)
-        except (UsageError, OSError, pl.exceptions.PolarsError) as error:
-            return _damaged(path, reason(error), kind_of(manifest), _title(manifest))
+            problem = self.message(Exception(str(error).replace(f"{folder}/", "")))
         except (AttributeError, KeyError, TypeError, ValueError):
-            return _damaged(path, f"{MANIFEST}: lacks fields or has wrong ones", kind_of(manifest))
+            problem = f"{MANIFEST}: lacks fields or has wrong ones"
+        return replace(entry, problem=problem)
 
     def _refuse_links(self, folder: Path) -> None:
         for name in ("", PART, f"{PART}/{COMMIT}"):
@@ -212,7 +272,7 @@ class Catalog:
 def _folders(top: Path, depth: int) -> Iterator[Path]:
     """Yield folders without hidden ones; what is below a result is a part of it."""
     yield top
-    if depth >= _DEPTH_MAX or _has_manifest(top) or (top / PART).is_dir():
+    if depth >= _DEPTH_MAX or has_manifest(top) or (top / PART).is_dir():
         return
     try:
         inner = sorted(each.name for each in os.scandir(top) if each.is_dir(follow_symlinks=False))
@@ -222,10 +282,6 @@ def _folders(top: Path, depth: int) -> Iterator[Path]:
         # Addresses are UTF-8; Linux allows names of other bytes.
         if not name.startswith(".") and name.encode(errors="ignore").decode() == name:
             yield from _folders(top / name, depth + 1)
-
-
-def _has_manifest(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file() or (folder / PART / COMMIT / MANIFEST).is_file()
 
 
 def _begun(path: str, folder: Path) -> Entry | None:
@@ -270,87 +326,3 @@ def _check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
             raise UsageError(f"{name}: is missing") from None
         except pl.exceptions.PolarsError as error:
             raise UsageError(f"{name}: cannot be read: {error}") from None
-
-
-def _described(path: str, folder: Path, manifest: Mapping[str, Any]) -> Entry:
-    interrupted = "interrupted" if manifest.get("interrupted") else "completed"
-    return Entry(
-        path=path,
-        kind=kind_of(manifest),
-        title=_title(manifest),
-        state=str(manifest.get("state", interrupted)),
-        engine=str(manifest.get("engine", "simulate" if kind_of(manifest) == "run" else "")),
-        seed=manifest.get("seed"),
-        ended=shown_time(read_execution(folder).get("ended")) or "",
-        warnings=len(manifest.get("warnings", ())),
-        has_report=REPORT in manifest["files"] or (folder / REPORT).is_file(),
-    )
-
-
-def _title(manifest: Mapping[str, Any]) -> str:
-    scenario = manifest.get("scenario")
-    name = scenario.get("name") if isinstance(scenario, dict) else scenario
-    return str(manifest.get("study") or name or "unnamed")
-
-
-def _damaged(path: str, problem: str, kind: str = "", title: str = "") -> Entry:
-    return Entry(path=path, kind=kind, title=title, state="damaged", problem=problem)
-
-
-class ResultStore:
-    """Reads results of a catalog; keeps the latest in memory while they are unchanged."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Path, tuple[Entry, Result | Sweep]] = OrderedDict()
-
-    def run(self, path: str) -> Result:
-        """Return the run in a folder, without its packet events.
-
-        Raises:
-            NotFoundError: there is no run.
-            UsageError: it is damaged.
-        """
-        result: Result = self._load(path, "run", partial(Result.load, events=False))
-        return result
-
-    def sweep(self, path: str) -> Sweep:
-        """Return the data set of a sweep, without the runs of --keep-runs.
-
-        Raises:
-            NotFoundError: there is none.
-            UsageError: it is damaged, or no run of it has ended.
-        """
-        sweep: Sweep = self._load(path, "sweep", partial(Sweep.load, results=False))
-        return sweep
-
-    def _load(self, path: str, kind: str, load: Callable[[Path], Any]) -> Any:
-        entry = self._catalog.entry(path)
-        if entry.problem is not None:
-            raise UsageError(entry.problem)
-        if entry.kind != kind:
-            raise NotFoundError(path)
-        folder = self._catalog.folder(path)
-        with self._lock:
-            kept = self._kept.get(folder)
-            # The catalog makes a new entry for a result that was replaced.
-            if kept is None or kept[0] is not entry:
-                kept = (entry, load(folder))
-                self._kept[folder] = kept
-                while len(self._kept) > 1 and self._size_bytes() > _TABLES_BYTES_MAX:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(folder)
-            return kept[1]
-
-    def _size_bytes(self) -> int:
-        tables = (
-            table
-            for _, result in self._kept.values()
-            for table in (
-                result.tables.values()
-                if isinstance(result, Result)
-                else (result.flows, result.directions)
-            )
-        )
-        return sum(int(table.estimated_size()) for table in tables)

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import polars as pl
 
 from bentpipe import metrics
@@ -21,9 +18,8 @@ from bentpipe.errors import UsageError
 from bentpipe.quantities import quantity
 from bentpipe.report import style
 from bentpipe.report.html import CHARTS, Exports, svg_file
-from bentpipe.report.plots import draw_data, fitting_unit
+from bentpipe.report.plots import draw_data, draw_means, means
 from bentpipe.results import charts
-from bentpipe.results.confidence import mean_intervals
 from bentpipe.results.files import csv_text
 from bentpipe.text import choice
 
@@ -65,9 +61,14 @@ def page_data(
     part = max(stop - start, 1e-9) / end_s
     bins = int(min(_BINS_MAX, max(_BINS, _BINS / part)))
     span_s = (start, stop) if chart.kind == "time" else None
-    data = charts.ChartData(chart, [], [], [], [])
+    data = charts.ChartData(chart, [], [], [])
     if chart.is_shown(result) or not charts.is_sampled(result):
         data = charts.chart_data(chart, result, span_s=span_s, intervals=INTERVALS, bins=bins)
+    lines = [
+        {"name": line.name, "x": charts.rounded_x(line.x)}
+        | dict(zip(("y", "low", "high"), map(charts.rounded, columns), strict=False))
+        for line, columns in ((line, (line.values, *line.bounds)) for line in data.lines)
+    ]
     return {
         "name": chart.name,
         "title": chart.title,
@@ -77,19 +78,8 @@ def page_data(
         "x_label": chart.x_label,
         "bars": data.bars,
         "end_s": end_s,
-        "lines": [
-            {"name": line.name, "x": charts.rounded_x(line.x), "y": charts.rounded(line.values)}
-            for line in data.lines
-        ],
-        "bands": [
-            {"name": band.name, "x": charts.rounded_x(band.x)}
-            | {
-                "y": charts.rounded(band.middle),
-                "low": charts.rounded(band.low),
-                "high": charts.rounded(band.high),
-            }
-            for band in data.bands
-        ],
+        "lines": [line for line in lines if "low" not in line],
+        "bands": [line for line in lines if "low" in line],
         "outages": [
             {"name": each.name, "intervals": [charts.rounded_x(row) for row in shown]}
             for each in data.outages
@@ -118,40 +108,25 @@ def _file(axes: Axes, name: str, kind: str, csv: str) -> str | bytes:
 # --- sweeps ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Axis:
-    """Varied fields whose values change together: a label for each of their combinations."""
-
-    paths: tuple[str, ...]
-    rows: pl.DataFrame
-    labels: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepView:
-    """What a chart shows.
-
-    ``x`` is a varied field, ``by`` another one or None; ``fixed`` has the number of the row of each
-    other axis. ``metric`` is a column after the name of its table, ``of`` an entry of traffic or a
-    direction, None for all.
-    """
-
-    metric: str
-    x: str
-    by: str | None
-    of: str | None
-    fixed: Mapping[int, int]
+def axes_of(sweep: Sweep) -> list[pl.DataFrame]:
+    """Return the values of each axis of a sweep that has results: a column for each field."""
+    return [
+        sweep.flows.select(axis["paths"]).unique(maintain_order=True)
+        for axis in sweep.manifest["axes"]
+    ]
 
 
-def axes_of(sweep: Sweep) -> list[Axis]:
-    """Return the axes of a sweep that has results."""
-    found = []
-    for axis in sweep.manifest["axes"]:
-        paths = tuple(axis["paths"])
-        rows = sweep.flows.select(paths).unique(maintain_order=True)
-        labels = [", ".join(str(value) for value in row) for row in rows.rows()]
-        found.append(Axis(paths, rows, tuple(labels)))
-    return found
+def choices_of(sweep: Sweep) -> dict[str, Any]:
+    """Return what a query of `sweep_chart` can ask for."""
+    return {
+        "axes": [
+            {"paths": axis.columns, "labels": [", ".join(map(str, row)) for row in axis.rows()]}
+            for axis in axes_of(sweep)
+        ],
+        # Pairs, because the keys of JSON in a template are sorted.
+        "metrics": list(metrics_of(sweep).items()),
+        "parts": parts_of(sweep),
+    }
 
 
 def metrics_of(sweep: Sweep) -> dict[str, str]:
@@ -181,24 +156,60 @@ def parts_of(sweep: Sweep) -> dict[str, list[str]]:
     }
 
 
-def view_of(sweep: Sweep, query: Mapping[str, str]) -> SweepView:
-    """Return the view that a query asks for; what it leaves out is the first choice.
+def sweep_chart(sweep: Sweep, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return the lines of the chart that a query asks for; what it leaves out is the first choice.
+
+    ``metric`` is a column after the name of its table, ``of`` an entry of traffic or a direction,
+    ``x`` a varied field, ``by`` another one, and ``axis0`` the number of a row of an axis. The run
+    is the sample: the rows of a run are averaged first (`mean_intervals`).
 
     Raises:
-        UsageError: it names what the sweep does not have.
+        UsageError: the query names what the sweep does not have, or the runs of a point differ in
+            further values.
     """
+    frame, metric, x, by = _chosen(sweep, query)
+    at, labels = _numbers_of(frame, x), None
+    if at is None:
+        # Names are at 0, 1, 2 ... in the order of the sweep.
+        names = frame[x].unique(maintain_order=True)
+        at, labels = "at", [str(name) for name in names]
+        places = pl.DataFrame({x: names, at: pl.Series(range(names.len()), dtype=pl.Float64)})
+        frame = frame.join(places, on=x, how="left", nulls_equal=True, maintain_order="left")
+    found = means(frame, at, metric.name, by)
+    drawn = [place for line in found.lines for place in line["x"]]
+    return {
+        "title": metric.label,
+        "unit": found.y_unit[0],
+        "x": x,
+        "x_unit": found.x_unit[0],
+        "labels": labels,
+        # On a linear scale, small values would be one point.
+        "log": labels is None and bool(drawn) and 0 < _WIDE * min(drawn) <= max(drawn),
+        "lines": [
+            {key: values[:POINTS_MAX] for key, values in line.items()}
+            for line in found.lines[:LINES_MAX]
+        ],
+        "left_out": max(len(found.lines) - LINES_MAX, 0),
+    }
+
+
+def _chosen(
+    sweep: Sweep, query: Mapping[str, str]
+) -> tuple[pl.DataFrame, metrics.Metric, str, str | None]:
+    """Return the rows that a query asks for, the metric, and the fields ``x`` and ``by``."""
     axes = axes_of(sweep)
-    paths = [path for axis in axes for path in axis.paths]
+    paths = [path for axis in axes for path in axis.columns]
     if not paths:
         raise UsageError("nothing was varied in this sweep, so there is nothing to draw")
     known_metrics = metrics_of(sweep)
     metric = query.get("metric") or next(iter(known_metrics))
     x = query.get("x") or paths[0]
-    own = next((axis for axis in axes if x in axis.paths), axes[0])
-    others = [path for axis in axes if axis is not own for path in axis.paths]
+    own = next((axis.columns for axis in axes if x in axis.columns), axes[0].columns)
+    others = [path for path in paths if path not in own]
     by = query.get("by", others[0] if others else "") or None
     of = query.get("of") or None
-    parts = parts_of(sweep)[metric.partition(".")[0]] if metric in known_metrics else []
+    table, _, column = metric.partition(".")
+    parts = parts_of(sweep)[table] if metric in known_metrics else []
     for name, given, known in (
         ("metric", metric, known_metrics),
         ("x", x, paths),
@@ -207,74 +218,16 @@ def view_of(sweep: Sweep, query: Mapping[str, str]) -> SweepView:
     ):
         if given is not None and given not in known:
             raise UsageError(f"{name}: {choice(given, tuple(known))}")
-    fixed = {}
-    for number, axis in enumerate(axes):
-        if x in axis.paths or by in axis.paths:
-            continue
-        text = query.get(f"axis{number}", "0")
-        if not text.isdecimal() or int(text) >= len(axis.labels):
-            raise UsageError(f"axis{number}: expected a number below {len(axis.labels)}")
-        fixed[number] = int(text)
-    return SweepView(metric=metric, x=x, by=by, of=of, fixed=fixed)
-
-
-def sweep_chart(sweep: Sweep, view: SweepView) -> dict[str, Any]:
-    """Return the lines of a chart for JSON.
-
-    The run is the sample: the rows of a run are averaged first (`mean_intervals`).
-
-    Raises:
-        UsageError: the runs of a point differ in further values.
-    """
-    table, _, column = view.metric.partition(".")
     frame: pl.DataFrame = getattr(sweep, table)
-    axes = axes_of(sweep)
-    for number, row in view.fixed.items():
-        axis = axes[number]
-        frame = frame.join(axis.rows[row], on=list(axis.paths), how="semi", nulls_equal=True)
-    if view.of is not None:
-        frame = frame.filter(pl.col(_OF[table]) == view.of)
-    numbers = _numbers_of(frame, view.x)
-    by = [] if view.by is None else [view.by]
-    points = mean_intervals(frame, column, list(dict.fromkeys([*by, numbers or view.x])))
-    unit, size = fitting_unit(column, points["mean"])
-    x_unit, x_size = ("", 1.0)
-    labels: list[str] | None = None
-    if numbers is None:
-        labels = [str(value) for value in frame[view.x].unique(maintain_order=True)]
-        order = {label: i for i, label in enumerate(labels)}
-        at = pl.Series([order[str(value)] for value in points[view.x]], dtype=pl.Float64)
-    else:
-        x_unit, x_size = fitting_unit(numbers, points[numbers])
-        at = points[numbers].cast(float) / x_size
-    known = [] if labels else at.to_list()
-    points = points.with_columns(
-        at.alias("at"), *(pl.col(name) / size for name in ("mean", "low", "high"))
-    ).sort("at")
-    names = [None] if view.by is None else frame[view.by].unique(maintain_order=True).to_list()
-    lines = [_line(points, view.by, name) for name in names[:LINES_MAX]]
-    return {
-        "title": metrics.metrics_of(table)[column].label,
-        "unit": unit,
-        "x": view.x,
-        "x_unit": x_unit,
-        "labels": labels,
-        # On a linear scale, small values would be one point.
-        "log": bool(known) and 0 < _WIDE * min(known) <= max(known),
-        "lines": lines,
-        "left_out": max(len(names) - LINES_MAX, 0),
-    }
-
-
-def _line(points: pl.DataFrame, by: str | None, name: Any) -> dict[str, Any]:
-    own = points if by is None else points.filter(pl.col(by) == name)
-    own = own.head(POINTS_MAX)
-    return {
-        "name": "mean" if by is None else str(name),
-        "x": own["at"].to_list(),
-        "y": own["mean"].to_list(),
-        **{column: own[column].to_list() for column in _COLUMNS[1:]},
-    }
+    for number, axis in enumerate(axes):
+        if x not in axis.columns and by not in axis.columns:
+            text = query.get(f"axis{number}", "0")
+            if not text.isdecimal() or int(text) >= axis.height:
+                raise UsageError(f"axis{number}: expected a number below {axis.height}")
+            frame = frame.join(axis[int(text)], on=axis.columns, how="semi", nulls_equal=True)
+    if of is not None:
+        frame = frame.filter(pl.col(_OF[table]) == of)
+    return frame, metrics.metrics_of(table)[column], x, by
 
 
 def _numbers_of(frame: pl.DataFrame, path: str) -> str | None:
@@ -289,10 +242,8 @@ def _numbers_of(frame: pl.DataFrame, path: str) -> str | None:
 def export_sweep(data: Mapping[str, Any], kind: str) -> str | bytes:
     """Return a chart of a sweep (`sweep_chart`) as a file: means with their intervals."""
     labels = data["labels"]
-    x_label, label = (
-        charts.label_of(data["x"], data["x_unit"]),
-        charts.label_of(data["title"], data["unit"]),
-    )
+    x_label = charts.label_of(data["x"], data["x_unit"])
+    label = charts.label_of(data["title"], data["unit"])
     rows = [
         (line["name"], labels[int(x)] if labels else x, *values)
         for line in data["lines"]
@@ -301,14 +252,7 @@ def export_sweep(data: Mapping[str, Any], kind: str) -> str | bytes:
     csv = csv_text(("line", x_label, label, *_COLUMNS[1:]), rows)
     with _drawing:
         axes = style.new_figure(1, 1, height_in=_SWEEP_HEIGHT_IN)[1][0]
-        for line, colour in zip(data["lines"], cycle(style.PALETTE)):
-            x, y, low, high = (np.array(line[name], float) for name in ("x", "y", "low", "high"))
-            if labels:
-                # Between names there is nothing that a band could be of.
-                axes.vlines(x, low, high, color=colour, alpha=0.5)
-            else:
-                axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
-            axes.plot(x, y, color=colour, marker="o", markersize=4, label=line["name"])
+        draw_means(axes, data["lines"], markers="o", has_names=bool(labels))
         if labels:
             axes.set_xticks(range(len(labels)), labels)
         elif data["log"]:

@@ -11,6 +11,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -155,6 +156,7 @@ _HEADERS: Final = {
 }
 
 
+@dataclass(frozen=True)
 class Guard:
     """Refuses what is not a GET from an allowed host with the token; None asks for no token.
 
@@ -162,28 +164,19 @@ class Guard:
     is one, too, since no name resolves to it.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        hosts: frozenset[str],
-        any_address: bool,
-        token: str | None,
-        cookie: str,
-    ) -> None:
-        self._app = app
-        self._hosts = hosts
-        self._any_address = any_address
-        self._token = token
-        self._cookie = cookie
+    app: ASGIApp
+    hosts: frozenset[str]
+    any_address: bool
+    token: str | None
+    cookie: str
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         refusal = self._refusal(scope)
-        app = self._app if refusal is None else refusal
+        app = self.app if refusal is None else refusal
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -204,16 +197,16 @@ class Guard:
             return PlainTextResponse(
                 "unknown host; open the URL that bentpipe serve printed\n", 421
             )
-        return None if self._token is None else self._ask_token(scope, self._token)
+        return None if self.token is None else self._ask_token(scope, self.token)
 
     def _is_known(self, name: str) -> bool:
-        if name in self._hosts:
+        if name in self.hosts:
             return True
         try:
             ipaddress.ip_address(name)
         except ValueError:
             return False
-        return self._any_address
+        return self.any_address
 
     def _ask_token(self, scope: Scope, token: str) -> Response | None:
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -225,9 +218,9 @@ class Guard:
             rest = urlencode([(name, value) for name, value in query if name != _TOKEN])
             path = "/" + scope["path"].lstrip("/")
             reply = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
-            reply.set_cookie(self._cookie, token, httponly=True, samesite="strict")
+            reply.set_cookie(self.cookie, token, httponly=True, samesite="strict")
             return reply
-        cookie = HTTPConnection(scope).cookies.get(self._cookie, "")
+        cookie = HTTPConnection(scope).cookies.get(self.cookie, "")
         return None if _is_equal(cookie, token) else _no_token()
 
 

@@ -17,8 +17,8 @@ from bentpipe.comparison.differences import POWER, Array, Comparison, Difference
 from bentpipe.quantities import quantity
 from bentpipe.report.html import Exports, environment, write_report
 from bentpipe.report.style import MUTED, PALETTE, STYLE, add_legend
+from bentpipe.results.charts import distribution
 from bentpipe.results.confidence import CONFIDENCE
-from bentpipe.results.series import distribution
 from bentpipe.results.views import Cell, Column, View
 from bentpipe.text import counted
 
@@ -37,6 +37,7 @@ _KINDS: Final = {
     False: "No difference shown: the 95 % interval contains zero",
     None: "No interval",
 }
+_EXACT: Final = {True: "Equal in every run", False: "The same difference with every seed"}
 
 
 def comparison_tables(comparison: Comparison) -> list[View | str]:
@@ -69,12 +70,10 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     without = [each for each in found if each.estimate.shown is None]
     if without:
         notes.append(f"{without[0].verdict.capitalize()}. {_NO_INTERVAL}")
-    equal = [_title(each, names) for each in found if each.equal]
-    if equal:
-        notes.append(f"Equal in every run: {'; '.join(equal)}.")
-    exact = [_title(each, names) for each in found if each.estimate.exact and not each.equal]
-    if exact:
-        notes.append(f"The same difference with every seed: {'; '.join(exact)}.")
+    exact = [each for each in found if each.estimate.exact]
+    for is_equal, text in _EXACT.items():
+        if own := [_title(each, names) for each in exact if each.equal is is_equal]:
+            notes.append(f"{text}: {'; '.join(own)}.")
     notes += [
         f"{_title(each, names)}: {each.missing} of the runs have no value, such as a transfer that "
         "did not end, and are left out."

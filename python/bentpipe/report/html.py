@@ -25,9 +25,8 @@ from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from bentpipe.errors import UsageError
 from bentpipe.report.style import GRID, INK, MUTED, PALETTE, STYLE
-from bentpipe.results.files import REPORT, csv_text, error_text, write_file
+from bentpipe.results.files import REPORT, csv_text, write_file, writing
 from bentpipe.results.views import html_table
 
 if TYPE_CHECKING:
@@ -80,10 +79,8 @@ def write_report(path: str | Path, render: Callable[[Exports | None], str]) -> P
     exports = Exports(folder) if is_file else None
     text = render(exports)
     if exports is not None and exports.files:
-        try:
+        with writing(file):
             (file.parent / folder).mkdir(exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be written: {error_text(error)}") from None
         for name, content in exports.files.items():
             write_file(file.parent / name, content)
     write_file(file, text)

@@ -8,7 +8,8 @@ flow and ends with it. Outages are shaded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -22,10 +23,9 @@ from bentpipe.errors import UsageError
 from bentpipe.metrics import label_of
 from bentpipe.quantities import quantity
 from bentpipe.report import style
-from bentpipe.results.charts import Chart, ChartData, chart_data
+from bentpipe.results.charts import INTERVALS, Chart, ChartData, Outages, chart_data
 from bentpipe.results.confidence import mean_intervals
 from bentpipe.results.measures import MAX_SINGLE_FLOWS
-from bentpipe.results.series import INTERVALS, Outages
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
@@ -73,13 +73,13 @@ def draw_data(data: ChartData, *, ax: Axes | None = None) -> Axes:
 def _draw_over_time(axes: Axes, data: ChartData) -> None:
     steps = "steps-post" if data.chart.steps else "default"
     for i, line in enumerate(data.lines):
-        # Later lines are thinner, so that lines below them remain visible.
-        width = 1.8 - 0.8 * i / MAX_SINGLE_FLOWS
-        look = {**_style(i), "drawstyle": steps, "linewidth": width}
+        look = _style(i)
+        if line.bounds:
+            axes.fill_between(line.x, *line.bounds, color=look["color"], alpha=0.2, linewidth=0)
+        else:
+            # Later lines are thinner, so that lines below them remain visible.
+            look |= {"drawstyle": steps, "linewidth": 1.8 - 0.8 * i / MAX_SINGLE_FLOWS}
         axes.plot(line.x, line.values, label=line.name, **look)
-    for band, colour in zip(data.bands, style.PALETTE, strict=False):
-        axes.fill_between(band.x, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
-        axes.plot(band.x, band.middle, color=colour, label=band.name)
     style.from_zero(axes)
     # All plots of a run begin at its start, so that they can be compared.
     axes.margins(x=0)
@@ -174,48 +174,90 @@ def band(
         number = next((name for name in frame.columns if name.startswith(f"{x}_")), None)
         hint = f"; take {number}" if number else ""
         raise UsageError(f"{x}: not a number, so it has no axis{hint}")
-    groups = [x] if by is None else [by, x]
-    points = mean_intervals(frame, y, groups)
-    if points.height == 0:
-        raise UsageError(f"{y}: no row has a value to draw")
     axes = style.new_figure(1, 1, height_in=_HEIGHT_IN)[1][0] if ax is None else ax
-    x_unit, x_size = _unit(axes, "x", x, points[x])
-    y_unit, y_size = _unit(axes, "y", y, points["mean"])
-    # In the order of the frame, which is that of the varied values.
-    names = [None] if by is None else frame[by].unique(maintain_order=True).to_list()
-    for name, colour, marker in zip(names, cycle(style.PALETTE), cycle(_MARKERS), strict=False):
-        own = points if by is None else points.filter(pl.col(by) == name)
-        at = own[x].cast(float).to_numpy() / x_size
-        mean, low, high = (
-            own[column].to_numpy().astype(np.float64) / y_size for column in ("mean", "low", "high")
-        )
-        axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
-        axes.plot(at, mean, color=colour, marker=marker, markersize=4, label=str(name))
+    found = means(frame, x, y, by, axes)
+    if not any(line["x"] for line in found.lines):
+        raise UsageError(f"{y}: no row has a value to draw")
+    _units[axes] = {"x": found.x_unit, "y": found.y_unit}
+    draw_means(axes, found.lines, markers=_MARKERS)
     style.from_zero(axes)
-    axes.set_xlabel(_label(x, x_unit))
-    axes.set_ylabel(_label(y, y_unit))
+    axes.set_xlabel(_label(x, found.x_unit[0]))
+    axes.set_ylabel(_label(y, found.y_unit[0]))
     if by is not None:
         style.add_legend(axes)
     return axes
 
 
-def _unit(axes: Axes, scale: str, column: str, values: pl.Series) -> tuple[str, float]:
+@dataclass(frozen=True)
+class Means:
+    """Means over runs with their 95 % intervals, in the units of two axes, each with its size.
+
+    A line has a ``name``, and lists of equal length: ``x``, ``y``, ``low``, ``high`` and ``runs``.
+    """
+
+    lines: Sequence[Mapping[str, Any]]
+    x_unit: tuple[str, float]
+    y_unit: tuple[str, float]
+
+
+def means(
+    frame: pl.DataFrame, x: str, y: str, by: str | None = None, axes: Axes | None = None
+) -> Means:
+    """Return the means of a column over another one, with a line for each value of ``by``.
+
+    The units are those of bands on common scales with ``axes``, or those that fit.
+
+    Raises:
+        UsageError: as `mean_intervals`.
+    """
+    points = mean_intervals(frame, y, [x] if by is None else [by, x])
+    x_unit, y_unit = _unit(axes, "x", x, points[x]), _unit(axes, "y", y, points["mean"])
+    # In the order of the frame, which is that of the varied values.
+    names = [None] if by is None else frame[by].unique(maintain_order=True).to_list()
+    lines = []
+    for name in names:
+        own = points if by is None else points.filter(pl.col(by) == name)
+        columns = {
+            "x": (x, x_unit),
+            "y": ("mean", y_unit),
+            "low": ("low", y_unit),
+            "high": ("high", y_unit),
+        }
+        scaled = {
+            key: [None if value is None else value / unit[1] for value in own[column]]
+            for key, (column, unit) in columns.items()
+        }
+        label = "mean" if by is None else str(name)
+        lines.append({"name": label, **scaled, "runs": own["runs"].to_list()})
+    return Means(lines, x_unit, y_unit)
+
+
+def draw_means(
+    axes: Axes, lines: Sequence[Mapping[str, Any]], *, markers: str, has_names: bool = False
+) -> None:
+    """Draw lines of `Means` with bands; with bars between them if x has names in no order."""
+    for line, colour, marker in zip(lines, cycle(style.PALETTE), cycle(markers), strict=False):
+        x, y, low, high = (np.array(line[key], float) for key in ("x", "y", "low", "high"))
+        if has_names:
+            axes.vlines(x, low, high, color=colour, alpha=0.5)
+        else:
+            axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(x, y, color=colour, marker=marker, markersize=4, label=line["name"])
+
+
+def _unit(axes: Axes | None, scale: str, column: str, values: pl.Series) -> tuple[str, float]:
     """Return the unit of values, and its size: that of bands on a common scale, if there are any.
 
     Otherwise two panels with one scale could be in Mbit/s and kbit/s.
     """
+    largest = values.cast(float).abs().max()
+    kind = quantity(column)
+    unit = kind.scale(largest if isinstance(largest, float) else 0.0)
+    if axes is None:
+        return unit
     shared = axes.get_shared_x_axes() if scale == "x" else axes.get_shared_y_axes()
     known = (_units.get(each, {}).get(scale) for each in shared.get_siblings(axes))
-    units = quantity(column).units
-    unit = next((each for each in known if each in units), fitting_unit(column, values))
-    _units.setdefault(axes, {})[scale] = unit
-    return unit
-
-
-def fitting_unit(column: str, values: pl.Series) -> tuple[str, float]:
-    """Return the unit that fits the values of a column, and its size."""
-    largest = values.cast(float).abs().max()
-    return quantity(column).scale(largest if isinstance(largest, float) else 0.0)
+    return next((each for each in known if each in kind.units), unit)
 
 
 def _label(column: str, unit: str) -> str:

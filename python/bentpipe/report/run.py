@@ -59,42 +59,40 @@ def save_run(result: Result, folder: Path | OutputFolder) -> Path:
 
 def run_report(result: Result, exports: Exports | None = None) -> str:
     """Return the report of a run as HTML; its figures are added to ``exports``, and linked."""
-    manifest, interval_ns = result.manifest, result.plan["sample_interval_ns"] or 0
     template = environment().get_template("run.html.j2")
     return template.render(
-        title=result.title,
-        facts=facts(result),
-        notices=notices(result),
+        run_context(result),
         emulation=_emulation(result),
-        headlines=headlines(result),
-        flow_views=flow_views(result),
         flows=result.tables["flows"].height,
         by_entry=result.tables["flows"].height > MAX_SINGLE_FLOWS,
         competing=competing(result),
         thresholds=threshold_view(result),
         attribution=attribution_view(result),
-        link_views=link_views(result, _MAX_ROWS),
-        sample_interval=format_duration(interval_ns) if is_sampled(result) else None,
         charts=_charts(result),
         exports=exports,
-        seed=manifest["seed"],
-        version=manifest["bentpipe_version"],
-        scenario=scenario_text(result),
-        plan=plan_text(result),
+        seed=result.manifest["seed"],
+        version=result.manifest["bentpipe_version"],
     )
 
 
-def facts(result: Result) -> str:
-    """Return version, seed, end and size of a run in one line."""
-    manifest = result.manifest
-    return (
-        f"bentpipe {manifest['bentpipe_version']}, seed {manifest['seed']}, {result.ending} "
-        f"of {_TIMES[result.engine]} time, "
-        f"{manifest['packet_hops']:,} packet-hops"
-    )
+def run_context(result: Result) -> dict[str, Any]:
+    """Return what each page of a run shows: its report, and that of `bentpipe serve`."""
+    manifest, interval_ns = result.manifest, result.plan["sample_interval_ns"] or 0
+    return {
+        "title": result.title,
+        "facts": f"bentpipe {manifest['bentpipe_version']}, seed {manifest['seed']}, "
+        f"{result.ending} of {_TIMES[result.engine]} time, "
+        f"{manifest['packet_hops']:,} packet-hops",
+        "notices": _notices(result),
+        "headlines": _headlines(result),
+        "flow_views": flow_views(result),
+        "link_views": link_views(result, _MAX_ROWS),
+        "sample_interval": format_duration(interval_ns) if is_sampled(result) else None,
+        "inputs": _inputs(result),
+    }
 
 
-def notices(result: Result) -> list[str]:
+def _notices(result: Result) -> list[str]:
     """Return what a reader must know first: the verdict, how the run ended, and its warnings."""
     until = "The figures are of what was recorded until then."
     found = [] if result.invalid is None else [f"INVALID: {result.invalid}."]
@@ -121,7 +119,7 @@ def _emulation(result: Result) -> dict[str, Any] | None:
     return {**about, "view": from_mappings(title, columns, rows)}
 
 
-def headlines(result: Result) -> list[str]:
+def _headlines(result: Result) -> list[str]:
     """Return utilization and loss of each direction; of many, of the first and the busiest."""
     directions = result.directions.to_dicts()
     if len(directions) > _MAX_HEADLINES:
@@ -159,29 +157,24 @@ def _charts(result: Result) -> dict[str, dict[str, Any]]:
     return found
 
 
-def scenario_text(result: Result) -> dict[str, str]:
-    """Return the scenario as JSON, under its title; of many entries, the first ones."""
-    scenario, title = dict(result.manifest["scenario"]), "The scenario"
-    if len(scenario["traffic"]) > _MAX_PLANNED:
-        title += f"; the first {_MAX_PLANNED} of {len(scenario['traffic']):,} entries"
-        scenario["traffic"] = scenario["traffic"][:_MAX_PLANNED]
-    return {"title": title, "text": _pretty(scenario)}
-
-
-def plan_text(result: Result) -> dict[str, str]:
-    """Return the plan as JSON, under its title; of many flows or terminals, the first ones."""
-    plan, title = dict(result.plan), "The complete plan (ns, bytes, bit/s)"
-    if len(result.plan["flows"]) > _MAX_PLANNED:
-        title += f"; the first {_MAX_PLANNED} of {len(result.plan['flows']):,} flows"
-        plan["flows"] = result.plan["flows"][:_MAX_PLANNED]
-    terminals = len(result.plan["gateways"]) - 1
+def _inputs(result: Result) -> list[dict[str, str]]:
+    """Return scenario and plan as JSON under their titles; of many parts, the first ones."""
+    scenario, plan = dict(result.manifest["scenario"]), dict(result.plan)
+    title = f"The scenario{_keep_first(scenario, 'traffic', 'entries')}"
+    plan_title = f"The complete plan (ns, bytes, bit/s){_keep_first(plan, 'flows', 'flows')}"
+    terminals = len(plan["gateways"]) - 1
     if terminals > 1:
-        title += f"; the first of {terminals:,} terminals, which are alike"
-        plan["gateways"] = result.plan["gateways"][:2]
-        plan["directions"] = result.plan["directions"][:2]
-    return {"title": title, "text": _pretty(plan)}
+        plan_title += f"; the first of {terminals:,} terminals, which are alike"
+        plan |= {name: plan[name][:2] for name in ("gateways", "directions")}
+    return [
+        # Sorted as in the manifest, so that a result from a folder gives the same report.
+        {"title": title, "text": json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False)}
+        for title, data in ((title, scenario), (plan_title, plan))
+    ]
 
 
-def _pretty(data: Any) -> str:
-    # Sorted as in the manifest, so that a result from a folder gives the same report.
-    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False)
+def _keep_first(data: dict[str, Any], name: str, noun: str) -> str:
+    """Leave the first values of a list; return a note of that for a title."""
+    count = len(data[name])
+    data[name] = data[name][:_MAX_PLANNED]
+    return f"; the first {_MAX_PLANNED} of {count:,} {noun}" if count > _MAX_PLANNED else ""

@@ -34,7 +34,6 @@ GRID: Final = str(STYLE["grid.color"])
 
 # The width of a report on A4, so that 9 pt are 9 pt in print.
 _WIDTH_IN: Final = 7.3
-_DECIMAL: Final = 10
 # In characters: the width of a legend, and of a line in it with its gap.
 _LEGEND_WIDTH: Final = 100
 _LEGEND_LINE: Final = 8
@@ -58,17 +57,16 @@ def from_zero(axes: Axes) -> None:
         axes.set_ylim(bottom=0)
 
 
-def log_axis(axis: XAxis | YAxis, *, base: int = 10) -> None:
+def log_axis(axis: XAxis | YAxis) -> None:
     """Make a scale logarithmic, with numbers at 1, 2 and 5 of each decade as labels.
 
-    More than three decades have labels at powers of ten alone, and base 2 at powers of two.
+    More than three decades have labels at powers of ten alone.
     """
     scale = axis.axes.set_xscale if isinstance(axis, XAxis) else axis.axes.set_yscale
-    scale("log", base=base)
+    scale("log")
     low, high = axis.get_view_interval()
-    is_narrow = base == _DECIMAL and high < low * 1_000
-    subs = (1.0, 2.0, 5.0) if is_narrow else (1.0,)
-    axis.set_major_locator(LogLocator(base=base, subs=subs, numticks=20))
+    subs = (1.0, 2.0, 5.0) if high < low * 1_000 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=20))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(NullFormatter())
 

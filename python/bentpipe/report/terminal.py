@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -99,7 +99,7 @@ def competing(result: Result) -> list[str]:
     ]
 
 
-def _together(result: Result, table: Literal["exchanges", "pages"], text: str) -> list[str]:
+def _together(result: Result, table: str, text: str) -> list[str]:
     """Return the times of all rows of a table that has those of several flows."""
     flows = result.tables[table]["flow"].n_unique()
     if flows < 2:  # noqa: PLR2004 - the table of flows has those of one

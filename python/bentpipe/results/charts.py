@@ -6,31 +6,56 @@ and CSV (`csv_of`) draw the same data.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from bentpipe.errors import UsageError
 from bentpipe.metrics import CAPACITY_PARTS
-from bentpipe.results import series
-from bentpipe.results.files import csv_text
-from bentpipe.results.measures import MAX_SINGLE_FLOWS, finished_times_ns
-from bentpipe.results.series import INTERVALS, RATE_BINS, Array, Band, Outages, Series, outages
-from bentpipe.results.tables import TABLES
+from bentpipe.results.files import csv_rows, csv_text
+from bentpipe.results.measures import (
+    MAX_SINGLE_FLOWS,
+    PERCENTILES,
+    entry_flows,
+    entry_names,
+    finished_times_ns,
+    rate_bps,
+)
+from bentpipe.results.tables import DROP_CAUSES, TABLES
+from bentpipe.results.voice import call_quality
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from bentpipe.results.result import Result
 
+# Two points each: about as many as a wide figure has pixels.
+INTERVALS: Final = 400
+RATE_BINS: Final = 160
+# Of a band, which shows many flows: fewer, since each sends in bursts.
+_BAND_BINS: Final = 40
+# More groups of lines than colours are one band.
+_GROUPS_MAX: Final = 8
+# Of the quality of calls: 250 packets of 20 ms, so that one lost packet is 0.4 %.
+_QUALITY_WINDOW_NS: Final = 5e9
+_DIRECTIONS: Final = "direction_samples"
+_LOSSES: Final = ("lost_packets", "late_packets", "loss_bursts")
 # As many digits as a page and a file need.
 _DIGITS: Final = 7
 _DECIMALS: Final = 9
 _NOT_SAMPLED: Final = "the result has no time series; set sample_interval and run again"
+
+Array = npt.NDArray[np.float64]
+# The columns of a table of samples: of a flow, or the differences between two of its samples.
+Rows = Mapping[str, Array]
+# What is computed of changes between samples, for each value of a line.
+Quantity = Callable[[Rows], Array]
 
 
 @dataclass(frozen=True)
@@ -75,18 +100,53 @@ class Chart:
 
     def series(self, result: Result, bins: int) -> list[Series]:
         """Return the lines of a result; a rate has ``bins`` values over the whole run."""
+        tables = self.tables.split()
         if self.column:
-            return series.sampled(result, self.tables, self.column, float(self.scale))
-        return _COMPUTED[self.name](result, bins)
+            return _sampled(result, tables, self.column, float(self.scale))
+        if self.name in _CHANGES:
+            return _changes(result, tables, _CHANGES[self.name], bins)
+        return _COMPUTED[self.name](result, tables)
+
+
+@dataclass(frozen=True)
+class Series:
+    """A named line: ``x`` and ``values`` are arrays of equal length; NaN is a missing value.
+
+    Many lines are drawn as one band for each ``group``: their median, and its ``bounds``, the 5th
+    and the 95th percentile.
+    """
+
+    name: str
+    x: Array
+    values: Array
+    group: str = ""
+    bounds: tuple[Array, Array] | tuple[()] = ()
+
+
+@dataclass(frozen=True)
+class Outages:
+    """The times in s at which directions sent nothing: a row for each, start and end."""
+
+    name: str
+    intervals_s: Array
+
+    def visible(self, from_s: float, to_s: float, columns: int) -> Array:
+        """Return the intervals in a part of the run, those that share a column of a plot as one."""
+        starts, ends = self.intervals_s.T
+        rows = (starts < to_s) & (ends > from_s)
+        starts, ends = np.clip(starts[rows], from_s, to_s), np.clip(ends[rows], from_s, to_s)
+        if starts.size == 0:
+            return np.empty((0, 2))
+        apart = starts[1:] - ends[:-1] > (to_s - from_s) / columns
+        return np.column_stack([starts[np.r_[True, apart]], ends[np.r_[apart, True]]])
 
 
 @dataclass(frozen=True)
 class ChartData:
-    """What is drawn of a chart: lines, or bands of many lines, thinned; outages; names of bars."""
+    """What is drawn of a chart: lines, thinned, or bands of many; outages; names of bars."""
 
     chart: Chart
     lines: Sequence[Series]
-    bands: Sequence[Band]
     outages: Sequence[Outages]
     bars: Sequence[str]
 
@@ -96,30 +156,269 @@ def label_of(title: str, unit: str) -> str:
     return f"{title} [{unit}]" if unit else title
 
 
+# --- samples -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """The samples of a flow between its start and end, or those of a direction."""
+
+    number: int
+    name: str
+    group: str
+    rows: Rows
+    start_ns: float = -np.inf
+    end_ns: float = np.inf
+
+    @property
+    def is_active(self) -> npt.NDArray[np.bool_]:
+        time_ns = self.rows["time_ns"]
+        return (self.start_ns <= time_ns) & (time_ns <= self.end_ns)
+
+
+def _sampled(result: Result, tables: Sequence[str], column: str, scale: float) -> list[Series]:
+    """Return a column of tables of samples, over ``scale``.
+
+    It has a line for each flow, which begins and ends with it, or for each direction.
+    """
+    return [
+        Series(
+            each.name,
+            each.rows["time_ns"][each.is_active] / NS_PER_S,
+            each.rows[column][each.is_active] / scale,
+            each.group,
+        )
+        for each in _samples(result, tables)
+    ]
+
+
+def _changes(result: Result, tables: Sequence[str], quantity: Quantity, bins: int) -> list[Series]:
+    """Return a quantity of the changes between samples for each flow or direction of some tables.
+
+    A line has about ``bins`` values over the whole run, each held until the next one.
+    """
+    samples = _samples(result, tables)
+    if len(samples) > MAX_SINGLE_FLOWS and _DIRECTIONS not in tables:
+        bins = min(bins, _BAND_BINS)
+    return [_change(each, result, bins, quantity) for each in samples]
+
+
+def _rate_mbps(change: Rows) -> Array:
+    return rate_bps(change["delivered_bytes"], change["time_ns"]) / 1e6
+
+
+def _loss_percent(change: Rows) -> Array:
+    return _ratio(100 * change["lost_packets"], _arrived_or_lost(change))
+
+
+def _one_way_delay_ms(change: Rows) -> Array:
+    return _ratio(change["one_way_delay_sum_ns"] / 1e6, change["received_segments"])
+
+
+def _call_qualities(result: Result, tables: Sequence[str]) -> list[Series]:
+    """Return the mean opinion score of each call (`call_quality`) in windows of 5 s or more."""
+    windows = max(1, round(float(result.manifest["end_ns"]) / _QUALITY_WINDOW_NS))
+    play_out_ns = result.tables["flows"]["play_out_delay_ns"].to_list()
+    workloads = [flow["workload"] for flow in result.plan["flows"]]
+
+    def scores(call: _Samples, change: Rows) -> Array:
+        counts = np.nan_to_num([_arrived_or_lost(change), *(change[name] for name in _LOSSES)])
+        found = []
+        for window in counts.T.tolist():
+            row = dict(zip(("expected_segments", *_LOSSES), window, strict=True))
+            row["play_out_delay_ns"] = play_out_ns[call.number]
+            found.append(call_quality(workloads[call.number], row)["mos"])
+        return np.array(found, dtype=float)
+
+    return [
+        _change(call, result, windows, partial(scores, call))
+        for call in _samples(result, tables)
+        if workloads[call.number]["kind"] == "voice"
+    ]
+
+
+def _drops(result: Result, tables: Sequence[str]) -> list[Series]:
+    """Return the packets dropped since the start, by direction and cause that dropped some."""
+    return [
+        Series(
+            f"{each.name}: {what}", each.rows["time_ns"] / NS_PER_S, values, f"{each.group}: {what}"
+        )
+        for each in _samples(result, tables)
+        for cause in DROP_CAUSES
+        for what, values in [(cause.replace("_", " "), each.rows[f"dropped_{cause}_packets"])]
+        if values[-1] > 0
+    ]
+
+
+def _entries_by_name(result: Result) -> dict[str, list[int]]:
+    """Return the flows of each entry of ``traffic`` and direction, by name."""
+    names = entry_names(result)
+    return {
+        f"{names[own[0]]} ({heading})": own for (_, heading), own in entry_flows(result).items()
+    }
+
+
+def _flow_names(result: Result) -> list[str]:
+    """Return the name of each flow of the plan, with its direction."""
+    pairs = zip(result.plan["flows"], result.flow_directions, strict=True)
+    return [f"{flow['name']} ({direction})" for flow, direction in pairs]
+
+
+def _samples(result: Result, tables: Sequence[str]) -> list[_Samples]:
+    """Return the flows or directions that have samples in some tables, in the order of the plan."""
+    if _DIRECTIONS in tables:
+        names = result.manifest["names"]["directions"]
+        parts = _parts(result.tables[_DIRECTIONS], "direction")
+        # A direction such as return-2 is one of several returns.
+        return [_Samples(i, names[i], names[i].partition("-")[0], rows) for i, rows in parts]
+    groups = {flow: name for name, flows in _entries_by_name(result).items() for flow in flows}
+    flows = result.tables["flows"].select("start_ns", "finished_ns", "last_delivery_ns").rows()
+    names = _flow_names(result)
+    found = []
+    for table in tables:
+        for number, rows in _parts(result.tables[table], "flow"):
+            start_ns, finished_ns, last_ns = flows[number]
+            end_ns = result.manifest["end_ns"] if finished_ns is None else finished_ns
+            if table == "datagram_samples" and finished_ns is not None:
+                # The last datagram is sent before it arrives.
+                end_ns = max(finished_ns, last_ns or 0)
+            found.append(_Samples(number, names[number], groups[number], rows, start_ns, end_ns))
+    return sorted(found, key=lambda flow: flow.number)
+
+
+def _change(samples: _Samples, result: Result, bins: int, quantity: Quantity) -> Series:
+    """Return a quantity of the changes between samples; ``bins`` of them fill the whole run.
+
+    Each value is at the beginning of its change, and the last one is held to the end.
+    """
+    nothing = Series(samples.name, np.empty(0), np.empty(0), samples.group)
+    # From the last sample before the start to the first one after the end.
+    around = np.flatnonzero(samples.is_active)
+    if around.size == 0:
+        return nothing
+    part = slice(max(around[0] - 1, 0), around[-1] + 2)
+    rows = {name: values[part] for name, values in samples.rows.items()}
+    rows["time_ns"] = np.clip(rows["time_ns"], samples.start_ns, samples.end_ns)
+    # The samples between which changes are taken.
+    interval_ns = float(result.plan["sample_interval_ns"] or 1)
+    intervals = max(1, round(float(result.manifest["end_ns"]) / interval_ns / bins))
+    last = rows["time_ns"].size - 1
+    at = np.unique(np.append(np.arange(0, last + 1, intervals), last))
+    if at.size < 2:  # noqa: PLR2004 - a change needs two moments
+        return nothing
+    values = quantity({name: np.diff(values[at]) for name, values in rows.items()})
+    time_s = rows["time_ns"][at] / NS_PER_S
+    return Series(samples.name, time_s, np.append(values, values[-1]), samples.group)
+
+
+def _arrived_or_lost(change: Rows) -> Array:
+    return change["received_segments"] + change["lost_packets"]
+
+
+def _ratio(part: Array, whole: Array) -> Array:
+    """Return part / whole, NaN where the whole is 0."""
+    ratio: Array = np.divide(part, whole, out=np.full(part.size, np.nan), where=whole > 0)
+    return ratio
+
+
+def _parts(table: pl.DataFrame, key: str) -> list[tuple[int, Rows]]:
+    """Return the rows for each number in the column ``key``, as floats with NaN for null."""
+    ordered = table.sort(key, maintain_order=True)
+    numbers, starts = np.unique(ordered[key].to_numpy(), return_index=True)
+    # Whole columns first: a table may have thousands of parts.
+    columns = {
+        name: ordered[name].cast(float).fill_null(np.nan).to_numpy() for name in table.columns
+    }
+    ends = [*starts, table.height][1:]
+    return [
+        (int(number), {name: values[start:end] for name, values in columns.items()})
+        for number, start, end in zip(numbers, starts, ends, strict=True)
+    ]
+
+
+# --- what is drawn of lines ----------------------------------------------------------------------
+
+
+def thinned(x: Array, values: Array, intervals: int = INTERVALS) -> tuple[Array, Array]:
+    """Return the smallest and the largest value of each of ``intervals`` intervals, in order of x.
+
+    ``x`` and ``values`` are arrays of equal length; short ones are returned as they are. The
+    first and the last point are kept, and NaN only where an interval has no other value.
+    """
+    if x.size <= 2 * intervals + 2:
+        return x, values
+    kept = [0, x.size - 1]
+    for part in np.array_split(np.arange(x.size), intervals):
+        known = part[~np.isnan(values[part])]
+        if known.size == 0:
+            kept.append(int(part[0]))
+        else:
+            kept += [int(known[values[known].argmin()]), int(known[values[known].argmax()])]
+    rows = np.unique(kept)
+    return x[rows], values[rows]
+
+
+def distribution(values: Array) -> tuple[Array, Array]:
+    """Return the points of a distribution function: 0 at first, it steps up at each value."""
+    share = np.arange(1, values.size + 1) / values.size
+    return np.repeat(np.sort(values), 2), np.append(0, np.repeat(share, 2)[:-1])
+
+
+def _bands(series: Sequence[Series], from_x: float = -np.inf, to_x: float = np.inf) -> list[Series]:
+    """Return the band of the lines of each group, at common times of an interval."""
+    groups: dict[str, list[Series]] = {}
+    for line in series:
+        groups.setdefault(line.group, []).append(line)
+    if len(groups) > _GROUPS_MAX:
+        groups = {"lines": list(series)}
+    return [_band(name, members, from_x, to_x) for name, members in groups.items()]
+
+
+def _band(name: str, members: Sequence[Series], from_x: float, to_x: float) -> Series:
+    first = max(min(line.x[0] for line in members), from_x)
+    last = min(max(line.x[-1] for line in members), to_x)
+    x = np.linspace(first, max(first, last), INTERVALS)
+    values = np.array([_held(line, x) for line in members])
+    known = ~np.isnan(values).all(axis=0)
+    # NaN where no line is, which leaves a gap.
+    low, middle, high = (np.full(x.size, np.nan) for _ in PERCENTILES)
+    low[known], middle[known], high[known] = np.nanpercentile(values[:, known], PERCENTILES, axis=0)
+    label = f"{name}: median, p5 to p95 of {len(members)}" if members[1:] else name
+    return Series(label, x, middle, bounds=(low, high))
+
+
+def _held(series: Series, x: Array) -> Array:
+    """Return the last value of a line at each time; NaN before its start and after its end."""
+    values = series.values[np.searchsorted(series.x, x, side="right") - 1]
+    is_outside = (x < series.x[0]) | (x > series.x[-1])
+    return np.where(is_outside, np.nan, values)
+
+
 # --- charts that are not over time ---------------------------------------------------------------
 
 
-def _times(table: Literal["exchanges", "pages"], result: Result, _bins: int) -> list[Series]:
+def _times(result: Result, tables: Sequence[str]) -> list[Series]:
     """Return the distribution functions of the times of finished exchanges or pages, in s.
 
     Many flows are one line for each entry of ``traffic``, or for all.
     """
+    (table,) = tables
     flows = sorted(set(result.tables[table].drop_nulls("finished_ns")["flow"].to_list()))
-    names = series.flow_names(result)
+    names = _flow_names(result)
     groups: dict[str, list[int]] = {names[flow]: [flow] for flow in flows}
     if len(groups) > MAX_SINGLE_FLOWS:
-        known = series.entries_by_name(result).items()
+        known = _entries_by_name(result).items()
         groups = {name: own for name, members in known if (own := sorted({*members} & {*flows}))}
     if len(groups) > MAX_SINGLE_FLOWS:
         groups = {f"{len(flows)} flows together": flows}
     found = []
     for name, own in groups.items():
         time_s = finished_times_ns(result, table, own) / NS_PER_S
-        found.append(Series(f"{name}, {time_s.size}", *series.distribution(time_s)))
+        found.append(Series(f"{name}, {time_s.size}", *distribution(time_s)))
     return found
 
 
-def _attribution(result: Result, _bins: int) -> list[Series]:
+def _attribution(result: Result, _tables: Sequence[str]) -> list[Series]:
     """Return the parts of the link's capacity in the time of each TCP flow, in percent."""
     rows = result.attribution
     parts = {label: rows[f"{part}_percent"].to_numpy() for part, label in CAPACITY_PARTS.items()}
@@ -127,26 +426,24 @@ def _attribution(result: Result, _bins: int) -> list[Series]:
     return [Series(label, x, values) for label, values in parts.items() if values.any()]
 
 
-_COMPUTED: Final[Mapping[str, Callable[[Result, int], list[Series]]]] = {
-    "goodput": partial(series.changes, series.rate_mbps, ("flow_samples", "datagram_samples")),
-    "throughput": partial(series.changes, series.rate_mbps, ("direction_samples",)),
-    "one_way_delay": partial(series.changes, series.one_way_delay_ms, ("datagram_samples",)),
-    "loss": partial(series.changes, series.loss_percent, ("datagram_samples",)),
-    "call_quality": series.call_qualities,
-    "drops": series.drops,
-    "page_load_times": partial(_times, "pages"),
-    "exchange_times": partial(_times, "exchanges"),
+_CHANGES: Final[Mapping[str, Quantity]] = {
+    "goodput": _rate_mbps,
+    "throughput": _rate_mbps,
+    "one_way_delay": _one_way_delay_ms,
+    "loss": _loss_percent,
+}
+_COMPUTED: Final[Mapping[str, Callable[[Result, Sequence[str]], list[Series]]]] = {
+    "call_quality": _call_qualities,
+    "drops": _drops,
+    "page_load_times": _times,
+    "exchange_times": _times,
     "attribution": _attribution,
 }
 
 
-def _charts() -> Iterator[Chart]:
-    with (Path(__file__).parent / "charts.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(line for line in file if not line.startswith("#")):
-            yield Chart(**row)
-
-
-CHARTS: Final[Mapping[str, Chart]] = {chart.name: chart for chart in _charts()}
+CHARTS: Final[Mapping[str, Chart]] = {
+    row["name"]: Chart(**row) for row in csv_rows(Path(__file__).parent / "charts.csv")
+}
 
 
 def charts_of(result: Result) -> list[Chart]:
@@ -157,6 +454,49 @@ def charts_of(result: Result) -> list[Chart]:
 def is_sampled(result: Result) -> bool:
     """Return whether a result has time series."""
     return any(result.tables[name].height for name in TABLES if name.endswith("_samples"))
+
+
+# --- when a direction sent nothing ----------------------------------------------------------------
+
+
+def outages(result: Result) -> list[Outages]:
+    """Return the outages of the link until the end of the run, once if both directions have them.
+
+    An outage is a time at which the rate is 0. The gaps of a delivery trace are none.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    names = result.manifest["names"]["directions"]
+    for name, direction in zip(names, result.plan["directions"], strict=True):
+        # The returns of all terminals are alike.
+        heading = name.partition("-")[0]
+        link = result.manifest["scenario"].get("link") or {}
+        rate = (link.get(heading) or {}).get("rate")
+        is_traced = isinstance(rate, dict) and "trace" in rate
+        if heading not in found and not is_traced:
+            found[heading] = _intervals(direction["rate_bps"], result.manifest["end_ns"])
+    together = [*found.values()]
+    if together[1:] and all(each == together[0] for each in together):
+        found = {"": together[0]}
+    return [
+        Outages(f"outage of {heading}" if heading else "outage", np.array(intervals) / NS_PER_S)
+        for heading, intervals in found.items()
+        if intervals
+    ]
+
+
+def _intervals(rate: Mapping[str, Any], end_ns: int) -> list[tuple[float, float]]:
+    """Return the times until ``end_ns`` at which a rate is 0, start and end, in ns."""
+    if rate["kind"] == "constant":
+        return []
+    found: list[tuple[float, float]] = []
+    start_ns: int | None = None
+    for at_ns, value in [*rate["steps"], (end_ns, 1)]:
+        if start_ns is not None and value > 0:
+            found.append((start_ns, min(at_ns, end_ns)))
+            start_ns = None
+        elif start_ns is None and value == 0 and at_ns < end_ns:
+            start_ns = at_ns
+    return found
 
 
 # --- what is drawn -------------------------------------------------------------------------------
@@ -191,8 +531,9 @@ def chart_data(
     is_many = chart.kind == "time" and len(lines) > MAX_SINGLE_FLOWS
     return ChartData(
         chart,
-        [] if is_many else [_cut(line, start, stop, intervals) for line in lines],
-        series.bands(lines, start, stop) if is_many else [],
+        _bands(lines, start, stop)
+        if is_many
+        else [_cut(line, start, stop, intervals) for line in lines],
         outages(result) if chart.kind == "time" else [],
         bars,
     )
@@ -201,7 +542,7 @@ def chart_data(
 def _cut(line: Series, from_x: float, to_x: float, intervals: int) -> Series:
     first = max(int(np.searchsorted(line.x, from_x, side="left")) - 1, 0)
     last = int(np.searchsorted(line.x, to_x, side="right")) + 1
-    x, values = series.thinned(line.x[first:last], line.values[first:last], intervals)
+    x, values = thinned(line.x[first:last], line.values[first:last], intervals)
     return replace(line, x=x, values=values)
 
 
@@ -226,11 +567,8 @@ def csv_of(data: ChartData) -> str:
     rows: list[tuple[object, ...]] = []
     for line in data.lines:
         x = [data.bars[int(each)] for each in line.x] if data.bars else rounded_x(line.x)
-        rows += [(line.name, *point) for point in zip(x, rounded(line.values), strict=True)]
-    if data.bands:
+        points = zip(x, *map(rounded, (line.values, *line.bounds)), strict=True)
+        rows += [(line.name, *point) for point in points]
+    if any(line.bounds for line in data.lines):
         header += [label_of(name, chart.unit) for name in ("p5", "p95")]
-    for band in data.bands:
-        columns = [rounded(each) for each in (band.middle, band.low, band.high)]
-        points = zip(rounded_x(band.x), *columns, strict=True)
-        rows += [(band.name, *point) for point in points]
     return csv_text(header, rows)

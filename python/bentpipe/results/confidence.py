@@ -1,9 +1,9 @@
 """95 % confidence intervals of means and of differences of means.
 
-`mean_half_width` is by Student's t. `bootstrap_mean` and `bootstrap_difference` are by the
-symmetric studentized bootstrap, for values that are far from a normal distribution: Hall, On
-symmetric bootstrap confidence intervals, J. R. Statist. Soc. B 50 (1988) 35-45. It resamples
-|mean* - mean| / standard error*, and takes its 95 % quantile in place of Student's, up to a limit.
+`mean_half_width` is by Student's t. `bootstrap_interval` is by the symmetric studentized bootstrap,
+for values that are far from a normal distribution: Hall, On symmetric bootstrap confidence
+intervals, J. R. Statist. Soc. B 50 (1988) 35-45. It resamples |mean* - mean| / standard error*, and
+takes its 95 % quantile in place of Student's, up to a limit.
 
 Measured with 1,000 samples of 30 values each of ten distributions (normal, exponential, lognormal,
 beta, bimodal, and differences of them), these intervals contained the true mean in 93 to 98 %. The
@@ -73,25 +73,16 @@ def resampled(values: Array, rng: np.random.Generator) -> Array:
     return rng.choice(values, size=(RESAMPLES, values.size))
 
 
-def bootstrap_mean(values: npt.ArrayLike) -> Interval | None:
-    """Return the interval of the mean of independent values; None with less than five.
+def bootstrap_interval(
+    values: npt.ArrayLike, baseline: npt.ArrayLike | None = None
+) -> Interval | None:
+    """Return the interval of the mean of independent values, minus that of a ``baseline`` if given.
 
-    Values that are all equal have an interval without width.
+    None if one has less than five values. Values that are all equal have an interval without width.
+    The variances of the values and of the baseline may differ, as in Welch's test.
     """
-    return _studentized(np.asarray(values, dtype=np.float64))
-
-
-def bootstrap_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> Interval | None:
-    """Return the interval of the mean of ``second`` minus that of ``first``, two independent sets.
-
-    None if one has less than five values. Their variances may differ, as in Welch's test.
-    """
-    return _studentized(np.asarray(second, dtype=np.float64), np.asarray(first, dtype=np.float64))
-
-
-def _studentized(values: Array, baseline: Array | None = None) -> Interval | None:
-    """Return the interval of the mean of values, minus that of a baseline if there is one."""
-    samples = [values] if baseline is None else [values, baseline]
+    given = [values] if baseline is None else [values, baseline]
+    samples = [np.asarray(each, dtype=np.float64) for each in given]
     if min(each.size for each in samples) < MIN_BOOTSTRAP_VALUES:
         return None
     signs = (1, -1)

@@ -152,10 +152,9 @@ def require_format(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def read_execution(folder: Path) -> dict[str, Any]:
     """Return when and where a result was computed; empty if it is not known."""
-    try:
+    found: Any = None
+    with suppress(OSError, ValueError):
         found = json.loads(read_file(folder, EXECUTION, Path.read_bytes))
-    except (OSError, ValueError):
-        return {}
     return found if isinstance(found, dict) else {}
 
 
@@ -164,16 +163,19 @@ def kind_of(manifest: Mapping[str, Any]) -> str:
     return str(manifest.get("kind", "run"))
 
 
+def title_of(manifest: Mapping[str, Any]) -> str:
+    """Return the name of the study or the scenario of a result; empty if it has none."""
+    scenario = manifest.get("scenario")
+    name = scenario.get("name") if isinstance(scenario, dict) else scenario
+    return str(manifest.get("study") or name or "")
+
+
 def describe(folder: Path) -> str:
     """Return what a folder holds, for a message: 'the result of "geo" (seed 1, DATE TIME UTC)'."""
     manifest = read_manifest(folder)
-    kind, scenario = kind_of(manifest), manifest.get("scenario")
-    name = scenario.get("name") if isinstance(scenario, dict) else scenario
-    what = f'"{name}"' if name else f"a {kind}"
-    if kind == "study" and "study" in manifest:
-        what = f"the study {manifest['study']}"
-    elif kind != "run" and name:
-        what = f"a {kind} of {what}"
+    kind, title = kind_of(manifest), title_of(manifest)
+    whole = {"run": f'"{title}"', "study": f"the study {title}"}
+    what = whole.get(kind, f'a {kind} of "{title}"') if title else f"a {kind}"
     seed = f"seed {manifest['seed']}" if "seed" in manifest else None
     ended = shown_time(read_execution(folder).get("ended"))
     facts = ", ".join(fact for fact in (seed, ended) if fact is not None)
@@ -210,34 +212,47 @@ def write_file(path: Path, content: str | bytes) -> None:
         UsageError: it cannot be written.
     """
     target = Path(os.path.realpath(path))
-    try:
+    with writing(path):
         if target.exists() and not target.is_file():
             target.write_bytes(_bytes(content))  # /dev/stdout
             return
-        temporary = target.with_name(f"{target.name}.part")
-        try:
+        with _replaced(target) as temporary:
             temporary.write_bytes(_bytes(content))
-            temporary.replace(target)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Name a file or a folder in the error if it cannot be written.
+
+    Raises:
+        UsageError: an OSError in the block.
+    """
+    try:
+        yield
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error_text(error)}") from None
 
 
-def json_text(data: Any) -> str:
-    """Return data as the text of a JSON file."""
-    return f"{json.dumps(data, indent=2)}\n"
+@contextmanager
+def _replaced(path: Path) -> Iterator[Path]:
+    """Yield a temporary name to write to; if the block fails, an existing file stays as it was."""
+    temporary = path.with_name(f"{path.name}.part")
+    # A killed program may have left one. The new file is created, never opened, so that no symbolic
+    # link leads elsewhere.
+    temporary.unlink(missing_ok=True)
+    try:
+        yield temporary
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as the text of a CSV file; None is an empty cell."""
-    buffer = StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return buffer.getvalue()
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file by its header; lines that begin with ``#`` are comments."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
 @contextmanager
@@ -252,21 +267,25 @@ def capture_file(path: Path | None) -> Iterator[Path | None]:
     if path is None:
         yield None
         return
-    temporary = path.with_name(f"{path.name}.part")
-    try:
+    with writing(path):
         if path.is_dir():
             raise UsageError(f"{path}: is a folder; name the file of the capture")
-        # A killed run may have left one. The new file is created, never opened, so that no symbolic
-        # link leads elsewhere.
-        temporary.unlink(missing_ok=True)
-        yield temporary
-        temporary.replace(path)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
-            raise UsageError(f"{path}: cannot be written: {error_text(error)}") from None
-        raise
+        with _replaced(path) as temporary:
+            yield temporary
+
+
+def json_text(data: Any) -> str:
+    """Return data as the text of a JSON file."""
+    return f"{json.dumps(data, indent=2)}\n"
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as the text of a CSV file; None is an empty cell."""
+    buffer = StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return buffer.getvalue()
 
 
 def incomplete_message(path: Path | None, measured: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,24 +29,16 @@ PERCENTILES: Final = (5, 50, 95)
 ENTRY_PERCENTILES: Final = (*PERCENTILES, 99)
 
 
-def goodput_bps(result: Result) -> npt.NDArray[np.float64]:
-    """Return the goodput of each flow in application bit/s, in the order of the plan.
-
-    A bulk flow is measured from its start (the handshake included) to the last in-order delivery
-    if all its data were acknowledged, and otherwise to the end of the run. A flow of exchanges is
-    measured in the same way, think times included. Datagrams at a constant rate are measured over
-    the time during which they are sent, so that the goodput is the offered rate if nothing is lost.
-    A flow of zero duration has goodput 0.
-    """
-    return goodput_of_rows(result.tables["flows"], result.plan, result.manifest["end_ns"])
-
-
 def goodput_of_rows(
     table: pl.DataFrame, plan: Mapping[str, Any], end_ns: npt.ArrayLike
 ) -> npt.NDArray[np.float64]:
-    """Return the goodput of each row of a table of flows, of one or more runs of a plan.
+    """Return the goodput of each row of a table of flows, of one or more runs of a plan, in bit/s.
 
-    ``end_ns`` is the end of the run: one value, or one a row.
+    A bulk flow is measured from its start (the handshake included) to the last in-order delivery
+    if all its data were acknowledged, and otherwise to the end of the run, ``end_ns``: one value,
+    or one a row. A flow of exchanges is measured in the same way, think times included. Datagrams
+    at a constant rate are measured over the time during which they are sent, so that the goodput is
+    the offered rate if nothing is lost. A flow of zero duration has goodput 0.
     """
     start_ns, until_ns = _spans(table, plan, end_ns)
     return rate_bps(table["delivered_bytes"].to_numpy(), until_ns - start_ns)
@@ -56,8 +48,8 @@ def aggregate_goodput_bps(result: Result, flows: Sequence[int]) -> float:
     """Return the aggregate goodput of flows in application bit/s.
 
     It is the bytes of all flows over the time from the first start to the last end, each as in
-    `goodput_bps`. Unlike a sum of goodputs over different times, it never exceeds the link rate.
-    ``flows`` are indices into the plan, at least one.
+    `goodput_of_rows`. Unlike a sum of goodputs over different times, it never exceeds the rate of
+    the link. ``flows`` are indices into the plan, at least one.
     """
     rows = np.asarray(flows, dtype=np.intp)
     table = result.tables["flows"]
@@ -76,9 +68,9 @@ def competing_flows(result: Result) -> dict[str, list[int]]:
 
 
 def finished_times_ns(
-    result: Result, table: Literal["exchanges", "pages"], flows: Sequence[int] | None = None
+    result: Result, table: str, flows: Sequence[int] | None = None
 ) -> npt.NDArray[np.int64]:
-    """Return the times of finished exchanges, or the load times of pages, in order of their starts.
+    """Return the times of finished rows of ``exchanges`` or ``pages``, in order of their starts.
 
     That of an exchange is from the client's start (it opens a connection, or writes to an open one)
     to the last byte of the response; that of a page from the click to the last byte of the last
@@ -112,24 +104,18 @@ def rate_bps(size_bytes: npt.ArrayLike, elapsed_ns: npt.ArrayLike) -> npt.NDArra
     )
 
 
-def jain(goodputs: npt.ArrayLike, expected: npt.ArrayLike | None = None) -> float:
-    """Return Jain's fairness index of n goodputs over their expected shares, 1/n to 1.
+def jain(goodputs: npt.ArrayLike) -> float:
+    """Return Jain's fairness index of n goodputs, which may have any unit, 1/n to 1.
 
-    With x the goodput over the expected share (equal shares when None), the index is
-    (sum x)^2 / (n sum x^2) (Jain, Chiu and Hawe 1984, DEC-TR-301). It is 1 if all are equal, also
-    if all are zero. The goodputs may have any unit; ``expected`` has one share a goodput.
+    It is (sum x)^2 / (n sum x^2) (Jain, Chiu and Hawe 1984, DEC-TR-301): 1 if all are equal, also
+    if all are zero.
 
     Raises:
-        ValueError: no goodputs, or an expected share that is not above zero.
+        ValueError: no goodputs.
     """
     x = np.asarray(goodputs, dtype=np.float64)
     if x.size == 0:
         raise ValueError("jain: no goodputs")
-    if expected is not None:
-        shares = np.asarray(expected, dtype=np.float64)
-        if not np.all(shares > 0):
-            raise ValueError("jain: every expected share must be above zero")
-        x = x / shares
     squares = float(np.sum(x * x))
     return 1.0 if squares == 0 else float(np.sum(x)) ** 2 / (x.size * squares)
 
@@ -230,25 +216,16 @@ def capacity_attribution(result: Result) -> pl.DataFrame:
     flow of a direction that carries the data of more than 12 TCP flows.
     """
     flows = result.tables["flows"].select("flow", "start_ns", "delivered_bytes")
-    table = result.tables["capacity"].join(flows, on="flow", how="left", maintain_order="left")
+    table = result.capacity.join(flows, on="flow", how="left", maintain_order="left")
     rows = []
     for row in table.to_dicts():
         elapsed_ns = row["until_ns"] - row["start_ns"]
-        parts = {name: 100 * time_ns / elapsed_ns for name, time_ns in part_times(row).items()}
-        rows.append(
-            {
-                "flow": row["flow"],
-                "name": result.plan["flows"][row["flow"]]["name"],
-                "direction": result.flow_directions[row["flow"]],
-                "from_ns": row["start_ns"],
-                "until_ns": row["until_ns"],
-                **{f"{name}_percent": float(parts[name]) for name in CAPACITY_PARTS},
-            }
-        )
-    types: dict[str, Any] = {"flow": pl.UInt32, "name": pl.String, "direction": pl.String}
-    types |= {"from_ns": pl.UInt64, "until_ns": pl.UInt64}
-    types |= {f"{name}_percent": pl.Float64 for name in CAPACITY_PARTS}
-    return pl.DataFrame(rows, schema=types)
+        times_ns = part_times(row)
+        rows.append([float(100 * times_ns[name] / elapsed_ns) for name in CAPACITY_PARTS])
+    types = {f"{name}_percent": pl.Float64 for name in CAPACITY_PARTS}
+    about = table.select("flow", "name", "direction", "until_ns", from_ns="start_ns")
+    columns = ("flow", "name", "direction", "from_ns", "until_ns")
+    return about.select(columns).hstack(pl.DataFrame(rows, schema=types, orient="row"))
 
 
 def part_times(row: Mapping[str, int]) -> dict[str, Fraction]:

@@ -23,8 +23,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -88,7 +88,7 @@ class OutputFolder:
         return self._part / WORK
 
     def __enter__(self) -> Self:
-        try:
+        with self._writing():
             if self._folder.exists() and not self._folder.is_dir():
                 raise UsageError(f"{self.path}: is a file; --out names a folder")
             self._check()
@@ -101,14 +101,23 @@ class OutputFolder:
                         shutil.rmtree(left)
                 self._check()
             except BaseException:
-                self._release()
+                self.__exit__()
                 raise
-        except OSError as error:
-            raise self._unwritable(error) from None
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._release()
+        """Remove the lock, and the folder if nothing was written to it; unlock."""
+        if self._descriptor is None:
+            return
+        with suppress(OSError):
+            (self._part / _LOCK).unlink(missing_ok=True)
+            self._part.rmdir()
+        self._remove_created()
+        # A child process of the run may have a copy of the descriptor.
+        with suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)
+        self._descriptor, self._locked = None, False
 
     def write(
         self,
@@ -123,7 +132,7 @@ class OutputFolder:
             UsageError: the folder cannot be written; an old result is then unchanged.
         """
         stage = self._part / f"{_NEW}{os.getpid()}-{secrets.token_hex(4)}"
-        try:
+        with self._writing():
             stage.mkdir(parents=True)
             try:
                 fill(stage)
@@ -143,8 +152,6 @@ class OutputFolder:
             except BaseException:
                 shutil.rmtree(stage, ignore_errors=True)
                 raise
-        except OSError as error:
-            raise self._unwritable(error) from None
         self.replaced = replaced
         self._created = False
 
@@ -177,29 +184,21 @@ class OutputFolder:
             except OSError:
                 self._remove_created()
                 raise
-            if self._flock(opened):
-                return
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._locked = True
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    os.close(opened)
+                    raise self._taken() if isinstance(error, BlockingIOError) else error from None
+            # Another owner may have removed the file meanwhile.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(opened), (self._part / _LOCK).stat()):
+                    self._descriptor = opened
+                    return
+            os.close(opened)
+            self._locked = False
         raise self._taken()
-
-    def _flock(self, descriptor: int) -> bool:
-        """Lock an open file; return whether it still has its name."""
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._locked = True
-        except BlockingIOError:
-            os.close(descriptor)
-            raise self._taken() from None
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                os.close(descriptor)
-                raise
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), (self._part / _LOCK).stat()):
-                self._descriptor = descriptor
-                return True
-        os.close(descriptor)
-        self._locked = False
-        return False
 
     def _taken(self) -> UsageError:
         return UsageError(
@@ -207,11 +206,18 @@ class OutputFolder:
             "or name another folder"
         )
 
-    def _unwritable(self, error: OSError) -> UsageError:
-        kept = ""
-        with suppress(OSError, UsageError):
-            kept = f"; it still has {describe(self._folder)}" if has_manifest(self._folder) else ""
-        return UsageError(f"{self.path}: cannot be written: {error_text(error)}{kept}")
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Name the folder, and what it still has, if it cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            kept = ""
+            with suppress(OSError, UsageError):
+                has = has_manifest(self._folder)
+                kept = f"; it still has {describe(self._folder)}" if has else ""
+            message = f"{self.path}: cannot be written: {error_text(error)}{kept}"
+            raise UsageError(message) from None
 
     def _move(self) -> None:
         """Move the files of a complete new result into the folder; may be repeated at any point."""
@@ -223,7 +229,11 @@ class OutputFolder:
                 self._remove_old(json.loads((commit / MANIFEST).read_bytes())["files"])
             for path in commit.iterdir():
                 if path.name != MANIFEST:
-                    _replace(path, self._folder / path.name)
+                    target = self._folder / path.name
+                    # rename(2) does not replace a folder that has files.
+                    if target.is_dir():
+                        _remove(target)
+                    path.rename(target)
             (commit / MANIFEST).rename(self._folder / MANIFEST)
             _sync(self._folder)
         shutil.rmtree(commit)
@@ -243,20 +253,6 @@ class OutputFolder:
         for path in [path for path in self._folder.iterdir() if path.name in old]:
             _remove(path)
         manifest.unlink()
-
-    def _release(self) -> None:
-        """Remove the lock, and the folder if nothing was written to it; unlock."""
-        if self._descriptor is None:
-            return
-        with suppress(OSError):
-            (self._part / _LOCK).unlink(missing_ok=True)
-            self._part.rmdir()
-        self._remove_created()
-        # A child process of the run may have a copy of the descriptor.
-        with suppress(OSError):
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        os.close(self._descriptor)
-        self._descriptor, self._locked = None, False
 
     def _remove_created(self) -> None:
         if self._created:
@@ -320,13 +316,6 @@ def is_being_written(folder: Path) -> bool:
 def _write_json(path: Path, data: Mapping[str, Any]) -> None:
     text = json.dumps(data, indent=2, sort_keys=True)
     path.write_text(f"{text}\n", encoding="utf-8", newline="\n")
-
-
-def _replace(source: Path, target: Path) -> None:
-    """Move a file or a folder; rename(2) does not replace a folder that has files."""
-    if target.is_dir():
-        _remove(target)
-    source.rename(target)
 
 
 def _remove(path: Path) -> None:

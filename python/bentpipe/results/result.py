@@ -32,7 +32,7 @@ from bentpipe.results.files import (
     stop_message,
     write_files,
 )
-from bentpipe.results.measures import capacity_attribution, entry_statistics, goodput_bps
+from bentpipe.results.measures import capacity_attribution, entry_statistics, goodput_of_rows
 from bentpipe.results.output import OutputFolder, opened
 from bentpipe.results.run_views import notebook_html
 from bentpipe.results.tables import TABLES, Frame, Tables, to_pandas
@@ -171,8 +171,8 @@ class Result:
 
     @property
     def goodput_bps(self) -> npt.NDArray[np.float64]:
-        """Return the goodput of each flow in application bit/s (`results.measures.goodput_bps`)."""
-        return goodput_bps(self)
+        """Return the goodput of each flow in application bit/s: see `goodput_of_rows`."""
+        return goodput_of_rows(self.tables["flows"], self.plan, self.manifest["end_ns"])
 
     flows = _rows("flows")
     """The table ``flows`` with name, kind and direction in front, and derived columns.

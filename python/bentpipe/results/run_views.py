@@ -7,24 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bentpipe.metrics import (
-    ALL,
-    CALLS,
-    EXCHANGES,
-    PAGES,
-    TCP,
-    UDP,
-    VIDEO,
-    Metric,
-    metrics_shown,
-)
+from bentpipe.metrics import ALL, EXCHANGES, TCP, UDP, Metric, metrics_shown
 from bentpipe.quantities import quantity
+from bentpipe.results.files import csv_rows
 from bentpipe.results.measures import ENTRY_PERCENTILES, MAX_SINGLE_FLOWS, entry_statistics
 from bentpipe.results.views import Column, View, from_mappings, html_table
 
@@ -38,56 +30,32 @@ _NOTEBOOK_ROWS: Final = 20
 # Such as `return-7` and `terminal-7-processor`.
 _TERMINAL: Final = re.compile(r"-\d+")
 _FLOW: Final = (Column("name", "flow"), Column("direction", "direction", "of the data"))
-_FETCHED: Final = (Column("exchanges", "fetched", "segments"),)
-_FINISHED: Final = (Column("exchanges", "finished", "pages"),)
-# The tables of flows: the kinds of flow, those of the metrics, the title, and further columns.
-_FLOW_TABLES: Final = (
-    (
-        TCP,
-        (ALL, TCP),
-        "TCP flows (goodput: application data in order, over the flow's duration)",
-        (),
-    ),
-    (EXCHANGES, (EXCHANGES,), "Exchanges (request and response)", ()),
-    (
-        VIDEO,
-        (VIDEO,),
-        "Videos (a stall: the buffer is empty before the end of the media)",
-        _FETCHED,
-    ),
-    (PAGES, (PAGES,), "Web pages (to the last byte of the last object)", _FINISHED),
-    (
-        UDP,
-        (ALL, UDP),
-        "UDP flows (expected: sent to the receiver, in a conference by the others)",
-        (),
-    ),
-    (CALLS, (CALLS,), "Calls (R-factor and MOS: ITU-T G.107, without echo)", ()),
-)
-_TIMES: Final = (Column("completion_time_ns", "completion time", "of transfers, exchanges"),)
-_LOADS: Final = (Column("page_load_time_ns", "load time", "from the click"),)
-_LOST: Final = (Column("lost_packets", "lost", "packets", once=True),)
-_LOADED: Final = (replace(_FINISHED[0], once=True),)
-# The same by entry: also what is counted, counts of the entry, and times of what flows consist of.
-_ENTRY_TABLES: Final = (
-    (TCP, (ALL, TCP), "TCP flows by entry of traffic", "flows", _LOST, _TIMES),
-    (UDP, (ALL, UDP), "UDP flows by entry of traffic", "flows", _LOST, ()),
-    (PAGES, (PAGES,), "Web pages by entry of traffic", "users", _LOADED, _LOADS),
-    (CALLS, (CALLS,), "Calls by entry of traffic (ITU-T G.107)", "calls", (), ()),
-    (VIDEO, (VIDEO,), "Videos by entry of traffic", "videos", (), ()),
-)
-_LINK: Final = "Link (link bytes include framing; IP bytes do not)"
-_PROCESSORS: Final = "Gateways (a processor handles the packets of both sides, one at a time)"
-_LEGS: Final = "Legs of the flows that PEPs split"
-# The functions of gateways that have statistics, each with the title of its table.
-_FUNCTIONS: Final = (
-    ("aggregator", "Aggregators (they pack the packets for the link into frames)"),
-    (
-        "tunnel",
-        "Coded tunnels (they send repair over the link, from which the other end recovers losses)",
-    ),
-    ("pep", "PEPs (they split TCP connections)"),
-)
+# Kinds that have one name in ``run_tables.csv``.
+_GROUPS: Final = {"all": ALL, "tcp": TCP, "udp": UDP, "exchanges": EXCHANGES}
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table of a run: ``run_tables.csv`` explains the fields."""
+
+    place: str
+    noun: str
+    table: str
+    metrics: str
+    title: str
+    count: str
+    time: str
+
+    @property
+    def kinds(self) -> list[tuple[str, ...]]:
+        """The kinds of flow or of gateway function of its metrics; the last ones have a row."""
+        return [_GROUPS.get(name, (name,)) for name in self.metrics.split()]
+
+    def rows_of(self, flows: _Rows) -> list[Mapping[str, Any]]:
+        return [row for row in flows if row["kind"] in self.kinds[-1]]
+
+
+_TABLES: Final = [_Table(**row) for row in csv_rows(Path(__file__).parent / "run_tables.csv")]
 
 
 def flow_views(result: Result) -> list[View]:
@@ -96,24 +64,36 @@ def flow_views(result: Result) -> list[View]:
         return _entry_views(entry_statistics(result))
     flows = result.flows.to_dicts()
     views = []
-    for kinds, of, title, further in _FLOW_TABLES:
-        if rows := _of_kinds(flows, kinds):
-            metrics = columns_of(metrics_shown("run", "flows", *of), rows)
-            views.append(from_mappings(title, [*_FLOW, *metrics, *further], rows, key=2))
+    for table in _TABLES:
+        if table.place == "flow" and (rows := table.rows_of(flows)):
+            shown = columns_of(metrics_shown("run", "flows", *table.kinds), rows)
+            columns = [*_FLOW, *shown, *_further(table.count)]
+            views.append(from_mappings(table.title, columns, rows, key=2))
     return views
+
+
+def _further(text: str, *, once: bool = False) -> list[Column]:
+    """Return the column of a text such as ``NAME|TITLE|NOTE``, if there is one."""
+    if not text:
+        return []
+    name, title, note = text.split("|")
+    return [Column(name, title, note, once=once)]
 
 
 def _entry_views(entries: _Rows) -> list[View]:
     views = []
-    for kinds, of, title, noun, counts, times in _ENTRY_TABLES:
-        own = _of_kinds(entries, kinds)
-        shown = [*columns_of(metrics_shown("entry", "flows", *of), own), *times]
+    for table in _TABLES:
+        own = table.rows_of(entries)
+        if table.place != "entry" or not own:
+            continue
+        shown = columns_of(metrics_shown("entry", "flows", *table.kinds), own)
+        shown += _further(table.time)
         columns = (
             Column("entry", "entry"),
             Column("direction", "direction"),
-            Column("of", f"of {noun}"),
-            Column("flows", noun, once=True),
-            *counts,
+            Column("of", f"of {table.noun}"),
+            Column("flows", table.noun, once=True),
+            *_further(table.count, once=True),
             *(each for each in shown if any(entry.get(each.name) for entry in own)),
         )
         rows = [
@@ -125,8 +105,7 @@ def _entry_views(entries: _Rows) -> list[View]:
             for entry in own
             for p in ENTRY_PERCENTILES
         ]
-        if own:
-            views.append(from_mappings(title, columns, rows, key=3, group=2))
+        views.append(from_mappings(table.title, columns, rows, key=3, group=2))
     return views
 
 
@@ -154,21 +133,20 @@ def link_views(result: Result, most: int) -> list[View]:
     ends = [{**row, "leg": f"{row['from']} - {row['to']}"} for row in legs]
     if len(legs) <= most:
         ends = [{**row, "leg": f"{row['name']}: {row['leg']}"} for row in ends]
-    functions: dict[str, list[dict[str, Any]]] = {kind: [] for kind, _ in _FUNCTIONS}
+    rows = {
+        "direction": result.directions.to_dicts(),
+        "processor": result.processors.to_dicts(),
+        "leg": ends,
+    }
     for row in result.functions:
         kind = row["function"].rpartition("-")[2]
-        functions.setdefault(kind, []).append({**row, kind: row["function"]})
-    tables = [
-        ("direction", "directions", ALL, _LINK, result.directions.to_dicts()),
-        ("processor", "processors", ALL, _PROCESSORS, result.processors.to_dicts()),
-        *((kind, "functions", (kind,), title, functions[kind]) for kind, title in _FUNCTIONS),
-        ("leg", "legs", ALL, _LEGS, ends),
-    ]
-    return [
-        _link_view(noun, title, columns_of(metrics_shown("run", table, kinds), rows), rows, most)
-        for noun, table, kinds, title, rows in tables
-        if rows
-    ]
+        rows.setdefault(kind, []).append({**row, kind: row["function"]})
+    views = []
+    for table in _TABLES:
+        if table.place == "link" and (own := rows.get(table.noun)):
+            columns = columns_of(metrics_shown("run", table.table, *table.kinds), own)
+            views.append(_link_view(table.noun, table.title, columns, own, most))
+    return views
 
 
 def _link_view(noun: str, title: str, columns: Sequence[Column], rows: _Rows, most: int) -> View:
@@ -201,7 +179,7 @@ def _group(noun: str, columns: Sequence[Column], rows: _Rows) -> list[Mapping[st
     return found
 
 
-def columns_of(metrics: Iterable[Metric], rows: _Rows) -> list[Column]:
+def columns_of(shown: Iterable[Metric], rows: _Rows) -> list[Column]:
     """Return the columns of metrics, those of optional ones only if a row has some of it."""
     return [
         Column(
@@ -210,13 +188,9 @@ def columns_of(metrics: Iterable[Metric], rows: _Rows) -> list[Column]:
             each.note,
             None if each.decimals is None else f"{{:,.{each.decimals}f}}".format,
         )
-        for each in metrics
+        for each in shown
         if not each.optional or any(row.get(each.name) for row in rows)
     ]
-
-
-def _of_kinds(rows: _Rows, kinds: Sequence[str]) -> list[Mapping[str, Any]]:
-    return [row for row in rows if row["kind"] in kinds]
 
 
 def notebook_html(result: Result) -> str:

@@ -62,7 +62,6 @@ LOSS_CAUSES: Final = tuple(
 
 
 _DTYPES: Final = {"u8": "<u1", "u32": "<u4", "u64": "<u8", "f64": "<f8"}
-BYTES_PER_VALUE: Final = {name: np.dtype(dtype).itemsize for name, dtype in _DTYPES.items()}
 
 
 def decode_column(
