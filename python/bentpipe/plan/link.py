@@ -36,9 +36,9 @@ from bentpipe.units import (
     BDP_SCALE,
     LARGEST,
     NS_PER_S,
-    LimitUnit,
+    BaseUnit,
+    checked,
     format_duration,
-    limit_of,
     value_of,
 )
 
@@ -272,18 +272,17 @@ def queue_plan(queue: Queue, reference: Reference, path: FieldPath) -> Part:
 
 
 def _resolve_red(queue: Red, plan: Part, path: FieldPath) -> None:
-    low = limit_of(queue.min_threshold)
-    value = low.value or 0
+    low = checked(queue.min_threshold)
     # Floyd, 1997: max_th at three times min_th.
-    high = 3 * value
+    high = 3 * low.value
     if queue.max_threshold is not None:
-        max_threshold = limit_of(queue.max_threshold)
+        max_threshold = checked(queue.max_threshold)
         read, least = f'read "{queue.max_threshold}"', f'min_threshold, "{queue.min_threshold}"'
         if max_threshold.unit != low.unit:
             message = f"{read}; must be in the unit of {least}"
             raise PlanningError((*path, "max_threshold"), message)
-        high = max_threshold.value or 0
-        if high <= value:
+        high = max_threshold.value
+        if high <= low.value:
             raise PlanningError((*path, "max_threshold"), f"{read}; must be above {least}")
     plan.rename("mean_packet_size_bytes", "mean_packet_bytes")
     if plan["mean_packet_bytes"] > _LARGEST_IP_PACKET:
@@ -292,26 +291,25 @@ def _resolve_red(queue: Red, plan: Part, path: FieldPath) -> None:
             f'read "{queue.mean_packet_size}"; must be at most {_LARGEST_IP_PACKET} B, the largest '
             "IP packet",
         )
-    plan |= {"unit": low.unit, "min_threshold": value, "max_threshold": high}
+    plan |= {"unit": low.unit, "min_threshold": low.value, "max_threshold": high}
 
 
 def _limit(
     written: str,
     what: str,
-    units: tuple[LimitUnit, ...],
+    units: tuple[BaseUnit, ...],
     reference: Reference,
     path: FieldPath,
 ) -> dict[str, Any]:
-    limit = limit_of(written)
-    unit, value = limit.unit, limit.value
+    unit, value = checked(written).unit, value_of(written)
     read = f'read "{written}"'
     if unit == "bdp_millionths":
-        unit, value = "link_bytes", floor(reference.bdp_bytes * (value or 0) / BDP_SCALE)
+        unit, value = "link_bytes", floor(reference.bdp_bytes * value / BDP_SCALE)
         read = f"{read} ({value} link bytes here)"
     if unit not in units:
         names = ", ".join(_LIMIT_NAMES[each] for each in units)
         raise PlanningError(path, f"{read}; a limit of {what} is one of: {names}")
-    if value is None:
+    if unit == "unlimited":
         return {"unit": unit}
     # The transmission time of a packet includes its framing.
     sending_ns = ceil(Fraction(reference.link_packet_bits * NS_PER_S, reference.rate_bps))

@@ -28,9 +28,9 @@ from bentpipe.text import shown
 from bentpipe.units import (
     BDP_SCALE,
     NS_PER_S,
+    checked,
     format_duration,
     format_rate,
-    limit_of,
     value_of,
 )
 
@@ -339,7 +339,7 @@ def _about_changed_queues(scenario: Scenario) -> Warnings:
         return
     earlier = dict(_bdp_limits(before.link))
     for (name, field), written in limits.items():
-        share = Fraction(limit_of(written).value or 0, BDP_SCALE)
+        share = Fraction(value_of(written), BDP_SCALE)
         old_bytes, new_bytes = floor(old[name] * share), floor(new[name] * share)
         if earlier.get((name, field)) == written and old_bytes != new_bytes:
             message = (
@@ -353,7 +353,7 @@ def _bdp_limits(link: Link) -> Iterator[tuple[tuple[DirectionName, str], str]]:
     for name, direction in complete_directions(link).items():
         for field in ("limit", "per_flow_limit"):
             written = getattr(direction.queue, field, None)
-            if written is not None and limit_of(written).unit == "bdp_millionths":
+            if written is not None and checked(written).unit == "bdp_millionths":
                 yield (name, field), written
 
 

@@ -107,8 +107,8 @@ def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
         **preset.frame,
     }
     for name, option in preset.options.items():
-        value: Any = options.get(name, option.default)
-        change = preset.changes[name][option.allowed.index(value)]
+        chosen: Any = options.get(name, option.default)
+        change = preset.changes[name][option.allowed.index(chosen)]
         header_bytes = plan["header_bytes"] + change.get("header_bytes", 0)
         plan |= {**change, "header_bytes": header_bytes}
     plan["expansion"] = list(Fraction(*plan["expansion"]).as_integer_ratio())

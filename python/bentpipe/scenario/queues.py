@@ -21,9 +21,9 @@ from bentpipe.scenario.record import (
     Threshold,
     known_kind,
 )
-from bentpipe.units import LimitUnit, Quantity, QueueLimit
+from bentpipe.units import BaseUnit, Quantity
 
-_SPACE: Final[tuple[LimitUnit, ...]] = ("bytes", "link_bytes", "packets")
+_SPACE: Final[tuple[BaseUnit, ...]] = ("bytes", "link_bytes", "packets")
 
 Classes = Annotated[int, Field(ge=1, le=255)]
 Queues = Annotated[int, Field(ge=1, le=65_536)]
@@ -33,9 +33,9 @@ class _Queue(Record):
     """The fields of all disciplines."""
 
     # A common transmit queue of routers.
-    default_limit: ClassVar[Quantity[QueueLimit]] = units.queue_limit("100 packets")
+    default_limit: ClassVar[Quantity] = units.queue_limit("100 packets")
     # The kinds of limit that the discipline supports; a bdp is one in link bytes.
-    limit_units: ClassVar[tuple[LimitUnit, ...]] = (*_SPACE, "time_ns", "unlimited")
+    limit_units: ClassVar[tuple[BaseUnit, ...]] = (*_SPACE, "time_ns", "unlimited")
 
     limit: Limit | None = None
     """The limit of the queue: a size (``120 kB`` of IP packets), ``50 packets``, ``2000 cells`` (of
@@ -107,8 +107,8 @@ class CoDel(_Queue):
     """Controlled delay (RFC 8289): drop at the head while the sojourn time stays above a target."""
 
     # The default of tc-codel(8).
-    default_limit: ClassVar[Quantity[QueueLimit]] = units.queue_limit("1000 packets")
-    limit_units: ClassVar[tuple[LimitUnit, ...]] = (*_SPACE, "unlimited")
+    default_limit: ClassVar[Quantity] = units.queue_limit("1000 packets")
+    limit_units: ClassVar[tuple[BaseUnit, ...]] = (*_SPACE, "unlimited")
 
     discipline: Literal["codel"] = "codel"
     """``codel``."""
@@ -125,8 +125,8 @@ class FqCoDel(_Queue):
     """Flow queueing with CoDel (RFC 8290): deficit round robin over flows, CoDel in each."""
 
     # RFC 8290, 5.2.3.
-    default_limit: ClassVar[Quantity[QueueLimit]] = units.queue_limit("10240 packets")
-    limit_units: ClassVar[tuple[LimitUnit, ...]] = (*_SPACE, "unlimited")
+    default_limit: ClassVar[Quantity] = units.queue_limit("10240 packets")
+    limit_units: ClassVar[tuple[BaseUnit, ...]] = (*_SPACE, "unlimited")
 
     discipline: Literal["fq_codel"] = "fq_codel"
     """``fq_codel``."""
@@ -147,9 +147,9 @@ class PerFlowDropTail(_Queue):
     """One queue with a limit for each flow."""
 
     # Both limits: the defaults of tc-fq(8).
-    default_limit: ClassVar[Quantity[QueueLimit]] = units.queue_limit("10000 packets")
+    default_limit: ClassVar[Quantity] = units.queue_limit("10000 packets")
     # The sojourn time depends on all flows, so it cannot limit one.
-    share_units: ClassVar[tuple[LimitUnit, ...]] = (*_SPACE, "unlimited")
+    share_units: ClassVar[tuple[BaseUnit, ...]] = (*_SPACE, "unlimited")
 
     discipline: Literal["per_flow_drop_tail"] = "per_flow_drop_tail"
     """``per_flow_drop_tail``."""
@@ -163,7 +163,7 @@ class EarlyPacketDiscard(_Queue):
     In ATM the rest of the buffer is for the remaining cells of packets that have begun.
     """
 
-    limit_units: ClassVar[tuple[LimitUnit, ...]] = _SPACE
+    limit_units: ClassVar[tuple[BaseUnit, ...]] = _SPACE
 
     discipline: Literal["early_packet_discard"] = "early_packet_discard"
     """``early_packet_discard``."""
@@ -178,7 +178,7 @@ class SelectiveDrop(_Queue):
     ``load_ratio`` times its fair share of the queue.
     """
 
-    limit_units: ClassVar[tuple[LimitUnit, ...]] = _SPACE
+    limit_units: ClassVar[tuple[BaseUnit, ...]] = _SPACE
 
     discipline: Literal["selective_drop"] = "selective_drop"
     """``selective_drop``."""
@@ -193,7 +193,7 @@ class SelectiveDrop(_Queue):
 class StrictPriority(_Queue):
     """A queue for each class; class 0 is served before 1, 1 before 2, and so on."""
 
-    limit_units: ClassVar[tuple[LimitUnit, ...]] = (*_SPACE, "unlimited")
+    limit_units: ClassVar[tuple[BaseUnit, ...]] = (*_SPACE, "unlimited")
 
     discipline: Literal["strict_priority"] = "strict_priority"
     """``strict_priority``. The limit is that of each class."""

@@ -35,7 +35,7 @@ from bentpipe import units
 from bentpipe.errors import Problem, ScenarioError, UnitError
 from bentpipe.scenario.document import Document, FieldPath
 from bentpipe.text import choice, did_you_mean, nearest, shown
-from bentpipe.units import Kind, Quantity
+from bentpipe.units import Kind
 
 # A file of another format would give hundreds.
 _MAX_PROBLEMS: Final = 100
@@ -164,31 +164,6 @@ def refusal(reason: str) -> PydanticCustomError:
     return PydanticCustomError("reason", "{reason}", {"reason": reason})
 
 
-def _quantity(read: Callable[[object], Quantity[Any]], *, above_zero: bool = False) -> Any:
-    def check(text: object) -> Quantity[Any]:
-        try:
-            quantity = read(text)
-        except UnitError as error:
-            raise refusal(str(error)) from None
-        if above_zero and quantity.value == 0:
-            raise refusal(f'read "{text}": must be above zero')
-        return quantity
-
-    return PlainValidator(check)
-
-
-def _read_duration_or_none(text: object) -> Quantity[Any] | str:
-    if text == "none":
-        return "none"
-    try:
-        quantity = units.duration(text)
-    except UnitError as error:
-        raise refusal(f'{error}, or "none"') from None
-    if quantity.value == 0:
-        raise refusal(f'read "{text}"; must be above zero, or "none"')
-    return quantity
-
-
 @dataclass(frozen=True)
 class Unit:
     """The unit of a field, by which the name of the plan's field ends."""
@@ -196,40 +171,43 @@ class Unit:
     suffix: str
 
 
-_BPS: Final = Unit("_bps")
-_NS: Final = Unit("_ns")
-_BYTES: Final = Unit("_bytes")
+def _quantity(
+    kind: Kind, *words: str, above_zero: bool = False, example: str = ""
+) -> tuple[Unit, PlainValidator, WithJsonSchema]:
+    """Return the unit, the validator and the schema of a quantity, or of one of these words."""
 
+    def read(text: object) -> object:
+        if text in words:
+            return units.queue_limit(text) if text == "unlimited" else text
+        others = "".join(f', or "{word}"' for word in words if word != "unlimited")
+        try:
+            quantity = kind.read(text)
+        except UnitError as error:
+            raise refusal(f"{error}{others}") from None
+        if above_zero and quantity.value == 0:
+            raise refusal(f'read "{text}": must be above zero{others}')
+        return quantity
 
-def _text(kind: Kind, example: str = "", *, also: str = "") -> WithJsonSchema:
-    """Describe the text of a quantity, or another text that matches ``also``."""
-    examples = [example or kind.example]
-    return WithJsonSchema({"type": "string", "pattern": kind.pattern + also, "examples": examples})
+    suffix = f"_{kind.bases[0].removeprefix('time_')}" if len(kind.bases) == 1 else ""
+    pattern = "|".join([kind.pattern, *(f"^{word}$" for word in words)])
+    schema = {"type": "string", "pattern": pattern, "examples": [example or kind.example]}
+    return Unit(suffix), PlainValidator(read), WithJsonSchema(schema)
 
 
 # A record is made from text and holds a `Quantity`. Defaults are quantities, since pydantic does
 # not validate them.
-Rate = Annotated[str, _BPS, _quantity(units.rate, above_zero=True), _text(units.RATE)]
-RateOrOutage = Annotated[str, _BPS, _quantity(units.rate), _text(units.RATE)]
-Duration = Annotated[str, _NS, _quantity(units.duration), _text(units.DURATION)]
-PositiveDuration = Annotated[
-    str, _NS, _quantity(units.duration, above_zero=True), _text(units.DURATION)
-]
+Rate = Annotated[str, *_quantity(units.RATE, above_zero=True)]
+RateOrOutage = Annotated[str, *_quantity(units.RATE)]
+Duration = Annotated[str, *_quantity(units.DURATION)]
+PositiveDuration = Annotated[str, *_quantity(units.DURATION, above_zero=True)]
 DurationOrNone = Annotated[
-    str,
-    _NS,
-    PlainValidator(_read_duration_or_none),
-    _text(units.DURATION, "100 ms", also="|^none$"),
+    str, *_quantity(units.DURATION, "none", above_zero=True, example="100 ms")
 ]
-Size = Annotated[str, _BYTES, _quantity(units.size), _text(units.SIZE)]
-PositiveSize = Annotated[str, _BYTES, _quantity(units.size, above_zero=True), _text(units.SIZE)]
-Limit = Annotated[
-    str, _quantity(units.queue_limit), _text(units.QUEUE_LIMIT, "50 packets", also="|^unlimited$")
-]
-Threshold = Annotated[str, _quantity(units.threshold), _text(units.THRESHOLD)]
-Packets = Annotated[
-    str, Unit("_packets"), _quantity(units.packets, above_zero=True), _text(units.PACKETS)
-]
+Size = Annotated[str, *_quantity(units.SIZE)]
+PositiveSize = Annotated[str, *_quantity(units.SIZE, above_zero=True)]
+Limit = Annotated[str, *_quantity(units.QUEUE_LIMIT, "unlimited", example="50 packets")]
+Threshold = Annotated[str, *_quantity(units.THRESHOLD)]
+Packets = Annotated[str, *_quantity(units.PACKETS, above_zero=True)]
 Number = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Segments = Annotated[Number, Unit("_segments")]
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
