@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from bentpipe.scenario.record import (
+    ByForm,
     Count,
     Draw,
     Duration,
@@ -73,18 +73,6 @@ class CountDraw(Draw[Count, ParetoCount, LognormalCount]):
     """A count that is drawn for each page, rounded to an integer."""
 
 
-_fixed_or_drawn = Discriminator(
-    lambda value: "drawn" if isinstance(value, Mapping | Record) else "fixed"
-)
-SizeOrDraw = Annotated[
-    Annotated[PositiveSize, Tag("fixed")] | Annotated[SizeDraw, Tag("drawn")],
-    _fixed_or_drawn,
-]
-TimeOrDraw = Annotated[
-    Annotated[Duration, Tag("fixed")] | Annotated[TimeDraw, Tag("drawn")],
-    _fixed_or_drawn,
-]
-CountOrDraw = Annotated[
-    Annotated[int, Field(ge=0), Tag("fixed")] | Annotated[CountDraw, Tag("drawn")],
-    _fixed_or_drawn,
-]
+SizeOrDraw = Annotated[PositiveSize | SizeDraw, ByForm()]
+TimeOrDraw = Annotated[Duration | TimeDraw, ByForm()]
+CountOrDraw = Annotated[Annotated[int, Field(ge=0)] | CountDraw, ByForm()]

@@ -19,16 +19,14 @@ from typing import Annotated, Any, Final, Self, TypeAlias, TypedDict, cast
 
 from pydantic import (
     ConfigDict,
-    Discriminator,
     ModelWrapValidatorHandler,
     PlainValidator,
-    Tag,
     WithJsonSchema,
     model_validator,
 )
 
 from bentpipe.errors import UnitError
-from bentpipe.scenario.record import Record, refusal
+from bentpipe.scenario.record import ByForm, Record, refusal
 from bentpipe.scenario.tables import read_table
 from bentpipe.text import choice, shown
 from bentpipe.units import SIZE, size, value_of
@@ -223,9 +221,8 @@ _text = WithJsonSchema(
 _mapping = WithJsonSchema({"anyOf": [_schema_of(preset) for preset in FRAMINGS.values()]})
 
 Framing = Annotated[
-    Annotated[str, PlainValidator(_check_written), _text, Tag("written")]
-    | Annotated[FramingOptions, _mapping, Tag("mapping")],
-    Discriminator(lambda value: "mapping" if isinstance(value, Mapping | Record) else "written"),
+    Annotated[str, PlainValidator(_check_written), _text] | Annotated[FramingOptions, _mapping],
+    ByForm(),
 ]
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo
+from pydantic import AfterValidator, Field, ValidationInfo
 
 from bentpipe import units
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.framings import Framing
 from bentpipe.scenario.queues import DropTail, Queue
 from bentpipe.scenario.record import (
+    ByForm,
     Duration,
     Percent,
     PositiveDuration,
@@ -151,48 +151,24 @@ class GilbertElliott(Record):
     """The state with many errors."""
 
 
-def _form(value: object, mapping: str = "of_model") -> str:
-    """Return the tag of the type that reads a value: ``mapping`` for one of no other form."""
-    if isinstance(value, list | tuple):
-        return "steps"
-    if isinstance(value, TimeSeries) or (isinstance(value, Mapping) and "csv" in value):
-        return "series_file"
-    if isinstance(value, RepeatingRates | RepeatingDelays):
-        return "repeating"
-    if isinstance(value, Mapping) and "every" in value:
-        return "repeating"
-    return mapping if isinstance(value, Mapping | Record) else "constant"
-
-
 # JSON and YAML have lists; the records hold tuples, so that they are immutable.
-_RateSteps = Annotated[tuple[RateStep, ...], Field(strict=False, min_length=1)]
-_DelaySteps = Annotated[tuple[DelayStep, ...], Field(strict=False, min_length=1)]
 RateOrSteps = Annotated[
-    Annotated[Rate, Tag("constant")]
-    | Annotated[_RateSteps, Tag("steps")]
-    | Annotated[RepeatingRates, Tag("repeating")]
-    | Annotated[DeliveryTrace, Tag("of_model")]
-    | Annotated[TimeSeries, Tag("series_file")],
-    Discriminator(_form),
+    Rate
+    | Annotated[tuple[RateStep, ...], Field(strict=False, min_length=1)]
+    | RepeatingRates
+    | DeliveryTrace
+    | TimeSeries,
+    ByForm("DeliveryTrace"),
 ]
 DelayOrSteps = Annotated[
-    Annotated[Duration, Tag("constant")]
-    | Annotated[_DelaySteps, Tag("steps")]
-    | Annotated[RepeatingDelays, Tag("repeating")]
-    | Annotated[TimeSeries, Tag("series_file")],
-    Discriminator(lambda delay: _form(delay, mapping="series_file")),
+    Duration
+    | Annotated[tuple[DelayStep, ...], Field(strict=False, min_length=1)]
+    | RepeatingDelays
+    | TimeSeries,
+    ByForm("TimeSeries"),
 ]
-Errors = Annotated[
-    Annotated[GilbertElliott, Tag("of_model")] | Annotated[TimeSeries, Tag("series_file")],
-    Discriminator(lambda errors: "series_file" if _form(errors) == "series_file" else "of_model"),
-]
-
-
-_OutageList = Annotated[tuple[OutageAt, ...], Field(strict=False)]
-Outages = Annotated[
-    Annotated[Outage, Tag("periodic")] | Annotated[_OutageList, Tag("list")],
-    Discriminator(lambda outages: "list" if _form(outages) == "steps" else "periodic"),
-]
+Errors = Annotated[GilbertElliott | TimeSeries, ByForm()]
+Outages = Annotated[Outage | Annotated[tuple[OutageAt, ...], Field(strict=False)], ByForm()]
 
 
 class Direction(Record):

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Final, Generic, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Generic, Self, TypeVar, get_args, get_origin
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     PlainValidator,
@@ -28,7 +29,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 from pydantic_core.core_schema import CoreSchema, ErrorType
 
 from bentpipe import units
@@ -388,6 +389,42 @@ class Record(BaseModel):
                 mine = mine.over(theirs)
             merged[name] = theirs if mine is None else mine
         return type(self).model_construct(**merged)
+
+
+@dataclass(frozen=True)
+class ByForm:
+    """Chooses the type of a union by the form of a value: a list, a mapping or a scalar.
+
+    Of several records it is the one whose first field a mapping has. Only the errors of that type
+    are given. ``otherwise`` is the form that values of no other form are read as: "list" or the
+    name of a record, by default that of the first type.
+    """
+
+    otherwise: str = ""
+
+    def __get_pydantic_core_schema__(self, union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the union."""
+        choices: dict[str, CoreSchema] = {}
+        first_fields: dict[str, str] = {}
+        for each in get_args(union):
+            bare = get_args(each)[0] if get_origin(each) is Annotated else each
+            form = "list" if get_origin(bare) is tuple else "scalar"
+            if isinstance(bare, type) and issubclass(bare, Record):
+                form = bare.__name__
+                first_fields[form] = next(iter(bare.model_fields))
+            choices[form] = handler.generate_schema(each)
+        otherwise = self.otherwise or next(iter(choices))
+
+        def form_of(value: object) -> str:
+            form = "list" if isinstance(value, list | tuple) else "scalar"
+            if isinstance(value, Record):
+                form = type(value).__name__
+            elif isinstance(value, Mapping):
+                only = next(iter(first_fields)) if len(first_fields) == 1 else otherwise
+                form = next((name for name, field in first_fields.items() if field in value), only)
+            return form if form in choices else otherwise
+
+        return core_schema.tagged_union_schema(choices, form_of)
 
 
 class GatewayFunction(Record):

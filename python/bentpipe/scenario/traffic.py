@@ -10,7 +10,6 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    Tag,
     WithJsonSchema,
     model_validator,
 )
@@ -26,6 +25,7 @@ from bentpipe.scenario.draws import (
 )
 from bentpipe.scenario.link import MAX_TERMINALS, DirectionName, FileName
 from bentpipe.scenario.record import (
+    ByForm,
     Count,
     Duration,
     PositiveDuration,
@@ -81,12 +81,10 @@ class SizeFile(Record):
     is a number of bytes or has a unit."""
 
 
-_SizeTable = Annotated[
-    tuple[SizeWeight, ...], Field(strict=False, min_length=1, max_length=MAX_SIZES)
-]
 Sizes = Annotated[
-    Annotated[_SizeTable, Tag("table")] | Annotated[SizeFile, Tag("file")],
-    Discriminator(lambda sizes: "file" if isinstance(sizes, Mapping | Record) else "table"),
+    Annotated[tuple[SizeWeight, ...], Field(strict=False, min_length=1, max_length=MAX_SIZES)]
+    | SizeFile,
+    ByForm(),
 ]
 
 DEFAULT_SIZES: Final = tuple(
@@ -95,13 +93,9 @@ DEFAULT_SIZES: Final = tuple(
 
 
 Servers = Annotated[
-    Annotated[Literal["world"], Tag("world")]
-    | Annotated[
-        tuple[Host, ...],
-        Field(strict=False, min_length=1, max_length=MAX_SERVERS),
-        Tag("hosts"),
-    ],
-    Discriminator(lambda servers: "world" if isinstance(servers, str) else "hosts"),
+    Literal["world"]
+    | Annotated[tuple[Host, ...], Field(strict=False, min_length=1, max_length=MAX_SERVERS)],
+    ByForm("list"),
 ]
 
 
