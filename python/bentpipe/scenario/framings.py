@@ -12,7 +12,7 @@ and the core computes with them; `frame_bits` is the same formula in Python.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Final, Self, TypeAlias, TypedDict, cast
@@ -166,13 +166,11 @@ class FramingOptions(Record):
         """Accept every field: `plan_framing` checks the options of the kind."""
         return validate(data)
 
-    @model_validator(mode="after")
-    def _check_options(self) -> Self:
+    def _contradictions(self) -> Iterator[str]:
         try:
             plan_framing(self.kind, self.options)
         except ValueError as error:
-            raise refusal(str(error)) from None
-        return self
+            yield str(error)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -7,9 +7,9 @@ that of its preset, or the ``default_limit`` of its discipline.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal, Self, get_args
+from typing import Annotated, ClassVar, Final, Literal, get_args
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 
 from bentpipe import units
 from bentpipe.scenario.record import (
@@ -50,13 +50,6 @@ class _Queue(Record):
         """The discipline, or None if the queue names none."""
         name: str | None = getattr(self, "discipline", None)
         return name
-
-    @model_validator(mode="after")
-    def _write_discipline(self) -> Self:
-        # A file needs the discipline, so a record made in Python writes it, too.
-        if self.named is not None:
-            self.model_fields_set.add("discipline")
-        return self
 
     def over(self, base: _Queue) -> _Queue:
         """Return this queue with the discipline and limit of ``base`` where it has none."""

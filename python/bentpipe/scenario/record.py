@@ -10,7 +10,7 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -37,6 +37,9 @@ from bentpipe.errors import Problem, ScenarioError, UnitError
 from bentpipe.scenario.document import Document, FieldPath
 from bentpipe.text import choice, did_you_mean, nearest, shown
 from bentpipe.units import Kind
+
+# The fields that say which record a mapping is.
+TAGS: Final = ("kind", "discipline", "model")
 
 # A file of another format would give hundreds.
 _MAX_PROBLEMS: Final = 100
@@ -375,6 +378,18 @@ class Record(BaseModel):
             ]
         raise ValidationError.from_exception_data(cls.__name__, errors)
 
+    def _contradictions(self) -> Iterator[str]:
+        """Yield what is wrong with fields that do not fit together."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        for reason in self._contradictions():
+            raise refusal(reason)
+        # A file needs the name of its kind, so a record made in Python writes it, too.
+        self.model_fields_set.update(tag for tag in TAGS if getattr(self, tag, None) is not None)
+        return self
+
     is_indivisible: ClassVar[bool] = False
     """Whether it replaces another record as a whole, since the fields of both do not mix."""
 
@@ -451,14 +466,12 @@ class Draw(Record, Generic[T, P, L]):
     lognormal: L | None = None
     """A log-normal distribution with an upper bound."""
 
-    @model_validator(mode="after")
-    def _check_distribution(self) -> Self:
+    def _contradictions(self) -> Iterator[str]:
         written = self._written()
         if len(written) != 1:
             found = " and ".join(written) or "no distribution"
             names = ", ".join(type(self).model_fields)
-            raise refusal(f"read {found}; expected exactly one of: {names}")
-        return self
+            yield f"read {found}; expected exactly one of: {names}"
 
     @property
     def distribution(self) -> tuple[str, Any]:

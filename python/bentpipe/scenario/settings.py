@@ -23,12 +23,10 @@ from bentpipe.scenario.document import (
     dotted,
     read_value,
 )
-from bentpipe.scenario.record import Record
+from bentpipe.scenario.record import TAGS, Record
 from bentpipe.text import did_you_mean
 
 _PART: Final = re.compile(r'"(?P<name>[^"]+)"|(?P<plain>[^".=]+)')
-# The fields that say which record a mapping is.
-_TAGS: Final = ("kind", "discipline", "model")
 
 
 @dataclass(frozen=True)
@@ -307,7 +305,7 @@ def _contradicts(record: type[Record], data: object) -> bool:
     """Return whether a mapping says that it is another record."""
     if not isinstance(data, Mapping):
         return False
-    for tag in _TAGS:
+    for tag in TAGS:
         if tag in record.model_fields and data.get(tag) is not None:
             return data[tag] not in _values(record.model_fields[tag].annotation)
     return False

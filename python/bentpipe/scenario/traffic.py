@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal, Self, get_args
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Final, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -11,7 +11,6 @@ from pydantic import (
     Discriminator,
     Field,
     WithJsonSchema,
-    model_validator,
 )
 
 from bentpipe import units
@@ -145,12 +144,6 @@ class _Entry(Record):
     """The host of ``hosts.island`` that it runs on: a name, ``random`` (drawn for each flow, from
     the seed) or ``round-robin``. By default a host without delay at the terminal's gateway."""
 
-    @model_validator(mode="after")
-    def _write_kind(self) -> Self:
-        # A file needs the kind, so a record made in Python writes it, too.
-        self.model_fields_set.add("kind")
-        return self
-
 
 class SharedFields(_Entry):
     """The fields of all flows between the hub and one terminal."""
@@ -194,12 +187,10 @@ class Bulk(_TcpFlow):
     duration: PositiveDuration | None = None
     """How long to send, from the start of the flow; excludes ``size``."""
 
-    @model_validator(mode="after")
-    def _check_amount(self) -> Self:
+    def _contradictions(self) -> Iterator[str]:
         if (self.size is None) == (self.duration is None):
             found = "neither size nor duration" if self.size is None else "both size and duration"
-            raise refusal(f"read {found}; a bulk flow has exactly one of them")
-        return self
+            yield f"read {found}; a bulk flow has exactly one of them"
 
 
 class ConstantRate(SharedFields):
