@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bentpipe.plan.hosts import host_plan
-from bentpipe.plan.lower import Part, PlanningError, lower
+from bentpipe.plan.lower import Part, lower, wrong
 from bentpipe.plan.presets import series_values
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framings import frame_bits
@@ -216,18 +216,16 @@ def largest_symbol_packet_bytes(tunnel: Tunnel) -> int:
 
 def _check_ends(tunnel: Tunnel, peer: Tunnel, path: FieldPath) -> None:
     if value_of(tunnel.symbol_size) != value_of(peer.symbol_size):
-        message = f'read "{tunnel.symbol_size}"; the other end has "{peer.symbol_size}"'
-        raise PlanningError((*path, "symbol_size"), f"{message}: both need the same")
+        message = f'the other end has "{peer.symbol_size}": both need the same'
+        raise wrong((*path, "symbol_size"), tunnel.symbol_size, message)
     if tunnel.longest_window > peer.memory_symbols:
         name = "window_max" if tunnel.is_adaptive else "window"
-        message = f"read {tunnel.longest_window}; the other end keeps {peer.memory_symbols} symbols"
-        raise PlanningError((*path, name), f"{message}: raise its memory")
+        message = f"the other end keeps {peer.memory_symbols} symbols: raise its memory"
+        raise wrong((*path, name), tunnel.longest_window, message)
     if tunnel.is_adaptive and peer.feedback_interval == "none":
-        raise PlanningError(
-            (*path, "redundancy"),
-            'read "adaptive"; the other end reports no loss, as its feedback_interval is "none": '
-            'set a redundancy such as "10 %", or a feedback_interval there',
-        )
+        message = 'the other end reports no loss, as its feedback_interval is "none": set a'
+        advice = f'{message} redundancy such as "10 %", or a feedback_interval there'
+        raise wrong((*path, "redundancy"), tunnel.redundancy, advice)
 
 
 def _redundancy(tunnel: Tunnel, peer: Tunnel, round_trip_ns: int, plan: Part) -> Part:

@@ -9,7 +9,7 @@ from math import ceil, floor
 from typing import Any, Final
 
 from bentpipe.plan.gateways import largest_packet_bytes
-from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, lower, part
+from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, lower, origins_of, wrong
 from bentpipe.plan.presets import series_values
 from bentpipe.plan.series import (
     bit_errors,
@@ -43,14 +43,6 @@ from bentpipe.units import (
 )
 
 _BIT_NS_PER_BYTE_S: Final = 8 * 10**9
-# The fields of a direction, by their names in a plan.
-_FIELDS: Final = {
-    "rate_bps": "rate",
-    "delay_ns": "delay",
-    "jitter_ns": "jitter",
-    "framing": "framing",
-    "queue": "queue",
-}
 
 
 def directions_plan(
@@ -92,10 +84,10 @@ def directions_plan(
         queue = complete[name].queue or DropTail()
         plan = errors.call(queue_plan, queue, reference, ("link", name, "queue"))
         if plan is not None:
-            values = {**found[name], "framing": framing, "queue": plan}
-            resolved[name] = part(("link", name), values, **_FIELDS)
+            values, path = {**found[name], "framing": framing, "queue": plan}, ("link", name)
+            resolved[name] = Part(values, path, origins_of(complete[name], path))
             copies = link.terminals if name == "return" else 1
-            errors.call(refuse_many_steps, resolved[name], copies, ("link", name))
+            errors.call(refuse_many_steps, resolved[name], copies, path)
     return _with_terminals(link, resolved, errors)
 
 
@@ -179,8 +171,7 @@ def branches(link: Link, forward: Part) -> list[dict[str, Any]]:
     for i, path in enumerate(link.terminal_paths):
         where = ("link", "terminal_paths", i, "terminal")
         if path.terminal not in terminals:
-            message = f"read {path.terminal}; link.terminals is {link.terminals}"
-            raise PlanningError(where, message)
+            raise wrong(where, path.terminal, f"link.terminals is {link.terminals}")
         if path.terminal in special:
             raise PlanningError(where, f"read {path.terminal} twice")
         special[path.terminal] = path
@@ -277,20 +268,16 @@ def _resolve_red(queue: Red, plan: Part, path: FieldPath) -> None:
     high = 3 * low.value
     if queue.max_threshold is not None:
         max_threshold = checked(queue.max_threshold)
-        read, least = f'read "{queue.max_threshold}"', f'min_threshold, "{queue.min_threshold}"'
+        field, least = (*path, "max_threshold"), f'min_threshold, "{queue.min_threshold}"'
         if max_threshold.unit != low.unit:
-            message = f"{read}; must be in the unit of {least}"
-            raise PlanningError((*path, "max_threshold"), message)
+            raise wrong(field, max_threshold, f"must be in the unit of {least}")
         high = max_threshold.value
         if high <= low.value:
-            raise PlanningError((*path, "max_threshold"), f"{read}; must be above {least}")
+            raise wrong(field, max_threshold, f"must be above {least}")
     plan.rename("mean_packet_size_bytes", "mean_packet_bytes")
     if plan["mean_packet_bytes"] > _LARGEST_IP_PACKET:
-        raise PlanningError(
-            (*path, "mean_packet_size"),
-            f'read "{queue.mean_packet_size}"; must be at most {_LARGEST_IP_PACKET} B, the largest '
-            "IP packet",
-        )
+        limit = f"must be at most {_LARGEST_IP_PACKET} B, the largest IP packet"
+        raise wrong((*path, "mean_packet_size"), queue.mean_packet_size, limit)
     plan |= {"unit": low.unit, "min_threshold": low.value, "max_threshold": high}
 
 

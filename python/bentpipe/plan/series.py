@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import Any, Final
 
-from bentpipe.plan.lower import Part, PlanningError, lower
+from bentpipe.plan.lower import Part, PlanningError, lower, wrong
 from bentpipe.plan.presets import series_values
 from bentpipe.plan.series_files import (
     DURATION,
@@ -93,7 +93,7 @@ def _series(
     if isinstance(written, DeliveryTrace):
         bin_ns = value_of(written.bin)
         if bin_ns < _SHORTEST_BIN_NS:
-            raise PlanningError((*path, "bin"), f'read "{written.bin}"; must be at least 1 ms')
+            raise wrong((*path, "bin"), written.bin, "must be at least 1 ms")
         with file_errors(path, "trace"):
             return _steps(delivery_steps(written.trace, bin_ns, stop_ns))
     if isinstance(written, TimeSeries):
@@ -182,11 +182,8 @@ def _repeated(
     every_ns = value_of(series.every)
     starts = range(0, stop_ns, every_ns)
     if len(starts) > PLAN_STEPS_MAX:
-        raise PlanningError(
-            (*path, "every"),
-            f'read "{series.every}"; makes {len(starts)} steps until the end of the run; at most '
-            f"{PLAN_STEPS_MAX} are allowed",
-        )
+        message = f"makes {len(starts)} steps until the end of the run; at most {PLAN_STEPS_MAX}"
+        raise wrong((*path, "every"), series.every, f"{message} are allowed")
     return list(zip(starts, cycle(map(value_of, series.values)), strict=False))
 
 
@@ -206,11 +203,8 @@ def outages(
     for i, outage in enumerate(written):
         start_ns = value_of(outage.at)
         if found and start_ns <= found[-1][1]:
-            raise PlanningError(
-                (*path, i, "at"),
-                f'read "{outage.at}"; must be after the end of the outage before it, '
-                f"{format_duration(found[-1][1])}",
-            )
+            end = f"the end of the outage before it, {format_duration(found[-1][1])}"
+            raise wrong((*path, i, "at"), outage.at, f"must be after {end}")
         found.append((start_ns, start_ns + value_of(outage.for_)))
     return [outage for outage in found if outage[0] < stop_ns]
 
@@ -218,17 +212,14 @@ def outages(
 def _periodic(outage: Outage, path: FieldPath, stop_ns: int) -> list[tuple[int, int]]:
     every_ns, length_ns = value_of(outage.every), value_of(outage.for_)
     if length_ns >= every_ns:
-        raise PlanningError(
-            (*path, "for"), f'read "{outage.for_}"; must be shorter than every, "{outage.every}"'
-        )
+        message = f'must be shorter than every, "{outage.every}"'
+        raise wrong((*path, "for"), outage.for_, message)
     first_ns = every_ns if outage.first is None else value_of(outage.first)
     starts = range(first_ns, stop_ns, every_ns)
     if 2 * len(starts) > PLAN_STEPS_MAX:
-        raise PlanningError(
-            (*path, "every"),
-            f'read "{outage.every}"; makes {len(starts)} outages until the end of the run; at '
-            f"most {PLAN_STEPS_MAX // 2} are allowed",
-        )
+        limit = f"at most {PLAN_STEPS_MAX // 2} are allowed"
+        message = f"makes {len(starts)} outages until the end of the run; {limit}"
+        raise wrong((*path, "every"), outage.every, message)
     return [(start_ns, start_ns + length_ns) for start_ns in starts]
 
 

@@ -8,7 +8,7 @@ from itertools import product
 from typing import NamedTuple
 
 from bentpipe.plan.hosts import HostPlans
-from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, origins_of
+from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, origins_of, wrong
 from bentpipe.plan.workloads import largest_packets, workload_of
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.link import DirectionName
@@ -131,33 +131,23 @@ def _names(flow: Flow, copies: list[_Copy], unnamed: Counter[str]) -> list[str]:
 def _check_terminals(flow: Flow, terminals: int, path: FieldPath) -> None:
     if flow.kind == "conference":
         if flow.participants > terminals:
-            raise PlanningError(
-                (*path, "participants"),
-                f"read {flow.participants}; each needs its own terminal, and link.terminals is "
-                f"{terminals}",
-            )
+            message = f"each needs its own terminal, and link.terminals is {terminals}"
+            raise wrong((*path, "participants"), flow.participants, message)
     elif flow.terminal != "all" and flow.terminal > terminals:
-        raise PlanningError(
-            (*path, "terminal"), f"read {flow.terminal}; link.terminals is {terminals}"
-        )
+        raise wrong((*path, "terminal"), flow.terminal, f"link.terminals is {terminals}")
 
 
 def _starts(flow: Flow, copies: list[_Copy], stop_ns: int, path: FieldPath) -> list[int]:
     start_ns = value_of(flow.start)
     spacing = None if isinstance(flow, Channels | Conference) else flow.start_spacing
     spacing_ns = 0 if spacing is None else value_of(spacing)
+    end = f"the end of the run, {format_duration(stop_ns)}"
     if start_ns >= stop_ns:
-        message = (
-            f'read "{flow.start}"; must be before the end of the run, {format_duration(stop_ns)}'
-        )
-        raise PlanningError((*path, "start"), message)
+        raise wrong((*path, "start"), flow.start, f"must be before {end}")
     starts = [start_ns + copy.number * spacing_ns for copy in copies]
     if spacing is not None and starts[-1] >= stop_ns:
-        raise PlanningError(
-            (*path, "start_spacing"),
-            f'read "{spacing}"; the last of {len(copies)} flows would start at '
-            f"{format_duration(starts[-1])}, after the end of the run, {format_duration(stop_ns)}",
-        )
+        last = f"the last of {len(copies)} flows would start at {format_duration(starts[-1])}"
+        raise wrong((*path, "start_spacing"), spacing, f"{last}, after {end}")
     return starts
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from bentpipe.errors import ScenarioError
 from bentpipe.plan.hosts import host_plan
-from bentpipe.plan.lower import Part, PlanningError, lower
+from bentpipe.plan.lower import Part, lower, wrong
 from bentpipe.plan.series_files import (
     NUMBER,
     SeriesError,
@@ -117,8 +117,8 @@ def _resolve_datagrams(flow: ConstantRate | Voice | Conference, plan: Part, numb
         plan["talk_spurts"] = _TALK_SPURTS.copy() if talks else None
         return
     if plan["payload_bytes"] > MAX_PAYLOAD_BYTES:
-        message = f'read "{flow.payload}"; must be at most {MAX_PAYLOAD_BYTES} B (one UDP datagram)'
-        raise PlanningError((*plan.path, "payload"), message)
+        limit = f"must be at most {MAX_PAYLOAD_BYTES} B (one UDP datagram)"
+        raise wrong((*plan.path, "payload"), flow.payload, limit)
     if isinstance(flow, Conference):
         plan["conference"] = number
 
@@ -128,8 +128,8 @@ def _video(flow: Video, plan: Part, path: FieldPath) -> Callable[[int], Part]:
     media = Part({name: plan.pop(name) for name in names}, path, plan.origins)
     needed_ns = -(-media["start_up_ns"] // media["segment_ns"]) * media["segment_ns"]
     if media["buffer_ns"] < needed_ns:
-        message = f"must be at least {format_duration(needed_ns)}: start_up in whole segments"
-        raise PlanningError((*path, "buffer"), f'read "{flow.buffer}"; {message}')
+        least = f"must be at least {format_duration(needed_ns)}: start_up in whole segments"
+        raise wrong((*path, "buffer"), flow.buffer, least)
     plan["request_bytes"] = _VIDEO_REQUEST_BYTES
     return lambda remaining_ns: Part(
         plan | {"media": _with_duration(media, remaining_ns)}, path, plan.origins

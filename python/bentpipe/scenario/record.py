@@ -189,7 +189,7 @@ def _quantity(
         except UnitError as error:
             raise refusal(f"{error}{others}") from None
         if above_zero and quantity.value == 0:
-            raise refusal(f'read "{text}": must be above zero{others}')
+            raise refusal(f'read "{text}"{";" if others else ":"} must be above zero{others}')
         return quantity
 
     suffix = f"_{kind.bases[0].removeprefix('time_')}" if len(kind.bases) == 1 else ""
