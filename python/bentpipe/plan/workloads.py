@@ -8,14 +8,8 @@ from typing import Any, Final
 
 from bentpipe.errors import ScenarioError
 from bentpipe.plan.hosts import host_plan
-from bentpipe.plan.lower import Part, lower, wrong
-from bentpipe.plan.series_files import (
-    NUMBER,
-    SeriesError,
-    file_errors,
-    line_error,
-    rows_of,
-)
+from bentpipe.plan.lower import Part, PlanningError, lower, wrong
+from bentpipe.plan.series import NUMBER, SourceFile
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.tables import CODECS
 from bentpipe.scenario.traffic import (
@@ -162,30 +156,29 @@ def _sizes(written: Sizes, path: FieldPath) -> list[list[int]]:
     """
     rows = written
     if isinstance(rows, SizeFile):
-        with file_errors(path, "csv"):
-            rows = _read(rows.csv)
+        rows = _read(SourceFile(rows.csv, (*path, "csv")))
     weights = [Decimal(repr(row.weight)) for row in rows]
     if any(weight != weight.to_integral_value() for weight in weights):
         weights = [max(Decimal(1), round(weight.scaleb(_FRACTION_DIGITS), 0)) for weight in weights]
     return [[value_of(row.size), int(weight)] for row, weight in zip(rows, weights, strict=True)]
 
 
-def _read(path: str) -> tuple[SizeWeight, ...]:
-    """Read a table of sizes and weights; errors are a `SeriesError`."""
-    lines = rows_of(path)
+def _read(file: SourceFile) -> tuple[SizeWeight, ...]:
+    """Read a table of sizes and weights."""
+    lines = file.rows()
     if not lines:
-        raise SeriesError(f"{path}: has no rows; expected the header size,weight")
+        raise file.error("has no rows; expected the header size,weight")
     (first, header), *rows = lines
     if header != ["size", "weight"]:
-        raise line_error(path, first, ",".join(header), "expected the header size,weight")
+        raise file.line_error(first, ",".join(header), "expected the header size,weight")
     if not rows:
-        raise SeriesError(f"{path}: has no rows; expected a row for each size after the header")
+        raise file.error("has no rows; expected a row for each size after the header")
     if len(rows) > MAX_SIZES:
-        raise SeriesError(f"{path}: has {len(rows)} rows; at most {MAX_SIZES} are allowed")
+        raise file.error(f"has {len(rows)} rows; at most {MAX_SIZES} are allowed")
     found: dict[int, tuple[int, SizeWeight]] = {}
     for line, cells in rows:
         if len(cells) != len(header):
-            raise line_error(path, line, ",".join(cells), "expected a size and a weight")
+            raise file.line_error(line, ",".join(cells), "expected a size and a weight")
         size, weight = cells
         try:
             # A plain integer is in bytes.
@@ -194,10 +187,10 @@ def _read(path: str) -> tuple[SizeWeight, ...]:
             row = SizeWeight(size=size, weight=number)
         except ScenarioError as error:
             (problem, *_) = error.problems
-            message = f'{path}:{line}: column "{problem.field}": {problem.message}'
-            raise SeriesError(message) from None
+            message = f'{file.name}:{line}: column "{problem.field}": {problem.message}'
+            raise PlanningError(file.field, message) from None
         if (size_bytes := value_of(row.size)) in found:
             reason = f"line {found[size_bytes][0]} has the same size; add their weights"
-            raise line_error(path, line, size, reason, "size")
+            raise file.line_error(line, size, reason, "size")
         found[size_bytes] = (line, row)
     return tuple(row for _, row in found.values())
