@@ -14,10 +14,16 @@ from math import floor
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.errors import ScenarioError, ScenarioWarning
+from bentpipe.metrics import UDP
 from bentpipe.plan.gateways import largest_coded_packet_bytes
 from bentpipe.plan.link import bdp_bytes, complete_directions
 from bentpipe.plan.lower import Part, PlanningError
 from bentpipe.plan.presets import direction_number, series_values
+from bentpipe.plan.traffic import (
+    UDP_IP_HEADER_BYTES,
+    datagram_interval_ns,
+    largest_flow_packet_bytes,
+)
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.gateways import Titration, Tunnel
@@ -42,8 +48,6 @@ if TYPE_CHECKING:
 Warnings = Iterator[tuple[str, str]]
 
 _BITS_PER_BYTE: Final = 8
-_DATAGRAMS: Final = {"constant_rate", "voice", "conference"}
-_UDP_IP_HEADER_BYTES: Final = 28
 _TLS_ROUND_TRIPS: Final = {None: 0, "1.3": 1, "1.2": 2}
 
 
@@ -180,7 +184,7 @@ def _concurrent(flows: Sequence[Part]) -> int:
 
 def _expansion(payload_bytes: int, direction: Part, plan: Mapping[str, Any]) -> float:
     """Return the bits on the link for each bit of payload."""
-    packet_bytes = payload_bytes + _UDP_IP_HEADER_BYTES
+    packet_bytes = payload_bytes + UDP_IP_HEADER_BYTES
     functions = plan["gateways"][direction["from"]]["functions"]
     # A frame of an aggregator has one framing for many packets.
     packed = any(function["kind"] == "aggregator" for function in functions)
@@ -199,7 +203,7 @@ def _about_settings(written: Flow, flows: Sequence[Part], plan: Mapping[str, Any
         yield "start_jitter", f"a flow may start after {end}"
     if isinstance(written, ConstantRate | Voice) and written.count > 1 and not jitter_ns:
         spacing_ns, workload = value_of(written.start_spacing), flows[0]["workload"]
-        interval_ns = workload["payload_bytes"] * _BITS_PER_BYTE * NS_PER_S // workload["rate_bps"]
+        interval_ns = datagram_interval_ns(workload)
         if spacing_ns and interval_ns and spacing_ns % interval_ns == 0:
             interval = format_duration(interval_ns)
             message = f"a multiple of the interval between datagrams, {interval}: the flows are in"
@@ -233,14 +237,15 @@ _UNUSED: Final[Mapping[Titration, tuple[str, ...]]] = {
 
 
 def _of_tunnels(plan: Plan) -> Iterator[tuple[FieldPath, Record, Warnings]]:
-    gateways, ends = plan.scenario.gateways, {"hub": "forward", "terminal": "return"}
+    gateways = plan.scenario.gateways
+    ends: dict[str, DirectionName] = {"hub": "forward", "terminal": "return"}
     for end, direction in ends.items():
         for name, tunnel in getattr(gateways, end).in_order():
             if isinstance(tunnel, Tunnel):
                 yield ("gateways", end, name), tunnel, _about_tunnel(tunnel, plan.data, direction)
 
 
-def _about_tunnel(tunnel: Tunnel, plan: Mapping[str, Any], direction: str) -> Warnings:
+def _about_tunnel(tunnel: Tunnel, plan: Mapping[str, Any], direction: DirectionName) -> Warnings:
     """Yield the fields that change nothing, and symbols that are too small for datagrams."""
     kind = tunnel.titration
     reasons: dict[str, str] = {}
@@ -255,24 +260,12 @@ def _about_tunnel(tunnel: Tunnel, plan: Mapping[str, Any], direction: str) -> Wa
             yield field, f"no effect, since {reason}"
     if tunnel.congestion_signal == "ecn" and not _any_ecn([plan["flows"], plan["gateways"]]):
         yield "congestion_signal", "no effect, since no flow is ECN-capable"
-    largest, holds = _largest_datagram_bytes(plan, direction), largest_coded_packet_bytes(tunnel)
-    if largest > holds:
+    # The segments of TCP are made to fit.
+    datagrams = [flow for flow in plan["flows"] if flow["workload"]["kind"] in UDP]
+    largest = largest_flow_packet_bytes(datagrams)[direction]
+    if largest > (holds := largest_coded_packet_bytes(tunnel)):
         message = f"it holds a packet of {holds} bytes, so datagrams of {largest} bytes are not"
         yield "symbol_size", f"{message} coded"
-
-
-def _largest_datagram_bytes(plan: Mapping[str, Any], direction: str) -> int:
-    """Return the size of the largest datagram in a direction, with UDP and IP headers; 0 if none.
-
-    The segments of TCP are made to fit.
-    """
-    sizes = (
-        workload["payload_bytes"] + _UDP_IP_HEADER_BYTES
-        for flow in plan["flows"]
-        if (workload := flow["workload"])["kind"] in _DATAGRAMS
-        and (flow["direction"] == direction or workload["kind"] == "conference")
-    )
-    return max(sizes, default=0)
 
 
 def _any_ecn(part: Any) -> bool:

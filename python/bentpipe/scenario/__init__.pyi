@@ -1,15 +1,4 @@
 from .document import STDIN as STDIN, Document as Document, read_file as read_file
-from .draws import (
-    CountDraw as CountDraw,
-    LognormalCount as LognormalCount,
-    LognormalSize as LognormalSize,
-    LognormalTime as LognormalTime,
-    ParetoCount as ParetoCount,
-    ParetoSize as ParetoSize,
-    ParetoTime as ParetoTime,
-    SizeDraw as SizeDraw,
-    TimeDraw as TimeDraw,
-)
 from .framings import (
     FRAMINGS as FRAMINGS,
     FramingOptions as FramingOptions,
@@ -57,8 +46,17 @@ from .traffic import (
     Channels as Channels,
     Conference as Conference,
     ConstantRate as ConstantRate,
+    CountDraw as CountDraw,
     Fetch as Fetch,
+    LognormalCount as LognormalCount,
+    LognormalSize as LognormalSize,
+    LognormalTime as LognormalTime,
+    ParetoCount as ParetoCount,
+    ParetoSize as ParetoSize,
+    ParetoTime as ParetoTime,
     RequestResponse as RequestResponse,
+    SizeDraw as SizeDraw,
+    TimeDraw as TimeDraw,
     Video as Video,
     Voice as Voice,
     WebPage as WebPage,
