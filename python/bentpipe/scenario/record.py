@@ -53,7 +53,7 @@ def problems_of(error: ValidationError, document: Document) -> list[Problem]:
         for detail in error.errors(include_url=False)
         if not (detail["type"] == "too_short" and detail["input"])
     ]
-    problems = [each for detail in details for each in _problems(detail, document)]
+    problems = [_problem(detail, document) for detail in details]
     problems.sort(key=lambda problem: problem.line or 0)
     if len(problems) <= _MAX_PROBLEMS:
         return problems
@@ -61,27 +61,12 @@ def problems_of(error: ValidationError, document: Document) -> list[Problem]:
     return [*problems[:_MAX_PROBLEMS], Problem(source=document.source, field="", message=more)]
 
 
-def _problems(detail: ErrorDetails, document: Document) -> list[Problem]:
-    path = _path(detail["loc"], document.data, missing=detail["type"] == "missing")
+def _problem(detail: ErrorDetails, document: Document) -> Problem:
     context = dict(detail.get("ctx", {}))
-    if detail["type"] == "unknown_fields":
-        allowed = context["allowed"]
-        return [
-            document.problem(
-                (*path, name),
-                f"unknown field{did_you_mean(name, allowed)} (fields here: {', '.join(allowed)})",
-            )
-            for name in context["names"]
-        ]
-    if detail["type"] == "unknown_kind":
-        allowed = context["allowed"]
-        message = f"missing; allowed: {', '.join(allowed)}"
-        if context["read"] is not None:
-            message = choice(context["read"], allowed)
-        return [document.problem((*path, context["field"]), message)]
+    path = _path(detail["loc"], document.data, missing=detail["type"] == "missing")
     explain = _EXPLANATIONS.get(detail["type"])
     message = explain(detail["input"], context) if explain else detail["msg"]
-    return [document.problem(path, message)]
+    return document.problem((*path, *context.get("field", ())), message)
 
 
 def _path(location: tuple[int | str, ...], data: object, *, missing: bool) -> FieldPath:
@@ -163,9 +148,9 @@ _EXPLANATIONS: Final[Mapping[str, _Explanation]] = {
 LARGEST_COUNT: Final = 2**63 - 1
 
 
-def refusal(reason: str) -> PydanticCustomError:
-    """Return the error of a wrong value."""
-    return PydanticCustomError("reason", "{reason}", {"reason": reason})
+def refusal(reason: str, *field: str) -> PydanticCustomError:
+    """Return the error of a wrong value, or of a field in it."""
+    return PydanticCustomError("reason", "{reason}", {"reason": reason, "field": field})
 
 
 @dataclass(frozen=True)
@@ -272,8 +257,8 @@ def known_kind(field: str, kinds: Iterable[str], *, optional: bool = False) -> B
         if isinstance(value, Mapping):
             kind = value.get(field)
             if kind not in allowed and not (optional and kind is None):
-                context = {"field": field, "read": kind, "allowed": allowed}
-                raise PydanticCustomError("unknown_kind", "unknown kind", context)
+                missing = f"missing; allowed: {', '.join(allowed)}"
+                raise refusal(missing if kind is None else choice(kind, allowed), field)
         return value
 
     return BeforeValidator(check)
@@ -360,16 +345,22 @@ class Record(BaseModel):
         unknown = tuple(str(name) for name in data if name not in allowed and name not in fields)
         if not unknown:
             return validate(data)
-        context = {"names": unknown, "allowed": allowed}
-        refused = PydanticCustomError("unknown_fields", "unknown fields", context)
-        errors = [InitErrorDetails(type=refused, input=data)]
+        here = f"(fields here: {', '.join(allowed)})"
+        errors = [
+            InitErrorDetails(
+                type=refusal(f"unknown field{did_you_mean(name, allowed)} {here}", name), input=data
+            )
+            for name in unknown
+        ]
         try:
             validate({name: value for name, value in data.items() if str(name) not in unknown})
         except ValidationError as error:
             errors += [
                 _again(detail)
                 for detail in error.errors(include_url=False)
-                if not (detail["type"] == "reason" and not detail["loc"])
+                if not (
+                    detail["type"] == "reason" and not detail["loc"] and not detail["ctx"]["field"]
+                )
                 and not (
                     detail["type"] == "missing"
                     and len(detail["loc"]) == 1
