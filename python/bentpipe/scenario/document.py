@@ -47,12 +47,13 @@ class SourceLocation:
     source: str
     line: int | None = None
 
+    def problem(self, message: str, path: FieldPath = ()) -> Problem:
+        """Return a problem of what is written here, the field of ``path``."""
+        return Problem(source=self.source, line=self.line, field=dotted(path), message=message)
+
     def error(self, message: str, path: FieldPath = ()) -> ScenarioError:
         """Return the error of what is written here, the field of ``path``."""
-        field = dotted(path)
-        return ScenarioError(
-            Problem(source=self.source, line=self.line, field=field, message=message)
-        )
+        return ScenarioError(self.problem(message, path))
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,7 @@ class Document:
 
     def problem(self, path: FieldPath, message: str) -> Problem:
         """Return a Problem that points at ``path``."""
-        location = self.location(path)
-        return Problem(
-            source=location.source, line=location.line, field=dotted(path), message=message
-        )
+        return self.location(path).problem(message, path)
 
 
 def dotted(path: FieldPath) -> str:
