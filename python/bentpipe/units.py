@@ -11,11 +11,13 @@ Numbers are read exactly, as decimal fractions: a quantity that is not an intege
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from bentpipe.errors import UnitError, UsageError
@@ -261,44 +263,18 @@ def _unit_advice(number: str, unit: str, kind: Kind) -> str:
 def _readings(unit: str, kind: Kind) -> tuple[str, ...]:
     """Return the allowed units that may be meant by a refused spelling, best first."""
     folded = unit.replace(" ", "").lower()
-    meant = tuple(each for each in _FOLDED.get(folded, ()) if each in kind.units)
+    meant = tuple(each for each in _spellings().get(folded, ()) if each in kind.units)
     same = tuple(each for each in kind.shown if each.lower() == folded)
     close = nearest(unit, kind.shown)
     return meant or same or ((close,) if close else ())
 
 
-def _folded_spellings() -> dict[str, tuple[str, ...]]:
-    """Map refused spellings, in lower case and without spaces, to their possible units."""
-    readings: dict[str, tuple[str, ...]] = {
-        "b": ("B",),
-        "b/s": ("bit/s", "B/s"),
-        "kbs": ("kbit/s", "kB/s"),
-    }
-    for prefix in ("k", "M", "G"):
-        binary = f"{prefix.upper()}i"
-        lower = prefix.lower()
-        bits, octets = f"{prefix}bit/s", f"{prefix}B/s"
-        readings[lower] = (bits, octets, f"{prefix}B", f"{binary}B")
-        readings[f"{lower}b"] = (f"{prefix}B", f"{binary}B", bits, octets)
-        for spelling in ("bps", "b/s"):
-            readings[f"{lower}{spelling}"] = (bits, octets)
-        for spelling in ("bit", "bits", "bits/s", "bitps", "bit/sec", "bits/sec"):
-            readings[f"{lower}{spelling}"] = (bits,)
-        for spelling in ("byte", "bytes"):
-            readings[f"{lower}{spelling}"] = (f"{prefix}B",)
-        readings[f"{lower}bytes/s"] = (octets,)
-    readings |= dict.fromkeys(("sec", "secs", "second", "seconds"), ("s",))
-    readings |= dict.fromkeys(("msec", "millisecond", "milliseconds"), ("ms",))
-    readings |= dict.fromkeys(("usec", "microsecond", "microseconds", "μs"), ("us",))
-    readings |= dict.fromkeys(("mins", "minute", "minutes"), ("min",))
-    readings |= dict.fromkeys(("hr", "hrs", "hour", "hours"), ("h",))
-    readings |= dict.fromkeys(("byte", "bytes", "octet", "octets"), ("B",))
-    readings |= dict.fromkeys(("p", "pkts", "pack"), ("packets",))
-    readings["m"] = ("ms", "min", *readings["m"])
-    return readings
-
-
-_FOLDED: Final = _folded_spellings()
+@cache
+def _spellings() -> Mapping[str, tuple[str, ...]]:
+    """Return the units that refused spellings may stand for."""
+    with (Path(__file__).parent / "spellings.csv").open(encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(line for line in file if not line.startswith("#"))
+        return {row["spelling"]: tuple(row["units"].split()) for row in rows}
 
 
 def _either(choices: Iterable[str]) -> str:
