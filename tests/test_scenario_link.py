@@ -208,7 +208,7 @@ def test_a_limit_alone_keeps_the_discipline_of_the_preset() -> None:
 
 def test_default_limits_are_supported_by_their_discipline() -> None:
     for queue in QUEUES.values():
-        assert queue.default_limit.value.unit in queue.limit_units
+        assert queue.default_limit.unit in queue.limit_units
 
 
 def test_python_and_yaml_give_equal_queues() -> None:

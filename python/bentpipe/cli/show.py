@@ -14,7 +14,7 @@ from bentpipe import report, scenario
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import AsJson, argument, print_json
 from bentpipe.errors import UsageError
-from bentpipe.plan.presets import preset_names
+from bentpipe.plan.presets import preset_plans
 from bentpipe.results.views import Column, View, records
 from bentpipe.scenario.tables import read_table
 from bentpipe.text import choice
@@ -64,7 +64,7 @@ def _list(
 
 @show_app.command(epilog=examples_text("bentpipe show presets", "bentpipe show presets geo"))
 def presets(
-    name: Annotated[str | None, _name(preset_names(), "Show this preset and its source.")] = None,
+    name: Annotated[str | None, _name(preset_plans(), "Show this preset and its source.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the named links, or show one with its source."""

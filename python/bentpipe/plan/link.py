@@ -110,37 +110,17 @@ def _with_terminals(
     return [Part(end | wire, wire.path, wire.origins) for wire, end in ends]
 
 
-def bdp_bytes(scenario: Scenario) -> dict[DirectionName, Fraction]:
-    """Return the bandwidth-delay product of each direction, in link bytes.
-
-    It is the highest rate of the direction times the sum of the highest delays of both.
-
-    Raises:
-        PlanningError: a rate or a delay is missing or wrong.
-    """
-    stop_ns = value_of(scenario.duration)
-    return _bdp_bytes(
-        {
-            name: {
-                "rate_bps": rate_plan(direction, ("link", name), stop_ns),
-                "delay_ns": delay_plan(direction, ("link", name), stop_ns),
-            }
-            for name, direction in complete_directions(scenario.link).items()
-        }
-    )
-
-
 def _bdp_bytes(
     directions: Mapping[DirectionName, Mapping[str, Any]],
 ) -> dict[DirectionName, Fraction]:
-    highest = {
-        name: {field: max(series_values(each[field])) for field in ("rate_bps", "delay_ns")}
-        for name, each in directions.items()
-    }
-    round_trip_ns = sum(each["delay_ns"] for each in highest.values())
+    """Return the bandwidth-delay product of each direction, in link bytes.
+
+    It is the highest rate of the direction times the sum of the highest delays of both.
+    """
+    round_trip_ns = sum(max(series_values(each["delay_ns"])) for each in directions.values())
     return {
-        name: Fraction(each["rate_bps"] * round_trip_ns, _BIT_NS_PER_BYTE_S)
-        for name, each in highest.items()
+        name: Fraction(max(series_values(each["rate_bps"])) * round_trip_ns, _BIT_NS_PER_BYTE_S)
+        for name, each in directions.items()
     }
 
 

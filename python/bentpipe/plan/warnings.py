@@ -8,16 +8,14 @@ Every bound is on the safe side: a flow without a warning may still not end.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from itertools import groupby
-from math import floor
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.errors import ScenarioError, ScenarioWarning
 from bentpipe.metrics import UDP
 from bentpipe.plan.gateways import largest_coded_packet_bytes
-from bentpipe.plan.link import bdp_bytes, complete_directions
-from bentpipe.plan.lower import Part, PlanningError
+from bentpipe.plan.link import complete_directions, directions_plan
+from bentpipe.plan.lower import Part, PlanningErrors
 from bentpipe.plan.presets import direction_number, series_values
 from bentpipe.plan.traffic import (
     UDP_IP_HEADER_BYTES,
@@ -27,13 +25,12 @@ from bentpipe.plan.traffic import (
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.gateways import Titration, Tunnel
-from bentpipe.scenario.link import DirectionName, Link
+from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.record import Record
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice, WebPage
 from bentpipe.text import shown
 from bentpipe.units import (
-    BDP_SCALE,
     NS_PER_S,
     checked,
     format_duration,
@@ -58,7 +55,7 @@ def warnings_of(plan: Plan) -> list[ScenarioWarning]:
         for path, record, warnings in (*_of_entries(plan), *_of_tunnels(plan))
         for field, message in warnings
     ]
-    found += _about_changed_queues(plan.scenario)
+    found += _about_changed_queues(plan)
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
 
 
@@ -277,36 +274,36 @@ def _any_ecn(part: Any) -> bool:
 # --- queues that settings change ----------------------------------------------------------------
 
 
-def _about_changed_queues(scenario: Scenario) -> Iterator[tuple[FieldPath, str]]:
+def _about_changed_queues(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning about each queue limit in ``bdp`` that settings changed indirectly."""
-    limits = dict(_bdp_limits(scenario.link))
-    document = scenario.document.before
+    document, limits = plan.scenario.document.before, _bdp_limits(plan.scenario)
     if document is None or not limits:
         return
     try:
         before = Scenario.from_document(document)
-        old, new = bdp_bytes(before), bdp_bytes(scenario)
-    except (ScenarioError, PlanningError):
+    except ScenarioError:
         # A document can need its settings to be valid.
         return
-    earlier = dict(_bdp_limits(before.link))
-    for (name, field), written in limits.items():
-        share = Fraction(value_of(written), BDP_SCALE)
-        old_bytes, new_bytes = floor(old[name] * share), floor(new[name] * share)
-        if earlier.get((name, field)) == written and old_bytes != new_bytes:
-            message = (
-                f'"{written}" is {new_bytes:,} B with these settings; without them, {old_bytes:,} B'
-            )
-            yield ("link", name, "queue", field), message
+    earlier = _bdp_limits(before)
+    without = directions_plan(before, [], PlanningErrors())
+    for (number, field), written in limits.items() if without else ():
+        if earlier.get((number, field)) == written:
+            plans = (without[number], plan.data["directions"][number])
+            old, new = (each["queue"][field]["value"] for each in plans)
+            if old != new:
+                message = f'"{written}" is {new:,} B with these settings; without them, {old:,} B'
+                yield ("link", ("forward", "return")[number], "queue", field), message
 
 
-def _bdp_limits(link: Link) -> Iterator[tuple[tuple[DirectionName, str], str]]:
-    """Return the queue limits in ``bdp``, by direction and field."""
-    for name, direction in complete_directions(link).items():
-        for field in ("limit", "per_flow_limit"):
-            written = getattr(direction.queue, field, None)
-            if written is not None and checked(written).unit == "bdp_millionths":
-                yield (name, field), written
+def _bdp_limits(scenario: Scenario) -> dict[tuple[int, str], str]:
+    """Return the queue limits in ``bdp``, by the number of the direction and field."""
+    return {
+        (number, field): written
+        for number, direction in enumerate(complete_directions(scenario.link).values())
+        for field in ("limit", "per_flow_limit")
+        if (written := getattr(direction.queue, field, None)) is not None
+        and checked(written).unit == "bdp_millionths"
+    }
 
 
 def _by_direction(flows: Sequence[Part]) -> dict[int, list[Part]]:
