@@ -23,8 +23,7 @@ from bentpipe import (
 )
 from bentpipe.scenario.framings import plan_framing
 from bentpipe.scenario.gateways import PROCESSOR_PPS
-from bentpipe.scenario.link import DEFAULT_DIRECTION
-from bentpipe.scenario.queues import QUEUES
+from bentpipe.scenario.link import DEFAULT_DIRECTION, QUEUES
 
 BULK = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
 

@@ -159,7 +159,10 @@ def _framing_facts(preset: FramingPreset) -> dict[str, Any]:
         "name": preset.name,
         "title": preset.title,
         "source": preset.source,
-        "options": {name: asdict(option) for name, option in preset.options.items()},
+        "options": {
+            name: {"meaning": each.meaning, "allowed": each.allowed, "default": each.default}
+            for name, each in preset.options.items()
+        },
         "plan": scenario.plan_framing(preset.name, {}),
         "frames": [{"ip_bytes": size, "link_bits": bits} for size, bits in _frames(preset).items()],
     }

@@ -24,12 +24,16 @@ from bentpipe.scenario.framings import frame_bits, framing_plan
 from bentpipe.scenario.gateways import BRIDGED_HEADER_BYTES
 from bentpipe.scenario.link import (
     DEFAULT_DIRECTION,
+    QUEUES,
     Direction,
     DirectionName,
+    DropTail,
     Link,
+    PerFlowDropTail,
+    Queue,
+    Red,
     TerminalPath,
 )
-from bentpipe.scenario.queues import QUEUES, DropTail, PerFlowDropTail, Queue, Red
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.tables import PRESETS
 from bentpipe.units import (

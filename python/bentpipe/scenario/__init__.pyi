@@ -13,27 +13,25 @@ from .gateways import (
 )
 from .link import (
     ChannelState as ChannelState,
+    CoDel as CoDel,
     DelayStep as DelayStep,
     DeliveryTrace as DeliveryTrace,
     Direction as Direction,
+    DropTail as DropTail,
+    EarlyPacketDiscard as EarlyPacketDiscard,
+    FqCoDel as FqCoDel,
     GilbertElliott as GilbertElliott,
     Link as Link,
     Outage as Outage,
     OutageAt as OutageAt,
+    PerFlowDropTail as PerFlowDropTail,
     RateStep as RateStep,
+    Red as Red,
     RepeatingDelays as RepeatingDelays,
     RepeatingRates as RepeatingRates,
-    TimeSeries as TimeSeries,
-)
-from .queues import (
-    CoDel as CoDel,
-    DropTail as DropTail,
-    EarlyPacketDiscard as EarlyPacketDiscard,
-    FqCoDel as FqCoDel,
-    PerFlowDropTail as PerFlowDropTail,
-    Red as Red,
     SelectiveDrop as SelectiveDrop,
     StrictPriority as StrictPriority,
+    TimeSeries as TimeSeries,
 )
 from .schema import (
     Scenario as Scenario,

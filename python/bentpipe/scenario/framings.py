@@ -53,27 +53,23 @@ class FramingPlan(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class FramingOption:
-    """An option of a link layer."""
+    """An option of a link layer; ``frames`` has what each allowed value changes in the frame."""
 
     meaning: str
-    allowed: tuple[_Choice, ...]
+    allowed: Sequence[_Choice]
     default: _Choice
+    frames: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FramingPreset:
-    """A named link layer.
-
-    ``frame`` has the parameters that are not those of packets without framing, and ``changes`` what
-    each allowed value of an option changes in them.
-    """
+    """A named link layer; ``frame`` has what differs from packets without framing."""
 
     name: str
     title: str
     source: str
     options: Mapping[str, FramingOption]
     frame: Mapping[str, Any]
-    changes: Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
@@ -106,7 +102,7 @@ def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
     }
     for name, option in preset.options.items():
         chosen: Any = options.get(name, option.default)
-        change = preset.changes[name][option.allowed.index(chosen)]
+        change = option.frames[option.allowed.index(chosen)]
         header_bytes = plan["header_bytes"] + change.get("header_bytes", 0)
         plan |= {**change, "header_bytes": header_bytes}
     plan["expansion"] = list(Fraction(*plan["expansion"]).as_integer_ratio())
@@ -124,27 +120,13 @@ def frame_bits(framing: FramingPlan, ip_bytes: int) -> int:
     return rounded + 8 * framing["inter_frame_bytes"]
 
 
-def _preset(name: str, fields: Mapping[str, Any]) -> FramingPreset:
-    options = fields.get("options", {})
-    return FramingPreset(
-        name=name,
-        title=fields["title"],
-        source=fields["source"],
-        options={
-            option: FramingOption(
-                meaning=values["meaning"],
-                allowed=tuple(values["allowed"]),
-                default=values["default"],
-            )
-            for option, values in options.items()
-        },
-        frame=fields.get("frame", {}),
-        changes={option: values["frames"] for option, values in options.items()},
-    )
+def _options(fields: Mapping[str, Any]) -> dict[str, FramingOption]:
+    return {name: FramingOption(**values) for name, values in fields.get("options", {}).items()}
 
 
 FRAMINGS: Final[Mapping[str, FramingPreset]] = {
-    name: _preset(name, fields) for name, fields in read_table("framings").items()
+    name: FramingPreset(**{"frame": {}, **fields, "name": name, "options": _options(fields)})
+    for name, fields in read_table("framings").items()
 }
 
 

@@ -145,9 +145,6 @@ _EXPLANATIONS: Final[Mapping[str, _Explanation]] = {
 }
 
 
-LARGEST_COUNT: Final = 2**63 - 1
-
-
 def refusal(reason: str, *field: str) -> PydanticCustomError:
     """Return the error of a wrong value, or of a field in it."""
     return PydanticCustomError("reason", "{reason}", {"reason": reason, "field": field})
@@ -199,7 +196,7 @@ Threshold = Annotated[str, *_quantity(units.THRESHOLD)]
 Packets = Annotated[str, *_quantity(units.PACKETS, above_zero=True)]
 Number = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Segments = Annotated[Number, Unit("_segments")]
-Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+Count = Annotated[int, Field(ge=1, le=units.LARGEST)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 PositiveShare = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
@@ -317,12 +314,14 @@ class Record(BaseModel):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler, /
     ) -> dict[str, Any]:
-        """Describe each field by its docstring."""
+        """Describe each field by its docstring, and one that names a kind by that name."""
         found = handler(schema)
         properties = handler.resolve_ref_schema(found).get("properties", {})
         for name, field in cls.model_fields.items():
             for each in (each for each in cls.__mro__ if issubclass(each, Record)):
                 text = _docstrings(each.__module__).get((each.__name__, name))
+                if text is None and name in TAGS and get_args(field.annotation):
+                    text = f"``{get_args(field.annotation)[0]}``."
                 if text is not None:
                     properties[field.serialization_alias or name]["description"] = text
                     break

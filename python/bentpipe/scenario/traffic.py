@@ -234,7 +234,6 @@ class Bulk(_TcpFlow):
     """A TCP connection that always has data to send, for a ``size`` or for a ``duration``."""
 
     kind: Literal["bulk"] = "bulk"
-    """``bulk``."""
     direction: DirectionName
     """The direction of the data; ACKs take the other one."""
     size: PositiveSize | None = None
@@ -252,7 +251,6 @@ class ConstantRate(SharedFields):
     """UDP datagrams of one size at equal intervals."""
 
     kind: Literal["constant_rate"] = "constant_rate"
-    """``constant_rate``."""
     direction: DirectionName | Literal["both"]
     """The direction of the datagrams; ``both`` is one flow in each, as with ``iperf -d``."""
     rate: Rate
@@ -267,7 +265,6 @@ class Voice(SharedFields):
     """A telephone call: RTP over UDP in packets of 20 ms."""
 
     kind: Literal["voice"] = "voice"
-    """``voice``."""
     direction: DirectionName | Literal["both"] = "both"
     """The direction of speech; ``both`` is one flow in each."""
     codec: CodecName = "g711"
@@ -286,7 +283,6 @@ class RequestResponse(_TcpFlow):
     """Requests and responses over one TCP connection, one exchange at a time."""
 
     kind: Literal["request_response"] = "request_response"
-    """``request_response``."""
     direction: DirectionName
     """The direction of the responses; requests take the other one."""
     request: PositiveSize
@@ -303,7 +299,6 @@ class Fetch(_TcpFlow):
     """Files that are fetched one after the other, each over its own TCP connection."""
 
     kind: Literal["fetch"] = "fetch"
-    """``fetch``."""
     direction: DirectionName
     """The direction of the files; requests take the other one."""
     # A GET with a handful of headers fits in one segment; the round figure is ours.
@@ -324,7 +319,6 @@ class Video(_TcpFlow):
     """
 
     kind: Literal["video"] = "video"
-    """``video``."""
     direction: DirectionName
     """The direction of the media; requests take the other one."""
     rate: Rate
@@ -344,7 +338,6 @@ class WebPage(_TcpFlow):
     """A user who loads web pages: DNS, TCP, TLS, the document, and then its objects."""
 
     kind: Literal["web_page"] = "web_page"
-    """``web_page``."""
     direction: DirectionName
     """The direction of the pages; requests take the other one."""
     pages: Count | None = 1
@@ -388,7 +381,6 @@ class Channels(TcpEnds, _Entry):
     """
 
     kind: Literal["channels"] = "channels"
-    """``channels``."""
     channels: Annotated[int, Field(ge=1, le=MAX_FLOWS)]
     """The number of channels (at each terminal)."""
     terminal: Terminal = 1
@@ -429,7 +421,6 @@ class Conference(_Entry):
     """
 
     kind: Literal["conference"] = "conference"
-    """``conference``."""
     participants: Annotated[int, Field(ge=2, le=MAX_FLOWS)]
     """The number of participants, each at its own terminal."""
     rate: Rate
