@@ -112,7 +112,8 @@ def _series(
     if isinstance(written, TimeSeries):
         return _steps(_Table(SourceFile(written.csv, (*path, "csv"))).values(kind, written.column))
     if isinstance(written, RepeatingRates | RepeatingDelays):
-        return _steps(_repeated(written, path, stop_ns))
+        starts = _starts(written.every, 0, stop_ns, path, (PLAN_STEPS_MAX, "steps"))
+        return _steps(list(zip(starts, cycle(map(value_of, written.values)), strict=False)))
     return _steps([(value_of(step.at), value_of(step.value)) for step in written])
 
 
@@ -188,15 +189,19 @@ def refuse_many_steps(direction: Part, copies: int, path: FieldPath) -> None:
 # --- outages and repeating steps ----------------------------------------------------------------
 
 
-def _repeated(
-    series: RepeatingRates | RepeatingDelays, path: FieldPath, stop_ns: int
-) -> list[tuple[int, int]]:
-    every_ns = value_of(series.every)
-    starts = range(0, stop_ns, every_ns)
-    if len(starts) > PLAN_STEPS_MAX:
-        message = f"makes {len(starts)} steps until the end of the run; at most {PLAN_STEPS_MAX}"
-        raise wrong((*path, "every"), series.every, f"{message} are allowed")
-    return list(zip(starts, cycle(map(value_of, series.values)), strict=False))
+def _starts(
+    every: str, first_ns: int, stop_ns: int, path: FieldPath, most: tuple[int, str]
+) -> range:
+    """Return times at equal intervals until the end of the run; ``most`` is how many of what.
+
+    Raises:
+        PlanningError: there are too many.
+    """
+    starts, (limit, what) = range(first_ns, stop_ns, value_of(every)), most
+    if len(starts) > limit:
+        message = f"makes {len(starts)} {what} until the end of the run; at most {limit}"
+        raise wrong((*path, "every"), every, f"{message} are allowed")
+    return starts
 
 
 def outages(
@@ -210,7 +215,14 @@ def outages(
     if written is None:
         return []
     if isinstance(written, Outage):
-        return _periodic(written, path, stop_ns)
+        length_ns = value_of(written.for_)
+        if length_ns >= value_of(written.every):
+            message = f'must be shorter than every, "{written.every}"'
+            raise wrong((*path, "for"), written.for_, message)
+        first_ns = value_of(written.first or written.every)
+        most = (PLAN_STEPS_MAX // 2, "outages")
+        starts = _starts(written.every, first_ns, stop_ns, path, most)
+        return [(start_ns, start_ns + length_ns) for start_ns in starts]
     found: list[tuple[int, int]] = []
     for i, outage in enumerate(written):
         start_ns = value_of(outage.at)
@@ -219,20 +231,6 @@ def outages(
             raise wrong((*path, i, "at"), outage.at, f"must be after {end}")
         found.append((start_ns, start_ns + value_of(outage.for_)))
     return [outage for outage in found if outage[0] < stop_ns]
-
-
-def _periodic(outage: Outage, path: FieldPath, stop_ns: int) -> list[tuple[int, int]]:
-    every_ns, length_ns = value_of(outage.every), value_of(outage.for_)
-    if length_ns >= every_ns:
-        message = f'must be shorter than every, "{outage.every}"'
-        raise wrong((*path, "for"), outage.for_, message)
-    first_ns = every_ns if outage.first is None else value_of(outage.first)
-    starts = range(first_ns, stop_ns, every_ns)
-    if 2 * len(starts) > PLAN_STEPS_MAX:
-        limit = f"at most {PLAN_STEPS_MAX // 2} are allowed"
-        message = f"makes {len(starts)} outages until the end of the run; {limit}"
-        raise wrong((*path, "every"), outage.every, message)
-    return [(start_ns, start_ns + length_ns) for start_ns in starts]
 
 
 def interrupted_steps(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import product
 from typing import Any, Final, NamedTuple
@@ -92,7 +92,7 @@ def flow_plans(
         written = "priority" in flow.model_fields_set
         paths = () if written else scenario.link.terminal_paths
         priorities = {each.terminal: each.priority for each in paths if each.priority is not None}
-        jitter_ns = _start_jitter_ns(flow, copies, workload(0))
+        jitter_ns = _start_jitter_ns(flow, copies, workload)
         origins = origins_of(flow, path)
         conferences += flow.kind == "conference"
         for name, copy, start_ns in zip(_names(flow, copies, unnamed), copies, starts, strict=True):
@@ -108,7 +108,7 @@ def flow_plans(
                 "priority": priorities.get(1 + copy.terminal, flow.priority),
                 # A PEP passes datagrams unchanged anyway.
                 "splittable": flow.splittable if isinstance(flow, TcpEnds) else True,
-                "workload": workload(stop_ns - start_ns),
+                "workload": _with_duration(workload, stop_ns - start_ns),
             }
             plans.append(Part(values, path, origins))
     return plans
@@ -210,32 +210,29 @@ def largest_flow_packet_bytes(flows: Sequence[Part]) -> dict[DirectionName, int]
 # --- what flows send ------------------------------------------------------------------------------
 
 
-def workload_of(
-    flow: Flow, conference: int, servers: list[int], path: FieldPath
-) -> Callable[[int], Part]:
-    """Return a function that makes the workload of a flow.
+def workload_of(flow: Flow, conference: int, servers: list[int], path: FieldPath) -> Part:
+    """Return the workload of a flow; a duration that is not written is None.
 
-    It takes the time from the start of the flow to the end of the run, in ns, for which a flow
-    without a duration lasts. ``conference`` is the number of one, ``servers`` are the hosts of
-    channels.
+    ``conference`` is the number of one, ``servers`` are the hosts of channels.
 
     Raises:
         PlanningError: a value does not fit to others, or to a packet.
     """
     plan = lower(flow, path, leave_out=_NOT_OF_WORKLOADS)
-    if isinstance(flow, TcpEnds):
-        tcp = host_plan(flow.profile, flow.tcp, (*path, "tcp"))
-        ends = ("sender", "receiver") if isinstance(flow, Bulk) else ("server", "client")
-        plan |= dict.fromkeys(ends, tcp)
-        plan.origins |= dict.fromkeys(ends, tcp.path)
+    _add_ends(flow, plan)
     match flow:
         case Bulk():
             field, unit = ("duration", "duration_ns") if flow.size is None else ("size", "bytes")
             plan["amount"] = {"unit": unit, "value": value_of(getattr(flow, field))}
             plan.origins["amount"] = (*path, field)
             del plan["size_bytes"], plan["duration_ns"]
-        case ConstantRate() | Voice() | Conference():
-            _resolve_datagrams(flow, plan, conference)
+        case Voice():
+            codec = CODECS[flow.codec]
+            plan |= {"rate_bps": codec.udp_rate_bps, "payload_bytes": codec.payload_bytes}
+            talks = plan.pop("silence_suppression")
+            plan["talk_spurts"] = _TALK_SPURTS.copy() if talks else None
+        case Conference():
+            plan["conference"] = conference
         case RequestResponse():
             plan["keep_connection"] = True
         case Fetch():
@@ -243,13 +240,13 @@ def workload_of(
             plan.rename("files", "exchanges")
             plan |= {"kind": "request_response", "keep_connection": False}
         case Video():
-            return _video(flow, plan, path)
+            plan |= {"request_bytes": _VIDEO_REQUEST_BYTES, "media": _media(flow, plan)}
         case WebPage():
             plan["tls"] = None if flow.tls == "none" else flow.tls
         case Channels():
             plan |= {"kind": "channel", "servers": servers}
             plan["sizes"] = _sizes(flow.sizes, (*path, "sizes"))
-    return lambda remaining_ns: _with_duration(plan, remaining_ns)
+    return plan
 
 
 # Fields of flows that are not those of their workload, or are resolved apart.
@@ -261,36 +258,35 @@ _NOT_OF_WORKLOADS: Final = frozenset(
 
 def _with_duration(plan: Part, remaining_ns: int) -> Part:
     """Return a workload that lasts to the end of the run if it has no duration of its own."""
-    if plan.get("duration_ns", 0) is not None:
-        return plan
-    return Part(plan | {"duration_ns": remaining_ns}, plan.path, plan.origins)
+    changed: dict[str, Any] = {}
+    if "media" in plan:
+        changed["media"] = _with_duration(plan["media"], remaining_ns)
+    elif plan.get("duration_ns", 0) is None:
+        changed["duration_ns"] = remaining_ns
+    return Part(plan | changed, plan.path, plan.origins) if changed else plan
 
 
-def _resolve_datagrams(flow: ConstantRate | Voice | Conference, plan: Part, number: int) -> None:
-    if isinstance(flow, Voice):
-        codec = CODECS[flow.codec]
-        plan |= {"rate_bps": codec.udp_rate_bps, "payload_bytes": codec.payload_bytes}
-        talks = plan.pop("silence_suppression")
-        plan["talk_spurts"] = _TALK_SPURTS.copy() if talks else None
-        return
-    if plan["payload_bytes"] > MAX_PAYLOAD_BYTES:
+def _add_ends(flow: Flow, plan: Part) -> None:
+    """Add the TCP of both ends, or check that datagrams fit into packets."""
+    if isinstance(flow, TcpEnds):
+        tcp = host_plan(flow.profile, flow.tcp, (*plan.path, "tcp"))
+        ends = ("sender", "receiver") if isinstance(flow, Bulk) else ("server", "client")
+        plan |= dict.fromkeys(ends, tcp)
+        plan.origins |= dict.fromkeys(ends, tcp.path)
+    elif isinstance(flow, ConstantRate | Conference) and plan["payload_bytes"] > MAX_PAYLOAD_BYTES:
         limit = f"must be at most {MAX_PAYLOAD_BYTES} B (one UDP datagram)"
         raise wrong((*plan.path, "payload"), flow.payload, limit)
-    if isinstance(flow, Conference):
-        plan["conference"] = number
 
 
-def _video(flow: Video, plan: Part, path: FieldPath) -> Callable[[int], Part]:
+def _media(flow: Video, plan: Part) -> Part:
+    """Move what is of the media of a video out of its workload."""
     names = ("rate_bps", "duration_ns", "segment_ns", "buffer_ns", "start_up_ns")
-    media = Part({name: plan.pop(name) for name in names}, path, plan.origins)
+    media = Part({name: plan.pop(name) for name in names}, plan.path, plan.origins)
     needed_ns = -(-media["start_up_ns"] // media["segment_ns"]) * media["segment_ns"]
     if media["buffer_ns"] < needed_ns:
         least = f"must be at least {format_duration(needed_ns)}: start_up in whole segments"
-        raise wrong((*path, "buffer"), flow.buffer, least)
-    plan["request_bytes"] = _VIDEO_REQUEST_BYTES
-    return lambda remaining_ns: Part(
-        plan | {"media": _with_duration(media, remaining_ns)}, path, plan.origins
-    )
+        raise wrong((*plan.path, "buffer"), flow.buffer, least)
+    return media
 
 
 def largest_packets(workload: Mapping[str, Any]) -> tuple[int, int]:
