@@ -15,7 +15,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, Final, Self, TypeAlias, TypedDict, cast
+from typing import Annotated, Any, Final, Self, TypeAlias
 
 from pydantic import (
     ConfigDict,
@@ -34,21 +34,8 @@ from bentpipe.units import SIZE, size, value_of
 _Choice: TypeAlias = bool | int | str
 
 
-class CellPlan(TypedDict):
-    """Cells of fixed size, the last one padded."""
-
-    payload_bytes: int
-    cell_bytes: int
-
-
-class FramingPlan(TypedDict):
-    """A framing in a plan; ``expansion`` is a fraction."""
-
-    header_bytes: int
-    min_bytes: int
-    cells: CellPlan | None
-    expansion: list[int]
-    inter_frame_bytes: int
+# A framing in a plan; its ``expansion`` is a fraction.
+FramingPlan: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +79,7 @@ def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
             raise ValueError(
                 f'framing "{kind}", option "{name}": read {shown(value)}; allowed: {listed}'
             )
-    plan: dict[str, Any] = {
+    plan: FramingPlan = {
         "header_bytes": 0,
         "min_bytes": 0,
         "cells": None,
@@ -106,10 +93,10 @@ def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
         header_bytes = plan["header_bytes"] + change.get("header_bytes", 0)
         plan |= {**change, "header_bytes": header_bytes}
     plan["expansion"] = list(Fraction(*plan["expansion"]).as_integer_ratio())
-    return copy.deepcopy(cast(FramingPlan, plan))
+    return copy.deepcopy(plan)
 
 
-def frame_bits(framing: FramingPlan, ip_bytes: int) -> int:
+def frame_bits(framing: Mapping[str, Any], ip_bytes: int) -> int:
     """Return the link bits of an IP packet with this framing."""
     link_bytes = max(ip_bytes + framing["header_bytes"], framing["min_bytes"])
     cells = framing["cells"]
@@ -117,7 +104,7 @@ def frame_bits(framing: FramingPlan, ip_bytes: int) -> int:
         link_bytes = -(-link_bytes // cells["payload_bytes"]) * cells["cell_bytes"]
     numerator, denominator = framing["expansion"]
     rounded = (2 * 8 * link_bytes * numerator + denominator) // (2 * denominator)
-    return rounded + 8 * framing["inter_frame_bytes"]
+    return int(rounded + 8 * framing["inter_frame_bytes"])
 
 
 def _options(fields: Mapping[str, Any]) -> dict[str, FramingOption]:
