@@ -55,13 +55,13 @@ def _functions(
 
 def largest_packet_bytes(gateway: Gateway) -> int:
     """Return the size of the largest packet that the gateway itself makes; 0 if none."""
-    largest = 0
+    sizes = [0]
     for _, function in gateway.in_order():
         if isinstance(function, Aggregator):
-            largest = max(largest, value_of(function.frame_size))
+            sizes.append(value_of(function.frame_size))
         elif isinstance(function, Tunnel):
-            largest = max(largest, largest_symbol_packet_bytes(function))
-    return largest
+            sizes.append(value_of(function.symbol_size) + _SYMBOL_HEADERS_BYTES)
+    return max(sizes)
 
 
 def _plan(
@@ -207,11 +207,6 @@ def tunnel_plan(tunnel: Tunnel, peer: Tunnel, uplink: Uplink, path: FieldPath) -
 def largest_coded_packet_bytes(tunnel: Tunnel) -> int:
     """Return the IP bytes of the largest packet that is coded."""
     return value_of(tunnel.symbol_size) - _PACKET_HEADER_BYTES
-
-
-def largest_symbol_packet_bytes(tunnel: Tunnel) -> int:
-    """Return the IP bytes of a packet with the largest symbol."""
-    return value_of(tunnel.symbol_size) + _SYMBOL_HEADERS_BYTES
 
 
 def _check_ends(tunnel: Tunnel, peer: Tunnel, path: FieldPath) -> None:

@@ -54,12 +54,16 @@ _FRACTION_DIGITS: Final = 6
 
 
 class _Copy(NamedTuple):
-    """One flow of an entry; ``number`` counts them, and both directions share one."""
+    """One flow of an entry; ``number`` counts them, and both directions share one.
+
+    ``place`` and ``way`` are the parts of its name that tell it from the others.
+    """
 
     number: int
     terminal: int
     direction: DirectionName
-    suffix: str
+    place: str
+    way: str
 
 
 def flow_plans(
@@ -127,33 +131,27 @@ def _copies(flow: Flow, terminals: int) -> Iterator[_Copy]:
     if flow.kind == "conference":
         for participant in range(flow.participants):
             # A participant's direction is that of the packets that it sends.
-            yield _Copy(0, participant, "return", f"-{participant + 1}")
+            yield _Copy(0, participant, "return", "", f"-{participant + 1}")
         return
     at = range(terminals) if flow.terminal == "all" else [flow.terminal - 1]
     ways: tuple[DirectionName, ...] = (
         ("forward", "return") if flow.direction == "both" else (flow.direction,)
     )
     for number, (terminal, k) in enumerate(product(at, range(flow.count))):
-        suffix = f"-{terminal + 1}" if len(at) > 1 else ""
-        suffix += f"-{k + 1}" if flow.count > 1 else ""
+        place = f"-{terminal + 1}" if len(at) > 1 else ""
+        place += f"-{k + 1}" if flow.count > 1 else ""
         for direction in ways:
             way = f"-{direction}" if len(ways) > 1 else ""
-            yield _Copy(number, terminal, direction, suffix + way)
+            yield _Copy(number, terminal, direction, place, way)
 
 
 def _names(flow: Flow, copies: list[_Copy], unnamed: Counter[str]) -> list[str]:
     """Return the names of an entry's flows; ``unnamed`` counts flows without a name by kind."""
     if flow.name is not None:
-        return [f"{flow.name}{copy.suffix}" for copy in copies]
+        return [f"{flow.name}{copy.place}{copy.way}" for copy in copies]
     first = unnamed[flow.kind] + 1
     unnamed[flow.kind] += copies[-1].number + 1
-    if flow.kind == "conference":
-        return [f"{flow.kind}-{first}{copy.suffix}" for copy in copies]
-    both = flow.direction == "both"
-    return [
-        f"{flow.kind}-{first + copy.number}" + (f"-{copy.direction}" if both else "")
-        for copy in copies
-    ]
+    return [f"{flow.kind}-{first + copy.number}{copy.way}" for copy in copies]
 
 
 def _check_terminals(flow: Flow, terminals: int, path: FieldPath) -> None:

@@ -69,7 +69,7 @@ def _problem(detail: ErrorDetails, document: Document) -> Problem:
     return document.problem((*path, *context.get("field", ())), message)
 
 
-def _path(location: tuple[int | str, ...], data: object, *, missing: bool) -> FieldPath:
+def _path(location: tuple[int | str, ...], data: Any, *, missing: bool) -> FieldPath:
     """Return the path as it was written: without the names that pydantic adds for unions."""
     path: list[int | str] = []
     for position, part in enumerate(location):
@@ -77,25 +77,16 @@ def _path(location: tuple[int | str, ...], data: object, *, missing: bool) -> Fi
         if is_kind and position and isinstance(location[position - 1], int):
             # Entries of kind "channels" also have a field of that name.
             continue
-        inside = _member(data, part)
-        # Only the name of a missing field is not in the data; others are alternatives of a union.
-        if inside is _ABSENT and not (missing and position == len(location) - 1):
-            continue
-        data = inside
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            # Only the name of a missing field is not there; others are alternatives of a union.
+            if not missing or position < len(location) - 1:
+                continue
         # "return" is a keyword in Python, so that the field is "return_" there.
         path.append(part.removesuffix("_") if isinstance(part, str) else part)
     return tuple(path)
 
-
-def _member(data: object, part: int | str) -> object:
-    if isinstance(data, Mapping):
-        return data.get(part, _ABSENT)
-    if isinstance(data, list | tuple) and isinstance(part, int) and part < len(data):
-        return data[part]
-    return _ABSENT
-
-
-_ABSENT: Final = object()
 
 _Explanation = Callable[[Any, Mapping[str, Any]], str]
 
