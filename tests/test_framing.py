@@ -17,12 +17,15 @@ from bentpipe.scenario.framings import (
     FramingPlan,
     frame_bits,
     plan_framing,
-    stuffing_expansion,
 )
 
 
 def bits(kind: str, ip_bytes: int, **options: object) -> int:
     return frame_bits(plan_framing(kind, options), ip_bytes)
+
+
+def stuffing_expansion(payload: str) -> Fraction:
+    return Fraction(*plan_framing("ppp", {"payload": payload})["expansion"])
 
 
 @pytest.mark.parametrize(

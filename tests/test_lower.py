@@ -24,7 +24,6 @@ from bentpipe.plan.lower import (
     origins_of,
     part,
 )
-from bentpipe.scenario.draws import CountDraw, SizeDraw, TimeDraw, TimeOrDraw
 from bentpipe.scenario.record import (
     Duration,
     DurationOrNone,
@@ -37,7 +36,7 @@ from bentpipe.scenario.record import (
     Size,
 )
 from bentpipe.scenario.tcp import PROFILES, Host
-from bentpipe.scenario.traffic import WebPage
+from bentpipe.scenario.traffic import CountDraw, SizeDraw, TimeDraw, TimeOrDraw, WebPage
 
 
 class Example(Record):

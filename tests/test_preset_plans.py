@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bentpipe.plan.presets import link_plan, stored_plan
+from bentpipe.plan.presets import link_plan, preset_plans
 
 
 def test_settings_change_the_plan_of_a_preset() -> None:
@@ -12,4 +12,4 @@ def test_settings_change_the_plan_of_a_preset() -> None:
 
 
 def test_an_unknown_preset_has_no_stored_plan() -> None:
-    assert stored_plan("scenarios/geo-bulk.yaml") is None
+    assert "scenarios/geo-bulk.yaml" not in preset_plans()

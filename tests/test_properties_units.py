@@ -7,7 +7,6 @@ import pickle
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -15,17 +14,13 @@ from properties import attempt, examples
 
 from bentpipe import UnitError, units
 
-# A reader of each kind of quantity, the value that it gives, and some of its units in base units.
-KINDS: dict[str, tuple[Callable[[object], Any], Callable[[Any], int], dict[str, int]]] = {
-    "rate": (units.parse_rate, int, {"bit/s": 1, "kbit/s": 1000, "MB/s": 8 * 10**6}),
-    "duration": (units.parse_duration, int, {"ns": 1, "ms": 10**6, "h": 3600 * 10**9}),
-    "size": (units.parse_size, int, {"B": 1, "kB": 1000, "GiB": 2**30}),
-    "limit": (
-        lambda text: units.queue_limit(text).value,
-        lambda it: it.value,
-        {"packets": 1, "bdp": 10**6, "us": 1000},
-    ),
-    "threshold": (units.threshold, lambda it: it.value.value, {"packets": 1, "KiB": 1024}),
+# A reader of each kind of quantity, and some of its units in base units.
+KINDS: dict[str, tuple[Callable[[object], units.Quantity], dict[str, int]]] = {
+    "rate": (units.rate, {"bit/s": 1, "kbit/s": 1000, "MB/s": 8 * 10**6}),
+    "duration": (units.duration, {"ns": 1, "ms": 10**6, "h": 3600 * 10**9}),
+    "size": (units.size, {"B": 1, "kB": 1000, "GiB": 2**30}),
+    "limit": (units.queue_limit, {"packets": 1, "bdp": 10**6, "us": 1000}),
+    "threshold": (units.threshold, {"packets": 1, "KiB": 1024}),
 }
 FORMATTED: dict[str, tuple[Callable[[object], int], Callable[[float], str]]] = {
     "rate": (units.parse_rate, units.format_rate),
@@ -55,11 +50,11 @@ ANYTHING = st.one_of(
 def test_an_integer_in_any_unit_is_read_exactly(
     kind: str, data: st.DataObject, spaces: tuple[str, str, str]
 ) -> None:
-    read, value_of, per = KINDS[kind]
+    read, per = KINDS[kind]
     unit = data.draw(st.sampled_from(sorted(per)))
     number = data.draw(st.integers(0, units.LARGEST // per[unit]))
     text = f"{spaces[0]}{number}{spaces[1]}{unit}{spaces[2]}"
-    assert value_of(read(text)) == number * per[unit]
+    assert read(text).value == number * per[unit]
 
 
 @pytest.mark.system
@@ -69,12 +64,12 @@ def test_an_integer_in_any_unit_is_read_exactly(
 def test_a_text_is_read_as_the_decimal_fraction_that_it_shows_or_refused(
     kind: str, text: str
 ) -> None:
-    read, value_of, per = KINDS[kind]
+    read, per = KINDS[kind]
     found = attempt(UnitError, lambda: read(text))
     if isinstance(found, UnitError):
         assert str(found).startswith("read ")
         return
-    value = value_of(found)
+    value = found.value
     number, unit = re.fullmatch(r"([-+.\deE]+?)\s*([^\d\s.].*)", text.strip()).groups()  # type: ignore[union-attr]
     if unit in per:
         assert value == Fraction(number) * per[unit]

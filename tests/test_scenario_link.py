@@ -23,8 +23,7 @@ from bentpipe import (
 )
 from bentpipe.scenario.framings import plan_framing
 from bentpipe.scenario.gateways import PROCESSOR_PPS
-from bentpipe.scenario.link import DEFAULT_DIRECTION
-from bentpipe.scenario.queues import QUEUES
+from bentpipe.scenario.link import DEFAULT_DIRECTION, QUEUES
 
 BULK = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
 
@@ -208,7 +207,7 @@ def test_a_limit_alone_keeps_the_discipline_of_the_preset() -> None:
 
 def test_default_limits_are_supported_by_their_discipline() -> None:
     for queue in QUEUES.values():
-        assert queue.default_limit.value.unit in queue.limit_units
+        assert queue.default_limit.unit in queue.limit_units
 
 
 def test_python_and_yaml_give_equal_queues() -> None:

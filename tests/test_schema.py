@@ -11,8 +11,7 @@ from conftest import Program
 
 from bentpipe import json_schema
 from bentpipe.scenario.framings import FRAMINGS
-from bentpipe.scenario.link import DEFAULT_DIRECTION
-from bentpipe.scenario.queues import QUEUES
+from bentpipe.scenario.link import DEFAULT_DIRECTION, QUEUES
 from bentpipe.scenario.record import Record
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.tcp import PROFILES

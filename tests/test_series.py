@@ -133,12 +133,12 @@ def test_a_bad_trace_names_its_line(
 
 def test_a_trace_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = written(tmp_path, "alternating", *(str(stamp) for stamp in range(2, 1002, 4)))
-    monkeypatch.setattr("bentpipe.plan.series_files.MAX_STEPS", 400)
+    monkeypatch.setattr("bentpipe.plan.series.MAX_STEPS", 400)
     message = refusal(rate={"trace": trace, "bin": "2 ms"})
     assert "link.forward.rate.bin" in message
     assert "more than 400 steps" in message
     assert "at least 1 ms" in refusal(rate={"trace": trace, "bin": "999 us"})
-    monkeypatch.setattr("bentpipe.plan.series_files.LARGEST_FILE_BYTES", 100)
+    monkeypatch.setattr("bentpipe.plan.series.LARGEST_FILE_BYTES", 100)
     assert "is larger than 100 bytes" in refusal(rate={"trace": trace})
 
 

@@ -9,7 +9,7 @@ import pytest
 from sources import PACKAGE, ROOT
 
 from bentpipe import json_schema
-from bentpipe.plan.presets import resolved_plan, stored_plan
+from bentpipe.plan.presets import preset_plans, resolved_plan
 from bentpipe.scenario.tables import PRESETS
 
 
@@ -20,7 +20,7 @@ def test_the_published_schema_is_current() -> None:
 
 def test_the_stored_plans_of_presets_are_current() -> None:
     for name in PRESETS:
-        assert stored_plan(name) == resolved_plan(name)
+        assert preset_plans()[name] == resolved_plan(name)
 
 
 def test_the_tables_of_columns_are_current(monkeypatch: pytest.MonkeyPatch) -> None:

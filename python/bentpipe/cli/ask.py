@@ -17,7 +17,7 @@ from bentpipe.cli.lazy import LazyGroup, command, examples_text
 from bentpipe.cli.options import AsJson, complete_links, fraction, note, optional, print_json
 from bentpipe.cli.progress import Progress, exit_interrupted
 from bentpipe.errors import UnitError, UsageError
-from bentpipe.plan.presets import preset_names
+from bentpipe.plan.presets import preset_plans
 from bentpipe.units import format_rate, parse_duration
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ Link = Annotated[
     str,
     typer.Option(
         "--link",
-        metavar="|".join([*preset_names(), "FILE"]),
+        metavar="|".join([*preset_plans(), "FILE"]),
         help="A preset, or a scenario file, of which the link is taken.",
         autocompletion=complete_links,
     ),

@@ -15,7 +15,7 @@ import typer
 
 from bentpipe import results, sweeps
 from bentpipe.errors import UsageError
-from bentpipe.plan.presets import preset_names
+from bentpipe.plan.presets import preset_plans
 
 if TYPE_CHECKING:
     from bentpipe.gateway.machine import Check
@@ -45,7 +45,7 @@ def complete_files(incomplete: str, suffixes: Container[str]) -> Iterable[str]:
 
 def complete_links(incomplete: str) -> Iterable[str]:
     """Return presets and scenario files."""
-    yield from preset_names()
+    yield from preset_plans()
     yield from complete_scenarios(incomplete)
 
 
@@ -141,7 +141,7 @@ JUnit = Annotated[
 Links = Annotated[
     list[str],
     optional(
-        "|".join([*preset_names(), "FILE"]),
+        "|".join([*preset_plans(), "FILE"]),
         "A preset or a scenario file; repeat for links in series, the world's first.",
         "--link",
         autocompletion=complete_links,

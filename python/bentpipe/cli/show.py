@@ -14,7 +14,7 @@ from bentpipe import report, scenario
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import AsJson, argument, print_json
 from bentpipe.errors import UsageError
-from bentpipe.plan.presets import preset_names
+from bentpipe.plan.presets import preset_plans
 from bentpipe.results.views import Column, View, records
 from bentpipe.scenario.tables import read_table
 from bentpipe.text import choice
@@ -64,7 +64,7 @@ def _list(
 
 @show_app.command(epilog=examples_text("bentpipe show presets", "bentpipe show presets geo"))
 def presets(
-    name: Annotated[str | None, _name(preset_names(), "Show this preset and its source.")] = None,
+    name: Annotated[str | None, _name(preset_plans(), "Show this preset and its source.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the named links, or show one with its source."""
@@ -159,7 +159,10 @@ def _framing_facts(preset: FramingPreset) -> dict[str, Any]:
         "name": preset.name,
         "title": preset.title,
         "source": preset.source,
-        "options": {name: asdict(option) for name, option in preset.options.items()},
+        "options": {
+            name: {"meaning": each.meaning, "allowed": each.allowed, "default": each.default}
+            for name, each in preset.options.items()
+        },
         "plan": scenario.plan_framing(preset.name, {}),
         "frames": [{"ip_bytes": size, "link_bits": bits} for size, bits in _frames(preset).items()],
     }

@@ -3,6 +3,6 @@ from .plan import Plan as Plan
 from .presets import (
     link_document as link_document,
     link_plan as link_plan,
+    preset_plans as preset_plans,
     resolved_plan as resolved_plan,
-    stored_plan as stored_plan,
 )

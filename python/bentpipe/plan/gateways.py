@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bentpipe.plan.hosts import host_plan
-from bentpipe.plan.lower import Part, PlanningError, lower
+from bentpipe.plan.lower import Part, lower, wrong
 from bentpipe.plan.presets import series_values
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framings import frame_bits
@@ -55,13 +55,13 @@ def _functions(
 
 def largest_packet_bytes(gateway: Gateway) -> int:
     """Return the size of the largest packet that the gateway itself makes; 0 if none."""
-    largest = 0
+    sizes = [0]
     for _, function in gateway.in_order():
         if isinstance(function, Aggregator):
-            largest = max(largest, value_of(function.frame_size))
+            sizes.append(value_of(function.frame_size))
         elif isinstance(function, Tunnel):
-            largest = max(largest, largest_symbol_packet_bytes(function))
-    return largest
+            sizes.append(value_of(function.symbol_size) + _SYMBOL_HEADERS_BYTES)
+    return max(sizes)
 
 
 def _plan(
@@ -209,25 +209,18 @@ def largest_coded_packet_bytes(tunnel: Tunnel) -> int:
     return value_of(tunnel.symbol_size) - _PACKET_HEADER_BYTES
 
 
-def largest_symbol_packet_bytes(tunnel: Tunnel) -> int:
-    """Return the IP bytes of a packet with the largest symbol."""
-    return value_of(tunnel.symbol_size) + _SYMBOL_HEADERS_BYTES
-
-
 def _check_ends(tunnel: Tunnel, peer: Tunnel, path: FieldPath) -> None:
     if value_of(tunnel.symbol_size) != value_of(peer.symbol_size):
-        message = f'read "{tunnel.symbol_size}"; the other end has "{peer.symbol_size}"'
-        raise PlanningError((*path, "symbol_size"), f"{message}: both need the same")
+        message = f'the other end has "{peer.symbol_size}": both need the same'
+        raise wrong((*path, "symbol_size"), tunnel.symbol_size, message)
     if tunnel.longest_window > peer.memory_symbols:
         name = "window_max" if tunnel.is_adaptive else "window"
-        message = f"read {tunnel.longest_window}; the other end keeps {peer.memory_symbols} symbols"
-        raise PlanningError((*path, name), f"{message}: raise its memory")
+        message = f"the other end keeps {peer.memory_symbols} symbols: raise its memory"
+        raise wrong((*path, name), tunnel.longest_window, message)
     if tunnel.is_adaptive and peer.feedback_interval == "none":
-        raise PlanningError(
-            (*path, "redundancy"),
-            'read "adaptive"; the other end reports no loss, as its feedback_interval is "none": '
-            'set a redundancy such as "10 %", or a feedback_interval there',
-        )
+        message = 'the other end reports no loss, as its feedback_interval is "none": set a'
+        advice = f'{message} redundancy such as "10 %", or a feedback_interval there'
+        raise wrong((*path, "redundancy"), tunnel.redundancy, advice)
 
 
 def _redundancy(tunnel: Tunnel, peer: Tunnel, round_trip_ns: int, plan: Part) -> Part:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, lower
+from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, lower, wrong
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.tcp import (
     MAX_HOSTS,
@@ -42,7 +42,8 @@ class HostPlans:
         for side, gateways in sides.items():
             hosts: tuple[Host, ...] = getattr(scenario.hosts, side)
             self._names[side] = [host.name for host in hosts]
-            errors.call(self._check_names, side)
+            taken = set(self._names.get("world", ())) if side == "island" else set()
+            errors.call(_check_names, hosts, taken, ("hosts", side), (RANDOM, ROUND_ROBIN))
             for gateway in gateways:
                 self._first[side, gateway] = len(self.plans)
                 suffix = f"-{gateway}" if side == "island" and terminals > 1 else ""
@@ -59,43 +60,21 @@ class HostPlans:
         for number, entry in enumerate(scenario.traffic):
             if entry.kind != "channels":
                 continue
+            path = ("traffic", number, "servers")
             if entry.servers == "world":
-                errors.call(self._check_world, number)
-                self.servers[number] = list(range(len(self._names["world"])))
+                count = len(self._names["world"])
+                if not 1 <= count <= MAX_SERVERS:
+                    listed = f"more than {MAX_SERVERS} hosts" if count else "no host"
+                    errors.found.append(wrong(path, "world", f"hosts.world lists {listed}"))
+                self.servers[number] = list(range(count))
                 continue
             if entry.servers not in known:
-                errors.call(self._check_servers, entry.servers, number)
+                names = {plan["name"] for plan in self.plans}
+                errors.call(_check_names, entry.servers, names, path, (), _SHARED_SERVERS)
                 first = len(self.plans)
                 known[entry.servers] = list(range(first, first + len(entry.servers)))
-                self.plans += _plans(entry.servers, ("traffic", number, "servers"))
+                self.plans += _plans(entry.servers, path)
             self.servers[number] = known[entry.servers]
-
-    def _check_world(self, entry: int) -> None:
-        count = len(self._names["world"])
-        if not 1 <= count <= MAX_SERVERS:
-            listed = f"more than {MAX_SERVERS} hosts" if count else "no host"
-            message = f'read "world"; hosts.world lists {listed}'
-            raise PlanningError(("traffic", entry, "servers"), message)
-
-    def _check_servers(self, servers: tuple[Host, ...], entry: int) -> None:
-        names = {plan["name"] for plan in self.plans}
-        for number, server in enumerate(servers):
-            path = ("traffic", entry, "servers", number, "name")
-            if server.name in names:
-                message = f'read "{server.name}"; another host has that name (to share servers, '
-                message += "list them in hosts.world and write servers: world)"
-                raise PlanningError(path, message)
-            names.add(server.name)
-
-    def _check_names(self, side: Side) -> None:
-        names = self._names[side]
-        other = set(self._names.get("world", ())) if side == "island" else set()
-        for number, name in enumerate(names):
-            path = ("hosts", side, number, "name")
-            if name in (RANDOM, ROUND_ROBIN):
-                raise PlanningError(path, f'read "{name}"; flows use this word for a choice')
-            if name in names[:number] or name in other:
-                raise PlanningError(path, f'read "{name}"; another host has that name')
 
     def check(self, side: Side, written: str | None, path: FieldPath) -> None:
         """Check the host that an entry of ``traffic`` names.
@@ -108,15 +87,17 @@ class HostPlans:
         field = (*path, f"{side}_host")
         count = sum(plan["gateway"] == 0 for plan in self.plans)
         if side == "world" and written == RANDOM and names and count > len(names):
-            message = f'read "{RANDOM}"; the servers of channels would be drawn, too: list them in'
-            raise PlanningError(field, f"{message} hosts.world and write servers: world there")
+            message = (
+                "the servers of channels would be drawn, too: list them in hosts.world and write"
+            )
+            raise wrong(field, RANDOM, f"{message} servers: world there")
         if written is None or (names and written in (*names, RANDOM, ROUND_ROBIN)):
             return
         message = f"hosts.{side} lists no host"
         if names:
             hosts = f"a host of hosts.{side} ({', '.join(names[:5])})"
             message = f'expected {hosts}, "{RANDOM}" or "{ROUND_ROBIN}"'
-        raise PlanningError(field, f'read "{written}"; {message}')
+        raise wrong(field, written, message)
 
     def chosen(
         self, side: Side, written: str | None, place: tuple[int, int]
@@ -131,6 +112,27 @@ class HostPlans:
         on_side = number % len(names) if written == ROUND_ROBIN else names.index(written)
         first = self._first[side, 0 if side == "world" else 1 + terminal]
         return {"kind": "named", "host": first + on_side}
+
+
+# The end of a message.
+_SHARED_SERVERS: Final = " (to share servers, list them in hosts.world and write servers: world)"
+
+
+def _check_names(
+    hosts: Iterable[Host],
+    taken: set[str],
+    path: FieldPath,
+    choices: Collection[str],
+    advice: str = "",
+) -> None:
+    """Check that the name of no host is taken, or a choice that flows have."""
+    for number, host in enumerate(hosts):
+        field = (*path, number, "name")
+        if host.name in choices:
+            raise wrong(field, host.name, "flows use this word for a choice")
+        if host.name in taken:
+            raise wrong(field, host.name, f"another host has that name{advice}")
+        taken.add(host.name)
 
 
 def _plans(
@@ -152,8 +154,8 @@ def host_plan(profile: ProfileName, written: Tcp, path: FieldPath) -> Part:
     tcp = written.over(PROFILES[profile])
     plan = lower(tcp, path)
     if plan["mss_bytes"] > MAX_MSS_BYTES:
-        message = f'read "{tcp.mss}"; must be at most {MAX_MSS_BYTES} B (one IP packet)'
-        raise PlanningError((*path, "mss"), message)
+        limit = f"must be at most {MAX_MSS_BYTES} B (one IP packet)"
+        raise wrong((*path, "mss"), tcp.mss, limit)
     if written.hystart is None and tcp.stack == "linux":
         # As in Linux, with CUBIC only.
         plan["hystart"] = tcp.congestion_control == "cubic"

@@ -9,7 +9,7 @@ from math import ceil, floor
 from typing import Any, Final
 
 from bentpipe.plan.gateways import largest_packet_bytes
-from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, lower, part
+from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, lower, origins_of, wrong
 from bentpipe.plan.presets import series_values
 from bentpipe.plan.series import (
     bit_errors,
@@ -24,33 +24,29 @@ from bentpipe.scenario.framings import frame_bits, framing_plan
 from bentpipe.scenario.gateways import BRIDGED_HEADER_BYTES
 from bentpipe.scenario.link import (
     DEFAULT_DIRECTION,
+    QUEUES,
     Direction,
     DirectionName,
+    DropTail,
     Link,
+    PerFlowDropTail,
+    Queue,
+    Red,
     TerminalPath,
 )
-from bentpipe.scenario.queues import QUEUES, DropTail, PerFlowDropTail, Queue, Red
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.tables import PRESETS
 from bentpipe.units import (
     BDP_SCALE,
     LARGEST,
     NS_PER_S,
-    LimitUnit,
+    BaseUnit,
+    checked,
     format_duration,
-    limit_of,
     value_of,
 )
 
 _BIT_NS_PER_BYTE_S: Final = 8 * 10**9
-# The fields of a direction, by their names in a plan.
-_FIELDS: Final = {
-    "rate_bps": "rate",
-    "delay_ns": "delay",
-    "jitter_ns": "jitter",
-    "framing": "framing",
-    "queue": "queue",
-}
 
 
 def directions_plan(
@@ -92,10 +88,10 @@ def directions_plan(
         queue = complete[name].queue or DropTail()
         plan = errors.call(queue_plan, queue, reference, ("link", name, "queue"))
         if plan is not None:
-            values = {**found[name], "framing": framing, "queue": plan}
-            resolved[name] = part(("link", name), values, **_FIELDS)
+            values, path = {**found[name], "framing": framing, "queue": plan}, ("link", name)
+            resolved[name] = Part(values, path, origins_of(complete[name], path))
             copies = link.terminals if name == "return" else 1
-            errors.call(refuse_many_steps, resolved[name], copies, ("link", name))
+            errors.call(refuse_many_steps, resolved[name], copies, path)
     return _with_terminals(link, resolved, errors)
 
 
@@ -118,37 +114,17 @@ def _with_terminals(
     return [Part(end | wire, wire.path, wire.origins) for wire, end in ends]
 
 
-def bdp_bytes(scenario: Scenario) -> dict[DirectionName, Fraction]:
-    """Return the bandwidth-delay product of each direction, in link bytes.
-
-    It is the highest rate of the direction times the sum of the highest delays of both.
-
-    Raises:
-        PlanningError: a rate or a delay is missing or wrong.
-    """
-    stop_ns = value_of(scenario.duration)
-    return _bdp_bytes(
-        {
-            name: {
-                "rate_bps": rate_plan(direction, ("link", name), stop_ns),
-                "delay_ns": delay_plan(direction, ("link", name), stop_ns),
-            }
-            for name, direction in complete_directions(scenario.link).items()
-        }
-    )
-
-
 def _bdp_bytes(
     directions: Mapping[DirectionName, Mapping[str, Any]],
 ) -> dict[DirectionName, Fraction]:
-    highest = {
-        name: {field: max(series_values(each[field])) for field in ("rate_bps", "delay_ns")}
-        for name, each in directions.items()
-    }
-    round_trip_ns = sum(each["delay_ns"] for each in highest.values())
+    """Return the bandwidth-delay product of each direction, in link bytes.
+
+    It is the highest rate of the direction times the sum of the highest delays of both.
+    """
+    round_trip_ns = sum(max(series_values(each["delay_ns"])) for each in directions.values())
     return {
-        name: Fraction(each["rate_bps"] * round_trip_ns, _BIT_NS_PER_BYTE_S)
-        for name, each in highest.items()
+        name: Fraction(max(series_values(each["rate_bps"])) * round_trip_ns, _BIT_NS_PER_BYTE_S)
+        for name, each in directions.items()
     }
 
 
@@ -179,8 +155,7 @@ def branches(link: Link, forward: Part) -> list[dict[str, Any]]:
     for i, path in enumerate(link.terminal_paths):
         where = ("link", "terminal_paths", i, "terminal")
         if path.terminal not in terminals:
-            message = f"read {path.terminal}; link.terminals is {link.terminals}"
-            raise PlanningError(where, message)
+            raise wrong(where, path.terminal, f"link.terminals is {link.terminals}")
         if path.terminal in special:
             raise PlanningError(where, f"read {path.terminal} twice")
         special[path.terminal] = path
@@ -272,46 +247,40 @@ def queue_plan(queue: Queue, reference: Reference, path: FieldPath) -> Part:
 
 
 def _resolve_red(queue: Red, plan: Part, path: FieldPath) -> None:
-    low = limit_of(queue.min_threshold)
-    value = low.value or 0
+    low = checked(queue.min_threshold)
     # Floyd, 1997: max_th at three times min_th.
-    high = 3 * value
+    high = 3 * low.value
     if queue.max_threshold is not None:
-        max_threshold = limit_of(queue.max_threshold)
-        read, least = f'read "{queue.max_threshold}"', f'min_threshold, "{queue.min_threshold}"'
+        max_threshold = checked(queue.max_threshold)
+        field, least = (*path, "max_threshold"), f'min_threshold, "{queue.min_threshold}"'
         if max_threshold.unit != low.unit:
-            message = f"{read}; must be in the unit of {least}"
-            raise PlanningError((*path, "max_threshold"), message)
-        high = max_threshold.value or 0
-        if high <= value:
-            raise PlanningError((*path, "max_threshold"), f"{read}; must be above {least}")
+            raise wrong(field, max_threshold, f"must be in the unit of {least}")
+        high = max_threshold.value
+        if high <= low.value:
+            raise wrong(field, max_threshold, f"must be above {least}")
     plan.rename("mean_packet_size_bytes", "mean_packet_bytes")
     if plan["mean_packet_bytes"] > _LARGEST_IP_PACKET:
-        raise PlanningError(
-            (*path, "mean_packet_size"),
-            f'read "{queue.mean_packet_size}"; must be at most {_LARGEST_IP_PACKET} B, the largest '
-            "IP packet",
-        )
-    plan |= {"unit": low.unit, "min_threshold": value, "max_threshold": high}
+        limit = f"must be at most {_LARGEST_IP_PACKET} B, the largest IP packet"
+        raise wrong((*path, "mean_packet_size"), queue.mean_packet_size, limit)
+    plan |= {"unit": low.unit, "min_threshold": low.value, "max_threshold": high}
 
 
 def _limit(
     written: str,
     what: str,
-    units: tuple[LimitUnit, ...],
+    units: tuple[BaseUnit, ...],
     reference: Reference,
     path: FieldPath,
 ) -> dict[str, Any]:
-    limit = limit_of(written)
-    unit, value = limit.unit, limit.value
+    unit, value = checked(written).unit, value_of(written)
     read = f'read "{written}"'
     if unit == "bdp_millionths":
-        unit, value = "link_bytes", floor(reference.bdp_bytes * (value or 0) / BDP_SCALE)
+        unit, value = "link_bytes", floor(reference.bdp_bytes * value / BDP_SCALE)
         read = f"{read} ({value} link bytes here)"
     if unit not in units:
         names = ", ".join(_LIMIT_NAMES[each] for each in units)
         raise PlanningError(path, f"{read}; a limit of {what} is one of: {names}")
-    if value is None:
+    if unit == "unlimited":
         return {"unit": unit}
     # The transmission time of a packet includes its framing.
     sending_ns = ceil(Fraction(reference.link_packet_bits * NS_PER_S, reference.rate_bps))

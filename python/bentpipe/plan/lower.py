@@ -30,6 +30,11 @@ class PlanningError(Exception):
     message: str
 
 
+def wrong(path: FieldPath, written: object, message: str) -> PlanningError:
+    """Return the error of a value that is written: what was read, and what is allowed."""
+    return PlanningError(path, f"read {shown(written)}; {message}")
+
+
 class PlanningErrors:
     """Collects the errors of parts that are resolved independently of each other."""
 
@@ -148,14 +153,13 @@ def draw(written: Any, path: FieldPath) -> Part:
     path = (*path, kind)
     if not isinstance(parameters, Record):
         return Part({"kind": kind, "mean": _value(parameters)}, path)
-    names = type(parameters).model_fields
-    values = {name: _value(getattr(parameters, name)) for name in names}
+    fields = {name: getattr(parameters, name) for name in type(parameters).model_fields}
+    values = {name: _value(field) for name, field in fields.items()}
     low, noun = ("min", "minimum") if "min" in values else ("median", "median")
     if values["max"] < values[low]:
-        high, least = (shown(getattr(parameters, name)) for name in ("max", low))
-        message = f"read {high}; must be at least {least}, the {noun}"
-        raise PlanningError((*path, "max"), message)
-    return Part({"kind": kind, **values}, path, {name: (*path, name) for name in names})
+        least = f"must be at least {shown(fields[low])}, the {noun}"
+        raise wrong((*path, "max"), fields["max"], least)
+    return Part({"kind": kind, **values}, path, {name: (*path, name) for name in fields})
 
 
 def origin(data: Any, parts: Sequence[str]) -> FieldPath:

@@ -21,7 +21,7 @@ from bentpipe.metrics import KINDS_OF_ROWS
 from bentpipe.plan.gateways import gateway_plans
 from bentpipe.plan.hosts import HostPlans
 from bentpipe.plan.link import directions_plan
-from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, origin, part
+from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, origin, part, wrong
 from bentpipe.plan.traffic import flow_plans, flows_of_entry
 from bentpipe.plan.warnings import warnings_of
 from bentpipe.scenario.document import FieldPath
@@ -139,12 +139,9 @@ def _sample_interval(scenario: Scenario, stop_ns: int, flows: int) -> int | None
     directions = 1 + scenario.link.terminals
     rows = (stop_ns // interval_ns + 1) * (flows + directions)
     if rows > _MAX_SAMPLE_ROWS:
-        raise PlanningError(
-            ("sample_interval",),
-            f'read "{scenario.sample_interval}"; over {scenario.duration}, {flows} flows and '
-            f"{directions} directions make {rows} rows of samples; at most {_MAX_SAMPLE_ROWS} "
-            "are allowed",
-        )
+        number = f"over {scenario.duration}, {flows} flows and {directions} directions make {rows}"
+        limit = f"rows of samples; at most {_MAX_SAMPLE_ROWS} are allowed"
+        raise wrong(("sample_interval",), scenario.sample_interval, f"{number} {limit}")
     return interval_ns
 
 

@@ -42,7 +42,7 @@ def link_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> di
         ScenarioError: naming the field, what was read and what is allowed.
         UsageError: it is neither a preset nor a file.
     """
-    stored = stored_plan(link) if isinstance(link, str) and not settings else None
+    stored = preset_plans().get(link) if isinstance(link, str) and not settings else None
     return resolved_plan(link, settings) if stored is None else stored
 
 
@@ -79,18 +79,9 @@ def link_document(link: str | Mapping[str, Any]) -> scenario.Document:
     return document
 
 
-def stored_plan(preset: str) -> dict[str, Any] | None:
-    """Return the plan of a preset, or None if there is no such preset."""
-    return _stored_plans().get(preset)
-
-
-def preset_names() -> tuple[str, ...]:
-    """Return the names of the presets."""
-    return tuple(_stored_plans())
-
-
 @functools.cache
-def _stored_plans() -> dict[str, dict[str, Any]]:
+def preset_plans() -> Mapping[str, dict[str, Any]]:
+    """Return the plans of the presets, by name."""
     plans: dict[str, dict[str, Any]] = json.loads(_FILE.read_text(encoding="utf-8"))
     return plans
 

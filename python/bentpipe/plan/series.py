@@ -1,24 +1,27 @@
-"""The rate, delay and errors of a link, which can vary with time, resolved into the plan."""
+"""The rate, delay and errors of a link, which can vary with time, resolved into the plan.
+
+Values over time can come from files: delivery traces of mahimahi, and CSV time series. Both become
+steps (nanosecond, value) in the plan, so that a result does not depend on the file. Errors name the
+file and the line, what was read and what is allowed.
+"""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
 from itertools import cycle
+from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.plan.lower import Part, PlanningError, lower
+from bentpipe import units
+from bentpipe.errors import ScenarioError, UnitError
+from bentpipe.plan.lower import Part, PlanningError, lower, wrong
 from bentpipe.plan.presets import series_values
-from bentpipe.plan.series_files import (
-    DURATION,
-    RATE,
-    ColumnKind,
-    delivery_steps,
-    error_steps,
-    file_errors,
-    value_steps,
-)
-from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.document import FieldPath, file_text
 from bentpipe.scenario.link import (
     DelayOrSteps,
     DeliveryTrace,
@@ -32,23 +35,33 @@ from bentpipe.scenario.link import (
     TimeSeries,
 )
 from bentpipe.scenario.record import share_of
-from bentpipe.units import format_duration, value_of
+from bentpipe.text import choice, shown
+from bentpipe.units import NS_PER_S, Kind, format_duration, value_of
 
 # Each change takes two random draws; together some ten seconds.
 _MAX_STATE_CHANGES: Final = 10**8
-
-# A trace counts milliseconds.
-_SHORTEST_BIN_NS: Final = 10**6
-
 # Of all directions: each terminal's return has its own steps. So many make a plan of some 25 MB.
 PLAN_STEPS_MAX: Final = 1_000_000
+# Of a file, some 2.5 MB of plan.
+MAX_STEPS: Final = 100_000
+# The traces that come with mahimahi have up to 5 MB.
+LARGEST_FILE_BYTES: Final = 16 * 1024 * 1024
+# mm-link(1): each line is an opportunity to deliver 1500 bytes, at a time in milliseconds.
+_DELIVERY_BITS: Final = 8 * 1_500
+_NS_PER_MS: Final = 10**6
+# What a plan may hold (crates/sim/src/plan): 100 days and 100 Tbit/s.
+_LONGEST_NS: Final = 100 * 86_400 * NS_PER_S
+_HIGHEST_BPS: Final = 10**14
+NUMBER: Final = re.compile(r"(?P<sign>[+-]?)(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?", re.ASCII)
+_LONGEST_NUMBER: Final = 64
+_TIMESTAMP: Final = re.compile(r"\d{1,20}", re.ASCII)
 
 # The fields that exclude ``errors``.
 _CONSTANT_ERRORS: Final = ("bit_error_rate", "loss")
 
-
 Series = dict[str, Any]
 """A value over time in the plan: constant, or in steps."""
+Steps = list[tuple[int, float]]
 
 
 def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Series:
@@ -59,7 +72,7 @@ def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Series:
     Raises:
         PlanningError: it is missing, zero throughout, or its file is wrong.
     """
-    plan = _series(direction.rate, RATE, (*path, "rate"), stop_ns)
+    plan = _series(direction.rate, _RATE, (*path, "rate"), stop_ns)
     if max(series_values(plan)) == 0:
         raise PlanningError((*path, "rate"), "is 0 bit/s in every step; no packet could be sent")
     found = outages(direction.outage, (*path, "outage"), stop_ns)
@@ -75,12 +88,12 @@ def delay_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Series:
     Raises:
         PlanningError: it is missing, or its file is wrong.
     """
-    return _series(direction.delay, DURATION, (*path, "delay"), stop_ns)
+    return _series(direction.delay, _DURATION, (*path, "delay"), stop_ns)
 
 
 def _series(
     written: RateOrSteps | DelayOrSteps | None,
-    kind: ColumnKind,
+    kind: _ColumnKind,
     path: FieldPath,
     stop_ns: int,
 ) -> Series:
@@ -92,15 +105,15 @@ def _series(
         return {"kind": "constant", "value": value_of(written)}
     if isinstance(written, DeliveryTrace):
         bin_ns = value_of(written.bin)
-        if bin_ns < _SHORTEST_BIN_NS:
-            raise PlanningError((*path, "bin"), f'read "{written.bin}"; must be at least 1 ms')
-        with file_errors(path, "trace"):
-            return _steps(delivery_steps(written.trace, bin_ns, stop_ns))
+        if bin_ns < _NS_PER_MS:
+            raise wrong((*path, "bin"), written.bin, "must be at least 1 ms")
+        trace = SourceFile(written.trace, (*path, "trace"))
+        return _steps(_delivery_steps(trace, bin_ns, stop_ns))
     if isinstance(written, TimeSeries):
-        with file_errors(path, "csv"):
-            return _steps(value_steps(written.csv, written.column, kind))
+        return _steps(_Table(SourceFile(written.csv, (*path, "csv"))).values(kind, written.column))
     if isinstance(written, RepeatingRates | RepeatingDelays):
-        return _steps(_repeated(written, path, stop_ns))
+        starts = _starts(written.every, 0, stop_ns, path, (PLAN_STEPS_MAX, "steps"))
+        return _steps(list(zip(starts, cycle(map(value_of, written.values)), strict=False)))
     return _steps([(value_of(step.at), value_of(step.value)) for step in written])
 
 
@@ -123,8 +136,8 @@ def channel_plan(written: Direction, base: Direction, path: FieldPath, stop_ns: 
     if isinstance(errors, GilbertElliott):
         return _gilbert_elliott(errors, (*path, "errors"), stop_ns)
     if isinstance(errors, TimeSeries):
-        with file_errors((*path, "errors"), "csv"):
-            steps, field = error_steps(errors.csv, errors.column)
+        table = _Table(SourceFile(errors.csv, (*path, "errors", "csv")))
+        steps, field = table.errors(errors.column)
         return _error_series([{"at_ns": at, field: value} for at, value in steps], path, "errors")
     rate = base.bit_error_rate if written.bit_error_rate is None else written.bit_error_rate
     loss = base.loss if written.loss is None else written.loss
@@ -176,18 +189,19 @@ def refuse_many_steps(direction: Part, copies: int, path: FieldPath) -> None:
 # --- outages and repeating steps ----------------------------------------------------------------
 
 
-def _repeated(
-    series: RepeatingRates | RepeatingDelays, path: FieldPath, stop_ns: int
-) -> list[tuple[int, int]]:
-    every_ns = value_of(series.every)
-    starts = range(0, stop_ns, every_ns)
-    if len(starts) > PLAN_STEPS_MAX:
-        raise PlanningError(
-            (*path, "every"),
-            f'read "{series.every}"; makes {len(starts)} steps until the end of the run; at most '
-            f"{PLAN_STEPS_MAX} are allowed",
-        )
-    return list(zip(starts, cycle(map(value_of, series.values)), strict=False))
+def _starts(
+    every: str, first_ns: int, stop_ns: int, path: FieldPath, most: tuple[int, str]
+) -> range:
+    """Return times at equal intervals until the end of the run; ``most`` is how many of what.
+
+    Raises:
+        PlanningError: there are too many.
+    """
+    starts, (limit, what) = range(first_ns, stop_ns, value_of(every)), most
+    if len(starts) > limit:
+        message = f"makes {len(starts)} {what} until the end of the run; at most {limit}"
+        raise wrong((*path, "every"), every, f"{message} are allowed")
+    return starts
 
 
 def outages(
@@ -201,35 +215,22 @@ def outages(
     if written is None:
         return []
     if isinstance(written, Outage):
-        return _periodic(written, path, stop_ns)
+        length_ns = value_of(written.for_)
+        if length_ns >= value_of(written.every):
+            message = f'must be shorter than every, "{written.every}"'
+            raise wrong((*path, "for"), written.for_, message)
+        first_ns = value_of(written.first or written.every)
+        most = (PLAN_STEPS_MAX // 2, "outages")
+        starts = _starts(written.every, first_ns, stop_ns, path, most)
+        return [(start_ns, start_ns + length_ns) for start_ns in starts]
     found: list[tuple[int, int]] = []
     for i, outage in enumerate(written):
         start_ns = value_of(outage.at)
         if found and start_ns <= found[-1][1]:
-            raise PlanningError(
-                (*path, i, "at"),
-                f'read "{outage.at}"; must be after the end of the outage before it, '
-                f"{format_duration(found[-1][1])}",
-            )
+            end = f"the end of the outage before it, {format_duration(found[-1][1])}"
+            raise wrong((*path, i, "at"), outage.at, f"must be after {end}")
         found.append((start_ns, start_ns + value_of(outage.for_)))
     return [outage for outage in found if outage[0] < stop_ns]
-
-
-def _periodic(outage: Outage, path: FieldPath, stop_ns: int) -> list[tuple[int, int]]:
-    every_ns, length_ns = value_of(outage.every), value_of(outage.for_)
-    if length_ns >= every_ns:
-        raise PlanningError(
-            (*path, "for"), f'read "{outage.for_}"; must be shorter than every, "{outage.every}"'
-        )
-    first_ns = every_ns if outage.first is None else value_of(outage.first)
-    starts = range(first_ns, stop_ns, every_ns)
-    if 2 * len(starts) > PLAN_STEPS_MAX:
-        raise PlanningError(
-            (*path, "every"),
-            f'read "{outage.every}"; makes {len(starts)} outages until the end of the run; at '
-            f"most {PLAN_STEPS_MAX // 2} are allowed",
-        )
-    return [(start_ns, start_ns + length_ns) for start_ns in starts]
 
 
 def interrupted_steps(
@@ -244,3 +245,255 @@ def interrupted_steps(
         changes[start_ns] = 0
         changes[end_ns] = steps[after - 1][1]
     return sorted(changes.items())
+
+
+# --- values over time from files ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file, and the field of the scenario that names it."""
+
+    name: str
+    field: FieldPath
+
+    def error(self, reason: str, field: str = "") -> PlanningError:
+        """Return an error of the file; ``field`` is the one to change, beside that of the name."""
+        path = (*self.field[:-1], field) if field else self.field
+        return PlanningError(path, f"{self.name}: {reason}")
+
+    def line_error(self, line: int, read: str, allowed: str, column: str = "") -> PlanningError:
+        """Return the error of a line: what was read, and what is allowed."""
+        where = f'column "{column}": ' if column else ""
+        message = f"{self.name}:{line}: {where}read {shown(read)}; {allowed}"
+        return PlanningError(self.field, message)
+
+    def rows(self) -> list[tuple[int, list[str]]]:
+        """Return the cells of each row of a CSV file with its line, without comments (``#``).
+
+        Raises:
+            PlanningError: the file cannot be read, is too large, or is not text.
+        """
+        return [
+            (number, [cell.strip() for cell in text.split(",")])
+            for number, text in enumerate(self.lines(), 1)
+            if text.strip() and not text.lstrip().startswith("#")
+        ]
+
+    def lines(self) -> list[str]:
+        """Return the lines; errors are those of `rows`."""
+        file = Path(self.name)
+        with suppress(OSError):
+            # A pipe might never end.
+            if file.exists() and not (file.is_file() or file.is_dir()):
+                raise self.error("is not a file")
+        try:
+            text = file_text(file, "a table or a trace", LARGEST_FILE_BYTES)
+        except ScenarioError as error:
+            missing = str(error).endswith("no such file")
+            hint = " (paths are relative to the scenario)" if missing else ""
+            raise PlanningError(self.field, f"{error}{hint}") from None
+        # splitlines would also split at form feeds and similar characters.
+        lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+        return lines[:-1] if lines[-1] == "" else lines
+
+
+@dataclass(frozen=True)
+class _ColumnKind:
+    """The values that a column of a CSV file can hold, and the names of such columns."""
+
+    noun: str
+    suffixes: Mapping[str, Fraction | int]
+    """The suffixes of columns with plain numbers, and the unit of each."""
+    largest: float
+    largest_shown: str
+    name: str = ""
+    """The name of a column whose cells have units of ``kind``."""
+    kind: Kind | None = None
+
+    def factor(self, name: str) -> Fraction | int | None:
+        """Return the unit of a column's numbers, or None if each cell has its own unit."""
+        _, underscore, suffix = name.rpartition("_")
+        return self.suffixes.get(f"{underscore}{suffix}") if underscore else None
+
+
+_RATE: Final = _ColumnKind(
+    units.RATE.noun,
+    {"_bps": 1, "_kbps": 10**3, "_mbps": 10**6, "_gbps": 10**9},
+    _HIGHEST_BPS,
+    "100 Tbit/s",
+    "rate",
+    units.RATE,
+)
+_DURATION: Final = _ColumnKind(
+    units.DURATION.noun,
+    {"_ns": 1, "_us": 10**3, "_ms": 10**6, "_s": 10**9},
+    _LONGEST_NS,
+    "100 days",
+    "delay",
+    units.DURATION,
+)
+_SHARE: Final = _ColumnKind("a share from 0 to 1", {"": 1}, 1.0, "1")
+_PERCENT: Final = _ColumnKind("a percentage", {"": Fraction(1, 100)}, 1.0, "100")
+# The columns of errors by name, with the field of the plan for each.
+_ERROR_COLUMNS: Final[dict[str, tuple[_ColumnKind, str]]] = {
+    "loss": (_SHARE, "loss_rate"),
+    "loss_rate": (_SHARE, "loss_rate"),
+    "loss_percent": (_PERCENT, "loss_rate"),
+    "bit_error_rate": (_SHARE, "bit_error_rate"),
+}
+
+
+def _delivery_steps(trace: SourceFile, bin_ns: int, until_ns: int) -> Steps:
+    """Return the rate steps of a mahimahi delivery trace, repeated until a time.
+
+    The steps include the whole trace, and end with a bin that has deliveries, so that packets
+    queued at the end of the run can leave.
+    """
+    counts, length_ms = _deliveries(trace, bin_ns)
+    length_ns = length_ms * _NS_PER_MS
+    until_ns = max(until_ns, length_ns)
+    steps: Steps = []
+    for start_ns, rate_bps in _repeated_bins(counts, length_ns, bin_ns):
+        if not steps or steps[-1][1] != rate_bps:
+            steps.append((start_ns, rate_bps))
+        if len(steps) > MAX_STEPS:
+            reason = f"gives more than {MAX_STEPS} steps of the rate by {format_duration(until_ns)}"
+            raise trace.error(f"{reason}; write a longer bin, or a shorter duration", "bin")
+        if start_ns >= until_ns and rate_bps > 0:
+            break
+    return steps
+
+
+def _repeated_bins(
+    counts: dict[int, int], length_ns: int, bin_ns: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the start and the rate of each bin with deliveries, and of each gap between them."""
+    base_ns = 0
+    while True:
+        end_ns = 0
+        for number, count in counts.items():
+            start_ns = number * bin_ns
+            if start_ns > end_ns:
+                yield base_ns + end_ns, 0
+            # The last bin ends with the trace.
+            end_ns = min(start_ns + bin_ns, length_ns)
+            yield base_ns + start_ns, count * _DELIVERY_BITS * NS_PER_S // (end_ns - start_ns)
+        base_ns += length_ns
+
+
+def _deliveries(trace: SourceFile, bin_ns: int) -> tuple[dict[int, int], int]:
+    """Return the deliveries of each bin, by its number, and the length of the trace in ms."""
+    counts: dict[int, int] = {}
+    last_ms = 0
+    for line, text in enumerate(trace.lines(), 1):
+        if not _TIMESTAMP.fullmatch(text):
+            raise trace.line_error(line, text, "expected an integer (milliseconds), such as 12")
+        stamp_ms = int(text)
+        if stamp_ms * _NS_PER_MS > _LONGEST_NS:
+            raise trace.line_error(line, text, "must be at most 100 days")
+        if stamp_ms < last_ms:
+            raise trace.line_error(line, text, f"must not be before {last_ms}, the line above")
+        last_ms = stamp_ms
+        # A bin includes its end, as the trace does.
+        number = max(stamp_ms * _NS_PER_MS - 1, 0) // bin_ns
+        counts[number] = counts.get(number, 0) + 1
+    if not counts:
+        raise trace.error("is empty; a trace has a line for each delivery")
+    if last_ms == 0:
+        raise trace.error("ends at 0 ms; a trace must last longer, to be repeated")
+    return counts, last_ms
+
+
+class _Table:
+    """A CSV file with a header, then one row per step."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self.file = file
+        rows = file.rows()
+        if not rows[1:]:
+            raise file.error("has no rows; expected a header and at least one row")
+        (self.line, self.header), *self.rows = rows
+        names = {"time", *(f"time{suffix}" for suffix in _DURATION.suffixes)}
+        times = [name for name in self.header if name in names]
+        if len(times) != 1:
+            allowed = "one column is time, time_s, time_ms, time_us or time_ns"
+            raise file.line_error(self.line, ",".join(self.header), allowed)
+        self.time = times[0]
+        self.names = [name for name in self.header if name != self.time]
+        doubled = [name for name in self.names if self.names.count(name) > 1]
+        if doubled:
+            raise file.line_error(self.line, doubled[0], "two columns have this name")
+        if len(self.rows) > MAX_STEPS:
+            raise file.error(f"has {len(self.rows)} rows; at most {MAX_STEPS} are allowed")
+
+    def values(self, kind: _ColumnKind, column: str | None) -> Steps:
+        """Return the steps of rates or delays, in bit/s or nanoseconds."""
+        possible = [name for name in self.names if name == kind.name or kind.factor(name)]
+        column = self._column(column, possible)
+        return self._steps(kind, column, kind.factor(column))
+
+    def errors(self, column: str | None) -> tuple[Steps, str]:
+        """Return the steps of errors, and their field: loss or bit error rate."""
+        column = self._column(column, [name for name in self.names if name in _ERROR_COLUMNS])
+        if column not in _ERROR_COLUMNS:
+            allowed = choice(column, tuple(_ERROR_COLUMNS))
+            raise PlanningError((*self.file.field[:-1], "column"), f'column "{column}": {allowed}')
+        kind, field = _ERROR_COLUMNS[column]
+        return self._steps(kind, column, kind.suffixes[""]), field
+
+    def _column(self, name: str | None, possible: list[str]) -> str:
+        """Return the column with this name, or the only possible one."""
+        if name is None and len(possible) == 1:
+            return possible[0]
+        at_header = SourceFile(f"{self.file.name}:{self.line}", self.file.field)
+        if name is None:
+            names = ", ".join(self.names) or "none"
+            problem = "several columns match" if possible else "no column name matches"
+            raise at_header.error(f"{problem}; name the column (there are: {names})")
+        if name not in self.names:
+            raise at_header.error(f"column: {choice(name, tuple(self.names))}", "column")
+        return name
+
+    def _steps(self, kind: _ColumnKind, column: str, factor: Fraction | int | None) -> Steps:
+        where, when = self.header.index(column), self.header.index(self.time)
+        time_factor = _DURATION.factor(self.time)
+        steps: Steps = []
+        for line, cells in self.rows:
+            if len(cells) != len(self.header):
+                allowed = f"a row must have {len(self.header)} values, as the header has"
+                raise self.file.line_error(line, ",".join(cells), allowed)
+            at_ns = int(self._cell(line, cells[when], _DURATION, self.time, time_factor))
+            if not steps and at_ns != 0:
+                raise self.file.line_error(line, cells[when], "the first time must be 0")
+            if steps and at_ns <= steps[-1][0]:
+                raise self.file.line_error(line, cells[when], "must be after the row above")
+            steps.append((at_ns, self._cell(line, cells[where], kind, column, factor)))
+        return steps
+
+    def _cell(
+        self, line: int, text: str, kind: _ColumnKind, column: str, factor: Fraction | int | None
+    ) -> float:
+        value: float
+        if factor is None:
+            assert kind.kind is not None
+            try:
+                value = kind.kind.parse(text)
+            except UnitError as error:
+                names = ", ".join(f"{column}{suffix}" for suffix in kind.suffixes)
+                plain = f"for plain numbers, name the column {names}"
+                where = f'{self.file.name}:{line}: column "{column}"'
+                raise PlanningError(self.file.field, f"{where}: {error} ({plain})") from None
+        else:
+            found = NUMBER.fullmatch(text)
+            if found is None or len(text) > _LONGEST_NUMBER:
+                allowed = f"{kind.noun} is a plain number"
+                raise self.file.line_error(line, text, allowed, column)
+            if found["sign"] == "-" and Fraction(text) < 0:
+                raise self.file.line_error(line, text, "must not be negative", column)
+            number = Fraction(text) * factor
+            value = float(number) if kind.kind is None else round(number)
+        if value > kind.largest:
+            limit = f"must be at most {kind.largest_shown}"
+            raise self.file.line_error(line, text, limit, column)
+        return value

@@ -8,74 +8,69 @@ Every bound is on the safe side: a flow without a warning may still not end.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from itertools import groupby
-from math import floor
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.errors import ScenarioError, ScenarioWarning
+from bentpipe.metrics import UDP
 from bentpipe.plan.gateways import largest_coded_packet_bytes
-from bentpipe.plan.link import bdp_bytes, complete_directions
-from bentpipe.plan.lower import Part, PlanningError
+from bentpipe.plan.link import complete_directions, directions_plan
+from bentpipe.plan.lower import Part, PlanningErrors
 from bentpipe.plan.presets import direction_number, series_values
+from bentpipe.plan.traffic import (
+    UDP_IP_HEADER_BYTES,
+    datagram_interval_ns,
+    largest_flow_packet_bytes,
+)
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.gateways import Tunnel
-from bentpipe.scenario.link import DirectionName, Link
+from bentpipe.scenario.gateways import Titration, Tunnel
+from bentpipe.scenario.link import DirectionName
+from bentpipe.scenario.record import Record
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice, WebPage
 from bentpipe.text import shown
 from bentpipe.units import (
-    BDP_SCALE,
     NS_PER_S,
+    checked,
     format_duration,
     format_rate,
-    limit_of,
     value_of,
 )
 
 if TYPE_CHECKING:
     from bentpipe.plan.plan import Plan
 
-# Fields with what may be wrong about them.
-Warnings = Iterator[tuple[FieldPath, str]]
+# Fields of a record with what may be wrong about them.
+Warnings = Iterator[tuple[str, str]]
 
 _BITS_PER_BYTE: Final = 8
-_DATAGRAMS: Final = {"constant_rate", "voice", "conference"}
-_UDP_IP_HEADER_BYTES: Final = 28
 _TLS_ROUND_TRIPS: Final = {None: 0, "1.3": 1, "1.2": 2}
-
-
-class _Entry(NamedTuple):
-    """An entry of ``traffic`` and its flows in the plan."""
-
-    path: FieldPath
-    written: Flow
-    flows: list[Part]
 
 
 def warnings_of(plan: Plan) -> list[ScenarioWarning]:
     """Return the warnings about a scenario: its traffic in order, its tunnels, changed queues."""
-    data = plan.data
-    found: list[tuple[FieldPath, str]] = []
-    for number, written in enumerate(plan.scenario.traffic):
-        flows = [data["flows"][flow] for flow in plan.entry_flows[number]]
-        entry = _Entry(("traffic", number), written, flows)
-        found += _about_end(entry, data)
-        found += _about_rate(entry, data)
-        found += _about_start(entry, data)
-        found += _about_priority(entry, data)
-        found += _about_connections(entry)
-    found += _about_tunnels(plan)
-    found += _about_changed_queues(plan.scenario)
+    found = [
+        ((*path, field), f"read {shown(getattr(record, field))}; {message}")
+        for path, record, warnings in (*_of_entries(plan), *_of_tunnels(plan))
+        for field, message in warnings
+    ]
+    found += _about_changed_queues(plan)
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
 
 
-# --- flows that cannot end ----------------------------------------------------------------------
+# --- entries of traffic -------------------------------------------------------------------------
 
 
-def _about_end(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
-    written, flows = entry.written, entry.flows
+def _of_entries(plan: Plan) -> Iterator[tuple[FieldPath, Record, Warnings]]:
+    for number, written in enumerate(plan.scenario.traffic):
+        flows = [plan.data["flows"][flow] for flow in plan.entry_flows[number]]
+        for check in (_about_end, _about_rate, _about_settings):
+            yield ("traffic", number), written, check(written, flows, plan.data)
+
+
+def _about_end(written: Flow, flows: Sequence[Part], plan: Mapping[str, Any]) -> Warnings:
+    """Yield the amount of flows that cannot end before the run does."""
     fields = ["duration", "exchanges", "files", "pages"]
     fields += [] if written.kind == "fetch" else ["size"]
     # That of web pages is how many are parallel.
@@ -94,9 +89,8 @@ def _about_end(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
             needs = f"{len(group)} flows together take at least"
         starts = {flow["start_ns"] for flow in flows}
         which = "the start of the last flow" if len(group) == 1 < len(starts) else "the start"
-        read = f"read {shown(getattr(written, bounds[0]))}; {needs} {format_duration(needs_ns)}"
-        message = f"{read}, but the run ends {format_duration(left_ns)} after {which}"
-        yield (*entry.path, bounds[0]), message
+        ends = f"the run ends {format_duration(left_ns)} after {which}"
+        yield bounds[0], f"{needs} {format_duration(needs_ns)}, but {ends}"
         return
 
 
@@ -104,7 +98,10 @@ def _needed_ns(flows: Sequence[Part], plan: Mapping[str, Any]) -> int:
     """Return the shortest time from the first start to the end of flows that share a direction."""
     workload = flows[0]["workload"]
     rate_bps = max(series_values(plan["directions"][direction_number(flows[0])]["rate_bps"]))
-    rtt_ns = sum(min(series_values(plan["directions"][number]["delay_ns"])) for number in (0, 1))
+    delays_ns = [min(series_values(each["delay_ns"])) for each in plan["directions"][:2]]
+    rtt_ns = sum(delays_ns)
+    # What follows a handshake and takes round trips: a number of exchanges, pages or connections.
+    first_ns, size_bytes, think = 0, 0, 0
     match workload["kind"]:
         case "bulk":
             amount = workload["amount"]
@@ -113,76 +110,48 @@ def _needed_ns(flows: Sequence[Part], plan: Mapping[str, Any]) -> int:
                 is_whole = amount["value"] == plan["stop_ns"]
                 return 0 if is_whole or len(flows) > 1 else int(amount["value"])
             # A handshake, and the way of the last segment.
-            way = plan["directions"][min(1, direction_number(flows[0]))]["delay_ns"]
-            sending_ns = _sending_ns(amount["value"] * len(flows), rate_bps)
-            return rtt_ns + min(series_values(way)) + sending_ns
+            first_ns = delays_ns[min(1, direction_number(flows[0]))]
+            count, round_trips, size_bytes = 1, 1, amount["value"] * len(flows)
         case "request_response":
             # Each exchange takes a round trip, and a connection another one before its first.
-            count, kept = int(workload["exchanges"] or 0), workload["keep_connection"]
-            each_ns = (2 - kept) * rtt_ns
-            each_ns += _sending_ns(_smallest(workload["response_bytes"]), rate_bps)
+            count, kept = workload["exchanges"] or 0, workload["keep_connection"]
             first_ns = rtt_ns if kept and count else 0
-            return first_ns + _repeated_ns(count, each_ns, workload["think_ns"])
+            round_trips, size_bytes = 2 - kept, _smallest(workload["response_bytes"])
+            think = _smallest(workload["think_ns"])
         case "video":
             # A handshake and a request, and then the media.
-            needed_ns = 2 * rtt_ns + int(workload["media"]["duration_ns"])
+            count, round_trips, first_ns = 1, 2, workload["media"]["duration_ns"]
         case "web_page":
             # TCP, the document and its objects; TLS (RFC 5246 and RFC 8446).
-            objects, round_trips = _smallest(workload["objects"]), _TLS_ROUND_TRIPS[workload["tls"]]
-            round_trips += 2 + (objects > 0) + bool(workload["dns"])
-            page_bytes = _smallest(workload["document_bytes"])
-            page_bytes += objects * _smallest(workload["object_bytes"])
-            each_ns = round_trips * rtt_ns + _sending_ns(page_bytes, rate_bps)
-            needed_ns = _repeated_ns(int(workload["pages"] or 0), each_ns, workload["think_ns"])
+            count, objects = workload["pages"] or 0, _smallest(workload["objects"])
+            round_trips = 2 + (objects > 0) + bool(workload["dns"])
+            round_trips += _TLS_ROUND_TRIPS[workload["tls"]]
+            size_bytes = _smallest(workload["document_bytes"])
+            size_bytes += objects * _smallest(workload["object_bytes"])
+            think = _smallest(workload["think_ns"])
         case "channel":
             # Each connection takes a round trip for the handshake, and another one for the data.
-            smallest = min(size_bytes for size_bytes, _ in workload["sizes"])
-            each_ns = 2 * rtt_ns + _sending_ns(smallest, rate_bps)
-            needed_ns = int(workload["connections"] or 0) * each_ns
+            count, round_trips = workload["connections"] or 0, 2
+            size_bytes = min(size_bytes for size_bytes, _ in workload["sizes"])
         case _:
-            needed_ns = int(workload["duration_ns"])
-    return needed_ns
-
-
-def _repeated_ns(count: int, each_ns: int, think: Part) -> int:
-    return count * each_ns + max(0, count - 1) * _smallest(think)
-
-
-def _sending_ns(size_bytes: int, rate_bps: int) -> int:
-    return size_bytes * _BITS_PER_BYTE * NS_PER_S // rate_bps
+            return int(workload["duration_ns"])
+    sending_ns = size_bytes * _BITS_PER_BYTE * NS_PER_S // rate_bps
+    return int(first_ns + count * (round_trips * rtt_ns + sending_ns) + max(0, count - 1) * think)
 
 
 def _smallest(draw: Part) -> int:
     return int(draw.get("value", draw.get("min", 0)))
 
 
-# --- settings without effect --------------------------------------------------------------------
-
-
-def _about_connections(entry: _Entry) -> Warnings:
-    page = entry.written
-    if not isinstance(page, WebPage) or page.http != "2":
-        return
-    if "connections" in page.model_fields_set:
-        read = f"read {page.connections}; HTTP/2 uses one connection"
-        yield (*entry.path, "connections"), f'{read}: set http: "1.1", or leave it out'
-
-
-# --- rates beyond that of the link --------------------------------------------------------------
-
-
-def _about_rate(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
-    written = entry.written
+def _about_rate(written: Flow, flows: Sequence[Part], plan: Mapping[str, Any]) -> Warnings:
+    """Yield the rate of datagrams that a direction cannot carry."""
     if not isinstance(written, ConstantRate | Voice | Conference):
         return
-    workload = entry.flows[0]["workload"]
-    field, read = "rate", getattr(written, "rate", "")
+    workload = flows[0]["workload"]
     mean_bps: float = workload["rate_bps"]
-    if workload["kind"] == "voice":
-        field, read = "codec", workload["codec"]
-        if (spurts := workload["talk_spurts"]) is not None:
-            mean_bps *= spurts["talk_ns"] / (spurts["talk_ns"] + spurts["pause_ns"])
-    counts = {number: _concurrent(flows) for number, flows in _by_direction(entry.flows).items()}
+    if (spurts := workload.get("talk_spurts")) is not None:
+        mean_bps *= spurts["talk_ns"] / (spurts["talk_ns"] + spurts["pause_ns"])
+    counts = {number: _concurrent(group) for number, group in _by_direction(flows).items()}
     if isinstance(written, Conference):
         # The reflector sends a copy of each datagram to every other participant.
         counts[0] = written.participants * (written.participants - 1)
@@ -190,15 +159,12 @@ def _about_rate(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
         direction = plan["directions"][number]
         needs_bps = count * mean_bps * _expansion(workload["payload_bytes"], direction, plan)
         carries_bps = max(series_values(direction["rate_bps"]))
-        if needs_bps <= carries_bps:
-            continue
-        which = "it needs" if count == 1 else f"{count} of them need"
-        lost = 1 - carries_bps / needs_bps
-        yield (
-            (*entry.path, field),
-            f'read "{read}"; {which} {format_rate(needs_bps)} with headers, and '
-            f"{direction['name']} has {format_rate(carries_bps)}: at least {lost:.1%} is lost",
-        )
+        if needs_bps > carries_bps:
+            which = "it needs" if count == 1 else f"{count} of them need"
+            has = f"{direction['name']} has {format_rate(carries_bps)}"
+            lost = f"at least {1 - carries_bps / needs_bps:.1%} is lost"
+            message = f"{which} {format_rate(needs_bps)} with headers, and {has}: {lost}"
+            yield "codec" if isinstance(written, Voice) else "rate", message
 
 
 def _concurrent(flows: Sequence[Part]) -> int:
@@ -215,7 +181,7 @@ def _concurrent(flows: Sequence[Part]) -> int:
 
 def _expansion(payload_bytes: int, direction: Part, plan: Mapping[str, Any]) -> float:
     """Return the bits on the link for each bit of payload."""
-    packet_bytes = payload_bytes + _UDP_IP_HEADER_BYTES
+    packet_bytes = payload_bytes + UDP_IP_HEADER_BYTES
     functions = plan["gateways"][direction["from"]]["functions"]
     # A frame of an aggregator has one framing for many packets.
     packed = any(function["kind"] == "aggregator" for function in functions)
@@ -225,95 +191,78 @@ def _expansion(payload_bytes: int, direction: Part, plan: Mapping[str, Any]) -> 
     return bits / (payload_bytes * _BITS_PER_BYTE)
 
 
-# --- starts and priorities ----------------------------------------------------------------------
-
-
-def _about_start(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
-    written = entry.written
-    last_ns = max(flow["start_ns"] for flow in entry.flows)
-    jitter_ns = entry.flows[0]["start_jitter_ns"]
-    stop_ns = plan["stop_ns"]
-    if written.start_jitter is not None and last_ns + jitter_ns > stop_ns:
-        message = f"a flow may start after the end of the run, {format_duration(stop_ns)}"
-        yield (*entry.path, "start_jitter"), f'read "{written.start_jitter}"; {message}'
+def _about_settings(written: Flow, flows: Sequence[Part], plan: Mapping[str, Any]) -> Warnings:
+    """Yield starts that may be wrong, and settings without effect."""
+    jitter_ns, stop_ns = flows[0]["start_jitter_ns"], plan["stop_ns"]
+    last_ns = max(flow["start_ns"] for flow in flows) + jitter_ns
+    if written.start_jitter is not None and last_ns > stop_ns:
+        end = f"the end of the run, {format_duration(stop_ns)}"
+        yield "start_jitter", f"a flow may start after {end}"
     if isinstance(written, ConstantRate | Voice) and written.count > 1 and not jitter_ns:
-        spacing_ns = value_of(written.start_spacing)
-        workload = entry.flows[0]["workload"]
-        interval_ns = workload["payload_bytes"] * _BITS_PER_BYTE * NS_PER_S // workload["rate_bps"]
+        spacing_ns, workload = value_of(written.start_spacing), flows[0]["workload"]
+        interval_ns = datagram_interval_ns(workload)
         if spacing_ns and interval_ns and spacing_ns % interval_ns == 0:
             interval = format_duration(interval_ns)
-            yield (
-                (*entry.path, "start_spacing"),
-                f'read "{written.start_spacing}"; a multiple of the interval between datagrams, '
-                f"{interval}: the flows are in phase; start_jitter: {interval} gives them random "
-                "phases",
-            )
+            message = f"a multiple of the interval between datagrams, {interval}: the flows are in"
+            advice = f"phase; start_jitter: {interval} gives them random phases"
+            yield "start_spacing", f"{message} {advice}"
+    fields = written.model_fields_set
+    if "priority" in fields and written.priority and not _uses_classes(plan):
+        yield "priority", "no effect, since no queue of the link is a strict_priority queue"
+    if isinstance(written, WebPage) and written.http == "2" and "connections" in fields:
+        yield "connections", 'HTTP/2 uses one connection: set http: "1.1", or leave it out'
 
 
-def _about_priority(entry: _Entry, plan: Mapping[str, Any]) -> Warnings:
-    if "priority" not in entry.written.model_fields_set or not entry.written.priority:
-        return
-    queues: list[Part] = [direction["queue"] for direction in plan["directions"]]
+def _uses_classes(plan: Mapping[str, Any]) -> bool:
+    """Return whether a queue or a function of a gateway looks at the class of packets."""
     functions = [each for gateway in plan["gateways"] for each in gateway["functions"]]
-    sorts = any(queue["discipline"] == "strict_priority" for queue in queues)
     classes = (each.get("classifier", each).get("classes") for each in functions)
-    if not sorts and all(each is None for each in classes):
-        message = "no effect, since no queue of the link is a strict_priority queue"
-        yield (*entry.path, "priority"), f"read {entry.written.priority}; {message}"
+    queues = (direction["queue"]["discipline"] for direction in plan["directions"])
+    return "strict_priority" in queues or any(each is not None for each in classes)
 
 
 # --- tunnels --------------------------------------------------------------------------------------
 
 
-def _about_tunnels(plan: Plan) -> Warnings:
+# The fields that do not matter, by the kind of titration.
+_UNUSED: Final[Mapping[Titration, tuple[str, ...]]] = {
+    "titrated": (),
+    "delayed": ("threshold", "hold_time", "queue"),
+    "immediate": ("threshold", "hold_time", "queue", "rate", "hold_buffer"),
+    "none": ("threshold", "hold_time", "queue", "rate", "hold_buffer"),
+}
+
+
+def _of_tunnels(plan: Plan) -> Iterator[tuple[FieldPath, Record, Warnings]]:
     gateways = plan.scenario.gateways
-    for end, gateway in (("hub", gateways.hub), ("terminal", gateways.terminal)):
-        for name, tunnel in gateway.in_order():
+    ends: dict[str, DirectionName] = {"hub": "forward", "terminal": "return"}
+    for end, direction in ends.items():
+        for name, tunnel in getattr(gateways, end).in_order():
             if isinstance(tunnel, Tunnel):
-                for field, reason in _without_effect(tunnel, plan):
-                    read = f"read {shown(getattr(tunnel, field))}"
-                    yield ("gateways", end, name, field), f"{read}; no effect, since {reason}"
-                largest = _largest_datagram_bytes(plan, "forward" if end == "hub" else "return")
-                if largest > (holds := largest_coded_packet_bytes(tunnel)):
-                    read = f"read {shown(tunnel.symbol_size)}; it holds a packet of {holds} bytes"
-                    text = f"{read}, so datagrams of {largest} bytes are not coded"
-                    yield ("gateways", end, name, "symbol_size"), text
+                yield ("gateways", end, name), tunnel, _about_tunnel(tunnel, plan.data, direction)
 
 
-def _without_effect(tunnel: Tunnel, plan: Plan) -> Iterator[tuple[str, str]]:
-    """Return the written fields that change nothing, and why."""
+def _about_tunnel(tunnel: Tunnel, plan: Mapping[str, Any], direction: DirectionName) -> Warnings:
+    """Yield the fields that change nothing, and symbols that are too small for datagrams."""
     kind = tunnel.titration
-    # The fields that do not matter with some kinds of titration.
-    unused = [] if kind == "titrated" else ["threshold", "hold_time", "queue"]
-    if kind in {"none", "immediate"}:
-        unused += ["rate", "hold_buffer"]
-    elif kind == "delayed" and tunnel.hold_buffer is not None:
-        unused += ["rate"]
-    reasons = dict.fromkeys(unused, f"titration is {kind}")
+    reasons: dict[str, str] = {}
     if not tunnel.is_adaptive:
         adaptive = ("redundancy_max", "window_max")
-        reasons = dict.fromkeys(adaptive, "redundancy is not adaptive") | reasons
+        reasons = dict.fromkeys(adaptive, "redundancy is not adaptive")
+    reasons |= dict.fromkeys(_UNUSED[kind], f"titration is {kind}")
+    if kind == "delayed" and tunnel.hold_buffer is not None:
+        reasons["rate"] = f"titration is {kind}"
     for field, reason in reasons.items():
         if field in tunnel.model_fields_set:
-            yield field, reason
-    if tunnel.congestion_signal == "ecn" and not _any_ecn(
-        [plan.data["flows"], plan.data["gateways"]]
-    ):
-        yield "congestion_signal", "no flow is ECN-capable"
-
-
-def _largest_datagram_bytes(plan: Plan, direction: DirectionName) -> int:
-    """Return the size of the largest datagram in a direction, with UDP and IP headers; 0 if none.
-
-    The segments of TCP are made to fit.
-    """
-    sizes = (
-        workload["payload_bytes"] + _UDP_IP_HEADER_BYTES
-        for flow in plan.data["flows"]
-        if (workload := flow["workload"])["kind"] in _DATAGRAMS
-        and (flow["direction"] == direction or workload["kind"] == "conference")
-    )
-    return max(sizes, default=0)
+            yield field, f"no effect, since {reason}"
+    if tunnel.congestion_signal == "ecn" and not _any_ecn([plan["flows"], plan["gateways"]]):
+        yield "congestion_signal", "no effect, since no flow is ECN-capable"
+    # The segments of TCP are made to fit.
+    datagrams = [flow for flow in plan["flows"] if flow["workload"]["kind"] in UDP]
+    largest = largest_flow_packet_bytes(datagrams)[direction]
+    if largest > (holds := largest_coded_packet_bytes(tunnel)):
+        message = f"it holds a packet of {holds} bytes, so datagrams of {largest} bytes are not"
+        yield "symbol_size", f"{message} coded"
 
 
 def _any_ecn(part: Any) -> bool:
@@ -325,36 +274,36 @@ def _any_ecn(part: Any) -> bool:
 # --- queues that settings change ----------------------------------------------------------------
 
 
-def _about_changed_queues(scenario: Scenario) -> Warnings:
+def _about_changed_queues(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning about each queue limit in ``bdp`` that settings changed indirectly."""
-    limits = dict(_bdp_limits(scenario.link))
-    document = scenario.document.before
+    document, limits = plan.scenario.document.before, _bdp_limits(plan.scenario)
     if document is None or not limits:
         return
     try:
         before = Scenario.from_document(document)
-        old, new = bdp_bytes(before), bdp_bytes(scenario)
-    except (ScenarioError, PlanningError):
+    except ScenarioError:
         # A document can need its settings to be valid.
         return
-    earlier = dict(_bdp_limits(before.link))
-    for (name, field), written in limits.items():
-        share = Fraction(limit_of(written).value or 0, BDP_SCALE)
-        old_bytes, new_bytes = floor(old[name] * share), floor(new[name] * share)
-        if earlier.get((name, field)) == written and old_bytes != new_bytes:
-            message = (
-                f'"{written}" is {new_bytes:,} B with these settings; without them, {old_bytes:,} B'
-            )
-            yield ("link", name, "queue", field), message
+    earlier = _bdp_limits(before)
+    without = directions_plan(before, [], PlanningErrors())
+    for (number, field), written in limits.items() if without else ():
+        if earlier.get((number, field)) == written:
+            plans = (without[number], plan.data["directions"][number])
+            old, new = (each["queue"][field]["value"] for each in plans)
+            if old != new:
+                message = f'"{written}" is {new:,} B with these settings; without them, {old:,} B'
+                yield ("link", ("forward", "return")[number], "queue", field), message
 
 
-def _bdp_limits(link: Link) -> Iterator[tuple[tuple[DirectionName, str], str]]:
-    """Return the queue limits in ``bdp``, by direction and field."""
-    for name, direction in complete_directions(link).items():
-        for field in ("limit", "per_flow_limit"):
-            written = getattr(direction.queue, field, None)
-            if written is not None and limit_of(written).unit == "bdp_millionths":
-                yield (name, field), written
+def _bdp_limits(scenario: Scenario) -> dict[tuple[int, str], str]:
+    """Return the queue limits in ``bdp``, by the number of the direction and field."""
+    return {
+        (number, field): written
+        for number, direction in enumerate(complete_directions(scenario.link).values())
+        for field in ("limit", "per_flow_limit")
+        if (written := getattr(direction.queue, field, None)) is not None
+        and checked(written).unit == "bdp_millionths"
+    }
 
 
 def _by_direction(flows: Sequence[Part]) -> dict[int, list[Part]]:

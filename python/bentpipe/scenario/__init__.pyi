@@ -1,15 +1,4 @@
 from .document import STDIN as STDIN, Document as Document, read_file as read_file
-from .draws import (
-    CountDraw as CountDraw,
-    LognormalCount as LognormalCount,
-    LognormalSize as LognormalSize,
-    LognormalTime as LognormalTime,
-    ParetoCount as ParetoCount,
-    ParetoSize as ParetoSize,
-    ParetoTime as ParetoTime,
-    SizeDraw as SizeDraw,
-    TimeDraw as TimeDraw,
-)
 from .framings import (
     FRAMINGS as FRAMINGS,
     FramingOptions as FramingOptions,
@@ -24,27 +13,25 @@ from .gateways import (
 )
 from .link import (
     ChannelState as ChannelState,
+    CoDel as CoDel,
     DelayStep as DelayStep,
     DeliveryTrace as DeliveryTrace,
     Direction as Direction,
+    DropTail as DropTail,
+    EarlyPacketDiscard as EarlyPacketDiscard,
+    FqCoDel as FqCoDel,
     GilbertElliott as GilbertElliott,
     Link as Link,
     Outage as Outage,
     OutageAt as OutageAt,
+    PerFlowDropTail as PerFlowDropTail,
     RateStep as RateStep,
+    Red as Red,
     RepeatingDelays as RepeatingDelays,
     RepeatingRates as RepeatingRates,
-    TimeSeries as TimeSeries,
-)
-from .queues import (
-    CoDel as CoDel,
-    DropTail as DropTail,
-    EarlyPacketDiscard as EarlyPacketDiscard,
-    FqCoDel as FqCoDel,
-    PerFlowDropTail as PerFlowDropTail,
-    Red as Red,
     SelectiveDrop as SelectiveDrop,
     StrictPriority as StrictPriority,
+    TimeSeries as TimeSeries,
 )
 from .schema import (
     Scenario as Scenario,
@@ -57,8 +44,17 @@ from .traffic import (
     Channels as Channels,
     Conference as Conference,
     ConstantRate as ConstantRate,
+    CountDraw as CountDraw,
     Fetch as Fetch,
+    LognormalCount as LognormalCount,
+    LognormalSize as LognormalSize,
+    LognormalTime as LognormalTime,
+    ParetoCount as ParetoCount,
+    ParetoSize as ParetoSize,
+    ParetoTime as ParetoTime,
     RequestResponse as RequestResponse,
+    SizeDraw as SizeDraw,
+    TimeDraw as TimeDraw,
     Video as Video,
     Voice as Voice,
     WebPage as WebPage,

@@ -8,8 +8,8 @@ contain themselves, and files over `LARGEST_FILE_BYTES`.
 
 from __future__ import annotations
 
-import math
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -47,12 +47,13 @@ class SourceLocation:
     source: str
     line: int | None = None
 
+    def problem(self, message: str, path: FieldPath = ()) -> Problem:
+        """Return a problem of what is written here, the field of ``path``."""
+        return Problem(source=self.source, line=self.line, field=dotted(path), message=message)
+
     def error(self, message: str, path: FieldPath = ()) -> ScenarioError:
         """Return the error of what is written here, the field of ``path``."""
-        field = dotted(path)
-        return ScenarioError(
-            Problem(source=self.source, line=self.line, field=field, message=message)
-        )
+        return ScenarioError(self.problem(message, path))
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,7 @@ class Document:
 
     def problem(self, path: FieldPath, message: str) -> Problem:
         """Return a Problem that points at ``path``."""
-        location = self.location(path)
-        return Problem(
-            source=location.source, line=location.line, field=dotted(path), message=message
-        )
+        return self.location(path).problem(message, path)
 
 
 def dotted(path: FieldPath) -> str:
@@ -190,64 +188,53 @@ class _Builder:
     def build(self, node: Node | None, path: FieldPath) -> Any:
         if node is None:
             return None
-        line = node.start_mark.line + 1
+        here = self._location(node)
         # An alias is built at each use, so that its expansion is counted.
         self._values += 1
         if self._values > MAX_VALUES:
             raise file_error(self.source, f"has more than {MAX_VALUES} values (aliases expanded)")
         # A mapping below its key has the line of the key, which is set already.
-        self.locations.setdefault(path, SourceLocation(self.source, line))
+        self.locations.setdefault(path, here)
         tag = str(node.tag)
         if isinstance(node, MappingNode) and tag == f"{_CORE}map":
             return self._mapping(node, path)
         if isinstance(node, SequenceNode) and tag == f"{_CORE}seq":
             return [self.build(item, (*path, i)) for i, item in enumerate(node.value)]
-        if isinstance(node, ScalarNode) and tag in _SCALARS:
-            return self._scalar(node.value, _SCALARS[tag], path, line)
-        raise self._refuse(f'tag "{tag}" is not allowed; write plain YAML', path, line)
+        if not isinstance(node, ScalarNode) or tag not in _SCALARS:
+            raise here.error(f'tag "{tag}" is not allowed; write plain YAML', path)
+        kind, text = _SCALARS[tag], node.value
+        if kind == "text":
+            return self._text(text, path, here)
+        try:
+            return _READERS[kind](text)
+        except (ValueError, KeyError):
+            raise here.error(f"read {shown(text)}; cannot be read as {kind}", path) from None
+
+    def _location(self, node: Node) -> SourceLocation:
+        return SourceLocation(self.source, node.start_mark.line + 1)
 
     def _mapping(self, node: MappingNode, path: FieldPath) -> dict[str, Any]:
         built: dict[str, Any] = {}
-        lines: dict[str, int] = {}
         for key_node, value_node in node.value:
-            line = key_node.start_mark.line + 1
+            here = self._location(key_node)
             if not isinstance(key_node, ScalarNode) or str(key_node.tag) != f"{_CORE}str":
                 read = getattr(key_node, "value", "")
-                raise self._refuse(f'read the key "{read}"; field names are text', path, line)
-            key = self._text(str(key_node.value), path, line)
+                raise here.error(f'read the key "{read}"; field names are text', path)
+            key = self._text(str(key_node.value), path, here)
             if key in built:
-                message = f'duplicate field "{key}"; line {lines[key]} has it already'
-                raise self._refuse(message, path, line)
-            lines[key] = line
-            self.locations[(*path, key)] = SourceLocation(self.source, line)
+                line = self.locations[*path, key].line
+                raise here.error(f'duplicate field "{key}"; line {line} has it already', path)
+            self.locations[*path, key] = here
             built[key] = self.build(value_node, (*path, key))
         return built
 
-    def _scalar(self, text: str, kind: str, path: FieldPath, line: int) -> Any:
-        if kind == "null":
-            return None
-        try:
-            if kind == "bool":
-                return _BOOLEANS[text.lower()]
-            if kind == "int":
-                return _integer(text)
-            if kind == "float":
-                return _float(text)
-        except (ValueError, KeyError):
-            message = f"read {shown(text)}; cannot be read as {kind}"
-            raise self._refuse(message, path, line) from None
-        return self._text(text, path, line)
-
-    def _text(self, text: str, path: FieldPath, line: int) -> str:
+    def _text(self, text: str, path: FieldPath, here: SourceLocation) -> str:
         """Return a text; JSON escapes a character beyond U+FFFF as two surrogates (RFC 8259, 7)."""
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
             message = "read a text with half of a surrogate pair; write the character itself"
-            raise self._refuse(message, path, line) from None
-
-    def _refuse(self, message: str, path: FieldPath, line: int) -> ScenarioError:
-        return SourceLocation(self.source, line).error(message, path)
+            raise here.error(message, path) from None
 
 
 def _integer(text: str) -> int:
@@ -257,10 +244,15 @@ def _integer(text: str) -> int:
 
 def _float(text: str) -> float:
     plain = text.replace("_", "").lower()
-    named = {"inf": math.inf, "nan": math.nan}.get(plain.lstrip("+-."))
-    if named is None:
-        return float(plain)
-    return -named if plain.startswith("-") else named
+    return float(plain.replace(".inf", "inf").replace(".nan", "nan"))
+
+
+_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "null": lambda _: None,
+    "bool": lambda text: _BOOLEANS[text.lower()],
+    "int": _integer,
+    "float": _float,
+}
 
 
 def file_error(source: str, message: str, line: int | None = None) -> ScenarioError:

@@ -7,10 +7,10 @@ tunnel are those of `docs/model/tunnel-policies.md`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Final, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from bentpipe import units
 from bentpipe.scenario.record import (
@@ -26,7 +26,6 @@ from bentpipe.scenario.record import (
     Record,
     SignalOrPercent,
     Size,
-    refusal,
 )
 from bentpipe.scenario.tcp import ProfileName, Tcp
 
@@ -105,28 +104,22 @@ class Tunnel(GatewayFunction):
     recovered packets of ECN-capable flows, or the share of them that is not delivered, such as
     ``10 %``."""
 
-    @model_validator(mode="after")
-    def _check_titration(self) -> Self:
+    def _contradictions(self) -> Iterator[str]:
         if self.titration == "delayed" and self.delay is None:
-            raise refusal("read titration delayed without delay; set one, such as 100 ms")
+            yield "read titration delayed without delay; set one, such as 100 ms"
         if self.titration != "delayed" and self.delay is not None:
             read = f"read delay {self.delay} with titration {self.titration}"
-            raise refusal(f"{read}; only delayed repair has one")
+            yield f"{read}; only delayed repair has one"
         if not self.order and self.order_hold_time is not None:
             read = f"read order_hold_time {self.order_hold_time} with order false"
-            raise refusal(f"{read}; packets wait only for the order of their flow")
-        return self
-
-    @model_validator(mode="after")
-    def _check_windows(self) -> Self:
+            yield f"{read}; packets wait only for the order of their flow"
         if self.is_adaptive and self.window > self.window_max:
             read = f"read window {self.window} and window_max {self.window_max}"
-            raise refusal(f"{read}; window must be at most window_max")
+            yield f"{read}; window must be at most window_max"
         if self.memory is not None and self.longest_window > self.memory:
             name = "window_max" if self.is_adaptive else "window"
             read = f"read {name} {self.longest_window} and memory {self.memory}"
-            raise refusal(f"{read}; the sender must keep the symbols of its longest window")
-        return self
+            yield f"{read}; the sender must keep the symbols of its longest window"
 
     @property
     def is_adaptive(self) -> bool:
@@ -242,22 +235,20 @@ class Gateway(Record):
     tunnel: Tunnel | None = None
     """Its end of a coded tunnel; both ends of the link need one."""
 
-    @model_validator(mode="after")
-    def _check_functions(self) -> Self:
+    def _contradictions(self) -> Iterator[str]:
         if self.functions is None:
-            return self
+            return
         for name in FUNCTIONS:
             if self.functions.count(name) > 1:
-                raise refusal(f"read {name} twice in functions; each is allowed once")
+                yield f"read {name} twice in functions; each is allowed once"
             if getattr(self, name) is not None and name not in self.functions:
-                raise refusal(f"read settings of {name}, which is not in functions")
+                yield f"read settings of {name}, which is not in functions"
         before = self.functions[: self.functions.index("pep")] if "pep" in self.functions else ()
         for name in before:
             if name in _WHAT_PEERS_EXCHANGE:
                 read = f"read {name} before pep in functions"
                 packets = _WHAT_PEERS_EXCHANGE[name]
-                raise refusal(f"{read}; a pep splits single packets, not {packets}: put pep first")
-        return self
+                yield f"{read}; a pep splits single packets, not {packets}: put pep first"
 
     def in_order(self) -> list[tuple[FunctionName, GatewayFunction]]:
         """Return the functions with their settings, from the hosts to the link."""
@@ -280,8 +271,7 @@ class Gateways(Record):
     terminal: Gateway = Field(default_factory=Gateway)
     """The gateway of each user terminal."""
 
-    @model_validator(mode="after")
-    def _check_peers(self) -> Self:
+    def _contradictions(self) -> Iterator[str]:
         hub, terminal = (
             [name for name, settings in gateway.in_order() if settings.needs_peer]
             for gateway in (self.hub, self.terminal)
@@ -291,8 +281,7 @@ class Gateways(Record):
                 if name not in there:
                     other = "terminal" if end == "hub" else "hub"
                     message = f"read {name} at the {end} and none at the {other}"
-                    raise refusal(f"{message}; both ends of the link need one")
+                    yield f"{message}; both ends of the link need one"
         if hub != terminal:
             read = f"read {', '.join(hub)} at the hub and {', '.join(terminal)} at the terminal"
-            raise refusal(f"{read}; functions that both ends need must be in the same order")
-        return self
+            yield f"{read}; functions that both ends need must be in the same order"

@@ -97,53 +97,37 @@ def read_metric(text: str) -> MetricRef:
     Raises:
         UsageError: it is not one; the message has the nearest name.
     """
-    parts = _parts(text)
+
+    def error(reason: str) -> UsageError:
+        return UsageError(f"metric {shown(text)}: {reason}")
+
+    if not _NAME.fullmatch(text):
+        raise error("expected names with dots between them, such as flows.goodput_bps.p5")
+    # The parts, and whether each is in quotes.
+    parts = [(match[1] or match[2], match[1] is not None) for match in _PART.finditer(text)]
     table, rest = parts[0][0], parts[1:]
     if table not in TABLES:
-        raise UsageError(f"metric {shown(text)}: table: {choice(table, TABLES)}")
+        raise error(f"table: {choice(table, TABLES)}")
     columns = tuple(metrics_of(table))
-    statistic = None
+    statistic = heading = None
     if len(rest) > 1 and not rest[-1][1] and rest[-1][0] not in columns:
-        statistic = rest.pop()[0]
-        if statistic not in _STATISTICS and not _PERCENTILE.fullmatch(statistic):
-            if rest[-1][0] not in columns:
-                raise _unknown_column(text, statistic, table)
-            raise UsageError(f"metric {shown(text)}: statistic: {choice(statistic, _STATISTICS)}")
-    if not rest:
-        raise _malformed(text)
-    column = rest.pop()[0]
-    if column not in columns:
-        raise _unknown_column(text, column, table)
-    heading = None
+        last = rest[-1][0]
+        if last in _STATISTICS or _PERCENTILE.fullmatch(last):
+            statistic = rest.pop()[0]
+        elif rest[-2][0] in columns:
+            raise error(f"statistic: {choice(last, _STATISTICS)}")
+    column = rest.pop()[0] if rest else None
+    if column is not None and column not in columns:
+        # The nearest name says more than the list of some forty.
+        hint = did_you_mean(column, columns) or f"; {', '.join(columns)}"
+        raise error(f'the table {table} has no column "{column}"{hint}')
     if rest and rest[-1] in ((each, False) for each in HEADINGS):
         heading = rest.pop()[0]
-    if len(rest) > 1:
-        raise _malformed(text)
+    if column is None or len(rest) > 1:
+        expected = "expected TABLE.COLUMN.STATISTIC, such as flows.goodput_bps.p5, or"
+        advice = "a name with dots goes in double quotes"
+        raise error(f"{expected} TABLE.NAME.COLUMN.STATISTIC; {advice}")
     return MetricRef(table, column, statistic, rest[0][0] if rest else None, heading)
-
-
-def _malformed(text: str) -> UsageError:
-    return UsageError(
-        f"metric {shown(text)}: expected TABLE.COLUMN.STATISTIC, such as flows.goodput_bps.p5, or "
-        "TABLE.NAME.COLUMN.STATISTIC; a name with dots goes in double quotes"
-    )
-
-
-def _parts(text: str) -> list[tuple[str, bool]]:
-    """Return the parts of a name, and whether each is in quotes."""
-    if not _NAME.fullmatch(text):
-        raise UsageError(
-            f"metric {shown(text)}: expected names with dots between them, such as "
-            "flows.goodput_bps.p5"
-        )
-    return [(match[1] or match[2], match[1] is not None) for match in _PART.finditer(text)]
-
-
-def _unknown_column(text: str, column: str, table: str) -> UsageError:
-    """Return the error of an unknown column: the nearest one, without the list of some forty."""
-    columns = tuple(metrics_of(table))
-    hint = did_you_mean(column, columns) or f"; {', '.join(columns)}"
-    return UsageError(f'metric {shown(text)}: the table {table} has no column "{column}"{hint}')
 
 
 # --- thresholds -----------------------------------------------------------------------------------

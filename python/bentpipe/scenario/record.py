@@ -10,17 +10,18 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Final, Generic, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Generic, Self, TypeVar, get_args, get_origin
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     PlainValidator,
@@ -28,14 +29,17 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 from pydantic_core.core_schema import CoreSchema, ErrorType
 
 from bentpipe import units
 from bentpipe.errors import Problem, ScenarioError, UnitError
 from bentpipe.scenario.document import Document, FieldPath
 from bentpipe.text import choice, did_you_mean, nearest, shown
-from bentpipe.units import Kind, Quantity
+from bentpipe.units import Kind
+
+# The fields that say which record a mapping is.
+TAGS: Final = ("kind", "discipline", "model")
 
 # A file of another format would give hundreds.
 _MAX_PROBLEMS: Final = 100
@@ -49,7 +53,7 @@ def problems_of(error: ValidationError, document: Document) -> list[Problem]:
         for detail in error.errors(include_url=False)
         if not (detail["type"] == "too_short" and detail["input"])
     ]
-    problems = [each for detail in details for each in _problems(detail, document)]
+    problems = [_problem(detail, document) for detail in details]
     problems.sort(key=lambda problem: problem.line or 0)
     if len(problems) <= _MAX_PROBLEMS:
         return problems
@@ -57,30 +61,15 @@ def problems_of(error: ValidationError, document: Document) -> list[Problem]:
     return [*problems[:_MAX_PROBLEMS], Problem(source=document.source, field="", message=more)]
 
 
-def _problems(detail: ErrorDetails, document: Document) -> list[Problem]:
-    path = _path(detail["loc"], document.data, missing=detail["type"] == "missing")
+def _problem(detail: ErrorDetails, document: Document) -> Problem:
     context = dict(detail.get("ctx", {}))
-    if detail["type"] == "unknown_fields":
-        allowed = context["allowed"]
-        return [
-            document.problem(
-                (*path, name),
-                f"unknown field{did_you_mean(name, allowed)} (fields here: {', '.join(allowed)})",
-            )
-            for name in context["names"]
-        ]
-    if detail["type"] == "unknown_kind":
-        allowed = context["allowed"]
-        message = f"missing; allowed: {', '.join(allowed)}"
-        if context["read"] is not None:
-            message = choice(context["read"], allowed)
-        return [document.problem((*path, context["field"]), message)]
+    path = _path(detail["loc"], document.data, missing=detail["type"] == "missing")
     explain = _EXPLANATIONS.get(detail["type"])
     message = explain(detail["input"], context) if explain else detail["msg"]
-    return [document.problem(path, message)]
+    return document.problem((*path, *context.get("field", ())), message)
 
 
-def _path(location: tuple[int | str, ...], data: object, *, missing: bool) -> FieldPath:
+def _path(location: tuple[int | str, ...], data: Any, *, missing: bool) -> FieldPath:
     """Return the path as it was written: without the names that pydantic adds for unions."""
     path: list[int | str] = []
     for position, part in enumerate(location):
@@ -88,25 +77,16 @@ def _path(location: tuple[int | str, ...], data: object, *, missing: bool) -> Fi
         if is_kind and position and isinstance(location[position - 1], int):
             # Entries of kind "channels" also have a field of that name.
             continue
-        inside = _member(data, part)
-        # Only the name of a missing field is not in the data; others are alternatives of a union.
-        if inside is _ABSENT and not (missing and position == len(location) - 1):
-            continue
-        data = inside
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            # Only the name of a missing field is not there; others are alternatives of a union.
+            if not missing or position < len(location) - 1:
+                continue
         # "return" is a keyword in Python, so that the field is "return_" there.
         path.append(part.removesuffix("_") if isinstance(part, str) else part)
     return tuple(path)
 
-
-def _member(data: object, part: int | str) -> object:
-    if isinstance(data, Mapping):
-        return data.get(part, _ABSENT)
-    if isinstance(data, list | tuple) and isinstance(part, int) and part < len(data):
-        return data[part]
-    return _ABSENT
-
-
-_ABSENT: Final = object()
 
 _Explanation = Callable[[Any, Mapping[str, Any]], str]
 
@@ -156,37 +136,9 @@ _EXPLANATIONS: Final[Mapping[str, _Explanation]] = {
 }
 
 
-LARGEST_COUNT: Final = 2**63 - 1
-
-
-def refusal(reason: str) -> PydanticCustomError:
-    """Return the error of a wrong value."""
-    return PydanticCustomError("reason", "{reason}", {"reason": reason})
-
-
-def _quantity(read: Callable[[object], Quantity[Any]], *, above_zero: bool = False) -> Any:
-    def check(text: object) -> Quantity[Any]:
-        try:
-            quantity = read(text)
-        except UnitError as error:
-            raise refusal(str(error)) from None
-        if above_zero and quantity.value == 0:
-            raise refusal(f'read "{text}": must be above zero')
-        return quantity
-
-    return PlainValidator(check)
-
-
-def _read_duration_or_none(text: object) -> Quantity[Any] | str:
-    if text == "none":
-        return "none"
-    try:
-        quantity = units.duration(text)
-    except UnitError as error:
-        raise refusal(f'{error}, or "none"') from None
-    if quantity.value == 0:
-        raise refusal(f'read "{text}"; must be above zero, or "none"')
-    return quantity
+def refusal(reason: str, *field: str) -> PydanticCustomError:
+    """Return the error of a wrong value, or of a field in it."""
+    return PydanticCustomError("reason", "{reason}", {"reason": reason, "field": field})
 
 
 @dataclass(frozen=True)
@@ -196,43 +148,46 @@ class Unit:
     suffix: str
 
 
-_BPS: Final = Unit("_bps")
-_NS: Final = Unit("_ns")
-_BYTES: Final = Unit("_bytes")
+def _quantity(
+    kind: Kind, *words: str, above_zero: bool = False, example: str = ""
+) -> tuple[Unit, PlainValidator, WithJsonSchema]:
+    """Return the unit, the validator and the schema of a quantity, or of one of these words."""
 
+    def read(text: object) -> object:
+        if text in words:
+            return units.queue_limit(text) if text == "unlimited" else text
+        others = "".join(f', or "{word}"' for word in words if word != "unlimited")
+        try:
+            quantity = kind.read(text)
+        except UnitError as error:
+            raise refusal(f"{error}{others}") from None
+        if above_zero and quantity.value == 0:
+            raise refusal(f'read "{text}"{";" if others else ":"} must be above zero{others}')
+        return quantity
 
-def _text(kind: Kind, example: str = "", *, also: str = "") -> WithJsonSchema:
-    """Describe the text of a quantity, or another text that matches ``also``."""
-    examples = [example or kind.example]
-    return WithJsonSchema({"type": "string", "pattern": kind.pattern + also, "examples": examples})
+    suffix = f"_{kind.bases[0].removeprefix('time_')}" if len(kind.bases) == 1 else ""
+    pattern = "|".join([kind.pattern, *(f"^{word}$" for word in words)])
+    schema = {"type": "string", "pattern": pattern, "examples": [example or kind.example]}
+    return Unit(suffix), PlainValidator(read), WithJsonSchema(schema)
 
 
 # A record is made from text and holds a `Quantity`. Defaults are quantities, since pydantic does
 # not validate them.
-Rate = Annotated[str, _BPS, _quantity(units.rate, above_zero=True), _text(units.RATE)]
-RateOrOutage = Annotated[str, _BPS, _quantity(units.rate), _text(units.RATE)]
-Duration = Annotated[str, _NS, _quantity(units.duration), _text(units.DURATION)]
-PositiveDuration = Annotated[
-    str, _NS, _quantity(units.duration, above_zero=True), _text(units.DURATION)
-]
+Rate = Annotated[str, *_quantity(units.RATE, above_zero=True)]
+RateOrOutage = Annotated[str, *_quantity(units.RATE)]
+Duration = Annotated[str, *_quantity(units.DURATION)]
+PositiveDuration = Annotated[str, *_quantity(units.DURATION, above_zero=True)]
 DurationOrNone = Annotated[
-    str,
-    _NS,
-    PlainValidator(_read_duration_or_none),
-    _text(units.DURATION, "100 ms", also="|^none$"),
+    str, *_quantity(units.DURATION, "none", above_zero=True, example="100 ms")
 ]
-Size = Annotated[str, _BYTES, _quantity(units.size), _text(units.SIZE)]
-PositiveSize = Annotated[str, _BYTES, _quantity(units.size, above_zero=True), _text(units.SIZE)]
-Limit = Annotated[
-    str, _quantity(units.queue_limit), _text(units.QUEUE_LIMIT, "50 packets", also="|^unlimited$")
-]
-Threshold = Annotated[str, _quantity(units.threshold), _text(units.THRESHOLD)]
-Packets = Annotated[
-    str, Unit("_packets"), _quantity(units.packets, above_zero=True), _text(units.PACKETS)
-]
+Size = Annotated[str, *_quantity(units.SIZE)]
+PositiveSize = Annotated[str, *_quantity(units.SIZE, above_zero=True)]
+Limit = Annotated[str, *_quantity(units.QUEUE_LIMIT, "unlimited", example="50 packets")]
+Threshold = Annotated[str, *_quantity(units.THRESHOLD)]
+Packets = Annotated[str, *_quantity(units.PACKETS, above_zero=True)]
 Number = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Segments = Annotated[Number, Unit("_segments")]
-Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+Count = Annotated[int, Field(ge=1, le=units.LARGEST)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 PositiveShare = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
@@ -290,8 +245,8 @@ def known_kind(field: str, kinds: Iterable[str], *, optional: bool = False) -> B
         if isinstance(value, Mapping):
             kind = value.get(field)
             if kind not in allowed and not (optional and kind is None):
-                context = {"field": field, "read": kind, "allowed": allowed}
-                raise PydanticCustomError("unknown_kind", "unknown kind", context)
+                missing = f"missing; allowed: {', '.join(allowed)}"
+                raise refusal(missing if kind is None else choice(kind, allowed), field)
         return value
 
     return BeforeValidator(check)
@@ -350,12 +305,14 @@ class Record(BaseModel):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler, /
     ) -> dict[str, Any]:
-        """Describe each field by its docstring."""
+        """Describe each field by its docstring, and one that names a kind by that name."""
         found = handler(schema)
         properties = handler.resolve_ref_schema(found).get("properties", {})
         for name, field in cls.model_fields.items():
             for each in (each for each in cls.__mro__ if issubclass(each, Record)):
                 text = _docstrings(each.__module__).get((each.__name__, name))
+                if text is None and name in TAGS and get_args(field.annotation):
+                    text = f"``{get_args(field.annotation)[0]}``."
                 if text is not None:
                     properties[field.serialization_alias or name]["description"] = text
                     break
@@ -378,16 +335,22 @@ class Record(BaseModel):
         unknown = tuple(str(name) for name in data if name not in allowed and name not in fields)
         if not unknown:
             return validate(data)
-        context = {"names": unknown, "allowed": allowed}
-        refused = PydanticCustomError("unknown_fields", "unknown fields", context)
-        errors = [InitErrorDetails(type=refused, input=data)]
+        here = f"(fields here: {', '.join(allowed)})"
+        errors = [
+            InitErrorDetails(
+                type=refusal(f"unknown field{did_you_mean(name, allowed)} {here}", name), input=data
+            )
+            for name in unknown
+        ]
         try:
             validate({name: value for name, value in data.items() if str(name) not in unknown})
         except ValidationError as error:
             errors += [
                 _again(detail)
                 for detail in error.errors(include_url=False)
-                if not (detail["type"] == "reason" and not detail["loc"])
+                if not (
+                    detail["type"] == "reason" and not detail["loc"] and not detail["ctx"]["field"]
+                )
                 and not (
                     detail["type"] == "missing"
                     and len(detail["loc"]) == 1
@@ -395,6 +358,18 @@ class Record(BaseModel):
                 )
             ]
         raise ValidationError.from_exception_data(cls.__name__, errors)
+
+    def _contradictions(self) -> Iterator[str]:
+        """Yield what is wrong with fields that do not fit together."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        for reason in self._contradictions():
+            raise refusal(reason)
+        # A file needs the name of its kind, so a record made in Python writes it, too.
+        self.model_fields_set.update(tag for tag in TAGS if getattr(self, tag, None) is not None)
+        return self
 
     is_indivisible: ClassVar[bool] = False
     """Whether it replaces another record as a whole, since the fields of both do not mix."""
@@ -410,6 +385,42 @@ class Record(BaseModel):
                 mine = mine.over(theirs)
             merged[name] = theirs if mine is None else mine
         return type(self).model_construct(**merged)
+
+
+@dataclass(frozen=True)
+class ByForm:
+    """Chooses the type of a union by the form of a value: a list, a mapping or a scalar.
+
+    Of several records it is the one whose first field a mapping has. Only the errors of that type
+    are given. ``otherwise`` is the form that values of no other form are read as: "list" or the
+    name of a record, by default that of the first type.
+    """
+
+    otherwise: str = ""
+
+    def __get_pydantic_core_schema__(self, union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the union."""
+        choices: dict[str, CoreSchema] = {}
+        first_fields: dict[str, str] = {}
+        for each in get_args(union):
+            bare = get_args(each)[0] if get_origin(each) is Annotated else each
+            form = "list" if get_origin(bare) is tuple else "scalar"
+            if isinstance(bare, type) and issubclass(bare, Record):
+                form = bare.__name__
+                first_fields[form] = next(iter(bare.model_fields))
+            choices[form] = handler.generate_schema(each)
+        otherwise = self.otherwise or next(iter(choices))
+
+        def form_of(value: object) -> str:
+            form = "list" if isinstance(value, list | tuple) else "scalar"
+            if isinstance(value, Record):
+                form = type(value).__name__
+            elif isinstance(value, Mapping):
+                only = next(iter(first_fields)) if len(first_fields) == 1 else otherwise
+                form = next((name for name, field in first_fields.items() if field in value), only)
+            return form if form in choices else otherwise
+
+        return core_schema.tagged_union_schema(choices, form_of)
 
 
 class GatewayFunction(Record):
@@ -436,14 +447,12 @@ class Draw(Record, Generic[T, P, L]):
     lognormal: L | None = None
     """A log-normal distribution with an upper bound."""
 
-    @model_validator(mode="after")
-    def _check_distribution(self) -> Self:
+    def _contradictions(self) -> Iterator[str]:
         written = self._written()
         if len(written) != 1:
             found = " and ".join(written) or "no distribution"
             names = ", ".join(type(self).model_fields)
-            raise refusal(f"read {found}; expected exactly one of: {names}")
-        return self
+            yield f"read {found}; expected exactly one of: {names}"
 
     @property
     def distribution(self) -> tuple[str, Any]:

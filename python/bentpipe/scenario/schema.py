@@ -18,9 +18,8 @@ from pydantic import Field, PrivateAttr
 from bentpipe import units
 from bentpipe.scenario.document import Document, read_file
 from bentpipe.scenario.gateways import Gateways
-from bentpipe.scenario.link import DEFAULT_DIRECTION, Link
+from bentpipe.scenario.link import DEFAULT_DIRECTION, QUEUES, DropTail, Link
 from bentpipe.scenario.metric_ref import ThresholdText, with_thresholds
-from bentpipe.scenario.queues import QUEUES, DropTail
 from bentpipe.scenario.record import PositiveDuration, Record
 from bentpipe.scenario.settings import Setting, with_settings
 from bentpipe.scenario.tcp import Hosts

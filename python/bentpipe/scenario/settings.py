@@ -23,12 +23,10 @@ from bentpipe.scenario.document import (
     dotted,
     read_value,
 )
-from bentpipe.scenario.record import Record
+from bentpipe.scenario.record import TAGS, Record
 from bentpipe.text import did_you_mean
 
 _PART: Final = re.compile(r'"(?P<name>[^"]+)"|(?P<plain>[^".=]+)')
-# The fields that say which record a mapping is.
-_TAGS: Final = ("kind", "discipline", "model")
 
 
 @dataclass(frozen=True)
@@ -131,17 +129,17 @@ class _Place:
             return _Place((*self.path, key), self.data[key], self.records)
         return _Place((*self.path, key), self._value(key), self.fields().get(key, ()))
 
-    def allows(self, rest: Sequence[_Part]) -> bool:
-        """Return whether the schema has fields here whose path is ``rest``."""
-        if not rest:
-            return True
+    def children(self, part: _Part) -> list[_Place]:
+        """Return the values inside this one that a part names and the schema allows."""
         if isinstance(self.data, list):
             entries = enumerate(self.data)
-            keys = [key for key, entry in entries if rest[0].names(key, entry)]
-            return any(self.child(key).allows(rest[1:]) for key in keys)
-        fields = self.fields()
-        names = fields if rest[0].is_wildcard else [rest[0].text]
-        return any(name in fields and self.child(name).allows(rest[1:]) for name in names)
+            return [self.child(key) for key, entry in entries if part.names(key, entry)]
+        names = self.fields()
+        return [self.child(name) for name in names if part.is_wildcard or name == part.text]
+
+    def allows(self, rest: Sequence[_Part]) -> bool:
+        """Return whether the schema has fields here whose path is ``rest``."""
+        return not rest or any(child.allows(rest[1:]) for child in self.children(rest[0]))
 
 
 def _of_option(text: str) -> Setting:
@@ -199,25 +197,19 @@ class _Change:
         self, place: _Place, part: _Part, rest: Sequence[_Part], left_out: list[_Place]
     ) -> Iterator[_Place]:
         """Return the places that a part names inside a place."""
-        if not part.is_wildcard:
+        is_list = isinstance(place.data, list)
+        is_mapping = place.data is None or isinstance(place.data, Mapping)
+        if not part.is_wildcard or not (is_list or is_mapping):
             yield place.child(self._key(place, part))
-        elif isinstance(place.data, list):
-            for number in range(len(place.data)):
-                child = place.child(number)
-                if child.allows(rest):
-                    yield child
-                else:
-                    left_out.append(child)
-        elif place.data is None or isinstance(place.data, Mapping):
-            if not rest:
-                raise self.location.error(f'name a field after "{dotted((*place.path, "*"))}"')
-            for name in place.fields():
-                child = place.child(name)
-                # Other fields of a mapping are no alternatives: no warning names them.
-                if child.allows(rest):
-                    yield child
-        else:
-            self._key(place, part)
+            return
+        if is_mapping and not rest:
+            raise self.location.error(f'name a field after "{dotted((*place.path, "*"))}"')
+        for child in place.children(part):
+            if child.allows(rest):
+                yield child
+            elif is_list:
+                # Fields of a mapping are no alternatives: no warning names them.
+                left_out.append(child)
 
     def _key(self, place: _Place, part: _Part) -> str | int:
         """Return a part as a key of a container, and refuse one that has no place there."""
@@ -262,10 +254,7 @@ class _Change:
         place = _Place((), document.data, (self.record,))
         for part in self.parts[:first]:
             place = place.child(self._key(place, part))
-        is_list = isinstance(place.data, list)
-        keys: Sequence[int | str] = range(len(place.data)) if is_list else list(place.fields())
-        places = [place.child(key) for key in keys]
-        rest = self.parts[first + 1 :]
+        places, rest = place.children(self.parts[first]), self.parts[first + 1 :]
         hint = ""
         for part in rest:
             names = {name for each in places for name in each.fields()}
@@ -273,7 +262,7 @@ class _Change:
                 hint = did_you_mean(part.text, tuple(sorted(names)))
                 break
             places = [each.child(part.text) for each in places]
-        what = "entry" if is_list else "field"
+        what = "entry" if isinstance(place.data, list) else "field"
         return f'no {what} of {dotted(place.path) or "a scenario"} has "{_joined(rest)}"{hint}'
 
     def _about(self, places: Sequence[_Place], left_out: Sequence[_Place]) -> list[ScenarioWarning]:
@@ -307,7 +296,7 @@ def _contradicts(record: type[Record], data: object) -> bool:
     """Return whether a mapping says that it is another record."""
     if not isinstance(data, Mapping):
         return False
-    for tag in _TAGS:
+    for tag in TAGS:
         if tag in record.model_fields and data.get(tag) is not None:
             return data[tag] not in _values(record.model_fields[tag].annotation)
     return False

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal, Self, get_args
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Final, Generic, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
-    Tag,
     WithJsonSchema,
-    model_validator,
 )
 
 from bentpipe import units
-from bentpipe.scenario.draws import (
-    CountOrDraw,
-    LognormalSize,
-    SizeDraw,
-    SizeOrDraw,
-    TimeDraw,
-    TimeOrDraw,
-)
 from bentpipe.scenario.link import MAX_TERMINALS, DirectionName, FileName
 from bentpipe.scenario.record import (
+    ByForm,
     Count,
+    Draw,
     Duration,
     PositiveDuration,
     PositiveSize,
@@ -81,12 +73,10 @@ class SizeFile(Record):
     is a number of bytes or has a unit."""
 
 
-_SizeTable = Annotated[
-    tuple[SizeWeight, ...], Field(strict=False, min_length=1, max_length=MAX_SIZES)
-]
 Sizes = Annotated[
-    Annotated[_SizeTable, Tag("table")] | Annotated[SizeFile, Tag("file")],
-    Discriminator(lambda sizes: "file" if isinstance(sizes, Mapping | Record) else "table"),
+    Annotated[tuple[SizeWeight, ...], Field(strict=False, min_length=1, max_length=MAX_SIZES)]
+    | SizeFile,
+    ByForm(),
 ]
 
 DEFAULT_SIZES: Final = tuple(
@@ -95,13 +85,9 @@ DEFAULT_SIZES: Final = tuple(
 
 
 Servers = Annotated[
-    Annotated[Literal["world"], Tag("world")]
-    | Annotated[
-        tuple[Host, ...],
-        Field(strict=False, min_length=1, max_length=MAX_SERVERS),
-        Tag("hosts"),
-    ],
-    Discriminator(lambda servers: "world" if isinstance(servers, str) else "hosts"),
+    Literal["world"]
+    | Annotated[tuple[Host, ...], Field(strict=False, min_length=1, max_length=MAX_SERVERS)],
+    ByForm("list"),
 ]
 
 
@@ -132,6 +118,68 @@ def _versions(*allowed: str) -> WithJsonSchema:
     return WithJsonSchema({"enum": [*allowed, *numbers]})
 
 
+T = TypeVar("T")
+
+
+class _Pareto(Record, Generic[T]):
+    min: T
+    """The minimum."""
+    shape: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
+    """The shape parameter: without the upper bound, P(X > x) = ``(min / x) ** shape``."""
+    max: T
+    """The maximum."""
+
+
+class _Lognormal(Record, Generic[T]):
+    median: T
+    """The median."""
+    sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+    """The standard deviation of the natural logarithm."""
+    max: T
+    """The maximum; a larger draw becomes this value."""
+
+
+class ParetoSize(_Pareto[PositiveSize]):
+    """Sizes with a heavy tail, from ``min`` to ``max`` (bounded Pareto distribution)."""
+
+
+class ParetoTime(_Pareto[PositiveDuration]):
+    """Times with a heavy tail, from ``min`` to ``max`` (bounded Pareto distribution)."""
+
+
+class ParetoCount(_Pareto[Count]):
+    """Counts with a heavy tail, from ``min`` to ``max`` (bounded Pareto distribution)."""
+
+
+class LognormalSize(_Lognormal[PositiveSize]):
+    """Sizes whose logarithm is normal, up to ``max``."""
+
+
+class LognormalTime(_Lognormal[PositiveDuration]):
+    """Times whose logarithm is normal, up to ``max``."""
+
+
+class LognormalCount(_Lognormal[Count]):
+    """Counts whose logarithm is normal, up to ``max``."""
+
+
+class SizeDraw(Draw[PositiveSize, ParetoSize, LognormalSize]):
+    """A size that is drawn for each exchange."""
+
+
+class TimeDraw(Draw[PositiveDuration, ParetoTime, LognormalTime]):
+    """A time that is drawn for each exchange."""
+
+
+class CountDraw(Draw[Count, ParetoCount, LognormalCount]):
+    """A count that is drawn for each page, rounded to an integer."""
+
+
+SizeOrDraw = Annotated[PositiveSize | SizeDraw, ByForm()]
+TimeOrDraw = Annotated[Duration | TimeDraw, ByForm()]
+CountOrDraw = Annotated[Annotated[int, Field(ge=0)] | CountDraw, ByForm()]
+
+
 class _Entry(Record):
     """The fields of all entries of ``traffic``."""
 
@@ -150,12 +198,6 @@ class _Entry(Record):
     island_host: str | None = None
     """The host of ``hosts.island`` that it runs on: a name, ``random`` (drawn for each flow, from
     the seed) or ``round-robin``. By default a host without delay at the terminal's gateway."""
-
-    @model_validator(mode="after")
-    def _write_kind(self) -> Self:
-        # A file needs the kind, so a record made in Python writes it, too.
-        self.model_fields_set.add("kind")
-        return self
 
 
 class SharedFields(_Entry):
@@ -192,7 +234,6 @@ class Bulk(_TcpFlow):
     """A TCP connection that always has data to send, for a ``size`` or for a ``duration``."""
 
     kind: Literal["bulk"] = "bulk"
-    """``bulk``."""
     direction: DirectionName
     """The direction of the data; ACKs take the other one."""
     size: PositiveSize | None = None
@@ -200,19 +241,16 @@ class Bulk(_TcpFlow):
     duration: PositiveDuration | None = None
     """How long to send, from the start of the flow; excludes ``size``."""
 
-    @model_validator(mode="after")
-    def _check_amount(self) -> Self:
+    def _contradictions(self) -> Iterator[str]:
         if (self.size is None) == (self.duration is None):
             found = "neither size nor duration" if self.size is None else "both size and duration"
-            raise refusal(f"read {found}; a bulk flow has exactly one of them")
-        return self
+            yield f"read {found}; a bulk flow has exactly one of them"
 
 
 class ConstantRate(SharedFields):
     """UDP datagrams of one size at equal intervals."""
 
     kind: Literal["constant_rate"] = "constant_rate"
-    """``constant_rate``."""
     direction: DirectionName | Literal["both"]
     """The direction of the datagrams; ``both`` is one flow in each, as with ``iperf -d``."""
     rate: Rate
@@ -227,7 +265,6 @@ class Voice(SharedFields):
     """A telephone call: RTP over UDP in packets of 20 ms."""
 
     kind: Literal["voice"] = "voice"
-    """``voice``."""
     direction: DirectionName | Literal["both"] = "both"
     """The direction of speech; ``both`` is one flow in each."""
     codec: CodecName = "g711"
@@ -246,7 +283,6 @@ class RequestResponse(_TcpFlow):
     """Requests and responses over one TCP connection, one exchange at a time."""
 
     kind: Literal["request_response"] = "request_response"
-    """``request_response``."""
     direction: DirectionName
     """The direction of the responses; requests take the other one."""
     request: PositiveSize
@@ -263,7 +299,6 @@ class Fetch(_TcpFlow):
     """Files that are fetched one after the other, each over its own TCP connection."""
 
     kind: Literal["fetch"] = "fetch"
-    """``fetch``."""
     direction: DirectionName
     """The direction of the files; requests take the other one."""
     # A GET with a handful of headers fits in one segment; the round figure is ours.
@@ -284,7 +319,6 @@ class Video(_TcpFlow):
     """
 
     kind: Literal["video"] = "video"
-    """``video``."""
     direction: DirectionName
     """The direction of the media; requests take the other one."""
     rate: Rate
@@ -304,7 +338,6 @@ class WebPage(_TcpFlow):
     """A user who loads web pages: DNS, TCP, TLS, the document, and then its objects."""
 
     kind: Literal["web_page"] = "web_page"
-    """``web_page``."""
     direction: DirectionName
     """The direction of the pages; requests take the other one."""
     pages: Count | None = 1
@@ -348,7 +381,6 @@ class Channels(TcpEnds, _Entry):
     """
 
     kind: Literal["channels"] = "channels"
-    """``channels``."""
     channels: Annotated[int, Field(ge=1, le=MAX_FLOWS)]
     """The number of channels (at each terminal)."""
     terminal: Terminal = 1
@@ -389,7 +421,6 @@ class Conference(_Entry):
     """
 
     kind: Literal["conference"] = "conference"
-    """``conference``."""
     participants: Annotated[int, Field(ge=2, le=MAX_FLOWS)]
     """The number of participants, each at its own terminal."""
     rate: Rate
