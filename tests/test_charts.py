@@ -20,7 +20,7 @@ from bentpipe import Result, UsageError, plots, report, simulate
 from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.charts import page_data
 from bentpipe.report.html import Exports, csv_of_figure, svg_file
-from bentpipe.report.plots import draw_data
+from bentpipe.report.plots import draw
 from bentpipe.report.style import figure_of, new_figure
 from bentpipe.results.charts import CHARTS, Chart, chart_data, charts_of, csv_of
 from bentpipe.scenario import traffic
@@ -335,4 +335,4 @@ def test_a_chart_of_many_flows_has_its_bands_in_the_csv_file() -> None:
     header, *rows = csv.reader(StringIO(csv_of(data)))
     assert header == ["line", "Time [s]", "Goodput [Mbit/s]", "p5 [Mbit/s]", "p95 [Mbit/s]"]
     assert {row[0] for row in rows} == {"call (return): median, p5 to p95 of 13"}
-    assert figure_of(draw_data(data)).axes[0].collections
+    assert figure_of(draw(data)).axes[0].collections

@@ -12,9 +12,8 @@ from conftest import EVERY, SMALL, Program
 
 from bentpipe import Result, simulate
 from bentpipe.metrics import COLUMNS, METRICS, metrics_of
-from bentpipe.results import derived
-from bentpipe.results.derived import by_function, table_rows
-from bentpipe.results.tables import TABLES
+from bentpipe.results import tables as result_tables
+from bentpipe.results.tables import TABLES, by_function, table_rows
 
 DTYPES: Final = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
 MS: Final = 10**6
@@ -379,7 +378,7 @@ def test_a_run_computes_the_rows_of_each_table_once(
 
     def counting(name: str, *arguments: Any) -> pl.DataFrame:
         computed.append(name)
-        return derived.table_rows(name, *arguments)
+        return result_tables.table_rows(name, *arguments)
 
     monkeypatch.setattr("bentpipe.results.result.table_rows", counting)
     file = tmp_path / "scenario.json"

@@ -51,7 +51,7 @@ class Metric:
 
     A metric that is no column of the simulator is derived: by ``formula``, an SQL expression of
     columns of its row; or as a statistic ``of`` the rows that its flow has in another table, such
-    as ``exchanges.time_ns.p95``; or in code (`bentpipe.results.derived`). A formula may use further
+    as ``exchanges.time_ns.p95``; or in code (`bentpipe.results.tables`). A formula may use further
     columns: ``run_ns``, the time of the run; in ``flows`` also ``size_bytes``, the size of a
     transfer that has one; in ``functions`` ``offered_bytes``, the IP bytes that the direction away
     from the function received. ``decimals`` are those of a number without a unit, in tables.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from bentpipe.report.plots import band as band, draw  # noqa: PLC0414 - a public name
-from bentpipe.results.charts import CHARTS, charts_of
+from bentpipe.results.charts import CHARTS, chart_data, charts_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ def _plot(name: str) -> Plot:
     chart = CHARTS[name]
 
     def plot(result: Result, *, ax: Axes | None = None) -> Axes:
-        return draw(chart, result, ax=ax)
+        return draw(chart_data(chart, result), ax=ax)
 
     over = f", over {chart.x_title.lower()} in s" if chart.x_unit else ""
     plot.__name__ = plot.__qualname__ = name

@@ -18,7 +18,7 @@ from bentpipe.errors import UsageError
 from bentpipe.quantities import quantity
 from bentpipe.report import style
 from bentpipe.report.html import CHARTS, Exports, svg_file
-from bentpipe.report.plots import draw_data, draw_means, means
+from bentpipe.report.plots import draw, draw_means, means
 from bentpipe.results import charts
 from bentpipe.results.files import csv_text
 from bentpipe.text import choice
@@ -96,7 +96,7 @@ def export_chart(chart: charts.Chart, result: Result, kind: str) -> str | bytes:
     """
     data = charts.chart_data(chart, result)
     with _drawing:
-        return _file(draw_data(data), chart.name, kind, charts.csv_of(data))
+        return _file(draw(data), chart.name, kind, charts.csv_of(data))
 
 
 def _file(axes: Axes, name: str, kind: str, csv: str) -> str | bytes:

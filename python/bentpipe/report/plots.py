@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import matplotlib as mpl
@@ -23,12 +23,9 @@ from bentpipe.errors import UsageError
 from bentpipe.metrics import label_of
 from bentpipe.quantities import quantity
 from bentpipe.report import style
-from bentpipe.results.charts import INTERVALS, Chart, ChartData, Outages, chart_data
+from bentpipe.results.charts import INTERVALS, ChartData, Outages
 from bentpipe.results.confidence import mean_intervals
 from bentpipe.results.measures import MAX_SINGLE_FLOWS
-
-if TYPE_CHECKING:
-    from bentpipe.results.result import Result
 
 # Beyond this ratio of times, a linear scale hides the short ones.
 _WIDE_SPREAD: Final = 20
@@ -44,16 +41,7 @@ _units: Final[WeakKeyDictionary[Axes, dict[str, tuple[str, float]]]] = WeakKeyDi
 _MARKERS: Final = "os^Dv<>P"
 
 
-def draw(chart: Chart, result: Result, *, ax: Axes | None = None) -> Axes:
-    """Draw a chart of a result on ``ax``, or on new axes.
-
-    Raises:
-        UsageError: the result has nothing to show.
-    """
-    return draw_data(chart_data(chart, result), ax=ax)
-
-
-def draw_data(data: ChartData, *, ax: Axes | None = None) -> Axes:
+def draw(data: ChartData, *, ax: Axes | None = None) -> Axes:
     """Draw the data of a chart on ``ax``, or on new axes."""
     if ax is None:
         height_in = _FRAME_IN + _BAR_IN * len(data.bars) if data.bars else _HEIGHT_IN

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.report.html import Exports, environment, write_report
-from bentpipe.report.plots import draw_data
+from bentpipe.report.plots import draw
 from bentpipe.report.style import figure_of
 from bentpipe.report.terminal import competing
 from bentpipe.results.charts import chart_data, charts_of, csv_of, is_sampled
@@ -149,7 +149,7 @@ def _charts(result: Result) -> dict[str, dict[str, Any]]:
     for chart in charts_of(result):
         data = chart_data(chart, result)
         found[chart.name] = {
-            "figure": figure_of(draw_data(data)),
+            "figure": figure_of(draw(data)),
             "caption": chart.caption,
             "csv": csv_of(data),
             "over_time": chart.kind == "time",

@@ -22,7 +22,6 @@ from bentpipe.results.measures import (
     MAX_SINGLE_FLOWS,
     PERCENTILES,
     entry_flows,
-    entry_names,
     finished_times_ns,
     rate_bps,
 )
@@ -250,14 +249,6 @@ def _drops(result: Result, tables: Sequence[str]) -> list[Series]:
     ]
 
 
-def _entries_by_name(result: Result) -> dict[str, list[int]]:
-    """Return the flows of each entry of ``traffic`` and direction, by name."""
-    names = entry_names(result)
-    return {
-        f"{names[own[0]]} ({heading})": own for (_, heading), own in entry_flows(result).items()
-    }
-
-
 def _flow_names(result: Result) -> list[str]:
     """Return the name of each flow of the plan, with its direction."""
     pairs = zip(result.plan["flows"], result.flow_directions, strict=True)
@@ -271,7 +262,9 @@ def _samples(result: Result, tables: Sequence[str]) -> list[_Samples]:
         parts = _parts(result.tables[_DIRECTIONS], "direction")
         # A direction such as return-2 is one of several returns.
         return [_Samples(i, names[i], names[i].partition("-")[0], rows) for i, rows in parts]
-    groups = {flow: name for name, flows in _entries_by_name(result).items() for flow in flows}
+    groups = {
+        flow: f"{name} ({heading})" for name, heading, own in entry_flows(result) for flow in own
+    }
     flows = result.tables["flows"].select("start_ns", "finished_ns", "last_delivery_ns").rows()
     names = _flow_names(result)
     found = []
@@ -407,8 +400,11 @@ def _times(result: Result, tables: Sequence[str]) -> list[Series]:
     names = _flow_names(result)
     groups: dict[str, list[int]] = {names[flow]: [flow] for flow in flows}
     if len(groups) > MAX_SINGLE_FLOWS:
-        known = _entries_by_name(result).items()
-        groups = {name: own for name, members in known if (own := sorted({*members} & {*flows}))}
+        groups = {
+            f"{name} ({heading})": own
+            for name, heading, members in entry_flows(result)
+            if (own := sorted({*members} & {*flows}))
+        }
     if len(groups) > MAX_SINGLE_FLOWS:
         groups = {f"{len(flows)} flows together": flows}
     found = []

@@ -176,7 +176,14 @@ def mean_intervals(frame: pl.DataFrame, column: str, by: str | Sequence[str] = (
     known = frame.filter(pl.col(column).is_not_null() & pl.col(column).is_not_nan())
     keys = [*groups, *(["seed"] if "seed" in frame.columns else []), "run"]
     runs = known.group_by(*dict.fromkeys(keys)).agg(pl.col(column).cast(float).mean())
-    _require_replicates(runs, groups)
+    if "seed" in runs.columns and "seed" not in groups:
+        counts = runs.group_by(*groups, "seed").len().filter(pl.col("len") > 1).sort("seed")
+        if counts.height > 0:
+            # Its runs differ in a varied value that is no group.
+            raise UsageError(
+                f"seed {counts['seed'].to_list()[0]} is in several runs of one group: their "
+                "scenarios differ; group by every varied column, or filter the frame"
+            )
     rows = []
     for values, own in runs.sort("run").group_by(groups) if groups else [((), runs)]:
         samples = own[column].to_list()
@@ -187,20 +194,3 @@ def mean_intervals(frame: pl.DataFrame, column: str, by: str | Sequence[str] = (
     schema |= dict.fromkeys(("mean", "low", "high"), pl.Float64) | {"runs": pl.UInt32}
     found = pl.DataFrame(rows, schema=schema, orient="row")
     return found.sort(groups) if groups else found
-
-
-def _require_replicates(runs: pl.DataFrame, groups: Sequence[str]) -> None:
-    """Refuse a group with a seed twice: its runs differ in a varied value that is not in it.
-
-    Raises:
-        UsageError: naming the seed.
-    """
-    if "seed" not in runs.columns or "seed" in groups:
-        return
-    counts = runs.group_by(*groups, "seed").len().filter(pl.col("len") > 1).sort("seed")
-    if counts.height > 0:
-        seed = counts["seed"].to_list()[0]
-        raise UsageError(
-            f"seed {seed} is in several runs of one group: their scenarios differ; group by every "
-            "varied column, or filter the frame"
-        )

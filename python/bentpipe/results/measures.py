@@ -137,13 +137,8 @@ def channel_utilization(
 # --- the flows of each entry of ``traffic`` together ---------------------------------------------
 
 
-def entry_names(result: Result) -> list[str]:
-    """Return the name of each flow's entry: its own, or those of its first and last flow."""
-    return names_of_entries(result.plan, result.manifest.get("entries", []))
-
-
 def names_of_entries(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the name of each flow's entry, from the plan and the entries of the manifest."""
+    """Return the name of each flow's entry: its own, or those of its first and last flow."""
     names = [flow["name"] for flow in plan["flows"]]
     found: list[str] = []
     for entry in entries:
@@ -153,15 +148,18 @@ def names_of_entries(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any
     return found or names
 
 
-def entry_flows(result: Result) -> dict[tuple[int, str], list[int]]:
-    """Return the flows of each entry and heading (forward or return), as indices into the plan."""
-    sizes = [entry["flows"] for entry in result.manifest.get("entries", [])]
-    flows = result.plan["flows"]
-    numbers = [i for i, size in enumerate(sizes) for _ in range(size)] or range(len(flows))
+def entry_flows(result: Result) -> list[tuple[str, str, list[int]]]:
+    """Return name, heading (forward or return) and flows, as indices into the plan, of each entry.
+
+    An entry with flows of both headings is there twice.
+    """
+    entries, flows = result.manifest.get("entries", []), result.plan["flows"]
+    names = names_of_entries(result.plan, entries)
+    numbers = [i for i, entry in enumerate(entries) for _ in range(entry["flows"])]
     groups: dict[tuple[int, str], list[int]] = {}
-    for i, (number, flow) in enumerate(zip(numbers, flows, strict=True)):
+    for i, (number, flow) in enumerate(zip(numbers or range(len(flows)), flows, strict=True)):
         groups.setdefault((number, flow["direction"]), []).append(i)
-    return groups
+    return [(names[own[0]], heading, own) for (_, heading), own in groups.items()]
 
 
 def entry_statistics(result: Result) -> list[dict[str, Any]]:
@@ -171,10 +169,10 @@ def entry_statistics(result: Result) -> list[dict[str, Any]]:
     if none has. The completion times of requests and responses are those of all
     exchanges; page load times are those of all pages.
     """
-    flows, names = result.flows.to_dicts(), entry_names(result)
+    flows = result.flows.to_dicts()
     columns = [metric.name for metric in metrics_shown("entry", "flows")]
     found = []
-    for (_, heading), indices in entry_flows(result).items():
+    for name, heading, indices in entry_flows(result):
         own = [flows[i] for i in indices]
         times_ns: Iterable[float | None] = [flow["completion_time_ns"] for flow in own]
         if own[0]["kind"] in KINDS_OF_ROWS["exchanges"]:
@@ -182,14 +180,14 @@ def entry_statistics(result: Result) -> list[dict[str, Any]]:
         lost = [flow["lost_packets"] for flow in own if flow["lost_packets"] is not None]
         found.append(
             {
-                "entry": names[indices[0]],
+                "entry": name,
                 "kind": own[0]["kind"],
                 "direction": heading,
                 "flows": len(own),
                 "finished_flows": sum(flow["finished_ns"] is not None for flow in own),
                 "exchanges": sum(flow["exchanges"] for flow in own),
                 "lost_packets": sum(lost) if lost else None,
-                **{name: _percentiles(flow[name] for flow in own) for name in columns},
+                **{column: _percentiles(flow[column] for flow in own) for column in columns},
                 "completion_time_ns": _percentiles(times_ns),
                 "page_load_time_ns": _percentiles(finished_times_ns(result, "pages", indices)),
             }

@@ -20,7 +20,6 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.errors import ScenarioWarning, UsageError
-from bentpipe.results.derived import by_function, flow_directions, table_rows
 from bentpipe.results.files import (
     REPORT,
     kind_of,
@@ -35,7 +34,15 @@ from bentpipe.results.files import (
 from bentpipe.results.measures import capacity_attribution, entry_statistics, goodput_of_rows
 from bentpipe.results.output import OutputFolder, opened
 from bentpipe.results.run_views import notebook_html
-from bentpipe.results.tables import TABLES, Frame, Tables, to_pandas
+from bentpipe.results.tables import (
+    TABLES,
+    Frame,
+    Tables,
+    by_function,
+    flow_directions,
+    table_rows,
+    to_pandas,
+)
 from bentpipe.results.verdict import invalid_message, late_windows, verdict
 from bentpipe.text import choice, nearest
 from bentpipe.units import format_duration

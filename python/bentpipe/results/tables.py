@@ -1,12 +1,16 @@
 """The tables of a result, as the simulator defines them (``crates/sim/src/record``), and as frames.
 
-An emulation writes the same tables.
+An emulation writes the same tables. `table_rows` are the rows with names in place of indices, and
+with the derived columns (`bentpipe.metrics`). They may be those of several runs of one plan. The
+tables then have a column ``run``, whose values are indices into the ends of the runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, Final, NoReturn, Self
 
@@ -16,6 +20,12 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe.errors import UsageError
+from bentpipe.metrics import metrics_of
+from bentpipe.plan.presets import direction_number
+from bentpipe.results.measures import goodput_of_rows, names_of_entries
+from bentpipe.results.metric_values import reduced
+from bentpipe.results.voice import call_columns
+from bentpipe.scenario.metric_ref import read_metric
 from bentpipe.text import choice
 
 
@@ -56,6 +66,8 @@ LOSS_CAUSES: Final = tuple(
     for column in TABLES["flows"].columns
     if column.name.startswith("lost_")
 )
+
+_TERMINAL: Final = re.compile(r"terminal-(\d+)-")
 
 
 # --- decoded --------------------------------------------------------------------------------------
@@ -136,3 +148,159 @@ def to_pandas(frame: pl.DataFrame) -> Any:
             series.to_list() if series.dtype == pl.String else series.to_numpy(writable=True)
         )
     return pandas.DataFrame(columns)
+
+
+# --- with names and derived columns ---------------------------------------------------------------
+
+
+def table_rows(
+    name: str,
+    tables: Mapping[str, pl.DataFrame],
+    plan: Mapping[str, Any],
+    entries: Sequence[Mapping[str, Any]],
+    ends_ns: Sequence[int],
+) -> pl.DataFrame:
+    """Return a table with names, and its derived columns in the order of the registry at the end.
+
+    Rows of flows have ``name`` and ``direction`` in front; those of ``flows`` also ``kind``, and
+    ``entry`` after the columns of the table. Names replace the indices of directions, processors
+    and gateways.
+    """
+    table = tables[name]
+    front = [column for column in table.columns if column == "run"]
+    columns = [column for column in table.columns if column != "run"]
+    rows = table.with_columns(run_ns=_run_time(table, ends_ns))
+    if "flow" in columns:
+        flows = _flows(plan, entries)
+        rows = rows.join(flows, on="flow", how="left", maintain_order="left")
+        front += ["name", *(["kind"] if name == "flows" else []), "direction"]
+    elif name == "directions":
+        names = dict(enumerate(each["name"] for each in plan["directions"]))
+        own = pl.col("direction").replace_strict(names, return_dtype=pl.String)
+        rows = rows.with_columns(direction=own)
+    elif name == "processors":
+        number = pl.col("processor")
+        own = pl.format("terminal-{}-processor", number)
+        own = pl.when(number == 0).then(pl.lit("hub-processor")).otherwise(own)
+        rows = rows.with_columns(processor=own)
+    rows = _with_formulas(rows, name)
+    if name == "flows":
+        columns = [*columns, "entry"]
+        rows = _with_values(rows, tables, plan, ends_ns)
+    elif name == "legs":
+        columns = ["flow", "leg", "from", "to", *columns[columns.index("connections") :]]
+        rows = rows.with_columns(_leg_ends(plan))
+    derived = [each.name for each in metrics_of(name).values() if each.is_derived]
+    return rows.select(*front, *columns, *derived)
+
+
+def _flows(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Return a row for each flow of a plan: its names, and the size of a transfer that has one."""
+    flows = plan["flows"]
+    amounts = [flow["workload"].get("amount", {}) for flow in flows]
+    sizes = [each["value"] if each.get("unit") == "bytes" else None for each in amounts]
+    names = {
+        "name": [flow["name"] for flow in flows],
+        "kind": [flow["workload"]["kind"] for flow in flows],
+        "direction": flow_directions(plan),
+        "entry": names_of_entries(plan, entries),
+    }
+    return pl.DataFrame(
+        [
+            pl.Series("flow", range(len(flows)), dtype=pl.UInt32),
+            *(pl.Series(name, values, dtype=pl.String) for name, values in names.items()),
+            pl.Series("size_bytes", sizes, dtype=pl.UInt64),
+        ]
+    )
+
+
+def flow_directions(plan: Mapping[str, Any]) -> list[str]:
+    """Return the name of the direction of each flow's data, in the order of the plan.
+
+    With several terminals, each has its own return.
+    """
+    return [plan["directions"][direction_number(flow)]["name"] for flow in plan["flows"]]
+
+
+def _with_values(
+    rows: pl.DataFrame,
+    tables: Mapping[str, pl.DataFrame],
+    plan: Mapping[str, Any],
+    ends_ns: Sequence[int],
+) -> pl.DataFrame:
+    """Return rows of flows with the metrics that no formula gives."""
+    by = [name for name in ("run", "flow") if name in rows.columns]
+    sources: dict[str, list[pl.Expr]] = {}
+    for metric in metrics_of("flows").values():
+        if metric.of:
+            ref = read_metric(metric.of)
+            value = reduced(pl.col(ref.column).drop_nulls(), ref)
+            sources.setdefault(ref.table, []).append(value.alias(metric.name))
+    for name, statistics in sources.items():
+        found = _with_formulas(tables[name], name).group_by(by).agg(statistics)
+        rows = rows.join(found, on=by, how="left", maintain_order="left")
+    ends = np.asarray(ends_ns, dtype=np.int64)
+    end_ns = ends[rows["run"].to_numpy()] if "run" in by else ends[0]
+    workloads = [plan["flows"][flow]["workload"] for flow in rows["flow"]]
+    return rows.with_columns(
+        pl.Series("goodput_bps", goodput_of_rows(rows, plan, end_ns)),
+        *call_columns(workloads, rows),
+    )
+
+
+def _leg_ends(plan: Mapping[str, Any]) -> list[pl.Expr]:
+    names = dict(enumerate(gateway["name"] for gateway in plan["gateways"]))
+    return [
+        pl.col(f"{end}_gateway")
+        .replace_strict(names, return_dtype=pl.String)
+        .fill_null(pl.lit(host))
+        .alias(end)
+        for end, host in (("from", "sender"), ("to", "receiver"))
+    ]
+
+
+def _with_formulas(rows: pl.DataFrame, table: str) -> pl.DataFrame:
+    formulas = {name: metric.formula for name, metric in metrics_of(table).items()}
+    return rows.with_columns(
+        _expression(formula).alias(name) for name, formula in formulas.items() if formula
+    )
+
+
+@cache
+def _expression(formula: str) -> pl.Expr:
+    return pl.sql_expr(formula)
+
+
+def _run_time(table: pl.DataFrame, ends_ns: Sequence[int]) -> pl.Expr:
+    """Return the expression of the time of the run of each row, at least 1 ns."""
+    ends = np.maximum(np.asarray(ends_ns, dtype=np.int64), 1)
+    if "run" in table.columns:
+        return pl.lit(pl.Series(ends[table["run"].to_numpy()]))
+    return pl.lit(int(ends[0]))
+
+
+def by_function(rows: list[dict[str, Any]], offered_bytes: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the statistics of each gateway function from rows of ``function_statistics``.
+
+    ``offered_bytes`` are the IP bytes that each direction received. A derived metric is that of the
+    functions that have the statistics of its formula.
+    """
+    functions: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        function = functions.setdefault(row["place"], {"function": row["place"]})
+        function[row["statistic"]] = row["value"]
+    terminals = (_TERMINAL.match(place) for place in functions)
+    offered = [offered_bytes[int(terminal[1]) if terminal else 0] for terminal in terminals]
+    found = list(functions.values())
+    values = pl.DataFrame(found, infer_schema_length=None)
+    values = values.with_columns(offered_bytes=pl.Series(offered, dtype=pl.UInt64))
+    for name, metric in metrics_of("functions").items():
+        if metric.formula:
+            formula = _expression(metric.formula)
+            own = set(formula.meta.root_names()) - {"offered_bytes"}
+            if own <= set(values.columns):
+                column = values.select(formula).to_series()
+                for function, value in zip(found, column, strict=True):
+                    if own <= function.keys():
+                        function[name] = value
+    return found

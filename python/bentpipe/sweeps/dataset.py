@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 import polars as pl
 
-from bentpipe.results.derived import table_rows
 from bentpipe.results.metric_values import ThresholdCheck, metric_values, of_runs
+from bentpipe.results.tables import table_rows
 from bentpipe.scenario.metric_ref import read_threshold
 from bentpipe.sweeps.cells import Cell
 from bentpipe.sweeps.frames import Decoded, Keys, decoded, run_rows, text_of, unpack

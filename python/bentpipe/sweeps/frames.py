@@ -19,8 +19,7 @@ import polars as pl
 from bentpipe import _core
 from bentpipe.errors import UnitError
 from bentpipe.quantities import QUANTITIES
-from bentpipe.results.derived import table_rows
-from bentpipe.results.tables import decode_tables
+from bentpipe.results.tables import decode_tables, table_rows
 from bentpipe.simulation.run import Outcome
 from bentpipe.sweeps.cells import Cell
 from bentpipe.sweeps.journal import Run
