@@ -6,9 +6,9 @@ Data go to stdout, everything else to stderr. `exits` has the exit codes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import typer
 from typer.core import TyperCommand
@@ -104,7 +104,9 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
         "gateway": _Verb("Run the functions of a gateway on a real router."),
     },
     "Reproduce a study": {
-        "study": _Verb("Reproduce a published experiment."),
+        "study": _Verb(
+            "Reproduce a published experiment, or compare the simulator with Linux TCP."
+        ),
     },
     "Check": {
         "validate": _Verb(
@@ -113,11 +115,6 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             "validate scenarios/geo-bulk.yaml --json",
             module="scenarios",
         ),
-        "validate-model": _Verb(
-            "Compare the simulator with Linux TCP.",
-            "validate-model --grid small --points 1,14 --seconds 5",
-            "validate-model --grid full --out results/validation --check",
-        ),
         "doctor": _Verb("Check what this machine can run.", "doctor", "doctor --measure"),
     },
 }
@@ -125,6 +122,8 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
 
 class _Verbs(lazy.LazyGroup):
     """The verbs, each imported when it is needed."""
+
+    renamed: ClassVar[Mapping[str, str]] = {"validate-model": "study linux"}
 
     def list_commands(self, _context: Any) -> list[str]:
         return [name for verbs in _VERBS.values() for name in verbs]

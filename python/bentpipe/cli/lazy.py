@@ -7,7 +7,8 @@ Together they take longer than the set-up of a lab.
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -22,7 +23,12 @@ _SUMMARY_MAX: Final = 200
 
 
 class LazyGroup(TyperGroup):
-    """A group in which `list_commands` names sub-commands and `get_command` creates them."""
+    """A group in which `list_commands` names sub-commands and `get_command` creates them.
+
+    ``renamed`` has names of before with those of today.
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = {}
 
     # The type of the context is private to typer.
     def parse_args(self, context: Any, arguments: list[str]) -> Any:
@@ -37,6 +43,9 @@ class LazyGroup(TyperGroup):
         names = tuple(self.list_commands(context))
         if arguments[0] == "help":
             raise UsageError(f'command: read "help"; for help: {context.command_path} --help')
+        if arguments[0] in self.renamed:
+            today = self.renamed[arguments[0]]
+            raise UsageError(f'command: read "{arguments[0]}"; did you mean "{today}"?')
         if arguments[0] not in names:
             raise UsageError(f"command: {choice(arguments[0], names)}")
         return super().resolve_command(context, arguments)

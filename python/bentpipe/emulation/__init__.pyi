@@ -5,5 +5,6 @@ from .pool import (
     emulate as emulate,
     emulate_as_completed as emulate_as_completed,
     emulate_many as emulate_many,
+    processor_share as processor_share,
 )
 from .run import run_emulation as run_emulation

@@ -7,6 +7,7 @@ from .no_drop import (
 )
 from .run import (
     Job as Job,
+    Outcome as Outcome,
     cores as cores,
     run_many as run_many,
     run_simulation as run_simulation,
@@ -16,5 +17,7 @@ from .search import (
     CountTrial as CountTrial,
     MaxCount as MaxCount,
     max_count as max_count,
+    max_trials as max_trials,
     no_drop_rate as no_drop_rate,
+    search_rates as search_rates,
 )
