@@ -15,8 +15,9 @@ from test_plots_report import assert_self_contained
 
 from bentpipe.studies.auckland import study as auckland
 from bentpipe.studies.auckland.cells import LOADS
-from bentpipe.studies.base.inputs import read_scenario
+from bentpipe.studies.base import inputs
 from bentpipe.studies.base.outcome import StudyOutcome
+from bentpipe.studies.base.work import Work
 from bentpipe.studies.hermes import study as hermes
 from bentpipe.studies.hermes.streams import ConferenceCase
 from bentpipe.studies.hermes.transfers import ASSUMED_LOAD, FetchCase, PingCase, SessionsCase
@@ -24,7 +25,7 @@ from bentpipe.studies.jpl import study as jpl
 from bentpipe.studies.osu import study as osu
 from bentpipe.studies.osu.cells import VARIANTS, Cell
 from bentpipe.studies.snip import study as snip
-from bentpipe.studies.snip.measure import Settings
+from bentpipe.studies.snip.measure import DEFAULTS
 from bentpipe.sweeps import Threads
 
 pytestmark = pytest.mark.system
@@ -36,7 +37,8 @@ FEW_CASES = {
     "sessions": (SessionsCase(2, 65_535, ASSUMED_LOAD),),
     "conference": (ConferenceCase(7, 90),),
 }
-REDUCED = Settings(
+REDUCED = replace(
+    DEFAULTS,
     sizes=(58, 500, 1400),
     offered_pps=(1000, 5000),
     windows_bytes=(17_520, 65_535),
@@ -72,9 +74,10 @@ OTHER_FILES = {"snip": {"facts.csv"}, "osu": {"rise.csv", "fairness.csv", "sensi
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Five cases of hermes, a second of iperf for snip, and 2 Mbit/s for auckland."""
+    scenario_of = inputs.load_scenario
 
     def scenario(study: str) -> dict[str, Any]:
-        data = copy.deepcopy(read_scenario(study))
+        data = copy.deepcopy(scenario_of(study))
         if study == "snip":
             data["traffic"][0]["duration"] = "1 s"
             data["duration"] = "2 s"
@@ -87,13 +90,12 @@ def few(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None
         # `test_study_jpl.py` draws its charts.
         request.getfixturevalue("undrawn")
     monkeypatch.setattr(hermes, "PARTS", FEW_CASES)
-    for module in (snip, auckland):
-        monkeypatch.setattr(module, "read_scenario", scenario)
+    monkeypatch.setattr(inputs, "load_scenario", scenario)
 
 
 def run(study: str, **options: Any) -> StudyOutcome:
     function, few_cells = STUDIES[study]
-    return function(**few_cells, **options)
+    return function(Work(study, **options), **few_cells)
 
 
 @pytest.mark.parametrize("study", each_study(*STUDIES))

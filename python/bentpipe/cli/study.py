@@ -158,6 +158,8 @@ def _options_of(study: Study) -> dict[str, Any]:
             f'With emulate: the cells to run; "{study.example_cells}", for example. By default '
             f"{study.default_cells}."
         )
+    if "simulate" not in study.titles:
+        runs = "Runs of each cell in real time; 1 by default. The simulator has 20 or as many."
     if study.seconds is not None:
         seconds = f"With emulate: how long a cell runs, in s; {study.seconds:g} by default."
     limits = {"min": 1, "max": 3_600}

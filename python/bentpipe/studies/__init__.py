@@ -64,6 +64,10 @@ class Study:
     """Cells to run in real time."""
     default_cells: str
     """What is run in real time by default, and for how long if not as long as simulated."""
+    chosen_cells: str
+    """The same by name; empty: all."""
+    cells_help: str
+    """How to name cells."""
     seconds: float | None
     """How long a cell runs in real time; None: that cannot be chosen."""
     parallel: int | None

@@ -222,7 +222,7 @@ class Cell(work.Cell):
         return f"{self.queue_kb:,} kB, {self.path.value}, {self.channels} channels"
 
     @property
-    def name(self) -> str:
+    def key(self) -> str:
         """The name on the command line."""
         return f"{self.channels}:{self.queue_kb}:{self.path.value}"
 

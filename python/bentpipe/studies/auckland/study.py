@@ -165,7 +165,7 @@ def run_real_time(work: RealWork) -> RealOutcome:
 
     Both engines have the same plan and seed; the transfer is in the middle half of a cell.
     """
-    table = [replace(cell, seconds=work.seconds) for cell in cells_named(work.chosen or DEFAULT)]
+    table = [replace(cell, seconds=work.seconds) for cell in cells_named(work.chosen)]
     found = work.compare(dict(zip(table, table, strict=True)))
     rows = (_real_row(*each) for each in product(runs.UNITS, found.items()))
     seconds = int(work.seconds) if work.seconds.is_integer() else work.seconds
@@ -178,27 +178,10 @@ def run_real_time(work: RealWork) -> RealOutcome:
     )
 
 
-# A point of each figure: both queues, and each kind of path.
-DEFAULT: Final = ",".join(
-    f"20:{queue_kb}:{path.value}"
-    for queue_kb in cells.QUEUES_KB
-    for path in (*cells.UNCODED, cells.LinkPath.CODED_10, cells.LinkPath.TITRATED_10)
-)
-
-
-def cells_named(chosen: str) -> tuple[cells.Cell, ...]:
-    """Return cells by `CHANNELS[:QUEUE_KB[:PATH]]`, a list with commas.
-
-    A part that is left out matches all.
-
-    Raises:
-        UsageError: there is no such cell.
-    """
-    numbers, queues = (", ".join(map(str, each)) for each in (cells.LOADS.every, cells.QUEUES_KB))
+def cells_named(chosen: str | None) -> tuple[cells.Cell, ...]:
+    """Return cells by `CHANNELS[:QUEUE_KB[:PATH]]`, as `cells_by_name` does."""
     table = cells.cells(cells.LOADS.every, tuple(cells.LinkPath))
-    how = f"Write a number of channels ({numbers}), optionally a queue in kB ({queues}) and a path "
-    paths = f"({', '.join(cells.LinkPath)}), as in 100:120:PEP"
-    return cells_by_name(chosen, {cell: (cell.name,) for cell in table}, f"{how}{paths}")
+    return cells_by_name("auckland", chosen, {cell: (cell.key,) for cell in table})
 
 
 def _values(of: Sequence[cells.Cell]) -> dict[str, str]:

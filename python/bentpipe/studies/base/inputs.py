@@ -21,12 +21,13 @@ STUDIES_FOLDER: Final = Path(__file__).parent.parent
 
 
 def read_scenario(study: str) -> dict[str, Any]:
-    """Return the configuration of all cells of a study as plain data."""
-    return copy.deepcopy(_scenario(study))
+    """Return the configuration of all cells of a study as plain data, which may be changed."""
+    return copy.deepcopy(load_scenario(study))
 
 
 @cache
-def _scenario(study: str) -> dict[str, Any]:
+def load_scenario(study: str) -> dict[str, Any]:
+    """Return the same, always the same object."""
     return Scenario.load(STUDIES_FOLDER / study / "scenario.yaml").to_dict()
 
 

@@ -208,7 +208,7 @@ class RealWork:
             seed,
             max_s=max_s,
             expected_s=cell.expected_s or max_s,
-            folder=re.sub(r"[^\w.]+", "-", f"{self._done + number + 1:03} {cell.name} seed {seed}"),
+            folder=re.sub(r"[^\w.]+", "-", f"{self._done + number + 1:03} {cell.key} seed {seed}"),
             load=cell.load,
         )
 
@@ -240,16 +240,21 @@ def duration_text(time_s: float) -> str:
     return f"{time_s:.0f} s" if time_s < _MINUTES_FROM_S else f"{time_s / 60:.0f} min"
 
 
-def cells_by_name(chosen: str, names: Mapping[Key, Sequence[str]], how: str) -> tuple[Key, ...]:
+def cells_by_name(
+    study: str, chosen: str | None, names: Mapping[Key, Sequence[str]]
+) -> tuple[Key, ...]:
     """Return cells by a list with commas of their names, or of beginnings of these up to a colon.
 
-    ``how`` is the rest of the message for a name that no cell has.
+    None are those of the study's default.
 
     Raises:
         UsageError: there is no such cell.
     """
+    about = STUDIES[study]
+    if chosen is None and not about.chosen_cells:
+        return tuple(names)
     found: dict[Key, None] = {}
-    for name in chosen.split(","):
+    for name in (about.chosen_cells if chosen is None else chosen).split(","):
         wanted = f"{name.strip().lower()}:"
         matching = [
             cell
@@ -257,7 +262,9 @@ def cells_by_name(chosen: str, names: Mapping[Key, Sequence[str]], how: str) -> 
             if any(f"{each.lower()}:".startswith(wanted) for each in of_cell)
         ]
         if not matching:
-            raise UsageError(f'cells: read "{name.strip()}"; there is no such cell. {how}')
+            raise UsageError(
+                f'cells: read "{name.strip()}"; there is no such cell. {about.cells_help}'
+            )
         found.update(dict.fromkeys(matching))
     return tuple(found)
 

@@ -49,7 +49,7 @@ class Cell(ABC):
         return self.stagger is not None
 
     @property
-    def name(self) -> str:
+    def key(self) -> str:
         """The name of the folder of a run, and in lists of cells."""
         return ""
 

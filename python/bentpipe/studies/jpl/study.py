@@ -85,7 +85,7 @@ class Cell(BaseCell):
         return {each: getattr(self, each) for each in names}
 
     @property
-    def name(self) -> str:
+    def key(self) -> str:
         """The name on the command line."""
         return ":".join(map(str, self.labels.values()))
 
@@ -296,12 +296,7 @@ def run(work: Work) -> JplOutcome:
 
 def run_real_time(work: RealWork) -> RealOutcome:
     """Run cells in real time, and simulate them with both hosts."""
-    rates = ", ".join(BIT_ERROR_RATES)
-    how = f"Write a bit error rate ({rates}), optionally a delay in ms (0, 50 ... 300) and windows "
-    names = {cell: (cell.name,) for cell in cells()}
-    table = cells_by_name(
-        work.chosen or rates, names, f"{how}(yes, no; both up to 100 ms), as in 1e-7:250:no"
-    )
+    table = cells_named(work.chosen)
     found = work.compare(
         {cell: replace(cell, hosts=KERNEL) for cell in table}, runs=_SIMULATED_RUNS
     )
@@ -321,6 +316,11 @@ def run_real_time(work: RealWork) -> RealOutcome:
         },
         labels=tables.columns("jpl", "main")[:3],
     )
+
+
+def cells_named(chosen: str | None) -> tuple[Cell, ...]:
+    """Return cells by `BIT_ERROR_RATE[:DELAY_MS[:WINDOWS]]`, as `cells_by_name` does."""
+    return cells_by_name("jpl", chosen, {cell: (cell.key,) for cell in cells()})
 
 
 def compare(measured: Measured[Cell], published: Mapping[Cell, float]) -> dict[str, Comparison]:

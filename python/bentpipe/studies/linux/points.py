@@ -75,7 +75,7 @@ class Point(work.Cell):
     seconds: float = 30.0
 
     @property
-    def name(self) -> str:
+    def key(self) -> str:
         """The name on the command line."""
         return f"{self.grid}:{self.number}"
 
@@ -135,7 +135,7 @@ class Point(work.Cell):
     def scenario(self) -> Scenario:
         """Return the complete scenario."""
         data = read_scenario("linux")
-        data |= {"name": f"{self.name}, {self.kind}", "duration": f"{self.largest_s * 1e3:g} ms"}
+        data |= {"name": f"{self.key}, {self.kind}", "duration": f"{self.largest_s * 1e3:g} ms"}
         link, (bulk,) = data["link"], data["traffic"]
         for way in link.values():
             way |= {"delay": f"{self.rtt_ms / 2:g} ms", "rate": f"{self.rate_mbps:g} Mbit/s"}

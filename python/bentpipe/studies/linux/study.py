@@ -99,7 +99,7 @@ def row_of(measure: Measure, name: str, point: Point, found: RealMeasurement) ->
     errors = [_difference_percent(each, kernel) for each in values.values]
     link = ("rate_mbps", "rtt_ms", "queue_bdp", "loss", "flows", "size_bytes")
     return Row(
-        labels={"point": point.name, "kind": point.kind, "measure": measure.name, "value": name},
+        labels={"point": point.key, "kind": point.kind, "measure": measure.name, "value": name},
         unit=name.rpartition("_")[2].replace("bps", "bit/s"),
         published=None,
         simulated=values,
@@ -247,7 +247,7 @@ class LinuxOutcome(RealOutcome):
 
     def late(self) -> list[str]:
         """Return the points that were late in every attempt."""
-        return [point.name for point, each in self.found.items() if each.invalid is not None]
+        return [point.key for point, each in self.found.items() if each.invalid is not None]
 
     def missed(self) -> list[str]:
         """Return the thresholds that are not met."""
@@ -282,7 +282,7 @@ class LinuxOutcome(RealOutcome):
         return {
             "points": [
                 {
-                    "point": point.name,
+                    "point": point.key,
                     **{name: value for name, value in asdict(point).items() if value != ""},
                     "emulated": [{"seed": run.seed, **run.figures} for run in each.valid],
                     "simulated": [{"seed": n, **run} for n, run in each.simulated.runs.items()],
@@ -390,12 +390,9 @@ def _number(row: Row, name: str) -> Cell:
 
 def run_real_time(work: RealWork) -> LinuxOutcome:
     """Run points in real time, and simulate those that are done with 20 seeds."""
-    names = {each: (each.name, f"{each.grid}:{each.kind}") for each in points()}
-    kinds = ", ".join(dict.fromkeys(each.kind for each in names))
-    how = f"Write a grid (small, full, pep), optionally with a number or a kind ({kinds})"
+    names = {each: (each.key, f"{each.grid}:{each.kind}") for each in points()}
     chosen = [
-        replace(each, seconds=work.seconds)
-        for each in cells_by_name(work.chosen or "small", names, f"{how}, as in small:14,pep")
+        replace(each, seconds=work.seconds) for each in cells_by_name("linux", work.chosen, names)
     ]
     by_rate = sorted(chosen, key=lambda each: each.rate_mbps)
     # Fast points run at the same time as slow ones.

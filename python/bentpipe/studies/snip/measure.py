@@ -154,7 +154,7 @@ class Run(Cell):
     rate_bps: int = 0
 
     @property
-    def name(self) -> str:
+    def key(self) -> str:
         """What it is for, and its parameter."""
         return f"{self.what} {self.number}"
 
