@@ -104,9 +104,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
         "gateway": _Verb("Run the functions of a gateway on a real router."),
     },
     "Reproduce a study": {
-        "study": _Verb(
-            "Reproduce a published experiment, or compare the simulator with Linux TCP."
-        ),
+        "study": _Verb("Reproduce a published experiment, or compare with Linux TCP."),
     },
     "Check": {
         "validate": _Verb(

@@ -53,7 +53,7 @@ class StudyGroup(LazyGroup):
 
 study_app = typer.Typer(
     cls=StudyGroup,
-    help="Reproduce a published experiment, or compare the simulator with Linux TCP.",
+    help="Reproduce a published experiment, or compare with Linux TCP.",
     epilog=examples_text(
         "bentpipe study list",
         "bentpipe study jpl --runs 30 --out results/jpl",

@@ -118,7 +118,7 @@ def sweep_page(entry: Entry, folder: Path, sweep: Sweep | None) -> str:
 
 
 def files_page(entry: Entry, folder: Path) -> str:
-    """Return the page of a study, search or validation: its CSV files as tables."""
+    """Return the page of a study or search: its CSV files as tables."""
     manifest = read_manifest(folder)
     names = [str(name) for name in manifest["files"] if str(name).endswith(".csv")]
     return render(
