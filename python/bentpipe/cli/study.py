@@ -114,9 +114,9 @@ def _study_command(study: Study) -> Any:
                     outcome = study.run_real_time(
                         chosen=cells,
                         seed=seed,
-                        runs=runs,
-                        seconds=seconds,
-                        parallel=threads,
+                        runs=runs or 1,
+                        seconds=seconds or 0.0,
+                        parallel=threads or 0,
                         progress=progress.fraction,
                         note=note,
                         folder=Path(folder),

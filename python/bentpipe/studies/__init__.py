@@ -3,50 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from bentpipe.studies.base.outcome import StudyOutcome
-    from bentpipe.sweeps import Executor
-
-
-class RunOptions(TypedDict, total=False):
-    """How a study is simulated.
-
-    ``runs`` is the number of runs of each stochastic cell, with the seeds ``seed``, ``seed`` + 1,
-    ...; None is the study's default. ``executor`` runs them, by default threads, one a core.
-    ``progress(done, total)`` counts runs.
-    """
-
-    runs: int | None
-    seed: int
-    executor: Executor | None
-    progress: Callable[[int, int], None] | None
-
-
-class RealOptions(TypedDict):
-    """How cells of a study are run in real time, up to ``parallel`` at a time.
-
-    ``chosen`` names the cells (None: those of ``default_cells``); each has ``runs`` runs, with the
-    seeds ``seed``, ``seed`` + 1, ..., of ``seconds`` if the study lets that be chosen. Results are
-    saved in ``folder``. ``progress`` takes the fraction done, 0 to 1, and ``note`` how long the
-    runs take, before the first one.
-    """
-
-    chosen: str | None
-    seed: int
-    runs: NotRequired[int | None]
-    seconds: NotRequired[float | None]
-    parallel: NotRequired[int | None]
-    progress: Callable[[float], None]
-    note: Callable[[str], None]
-    folder: Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,29 +37,31 @@ class Study:
     parallel: int | None
     """How many cells run in real time at a time; None: as many as the processors carry."""
 
-    def run(self, **options: Unpack[RunOptions]) -> StudyOutcome:
-        """Run the study and return its outcome.
+    def run(self, **options: Any) -> StudyOutcome:
+        """Run the study with the options of `bentpipe.studies.base.work.Work`; return its outcome.
 
         Raises:
             UsageError: ``runs`` or ``seed`` is out of range; nothing was run.
         """
-        return self._call("run", "work.Work", options)
+        work = import_module(f"{__name__}.base.work").Work(self.name, **options)
+        outcome: StudyOutcome = self._module().run(work)
+        return outcome
 
-    def run_real_time(self, **options: Unpack[RealOptions]) -> StudyOutcome:
-        """Run cells in real time and return them with the published and simulated values.
+    def run_real_time(self, **options: Any) -> StudyOutcome:
+        """Run cells in real time, and return them with the published and simulated values.
+
+        The options are those of `bentpipe.studies.base.real_time.RealWork`.
 
         Raises:
             UsageError: there is no such cell, or the seed is out of range; nothing was run.
             MachineError: the machine lacks something.
         """
-        return self._call("run_real_time", "real_time.RealWork", options)
-
-    def _call(self, function: str, work: str, options: Mapping[str, Any]) -> StudyOutcome:
-        module, _, name = work.partition(".")
-        made = getattr(import_module(f"{__name__}.base.{module}"), name)(self.name, **options)
-        study = import_module(f"{__name__}.{self.name}.study")
-        outcome: StudyOutcome = getattr(study, function)(made)
+        work = import_module(f"{__name__}.base.real_time").RealWork(self.name, **options)
+        outcome: StudyOutcome = self._module().run_real_time(work)
         return outcome
+
+    def _module(self) -> Any:
+        return import_module(f"{__name__}.{self.name}.study")
 
 
 def _study(row: dict[str, Any]) -> Study:

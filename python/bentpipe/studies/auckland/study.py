@@ -175,6 +175,7 @@ def run_real_time(work: RealWork) -> RealOutcome:
         {"duration_s": seconds, "scenario": cells.configuration(work.seconds)},
         values=_values(table),
         labels=tables.columns("auckland", "real"),
+        folder=work.folder,
     )
 
 

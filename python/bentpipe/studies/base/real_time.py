@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, Final, TypeVar, Unpack
+from typing import Any, ClassVar, Final, TypeVar
 
 from matplotlib.figure import Figure
 
-from bentpipe import __version__
 from bentpipe.emulation import EmulationJob, check_plan, emulate_as_completed, processor_share
 from bentpipe.errors import UsageError
 from bentpipe.report import INK, PALETTE, add_legend, new_figure
 from bentpipe.results import Column, View
 from bentpipe.simulation import cores
-from bentpipe.studies import STUDIES, RealOptions
+from bentpipe.studies import STUDIES
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import Comparison, Measurement, Row, Samples
+from bentpipe.studies.base.comparison import Measurement, Row, Samples
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.tables import interval_text, number
-from bentpipe.studies.base.work import Cell, CellT, Work, check_seeds
+from bentpipe.studies.base.work import Batches, Cell, CellT, Work, check_seeds
 from bentpipe.units import NS_PER_S
 
 _MINUTES_FROM_S: Final = 120
 Key = TypeVar("Key")
-RealOutcomeT = TypeVar("RealOutcomeT", bound="RealOutcome")
 
 
 @dataclass(frozen=True)
@@ -100,28 +98,39 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known and len(known) == len(every) else None
 
 
-class RealWork:
-    """Runs cells in real time, up to ``parallel`` at a time, one batch after the other.
+@dataclass
+class RealWork(Batches):
+    """Runs cells in real time, one batch after the other.
 
-    The options are those of `bentpipe.studies.RealOptions`. ``total`` is the expected number of
-    runs, by default those of the first batch.
+    ``chosen`` names the cells (None: those of the study's default); each has ``runs`` runs, with
+    the seeds ``seed``, ``seed`` + 1, ..., of ``seconds`` if the study lets that be chosen, up to
+    ``parallel`` at a time; 0 is the study's default. Results are saved in ``folder``. ``progress``
+    takes the fraction done, 0 to 1, and ``note`` how long the runs take, before the first one.
+    ``total`` is the expected number of runs, by default those of the first batch.
 
     Raises:
         UsageError: ``runs`` or ``seed`` is out of range.
     """
 
-    def __init__(self, study: str, **options: Unpack[RealOptions]) -> None:
-        about = STUDIES[study]
-        self.study, self.chosen, self.seed = study, options["chosen"], options["seed"]
-        self.runs = options.get("runs") or 1
-        self.seconds = float(options.get("seconds") or about.seconds or 0)
-        self.parallel = options.get("parallel") or about.parallel or cores()
+    study: str
+    chosen: str | None
+    seed: int
+    progress: Callable[[float], None]
+    note: Callable[[str], None]
+    folder: Path
+    runs: int = 1
+    seconds: float = 0.0
+    parallel: int = 0
+    total: int = 0
+    interrupted: bool = False
+    _done: int = 0
+    _kernel: str | None = None
+
+    def __post_init__(self) -> None:
+        about = STUDIES[self.study]
+        self.seconds = float(self.seconds or about.seconds or 0)
+        self.parallel = self.parallel or about.parallel or cores()
         check_seeds(self.runs, self.seed)
-        self.total = 0
-        self.interrupted = False
-        self._options = options
-        self._done = 0
-        self._kernel: str | None = None
 
     def run(self, cells: Mapping[Key, Cell]) -> dict[Key, tuple[RealRun, ...]]:
         """Run cells with each seed; a cell of which Ctrl-C prevented all runs has none.
@@ -140,7 +149,7 @@ class RealWork:
             runs = emulate_as_completed(
                 jobs,
                 parallel=self.parallel,
-                folder=self._options["folder"],
+                folder=self.folder,
                 progress=lambda share: self._show(share * len(jobs)),
             )
             # Closing the generator ends the runs after Ctrl-C.
@@ -176,28 +185,9 @@ class RealWork:
             for cell, own in cells.items()
         }
 
-    def outcome(
-        self,
-        of: type[RealOutcomeT],
-        comparisons: Mapping[str, Comparison],
-        configuration: Mapping[str, Any],
-        **fields: Any,
-    ) -> RealOutcomeT:
-        """Return the outcome; ``fields`` are further ones of its class."""
-        return of(
-            study=self.study,
-            comparisons=comparisons,
-            configuration={
-                "bentpipe_version": __version__,
-                "seed": self.seed,
-                "parallel": self.parallel,
-                "kernel": self._kernel,
-                **configuration,
-            },
-            interrupted=self.interrupted,
-            folder=self._options["folder"],
-            **fields,
-        )
+    def about(self) -> dict[str, Any]:
+        """Return what is recorded of all runs."""
+        return {"seed": self.seed, "parallel": self.parallel, "kernel": self._kernel}
 
     def _job(self, cell: Cell, seed: int, number: int) -> EmulationJob:
         (job,) = cell.jobs([seed])
@@ -216,11 +206,10 @@ class RealWork:
         self.total = self.total or len(jobs)
         if not self._done:
             time_s = expected_time_s(jobs, self.total, self.parallel)
-            text = f"{self.total} runs in real time: about {duration_text(time_s)}"
-            self._options["note"](text)
+            self.note(f"{self.total} runs in real time: about {duration_text(time_s)}")
 
     def _show(self, done: float) -> None:
-        self._options["progress"](min(1.0, (self._done + done) / self.total))
+        self.progress(min(1.0, (self._done + done) / self.total))
 
 
 def load_of(rate_bps: float) -> float:

@@ -110,12 +110,41 @@ class Measured(dict[CellT, Measurement]):
         return [self[cell].of(figure, unit) for cell in cells]
 
 
-class Work:
-    """Runs cells and searches of a study, one batch after the other.
+class Batches(ABC):
+    """Runs of a study, one batch after the other; after Ctrl-C it is interrupted."""
 
-    The options are those of `bentpipe.studies.RunOptions`; ``runs`` and ``seed`` are kept.
-    ``total`` is the number of runs that ``progress`` counts up to, by default those of the first
-    batch. After Ctrl-C ``interrupted`` is true and no further batch runs.
+    study: str
+    seed: int
+    interrupted: bool
+
+    @abstractmethod
+    def about(self) -> dict[str, Any]:
+        """Return what is recorded of all runs."""
+
+    def outcome(
+        self,
+        of: type[OutcomeT],
+        comparisons: Mapping[str, Comparison],
+        configuration: Mapping[str, Any],
+        **fields: Any,
+    ) -> OutcomeT:
+        """Return the outcome; ``fields`` are further ones of its class."""
+        return of(
+            study=self.study,
+            comparisons=comparisons,
+            configuration={"bentpipe_version": __version__, **self.about(), **configuration},
+            interrupted=self.interrupted,
+            **fields,
+        )
+
+
+class Work(Batches):
+    """Simulates cells and searches of a study, one batch after the other.
+
+    ``runs`` is the number of runs of each stochastic cell, with the seeds ``seed``, ``seed`` + 1,
+    ...; None is the study's default. ``executor`` runs them, by default threads, one a core.
+    ``progress(done, total)`` counts runs up to ``total``, by default those of the first batch.
+    After Ctrl-C ``interrupted`` is true and no further batch runs.
 
     Raises:
         UsageError: ``runs`` or ``seed`` is out of range.
@@ -208,25 +237,9 @@ class Work:
         """Return the largest number of runs of a search."""
         return max_trials(scenario, sizes, resolution)
 
-    def outcome(
-        self,
-        of: type[OutcomeT],
-        comparisons: Mapping[str, Comparison],
-        configuration: Mapping[str, Any],
-        **fields: Any,
-    ) -> OutcomeT:
-        """Return the outcome; ``fields`` are further ones of its class."""
-        return of(
-            study=self.study,
-            comparisons=comparisons,
-            configuration={
-                "bentpipe_version": __version__,
-                "first_seed": self.seed,
-                **configuration,
-            },
-            interrupted=self.interrupted,
-            **fields,
-        )
+    def about(self) -> dict[str, Any]:
+        """Return what is recorded of all runs."""
+        return {"first_seed": self.seed}
 
     def _count(self, done: int, _total: int) -> None:
         if self._progress is not None:

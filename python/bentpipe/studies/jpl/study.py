@@ -315,6 +315,7 @@ def run_real_time(work: RealWork) -> RealOutcome:
             "tcp_with_64_kb_windows": KERNEL_TCP | LINUX_SMALL_WINDOW,
         },
         labels=tables.columns("jpl", "main")[:3],
+        folder=work.folder,
     )
 
 

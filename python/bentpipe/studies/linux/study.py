@@ -415,5 +415,6 @@ def run_real_time(work: RealWork) -> LinuxOutcome:
             "simulated_runs": max(SEEDS, work.runs),
             "cores": os.cpu_count(),
         },
+        folder=work.folder,
         found=found,
     )

@@ -527,6 +527,7 @@ def run_real_time(work: RealWork) -> RealOutcome:
             "scenario": read_scenario("snip"),
         },
         labels=(Column("row", "row"),),
+        folder=work.folder,
     )
 
 
