@@ -19,8 +19,8 @@ from bentpipe.studies.auckland.runs import (
     halves,
     real_figures,
 )
-from bentpipe.studies.base import work
 from bentpipe.studies.base.inputs import read_scenario, read_yaml
+from bentpipe.studies.base.real_time import RealCell
 from bentpipe.units import value_of
 
 SMALL_KB, LARGE_KB = QUEUES_KB = (120, 1000)
@@ -199,7 +199,7 @@ _SERVER_RATE: Final = "100 Mbit/s"
 
 
 @dataclass(frozen=True)
-class Cell(work.Cell):
+class Cell(RealCell):
     """One cell: how many channels, which queue, and what the gateways do.
 
     ``seconds`` is the duration of a run in real time, 0 for that of the study.

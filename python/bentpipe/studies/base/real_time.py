@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -15,18 +16,48 @@ from matplotlib.figure import Figure
 from bentpipe.emulation import EmulationJob, check_plan, emulate_as_completed, processor_share
 from bentpipe.errors import UsageError
 from bentpipe.report import INK, PALETTE, add_legend, new_figure
-from bentpipe.results import Column, View
-from bentpipe.simulation import cores
+from bentpipe.results import Column, Result, View, utc_now
+from bentpipe.simulation import Outcome, cores
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Measurement, Row, Samples
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.tables import interval_text, number
-from bentpipe.studies.base.work import Batches, Cell, CellT, Work, check_seeds
+from bentpipe.studies.base.work import Batches, Cell, Work, check_seeds
 from bentpipe.units import NS_PER_S
 
 _MINUTES_FROM_S: Final = 120
 Key = TypeVar("Key")
+
+
+class RealCell(Cell):
+    """A cell that can be run in real time, too."""
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """The name in lists of cells, and of the folder of a run."""
+
+    @property
+    def expected_s(self) -> float | None:
+        """The usual duration of a run in real time; None: until the end of the scenario."""
+        return None
+
+    @property
+    def load(self) -> float:
+        """The approximate share of a processor that a run in real time takes."""
+        return 1.0
+
+    @abstractmethod
+    def measure(self, result: Result) -> Mapping[str, float | None]:
+        """Return the figures of a run in either engine; None is an event that did not happen."""
+
+    def figures(self, outcome: Outcome) -> Mapping[str, float | None]:
+        """Return the figures of a simulated run."""
+        return self.measure(outcome.result(started=utc_now()))
+
+
+RealCellT = TypeVar("RealCellT", bound=RealCell)
 
 
 @dataclass(frozen=True)
@@ -132,7 +163,7 @@ class RealWork(Batches):
         self.parallel = self.parallel or about.parallel or cores()
         check_seeds(self.runs, self.seed)
 
-    def run(self, cells: Mapping[Key, Cell]) -> dict[Key, tuple[RealRun, ...]]:
+    def run(self, cells: Mapping[Key, RealCell]) -> dict[Key, tuple[RealRun, ...]]:
         """Run cells with each seed; a cell of which Ctrl-C prevented all runs has none.
 
         Raises:
@@ -165,8 +196,8 @@ class RealWork(Batches):
         return {key: tuple(of_cell) for key, of_cell in found.items()}
 
     def compare(
-        self, cells: Mapping[CellT, CellT], *, runs: int = 1
-    ) -> dict[CellT, RealMeasurement]:
+        self, cells: Mapping[RealCellT, RealCellT], *, runs: int = 1
+    ) -> dict[RealCellT, RealMeasurement]:
         """Run cells in real time, and simulate those that were run, stochastic ones ``runs`` times.
 
         ``cells`` has each cell with the settings that the kernel has, or itself.
@@ -189,7 +220,7 @@ class RealWork(Batches):
         """Return what is recorded of all runs."""
         return {"seed": self.seed, "parallel": self.parallel, "kernel": self._kernel}
 
-    def _job(self, cell: Cell, seed: int, number: int) -> EmulationJob:
+    def _job(self, cell: RealCell, seed: int, number: int) -> EmulationJob:
         (job,) = cell.jobs([seed])
         check_plan(job.plan)
         max_s = job.plan.data["stop_ns"] / NS_PER_S

@@ -9,10 +9,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from bentpipe import __version__
+import bentpipe
 from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.plan import Plan
-from bentpipe.results import Result, utc_now
 from bentpipe.scenario import Scenario, frame_bits
 from bentpipe.simulation import Job, NoDropSearch, Outcome, max_trials, search_rates
 from bentpipe.studies import STUDIES
@@ -48,32 +47,13 @@ class Cell(ABC):
         """Return whether a run depends on its seed, so that several are needed."""
         return self.stagger is not None
 
-    @property
-    def key(self) -> str:
-        """The name of the folder of a run, and in lists of cells."""
-        return ""
-
-    @property
-    def expected_s(self) -> float | None:
-        """The usual duration of a run in real time; None: until the end of the scenario."""
-        return None
-
-    @property
-    def load(self) -> float:
-        """The approximate share of a processor that a run in real time takes."""
-        return 1.0
-
     @abstractmethod
     def scenario(self) -> Scenario:
         """Return the complete scenario."""
 
+    @abstractmethod
     def figures(self, outcome: Outcome) -> Mapping[str, float | None]:
         """Return the figures of a simulated run; their names end in the unit."""
-        return self.measure(outcome.result(started=utc_now()))
-
-    def measure(self, result: Result) -> Mapping[str, float | None]:
-        """Return the figures of a run in either engine; None is an event that did not happen."""
-        raise NotImplementedError
 
     def jobs(self, seeds: Iterable[int]) -> list[Job]:
         """Return the runs; their plans differ in the random starts only."""
@@ -132,7 +112,11 @@ class Batches(ABC):
         return of(
             study=self.study,
             comparisons=comparisons,
-            configuration={"bentpipe_version": __version__, **self.about(), **configuration},
+            configuration={
+                "bentpipe_version": bentpipe.__version__,
+                **self.about(),
+                **configuration,
+            },
             interrupted=self.interrupted,
             **fields,
         )

@@ -29,9 +29,9 @@ from bentpipe.studies.base.comparison import (
 )
 from bentpipe.studies.base.inputs import COUNTED, Provenance, read_rows, read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.studies.base.real_time import RealOutcome, RealWork, cells_by_name
+from bentpipe.studies.base.real_time import RealCell, RealOutcome, RealWork, cells_by_name
 from bentpipe.studies.base.tables import plot_published, plot_samples
-from bentpipe.studies.base.work import KERNEL_RENO, Cell as BaseCell, Measured, Work
+from bentpipe.studies.base.work import KERNEL_RENO, Measured, Work
 from bentpipe.units import parse_rate
 
 # The rows of the table by their names in the source, and the seven delays in ms.
@@ -65,7 +65,7 @@ UTILIZATION: Final = "utilization_percent"
 
 
 @dataclass(frozen=True)
-class Cell(BaseCell):
+class Cell(RealCell):
     """One cell; the windows are ``yes`` (large), ``no`` or ``both``.
 
     Where the source has one figure for ``both``, the large windows count; 64 KB windows are

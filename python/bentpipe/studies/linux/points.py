@@ -12,9 +12,8 @@ import numpy as np
 from bentpipe.quantities import quantity
 from bentpipe.results import Result, aggregate_goodput_bps, finished_times_ns
 from bentpipe.scenario import Scenario
-from bentpipe.studies.base import work
 from bentpipe.studies.base.inputs import read_rows, read_scenario
-from bentpipe.studies.base.real_time import load_of
+from bentpipe.studies.base.real_time import RealCell, load_of
 from bentpipe.units import NS_PER_S
 
 MIN_QUEUE_BYTES: Final = 15_000
@@ -51,7 +50,7 @@ _SERVER: Final = {"name": "server", "delay": f"{_SERVER_MS:g} ms", "rate": "100 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point(work.Cell):
+class Point(RealCell):
     """One point of a grid, as in points.csv.
 
     The queue holds at least `MIN_QUEUE_BYTES`. ``size_bytes`` is the size of each file of a point

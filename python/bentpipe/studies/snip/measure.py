@@ -17,7 +17,8 @@ from bentpipe.results import Result, rate_bps
 from bentpipe.scenario import Scenario, frame_bits
 from bentpipe.simulation import NoDropRate, NoDropSearch, Outcome
 from bentpipe.studies.base.inputs import read_scenario, read_yaml
-from bentpipe.studies.base.work import KERNEL_RENO, Cell, Measured, Work
+from bentpipe.studies.base.real_time import RealCell
+from bentpipe.studies.base.work import KERNEL_RENO, Measured, Work
 from bentpipe.units import NS_PER_S
 
 # With the modes' own rates (PROCESSOR_PPS) instead of the calibrated one.
@@ -139,7 +140,7 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Run(Cell):
+class Run(RealCell):
     """A run: what it is for, with a number: packets/s, or the bytes of a window or of a payload.
 
     ``hold_ms`` is the hold time of aggregators, 0 without; ``kernel`` as in `tcp_scenario`;
