@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from conftest import ROOT, Called, Program
@@ -71,7 +71,7 @@ def test_a_wrong_call_is_exit_code_2(arguments: list[str], bentpipe: Program) ->
             '--engine: read "emulat"; allowed: simulate, ',
         ),
         (["study", "jpl", "--engine", "emulat"], 'did you mean "emulate"?'),
-        (["validate-model", "--grid", "smal"], 'read "smal"; allowed: small, full, pep; did'),
+        (["validate-model", "--grid", "small"], 'did you mean "study linux"?'),
         (["lab", "up", "--link", "geo", "sat", "--seed", "x"], "invalid value for '--seed'"),
     ],
 )
@@ -362,6 +362,12 @@ class FakeOutcome:
     def terminal(self) -> list[str]:
         return ["published 1, measured 2"]
 
+    def late(self) -> list[str]:
+        return []
+
+    def missed(self) -> list[str]:
+        return ["a crater"]
+
     def write(self, out: OutputFolder) -> None:
         manifest = {"bentpipe_version": "0", "study": "moon"}
         write_folder(out, kind="study", manifest=manifest, files={"report.html": "<html>"})
@@ -373,8 +379,9 @@ class FakeStudy:
     name = "moon"
     title = "A bounce off the moon"
     source = "Trexler, 1958"
+    titles: ClassVar = {"simulate": "The moon"}
     default_runs = 2
-    example_cells = ""
+    seconds = None
 
     def __init__(self, *, interrupted: bool) -> None:
         self.interrupted = interrupted
@@ -423,6 +430,9 @@ def test_a_study_is_a_verb_of_its_own(bentpipe: Program, tmp_path: Path) -> None
         "executor": "Threads",
     }
     assert (out / "report.html").is_file()
+    checked = bentpipe("study", "moon", "--check")
+    assert (checked.code, checked.out) == (99, "published 1, measured 2\n")
+    assert "missed: a crater" in checked.err
 
 
 @pytest.mark.usefixtures("moon")

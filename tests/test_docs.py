@@ -28,7 +28,7 @@ PAGES = [
 ]
 # It takes 43 s, and `test_study_real_time.py` runs it.
 RUN_ELSEWHERE = "bentpipe study jpl --engine emulate --cells 0:0 --json"
-IN_REAL_TIME = {"exec", "lab", "validate-model"}
+IN_REAL_TIME = {"exec", "lab"}
 EXIT_INVALID = 4
 # `exec --strict` exits so.
 EXIT_FAILED = 125
@@ -67,7 +67,7 @@ def programs_of(block: Block) -> set[str]:
     """Return the programs of others that the commands of a block run."""
     words = {word for each in shlex.split(block.text, comments=True) for word in each.split()}
     needed = words & {"curl", "iperf3", "ping", "tshark"}
-    if words & {"emulate", "validate-model"}:
+    if "emulate" in words or "study linux" in block.text:
         needed.add("chromium" if "scenarios/web-pages-one-user.yaml" in words else "iperf3")
     if "--internet" in words:
         needed.add("slirp4netns")

@@ -100,7 +100,7 @@ def test_help_imports_no_module_of_a_verb() -> None:
     assert done.stdout.splitlines()[-1] == str([f"bentpipe.cli.{name}" for name in own])
 
 
-IN_REAL_TIME = {"exec", "lab", "gateway", "validate-model"}
+IN_REAL_TIME = {"exec", "lab", "gateway"}
 
 
 def help_of(*words: str) -> str:
@@ -205,8 +205,6 @@ def completed(bentpipe: Program, monkeypatch: pytest.MonkeyPatch) -> Completed:
         (("show", "framings", "aal"), ["aal5", "aal5-sonet"]),
         (("study", "j"), ["jpl"]),
         (("study", "jpl", "--engine", "e"), ["emulate"]),
-        (("validate-model", "--grid", ""), ["small", "full", "pep"]),
-        (("validate-model", "--measures", "goodput,t"), ["goodput,two-way"]),
     ],
     ids=" ".join,
 )
@@ -218,7 +216,6 @@ def test_choices_are_completed(
 
 def test_choices_are_shown(bentpipe: Program) -> None:
     assert "--engine <simulate|emulate>" in bentpipe("run", "--help").out
-    assert "--grid <small|full|pep>" in bentpipe("validate-model", "--help").out
     assert f"--link {'|'.join(PRESETS)}|FILE" in bentpipe("exec", "--help").out
     assert f"[{'|'.join(PRESETS)}]" in bentpipe("show", "presets", "--help").out
     assert "|".join(FRAMINGS) in bentpipe("show", "framings", "--help").out

@@ -81,7 +81,7 @@ def test_programs_in_labs_do_not_wait_for_modules_that_they_do_not_use() -> None
         "rich",
         "bentpipe.scenario.schema",
     }
-    others = {f"bentpipe.cli.{verb}" for verb in ("lab", "search", "study", "validate_model")}
+    others = {f"bentpipe.cli.{verb}" for verb in ("lab", "search", "study")}
     program = (
         "import sys\n"
         "from bentpipe.cli import exec as exec_verb\n"

@@ -10,7 +10,6 @@ import pytest
 from bentpipe import Plan, Result, Scenario, simulate
 from bentpipe.live.requirements import start_of
 from bentpipe.studies.base.inputs import read_scenario
-from bentpipe.studies.hermes.network import Network
 from bentpipe.studies.hermes.streams import CONFERENCE_CASES, StreamCase
 from bentpipe.studies.snip.measure import shared_scenario
 
@@ -129,7 +128,7 @@ def test_the_studies_state_their_starts() -> None:
     """Their figures do not depend on the default: no plan has a random phase."""
     plans: list[Any] = [
         *(
-            case.plan(Network(), 1).data
+            Plan.resolve(case.scenario()).data
             for case in (*CONFERENCE_CASES, StreamCase("s", 300, copies=20))
         ),
         *(

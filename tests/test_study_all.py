@@ -6,48 +6,29 @@ import copy
 import csv
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_plots_report import assert_self_contained
+from test_study_auckland import NOTHING_VARIED
+from test_study_hermes import FEW
+from test_study_snip import REDUCED
 
 from bentpipe.studies.auckland import study as auckland
-from bentpipe.studies.auckland.cells import LOADS
-from bentpipe.studies.base.inputs import read_scenario
+from bentpipe.studies.base import inputs
 from bentpipe.studies.base.outcome import StudyOutcome
+from bentpipe.studies.base.work import Work
 from bentpipe.studies.hermes import study as hermes
-from bentpipe.studies.hermes.streams import ConferenceCase
-from bentpipe.studies.hermes.transfers import ASSUMED_LOAD, FetchCase, PingCase, SessionsCase
 from bentpipe.studies.jpl import study as jpl
 from bentpipe.studies.osu import study as osu
 from bentpipe.studies.osu.cells import VARIANTS, Cell
 from bentpipe.studies.snip import study as snip
-from bentpipe.studies.snip.measure import Settings
 from bentpipe.sweeps import Threads
 
 pytestmark = pytest.mark.system
 
 GEO = [Cell("GEO single hop", sources, k) for sources in (5, 15) for k in (1, 2)]
-FEW_CASES = {
-    "round_trip": (PingCase(),),
-    "files": (FetchCase(10_000, 8192), FetchCase(524_288, 65_535)),
-    "sessions": (SessionsCase(2, 65_535, ASSUMED_LOAD),),
-    "conference": (ConferenceCase(7, 90),),
-}
-REDUCED = Settings(
-    sizes=(58, 500, 1400),
-    offered_pps=(1000, 5000),
-    windows_bytes=(17_520, 65_535),
-    tcp_duration="5 s",
-    terminals=(1,),
-    coarse_sizes=(40, 50),
-    aggregated_sizes=(58, 500),
-    aggregated_duration="1 s",
-    loads_pps=(30, 450),
-)
-NOTHING_VARIED = replace(LOADS, every=(0, 5), coded=(), variants=(), sweep=(), mixed=0)
 # Each study with few cells: its function, and the options of these cells.
 STUDIES: dict[str, tuple[Callable[..., StudyOutcome], dict[str, Any]]] = {
     "jpl": (jpl.run, {}),
@@ -72,9 +53,10 @@ OTHER_FILES = {"snip": {"facts.csv"}, "osu": {"rise.csv", "fairness.csv", "sensi
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Five cases of hermes, a second of iperf for snip, and 2 Mbit/s for auckland."""
+    scenario_of = inputs.load_scenario
 
     def scenario(study: str) -> dict[str, Any]:
-        data = copy.deepcopy(read_scenario(study))
+        data = copy.deepcopy(scenario_of(study))
         if study == "snip":
             data["traffic"][0]["duration"] = "1 s"
             data["duration"] = "2 s"
@@ -86,14 +68,13 @@ def few(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None
     if "jpl" in request.node.name:
         # `test_study_jpl.py` draws its charts.
         request.getfixturevalue("undrawn")
-    monkeypatch.setattr(hermes, "PARTS", FEW_CASES)
-    for module in (snip, auckland):
-        monkeypatch.setattr(module, "read_scenario", scenario)
+    monkeypatch.setattr(hermes, "PARTS", FEW)
+    monkeypatch.setattr(inputs, "load_scenario", scenario)
 
 
 def run(study: str, **options: Any) -> StudyOutcome:
     function, few_cells = STUDIES[study]
-    return function(**few_cells, **options)
+    return function(Work(study, **options), **few_cells)
 
 
 @pytest.mark.parametrize("study", each_study(*STUDIES))

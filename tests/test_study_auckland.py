@@ -19,7 +19,7 @@ from test_plots_report import assert_self_contained
 
 from bentpipe import Plan
 from bentpipe.results.views import text_table
-from bentpipe.studies.auckland import cells, claims, measure, study, views
+from bentpipe.studies.auckland import cells, claims, runs, study, views
 from bentpipe.studies.auckland.cells import (
     BASE,
     CODED,
@@ -32,7 +32,9 @@ from bentpipe.studies.auckland.cells import (
 )
 from bentpipe.studies.auckland.claims import Claim, Verdict
 from bentpipe.studies.auckland.study import AucklandOutcome
+from bentpipe.studies.base import inputs
 from bentpipe.studies.base.inputs import read_scenario
+from bentpipe.studies.base.work import Work
 from bentpipe.sweeps import Threads
 
 # Its cells take half a minute.
@@ -47,30 +49,32 @@ FEW = Loads(every=(0, 5, 40), coded=(40,), variants=(0, 5, 40), sweep=(40,), mix
 NOTHING_VARIED = Loads(every=(0, 5), coded=(), variants=(), sweep=(), mixed=0)
 
 
-def slow(data: cells.Data) -> None:
+def slow(patch: pytest.MonkeyPatch) -> None:
+    """Make the link of all cells slow."""
+    data = read_scenario("auckland")
     for direction in data["link"].values():
         direction["rate"] = f"{RATE_MBPS:g} Mbit/s"
+    patch.setattr(inputs, "load_scenario", lambda _: data)
 
 
 @pytest.fixture(scope="module")
 def small() -> AucklandOutcome:
     """Two runs of three numbers of channels on a slow link, with two variants."""
     chosen = ("one server, at the hub", "window of 128 symbols")
-    return study.run(
-        runs=2,
-        seed=5,
-        executor=Threads(1),
-        loads=FEW,
-        variants=[each for each in VARIANTS if each.name in chosen],
-        change=slow,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        slow(patch)
+        return study.run(
+            Work("auckland", runs=2, seed=5, executor=Threads(1)),
+            loads=FEW,
+            variants=[each for each in VARIANTS if each.name in chosen],
+        )
 
 
 # --- cells ----------------------------------------------------------------------------------------
 
 
 def plan_of(cell: Cell, variant: cells.Variant = BASE) -> Any:
-    return Plan.resolve(cells.scenario_of(cell, read_scenario("auckland"), variant)).data
+    return Plan.resolve(replace(cell, variant=variant.name).scenario()).data
 
 
 def test_the_cells_are_those_of_the_source() -> None:
@@ -119,7 +123,7 @@ def test_both_ends_of_a_coded_link_have_the_same_tunnel(path: LinkPath) -> None:
 
 def test_half_of_the_channels_can_go_uncoded() -> None:
     """Given 5 channels, expect 3 of the coded class and 2 of the other, all with downloads."""
-    plan = plan_of(Cell(5, SMALL, LinkPath.CODED_10), measure.HALVED)
+    plan = plan_of(Cell(5, SMALL, LinkPath.CODED_10), cells.HALVED)
     names = [flow["name"] for flow in plan["flows"]]
     assert sum(name.startswith("channels") for name in names) == 3
     assert sum(name.startswith("others") for name in names) == 2
@@ -133,7 +137,7 @@ def test_the_scenario_file_is_a_cell() -> None:
 
 
 def test_full_segments_are_1448_of_1518_bytes() -> None:
-    found = measure.payload_rate_mbps(plan_of(Cell(0, 120, PLAIN)))
+    found = runs.payload_rate_mbps(plan_of(Cell(0, 120, PLAIN)))
     assert found == pytest.approx(16 * 1448 / 1518)
 
 
@@ -170,35 +174,35 @@ def test_figures_keep_to_the_link(small: AucklandOutcome) -> None:
     largest = RATE_MBPS * 1448 / 1518
     for cell in small.measured:
         total, transfer = (
-            mean(small, cell, figure) for figure in (measure.TOTAL, measure.TRANSFER_GOODPUT)
+            mean(small, cell, figure) for figure in (runs.TOTAL, runs.TRANSFER_GOODPUT)
         )
         assert 0 < transfer <= largest
         assert 0 < total <= largest
         # 0.12 and 1 times 500 ms of queue, and packets of 1,518 and 110 bytes to send.
-        ping_ms = mean(small, cell, measure.PING_MEAN)
+        ping_ms = mean(small, cell, runs.PING_MEAN)
         queue_ms = 500 * cell.queue_kb / 1000
         assert 500 < ping_ms <= 500 + queue_ms + (1518 + 2 * 110) * 8 / RATE_MBPS / 1e3
-        idle = mean(small, cell, measure.QUEUE_IDLE)
-        full = mean(small, cell, measure.QUEUE_FULL)
+        idle = mean(small, cell, runs.QUEUE_IDLE)
+        full = mean(small, cell, runs.QUEUE_FULL)
         assert 0 <= full <= 100 - idle <= 100
 
 
 def test_forty_channels_fill_two_mbit_s_and_starve_the_transfer(small: AucklandOutcome) -> None:
     for queue_kb in cells.QUEUES_KB:
         alone, loaded = (Cell(channels, queue_kb, PLAIN) for channels in (0, 40))
-        assert mean(small, alone, measure.BACKGROUND_BUSY) < 1
+        assert mean(small, alone, runs.BACKGROUND_BUSY) < 1
         # The small queue, ten packets, leaves some of the link to no one.
-        assert mean(small, loaded, measure.BACKGROUND_BUSY) > (75 if queue_kb == SMALL else 90)
-        goodputs = [mean(small, cell, measure.TRANSFER_GOODPUT) for cell in (alone, loaded)]
+        assert mean(small, loaded, runs.BACKGROUND_BUSY) > (75 if queue_kb == SMALL else 90)
+        goodputs = [mean(small, cell, runs.TRANSFER_GOODPUT) for cell in (alone, loaded)]
         assert goodputs[1] < 0.5 * goodputs[0]
-        assert mean(small, loaded, measure.QUEUE_IDLE) < mean(small, alone, measure.QUEUE_IDLE)
+        assert mean(small, loaded, runs.QUEUE_IDLE) < mean(small, alone, runs.QUEUE_IDLE)
 
 
 def test_larger_downloads_take_longer(small: AucklandOutcome) -> None:
     for cell in small.measured:
         if cell.channels:
             times = [
-                mean(small, cell, measure.download_time(name)) for name in ("1-10 kB", "0.1-1 MB")
+                mean(small, cell, runs.download_time(name)) for name in ("1-10 kB", "0.1-1 MB")
             ]
             assert 0.5 < times[0] < times[1]
 
@@ -249,7 +253,7 @@ def test_a_tunnel_recovers_some_of_what_the_queue_drops(small: AucklandOutcome) 
         if cell.path in CODED:
             before, after, share = (
                 mean(small, cell, figure)
-                for figure in (measure.LOSS_BEFORE, measure.LOSS_AFTER, measure.REPAIR_SHARE)
+                for figure in (runs.LOSS_BEFORE, runs.LOSS_AFTER, runs.REPAIR_SHARE)
             )
             assert 0 <= after < before
             largest = 100 / 11 if "10 %" in cell.path else 100 / 6
@@ -269,16 +273,12 @@ def test_terminal_tables_fit_80_columns(small: AucklandOutcome) -> None:
 
 def test_the_model_reads_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     """With other claims in the source the measured figures are the same."""
-    options: dict[str, Any] = {
-        "runs": 1,
-        "loads": replace(NOTHING_VARIED, every=(5,)),
-        "variants": (),
-        "change": slow,
-    }
-    honest = study.run(**options)
+    slow(monkeypatch)
+    options: dict[str, Any] = {"loads": replace(NOTHING_VARIED, every=(5,)), "variants": ()}
+    honest = study.run(Work("auckland", runs=1), **options)
     bent = Claim(9, 120, "total goodput", EDGE)
     monkeypatch.setattr(claims, "read_claims", lambda: (bent,))
-    changed = study.run(**options)
+    changed = study.run(Work("auckland", runs=1), **options)
     assert changed.measured == honest.measured
     assert [each.claim for each in changed.decided] == [bent]
 

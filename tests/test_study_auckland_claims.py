@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from bentpipe.studies.auckland import cells, claims, measure
+from bentpipe.studies.auckland import cells, claims, measure, runs
 from bentpipe.studies.auckland.cells import CODED, IMMEDIATE, TITRATED, Cell, LinkPath
 from bentpipe.studies.auckland.claims import TESTS, Context, Decision, Effect, Rule, Verdict
-from bentpipe.studies.auckland.measure import Measurement, area
-from bentpipe.studies.base.comparison import Samples
+from bentpipe.studies.auckland.measure import area
+from bentpipe.studies.base.comparison import Measurement, Samples
 
 SMALL, LARGE = cells.QUEUES_KB
 NO_GAIN = "PEPsal gives no overall gain over the plain link under load"
@@ -91,16 +91,16 @@ def made(
         for queue_kb, path in totals:
             total, transfer = totals[queue_kb, path], transfers[queue_kb, path]
             cell = Cell(channels, queue_kb, path)
-            runs = {
+            of_cell = {
                 seed: {
-                    measure.TOTAL: total[seed],
-                    measure.TRANSFER_GOODPUT: transfer[seed],
-                    measure.BACKGROUND_BUSY: of_channels,
-                    measure.PING_MAX: (pings or {}).get(queue_kb, 500.0),
+                    runs.TOTAL: total[seed],
+                    runs.TRANSFER_GOODPUT: transfer[seed],
+                    runs.BACKGROUND_BUSY: of_channels,
+                    runs.PING_MAX: (pings or {}).get(queue_kb, 500.0),
                 }
                 for seed in range(len(total))
             }
-            measured[cell] = Measurement(cell, runs)
+            measured[cell] = Measurement(of_cell)
     return Context(measured, payload_rate_mbps=10.0)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,13 +20,19 @@ from bentpipe.live.requirements import refuse
 from bentpipe.results.files import utc_now
 from bentpipe.simulation.run import Job, Outcome
 from bentpipe.studies import STUDIES
-from bentpipe.studies.auckland import cells as auckland, real_time
-from bentpipe.studies.auckland.cells import BASE, QUEUES_KB, Cell, LinkPath
-from bentpipe.studies.auckland.measure import TOTAL, TRANSFER_GOODPUT, figures
-from bentpipe.studies.base import work
-from bentpipe.studies.base.inputs import Provenance, read_scenario
-from bentpipe.studies.base.outcome import RealOutcome
-from bentpipe.studies.base.work import duration_text, expected_time_s
+from bentpipe.studies.auckland import cells as auckland, study
+from bentpipe.studies.auckland.cells import QUEUES_KB, Cell, LinkPath
+from bentpipe.studies.auckland.runs import (
+    TOTAL,
+    TRANSFER,
+    TRANSFER_GOODPUT,
+    UNITS,
+    figures,
+    real_figures,
+)
+from bentpipe.studies.base import real_time
+from bentpipe.studies.base.inputs import Provenance
+from bentpipe.studies.base.real_time import RealOutcome, RealWork, duration_text, expected_time_s
 from bentpipe.sweeps import Threads
 from bentpipe.sweeps.executor import run_all
 
@@ -37,15 +45,21 @@ def ignore(_: object) -> None:
     pass
 
 
-def run(chosen: str | None, duration_s: int, notes: list[str] | None = None) -> RealOutcome:
-    return real_time.run_real_time(
+def run(
+    folder: Path, chosen: str, seconds: float, notes: list[str] | None = None, runs: int = 1
+) -> RealOutcome:
+    work = RealWork(
+        "auckland",
         chosen=chosen,
         seed=1,
+        runs=runs,
+        seconds=seconds,
         parallel=1,
         progress=ignore,
         note=ignore if notes is None else notes.append,
-        duration_s=duration_s,
+        folder=folder,
     )
+    return study.run_real_time(work)
 
 
 def outcome_of(job: Job) -> Outcome:
@@ -57,38 +71,39 @@ def outcome_of(job: Job) -> Outcome:
 
 
 def test_cells_are_named_from_the_left() -> None:
-    assert real_time.cells_named("20:120") == tuple(Cell(20, 120, path) for path in LinkPath)
-    assert real_time.cells_named("20:120:titrated 10 %") == (Cell(20, 120, LinkPath.TITRATED_10),)
-    assert real_time.cells_named("5:1000:pep, 5:1000:plain") == (
+    assert study.cells_named("20:120") == tuple(Cell(20, 120, path) for path in LinkPath)
+    assert study.cells_named("20:120:titrated 10 %") == (Cell(20, 120, LinkPath.TITRATED_10),)
+    assert study.cells_named("5:1000:pep, 5:1000:plain") == (
         Cell(5, 1000, LinkPath.PEP),
         Cell(5, 1000, LinkPath.PLAIN),
     )
-    assert len(real_time.cells_named("100")) == 12
+    assert len(study.cells_named("100")) == 12
 
 
 @pytest.mark.parametrize("name", ["", "21", "20:121", "20:120:tunnel", "20:120:pep:1"])
 def test_cells_that_are_not_there_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=rf'cells: read "{name}".*as in 100:120:PEP'):
-        real_time.cells_named(name)
+        study.cells_named(name)
 
 
 def test_the_help_names_the_cells_that_run_by_default() -> None:
-    channels = {cell.channels for cell in real_time.CHOSEN}
-    paths = {cell.path for cell in real_time.CHOSEN}
-    assert {cell.queue_kb for cell in real_time.CHOSEN} == set(QUEUES_KB)
-    assert len(real_time.CHOSEN) == len(paths) * len(QUEUES_KB)
-    assert STUDIES["auckland"].default_cells == (
-        f"{channels.pop()} channels with {len(paths)} paths and both queues, "
-        f"each for {real_time.DURATION_S} s instead of 600 s"
+    chosen, about = study.cells_named(None), STUDIES["auckland"]
+    (channels,) = {cell.channels for cell in chosen}
+    paths = {cell.path for cell in chosen}
+    assert {cell.queue_kb for cell in chosen} == set(QUEUES_KB)
+    assert len(chosen) == len(paths) * len(QUEUES_KB)
+    assert about.default_cells == (
+        f"{channels} channels with {len(paths)} paths and both queues, each for {about.seconds:g} "
+        "s instead of 600 s"
     )
-    assert not channels
+    for each in (auckland.LOADS.every, QUEUES_KB, LinkPath):
+        assert f"({', '.join(map(str, each))})" in about.cells_help
 
 
 def test_the_transfer_is_in_the_middle_half() -> None:
     """Given 40 s, expect the transfer from 10 to 30 s, samples each second, and the study's PEP."""
-    base = real_time.shorter(read_scenario("auckland"), 40)
-    plan: Any = Plan.resolve(auckland.scenario_of(Cell(5, 120, LinkPath.PEP), base, BASE)).data
-    (transfer,) = (flow for flow in plan["flows"] if flow["name"] == auckland.TRANSFER)
+    plan: Any = Plan.resolve(Cell(5, 120, LinkPath.PEP, seconds=40).scenario()).data
+    (transfer,) = (flow for flow in plan["flows"] if flow["name"] == TRANSFER)
     assert plan["stop_ns"] == 40 * S
     assert transfer["start_ns"] == 10 * S
     assert transfer["workload"]["amount"] == {"unit": "duration_ns", "value": 20 * S}
@@ -100,9 +115,7 @@ def test_the_transfer_is_in_the_middle_half() -> None:
 
 @pytest.mark.parametrize("cell", auckland.cells(auckland.LOADS.every, tuple(LinkPath)), ids=str)
 def test_every_cell_is_one_that_the_kernel_can_run(cell: Cell) -> None:
-    base = real_time.shorter(read_scenario("auckland"), 60)
-    scenario = auckland.scenario_of(cell, base, BASE)
-    refuse(Plan.resolve(scenario))
+    refuse(Plan.resolve(replace(cell, seconds=60).scenario()))
 
 
 def test_runs_share_processors_by_their_load() -> None:
@@ -124,18 +137,14 @@ def test_figures_are_those_of_the_simulated_study() -> None:
     Its total has also what arrives after the transfer's 180 s, at most what the PEP holds: buffers
     of 4 MiB to send and 6 MiB to receive, 0.14 Mbit/s of the run.
     """
-    cell = Cell(5, 120, LinkPath.PEP)
-    scenario = auckland.scenario_of(cell, read_scenario("auckland"), BASE)
-    (job,) = work.jobs_of(scenario, [3])
+    (job,) = Cell(5, 120, LinkPath.PEP).jobs([3])
     outcome = outcome_of(job)
     expected, result = figures(outcome), outcome.result(started=utc_now())
-    total_mbps = real_time.figures(result)["total goodput"]
+    total_mbps = real_figures(result)["total goodput"]
     assert total_mbps is not None
     assert 0 < expected[TOTAL] - total_mbps < 0.14
-    assert real_time.figures(result)["transfer goodput"] == pytest.approx(
-        expected[TRANSFER_GOODPUT]
-    )
-    median_s = real_time.figures(result)["median download"]
+    assert real_figures(result)["transfer goodput"] == pytest.approx(expected[TRANSFER_GOODPUT])
+    median_s = real_figures(result)["median download"]
     # Its client has the first data after two round trips of link and server, also with this PEP.
     assert median_s is not None
     assert 1 < median_s < 2
@@ -172,15 +181,15 @@ def test_a_transfer_that_starts_late_is_counted_until_its_own_end() -> None:
     With the channel's 3 MB: 7.5 MB in 8 s, which are 7.5 Mbit/s.
     """
     result = made([(3, None), (6, 4_000_000), (7, 5_000_000)], [S, None, 3 * S])
-    assert real_time.figures(result)["transfer goodput"] == pytest.approx(9.0)
-    assert real_time.figures(result)["total goodput"] == pytest.approx(7.5)
-    assert real_time.figures(result)["median download"] == pytest.approx(2.0)
+    assert real_figures(result)["transfer goodput"] == pytest.approx(9.0)
+    assert real_figures(result)["total goodput"] == pytest.approx(7.5)
+    assert real_figures(result)["median download"] == pytest.approx(2.0)
 
 
 def test_without_samples_or_downloads_there_is_no_figure() -> None:
-    assert real_time.figures(made([(3, None)], []))["transfer goodput"] is None
-    assert real_time.figures(made([(3, None)], []))["total goodput"] is None
-    assert real_time.figures(made([], [None]))["median download"] is None
+    assert real_figures(made([(3, None)], []))["transfer goodput"] is None
+    assert real_figures(made([(3, None)], []))["total goodput"] is None
+    assert real_figures(made([], [None]))["median download"] is None
 
 
 # --- rows, with the simulator in place of the kernel ----------------------------------------------
@@ -190,23 +199,22 @@ def test_without_samples_or_downloads_there_is_no_figure() -> None:
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Return simulated runs as emulated ones; that with a PEP was late."""
 
-    def emulate(jobs: Sequence[EmulationJob], **_: Any) -> list[EmulatedRun]:
-        runs = []
+    def emulate(jobs: Sequence[EmulationJob], **_: Any) -> Generator[EmulatedRun]:
         for index, job in enumerate(jobs):
             result = outcome_of(Job(plan=job.plan, seed=job.seed)).result(started=utc_now())
             invalid = "the link was late" if job.plan.data["gateways"][0]["functions"] else None
             result.manifest["emulation"] = {"kernel": "6.0", "invalid": invalid, "windows": []}
-            runs.append(EmulatedRun(index, job, attempts=3 if invalid else 1, outcome=result))
-        return runs
+            yield EmulatedRun(index, job, attempts=3 if invalid else 1, outcome=result)
 
-    monkeypatch.setattr(work, "emulate_many", emulate)
+    monkeypatch.setattr(real_time, "emulate_as_completed", emulate)
+    monkeypatch.setattr(real_time, "check_plan", ignore)
 
 
 @pytest.mark.usefixtures("fake")
-def test_rows_compare_the_same_plan_in_both_engines() -> None:
+def test_rows_compare_the_same_plan_in_both_engines(tmp_path: Path) -> None:
     """Given equal runs, expect no difference, and none at all of the run that was late."""
     notes: list[str] = []
-    outcome = run("2:120:plain, 2:120:PEP", 20, notes)
+    outcome = run(tmp_path, "2:120:plain, 2:120:PEP", 20, notes)
     assert notes == ["2 runs in real time: about 48 s"]
     result = json.loads(json.dumps(outcome.to_json(), allow_nan=False))
     rows = result["cells"]
@@ -230,9 +238,9 @@ def test_rows_compare_the_same_plan_in_both_engines() -> None:
 
 
 @pytest.mark.usefixtures("fake")
-def test_what_is_not_that_of_the_source_is_said() -> None:
+def test_what_is_not_that_of_the_source_is_said(tmp_path: Path) -> None:
     """The shorter duration is assumed; the PEP is that of the study."""
-    outcome = run("2:120:plain", 20)
+    outcome = run(tmp_path, "2:120:plain", 20)
     found = {each.name: each for each in outcome.inputs}
     for name, value in (("duration", "20"), ("traffic.1.start", "5"), ("traffic.1.duration", "10")):
         assert (found[name].value, found[name].unit) == (value, "s")
@@ -243,6 +251,16 @@ def test_what_is_not_that_of_the_source_is_said() -> None:
     assert "20 s instead of 600 s" in report
 
 
+@pytest.mark.usefixtures("fake")
+def test_the_mean_of_several_runs_is_compared_with_that_of_as_many_simulated(
+    tmp_path: Path,
+) -> None:
+    outcome = run(tmp_path, "2:120:plain", 20, runs=2)
+    for row in outcome.main.rows:
+        assert len(row.simulated.values) == 2
+        assert row["emulated"] == pytest.approx(row.simulated.mean)
+
+
 # --- for real -------------------------------------------------------------------------------------
 
 
@@ -250,7 +268,7 @@ def test_what_is_not_that_of_the_source_is_said() -> None:
 @needs("iperf3")
 @needs("nft")
 @pytest.mark.thorough
-def test_two_channels_without_and_with_the_daemon() -> None:
+def test_two_channels_without_and_with_the_daemon(tmp_path: Path) -> None:
     """Given 2 channels for 12 s, expect the simulated total and download time, plain and PEP.
 
     Some twenty downloads of a second or more. What is delivered depends on whether the last of them
@@ -258,11 +276,11 @@ def test_two_channels_without_and_with_the_daemon() -> None:
     the threads of clients and servers. The transfer of 6 s is in slow start for most of its time,
     and 0.35 s later than the simulated one: it must have delivered something.
     """
-    result = run("2:120:plain, 2:120:PEP", 12).to_json()
+    result = run(tmp_path, "2:120:plain, 2:120:PEP", 12).to_json()
     rows = {(row["figure"], row["path"]): row for row in result["cells"]}
     late = {row["path"]: row["invalid"] for row in result["cells"] if row["invalid"] is not None}
     for path in {"plain", "PEP"} - set(late):
-        total, transfer, median = (rows[name, path] for name in real_time.UNITS)
+        total, transfer, median = (rows[name, path] for name in UNITS)
         assert total["emulated"] == pytest.approx(total["simulated"], rel=0.3)
         assert median["emulated"] == pytest.approx(median["simulated"], abs=0.15)
         assert transfer["emulated"] > 0.05

@@ -6,15 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bentpipe.results.confidence import Interval
-from bentpipe.results.views import Column, html_table
+from bentpipe.results import Column, Interval
+from bentpipe.results.views import html_table
 from bentpipe.studies.base.comparison import (
     Agreement,
     Comparison,
@@ -36,7 +35,7 @@ from bentpipe.studies.base.tables import (
 
 POINTS = Tolerance(1.0, "points", "for the test")
 PERCENT = Tolerance(10.0, "%", "for the test")
-PORTED = ("jpl", "snip", "hermes", "osu", "auckland")
+STUDIES = ("jpl", "snip", "hermes", "osu", "auckland", "linux")
 
 
 def row(
@@ -239,10 +238,10 @@ def is_listed(path: str, inputs: Sequence[Input]) -> bool:
     return any(fnmatchcase(path, each) or fnmatchcase(path, f"{each}.*") for each in names)
 
 
-@pytest.mark.parametrize("name", PORTED)
+@pytest.mark.parametrize("name", STUDIES)
 def test_every_value_of_a_study_s_scenario_is_an_input_with_provenance(name: str) -> None:
     scenario = read_scenario(name)
-    inputs = import_module(f"bentpipe.studies.{name}.study").inputs(scenario)
+    inputs = read_inputs(name, scenario, {"channels": "1", "queues": "1 kB"})
     assert [path for path in paths(scenario) if not is_listed(path, inputs)] == []
     for each in inputs:
         assert each.value
@@ -253,7 +252,10 @@ def test_every_value_of_a_study_s_scenario_is_an_input_with_provenance(name: str
 def test_an_input_without_a_value_is_an_error(tmp_path: Path) -> None:
     folder = str(tmp_path)
     (tmp_path / "inputs.csv").write_text(
-        "input,provenance,source\nlink.*.rate,stated,text\n", encoding="utf-8"
+        "input,value,engine,provenance,source\n"
+        "link.*.rate,,,stated,text\n"
+        "other,1 kB,emulate,stated,text\n",
+        encoding="utf-8",
     )
     (found,) = read_inputs(folder, {"link": {"forward": {"rate": "2 Mbit/s"}}})
     assert (found.value, found.unit) == ("2", "Mbit/s")

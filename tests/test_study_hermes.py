@@ -18,8 +18,9 @@ from bentpipe import Plan
 from bentpipe.studies.base import comparison
 from bentpipe.studies.base.comparison import Row
 from bentpipe.studies.base.inputs import Provenance, read_quantities
+from bentpipe.studies.base.work import Work
 from bentpipe.studies.hermes import streams, study, transfers
-from bentpipe.studies.hermes.network import Case, Found, Network
+from bentpipe.studies.hermes.network import Case, Found
 from bentpipe.studies.hermes.streams import ConferenceCase, UpstreamCase, max_participants
 from bentpipe.studies.hermes.study import (
     HTTP,
@@ -75,7 +76,7 @@ FEW: dict[str, tuple[Case, ...]] = {
 @pytest.fixture(scope="module")
 def full() -> HermesOutcome:
     """All cases, two runs of the stochastic ones."""
-    return study.run(runs=2)
+    return study.run(Work("hermes", runs=2))
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def value(found: Found, case: Case, figure: str) -> float:
-    mean = found.samples(case, figure).mean
+    mean = found[case][figure].mean
     assert mean is not None
     return mean
 
@@ -109,12 +110,12 @@ def test_every_row_of_the_source_is_there_once_and_in_its_order(full: HermesOutc
 @pytest.mark.usefixtures("few")
 def test_no_run_reads_a_published_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """With all published figures 7 the simulated ones are the same."""
-    honest = study.run(runs=1)
+    honest = study.run(Work("hermes", runs=1))
     bent_rows = {
         name: (7.0, unit) for name, (_, unit) in read_quantities("hermes", "published.csv").items()
     }
     monkeypatch.setattr(comparison, "read_quantities", lambda *_: bent_rows)
-    bent = study.run(runs=1)
+    bent = study.run(Work("hermes", runs=1))
     for name, row in rows_of(honest).items():
         assert rows_of(bent)[name].simulated == row.simulated
     assert bent.main.rows[0].error != honest.main.rows[0].error
@@ -310,19 +311,17 @@ def test_upstream_on_paper(full: HermesOutcome) -> None:
 
 
 def test_only_stochastic_cases_have_plans_that_depend_on_the_seed() -> None:
-    network = Network()
     for cases in study.PARTS.values():
         for case in cases[:: max(1, len(cases) // 4)]:
-            differs = case.plan(network, 1).data != case.plan(network, 2).data
-            assert differs == case.is_stochastic
-            assert case.plan(network, 1).data == case.plan(network, 1).data
+            one, other, same = (job.plan.data for job in case.jobs([1, 2, 1]))
+            assert (one != other) == case.is_stochastic
+            assert one == same
 
 
 def test_every_run_is_the_same_network() -> None:
     """But for the ideal path of the window formula; terminals, framing, rates, delays, queues."""
-    network = Network()
     links = {
-        json.dumps(case.plan(network, 1).data["directions"], sort_keys=True)
+        json.dumps(Plan.resolve(case.scenario()).data["directions"], sort_keys=True)
         for part, cases in study.PARTS.items()
         if part != "windows"
         for case in cases
@@ -334,7 +333,7 @@ def test_every_run_is_the_same_network() -> None:
 
 
 def test_sessions_and_sites_share_what_the_case_says() -> None:
-    plan = SessionsCase(4, 8192, ASSUMED_LOAD).plan(Network(), 1).data
+    plan = Plan.resolve(SessionsCase(4, 8192, ASSUMED_LOAD).scenario()).data
     names = [flow["name"] for flow in plan["flows"]]
     assert sum(name.startswith("session") for name in names) == 4
     assert sum(name.startswith("site") for name in names) == 20
@@ -347,21 +346,21 @@ def test_seeds_count_up_from_the_first() -> None:
     """The runs of the seeds 7 and 8 are those of two studies of one run each."""
     (case,) = FEW["sessions"]
     both, seventh, eighth = (
-        study.run(runs=runs, seed=seed).found.samples(case, "goodput_bps").values
+        study.run(Work("hermes", runs=runs, seed=seed)).found[case]["goodput_bps"].values
         for runs, seed in ((2, 7), (1, 7), (1, 8))
     )
     assert seventh != eighth
     assert both == seventh + eighth
     # A deterministic case runs once.
-    found = study.run(runs=2).found
-    assert len(found.samples(FEW["files"][0], "time_s").values) == 1
+    found = study.run(Work("hermes", runs=2)).found
+    assert len(found[FEW["files"][0]]["time_s"].values) == 1
 
 
 @pytest.mark.usefixtures("few")
 def test_the_row_of_several_sessions_needs_a_run_of_each_number() -> None:
     """Given runs of two sessions only, the largest of two to eight is unknown."""
-    outcome = study.run(runs=2)
-    assert outcome.found.samples(FEW["sessions"][0], "goodput_bps").mean is not None
+    outcome = study.run(Work("hermes", runs=2))
+    assert outcome.found[FEW["sessions"][0]]["goodput_bps"].mean is not None
     assert rows_of(outcome)[QUANTITIES[6]].simulated.mean is None
 
 

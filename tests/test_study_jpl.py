@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,18 @@ from bentpipe.cli.app import main
 from bentpipe.simulation.run import Job, run_jobs
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Samples
-from bentpipe.studies.base.inputs import Provenance, read_scenario
+from bentpipe.studies.base.inputs import Provenance
+from bentpipe.studies.base.work import Work
 from bentpipe.studies.jpl import study
 from bentpipe.studies.jpl.study import (
     BIT_ERROR_RATES,
     BSD,
     BSD_SMALL,
     LINUX,
+    UTILIZATION,
     Cell,
     JplOutcome,
     cells,
-    scenario_of,
     small_window_cells,
 )
 from bentpipe.sweeps import Threads
@@ -50,13 +51,13 @@ BSD_QUEUE = "50 packets"
 @pytest.fixture(scope="module")
 def full() -> JplOutcome:
     """The default study."""
-    return study.run()
+    return study.run(Work("jpl"))
 
 
 @pytest.fixture(scope="module")
 def short() -> JplOutcome:
     """Two runs a cell, on one thread."""
-    return study.run(runs=2, seed=7, executor=Threads(1))
+    return study.run(Work("jpl", runs=2, seed=7, executor=Threads(1)))
 
 
 # --- the published table and the cells ----------------------------------------------------------
@@ -82,7 +83,7 @@ def test_one_configuration_for_all_cells() -> None:
     """Plans differ in delay, bit errors and the small window; in nothing else."""
     plans: dict[str, set[str]] = {}
     for cell in cells():
-        plan: Any = Plan.resolve(scenario_of(cell, read_scenario("jpl"))).data
+        plan: Any = Plan.resolve(cell.scenario()).data
         for way in plan["directions"]:
             assert way.pop("delay_ns")["value"] == cell.one_way_delay_ms * 1_000_000
             channel = way.pop("channel")
@@ -109,9 +110,9 @@ def test_one_configuration_for_all_cells() -> None:
 
 def test_the_model_reads_no_published_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """With all published figures 50 the simulated ones are the same."""
-    honest = study.run(runs=1)
+    honest = study.run(Work("jpl", runs=1))
     monkeypatch.setattr(study, "read_published", lambda: dict.fromkeys(cells(), 50.0))
-    bent = study.run(runs=1)
+    bent = study.run(Work("jpl", runs=1))
     for name, comparison in honest.comparisons.items():
         assert [row.simulated for row in bent.comparisons[name].rows] == [
             row.simulated for row in comparison.rows
@@ -154,7 +155,7 @@ def test_predicted_cells_do_not_depend_on_what_was_calibrated(
     """Given another value of a calibrated setting, expect a change below half a point."""
     for cell in cells():
         if cell.provenance is Provenance.PREDICTED:
-            (row,) = full.main.where(**asdict(cell)).rows
+            (row,) = full.main.where(**cell.labels).rows
             assert row.simulated.mean is not None
             assert abs(mean_utilization(changed(cell, change)) - row.simulated.mean) < 0.5
 
@@ -168,13 +169,13 @@ def test_calibrated_cells_depend_on_what_was_calibrated(full: JplOutcome) -> Non
         (Cell("1e-8", 300, "no"), {"tcp": {"avoidance_counting": "acks"}}),
     ):
         assert cell.provenance is Provenance.CALIBRATED
-        (row,) = full.main.where(**asdict(cell)).rows
+        (row,) = full.main.where(**cell.labels).rows
         assert row.simulated.mean is not None
         assert row.simulated.mean - mean_utilization(changed(cell, change)) > 0.5
 
 
 def changed(cell: Cell, change: dict[str, dict[str, Any]]) -> Scenario:
-    data = scenario_of(cell, read_scenario("jpl")).to_dict()
+    data = cell.scenario().to_dict()
     data["traffic"][0]["tcp"] |= change.get("tcp", {})
     for direction in data["link"].values():
         direction["queue"] |= change.get("queue", {})
@@ -230,7 +231,7 @@ def test_a_cell_without_errors_by_hand(full: JplOutcome) -> None:
     42.40 % of 2 Mbit/s. The start costs: windows of 1, 2, 3, 5, 8, 12, 18, 27, 41 segments need
     nine rounds for 117 of 7183 segments, some six of 163 rounds for nothing: 3.7 %; 3 to 5 pass.
     """
-    (cell,) = full.main.where(**asdict(Cell("0", 300, "no"))).rows
+    (cell,) = full.main.where(**Cell("0", 300, "no").labels).rows
     assert cell.simulated.mean is not None
     steady = [100 * 44 * 1460 * 8 / parse_rate("2 Mbit/s") / seconds for seconds in (0.612, 0.606)]
     assert steady == pytest.approx([41.99, 42.40], abs=0.01)
@@ -246,13 +247,13 @@ def test_one_published_figure_is_simulated_with_both_windows(full: JplOutcome) -
     """
     large = full.main.where(large_windows="both").rows
     small = full.comparisons[BSD_SMALL].rows
-    assert [row.labels for row in small] == [asdict(cell) for cell in small_window_cells()]
+    assert [row.labels for row in small] == [cell.labels for cell in small_window_cells()]
     for one, other in zip(large, small, strict=True):
         assert other.published == one.published
         assert len(other.simulated.values) == len(one.simulated.values)
         if one.labels["bit_error_rate"] == "0":
             assert other.simulated == one.simulated
-    (changed_row,) = full.comparisons[BSD_SMALL].where(**asdict(Cell("1e-7", 100, "no"))).rows
+    (changed_row,) = full.comparisons[BSD_SMALL].where(**Cell("1e-7", 100, "no").labels).rows
     assert f"<td>{changed_row.simulated.mean:.2f}</td>" in full.report()
 
 
@@ -262,12 +263,12 @@ def test_most_of_what_linux_gains_at_1e_7_is_cubic(windows: str) -> None:
     cell = Cell("1e-7", 250, windows)
     with_newreno = []
     for sack in (True, False):
-        scenario = scenario_of(cell, read_scenario("jpl"), linux=True).to_dict()
+        scenario = replace(cell, hosts=LINUX).scenario().to_dict()
         settings = {"congestion_control": "newreno", "sack": sack, "rack_tlp": sack}
         scenario["traffic"][0]["tcp"] |= settings
         with_newreno.append(mean_utilization(Scenario.from_dict(scenario)))
-    bsd = mean_utilization(scenario_of(cell, read_scenario("jpl")))
-    linux = mean_utilization(scenario_of(cell, read_scenario("jpl"), linux=True))
+    bsd = mean_utilization(cell.scenario())
+    linux = mean_utilization(replace(cell, hosts=LINUX).scenario())
     for newreno in with_newreno:
         assert newreno - bsd < 0.5 * (linux - bsd)
 
@@ -275,7 +276,8 @@ def test_most_of_what_linux_gains_at_1e_7_is_cubic(windows: str) -> None:
 def mean_utilization(scenario: Scenario) -> float:
     plan = Plan.resolve(scenario)
     outcomes = run_jobs([Job(plan=plan, seed=seed) for seed in range(1, 31)])
-    return sum(study.utilization(outcome) for outcome in outcomes) / len(outcomes)
+    cell = cells()[0]
+    return sum(cell.figures(each)[UTILIZATION] or 0 for each in outcomes) / len(outcomes)
 
 
 # --- what it writes -----------------------------------------------------------------------------

@@ -15,13 +15,13 @@ import pytest
 from conftest import Program
 from test_plots_report import assert_self_contained
 
-from bentpipe import Plan, Scenario
+from bentpipe import Plan
 from bentpipe.simulation.run import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base import work
-from bentpipe.studies.base.comparison import Agreement, Row, difference
-from bentpipe.studies.base.inputs import Provenance, read_rows, read_scenario
-from bentpipe.studies.base.work import largest_goodput_bps
+from bentpipe.studies.base.comparison import Agreement, Measurement, Row, difference
+from bentpipe.studies.base.inputs import Provenance, read_rows
+from bentpipe.studies.base.work import Measured, Work, largest_goodput_bps
 from bentpipe.studies.osu import cells, study
 from bentpipe.studies.osu.cells import (
     BASE,
@@ -29,10 +29,9 @@ from bentpipe.studies.osu.cells import (
     ROUTES,
     VARIANTS,
     Cell,
-    Measurement,
     Variant,
 )
-from bentpipe.studies.osu.study import EFFICIENCY, FAIRNESS, RISE, OsuOutcome, Published
+from bentpipe.studies.osu.study import EFFICIENCY, FAIRNESS, RISE, OsuOutcome
 from bentpipe.sweeps import Threads
 from bentpipe.units import parse_size
 
@@ -53,11 +52,12 @@ BY_BYTES = next(each for each in VARIANTS if each.tcp == {"avoidance_counting": 
 @pytest.fixture(scope="module")
 def short() -> OsuOutcome:
     """Two runs of a few cells over GEO, on one thread, with all variants."""
-    return study.run(runs=2, seed=7, executor=Threads(1), grid=GEO)
+    return study.run(Work("osu", runs=2, seed=7, executor=Threads(1)), grid=GEO)
 
 
-def scenario_of(cell: Cell, seed: int = 1, variant: Variant = BASE) -> Scenario:
-    return cells.scenario_of(cell, read_scenario("osu"), seed, variant)
+def plan_of(cell: Cell, seed: int = 1, variant: Variant = BASE) -> Plan:
+    (job,) = replace(cell, variant_name=variant.name).jobs([seed])
+    return job.plan
 
 
 def mean(each: Row | Measurement, figure: str = EFFICIENCY) -> float:
@@ -88,9 +88,13 @@ def test_the_cells_are_those_of_the_source() -> None:
 
 
 def test_what_the_source_says_in_text() -> None:
-    published = study.read_published()
-    assert (published.from_buffer_rtt, published.min_efficiency) == (0.5, 98)
-    assert len(published.claims) == 3
+    claims = study.read_claims()
+    bounds = {name: (each.min_value, each.from_buffer_rtt) for name, each in claims.items()}
+    assert bounds == {EFFICIENCY: (98, 0.5), RISE: (0, 0), FAIRNESS: (study.MIN_FAIRNESS, 1 / 8)}
+    assert claims[FAIRNESS].from_buffer_rtt == 2.0**-study.SMALLEST_FAIR_BUFFER_K
+    # The bounds are those of the texts.
+    assert "efficiency >= 98 %" in claims[EFFICIENCY].published
+    assert f"{study.NOISE.value:g} points" in claims[RISE].claim
 
 
 def test_a_round_trip_over_geo_is_209072_cells() -> None:
@@ -122,7 +126,7 @@ def jobs_of(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(work, "run_all", collect)
-        study.run(runs=runs, seed=seed, grid=grid, variants=variants)
+        study.run(Work("osu", runs=runs, seed=seed), grid=grid, variants=variants)
     return seen
 
 
@@ -131,7 +135,7 @@ def test_the_largest_goodput_is_what_full_segments_leave(mss_bytes: int, atm_cel
     """40 bytes of TCP/IP, 16 of LLC/SNAP and trailer, cells of 48 in 53: 89.74 and 84.00 %."""
     assert -(-(mss_bytes + 56) // 48) == atm_cells
     name = "GEO single hop" if mss_bytes == 9180 else "LEO single hop"
-    plan = Plan.resolve(scenario_of(Cell(name, 15, 1), seed=1)).data
+    plan = plan_of(Cell(name, 15, 1), seed=1).data
     share = largest_goodput_bps(plan, plan["flows"][0]) / RATE_BPS
     assert share == pytest.approx(mss_bytes / (53 * atm_cells))
     assert share == pytest.approx({9180: 0.8974, 1024: 0.8400}[mss_bytes], abs=5e-5)
@@ -162,38 +166,40 @@ def test_one_configuration_for_all_cells() -> None:
 def test_the_scenario_file_is_a_cell() -> None:
     """Written out is GEO with half a round trip of buffer."""
     written = Plan.resolve(Path(study.__file__).parent / "scenario.yaml").data
-    made = Plan.resolve(scenario_of(Cell("GEO single hop", 15, 1), seed=1)).data
+    made = plan_of(Cell("GEO single hop", 15, 1), seed=1).data
     assert written["directions"] == made["directions"]
     assert written["flows"][0]["workload"] == made["flows"][0]["workload"]
 
 
 def test_windows_never_limit() -> None:
     """At most a round trip and the largest buffer are under way, all of it of one source."""
-    data = scenario_of(Cell("GEO single hop", 5, -1), seed=1).to_dict()
+    data = Cell("GEO single hop", 5, -1).scenario().to_dict()
     max_bytes = 3 * 0.570 * RATE_BPS / 8
     for source in data["traffic"]:
         for buffer in ("send_buffer", "receive_buffer"):
             assert parse_size(source["tcp"][buffer]) > 2 * max_bytes
 
 
-def test_a_run_is_the_scenario_of_its_seed() -> None:
+def test_runs_differ_in_their_starts_and_variants_in_one_thing_more() -> None:
     cell = Cell("GEO single hop", 15, 3, "drop_tail")
     jobs = jobs_of([cell], runs=3, seed=4)
     assert [job.seed for job in jobs] == [4, 5, 6]
-    assert [job.plan.data for job in jobs] == [
-        Plan.resolve(scenario_of(cell, seed)).data for seed in (4, 5, 6)
-    ]
+    assert [job.plan.data for job in jobs] == [plan_of(cell, seed).data for seed in (4, 5, 6)]
     varied = replace(cell, discipline="selective_drop")
     jobs = jobs_of([varied], runs=1, variants=VARIANTS, seed=4)
-    plans = [Plan.resolve(scenario_of(varied, 4, each)).text for each in (BASE, *VARIANTS)]
+    plans = [plan_of(varied, 4, each).text for each in (BASE, *VARIANTS)]
     assert sorted(job.plan.text for job in jobs) == sorted(plans)
     assert len(set(plans)) == 1 + len(VARIANTS)
 
 
 def test_sources_start_at_moments_drawn_from_the_seed() -> None:
-    assert cells.starts_ns(50, 3) == cells.starts_ns(50, 3)
-    assert cells.starts_ns(50, 3) != cells.starts_ns(50, 4)
-    starts = [start for seed in range(100) for start in cells.starts_ns(50, seed)]
+    jobs = Cell("GEO single hop", 50, 1).jobs(range(100))
+    runs = [[flow["start_ns"] for flow in job.plan.data["flows"]] for job in jobs]
+    assert runs[3] == [
+        flow["start_ns"] for flow in plan_of(Cell("GEO single hop", 50, 1), 3).data["flows"]
+    ]
+    assert runs[3] != runs[4]
+    starts = [start for run in runs for start in run]
     assert all(0 <= start < 10**9 for start in starts)
     # The mean of 5,000 even draws has a deviation of 1 s / sqrt(12 x 5000) = 4 ms.
     assert sum(starts) / len(starts) == pytest.approx(0.5e9, abs=0.016e9)
@@ -208,10 +214,11 @@ def test_long_runs_come_first() -> None:
 def test_the_model_reads_no_published_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """With another claim in the source the measured figures are the same."""
     grid = [Cell("GEO single hop", 5, 1)]
-    honest = study.run(runs=1, grid=grid, variants=())
-    bent_claims = Published(("none",), min_efficiency=100.5, from_buffer_rtt=0.1)
-    monkeypatch.setattr(study, "read_published", lambda: bent_claims)
-    bent = study.run(runs=1, grid=grid, variants=())
+    honest = study.run(Work("osu", runs=1), grid=grid, variants=())
+    claims = study.read_claims()
+    claims[EFFICIENCY] = replace(claims[EFFICIENCY], min_value=100.5, from_buffer_rtt=0.1)
+    monkeypatch.setattr(study, "read_claims", lambda: claims)
+    bent = study.run(Work("osu", runs=1), grid=grid, variants=())
     assert bent.measured == honest.measured
     assert [each.main.rows[0].agreement for each in (honest, bent)] == [
         Agreement.WITHIN_TOLERANCE,
@@ -224,10 +231,10 @@ def test_the_claim_on_predicted_cells_holds_with_each_calibrated_input() -> None
     half = [each for each in cells.cells() if (each.k, each.discipline) == (1, "selective_drop")]
     grid = [each for each in half if each.provenance is Provenance.PREDICTED]
     assert [each.sources for each in grid] == [15, 50, 100, 50, 50]
-    outcome = study.run(runs=1, grid=grid, variants=[BY_BYTES])
+    outcome = study.run(Work("osu", runs=1), grid=grid, variants=[BY_BYTES])
     assert all(mean(each, "efficiency_whole_run") >= 98 for each in outcome.measured.values())
     assert outcome.comparisons["sensitivity"].rows[1].to_json()["efficiency_min"] >= 98
-    other = study.run(runs=1, grid=[Cell("GEO single hop", 5, 1)], variants=[BY_BYTES])
+    other = study.run(Work("osu", runs=1), grid=[Cell("GEO single hop", 5, 1)], variants=[BY_BYTES])
     (row,) = other.main.rows
     assert row.provenance is Provenance.CALIBRATED
     assert row.to_json()["efficiency_whole_run"] < 98
@@ -240,7 +247,7 @@ def test_the_claim_on_predicted_cells_holds_with_each_calibrated_input() -> None
 def test_half_a_round_trip_of_buffer_is_enough_everywhere() -> None:
     """The source's number: 98 % for every scenario and number of sources, here in two runs."""
     grid = [cell for cell in cells.cells() if (cell.k, cell.discipline) == (1, "selective_drop")]
-    outcome = study.run(runs=2, grid=grid, variants=())
+    outcome = study.run(Work("osu", runs=2), grid=grid, variants=())
     assert len(outcome.main.rows) == 12
     for row in outcome.main.rows:
         assert row.agreement is Agreement.WITHIN_TOLERANCE
@@ -269,7 +276,9 @@ def test_fifteen_sources_over_leo_keep_to_the_paper_s_lines() -> None:
     With delayed ACKs and growth for each ACK a source adds a segment every second round trip, with
     an ACK for each segment it adds one in each: so many are lost.
     """
-    outcome = study.run(runs=2, grid=[Cell("LEO single hop", 15, 3)], variants=(EACH_ACK,))
+    outcome = study.run(
+        Work("osu", runs=2), grid=[Cell("LEO single hop", 15, 3)], variants=(EACH_ACK,)
+    )
     (described,) = outcome.measured.values()
     _, changed = outcome.comparisons["sensitivity"].rows
     assert mean(described) == pytest.approx(study.halving(3)[1], abs=1.5)
@@ -281,7 +290,7 @@ def test_fifteen_sources_over_leo_keep_to_the_paper_s_lines() -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_a_row_outside_stays_named() -> None:
     """Five sources over 220 ms with two round trips of buffer: hardly two losses a source."""
-    outcome = study.run(grid=[Cell("LEO multiple hop, 100 ms", 5, -1)], variants=())
+    outcome = study.run(Work("osu"), grid=[Cell("LEO multiple hop, 100 ms", 5, -1)], variants=())
     (row,) = outcome.comparisons[FAIRNESS].outside
     assert "loss recoveries a source" in row.reason
     (cell,) = outcome.to_json()["cells"]
@@ -309,7 +318,7 @@ def test_json_has_every_cell_with_its_runs(short: OsuOutcome) -> None:
     assert len(result["cells"]) == len(GEO)
     for cell, data in zip(GEO, result["cells"], strict=True):
         assert (data["scenario"], data["sources"], data["k"], data["discipline"]) == (
-            cell.scenario,
+            cell.route_name,
             cell.sources,
             cell.k,
             cell.discipline,
@@ -331,12 +340,11 @@ def test_json_has_every_cell_with_its_runs(short: OsuOutcome) -> None:
 
 # --- the comparison, on cells made by hand --------------------------------------------------------
 
-PUBLISHED = Published(("a claim",), min_efficiency=98.0, from_buffer_rtt=0.5)
+Made = tuple[Cell, Measurement]
 
 
-def made(k: int, *efficiencies: float, fairness: float = 0.99, sources: int = 5) -> Measurement:
-    return Measurement(
-        Cell("GEO single hop", sources, k),
+def made(k: int, *efficiencies: float, fairness: float = 0.99, sources: int = 5) -> Made:
+    return Cell("GEO single hop", sources, k), Measurement(
         {
             seed: {
                 "efficiency": efficiency,
@@ -347,14 +355,13 @@ def made(k: int, *efficiencies: float, fairness: float = 0.99, sources: int = 5)
                 "timeouts_per_source": 0.0,
             }
             for seed, efficiency in enumerate(efficiencies)
-        },
-        buffer_cells=1,
+        }
     )
 
 
-def rows_of(name: str, *measured: Measurement) -> dict[int, Row]:
+def rows_of(name: str, *measured: Made) -> dict[int, Row]:
     """Return the rows of a comparison by k."""
-    compared = study.compare({each.cell: each for each in measured}, PUBLISHED)
+    compared = study.compare(Measured(measured), study.read_claims())
     return {int(row.labels["k"]): row for row in compared[name].rows}
 
 
@@ -384,7 +391,7 @@ def test_more_than_noise_lost_with_twice_the_buffer_is_outside() -> None:
 
 def test_a_gain_is_of_runs_with_the_same_seed() -> None:
     """Given a run missing with half of the buffer, expect the gain of the two other seeds."""
-    large, small = made(3, 10.0, 20.0, 30.0), made(4, 11.0, 22.0, 0.0)
+    (_, large), (_, small) = made(3, 10.0, 20.0, 30.0), made(4, 11.0, 22.0, 0.0)
     cut = replace(small, runs={seed: small.runs[seed] for seed in (0, 1)})
     gains = difference(cut.by_seed(EFFICIENCY), large.by_seed(EFFICIENCY))
     assert gains.values == (-1.0, -2.0)
@@ -412,8 +419,8 @@ def test_the_report_is_self_contained_and_has_the_numbers(short: OsuOutcome) -> 
     assert page.tags.count("svg") == 3
     for each in short.measured.values():
         assert f"{mean(each):.2f}" in text
-    for claim in short.published.claims:
-        assert claim.split(" ")[0] in text
+    for claim in short.claims.values():
+        assert claim.published.split(" ")[0] in text
     for words in ("quick look", "every second", "Not stated in the source", "Sensitivity analysis"):
         assert words in text
 

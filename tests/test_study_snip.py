@@ -5,7 +5,6 @@ It is deterministic. The whole study runs once for all tests, some eight seconds
 
 from __future__ import annotations
 
-import copy
 import json
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,7 @@ from conftest import Program
 from bentpipe import Plan
 from bentpipe.simulation.run import Job, run_jobs
 from bentpipe.simulation.search import max_trials
-from bentpipe.studies.base import comparison
+from bentpipe.studies.base import comparison, inputs
 from bentpipe.studies.base.comparison import Row
 from bentpipe.studies.base.inputs import Provenance, read_quantities, read_scenario
 from bentpipe.studies.base.work import Work
@@ -24,7 +23,6 @@ from bentpipe.studies.snip import measure, study
 from bentpipe.studies.snip.measure import (
     DEFAULTS,
     RESOLUTION,
-    Settings,
     scenario_of,
     tcp_scenario,
 )
@@ -45,7 +43,8 @@ MODEM_BPS = 29_520_000
 PACKETS_PER_SECOND = 6222
 # UDP 8, IP 20, PPP 8 with a check of 32 bits, and the flag.
 OVERHEAD_BYTES = 37
-REDUCED = Settings(
+REDUCED = replace(
+    DEFAULTS,
     sizes=(58, 500, 1400),
     offered_pps=(1000, 5000),
     windows_bytes=(17_520, 65_535),
@@ -61,7 +60,7 @@ REDUCED = Settings(
 @pytest.fixture(scope="module")
 def full() -> SnipOutcome:
     """The whole study."""
-    return study.run()
+    return study.run(Work("snip"))
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     base = read_scenario("snip")
     base["traffic"][0]["duration"] = "1 s"
     base["duration"] = "2 s"
-    monkeypatch.setattr(study, "read_scenario", lambda _: copy.deepcopy(base))
+    monkeypatch.setattr(inputs, "load_scenario", lambda _: base)
     monkeypatch.setattr(measure, "DEFAULTS", REDUCED)
 
 
@@ -79,7 +78,7 @@ def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_published_table_is_the_source_s() -> None:
     table = study.read_published_table()
-    assert tuple(table) == DEFAULTS.sizes
+    assert list(table) == DEFAULTS.sizes
     assert sum(float(row["max_rate_mbps"]) for row in table.values()) == pytest.approx(224.2)
     assert [size for size, row in table.items() if row["limit"] == "channel"] == [
         700,
@@ -116,13 +115,13 @@ def test_the_rounds_of_the_search_are_as_many_as_the_bar_counts() -> None:
 @pytest.mark.usefixtures("reduced")
 def test_no_run_reads_a_published_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """With other published figures the measured ones are the same, and all are read at the end."""
-    honest = study.run()
+    honest = study.run(Work("snip"))
     row = {"max_rate_mbps": "1", "packets_per_second": "1", "limit": "?"}
     wrong = dict.fromkeys((58, 500, 1400), row)
     facts = dict.fromkeys(read_quantities("snip", FACTS_FILE), (1.0, "?"))
     monkeypatch.setattr(study, "read_published_table", lambda: wrong)
     monkeypatch.setattr(comparison, "read_quantities", lambda *_: facts)
-    bent = study.run()
+    bent = study.run(Work("snip"))
     assert bent.measured == honest.measured
     for name, compared in honest.comparisons.items():
         ours = [(row.simulated, row.provenance) for row in compared.rows]

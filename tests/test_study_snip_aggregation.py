@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bentpipe import Plan
-from bentpipe.simulation.run import Job, run_jobs
 from bentpipe.simulation.search import search_no_drop
 from bentpipe.studies.base.inputs import read_scenario
+from bentpipe.studies.base.work import Work
 from bentpipe.studies.snip.measure import (
     DEFAULTS,
     RESOLUTION,
-    Settings,
     aggregated_scenario,
     begins_at,
-    load_scenarios,
+    loads,
     loads_of,
     on_paper,
 )
@@ -68,12 +68,10 @@ def test_it_pays_from_the_second_packet_within_the_hold_time() -> None:
 
     Alone a packet waits for 25 ms; of two, one waits for 25 ms and the other for 2.8.
     """
-    scenarios = load_scenarios(read_scenario("snip"), Settings(loads_pps=(30, 45)))
-    jobs = [Job(plan=Plan.resolve(each), seed=1) for each in scenarios.values()]
-    outcomes = dict(zip(scenarios, run_jobs(jobs), strict=True))
-    loads = loads_of(outcomes)
-    assert (begins_at(loads, 5), begins_at(loads, 25)) == (None, 45)
-    by_load = {(each["hold_ms"], each["offered_pps"]): each for each in loads}
+    measured = Work("snip").measure(loads(replace(DEFAULTS, loads_pps=(30, 45))))
+    found = loads_of(measured)
+    assert (begins_at(found, 5), begins_at(found, 25)) == (None, 45)
+    by_load = {(each["hold_ms"], each["offered_pps"]): each for each in found}
     assert by_load[5, 45]["packets_per_frame"] == 1
     assert by_load[5, 45]["added_delay_ms"] == pytest.approx(5, abs=0.001)
     assert by_load[25, 30]["added_delay_ms"] == pytest.approx(25, abs=0.001)

@@ -13,7 +13,6 @@ from bentpipe.results.views import (
     csv_table,
     from_mappings,
     html_table,
-    markdown_table,
     records,
     text_table,
 )
@@ -51,17 +50,6 @@ def test_the_unit_in_the_name_of_a_column_writes_its_values(
     name: str, value: object, text: str
 ) -> None:
     assert Column(name, name).write(value) == text
-
-
-def test_markdown_has_bold_cells_and_numbers_at_the_right() -> None:
-    assert markdown_table(FLOWS) == (
-        "**Flows (two)**\n\n"
-        "| flow | goodput (application bits) | sent (packets) | limit |\n"
-        "| --- | ---: | ---: | ---: |\n"
-        "| a & b | **9.222 Mbit/s** | 7,242 | 50 % \\| half |\n"
-        "| c | - | 12.5 | none |\n\n"
-        "... and 3 more.\n"
-    )
 
 
 def test_csv_and_json_have_raw_values_and_all_columns() -> None:

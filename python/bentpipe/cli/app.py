@@ -87,7 +87,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
         "gateway": _Verb("Run the functions of a gateway on a real router."),
     },
     "Reproduce a study": {
-        "study": _Verb("Reproduce a published experiment."),
+        "study": _Verb("Reproduce a published experiment, or compare with Linux TCP."),
     },
     "Check": {
         "check": _Verb(
@@ -95,11 +95,6 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             "check scenarios/geo-bulk.yaml",
             "check",
             "check --measure",
-        ),
-        "validate-model": _Verb(
-            "Compare the simulator with Linux TCP.",
-            "validate-model --grid small --points 1,14 --seconds 5",
-            "validate-model --grid full --out results/validation --check",
         ),
     },
 }
@@ -113,6 +108,7 @@ class _Verbs(lazy.LazyGroup):
         "framings": "bentpipe show framings",
         "schema": "bentpipe show schema",
         "validate": "bentpipe check SCENARIO",
+        "validate-model": "bentpipe study linux",
         "doctor": "bentpipe check",
         "shell": "bentpipe exec --link LINK",
     }

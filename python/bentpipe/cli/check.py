@@ -36,7 +36,7 @@ OLDEST_PYTHON: Final = (3, 11)
 
 # Programs of the Debian packages of the same names, and what needs them.
 _PROGRAMS: Final = {
-    "iperf3": "run --engine emulate and validate-model run it, and it is the world's server",
+    "iperf3": "run --engine emulate and study linux run it, and it is the world's server",
     "tshark": "it shows captures on the terminal",
     "slirp4netns": "labs with --internet run it",
     "chromium": "run --engine emulate loads web pages with it",

@@ -6,27 +6,27 @@ The registry is imported under this verb only.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import typer
 
 from bentpipe.cli import options
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
-from bentpipe.cli.options import note, option, optional, output_folder
+from bentpipe.cli.options import flag, note, option, optional, output_folder
 from bentpipe.cli.progress import Progress, exit_interrupted, finish
-from bentpipe.errors import UsageError
+from bentpipe.errors import InvalidRunError, ThresholdError, UsageError
 from bentpipe.simulation.memory import read_limit
 
 if TYPE_CHECKING:
     from bentpipe.studies import Study
+    from bentpipe.studies.base.outcome import StudyOutcome
 
 _SEED: Final = 1
-# Emulated runs load a core little, but delay each other if more run at a time.
-_PARALLEL: Final = 4
-_THREADS_HELP: Final = (
-    f"Threads, by default one for each core; with emulate runs at a time, by default {_PARALLEL}."
-)
+_THREADS_HELP: Final = "Threads, by default one for each core; with emulate runs at a time"
 
 
 def _studies() -> Mapping[str, Study]:
@@ -51,8 +51,11 @@ class StudyGroup(LazyGroup):
 
 study_app = typer.Typer(
     cls=StudyGroup,
-    help="Reproduce a published experiment.",
-    epilog=examples_text("bentpipe study jpl --runs 30 --out results/jpl"),
+    help="Reproduce a published experiment, or compare with Linux TCP.",
+    epilog=examples_text(
+        "bentpipe study jpl --runs 30 --out results/jpl",
+        "bentpipe study linux --cells small:14 --seconds 5",
+    ),
     rich_markup_mode=None,
     callback=lambda: None,
 )
@@ -62,36 +65,47 @@ def _study_command(study: Study) -> Any:
     def run_study(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
         runs: int | None = None,
         seed: Annotated[int, option("N", "The first seed.", min=0)] = _SEED,
-        threads: Annotated[int | None, optional("N", _THREADS_HELP, min=1)] = None,
+        threads: int | None = None,
         out: options.Out = None,
         as_json: options.AsJson = False,
         engine: Annotated[
             options.Engine, typer.Option(help="emulate: cells in real time, with the kernel's TCP.")
-        ] = "simulate",
+        ] = "simulate" if "simulate" in study.titles else "emulate",
         cells: str | None = None,
+        seconds: float | None = None,
+        check: Annotated[
+            bool, flag("--check", "Exit with 99 if a row or a measure is outside its tolerance.")
+        ] = False,
         dask: options.Dask = False,
         scheduler: options.Scheduler = None,
         memory_limit: options.MemoryLimit = None,
     ) -> None:
         chosen = options.ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
-        is_real_time = engine == "emulate"
-        if is_real_time:
-            if runs is not None:
-                raise UsageError("--runs: only with --engine simulate")
+        if engine not in study.titles:
+            where = "real time" if engine == "simulate" else "the simulator"
+            raise UsageError(f"engine: the study {study.name} runs in {where} only")
+        if engine == "simulate":
+            if cells is not None:
+                raise UsageError(
+                    "--cells: only with --engine emulate; the simulator runs all cells"
+                )
+        else:
             chosen.refuse_with_labs()
-            if not study.example_cells:
-                raise UsageError(f"engine: the study {study.name} runs in the simulator only")
-        elif cells is not None:
-            raise UsageError("--cells: only with --engine emulate; the simulator runs all cells")
-        with output_folder(out, "study") as output:
+        if seconds is not None and (engine == "simulate" or study.seconds is None):
+            raise UsageError("--seconds: how long a cell runs is given by the study")
+        with output_folder(out, "study") as output, ExitStack() as stack:
             with Progress(f"study {study.name}") as progress:
-                if is_real_time:
+                if engine == "emulate":
+                    folder = stack.enter_context(TemporaryDirectory(prefix="bentpipe-"))
                     outcome = study.run_real_time(
                         chosen=cells,
                         seed=seed,
-                        parallel=_PARALLEL if threads is None else threads,
+                        runs=runs or 1,
+                        seconds=seconds or 0.0,
+                        parallel=threads or 0,
                         progress=progress.fraction,
                         note=note,
+                        folder=Path(folder),
                     )
                 else:
                     with chosen.executor(engine) as executor:
@@ -107,19 +121,53 @@ def _study_command(study: Study) -> Any:
             )
         if outcome.interrupted:
             exit_interrupted("the figures are those of the finished runs")
+        _require(outcome, check=check)
 
-    runs_help = "No effect: no cell of this study is stochastic."
-    if study.default_runs is not None:
-        runs_help = f"Runs of each stochastic cell; {study.default_runs} by default."
-    cells_help = "Not available: this study runs in the simulator only."
-    if study.example_cells:
-        cells_help = (
-            f'With emulate: the cells to run; "{study.example_cells}", for example. By default '
-            f"{study.default_cells}."
-        )
     # typer evaluates annotations that are strings in the module, where `study` is not defined.
-    run_study.__annotations__["runs"] = Annotated[int | None, optional("N", runs_help, min=1)]
-    run_study.__annotations__["cells"] = Annotated[str | None, optional("CELLS", cells_help)]
+    run_study.__annotations__ |= _options_of(study)
     run_study.__doc__ = f"{study.title}. Source: {study.source}"
     example = f"bentpipe study {study.name} --out results/{study.name}"
     return command(study.name, run_study, example)
+
+
+def _options_of(study: Study) -> dict[str, Any]:
+    """Return the options whose help depends on the study."""
+    runs, threads = "No effect: no cell of this study is stochastic.", _THREADS_HELP
+    cells = "Not available: this study runs in the simulator only."
+    seconds = "Not available: the study gives it."
+    if study.default_runs is not None:
+        runs = f"Runs of each stochastic cell; {study.default_runs} by default."
+    if "emulate" in study.titles:
+        runs += " With emulate runs of each cell in real time; 1 by default."
+        threads += f", by default {study.parallel or 'as many as the processors carry'}"
+        cells = (
+            f'With emulate: the cells to run; "{study.example_cells}", for example. By default '
+            f"{study.default_cells}."
+        )
+    if "simulate" not in study.titles:
+        runs = "Runs of each cell in real time; 1 by default. The simulator has 20 or as many."
+    if study.seconds is not None:
+        seconds = f"With emulate: how long a cell runs, in s; {study.seconds:g} by default."
+    limits = {"min": 1, "max": 3_600}
+    return {
+        "runs": Annotated[int | None, optional("N", runs, min=1)],
+        "threads": Annotated[int | None, optional("N", f"{threads}.", min=1)],
+        "cells": Annotated[str | None, optional("CELLS", cells)],
+        "seconds": Annotated[float | None, optional("N", seconds, **limits)],
+    }
+
+
+def _require(outcome: StudyOutcome, *, check: bool) -> None:
+    """Refuse an outcome with cells that were late and, if wanted, with thresholds missed.
+
+    Raises:
+        InvalidRunError: naming the cells.
+        ThresholdError: naming what was missed.
+    """
+    if late := outcome.late():
+        raise InvalidRunError(
+            f"INVALID: {'; '.join(late)}: late in every attempt; run again (--cells) when the "
+            "machine is idle"
+        )
+    if check and (missed := outcome.missed()):
+        raise ThresholdError(f"missed: {'; '.join(missed)}")

@@ -13,7 +13,7 @@ from .pool import (
     EmulationJob as EmulationJob,
     emulate as emulate,
     emulate_as_completed as emulate_as_completed,
-    emulate_many as emulate_many,
+    processor_share as processor_share,
     run_plan as run_plan,
 )
 from .run import check_plan as check_plan

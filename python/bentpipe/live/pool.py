@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -274,24 +273,3 @@ def _next_run(
     """Return the first run with a load that fits into ``parallel``; a run may be alone."""
     free = parallel - sum(run.job.load for run in running)
     return next((run for run in waiting if not running or run.job.load <= free), None)
-
-
-def emulate_many(
-    jobs: Sequence[EmulationJob], *, parallel: int, progress: Callable[[float], None]
-) -> list[EmulatedRun | None]:
-    """Run jobs as `emulate_as_completed` does; None is a run that Ctrl-C prevented.
-
-    Raises:
-        UsageError: a scenario cannot be run in real time.
-        MachineError: the machine lacks something.
-        BentpipeError: a run failed.
-    """
-    found: list[EmulatedRun | None] = [None] * len(jobs)
-    runs = emulate_as_completed(jobs, parallel=parallel, total=len(jobs), progress=progress)
-    # Closing the generator ends the runs after Ctrl-C.
-    with suppress(KeyboardInterrupt), closing(runs):
-        for run in runs:
-            if isinstance(run.outcome, BentpipeError):
-                raise run.outcome
-            found[run.index] = run
-    return found

@@ -4,12 +4,23 @@ from .comparison import (
     write_comparison as write_comparison,
 )
 from .console import show as show
+from .html import Exports as Exports, environment as environment
 from .run import (
     run_report as run_report,
     save_run as save_run,
     write_run_report as write_run_report,
 )
 from .search import search_tables as search_tables, write_search as write_search
+from .style import (
+    INK as INK,
+    MUTED as MUTED,
+    PALETTE as PALETTE,
+    STYLE as STYLE,
+    add_legend as add_legend,
+    from_zero as from_zero,
+    log_axis as log_axis,
+    new_figure as new_figure,
+)
 from .terminal import (
     run_tables as run_tables,
     sweep_tables as sweep_tables,

@@ -159,7 +159,7 @@ def read_execution(folder: Path) -> dict[str, Any]:
 
 
 def kind_of(manifest: Mapping[str, Any]) -> str:
-    """Return the kind of a result: ``run``, ``study``, ``search`` or ``validation``."""
+    """Return the kind of a result: ``run``, ``study`` or ``search``."""
     return str(manifest.get("kind", "run"))
 
 

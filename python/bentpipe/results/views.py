@@ -1,7 +1,7 @@
 """Tables for people, as data: what a table says, apart from how it is shown.
 
 A `View` holds raw values. Each output has one function: `text_table` for a terminal, `html_table`,
-`markdown_table`, `csv_table`, and `records` for JSON.
+`csv_table`, and `records` for JSON.
 """
 
 from __future__ import annotations
@@ -321,22 +321,6 @@ def html_table(view: View, *, link: bool = False) -> str:
         lines.append("</tbody></table>")
     more = f"<p>... and {escape(view.more)}.</p>" if view.more else ""
     return "\n".join([*lines, f"</div>{more}"])
-
-
-def markdown_table(view: View) -> str:
-    """Return a table as Markdown, below its title; emphasized cells are bold."""
-    rows = [
-        [
-            (f"**{text}**" if (row, i) in view.strong else text).replace("|", "\\|")
-            for i, text in enumerate(cells)
-        ]
-        for row, cells in enumerate(view.texts())
-    ]
-    rule = ["---" if view.is_text(i) else "---:" for i in range(len(view.columns))]
-    lines = [[column.heading for column in view.columns], rule, *rows]
-    table = "\n".join(f"| {' | '.join(line[i] for i in view.shown)} |" for line in lines)
-    more = f"\n\n... and {view.more}." if view.more else ""
-    return f"**{view.title}**\n\n{table}{more}\n"
 
 
 def csv_table(view: View) -> str:

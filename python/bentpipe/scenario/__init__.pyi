@@ -7,6 +7,7 @@ from .framings import (
     plan_framing as plan_framing,
 )
 from .gateways import (
+    PROCESSOR_PPS as PROCESSOR_PPS,
     Gateway as Gateway,
     Gateways as Gateways,
     Processor as Processor,
@@ -38,8 +39,10 @@ from .schema import (
     json_schema as json_schema,
 )
 from .tables import CODECS as CODECS, PRESETS as PRESETS, Codec as Codec, Preset as Preset
-from .tcp import Tcp as Tcp
+from .tcp import PROFILES as PROFILES, Tcp as Tcp
 from .traffic import (
+    DEFAULT_SERVERS as DEFAULT_SERVERS,
+    DEFAULT_SIZES as DEFAULT_SIZES,
     Bulk as Bulk,
     Channels as Channels,
     Conference as Conference,

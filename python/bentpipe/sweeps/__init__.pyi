@@ -8,6 +8,7 @@ from .executor import (
     RunFailure as RunFailure,
     Threads as Threads,
     error_of as error_of,
+    run_all as run_all,
 )
 from .file import (
     SweepFile as SweepFile,

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
-from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.traffic import DEFAULT_SIZES
-from bentpipe.studies.base.inputs import read_yaml
+from bentpipe.results import Result
+from bentpipe.scenario import DEFAULT_SIZES, Scenario
+from bentpipe.simulation import Outcome
+from bentpipe.studies.auckland.runs import (
+    BACKGROUND,
+    OTHERS,
+    TRANSFER,
+    figures,
+    halves,
+    real_figures,
+)
+from bentpipe.studies.base.inputs import read_scenario, read_yaml
+from bentpipe.studies.base.real_time import RealCell
 from bentpipe.units import value_of
 
 SMALL_KB, LARGE_KB = QUEUES_KB = (120, 1000)
 # 16 Mbit/s x 500 ms: a limit in bdp counts Ethernet bytes.
 _BDP_KB: Final = 1000
-
-# Of entries of `traffic`.
-BACKGROUND, TRANSFER, PING = "channels", "iperf3", "ping"
 
 Data = dict[str, Any]
 
@@ -58,42 +64,20 @@ CODED: Final = (*IMMEDIATE, *TITRATED)
 ONE_CODED: Final = (LinkPath.CODED_10, LinkPath.TITRATED_10)
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One cell: how many channels, which queue, and what the gateways do."""
-
-    channels: int
-    queue_kb: int
-    path: LinkPath
-
-    @property
-    def labels(self) -> dict[str, str | int]:
-        """What tells the cell from the others."""
-        return {"queue_kB": self.queue_kb, "path": self.path.value, "channels": self.channels}
-
-    @property
-    def title(self) -> str:
-        """The cell in words."""
-        return f"{self.queue_kb:,} kB, {self.path.value}, {self.channels} channels"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Loads:
-    """The numbers of channels: of the main cells, and of those that are run less."""
+    """The numbers of channels, as in loads.yaml."""
 
-    every: tuple[int, ...] = (0, 2, 5, 10, 20, 40, 60, 80, 100, 200)
-    coded: tuple[int, ...] = (0, 20, 60, 80, 200)
-    """A coded run takes five times as long as a plain one, so its curves have fewer points."""
-    variants: tuple[int, ...] = (0, 5, 100)
-    """A variant shows a direction: few of the numbers, and `MAX_VARIANT_RUNS`."""
-    sweep: tuple[int, ...] = (80, 200)
-    """Those of variants of the code, whose claims are about load."""
-    mixed: int = 80
-    """That of the cells in which half of the channels are not coded."""
+    every: Sequence[int]
+    coded: Sequence[int]
+    variants: Sequence[int]
+    sweep: Sequence[int]
+    mixed: int
 
 
-LOADS: Final = Loads()
+LOADS: Final = Loads(**read_yaml("auckland", "loads.yaml"))
 MAX_VARIANT_RUNS: Final = 3
+MAX_MIXED_RUNS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -110,25 +94,6 @@ class Variant:
     paths: tuple[LinkPath, ...] = UNCODED
     of_code: bool = False
     change: Callable[[Data], None] = lambda _data: None
-
-
-def cells(channels: Sequence[int], paths: Sequence[LinkPath]) -> tuple[Cell, ...]:
-    """Return the cells with these numbers of channels and paths, for both queues."""
-    return tuple(
-        Cell(number, queue_kb, path)
-        for number in channels
-        for queue_kb in QUEUES_KB
-        for path in paths
-    )
-
-
-def main_cells(loads: Loads = LOADS) -> tuple[Cell, ...]:
-    """Return the cells of the figures."""
-    return tuple(
-        cell
-        for number in loads.every
-        for cell in cells((number,), (*UNCODED, *(CODED if number in loads.coded else ())))
-    )
 
 
 def entry(data: Mapping[str, Any], name: str) -> Data:
@@ -151,27 +116,6 @@ def set_values(data: Any, path: str, value: Any) -> None:
                 set_values(part, rest, value)
     else:
         data[head] = {**data.get(head, {}), **value} if isinstance(value, Mapping) else value
-
-
-def scenario_of(cell: Cell, base: Data, variant: Variant) -> Scenario:
-    """Return the complete scenario of a cell; its runs differ in the seed only."""
-    data = copy.deepcopy(base)
-    data["name"] = f"Auckland: {cell.title}"
-    for direction in ("forward", "return"):
-        data["link"][direction]["queue"]["limit"] = f"{cell.queue_kb / _BDP_KB:g} bdp"
-    if cell.path is LinkPath.PEP:
-        data["gateways"] = {"hub": {"pep": {"early_accept": True}}}
-    elif cell.path in TUNNELS:
-        # The order of delivery is a setting of the receiving end: both ends have the same.
-        ends = ("hub", "terminal")
-        data["gateways"] = {end: {"tunnel": dict(TUNNELS[cell.path])} for end in ends}
-    entry(data, BACKGROUND)["channels"] = max(cell.channels, 1)
-    for path, value in variant.settings.items():
-        set_values(data, path, value)
-    variant.change(data)
-    if cell.channels == 0:
-        data["traffic"] = [each for each in data["traffic"] if each["name"] != BACKGROUND]
-    return Scenario.from_dict(data)
 
 
 BASE: Final = Variant("as described")
@@ -225,3 +169,148 @@ def _variant(data: Data) -> Variant:
 
 
 VARIANTS: Final = tuple(map(_variant, read_yaml("auckland", "variants.yaml")))
+MIXED_PATHS: Final = (LinkPath.PLAIN, *CODED)
+# Classes of the halves; a drop-tail queue ignores them.
+_CODED_CLASS, _UNCODED_CLASS = 0, 1
+
+
+def _halve(data: Data) -> None:
+    background = entry(data, BACKGROUND)
+    channels = background["channels"]
+    background["channels"] = channels - channels // 2
+    others = {"name": OTHERS, "channels": channels // 2, "priority": _UNCODED_CLASS}
+    data["traffic"].append({**background, **others})
+    for functions in data.get("gateways", {}).values():
+        functions["tunnel"]["classes"] = [_CODED_CLASS]
+
+
+HALVED: Final = Variant("half of the channels uncoded", paths=MIXED_PATHS, change=_halve)
+SAMPLED: Final = Variant(
+    "sampled each second", change=lambda data: data.update(sample_interval="1 s")
+)
+_BY_NAME: Final = {each.name: each for each in (BASE, HALVED, SAMPLED, *VARIANTS)}
+
+# In real time: besides its duration the lab, its gateways and the programs start, and the last
+# packets arrive. A lab with a hundred channels takes a quarter of a processor, but in bursts that
+# make labs beside it late: two run at a time by default.
+_OVERHEAD_S: Final = 4.0
+_LOAD: Final = 2.0
+_SERVER_RATE: Final = "100 Mbit/s"
+
+
+@dataclass(frozen=True)
+class Cell(RealCell):
+    """One cell: how many channels, which queue, and what the gateways do.
+
+    ``seconds`` is the duration of a run in real time, 0 for that of the study.
+    """
+
+    channels: int
+    queue_kb: int
+    path: LinkPath
+    variant: str = BASE.name
+    seconds: float = 0.0
+
+    @property
+    def labels(self) -> dict[str, str | int]:
+        """What tells the cell from the others."""
+        return {"queue_kB": self.queue_kb, "path": self.path.value, "channels": self.channels}
+
+    @property
+    def title(self) -> str:
+        """The cell in words."""
+        return f"{self.queue_kb:,} kB, {self.path.value}, {self.channels} channels"
+
+    @property
+    def key(self) -> str:
+        """The name on the command line."""
+        return f"{self.channels}:{self.queue_kb}:{self.path.value}"
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Return True: servers, sizes and starts are drawn."""
+        return True
+
+    @property
+    def expected_s(self) -> float:
+        """The time of a run in real time."""
+        return self.seconds + _OVERHEAD_S
+
+    @property
+    def load(self) -> float:
+        """The share of a processor of a run in real time."""
+        return _LOAD
+
+    def scenario(self) -> Scenario:
+        """Return the complete scenario; its runs differ in the seed only."""
+        data, variant = configuration(self.seconds), _BY_NAME[self.variant]
+        data["name"] = f"Auckland: {self.title}"
+        for direction in ("forward", "return"):
+            data["link"][direction]["queue"]["limit"] = f"{self.queue_kb / _BDP_KB:g} bdp"
+        if self.path is LinkPath.PEP:
+            data["gateways"] = {"hub": {"pep": {"early_accept": True}}}
+        elif self.path in TUNNELS:
+            # The order of delivery is a setting of the receiving end: both ends have the same.
+            ends = ("hub", "terminal")
+            data["gateways"] = {end: {"tunnel": dict(TUNNELS[self.path])} for end in ends}
+        entry(data, BACKGROUND)["channels"] = max(self.channels, 1)
+        for path, value in variant.settings.items():
+            set_values(data, path, value)
+        variant.change(data)
+        if self.channels == 0:
+            data["traffic"] = [each for each in data["traffic"] if each["name"] != BACKGROUND]
+        return Scenario.from_dict(data)
+
+    def figures(self, outcome: Outcome) -> Mapping[str, float | None]:
+        """Return the figures of a simulated run."""
+        if self.seconds:
+            return super().figures(outcome)
+        return halves(outcome) if self.variant == HALVED.name else figures(outcome)
+
+    def measure(self, result: Result) -> Mapping[str, float | None]:
+        """Return the figures that both engines have."""
+        return real_figures(result)
+
+
+def configuration(seconds: float = 0.0) -> Data:
+    """Return the configuration of all cells, for real time with this duration.
+
+    The transfer is then in the middle half. Its server has a line with a rate: without one it sends
+    whole windows to a PEP at one instant, which no machine relays in time.
+    """
+    data = read_scenario("auckland")
+    if seconds:
+        set_values(data, "hosts.world.*.rate", _SERVER_RATE)
+        transfer = {"start": f"{seconds / 4:g} s", "duration": f"{seconds / 2:g} s"}
+        entry(data, TRANSFER).update(transfer)
+        # The goodput of the transfer is read from samples.
+        data |= {"duration": f"{seconds:g} s", "sample_interval": "1 s"}
+    return data
+
+
+def cells(channels: Sequence[int], paths: Sequence[LinkPath]) -> tuple[Cell, ...]:
+    """Return the cells with these numbers of channels and paths, for both queues."""
+    return tuple(
+        Cell(number, queue_kb, path)
+        for number in channels
+        for queue_kb in QUEUES_KB
+        for path in paths
+    )
+
+
+def main_cells(loads: Loads = LOADS) -> tuple[Cell, ...]:
+    """Return the cells of the figures."""
+    return tuple(
+        cell
+        for number in loads.every
+        for cell in cells((number,), (*UNCODED, *(CODED if number in loads.coded else ())))
+    )
+
+
+def variant_cells(variant: Variant, loads: Loads) -> list[Cell]:
+    """Return the cells of a variant; uncoded ones are beside coded ones unless as described."""
+    coded = tuple(path for path in variant.paths if path in CODED)
+    found = list(cells(loads.sweep, coded))
+    if not variant.of_code:
+        found += cells(sorted({*loads.variants, *(loads.sweep if coded else ())}), UNCODED)
+    return found

@@ -28,7 +28,6 @@ from bentpipe.studies.auckland.cells import (
     Variant,
 )
 from bentpipe.studies.auckland.measure import (
-    BACKGROUND_BUSY,
     Curve,
     Measured,
     area,
@@ -36,6 +35,7 @@ from bentpipe.studies.auckland.measure import (
     ratio,
     share_percent,
 )
+from bentpipe.studies.auckland.runs import BACKGROUND_BUSY
 from bentpipe.studies.base.comparison import Samples, difference
 from bentpipe.studies.base.inputs import read_rows
 
@@ -230,11 +230,11 @@ class Context:
         cells = [Cell(n, queue_kb, path) for n in channels]
         if not cells or any(cell not in self.measured for cell in cells):
             return {}
-        runs = [self.measured[cell].runs for cell in cells]
+        runs = [self.measured[cell].by_seed(figure) for cell in cells]
         seeds = [seed for seed in runs[0] if all(seed in each for each in runs)]
         if not seeds:
             return {}
-        values = [[each[seed][figure] for seed in seeds] for each in runs]
+        values = [[each[seed] for seed in seeds] for each in runs]
         return dict(zip(seeds, area(channels, values), strict=True))
 
 

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Unpack
+from itertools import product
+from typing import Any, Final
 
-from bentpipe.plan.plan import Plan
-from bentpipe.results.views import View
-from bentpipe.scenario.traffic import DEFAULT_SERVERS, DEFAULT_SIZES
-from bentpipe.studies import RunOptions
-from bentpipe.studies.auckland import cells, claims, measure, views
+from bentpipe.plan import Plan
+from bentpipe.results import View
+from bentpipe.studies.auckland import cells, claims, measure, runs, views
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import (
     Array,
     Comparison,
+    Measurement,
     Row,
     Samples,
     Tolerance,
     values_to_json,
 )
-from bentpipe.studies.base.inputs import Input, Provenance, read_inputs, read_scenario
+from bentpipe.studies.base.inputs import Provenance
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.studies.base.work import Work, jobs_of
-from bentpipe.units import value_of
+from bentpipe.studies.base.real_time import RealMeasurement, RealOutcome, RealWork, cells_by_name
+from bentpipe.studies.base.work import Work
 
 CELLS: Final = "cells"
 _NOTHING_PUBLISHED: Final = Tolerance(0.0, "points", "the source gives no numbers")
@@ -91,7 +91,7 @@ class AucklandOutcome(StudyOutcome):
             title = f"Verdict and the effect that decides it, claims about {about}."
             found = [each.variants for each in chosen]
             by_variant.append(views.decisions_view(title, "instead", chosen, found))
-        mixed = [each | {"runs": len(each[measure.CODED_HALF].values)} for each in self.mixed]
+        mixed = [each | {"runs": len(each[runs.CODED_HALF].values)} for each in self.mixed]
         return {
             **views.figures(self.measured, self.traces),
             **self.channels_by_queue(),
@@ -109,61 +109,46 @@ class AucklandOutcome(StudyOutcome):
 
 
 def run(
+    work: Work,
     *,
     loads: cells.Loads | None = None,
     variants: Sequence[cells.Variant] | None = None,
-    change: Callable[[cells.Data], None] | None = None,
-    **options: Unpack[RunOptions],
 ) -> AucklandOutcome:
     """Simulate all cells and the variants, then read the claims and decide them.
 
     A variant has at most 3 runs. ``loads`` are the numbers of channels (None: those of the study).
-    ``change`` changes the configuration of all cells.
     """
-    work = Work("auckland", **options)
     loads = cells.LOADS if loads is None else loads
     variants = cells.VARIANTS if variants is None else variants
     few = min(work.runs, cells.MAX_VARIANT_RUNS)
-    base = read_scenario("auckland")
-    if change is not None:
-        change(base)
     main = cells.main_cells(loads)
-    varied = [(variant, measure.variant_cells(variant, loads)) for variant in variants]
-    halved = cells.cells((loads.mixed,) if loads.mixed else (), measure.MIXED_PATHS)
-    halved_runs = min(work.runs, measure.MAX_MIXED_RUNS)
+    varied = [(variant, cells.variant_cells(variant, loads)) for variant in variants]
+    halved = cells.cells((loads.mixed,) if loads.mixed else (), cells.MIXED_PATHS)
+    halved_runs = min(work.runs, cells.MAX_MIXED_RUNS)
     traced = cells.cells([each for each in loads.variants if each], cells.UNCODED)
     work.total = len(traced) + len(main) * work.runs + len(halved) * halved_runs
     work.total += sum(len(own) for _, own in varied) * few
-    by_cell = measure.measure(work, base, main, work.runs)
-    measured = {v.name: measure.measure(work, base, own, few, v) for v, own in varied}
-    mixed = measure.measure(work, base, halved, halved_runs, measure.HALVED, measure.halves)
+    by_cell = measure.measure(work, main, work.runs)
+    measured = {v.name: measure.measure(work, own, few, v) for v, own in varied}
+    mixed = measure.measure(work, halved, halved_runs, cells.HALVED)
     # One run of each, whose queue is sampled each second.
-    sampled = {**base, "sample_interval": "1 s"}
-    traces = work.run(
-        {
-            cell: jobs_of(cells.scenario_of(cell, sampled, cells.BASE), work.seeds(1))
-            for cell in traced
-        }
-    )
+    sampled = {cell: replace(cell, variant=cells.SAMPLED.name) for cell in traced}
+    traces = work.run({cell: each.jobs(work.seeds(1)) for cell, each in sampled.items()})
     # Every run is over: the source's claims may be read.
     published = claims.read_claims()
-    largest_mbps = measure.payload_rate_mbps(
-        Plan.resolve(cells.scenario_of(next(iter(by_cell)), base, cells.BASE)).data
-    )
+    largest_mbps = runs.payload_rate_mbps(Plan.resolve(main[0].scenario()).data)
     context = claims.Context(by_cell, largest_mbps)
-    return AucklandOutcome(
-        study="auckland",
-        title="Auckland satellite simulator: plain, with a PEP, and coded",
-        inputs=inputs(base, cells.main_cells(loads)),
-        comparisons={CELLS: Comparison(tuple(_row(each) for each in by_cell.values()))},
-        configuration=work.configuration(
-            runs_of_a_cell=work.runs,
-            runs_of_a_cell_in_a_variant=few,
-            tunnels={path.value: settings for path, settings in cells.TUNNELS.items()},
-            scenario=base,
-        ),
-        interrupted=work.interrupted,
+    return work.outcome(
+        AucklandOutcome,
+        {CELLS: Comparison(tuple(_row(*each) for each in by_cell.items()))},
+        {
+            "runs_of_a_cell": work.runs,
+            "runs_of_a_cell_in_a_variant": few,
+            "tunnels": {path.value: settings for path, settings in cells.TUNNELS.items()},
+            "scenario": cells.configuration(),
+        },
         about_runs=f"first seed {work.seed}; {work.runs} runs of each cell",
+        values=_values(main),
         loads=loads,
         measured=by_cell,
         decided=claims.decide(
@@ -171,37 +156,44 @@ def run(
         ),
         mixed=measure.shares(mixed),
         context_of_claims=context,
-        traces={cell: measure.trace(outcomes[0]) for cell, outcomes in traces.items() if outcomes},
+        traces={cell: runs.trace(outcomes[0]) for cell, outcomes in traces.items() if outcomes},
     )
 
 
-def inputs(base: cells.Data, of: Sequence[cells.Cell] | None = None) -> tuple[Input, ...]:
-    """Return the inputs of cells with their provenance; by default those of the study."""
-    table = cells.main_cells() if of is None else of
-    channels = sorted({each.channels for each in table})
-    queues_kb = sorted({each.queue_kb for each in table})
-    delays_ms = [2 * value_of(server.delay) / 1e6 for server in DEFAULT_SERVERS]
-    weights = sum(row.weight for row in DEFAULT_SIZES)
-    mean_bytes = sum(row.weight * value_of(row.size) for row in DEFAULT_SIZES) / weights
-    values = {
-        "traffic.0.channels": ", ".join(map(str, channels)),
-        "servers": f"{len(DEFAULT_SERVERS)}, {min(delays_ms):g} to {max(delays_ms):g} ms of round "
-        "trip behind the hub",
-        "sizes": f"{len(DEFAULT_SIZES)} from {DEFAULT_SIZES[0].size} to {DEFAULT_SIZES[-1].size}, "
-        f"mean {mean_bytes / 1e3:.1f} kB",
-        "link.*.queue.limit": ", ".join(f"{each:,} kB" for each in queues_kb),
-        "gateways": "none, a PEP at the hub that accepts early, or a tunnel",
-        **{
-            f"tunnel.{name}": ", ".join(
-                dict.fromkeys(str(each[name]) for each in cells.TUNNELS.values())
-            )
-            for name in cells.TUNNELS[cells.CODED[0]]
-        },
+def run_real_time(work: RealWork) -> RealOutcome:
+    """Run cells with real channels, the PEP's daemon and the kernel's TCP, and simulate them.
+
+    Both engines have the same plan and seed; the transfer is in the middle half of a cell.
+    """
+    table = [replace(cell, seconds=work.seconds) for cell in cells_named(work.chosen)]
+    found = work.compare(dict(zip(table, table, strict=True)))
+    rows = (_real_row(*each) for each in product(runs.UNITS, found.items()))
+    seconds = int(work.seconds) if work.seconds.is_integer() else work.seconds
+    return work.outcome(
+        RealOutcome,
+        {CELLS: Comparison(tuple(rows))},
+        {"duration_s": seconds, "scenario": cells.configuration(work.seconds)},
+        values=_values(table),
+        labels=tables.columns("auckland", "real"),
+        folder=work.folder,
+    )
+
+
+def cells_named(chosen: str | None) -> tuple[cells.Cell, ...]:
+    """Return cells by `CHANNELS[:QUEUE_KB[:PATH]]`, as `cells_by_name` does."""
+    table = cells.cells(cells.LOADS.every, tuple(cells.LinkPath))
+    return cells_by_name("auckland", chosen, {cell: (cell.key,) for cell in table})
+
+
+def _values(of: Sequence[cells.Cell]) -> dict[str, str]:
+    """Return what differs in the inputs of cells."""
+    return {
+        "channels": ", ".join(map(str, sorted({each.channels for each in of}))),
+        "queues": ", ".join(f"{each:,} kB" for each in sorted({each.queue_kb for each in of})),
     }
-    return read_inputs("auckland", base, values)
 
 
-def listed_row(cell: cells.Cell, simulated: Samples) -> Row:
+def _listed_row(cell: cells.Cell, simulated: Samples) -> Row:
     """Return a cell with its total goodput; nothing is published for it."""
     return Row(
         labels=cell.labels,
@@ -214,7 +206,19 @@ def listed_row(cell: cells.Cell, simulated: Samples) -> Row:
     )
 
 
-def _row(each: measure.Measurement) -> Row:
+def _row(cell: cells.Cell, found: Measurement) -> Row:
     """Return a cell with all its figures."""
-    row = listed_row(each.cell, each[measure.TOTAL])
-    return replace(row, more={name: each[name] for name in views.FIGURES})
+    row = _listed_row(cell, found[runs.TOTAL])
+    return replace(row, more={name: found[name] for name in views.FIGURES})
+
+
+def _real_row(figure: str, cell_and_found: tuple[cells.Cell, RealMeasurement]) -> Row:
+    """Return a figure of a cell in both engines."""
+    cell, found = cell_and_found
+    row = replace(
+        _listed_row(cell, found.simulated[figure]),
+        labels={"figure": figure, **cell.labels},
+        title=f"{figure}, {cell.title}",
+        unit=runs.UNITS[figure],
+    )
+    return found.row(row, figure)

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bentpipe.report.style import INK, PALETTE, add_legend, from_zero, log_axis, new_figure
-from bentpipe.results.views import Column, View
-from bentpipe.studies.auckland import measure
+from bentpipe.report import INK, PALETTE, add_legend, from_zero, log_axis, new_figure
+from bentpipe.results import Column, View
+from bentpipe.studies.auckland import runs
 from bentpipe.studies.auckland.cells import (
     CODED,
     LARGE_KB,
@@ -24,7 +24,8 @@ from bentpipe.studies.auckland.cells import (
     LinkPath,
 )
 from bentpipe.studies.auckland.claims import Decided, Decision, Effect, Rule, Unit, Verdict
-from bentpipe.studies.auckland.measure import SIZE_CLASSES, Measured, download_time
+from bentpipe.studies.auckland.measure import Measured
+from bentpipe.studies.auckland.runs import SIZE_CLASSES, download_time
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Array, Samples
 from bentpipe.studies.base.tables import add_figure_legend, margin_text, plot_samples
@@ -33,10 +34,10 @@ from bentpipe.studies.base.tables import add_figure_legend, margin_text, plot_sa
 FIGURES: Final = tuple(column.name for column in tables.columns("auckland", "figures"))
 # The figures of the source: queue, figure of a cell, and what it is.
 PUBLISHED: Final = {
-    1: (SMALL_KB, measure.TOTAL, "total goodput"),
-    2: (SMALL_KB, measure.TRANSFER_GOODPUT, "goodput of the transfer"),
-    3: (LARGE_KB, measure.TOTAL, "total goodput"),
-    4: (LARGE_KB, measure.TRANSFER_GOODPUT, "goodput of the transfer"),
+    1: (SMALL_KB, runs.TOTAL, "total goodput"),
+    2: (SMALL_KB, runs.TRANSFER_GOODPUT, "goodput of the transfer"),
+    3: (LARGE_KB, runs.TOTAL, "total goodput"),
+    4: (LARGE_KB, runs.TRANSFER_GOODPUT, "goodput of the transfer"),
 }
 _DIGITS: Final[Mapping[Unit, int]] = {"%": 1, "Mbit/s": 2, "times": 2}
 # More of a claim are one of each path.
@@ -186,22 +187,22 @@ _STYLES: Final = {
 }
 # Those over both queues, by name: figures of cells with labels, the curves, whether y is from zero.
 _GRIDS: Final[Mapping[str, tuple[tuple[tuple[str, str], ...], Iterable[LinkPath], bool]]] = {
-    "idle_figure": (((measure.QUEUE_IDLE, "Queue empty [% of the time]"),), LinkPath, True),
-    "full_figure": (((measure.QUEUE_FULL, "Queue full [% of the time]"),), LinkPath, True),
+    "idle_figure": (((runs.QUEUE_IDLE, "Queue empty [% of the time]"),), LinkPath, True),
+    "full_figure": (((runs.QUEUE_FULL, "Queue full [% of the time]"),), LinkPath, True),
     "ping_figure": (
         (
-            (measure.PING_MEAN, "RTT, mean [ms]"),
-            (measure.PING_P95, "RTT, 95 % [ms]"),
-            (measure.PING_MAX, "RTT, maximum [ms]"),
+            (runs.PING_MEAN, "RTT, mean [ms]"),
+            (runs.PING_P95, "RTT, 95 % [ms]"),
+            (runs.PING_MAX, "RTT, maximum [ms]"),
         ),
         LinkPath,
         False,
     ),
     "loss_figure": (
         (
-            (measure.LOSS_BEFORE, "Loss [%]"),
-            (measure.LOSS_AFTER, "Loss after decoding [%]"),
-            (measure.REPAIR_SHARE, "Repair [% of bytes]"),
+            (runs.LOSS_BEFORE, "Loss [%]"),
+            (runs.LOSS_AFTER, "Loss after decoding [%]"),
+            (runs.REPAIR_SHARE, "Repair [% of bytes]"),
         ),
         CODED,
         True,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final, Generic, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from bentpipe.results.confidence import (
+from bentpipe.results import (
     CONFIDENCE,
     MIN_BOOTSTRAP_VALUES,
-    RESAMPLES,
     Interval,
     mean_half_width,
     resampled,
@@ -77,24 +76,25 @@ def with_interval(name: str, value: float | None, interval: Interval | None) -> 
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
-Cell = TypeVar("Cell")
-
-
 @dataclass(frozen=True)
-class Measurement(Generic[Cell]):
-    """The figures of the runs of one cell, by seed."""
+class Measurement:
+    """The figures of the runs of one cell, by seed; ``exact`` as in `Samples`."""
 
-    cell: Cell
-    runs: Mapping[int, Mapping[str, float]]
+    runs: Mapping[int, Mapping[str, float | None]]
+    exact: bool = False
 
     def __getitem__(self, figure: str) -> Samples:
         """Return the values of a figure; a run without a value has none."""
-        found = (run.get(figure, np.nan) for run in self.runs.values())
-        return Samples.of((each for each in found if not np.isnan(each)), exact=False)
+        return self.of(figure)
+
+    def of(self, figure: str, unit: float = 1.0) -> Samples:
+        """Return the values of a figure in multiples of ``unit``."""
+        return Samples.of((each / unit for each in self.by_seed(figure).values()), exact=self.exact)
 
     def by_seed(self, figure: str) -> dict[int, float]:
-        """Return the values of a figure by seed."""
-        return {seed: run[figure] for seed, run in self.runs.items()}
+        """Return the values of a figure by seed, of the runs that have one."""
+        found = ((seed, run.get(figure)) for seed, run in self.runs.items())
+        return {seed: each for seed, each in found if each is not None and not np.isnan(each)}
 
     def first(self, runs: int) -> Self:
         """Return the measurement with its first runs alone."""
@@ -129,9 +129,7 @@ def estimate(samples: Sequence[Samples], statistic: Callable[[Array], Array]) ->
     if not random or min(len(each.values) for each in random) < MIN_BOOTSTRAP_VALUES:
         return Estimate(value, None)
     rng = np.random.default_rng(0)
-    drawn = np.empty((RESAMPLES, len(samples)))
-    for column, each in zip(drawn.T, samples, strict=True):
-        column[:] = resampled(np.array(each.values), rng).mean(axis=1)
+    drawn = np.column_stack([resampled(np.array(s.values), rng).mean(axis=1) for s in samples])
     low, high = np.quantile(statistic(drawn), _TAILS)
     return Estimate(value, Interval(float(low), float(high)))
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from ruamel.yaml import YAML
 
-from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.tcp import PROFILES
+from bentpipe.scenario import PROFILES, Scenario
 
 STUDIES_FOLDER: Final = Path(__file__).parent.parent
 
 
 def read_scenario(study: str) -> dict[str, Any]:
-    """Return the configuration of all cells of a study as plain data."""
+    """Return the configuration of all cells of a study as plain data, which may be changed."""
+    return copy.deepcopy(load_scenario(study))
+
+
+@cache
+def load_scenario(study: str) -> dict[str, Any]:
+    """Return the same, always the same object."""
     return Scenario.load(STUDIES_FOLDER / study / "scenario.yaml").to_dict()
 
 
@@ -86,12 +93,17 @@ class Input:
 
 
 def read_inputs(
-    study: str, scenario: Mapping[str, Any], values: Mapping[str, Any] | None = None
+    study: str,
+    scenario: Mapping[str, Any],
+    values: Mapping[str, Any] | None = None,
+    *,
+    engine: str = "simulate",
 ) -> tuple[Input, ...]:
     """Read inputs.csv of a study: names, their provenance and their sources.
 
-    The value of a name is that of ``values``, or of the scenario at that path, in which ``*``
-    matches any part. A TCP setting that the scenario does not have is that of its host profile.
+    A row of one engine is for that one only. Its value, in which ``values`` are inserted, is that
+    of the row, or that of the scenario at this path, in which ``*`` matches any part. A TCP setting
+    that the scenario does not have is that of its host profile.
 
     Raises:
         KeyError: there is no such value.
@@ -99,12 +111,13 @@ def read_inputs(
     known = dict(_leaves(scenario))
     inputs = []
     for row in read_rows(study, "inputs.csv"):
-        name = row["input"]
-        value = (values or {}).get(name)
-        text = _text(known, scenario, name) if value is None else str(value)
+        if row["engine"] not in {"", engine}:
+            continue
+        text = row["value"].format_map(values or {}) or _text(known, scenario, row["input"])
         quantity = _QUANTITY.fullmatch(text)
         number, unit = quantity.groups() if quantity else (text, "")
-        inputs.append(Input(name, number, unit, Provenance(row["provenance"]), row["source"]))
+        provenance = Provenance(row["provenance"])
+        inputs.append(Input(row["input"], number, unit, provenance, row["source"]))
     return tuple(inputs)
 
 

@@ -11,9 +11,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bentpipe.report.style import INK, STYLE
-from bentpipe.results.confidence import Interval
-from bentpipe.results.views import Column, View
+from bentpipe.report import INK, STYLE
+from bentpipe.results import Column, Interval, View
 from bentpipe.studies.base.comparison import (
     Agreement,
     Estimate,

@@ -1,28 +1,28 @@
-"""The runs of a study: jobs by cell and searches, with one progress bar and one Ctrl-C."""
+"""The simulated runs of a study: cells and searches, with one progress bar and one Ctrl-C."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from bentpipe import _core
+import numpy as np
+
+import bentpipe
 from bentpipe.errors import RunsInterrupted, UsageError
-from bentpipe.live.pool import EmulatedRun, EmulationJob, emulate_many
-from bentpipe.plan.plan import Plan
-from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.run import Job, Outcome
+from bentpipe.plan import Plan
+from bentpipe.scenario import Scenario, frame_bits
+from bentpipe.simulation import Job, Outcome
 from bentpipe.simulation.search import Search, max_trials, search_no_drop
 from bentpipe.studies import STUDIES
-from bentpipe.sweeps.executor import Executor, Threads, run_all
-from bentpipe.units import LARGEST_SEED, NS_PER_S
+from bentpipe.studies.base.comparison import Comparison, Measurement, Samples
+from bentpipe.studies.base.outcome import StudyOutcome
+from bentpipe.sweeps import Executor, Threads, run_all
+from bentpipe.units import LARGEST_SEED
 
-Cell = TypeVar("Cell", bound=Hashable)
 # All plans are made before the first run: a thousand of the largest study take some 2 GB.
 MAX_RUNS: Final = 1000
-_MINUTES_FROM_S: Final = 120
 TCP_IP_HEADER_BYTES: Final = 40
 # The TCP of hosts of the 1990s, as far as the kernel can be configured.
 KERNEL_RENO: Final[Mapping[str, Any]] = {
@@ -35,12 +35,101 @@ KERNEL_RENO: Final[Mapping[str, Any]] = {
 }
 
 
-class Work:
-    """Runs jobs and searches of a study, one batch after the other.
+class Cell(ABC):
+    """What is run: a frozen dataclass, whose fields tell it from other cells of the study."""
 
-    The options are those of `bentpipe.studies.RunOptions`; ``runs`` and ``seed`` are kept.
-    ``total`` is the number of runs that ``progress`` counts up to, by default those of the first
-    batch. After Ctrl-C ``interrupted`` is true and no further batch runs.
+    @property
+    def stagger(self) -> tuple[str, int] | None:
+        """Which flows start at random, by the beginning of their names, and within how many ns."""
+        return None
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Return whether a run depends on its seed, so that several are needed."""
+        return self.stagger is not None
+
+    @abstractmethod
+    def scenario(self) -> Scenario:
+        """Return the complete scenario."""
+
+    @abstractmethod
+    def figures(self, outcome: Outcome) -> Mapping[str, float | None]:
+        """Return the figures of a simulated run; their names end in the unit."""
+
+    def jobs(self, seeds: Iterable[int]) -> list[Job]:
+        """Return the runs; their plans differ in the random starts only."""
+        plan = Plan.resolve(self.scenario())
+        return [Job(plan=self._staggered(plan, seed), seed=seed) for seed in seeds]
+
+    def _staggered(self, plan: Plan, seed: int) -> Plan:
+        if self.stagger is None:
+            return plan
+        prefix, within_ns = self.stagger
+        rng = np.random.default_rng(seed)
+        flows = [
+            {**flow, "start_ns": int(rng.integers(within_ns))}
+            if flow["name"].startswith(prefix)
+            else flow
+            for flow in plan.data["flows"]
+        ]
+        return plan.with_values(flows=flows)
+
+
+CellT = TypeVar("CellT", bound=Cell)
+OutcomeT = TypeVar("OutcomeT", bound=StudyOutcome)
+
+
+class Measured(dict[CellT, Measurement]):
+    """The figures of cells; one that was not run has no values."""
+
+    def __missing__(self, cell: CellT) -> Measurement:
+        """Return the measurement of no run."""
+        return Measurement({}, exact=not cell.is_stochastic)
+
+    def line(self, cells: Iterable[CellT], figure: str, unit: float = 1.0) -> list[Samples]:
+        """Return the values of a figure of several cells, in multiples of ``unit``."""
+        return [self[cell].of(figure, unit) for cell in cells]
+
+
+class Batches(ABC):
+    """Runs of a study, one batch after the other; after Ctrl-C it is interrupted."""
+
+    study: str
+    seed: int
+    interrupted: bool
+
+    @abstractmethod
+    def about(self) -> dict[str, Any]:
+        """Return what is recorded of all runs."""
+
+    def outcome(
+        self,
+        of: type[OutcomeT],
+        comparisons: Mapping[str, Comparison],
+        configuration: Mapping[str, Any],
+        **fields: Any,
+    ) -> OutcomeT:
+        """Return the outcome; ``fields`` are further ones of its class."""
+        return of(
+            study=self.study,
+            comparisons=comparisons,
+            configuration={
+                "bentpipe_version": bentpipe.__version__,
+                **self.about(),
+                **configuration,
+            },
+            interrupted=self.interrupted,
+            **fields,
+        )
+
+
+class Work(Batches):
+    """Simulates cells and searches of a study, one batch after the other.
+
+    ``runs`` is the number of runs of each stochastic cell, with the seeds ``seed``, ``seed`` + 1,
+    ...; None is the study's default. ``executor`` runs them, by default threads, one a core.
+    ``progress(done, total)`` counts runs up to ``total``, by default those of the first batch.
+    After Ctrl-C ``interrupted`` is true and no further batch runs.
 
     Raises:
         UsageError: ``runs`` or ``seed`` is out of range.
@@ -55,9 +144,9 @@ class Work:
         executor: Executor | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
+        self.study, self.seed = study, seed
         self.runs = (STUDIES[study].default_runs or 1) if runs is None else runs
-        self.seed = seed
-        _check(self.runs, seed)
+        check_seeds(self.runs, seed)
         self.total = 0
         self.interrupted = False
         self._executor = executor or Threads()
@@ -68,14 +157,34 @@ class Work:
         """Return the seeds of ``runs`` runs, by default of as many as a stochastic cell has."""
         return range(self.seed, self.seed + (self.runs if runs is None else runs))
 
-    def configuration(self, **others: Any) -> dict[str, Any]:
-        """Return what is recorded of the runs: version, first seed and others."""
-        return {"bentpipe_version": _core.version(), "first_seed": self.seed, **others}
+    def measure(
+        self, cells: Iterable[CellT] | Mapping[CellT, int], runs: int | None = None
+    ) -> Measured[CellT]:
+        """Run cells and return the figures of complete runs.
 
-    def run(self, jobs: Mapping[Cell, Sequence[Job]]) -> dict[Cell, tuple[Outcome, ...]]:
+        Each stochastic cell has ``runs`` runs, or as many as a mapping has, and any other one.
+        """
+        seeds = {
+            cell: self.seeds(
+                (cells[cell] if isinstance(cells, Mapping) else runs) if cell.is_stochastic else 1
+            )
+            for cell in cells
+        }
+        found = self.run({cell: cell.jobs(of_cell) for cell, of_cell in seeds.items()})
+        return Measured(
+            {
+                cell: Measurement(
+                    {each.job.seed: cell.figures(each) for each in outcomes},
+                    exact=not cell.is_stochastic,
+                )
+                for cell, outcomes in found.items()
+            }
+        )
+
+    def run(self, jobs: Mapping[CellT, Sequence[Job]]) -> dict[CellT, tuple[Outcome, ...]]:
         """Run the jobs of cells; return the complete outcomes of each, in the order of its jobs."""
         cells = [cell for cell, of_cell in jobs.items() for _ in of_cell]
-        found: dict[Cell, list[Outcome]] = {cell: [] for cell in jobs}
+        found: dict[CellT, list[Outcome]] = {cell: [] for cell in jobs}
         if not self.interrupted:
             every = [job for of_cell in jobs.values() for job in of_cell]
             self.total = self.total or len(every)
@@ -104,100 +213,36 @@ class Work:
             seed=self.seed,
             progress=self._count,
         )
-        self._done += max_trials(scenario, sizes, resolution)
+        self._done += self.trials(scenario, sizes, resolution)
         self.interrupted = found.interrupted
         return found
+
+    @staticmethod
+    def trials(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
+        """Return the largest number of runs of a search."""
+        return max_trials(scenario, sizes, resolution)
+
+    def about(self) -> dict[str, Any]:
+        """Return what is recorded of all runs."""
+        return {"first_seed": self.seed}
 
     def _count(self, done: int, _total: int) -> None:
         if self._progress is not None:
             self._progress(self._done + done, self.total)
 
 
-def jobs_of(scenario: Scenario, seeds: Sequence[int]) -> list[Job]:
-    """Return the runs of a scenario, which differ in their seeds only."""
-    plan = Plan.resolve(scenario)
-    return [Job(plan=plan, seed=seed) for seed in seeds]
-
-
-@dataclass
-class RealWork:
-    """Runs jobs in real time, up to ``parallel`` at a time, one batch after the other.
-
-    The options are those of `bentpipe.studies.RealOptions`. ``total`` is the expected number of
-    runs, by default those of the first batch.
+def check_seeds(runs: int, seed: int) -> None:
+    """Refuse numbers of runs and first seeds that are out of range.
 
     Raises:
-        UsageError: ``seed`` is out of range.
+        UsageError: naming the one.
     """
-
-    chosen: str | None
-    seed: int
-    parallel: int
-    progress: Callable[[float], None]
-    note: Callable[[str], None]
-    total: int = 0
-    interrupted: bool = False
-    _done: int = 0
-    _kernel: str | None = None
-
-    def __post_init__(self) -> None:
-        _check(1, self.seed)
-
-    def configuration(self, **others: Any) -> dict[str, Any]:
-        """Return what is recorded of the runs: version, seed, kernel and others."""
-        return {
-            "bentpipe_version": _core.version(),
-            "seed": self.seed,
-            "parallel": self.parallel,
-            "kernel": self._kernel,
-            **others,
-        }
-
-    def run(self, jobs: Mapping[Cell, EmulationJob]) -> dict[Cell, EmulatedRun | None]:
-        """Run the jobs of cells; a cell that Ctrl-C prevented has None."""
-        if self.interrupted or not jobs:
-            return dict.fromkeys(jobs)
-        total = self.total = self.total or len(jobs)
-        if not self._done:
-            time_s = expected_time_s(list(jobs.values()), total, self.parallel)
-            self.note(f"{total} runs in real time: about {duration_text(time_s)}")
-
-        def count(share: float) -> None:
-            self.progress(min(1.0, (self._done + share * len(jobs)) / total))
-
-        runs = emulate_many(list(jobs.values()), parallel=self.parallel, progress=count)
-        self._done += len(jobs)
-        self.interrupted = None in runs
-        for run in runs:
-            if run is not None:
-                self._kernel = str(run.result.manifest["emulation"]["kernel"])
-        return dict(zip(jobs, runs, strict=True))
-
-
-def _check(runs: int, seed: int) -> None:
     if not 1 <= runs <= MAX_RUNS:
         raise UsageError(f"runs: read {runs}; must be 1 to {MAX_RUNS}")
     # Run i has the seed seed + i.
     largest = LARGEST_SEED - (runs - 1)
     if not 0 <= seed <= largest:
         raise UsageError(f"seed: read {seed}; must be 0 to {largest}")
-
-
-def real_job(
-    scenario: Scenario, seed: int, *, expected_s: float | None = None, load: float = 1.0
-) -> EmulationJob:
-    """Return one run in real time, expected to take until the end of the scenario by default."""
-    plan = Plan.resolve(scenario)
-    stop_s = plan.data["stop_ns"] / NS_PER_S
-    expected_s = stop_s if expected_s is None else expected_s
-    return EmulationJob(plan, seed, max_s=stop_s, expected_s=expected_s, load=load)
-
-
-def expected_time_s(jobs: Sequence[EmulationJob], total: int, parallel: int) -> float:
-    """Return the time in s of ``total`` runs like ``jobs``, whose loads add up to ``parallel``."""
-    each_s = [job.expected_s * min(1.0, job.load / parallel) for job in jobs]
-    longest_s = max(job.expected_s for job in jobs)
-    return max(longest_s, total * sum(each_s) / len(jobs))
 
 
 def largest_goodput_bps(plan: Mapping[str, Any], flow: Mapping[str, Any]) -> float:
@@ -207,8 +252,3 @@ def largest_goodput_bps(plan: Mapping[str, Any], flow: Mapping[str, Any]) -> flo
     payload_bytes = sender["mss_bytes"] - (12 if sender["timestamps"] else 0)
     segment_bits = frame_bits(forward["framing"], sender["mss_bytes"] + TCP_IP_HEADER_BYTES)
     return float(forward["rate_bps"]["value"] * 8 * payload_bytes / segment_bits)
-
-
-def duration_text(time_s: float) -> str:
-    """Return a time in s, or in minutes from two minutes on."""
-    return f"{time_s:.0f} s" if time_s < _MINUTES_FROM_S else f"{time_s / 60:.0f} min"

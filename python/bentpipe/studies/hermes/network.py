@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from bentpipe.plan.plan import Plan
-from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.run import Outcome
-from bentpipe.studies.base.comparison import Samples
+from bentpipe.scenario import Scenario
+from bentpipe.simulation import Outcome
 from bentpipe.studies.base.inputs import read_scenario
+from bentpipe.studies.base.work import Cell, Measured
 from bentpipe.units import NS_PER_S
 
 # The source's windows of 8 KB and 64 KB; without window scaling the most is 65,535 (RFC 7323, 2.2).
@@ -29,99 +26,68 @@ IMAGE_BYTES: Final = 512 * 512 * 2
 STREAM_PAYLOAD_BYTES: Final = 1024
 
 
-class Network:
-    """The scenario file, from which every run is made; each part of the study has other traffic."""
+def hosts(window_bytes: int, mss_bytes: int) -> dict[str, Any]:
+    """Return profile and TCP settings of hosts with this window and this MSS."""
+    (found,) = read_scenario("hermes")["traffic"]
+    tcp = {
+        **found["tcp"],
+        "mss": f"{mss_bytes} B",
+        "window_scaling": window_bytes > TUNED_WINDOW_BYTES,
+        "receive_buffer": f"{window_bytes} B",
+    }
+    return {"profile": found["profile"], "tcp": tcp}
 
-    def __init__(self) -> None:
-        self.data = read_scenario("hermes")
 
-    def hosts(self, window_bytes: int, mss_bytes: int) -> dict[str, Any]:
-        """Return profile and TCP settings of hosts with this window and this MSS."""
-        (image,) = self.data["traffic"]
-        tcp = {
-            **image["tcp"],
-            "mss": f"{mss_bytes} B",
-            "window_scaling": window_bytes > TUNED_WINDOW_BYTES,
-            "receive_buffer": f"{window_bytes} B",
-        }
-        return {"profile": image["profile"], "tcp": tcp}
+def image(window_bytes: int, mss_bytes: int, **changes: Any) -> dict[str, Any]:
+    """Return the fetch of the scenario file with these hosts and with changes."""
+    (found,) = read_scenario("hermes")["traffic"]
+    return {**found, **hosts(window_bytes, mss_bytes), **changes}
 
-    def image(self, window_bytes: int, mss_bytes: int, **changes: Any) -> dict[str, Any]:
-        """Return the fetch of the scenario file with these hosts and with changes."""
-        (image,) = self.data["traffic"]
-        return {**copy.deepcopy(image), **self.hosts(window_bytes, mss_bytes), **changes}
 
-    def bulk(self, window_bytes: int, mss_bytes: int, duration_s: float) -> dict[str, Any]:
-        """Return a long transfer to the client with these hosts."""
-        return {
-            "name": "transfer",
-            "kind": "bulk",
-            "direction": "forward",
+def bulk(window_bytes: int, mss_bytes: int, duration_s: float) -> dict[str, Any]:
+    """Return a long transfer to the client with these hosts."""
+    return {
+        "name": "transfer",
+        "kind": "bulk",
+        "direction": "forward",
+        "duration": f"{duration_s:g} s",
+        **hosts(window_bytes, mss_bytes),
+    }
+
+
+def sessions(
+    count: int, window_bytes: int, mss_bytes: int, duration_s: float
+) -> list[dict[str, Any]]:
+    """Return long transfers to the client that start one after the other; none if 0."""
+    several = {"name": "session", "count": count, "start_spacing": "130 ms"}
+    return [bulk(window_bytes, mss_bytes, duration_s) | several] if count else []
+
+
+def scenario(
+    traffic: Sequence[dict[str, Any]],
+    *,
+    duration_s: float,
+    sample_s: float | None = None,
+    **changes: Any,
+) -> Scenario:
+    """Return the network with other traffic and with changes."""
+    return Scenario.from_dict(
+        {
+            **read_scenario("hermes"),
+            "traffic": list(traffic),
             "duration": f"{duration_s:g} s",
-            **self.hosts(window_bytes, mss_bytes),
+            "sample_interval": None if sample_s is None else f"{sample_s:g} s",
+            **changes,
         }
-
-    def sessions(
-        self, count: int, window_bytes: int, mss_bytes: int, duration_s: float
-    ) -> list[dict[str, Any]]:
-        """Return long transfers to the client that start one after the other; none if 0."""
-        several = {"name": "session", "count": count, "start_spacing": "130 ms"}
-        return [self.bulk(window_bytes, mss_bytes, duration_s) | several] if count else []
-
-    def scenario(
-        self,
-        traffic: Sequence[dict[str, Any]],
-        *,
-        duration_s: float,
-        sample_s: float | None = None,
-        **changes: Any,
-    ) -> Scenario:
-        """Return the network with other traffic and with changes."""
-        return Scenario.from_dict(
-            {
-                **copy.deepcopy(self.data),
-                "traffic": list(traffic),
-                "duration": f"{duration_s:g} s",
-                "sample_interval": None if sample_s is None else f"{sample_s:g} s",
-                **changes,
-            }
-        )
+    )
 
 
 @dataclass(frozen=True)
-class Case(ABC):
+class Case(Cell):
     """What runs: settings are the fields of a derived class."""
 
-    @property
-    def stagger(self) -> tuple[str, int] | None:
-        """Which flows start at random, by the beginning of their names, and within how many ns."""
-        return None
 
-    @property
-    def is_stochastic(self) -> bool:
-        """Return whether a run depends on the seed, so that several are needed."""
-        return self.stagger is not None
-
-    @abstractmethod
-    def scenario(self, network: Network) -> Scenario:
-        """Return the complete scenario."""
-
-    @abstractmethod
-    def measure(self, outcome: Outcome) -> dict[str, float]:
-        """Return the figures of one run; their names end in the unit."""
-
-    def plan(self, network: Network, seed: int) -> Plan:
-        """Return the complete plan; only the random starts depend on the seed."""
-        plan = Plan.resolve(self.scenario(network))
-        if self.stagger is None:
-            return plan
-        prefix, within_ns = self.stagger
-        rng = np.random.default_rng(seed)
-        flows = copy.deepcopy(plan.data["flows"])
-        for flow in flows:
-            if flow["name"].startswith(prefix):
-                flow["start_ns"] = int(rng.integers(within_ns))
-        return plan.with_values(flows=flows)
+Found = Measured[Case]
 
 
 def stream(name: str, rate_kbps: int, payload_bytes: int, **more: Any) -> dict[str, Any]:
@@ -138,31 +104,15 @@ def stream(name: str, rate_kbps: int, payload_bytes: int, **more: Any) -> dict[s
     }
 
 
-class Found:
-    """The figures of the runs that were done, by case."""
-
-    def __init__(self, runs: Mapping[Case, Sequence[dict[str, float]]]) -> None:
-        self._runs = runs
-
-    def samples(self, case: Case, figure: str, unit: float = 1.0) -> Samples:
-        """Return a figure of the runs of a case, in multiples of ``unit``."""
-        runs = self._runs.get(case, ())
-        values = (each[figure] / unit for each in runs if figure in each)
-        return Samples.of(values, exact=not case.is_stochastic)
-
-    def line(self, cases: Iterable[Case], figure: str, unit: float = 1.0) -> list[Samples]:
-        """Return a figure of several cases."""
-        return [self.samples(case, figure, unit) for case in cases]
-
-    def row(self, case: Case) -> dict[str, Any]:
-        """Return a case, the means of its figures and, if stochastic, their 95 % intervals."""
-        runs = self._runs.get(case, ())
-        figures = {name: self.samples(case, name) for name in (runs[0] if runs else ())}
-        row = asdict(case) | {name: each.mean for name, each in figures.items()}
-        if case.is_stochastic:
-            ends = ((name, each.interval) for name, each in figures.items())
-            row["intervals"] = {name: None if i is None else [i.low, i.high] for name, i in ends}
-        return {**row, "runs": len(runs)}
+def case_to_json(found: Found, case: Case) -> dict[str, Any]:
+    """Return a case, the means of its figures and, if stochastic, their 95 % intervals."""
+    runs = list(found[case].runs.values())
+    figures = {name: found[case][name] for name in (runs[0] if runs else ())}
+    row = asdict(case) | {name: each.mean for name, each in figures.items()}
+    if case.is_stochastic:
+        ends = ((name, each.interval) for name, each in figures.items())
+        row["intervals"] = {name: None if i is None else [i.low, i.high] for name, i in ends}
+    return {**row, "runs": len(runs)}
 
 
 def steady_bps(outcome: Outcome, flows: Sequence[int], from_s: float, until_s: float) -> float:

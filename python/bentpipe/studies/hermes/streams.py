@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.run import Outcome
+from bentpipe.scenario import Scenario, frame_bits
+from bentpipe.simulation import Outcome
 from bentpipe.studies.base.comparison import Samples
+from bentpipe.studies.hermes import network
 from bentpipe.studies.hermes.network import (
     MSS_BYTES,
     SITES,
@@ -22,7 +22,6 @@ from bentpipe.studies.hermes.network import (
     TUNED_WINDOW_BYTES,
     Case,
     Found,
-    Network,
     direction,
     loss_percent,
     steady_bps,
@@ -65,7 +64,7 @@ class StreamCase(Case):
     duration_s: int = 40
     floods: bool = False
 
-    def scenario(self, network: Network) -> Scenario:
+    def scenario(self) -> Scenario:
         """Return the stream and the sessions."""
         end_s = _START_S + self.duration_s
         own = stream(
@@ -81,7 +80,7 @@ class StreamCase(Case):
         duration_s = end_s + (0 if self.floods else _DRAIN_S)
         return network.scenario(traffic, duration_s=duration_s, sample_s=1)
 
-    def measure(self, outcome: Outcome) -> dict[str, float]:
+    def figures(self, outcome: Outcome) -> dict[str, float]:
         """Return what a receiver gets of the stream, and the goodput of TCP meanwhile."""
         received = outcome.column("flows", "received_segments")[: self.copies].astype(np.float64)
         sent = float(outcome.column("flows", "sent_segments")[: self.copies].sum())
@@ -128,7 +127,7 @@ class ConferenceCase(Case):
         """Each participant starts at random within the interval between two datagrams."""
         return "site", PAYLOAD_BYTES * 8 * NS_PER_S // (self.rate_kbps * 1000)
 
-    def scenario(self, network: Network) -> Scenario:
+    def scenario(self) -> Scenario:
         """Return the streams of all participants."""
         if self.copies == "each":
             conference = stream("site", self.rate_kbps, PAYLOAD_BYTES, **_DURATION)
@@ -143,7 +142,7 @@ class ConferenceCase(Case):
             ]
         return network.scenario(traffic, duration_s=_TIME_S + _QUEUE_DRAIN_S)
 
-    def measure(self, outcome: Outcome) -> dict[str, float]:
+    def figures(self, outcome: Outcome) -> dict[str, float]:
         """Return what a participant receives of the others, and what is lost."""
         received = outcome.column("flows", "received_segments").astype(np.float64)
         sent = outcome.column("flows", "sent_segments").astype(np.float64)
@@ -171,12 +170,12 @@ class UpstreamCase(Case):
 
     rate_kbps: int
 
-    def scenario(self, network: Network) -> Scenario:
+    def scenario(self) -> Scenario:
         """Return the stream."""
         up = stream("upstream", self.rate_kbps, PAYLOAD_BYTES, direction="return", **_DURATION)
         return network.scenario([up], duration_s=_TIME_S + _QUEUE_DRAIN_S)
 
-    def measure(self, outcome: Outcome) -> dict[str, float]:
+    def figures(self, outcome: Outcome) -> dict[str, float]:
         """Return what arrives at the hub."""
         received = float(outcome.column("flows", "received_segments")[0])
         sent = float(outcome.column("flows", "sent_segments")[0])
@@ -198,7 +197,7 @@ UPSTREAM_CASES: Final = tuple(map(UpstreamCase, UPSTREAM_KBPS))
 def max_participants(found: Found, rate_kbps: int, copies: str = "each") -> Samples:
     """Return the largest conference that fits, in each run; nothing if a run is missing."""
     losses = [
-        found.samples(ConferenceCase(count, rate_kbps, copies), "loss_percent_worst").values
+        found[ConferenceCase(count, rate_kbps, copies)]["loss_percent_worst"].values
         for count in PARTICIPANTS
     ]
     if len(set(map(len, losses))) > 1:
@@ -213,7 +212,7 @@ def max_participants(found: Found, rate_kbps: int, copies: str = "each") -> Samp
 
 def max_upstream_kbps(found: Found) -> int | None:
     """Return the largest rate without a loss on ISDN; None when a run is missing."""
-    losses = {case.rate_kbps: found.samples(case, "loss_percent").mean for case in UPSTREAM_CASES}
+    losses = {case.rate_kbps: found[case]["loss_percent"].mean for case in UPSTREAM_CASES}
     lossless = [rate_kbps for rate_kbps, loss in losses.items() if loss == 0]
     return None if None in losses.values() else max(lossless, default=None)
 

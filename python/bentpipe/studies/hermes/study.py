@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
 from matplotlib.figure import Figure
 
-from bentpipe.plan.plan import Plan
-from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, new_figure
-from bentpipe.results.views import View
-from bentpipe.simulation.run import Job
-from bentpipe.studies import RunOptions
+from bentpipe.report import INK, MUTED, PALETTE, add_legend, new_figure
+from bentpipe.results import View
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Samples, quantity_rows, read_tolerances
-from bentpipe.studies.base.inputs import Input, read_inputs
+from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.tables import mean_text, plot_samples
 from bentpipe.studies.base.work import Work
 from bentpipe.studies.hermes import network, streams, transfers
-from bentpipe.studies.hermes.network import LARGE_MSS_BYTES, MSS_BYTES, Case, Found, Network
+from bentpipe.studies.hermes.network import LARGE_MSS_BYTES, MSS_BYTES, Case, Found, case_to_json
 from bentpipe.studies.hermes.streams import PARTICIPANTS, RATES_KBPS, ConferenceCase
 from bentpipe.studies.hermes.transfers import (
     ASSUMED_LOAD,
@@ -82,12 +79,12 @@ def simulated(found: Found) -> dict[str, Samples]:
     participants = "videoconference participants in continuous presence"
     return {
         **tcp(found, network.MSS_BYTES),
-        **{name: found.samples(case, "received_bps", 1e3) for name, case in received.items()},
+        **{name: found[case].of("received_bps", 1e3) for name, case in received.items()},
         **{name: Samples((value,), exact=True) for name, value in constants.items()},
-        "round-trip time": found.samples(transfers.PingCase(), "round_trip_ms"),
-        "forward rate": found.samples(streams.FORWARD_FLOOD, "link_bps", 1e6),
-        "return rate": found.samples(streams.RETURN_FLOOD, "link_bps", 1e3),
-        SESSIONS_MAX: found.samples(best, "goodput_bps", 1e6),
+        "round-trip time": found[transfers.PingCase()]["round_trip_ms"],
+        "forward rate": found[streams.FORWARD_FLOOD].of("link_bps", 1e6),
+        "return rate": found[streams.RETURN_FLOOD].of("link_bps", 1e3),
+        SESSIONS_MAX: found[best].of("goodput_bps", 1e6),
         participants: streams.max_participants(found, middle),
     }
 
@@ -98,9 +95,9 @@ def tcp(found: Found, mss_bytes: int) -> dict[str, Samples]:
     fetches = [FetchCase(network.IMAGE_BYTES, window, mss_bytes) for window in HTTP]
     rates = found.line(fetches, "throughput_bps", 1e3)
     return {
-        TCP_LIMIT: found.samples(LongTransferCase(tuned, mss_bytes), "goodput_bps", 1e6),
+        TCP_LIMIT: found[LongTransferCase(tuned, mss_bytes)].of("goodput_bps", 1e6),
         **dict(zip(HTTP.values(), rates, strict=True)),
-        IMAGE_TIME: found.samples(fetches[-1], "time_s"),
+        IMAGE_TIME: found[fetches[-1]]["time_s"],
     }
 
 
@@ -224,7 +221,10 @@ class HermesOutcome(StudyOutcome):
             },
             "upstream_without_loss_kbps": streams.max_upstream_kbps(found),
             "asymmetry": list(self.asymmetries),
-            **{part: [found.row(case) for case in cases] for part, cases in self.parts.items()},
+            **{
+                part: [case_to_json(found, case) for case in cases]
+                for part, cases in self.parts.items()
+            },
         }
 
     def terminal(self) -> Iterator[View | str]:
@@ -264,7 +264,7 @@ class HermesOutcome(StudyOutcome):
                 case.window_bytes,
                 case.bound_bps / 1e6,
                 case.bound_whole_segments_bps / 1e6,
-                self.found.samples(case, "goodput_bps", 1e6),
+                self.found[case].of("goodput_bps", 1e6),
                 transfers.window_error_percent(self.found, case),
             ]
             for case in transfers.ideal_cases(MSS_BYTES)
@@ -300,7 +300,7 @@ class HermesOutcome(StudyOutcome):
         for label, cases in lines.items():
             each = len(figures) // len(cases)
             values = (
-                self.found.samples(cases[i // each], figure, float(size or 1))
+                self.found[cases[i // each]].of(figure, float(size or 1))
                 for i, (figure, _, size) in enumerate(figures)
             )
             rows.append([*label, *values])
@@ -320,65 +320,20 @@ PARTS: Final[Mapping[str, tuple[Case, ...]]] = {
 }
 
 
-def run(**options: Unpack[RunOptions]) -> HermesOutcome:
+def run(work: Work) -> HermesOutcome:
     """Simulate all cases, deterministic ones once, then read the published rows and compare."""
-    work = Work("hermes", **options)
-    base = Network()
-    jobs = {
-        case: [
-            Job(plan=case.plan(base, seed), seed=seed)
-            for seed in work.seeds(None if case.is_stochastic else 1)
-        ]
-        for cases in PARTS.values()
-        for case in cases
-    }
-    outcomes = work.run(jobs)
-    found = Found({case: [case.measure(each) for each in outcomes[case]] for case in jobs})
-    return HermesOutcome(
-        study="hermes",
-        title="HERMES: files, streams and a conference over satellite and ISDN",
-        inputs=inputs(base.data),
-        comparisons=compare(found),
-        configuration=work.configuration(
-            runs_of_a_stochastic_case=work.runs,
-            runs_of_a_deterministic_case=1,
-            scenario=base.data,
-        ),
-        interrupted=work.interrupted,
+    found = work.measure(case for cases in PARTS.values() for case in cases)
+    return work.outcome(
+        HermesOutcome,
+        compare(found),
+        {
+            "runs_of_a_stochastic_case": work.runs,
+            "runs_of_a_deterministic_case": 1,
+            "scenario": read_scenario("hermes"),
+        },
         about_runs=f"first seed {work.seed}; {work.runs} runs of each stochastic case, one of each "
         "other",
         found=found,
         parts=PARTS,
-        asymmetries=tuple(transfers.asymmetry(base, mss) for mss in (MSS_BYTES, LARGE_MSS_BYTES)),
+        asymmetries=tuple(map(transfers.asymmetry, (MSS_BYTES, LARGE_MSS_BYTES))),
     )
-
-
-def inputs(scenario: Mapping[str, Any]) -> tuple[Input, ...]:
-    """Return the inputs with their provenance."""
-    plan: Mapping[str, Any] = Plan.resolve(dict(scenario)).data
-    hops = plan["directions"][:2]
-    rates_bps = [hop["rate_bps"]["value"] for hop in hops]
-    queues_bytes = [hop["queue"]["limit"]["value"] for hop in hops]
-    played = (streams.STREAM, streams.BUFFERING, streams.CLIP)
-    values = {
-        "forward rate": f"{rates_bps[0] / 1e6:g} Mbit/s",
-        "return rate": f"{rates_bps[1] / 1e3:g} kbit/s",
-        "round-trip delay": f"{sum(hop['delay_ns']['value'] for hop in hops) / 1e6:g} ms",
-        "queues": f"{queues_bytes[0]} B and {queues_bytes[1]} B",
-        "8 KB window": f"{_UNTUNED} B",
-        "ping payload": f"{transfers.PING_BYTES} B",
-        "payload of streams": f"{network.STREAM_PAYLOAD_BYTES} B",
-        "starts of streams": "0 s; participants within one interval",
-        "rates of streams": f"{_list(each.rate_kbps for each in played)} kbit/s",
-        "sessions": f"{transfers.SEVERAL[0]} to {transfers.SEVERAL[-1]}",
-        "pause between images": f"{transfers.THINK_S[transfers.ASSUMED_LOAD]} s",
-        "rates of participants": f"{_list(streams.RATES_KBPS)} kbit/s",
-        "payload of participants": f"{streams.PAYLOAD_BYTES} B",
-        "copies": "a copy for each",
-        "tolerable loss": f"{streams.TOLERABLE_LOSS_PERCENT:g} %",
-    }
-    return read_inputs("hermes", scenario, values)
-
-
-def _list(numbers: Iterable[int]) -> str:
-    return ", ".join(map(str, numbers))

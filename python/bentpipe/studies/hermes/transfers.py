@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
 import numpy as np
 
-from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.run import Outcome
+from bentpipe.scenario import Scenario, frame_bits
+from bentpipe.simulation import Outcome
 from bentpipe.studies.base.work import TCP_IP_HEADER_BYTES, largest_goodput_bps
+from bentpipe.studies.hermes import network
 from bentpipe.studies.hermes.network import (
     DEFAULT_WINDOW_BYTES,
     IMAGE_BYTES,
@@ -23,7 +22,6 @@ from bentpipe.studies.hermes.network import (
     TUNED_WINDOW_BYTES,
     Case,
     Found,
-    Network,
     path_figures,
     steady_bps,
     stream,
@@ -89,7 +87,7 @@ class IdealPathCase(Case):
         segments = self.window_bytes // self.mss_bytes
         return self.bound_bps * segments * self.mss_bytes / self.window_bytes
 
-    def scenario(self, network: Network) -> Scenario:
+    def scenario(self) -> Scenario:
         """Return the transfer, sampled once a round trip."""
         round_s = self.round_trip_ms / 1e3
         delay = f"{self.round_trip_ms / 2:g} ms"
@@ -99,7 +97,7 @@ class IdealPathCase(Case):
         link = {"forward": hop, "return": hop}
         return network.scenario([transfer], duration_s=time_s, sample_s=round_s, link=link)
 
-    def measure(self, outcome: Outcome) -> dict[str, float]:
+    def figures(self, outcome: Outcome) -> dict[str, float]:
         """Return the goodput after slow start, and the round-trip time."""
         round_s = self.round_trip_ms / 1e3
         return _steady(outcome, 1, _WARM_UP_ROUNDS * round_s, _ROUNDS * round_s)
@@ -112,12 +110,12 @@ class LongTransferCase(Case):
     window_bytes: int
     mss_bytes: int = MSS_BYTES
 
-    def scenario(self, network: Network) -> Scenario:
+    def scenario(self) -> Scenario:
         """Return the transfer, sampled once a second."""
         transfer = network.bulk(self.window_bytes, self.mss_bytes, _TIME_S)
         return network.scenario([transfer], duration_s=_TIME_S, sample_s=1)
 
-    def measure(self, outcome: Outcome) -> dict[str, float]:
+    def figures(self, outcome: Outcome) -> dict[str, float]:
         """Return the goodput after slow start, the round-trip time, and the use of the path."""
         return _steady(outcome, 1, _WARM_UP_S, _TIME_S) | path_figures(outcome, _TIME_S)
 
@@ -130,13 +128,13 @@ class FetchCase(Case):
     window_bytes: int
     mss_bytes: int = MSS_BYTES
 
-    def scenario(self, network: Network) -> Scenario:
+    def scenario(self) -> Scenario:
         """Return the fetch of the scenario file, with another size and other hosts."""
         size = f"{self.size_bytes} B"
         fetch = network.image(self.window_bytes, self.mss_bytes, name="file", size=size)
         return network.scenario([fetch], duration_s=600)
 
-    def measure(self, outcome: Outcome) -> dict[str, float]:
+    def figures(self, outcome: Outcome) -> dict[str, float]:
         """Return time and throughput as the client sees them, from its SYN to the last byte."""
         times_ns = outcome.column("exchanges", "finished_ns").astype(np.float64)
         time_s = float(times_ns[0] - outcome.column("exchanges", "start_ns")[0]) / NS_PER_S
@@ -149,7 +147,7 @@ class PingCase(Case):
 
     payload_bytes: int = PING_BYTES
 
-    def scenario(self, network: Network) -> Scenario:
+    def scenario(self) -> Scenario:
         """Return the exchanges, a second apart."""
         size = f"{self.payload_bytes} B"
         exchange = {
@@ -164,7 +162,7 @@ class PingCase(Case):
         }
         return network.scenario([exchange], duration_s=60)
 
-    def measure(self, outcome: Outcome) -> dict[str, float]:
+    def figures(self, outcome: Outcome) -> dict[str, float]:
         """Return the smallest round-trip time."""
         finished = outcome.column("exchanges", "finished_ns").astype(np.float64)
         times_ns = finished - outcome.column("exchanges", "start_ns")
@@ -173,7 +171,7 @@ class PingCase(Case):
 
 def window_error_percent(found: Found, case: IdealPathCase) -> float | None:
     """Return the error of the goodput against the bound of whole segments."""
-    goodput_bps = found.samples(case, "goodput_bps").mean
+    goodput_bps = found[case]["goodput_bps"].mean
     return None if goodput_bps is None else 100 * (goodput_bps / case.bound_whole_segments_bps - 1)
 
 
@@ -225,15 +223,15 @@ class SessionsCase(Case):
         think_s = THINK_S.get(self.background)
         return None if think_s is None else ("site", think_s * NS_PER_S)
 
-    def scenario(self, network: Network) -> Scenario:
+    def scenario(self) -> Scenario:
         """Return the sessions and their background."""
         sessions = network.sessions(
             self.sessions, self.window_bytes, self.mss_bytes, _SESSIONS_TIME_S
         )
-        traffic = [*sessions, *self._background(network)]
+        traffic = [*sessions, *self._background()]
         return network.scenario(traffic, duration_s=_SESSIONS_TIME_S, sample_s=1)
 
-    def _background(self, network: Network) -> list[dict[str, Any]]:
+    def _background(self) -> list[dict[str, Any]]:
         if self.background in THINK_S:
             think = {"exponential": f"{THINK_S[self.background]} s"}
             changes = {"name": "site", "terminal": "all", "think": think}
@@ -245,7 +243,7 @@ class SessionsCase(Case):
             return [stream("stream", rate_kbps, STREAM_PAYLOAD_BYTES, terminal=2)]
         return []
 
-    def measure(self, outcome: Outcome) -> dict[str, float]:
+    def figures(self, outcome: Outcome) -> dict[str, float]:
         """Return goodput of sessions and background, and the use of the path."""
         own = slice(self.sessions)
         delivered = outcome.column("flows", "delivered_bytes").astype(np.float64)
@@ -279,22 +277,22 @@ def best_of_several(found: Found, background: str, mss_bytes: int = MSS_BYTES) -
     table = (SessionsCase(n, TUNED_WINDOW_BYTES, background, mss_bytes) for n in SEVERAL)
 
     def goodput_bps(case: SessionsCase) -> float:
-        mean = found.samples(case, "goodput_bps").mean
+        mean = found[case]["goodput_bps"].mean
         # Without a run of one of them the largest is unknown: that one, which has no figures.
         return math.inf if mean is None else mean
 
     return max(table, key=goodput_bps)
 
 
-def asymmetry(network: Network, mss_bytes: int) -> dict[str, float]:
+def asymmetry(mss_bytes: int) -> dict[str, float]:
     """Return the two directions compared by packets (RFC 3449, section 2.1), from the plan.
 
     ``ratio`` is k: the ratio of the rates over the ratio of the sizes of a data packet and an ACK.
     With an ACK every d segments, k > d means that ACKs fill ISDN before data fill the carrier.
     ``carrier_bps`` and ``isdn_bps`` are the goodputs at which each is full.
     """
-    case = SessionsCase(1, TUNED_WINDOW_BYTES, mss_bytes=mss_bytes)
-    plan: Mapping[str, Any] = case.plan(network, 1).data
+    (job,) = SessionsCase(1, TUNED_WINDOW_BYTES, mss_bytes=mss_bytes).jobs([1])
+    plan = job.plan.data
     forward, isdn, *_ = plan["directions"]
     data_bits = frame_bits(forward["framing"], mss_bytes + TCP_IP_HEADER_BYTES)
     ack_bits = frame_bits(isdn["framing"], TCP_IP_HEADER_BYTES)

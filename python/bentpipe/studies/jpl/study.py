@@ -1,22 +1,23 @@
-"""The study: 44 cells, simulated from one configuration, then compared with the published table."""
+"""The study: 44 cells, simulated from one configuration, then compared with the published table.
+
+Cells can be run on the kernel's own TCP, too, over the same link in real time.
+"""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, product
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
+import numpy as np
 from matplotlib.figure import Figure
 
-from bentpipe.report.style import INK, PALETTE, add_legend, new_figure
-from bentpipe.results.measures import channel_utilization
-from bentpipe.results.views import View
-from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.run import Job, Outcome
-from bentpipe.studies import RunOptions
+from bentpipe.report import INK, PALETTE, add_legend, new_figure
+from bentpipe.results import Result, View, channel_utilization
+from bentpipe.scenario import Scenario
+from bentpipe.simulation import Outcome
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import (
     Comparison,
@@ -26,17 +27,12 @@ from bentpipe.studies.base.comparison import (
     mean_error,
     read_tolerances,
 )
-from bentpipe.studies.base.inputs import (
-    COUNTED,
-    Input,
-    Provenance,
-    read_inputs,
-    read_rows,
-    read_scenario,
-)
+from bentpipe.studies.base.inputs import COUNTED, Provenance, read_rows, read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
+from bentpipe.studies.base.real_time import RealCell, RealOutcome, RealWork, cells_by_name
 from bentpipe.studies.base.tables import plot_published, plot_samples
-from bentpipe.studies.base.work import Work, jobs_of
+from bentpipe.studies.base.work import KERNEL_RENO, Measured, Work
+from bentpipe.units import parse_rate
 
 # The rows of the table by their names in the source, and the seven delays in ms.
 BIT_ERROR_RATES: Final = {"1e-7": 1e-7, "1e-8": 1e-8, "1e-9": 1e-9, "0": 0.0}
@@ -55,19 +51,49 @@ SMALL_WINDOW: Final = {
 LINUX_HOSTS: Final[dict[str, Any]] = {"profile": "linux", "tcp": {"stack": "rfc"}}
 # The linux profile tunes its window from 64 KiB up, one byte more than the small window's cap.
 LINUX_SMALL_WINDOW: Final = {**SMALL_WINDOW, "receive_buffer_initial": "65535 B"}
+# The settings of the study's hosts that the kernel has.
+KERNEL_TCP: Final[dict[str, Any]] = {
+    **KERNEL_RENO,
+    "receive_buffer": "256 KiB",
+    "receive_buffer_initial": "256 KiB",
+}
+BSD, BSD_SMALL, LINUX, KERNEL = "bsd-1997", "both_with_64_kb_windows", "linux", "kernel"
+_TRANSFER_BYTES: Final = 10 << 20
+# Runs of the simulator for a stochastic cell in real time.
+_SIMULATED_RUNS: Final = 20
+UTILIZATION: Final = "utilization_percent"
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(RealCell):
     """One cell; the windows are ``yes`` (large), ``no`` or ``both``.
 
     Where the source has one figure for ``both``, the large windows count; 64 KB windows are
-    simulated too (`small_window_cells`).
+    simulated too (`small_window_cells`). ``hosts`` are those of the time, of today, or of the time
+    with the settings that the kernel has.
     """
 
     bit_error_rate: str
     one_way_delay_ms: int
     large_windows: str
+    hosts: str = BSD
+
+    @property
+    def labels(self) -> dict[str, str | int]:
+        """What tells the cell from the others with these hosts."""
+        names = ("bit_error_rate", "one_way_delay_ms", "large_windows")
+        return {each: getattr(self, each) for each in names}
+
+    @property
+    def key(self) -> str:
+        """The name on the command line."""
+        return ":".join(map(str, self.labels.values()))
+
+    @property
+    def expected_s(self) -> float:
+        """Twice the time that the transfer takes at the link's rate."""
+        rate = read_scenario("jpl")["link"]["forward"]["rate"]
+        return 2 * 8 * _TRANSFER_BYTES / parse_rate(rate)
 
     @property
     def is_stochastic(self) -> bool:
@@ -87,12 +113,54 @@ class Cell:
             return Provenance.PREDICTED
         return Provenance.CALIBRATED
 
+    def scenario(self) -> Scenario:
+        """Return the complete scenario."""
+        data = read_scenario("jpl")
+        where = f"{self.bit_error_rate}, {self.one_way_delay_ms} ms, {self.large_windows}"
+        data["name"] = f"{data['name']}: {where}"
+        for direction in ("forward", "return"):
+            data["link"][direction]["delay"] = f"{self.one_way_delay_ms} ms"
+            data["link"][direction]["bit_error_rate"] = BIT_ERROR_RATES[self.bit_error_rate]
+        (flow,) = data["traffic"]
+        settings = {LINUX: LINUX_HOSTS, KERNEL: {"profile": "linux", "tcp": KERNEL_TCP}}
+        flow |= settings.get(self.hosts, {})
+        if self.large_windows == "no":
+            flow["tcp"] = flow["tcp"] | (SMALL_WINDOW if self.hosts == BSD else LINUX_SMALL_WINDOW)
+        return Scenario.from_dict(data)
 
-def cells() -> tuple[Cell, ...]:
+    def figures(self, outcome: Outcome) -> dict[str, float | None]:
+        """Return acknowledged information bits over R T, in percent.
+
+        T runs from "established" to the last acknowledgement, as netperf times its transfers.
+        """
+        elapsed_ns = (
+            outcome.column("flows", "last_ack_ns")[0] - outcome.column("flows", "established_ns")[0]
+        )
+        rate_bps = outcome.job.plan.data["directions"][0]["rate_bps"]["value"]
+        acked_bytes = outcome.column("flows", "acked_bytes")[0]
+        return {UTILIZATION: float(channel_utilization(acked_bytes, rate_bps, elapsed_ns))}
+
+    def measure(self, result: Result) -> dict[str, float | None]:
+        """Return the same of a run in real time; None without a complete transfer.
+
+        The last acknowledgement arrives one delay after the receiver has all data.
+        """
+        row = result.flows.row(0, named=True)
+        if row["finished_ns"] is None or row["established_ns"] is None:
+            return {UTILIZATION: None}
+        forward, back = result.plan["directions"]
+        end_ns = row["finished_ns"] + back["delay_ns"]["value"]
+        elapsed_ns = np.array([end_ns - row["established_ns"]])
+        delivered_bytes = np.array([row["delivered_bytes"]])
+        rate_bps = forward["rate_bps"]["value"]
+        return {UTILIZATION: float(channel_utilization(delivered_bytes, rate_bps, elapsed_ns)[0])}
+
+
+def cells(hosts: str = BSD) -> tuple[Cell, ...]:
     """Return the 44 cells in the order of the source."""
     short = product(SHORT_DELAYS_MS, ("both",))
     columns = (*short, *product(LONG_DELAYS_MS, ("yes", "no")))
-    return tuple(Cell(row, *column) for row, column in product(BIT_ERROR_RATES, columns))
+    return tuple(Cell(row, *column, hosts) for row, column in product(BIT_ERROR_RATES, columns))
 
 
 def small_window_cells() -> tuple[Cell, ...]:
@@ -100,22 +168,6 @@ def small_window_cells() -> tuple[Cell, ...]:
     return tuple(
         replace(each, large_windows="no") for each in cells() if each.large_windows == "both"
     )
-
-
-def scenario_of(cell: Cell, base: Mapping[str, Any], *, linux: bool = False) -> Scenario:
-    """Return the complete scenario of one cell, as it is simulated."""
-    data = copy.deepcopy(dict(base))
-    rate, delay_ms, windows = astuple(cell)
-    data["name"] = f"{data['name']}: {rate}, {delay_ms} ms, {windows}"
-    for direction in ("forward", "return"):
-        data["link"][direction]["delay"] = f"{cell.one_way_delay_ms} ms"
-        data["link"][direction]["bit_error_rate"] = BIT_ERROR_RATES[cell.bit_error_rate]
-    (flow,) = data["traffic"]
-    if linux:
-        flow.update(copy.deepcopy(LINUX_HOSTS))
-    if cell.large_windows == "no":
-        flow["tcp"] |= LINUX_SMALL_WINDOW if linux else SMALL_WINDOW
-    return Scenario.from_dict(data)
 
 
 def either_window(main: Comparison, small: Comparison) -> Comparison:
@@ -158,8 +210,6 @@ def curves(main: Comparison, small: Comparison | None = None) -> Figure:
 
 
 (TOLERANCE,) = read_tolerances("jpl")
-
-BSD, BSD_SMALL, LINUX = "bsd-1997", "both_with_64_kb_windows", "linux"
 _view: Final = partial(tables.view, "jpl")
 
 
@@ -224,70 +274,77 @@ class JplOutcome(StudyOutcome):
         return self.main.where(bit_error_rate=rate).of(provenance)
 
 
-def run(**options: Unpack[RunOptions]) -> JplOutcome:
+def run(work: Work) -> JplOutcome:
     """Simulate all cells for both profiles, then read the published table and compare."""
-    work = Work("jpl", **options)
-    base = read_scenario("jpl")
-    jobs = {
-        (linux, cell): jobs_of_cell(cell, scenario_of(cell, base, linux=linux), work)
-        for linux, every in ((False, (*cells(), *small_window_cells())), (True, cells()))
-        for cell in every
-    }
-    samples = {key: samples_of(key[1], outcomes) for key, outcomes in work.run(jobs).items()}
+    measured = work.measure((*cells(), *small_window_cells(), *cells(LINUX)))
     # Every run is over: the published figures may be read.
-    return JplOutcome(
-        study="jpl",
-        title="JPL testbed: TCP channel utilization over satellite delay and bit error rate",
-        inputs=inputs(base),
-        comparisons=compare(samples, read_published()),
-        configuration=work.configuration(
-            runs_of_a_cell_with_bit_errors=work.runs,
-            runs_of_a_cell_without=1,
-            scenario=base,
-            tcp_with_64_kb_windows=SMALL_WINDOW,
-            linux=LINUX_HOSTS,
-            linux_tcp_with_64_kb_windows=LINUX_SMALL_WINDOW,
-        ),
-        interrupted=work.interrupted,
+    return work.outcome(
+        JplOutcome,
+        compare(measured, read_published()),
+        {
+            "runs_of_a_cell_with_bit_errors": work.runs,
+            "runs_of_a_cell_without": 1,
+            "scenario": read_scenario("jpl"),
+            "tcp_with_64_kb_windows": SMALL_WINDOW,
+            "linux": LINUX_HOSTS,
+            "linux_tcp_with_64_kb_windows": LINUX_SMALL_WINDOW,
+        },
         about_runs=f"first seed {work.seed}; {work.runs} runs of each cell with bit errors, one of "
         "each cell without, which is deterministic",
     )
 
 
-def compare(
-    samples: Mapping[tuple[bool, Cell], Samples], published: Mapping[Cell, float]
-) -> dict[str, Comparison]:
+def run_real_time(work: RealWork) -> RealOutcome:
+    """Run cells in real time, and simulate them with both hosts."""
+    table = cells_named(work.chosen)
+    found = work.compare(
+        {cell: replace(cell, hosts=KERNEL) for cell in table}, runs=_SIMULATED_RUNS
+    )
+    # Every run is over: the published figures may be read.
+    published = read_published()
+    rows = (
+        each.row(row_of(cell, published[cell], each.simulated[UTILIZATION]), UTILIZATION)
+        for cell, each in found.items()
+    )
+    return work.outcome(
+        RealOutcome,
+        {BSD: Comparison(tuple(rows))},
+        {
+            "simulated_runs_of_a_cell_with_bit_errors": _SIMULATED_RUNS,
+            "tcp": KERNEL_TCP,
+            "tcp_with_64_kb_windows": KERNEL_TCP | LINUX_SMALL_WINDOW,
+        },
+        labels=tables.columns("jpl", "main")[:3],
+        folder=work.folder,
+    )
+
+
+def cells_named(chosen: str | None) -> tuple[Cell, ...]:
+    """Return cells by `BIT_ERROR_RATE[:DELAY_MS[:WINDOWS]]`, as `cells_by_name` does."""
+    return cells_by_name("jpl", chosen, {cell: (cell.key,) for cell in cells()})
+
+
+def compare(measured: Measured[Cell], published: Mapping[Cell, float]) -> dict[str, Comparison]:
     """Return the table for the profile of the time, with small windows, and for linux hosts."""
-    main, linux = (
-        tuple(row_of(cell, published[cell], samples[hosts, cell]) for cell in cells())
-        for hosts in (False, True)
-    )
-    small = (
-        row_of(cell, published[replace(cell, large_windows="both")], samples[False, cell])
-        for cell in small_window_cells()
-    )
-    predicted = (replace(row, provenance=Provenance.PREDICTED, judged=False) for row in linux)
-    return {
-        BSD: Comparison(main),
-        BSD_SMALL: Comparison(tuple(small)),
-        LINUX: Comparison(tuple(predicted)),
+    every = {
+        BSD: zip(cells(), cells(), strict=True),
+        BSD_SMALL: ((each, replace(each, large_windows="both")) for each in small_window_cells()),
+        LINUX: zip(cells(LINUX), cells(), strict=True),
     }
-
-
-def jobs_of_cell(cell: Cell, scenario: Scenario, work: Work) -> list[Job]:
-    """Return the runs of a cell: several if it has random bit errors, else one."""
-    return jobs_of(scenario, work.seeds(None if cell.is_stochastic else 1))
-
-
-def samples_of(cell: Cell, outcomes: Sequence[Outcome]) -> Samples:
-    """Return the utilization of the runs of a cell."""
-    return Samples.of(map(utilization, outcomes), exact=not cell.is_stochastic)
+    found = {
+        name: tuple(row_of(c, published[of], measured[c][UTILIZATION]) for c, of in pairs)
+        for name, pairs in every.items()
+    }
+    found[LINUX] = tuple(
+        replace(row, provenance=Provenance.PREDICTED, judged=False) for row in found[LINUX]
+    )
+    return {name: Comparison(rows) for name, rows in found.items()}
 
 
 def row_of(cell: Cell, published: float, simulated: Samples) -> Row:
     """Return a cell compared with the published figure."""
     return Row(
-        labels=asdict(cell),
+        labels=cell.labels,
         unit="%",
         published=published,
         simulated=simulated,
@@ -296,33 +353,10 @@ def row_of(cell: Cell, published: float, simulated: Samples) -> Row:
     )
 
 
-def utilization(outcome: Outcome) -> float:
-    """Return acknowledged information bits over R T, in percent.
-
-    T runs from "established" to the last acknowledgement, as netperf times its transfers.
-    """
-    elapsed_ns = (
-        outcome.column("flows", "last_ack_ns")[0] - outcome.column("flows", "established_ns")[0]
-    )
-    rate_bps = outcome.job.plan.data["directions"][0]["rate_bps"]["value"]
-    acked_bytes = outcome.column("flows", "acked_bytes")[0]
-    return float(channel_utilization(acked_bytes, rate_bps, elapsed_ns))
-
-
 def read_published() -> dict[Cell, float]:
     """Return the published utilization of every cell, in percent."""
     rows = (row.values() for row in read_rows("jpl", "published.csv"))
     return {Cell(rate, int(ms), windows): float(percent) for rate, ms, windows, percent in rows}
-
-
-def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
-    """Return the inputs with their provenance."""
-    values = {
-        "link.*.delay": f"{SHORT_DELAYS_MS[0]} to {LONG_DELAYS_MS[-1]} ms",
-        "link.*.bit_error_rate": ", ".join(BIT_ERROR_RATES),
-        "64 KB window": SMALL_WINDOW["receive_buffer"],
-    }
-    return read_inputs("jpl", base, values)
 
 
 def inconsistencies(main: Comparison) -> list[str]:

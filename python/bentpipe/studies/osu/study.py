@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, log_axis, new_figure
-from bentpipe.results.views import Column, View
-from bentpipe.studies import RunOptions
+from bentpipe.report import INK, MUTED, PALETTE, add_legend, log_axis, new_figure
+from bentpipe.results import Column, View
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import Comparison, Row, Samples, difference, read_tolerances
-from bentpipe.studies.base.inputs import (
-    COUNTED,
-    STUDIES_FOLDER,
-    Input,
-    Provenance,
-    read_inputs,
-    read_scenario,
+from bentpipe.studies.base.comparison import (
+    Comparison,
+    Measurement,
+    Row,
+    difference,
+    read_tolerances,
 )
+from bentpipe.studies.base.inputs import COUNTED, Provenance, read_rows, read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.tables import add_figure_legend, margin_text, number, plot_samples
-from bentpipe.studies.base.work import Work
+from bentpipe.studies.base.work import Measured, Work
 from bentpipe.studies.osu import cells
+from bentpipe.studies.osu.cells import Cell
 
 EFFICIENCY, RISE, FAIRNESS, SENSITIVITY = "efficiency", "rise", "fairness", "sensitivity"
 # Shown with the efficiency of each cell.
@@ -39,9 +37,9 @@ FIGURES: Final = (
     "recoveries_per_source",
     "timeouts_per_source",
 )
-# The source says "high" and gives no number.
-MIN_FAIRNESS: Final = 0.95
+# The buffers down to which cells are to be fair, and by what: the source says "high".
 SMALLEST_FAIR_BUFFER_K: Final = 3
+MIN_FAIRNESS: Final = 0.95
 FAIR, ENOUGH, NOISE = read_tolerances("osu")
 
 # All sources halve at a loss, or every second one.
@@ -50,82 +48,79 @@ SHARES: Final = (1.0, 0.5)
 _FILLED: Final = 0.9
 
 
-@dataclass(frozen=True)
-class Published:
-    """What the source says in text."""
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What the source says in text, what is checked of it, and the bound."""
 
-    claims: tuple[str, ...]
-    min_efficiency: float
+    published: str
+    claim: str
+    min_value: float
     from_buffer_rtt: float
 
 
-def compare(
-    measured: Mapping[cells.Cell, cells.Measurement], published: Published
-) -> dict[str, Comparison]:
+Claims = Mapping[str, Claim]
+
+
+def read_claims() -> dict[str, Claim]:
+    """Return the claims by the comparison that checks each."""
+    return {
+        row["comparison"]: Claim(
+            published=row["published"],
+            claim=row["claim"],
+            min_value=float(row["min_value"]),
+            from_buffer_rtt=float(row["from_buffer_rtt"] or 0),
+        )
+        for row in read_rows("osu", "claims.csv")
+    }
+
+
+def compare(measured: Measured[Cell], claims: Claims) -> dict[str, Comparison]:
     """Return the comparisons for the three claims, which are all about selective drop.
 
     That of the efficiency has every cell; where nothing is claimed, the row has no published value.
     """
-    selective = {
-        cell: each for cell, each in measured.items() if cell.discipline == cells.SELECTIVE
-    }
-    rises = (
-        rise_row(large, selective[half])
-        for cell, large in selective.items()
-        if (half := replace(cell, k=cell.k + 1)) in selective
+    selective = [cell for cell in measured if cell.discipline == cells.SELECTIVE]
+    halves = [(cell, replace(cell, k=cell.k + 1)) for cell in selective]
+    rises = (rise_row(measured, *pair) for pair in halves if pair[1] in measured)
+    fair = (
+        fairness_row(cell, measured[cell], claims[FAIRNESS])
+        for cell in selective
+        if cell.buffer_rtt >= claims[FAIRNESS].from_buffer_rtt
     )
-    fair = (each for cell, each in selective.items() if cell.k <= SMALLEST_FAIR_BUFFER_K)
-    return {
-        EFFICIENCY: Comparison(tuple(efficiency_row(m, published) for m in measured.values())),
-        RISE: Comparison(tuple(rises)),
-        FAIRNESS: Comparison(tuple(map(fairness_row, fair))),
-    }
+    every = (efficiency_row(*each, claims[EFFICIENCY]) for each in measured.items())
+    found = {EFFICIENCY: every, RISE: rises, FAIRNESS: fair}
+    return {name: Comparison(tuple(rows)) for name, rows in found.items()}
 
 
-def claims(published: Published) -> dict[str, str]:
-    """Return what each comparison checks, in words."""
-    return {
-        EFFICIENCY: (
-            f"Efficiency of at least {published.min_efficiency:g} % with a buffer of "
-            f"{published.from_buffer_rtt:g} round trips or more"
-        ),
-        RISE: f"Efficiency rises with the buffer, within {NOISE.value:g} points of noise",
-        FAIRNESS: (
-            f"Fairness (Jain's index) of at least {MIN_FAIRNESS:g}, this study's bound, with "
-            f"buffers down to 1/{2**SMALLEST_FAIR_BUFFER_K} round trip"
-        ),
-    }
-
-
-def efficiency_row(each: cells.Measurement, published: Published) -> Row:
+def efficiency_row(cell: Cell, found: Measurement, claim: Claim) -> Row:
     """Return a cell with its efficiency; the claim is on selective drop and large buffers."""
-    cell = each.cell
-    is_claimed = cell.discipline == cells.SELECTIVE and cell.buffer_rtt >= published.from_buffer_rtt
+    is_claimed = cell.discipline == cells.SELECTIVE and cell.buffer_rtt >= claim.from_buffer_rtt
     together, half = halving(cell.k)
     return _row(
-        each,
+        cell,
         unit="%",
-        published=published.min_efficiency if is_claimed else None,
-        simulated=each[EFFICIENCY],
+        published=claim.min_value if is_claimed else None,
+        simulated=found[EFFICIENCY],
         tolerance=ENOUGH,
         reason=(
             "In theory, with this buffer equal sources that all halve at once leave "
             f"{number(together)} %, with every second one {number(half)} %: too many lose in the "
             "same round trip, or too much is lost in slow start to recover before the end "
-            f"({number(each['recoveries_per_source'].mean)} recoveries a source)."
+            f"({number(found['recoveries_per_source'].mean)} recoveries a source)."
         ),
         more={
             "one_way_ms": cell.route.one_way_ms,
             "rtt_ms": cell.route.rtt_ms,
             "mss_bytes": cell.route.mss_bytes,
-            "buffer_cells": each.buffer_cells,
-            **{figure: each[figure] for figure in FIGURES},
+            "buffer_cells": cell.buffer_cells,
+            **{figure: found[figure] for figure in FIGURES},
         },
     )
 
 
-def rise_row(large: cells.Measurement, small: cells.Measurement) -> Row:
+def rise_row(measured: Measured[Cell], cell: Cell, half: Cell) -> Row:
     """Return how much efficiency twice the buffer gains."""
+    small, large = measured[half], measured[cell]
     whole_run, gain = (
         difference(small.by_seed(figure), large.by_seed(figure))
         for figure in ("efficiency_whole_run", EFFICIENCY)
@@ -138,7 +133,7 @@ def rise_row(large: cells.Measurement, small: cells.Measurement) -> Row:
     if (whole_run.mean or 0.0) >= -NOISE.value:
         reason += ", so that the smaller buffer only delivers more of it after the warm-up"
     row = _row(
-        large,
+        cell,
         unit="points",
         published=0.0,
         simulated=gain,
@@ -148,20 +143,20 @@ def rise_row(large: cells.Measurement, small: cells.Measurement) -> Row:
         more={"whole_run": whole_run},
     )
     # With windows that grow by bytes, these rows lose 1 to 2 points.
-    is_calibrated = (large.cell.scenario, large.cell.k) == (cells.LEO_SINGLE, 4)
+    is_calibrated = (cell.route_name, cell.k) == (cells.LEO_SINGLE, 4)
     return replace(row, provenance=Provenance.CALIBRATED) if is_calibrated else row
 
 
-def fairness_row(each: cells.Measurement) -> Row:
+def fairness_row(cell: Cell, found: Measurement, claim: Claim) -> Row:
     """Return the fairness of a cell against the study's own bound."""
-    recoveries = each["recoveries_per_source"]
+    recoveries = found["recoveries_per_source"]
     return _row(
-        each,
+        cell,
         unit="(Jain's index)",
-        published=MIN_FAIRNESS,
-        simulated=each[FAIRNESS],
+        published=claim.min_value,
+        simulated=found[FAIRNESS],
         tolerance=FAIR,
-        how=f"The source says 'high'; {MIN_FAIRNESS:g} is this study's bound.",
+        how=f"The source says 'high'; {claim.min_value:g} is this study's bound.",
         reason=(
             f"{number(recoveries.mean, 1)} loss recoveries a source in the run: windows are halved "
             "at random, and so few halvings do not even them out."
@@ -170,9 +165,22 @@ def fairness_row(each: cells.Measurement) -> Row:
     )
 
 
-def sensitivity_row(changed: str, measured: Sequence[cells.Measurement]) -> Row:
+def _row(cell: Cell, **values: Any) -> Row:
+    return Row(
+        labels=cell.labels,
+        title=cell.title,
+        provenance=cell.provenance,
+        bound="at_least",
+        **values,
+    )
+
+
+def sensitivity_row(changed: str, measured: Mapping[Cell, Measurement]) -> Row:
     """Return the cells of a variant together; nothing is published for it."""
-    half, eighth = ([each for each in measured if each.cell.k == k] for k in cells.VARIANT_KS)
+    half, eighth = (
+        [each for cell, each in measured.items() if cell.k == k] for k in cells.VARIANT_KS
+    )
+    every = list(measured.values())
     return Row(
         labels={"changed": changed},
         unit="%",
@@ -184,8 +192,8 @@ def sensitivity_row(changed: str, measured: Sequence[cells.Measurement]) -> Row:
         more={
             "efficiency_min": cells.lowest(half, EFFICIENCY),
             "efficiency_at_eighth_rtt": cells.mean_over(eighth, EFFICIENCY),
-            "fairness_min": cells.lowest(measured, FAIRNESS),
-            "fairness": cells.mean_over(measured, FAIRNESS),
+            "fairness_min": cells.lowest(every, FAIRNESS),
+            "fairness": cells.mean_over(every, FAIRNESS),
         },
     )
 
@@ -214,30 +222,6 @@ def halving(k: int) -> list[float]:
     return [efficiency_if_halving(_FILLED * 2.0**-k, share) for share in SHARES]
 
 
-def read_published() -> Published:
-    """Return what the source says in text.
-
-    Raises:
-        ValueError: the claim on the efficiency is not there.
-    """
-    text = (STUDIES_FOLDER / "osu" / "published.csv").read_text(encoding="utf-8")
-    texts = tuple(re.findall("^# claim: (.*)$", text, re.MULTILINE))
-    pattern = re.compile(r"buffer >= ([0-9.]+) RTT gives efficiency >= ([0-9.]+) %")
-    ((buffer, efficiency),) = pattern.findall("\n".join(texts))
-    return Published(texts, float(efficiency), float(buffer))
-
-
-def _row(each: cells.Measurement, **values: Any) -> Row:
-    cell = each.cell
-    return Row(
-        labels=asdict(cell),
-        title=cell.title,
-        provenance=cell.provenance,
-        bound="at_least",
-        **values,
-    )
-
-
 _COLOURS: Final = dict(zip((5, 15, 50, 100), PALETTE, strict=False))
 _LINES: Final[dict[str, dict[str, Any]]] = {
     cells.SELECTIVE: {"linestyle": "solid", "marker": "o", "markersize": 3.5},
@@ -248,7 +232,7 @@ _GUIDE: Final[dict[str, Any]] = {"color": MUTED, "linewidth": 1.0}
 _THEORY: Final = {"all halve at once": "dotted", "every second halves": "dashdot"}
 
 
-def efficiency_figure(measured: Mapping[cells.Cell, cells.Measurement]) -> Figure:
+def efficiency_figure(measured: Measured[Cell]) -> Figure:
     """Draw efficiency over the buffer, a panel for each scenario."""
     figure, panels = _panels(measured, "efficiency", "Efficiency [%]")
     curves = zip(_THEORY.items(), zip(*map(halving, cells.KS), strict=True), strict=True)
@@ -260,7 +244,7 @@ def efficiency_figure(measured: Mapping[cells.Cell, cells.Measurement]) -> Figur
     return figure
 
 
-def fairness_figure(measured: Mapping[cells.Cell, cells.Measurement]) -> Figure:
+def fairness_figure(measured: Measured[Cell]) -> Figure:
     """Draw Jain's index over the buffer, a panel for each scenario."""
     figure, panels = _panels(measured, "fairness", "Fairness (Jain)")
     for axes in panels:
@@ -270,14 +254,14 @@ def fairness_figure(measured: Mapping[cells.Cell, cells.Measurement]) -> Figure:
     return figure
 
 
-def losses_figure(measured: Mapping[cells.Cell, cells.Measurement]) -> Figure:
+def losses_figure(measured: Measured[Cell]) -> Figure:
     """Draw fairness over loss recoveries a source: a mark for each cell with selective drop."""
     figure, (axes,) = new_figure(1, 1, height_in=3.0)
     for colour, scenario in zip(PALETTE, cells.ROUTES, strict=False):
         found = [
             each
             for cell, each in measured.items()
-            if (cell.scenario, cell.discipline) == (scenario, cells.SELECTIVE) and each.runs
+            if (cell.route_name, cell.discipline) == (scenario, cells.SELECTIVE) and each.runs
         ]
         axes.plot(
             [each["recoveries_per_source"].mean or 0.0 for each in found],
@@ -296,15 +280,13 @@ def losses_figure(measured: Mapping[cells.Cell, cells.Measurement]) -> Figure:
     return figure
 
 
-def _panels(
-    measured: Mapping[cells.Cell, cells.Measurement], name: str, label: str
-) -> tuple[Figure, list[Axes]]:
+def _panels(measured: Measured[Cell], name: str, label: str) -> tuple[Figure, list[Axes]]:
     figure, panels = new_figure(2, 2, height_in=5.6)
-    nothing, x = Samples(), [-k for k in cells.KS]
+    x = [-k for k in cells.KS]
     for axes, (scenario, route) in zip(panels, cells.ROUTES.items(), strict=True):
         for sources, (discipline, style) in product(route.sources, _LINES.items()):
-            found = [measured.get(cells.Cell(scenario, sources, k, discipline)) for k in cells.KS]
-            samples = [nothing if each is None else each[name] for each in found]
+            curve = (Cell(scenario, sources, k, discipline) for k in cells.KS)
+            samples = measured.line(curve, name)
             plot_samples(axes, x, samples, color=_COLOURS[sources], **style)
         axes.text(0.97, 0.06, scenario, transform=axes.transAxes, ha="right", color=INK)
         axes.set_xticks(x, [f"1/{2**k}" if k > 0 else str(2**-k) for k in cells.KS])
@@ -333,19 +315,22 @@ _CURVES: Final = {
 class OsuOutcome(StudyOutcome):
     """All cells, the variants, and what the source says."""
 
-    measured: Mapping[cells.Cell, cells.Measurement]
-    published: Published
+    measured: Measured[Cell]
+    claims: Claims
 
     def extras(self) -> dict[str, Any]:
         """Return the claims in words."""
-        return {"published_claims": list(self.published.claims), "claims": claims(self.published)}
+        return {
+            "published_claims": [each.published for each in self.claims.values()],
+            "claims": {name: each.claim for name, each in self.claims.items()},
+        }
 
     def headline(self) -> list[str]:
         """Return the outcome of each claim, by provenance."""
         texts = []
-        for name, claim in claims(self.published).items():
+        for name, claim in self.claims.items():
             known = [row for row in self.comparisons[name].rows if row.error is not None]
-            texts.append(f"{claim}.")
+            texts.append(f"{claim.claim}.")
             for provenance in COUNTED:
                 if rows := [row for row in known if row.provenance is provenance]:
                     texts[-1] += f" {provenance.value.capitalize()}: {tables.errors_text(rows)}"
@@ -360,7 +345,7 @@ class OsuOutcome(StudyOutcome):
         for figure, title in _CURVES.items():
             yield curves_view(self.measured, figure, title)
             yield ""
-        for name, claim in zip(claims(self.published), self.headline(), strict=True):
+        for name, claim in zip(self.claims, self.headline(), strict=True):
             yield claim
             for row in self.comparisons[name].outside:
                 text = tables.row_text(row, DIGITS[name])
@@ -383,7 +368,7 @@ class OsuOutcome(StudyOutcome):
         return {
             **self.comparisons,
             "runs": self.configuration["runs_of_a_cell"],
-            "published": self.published,
+            "claims": self.claims.values(),
             "efficiency_figure": efficiency_figure(self.measured),
             "fairness_figure": fairness_figure(self.measured),
             "losses_figure": losses_figure(self.measured),
@@ -407,7 +392,7 @@ class OsuOutcome(StudyOutcome):
         return self.main.where(discipline=cells.SELECTIVE).beside(**beside)
 
 
-def curves_view(measured: Mapping[cells.Cell, cells.Measurement], figure: str, title: str) -> View:
+def curves_view(measured: Measured[Cell], figure: str, title: str) -> View:
     """Return a figure over the buffer, a row for each curve."""
     columns = [
         *(Column(name, name, text=str) for name in ("scenario", "sources", "discipline")),
@@ -419,83 +404,59 @@ def curves_view(measured: Mapping[cells.Cell, cells.Measurement], figure: str, t
     rows: list[list[Any]] = []
     for discipline, (scenario, route) in product(cells.DISCIPLINES, cells.ROUTES.items()):
         for sources in route.sources:
-            curve = [measured.get(cells.Cell(scenario, sources, k, discipline)) for k in cells.KS]
-            if any(curve):
-                values = (None if each is None else each[figure] for each in curve)
+            curve = [Cell(scenario, sources, k, discipline) for k in cells.KS]
+            if any(cell in measured for cell in curve):
+                values = (measured[cell][figure] if cell in measured else None for cell in curve)
                 rows.append([scenario, sources, discipline, *values])
     return View(title, columns, rows, key=3)
 
 
 def run(
+    work: Work,
     *,
-    grid: Sequence[cells.Cell] | None = None,
+    grid: Sequence[Cell] | None = None,
     variants: Sequence[cells.Variant] = cells.VARIANTS,
-    **options: Unpack[RunOptions],
 ) -> OsuOutcome:
     """Simulate all cells and the variants, then read what the source says and compare.
 
     A variant has at most 3 runs of a cell. ``grid`` are the cells to measure, all of them by
     default; a variant takes those with selective drop and a buffer of 1/2 or 1/8 round trip.
     """
-    work = Work("osu", **options)
     few = min(work.runs, cells.MAX_VARIANT_RUNS)
-    base = read_scenario("osu")
     grid = tuple(cells.cells() if grid is None else grid)
-    varied = [
+    some = [
         each for each in grid if each.k in cells.VARIANT_KS and each.discipline == cells.SELECTIVE
     ]
-    keys = [(cells.BASE, cell, work.runs) for cell in grid]
-    keys += [(variant, cell, few) for variant in variants for cell in varied]
-    # Long runs first, so that no core is left with one at the end.
-    keys.sort(key=lambda key: (key[0].duration_s, -key[1].route.mss_bytes), reverse=True)
-    found = work.run(
-        {
-            (variant.name, cell): cells.jobs_of(cell, base, variant, work.seeds(repeats))
-            for variant, cell, repeats in keys
-        }
-    )
-    measured = {
-        (name, cell): cells.Measurement(
-            cell,
-            {each.job.seed: cells.figures(each) for each in outcomes},
-            cells.buffer_cells(cell, base),
-        )
-        for (name, cell), outcomes in found.items()
+    varied = {
+        each.name: [replace(cell, variant_name=each.name) for cell in some] for each in variants
     }
+    every = dict.fromkeys(grid, work.runs)
+    every |= {cell: few for of_variant in varied.values() for cell in of_variant}
+
+    # Long runs first, so that no core is left with one at the end.
+    def length(cell: Cell) -> tuple[int, int]:
+        return cell.variant.duration_s, -cell.route.mss_bytes
+
+    measured = work.measure({cell: every[cell] for cell in sorted(every, key=length, reverse=True)})
     # Every run is over: the source's claims may be read.
-    published = read_published()
-    by_cell = {cell: measured[cells.BASE.name, cell] for cell in grid}
-    sensitivity = [("nothing", [by_cell[cell].first(few) for cell in varied])]
-    sensitivity += [(v.name, [measured[v.name, cell] for cell in varied]) for v in variants]
-    rows = tuple(sensitivity_row(*each) for each in sensitivity)
-    return OsuOutcome(
-        study="osu",
-        title="ATM Forum 97-0616: buffers for SACK TCP over satellite UBR",
-        inputs=inputs(base),
-        comparisons={**compare(by_cell, published), SENSITIVITY: Comparison(rows)},
-        configuration=work.configuration(
-            runs_of_a_cell=work.runs,
-            runs_of_a_cell_in_a_variant=few,
-            warm_up_s=cells.WARM_UP_S,
-            starts_within_ms=cells.BASE.start_within_ms,
-            scenario=base,
-        ),
-        interrupted=work.interrupted,
+    claims = read_claims()
+    by_cell = Measured({cell: measured[cell] for cell in grid})
+    sensitivity = {"nothing": {cell: measured[cell].first(few) for cell in some}}
+    sensitivity |= {
+        name: {cell: measured[cell] for cell in of_variant} for name, of_variant in varied.items()
+    }
+    rows = tuple(sensitivity_row(*each) for each in sensitivity.items())
+    return work.outcome(
+        OsuOutcome,
+        {**compare(by_cell, claims), SENSITIVITY: Comparison(rows)},
+        {
+            "runs_of_a_cell": work.runs,
+            "runs_of_a_cell_in_a_variant": few,
+            "warm_up_s": cells.WARM_UP_S,
+            "starts_within_ms": cells.BASE.start_within_ms,
+            "scenario": read_scenario("osu"),
+        },
         about_runs=f"first seed {work.seed}; {work.runs} runs of each cell",
         measured=by_cell,
-        published=published,
+        claims=claims,
     )
-
-
-def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
-    """Return the inputs with their provenance."""
-    delays_ms = [route.rtt_ms // 2 for route in cells.ROUTES.values()]
-    sources = sorted({each for route in cells.ROUTES.values() for each in route.sources})
-    values = {
-        "link.*.delay": f"{', '.join(map(str, delays_ms))} ms",
-        "sources": ", ".join(map(str, sources)),
-        "traffic.0.start": f"0 to {cells.BASE.start_within_ms} ms",
-        "traffic.0.tcp.mss": "9180 B, 1024 B",
-        "warm-up": f"{cells.WARM_UP_S} s",
-    }
-    return read_inputs("osu", base, values)

@@ -7,18 +7,19 @@ equations of docs/model/aggregation.md.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from bentpipe.plan.plan import Plan
-from bentpipe.results.measures import rate_bps
-from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.run import Outcome
-from bentpipe.simulation.search import Limit, Search, max_trials
-from bentpipe.studies.base.work import Work, jobs_of
+from bentpipe.plan import Plan
+from bentpipe.results import Result, rate_bps
+from bentpipe.scenario import Scenario, frame_bits
+from bentpipe.simulation import Outcome
+from bentpipe.simulation.search import Limit, Search
+from bentpipe.studies.base.inputs import read_scenario, read_yaml
+from bentpipe.studies.base.real_time import RealCell
+from bentpipe.studies.base.work import KERNEL_RENO, Measured, Work
 from bentpipe.units import NS_PER_S
 
 # With the modes' own rates (PROCESSOR_PPS) instead of the calibrated one.
@@ -31,40 +32,25 @@ LOAD_PAYLOAD_BYTES: Final = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The parameters of the runs: payloads in bytes, loads, windows, durations."""
+    """The parameters of the runs, as in settings.yaml."""
 
-    # The payloads of the table.
-    sizes: tuple[int, ...] = (
-        *(58, 68, 82, 100, 138, 178, 200, 218, 300, 400, 500),
-        *(700, 800, 1000, 1400),
-    )
-    # Packets a second that each direction is offered with iperf -d, 200 bytes each.
-    offered_pps: tuple[int, ...] = (1000, 2000, 3000, 4000, 5000, 6000, 7000)
-    # Receive windows between 8 and 64 KB, as on hosts without tuning: six and twelve full segments,
-    # multiples of 8 KiB, and 65,535 bytes, the maximum without window scaling.
-    windows_bytes: tuple[int, ...] = (
-        *(8_760, 16_384, 17_520, 24_576, 32_768, 49_152, 57_344),
-        65_535,
-    )
-    # Long compared with slow start, which takes up to ten round trips of half a second.
-    tcp_duration: str = "60 s"
-    terminals: tuple[int, ...] = (1, 2, 4, 8)
-    coarse_sizes: tuple[int, ...] = tuple(range(20, 101, 10))
-    # Some payloads of the table that share frames.
-    aggregated_sizes: tuple[int, ...] = (58, 100, 200, 300, 500)
-    # At 100 bytes 110,000 packets; 50 frames of buffer hide up to 0.5 % (at 2,514 frames a second).
-    aggregated_duration: str = "4 s"
-    # Packets a second. None is a multiple of 1 / hold time: a packet would arrive at the very time
-    # at which a frame is sent.
-    loads_pps: tuple[int, ...] = (10, 20, 30, 45, 90, 180, 220, 450, 900, 1800, 4500)
-    # The loads are also run without aggregation.
-    hold_times_ms: tuple[int, ...] = (5, 25)
+    sizes: Sequence[int]
+    offered_pps: Sequence[int]
+    windows_bytes: Sequence[int]
+    tcp_duration: str
+    terminals: Sequence[int]
+    coarse_sizes: Sequence[int]
+    aggregated_sizes: Sequence[int]
+    aggregated_duration: str
+    loads_pps: Sequence[int]
+    hold_times_ms: Sequence[int]
 
 
-DEFAULTS: Final = Settings()
+DEFAULTS: Final = Settings(**read_yaml("snip", "settings.yaml"))
 _NOTHING: Final[Mapping[str, Any]] = {}
 _NARROW: Final = {"rate": NARROW_RATE}
 _BOTH_WAYS: Final = {"direction": "both"}
+KERNEL_TCP: Final[dict[str, Any]] = {**KERNEL_RENO, "window_scaling": False}
 
 
 def iperf_scenario(scenario: Scenario, payload_bytes: int, rate_bps: int) -> Scenario:
@@ -79,18 +65,20 @@ def shared_scenario(base: Mapping[str, Any], terminals: int) -> Scenario:
 
 
 def tcp_scenario(
-    base: Mapping[str, Any], window_bytes: int, duration: str, delay: str | None = None
+    base: Mapping[str, Any], window_bytes: int, duration: str, *, kernel: bool = False
 ) -> Scenario:
-    """Return the scenario with one TCP transfer of a bsd-1997 host, over the hop or a delay."""
-    transfer = {
-        "kind": "bulk",
-        "direction": "forward",
-        "duration": duration,
-        "profile": "bsd-1997",
-        "tcp": {"receive_buffer": f"{window_bytes} B", "window_scaling": False},
-    }
-    changed = {**base, "duration": duration, "traffic": [transfer]}
-    return scenario_of(changed, directions={} if delay is None else {"delay": delay})
+    """Return the scenario with one TCP transfer of a bsd-1997 host, over the hop.
+
+    ``kernel``: with settings that the kernel has.
+    """
+    buffer = f"{window_bytes} B"
+    tcp: dict[str, Any] = {"receive_buffer": buffer, "window_scaling": False}
+    if kernel:
+        tcp |= {**KERNEL_TCP, "receive_buffer_initial": buffer}
+    profile = "linux" if kernel else "bsd-1997"
+    bulk = {"kind": "bulk", "direction": "forward", "duration": duration}
+    traffic = [{**bulk, "profile": profile, "tcp": tcp}]
+    return scenario_of({**base, "duration": duration, "traffic": traffic})
 
 
 def aggregated_scenario(
@@ -148,41 +136,102 @@ _NS_PER_MS: Final = 1e6
 # The last packet of a run may be alone in its frame.
 _PAYS_BELOW: Final = 0.99
 
-# What a run is for, or its hold time in ms (0: no aggregation), and its parameter.
-Key = tuple[str | int, int]
-
-
 # One result by name, as plain data.
 Record = dict[str, Any]
 
 
-def load_scenarios(base: Mapping[str, Any], settings: Settings) -> dict[Key, Scenario]:
+@dataclass(frozen=True)
+class Run(RealCell):
+    """A run: what it is for, with a number: packets/s, or the bytes of a window or of a payload.
+
+    ``hold_ms`` is the hold time of aggregators, 0 without; ``kernel`` as in `tcp_scenario`;
+    ``rate_bps`` that of a payload.
+    """
+
+    what: str
+    number: int = 0
+    duration: str = ""
+    hold_ms: int = 0
+    kernel: bool = False
+    rate_bps: int = 0
+
+    @property
+    def key(self) -> str:
+        """What it is for, and its parameter."""
+        return f"{self.what} {self.number}"
+
+    def scenario(self) -> Scenario:
+        """Return the complete scenario."""
+        base = read_scenario("snip")
+        if self.what == "duplex":
+            rate = 8 * DUPLEX_PAYLOAD_BYTES * self.number
+            return iperf_scenario(scenario_of(base, traffic=_BOTH_WAYS), DUPLEX_PAYLOAD_BYTES, rate)
+        if self.what == "load":
+            scenario = aggregated_scenario(base, self.duration, self.hold_ms)
+            return iperf_scenario(
+                scenario, LOAD_PAYLOAD_BYTES, 8 * LOAD_PAYLOAD_BYTES * self.number
+            )
+        if self.what in {"tcp", "efficiency"}:
+            found = tcp_scenario(base, self.number, self.duration, kernel=self.kernel)
+            delay = {} if self.what == "tcp" else {"delay": "0 ms"}
+            return scenario_of(found.to_dict(), directions=delay)
+        if self.what == "rate":
+            return iperf_scenario(scenario_of(base), self.number, self.rate_bps)
+        return scenario_of(base)
+
+    def figures(self, outcome: Outcome) -> dict[str, float]:
+        """Return goodput and delay of the first flow, the rates of both, and the frames sent."""
+        plan = outcome.job.plan.data
+        goodput_bps = float(
+            rate_bps(outcome.column("flows", "delivered_bytes")[0], plan["stop_ns"])
+        )
+        # The rate over the duration of sending, as iperf reports it.
+        sending_ns = plan["flows"][0]["workload"].get("duration_ns", plan["stop_ns"])
+        rates_pps = outcome.column("flows", "received_segments") / (sending_ns / NS_PER_S)
+        return {
+            "goodput_bps": goodput_bps,
+            "goodput_kbps": goodput_bps / 1e3,
+            "efficiency_percent": 100 * goodput_bps / plan["directions"][0]["rate_bps"]["value"],
+            "delay_ms": float(outcome.column("flows", "one_way_delay_mean_ns")[0]) / _NS_PER_MS,
+            "forward_pps": float(rates_pps[0]),
+            "return_pps": float(rates_pps[-1]),
+            "frames": float(outcome.column("directions", "received_packets")[0]),
+        }
+
+    def measure(self, result: Result) -> dict[str, float]:
+        """Return the goodput of the first flow, and whether it lost packets, in real time."""
+        flow = result.tables["flows"].row(0, named=True)
+        goodput_bps = float(rate_bps(flow["delivered_bytes"], result.plan["stop_ns"]))
+        lost = flow["received_segments"] < flow["sent_segments"]
+        return {"goodput_kbps": goodput_bps / 1e3, "lost": float(lost)}
+
+
+def loads(settings: Settings) -> list[Run]:
     """Return all loads, without aggregation and with each hold time."""
-    scenarios: dict[Key, Scenario] = {}
-    for hold_ms in (0, *settings.hold_times_ms):
-        scenario = aggregated_scenario(base, settings.aggregated_duration, hold_ms)
-        for pps in settings.loads_pps:
-            rate_bps = 8 * LOAD_PAYLOAD_BYTES * pps
-            scenarios[hold_ms, pps] = iperf_scenario(scenario, LOAD_PAYLOAD_BYTES, rate_bps)
-    return scenarios
+    return [
+        Run("load", pps, settings.aggregated_duration, hold_ms)
+        for hold_ms in (0, *settings.hold_times_ms)
+        for pps in settings.loads_pps
+    ]
 
 
-def loads_of(outcomes: Mapping[Key, Outcome]) -> tuple[Record, ...]:
+def loads_of(measured: Measured[Run]) -> tuple[Record, ...]:
     """Return the results of the loads, each compared with the same load without aggregation."""
     found = []
-    for (hold_ms, offered_pps), run in outcomes.items():
-        alone = outcomes.get((0, offered_pps))
-        if alone is None:
+    for run in measured:
+        pair = [measured[each] for each in (run, replace(run, hold_ms=0))]
+        if run.what != "load" or not all(each.runs for each in pair):
             continue
-        packets = float(alone.column("directions", "received_packets")[0])
-        frames = offered_pps * float(run.column("directions", "received_packets")[0]) / packets
+        (frames,), (packets,) = (each["frames"].values for each in pair)
+        (delay_ms,), (alone_ms,) = (each["delay_ms"].values for each in pair)
+        frames_per_second = run.number * frames / packets
         found.append(
             Record(
-                hold_ms=int(hold_ms),
-                offered_pps=offered_pps,
-                frames_per_second=frames,
-                packets_per_frame=offered_pps / frames,
-                added_delay_ms=delay_ms(run) - delay_ms(alone),
+                hold_ms=run.hold_ms,
+                offered_pps=run.number,
+                frames_per_second=frames_per_second,
+                packets_per_frame=run.number / frames_per_second,
+                added_delay_ms=delay_ms - alone_ms,
             )
         )
     return tuple(found)
@@ -240,18 +289,13 @@ def converged(found: Search | None, payload_bytes: int) -> Limit | None:
     return next((r for r in limits if r.payload_bytes == payload_bytes and r.converged), None)
 
 
-def delay_ms(run: Outcome) -> float:
-    """Return the mean delay of the first flow."""
-    return float(run.column("flows", "one_way_delay_mean_ns")[0]) / _NS_PER_MS
-
-
 # Ten seconds and 50 packets of buffer hide up to 0.2 % (at 2,570 packets a second).
 RESOLUTION: Final = 0.0025
 SMALL_PAYLOAD_BYTES: Final = 58
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measurements:
     """Everything that was measured; what Ctrl-C left out is None or missing.
 
     ``limits_pps`` are packets a second of both directions together by mode, ``tcp_bps`` the goodput
@@ -273,32 +317,24 @@ class Measured:
     interrupted: bool
 
 
-def measure(base: Mapping[str, Any], settings: Settings, work: Work) -> Measured:
+def measure(settings: Settings, work: Work) -> Measurements:
     """Perform all searches and runs in a fixed order; after Ctrl-C return those that finished."""
-    searches = _searches(base, settings)
-    jobs, loads = _jobs(base, settings), load_scenarios(base, settings)
+    base = read_scenario("snip")
+    searches, runs = _searches(base, settings), _runs(settings)
     # The ten sizes of the fine search are not known yet. The smallest sizes need the most trials.
     fine_step = settings.coarse_sizes[1] - settings.coarse_sizes[0]
     narrow = scenario_of(base, directions=_NARROW)
     planned = [*searches.values(), (narrow, tuple(range(1, fine_step + 1)))]
-    trials = sum(max_trials(scenario, sizes, RESOLUTION) for scenario, sizes in planned)
-    work.total = trials + len(jobs) + len(loads)
-
-    def run_each(scenarios: Mapping[Key, Scenario]) -> dict[Key, Outcome]:
-        found = work.run({key: jobs_of(each, work.seeds(1)) for key, each in scenarios.items()})
-        return {key: of_key[0] for key, of_key in found.items() if of_key}
-
+    work.total = len(runs) + sum(work.trials(*each, RESOLUTION) for each in planned)
     found = {name: work.search(*each, resolution=RESOLUTION) for name, each in searches.items()}
     fine = _fine_sizes(_complete(found["coarse"]))
     finest = work.search(narrow, fine, resolution=RESOLUTION) if fine else None
-    runs, by_load = run_each(jobs), run_each(loads)
-    tcp_bps = {window: goodput_bps(run) for (what, window), run in runs.items() if what == "tcp"}
-    fastest, probe = runs.get(("efficiency", 0)), runs.get(("delay", 0))
+    measured = work.measure(runs)
     modes = {mode: _complete(found[mode]) for mode in ("route", *MODES)}
     sharing = {n: _complete(found[f"shared {n}"]) for n in settings.terminals}
     plan = Plan.resolve(aggregated_scenario(base, settings.aggregated_duration)).data
     aggregated = _complete(found["aggregated"])
-    return Measured(
+    return Measurements(
         table=found["table"],
         round_figure=found["round figure"],
         limits_pps={
@@ -308,21 +344,25 @@ def measure(base: Mapping[str, Any], settings: Settings, work: Work) -> Measured
         },
         crossover=_crossover(narrow, _complete(finest)),
         sharing={n: each for n, each in sharing.items() if each is not None},
-        duplex=tuple(_duplex(n, run) for (what, n), run in runs.items() if what == "duplex"),
-        tcp_bps=tcp_bps,
-        efficiency_percent=None if fastest is None else _efficiency_percent(fastest),
-        one_way_delay_ms=None if probe is None else delay_ms(probe),
+        duplex=tuple(_duplex(measured)),
+        tcp_bps={
+            run.number: bps
+            for run in runs
+            if run.what == "tcp" and (bps := measured[run]["goodput_bps"].mean) is not None
+        },
+        efficiency_percent=measured[_efficiency(settings)]["efficiency_percent"].mean,
+        one_way_delay_ms=measured[_DELAY]["delay_ms"].mean,
         aggregated_sizes=tuple(
             size_of(plan, size, found["table"], aggregated) for size in settings.aggregated_sizes
         ),
-        loads=loads_of(by_load),
+        loads=loads_of(measured),
         interrupted=work.interrupted,
     )
 
 
 def _searches(
     base: Mapping[str, Any], settings: Settings
-) -> dict[str, tuple[Scenario, tuple[int, ...]]]:
+) -> dict[str, tuple[Scenario, Sequence[int]]]:
     small, medium = (SMALL_PAYLOAD_BYTES,), (DUPLEX_PAYLOAD_BYTES,)
     aggregated = aggregated_scenario(base, settings.aggregated_duration)
     return {
@@ -336,19 +376,22 @@ def _searches(
     }
 
 
-def _jobs(base: Mapping[str, Any], settings: Settings) -> dict[Key, Scenario]:
-    """Return the other runs: iperf in both directions, TCP by window, and one for the delay."""
-    largest, duration = settings.windows_bytes[-1], settings.tcp_duration
-    scenarios: dict[Key, Scenario] = {}
-    both_ways = scenario_of(base, traffic=_BOTH_WAYS)
-    for pps in settings.offered_pps:
-        rate = 8 * DUPLEX_PAYLOAD_BYTES * pps
-        scenarios["duplex", pps] = iperf_scenario(both_ways, DUPLEX_PAYLOAD_BYTES, rate)
-    for window_bytes in settings.windows_bytes:
-        scenarios["tcp", window_bytes] = tcp_scenario(base, window_bytes, duration)
-    scenarios["efficiency", 0] = tcp_scenario(base, largest, duration, delay="0 ms")
-    scenarios["delay", 0] = scenario_of(base)
-    return scenarios
+_DELAY: Final = Run("delay")
+
+
+def _efficiency(settings: Settings) -> Run:
+    return Run("efficiency", settings.windows_bytes[-1], settings.tcp_duration)
+
+
+def _runs(settings: Settings) -> list[Run]:
+    """Return the runs: iperf in both directions, TCP by window, one for the delay, and loads."""
+    return [
+        *(Run("duplex", pps) for pps in settings.offered_pps),
+        *(Run("tcp", window, settings.tcp_duration) for window in settings.windows_bytes),
+        _efficiency(settings),
+        _DELAY,
+        *loads(settings),
+    ]
 
 
 def _complete(found: Search | None) -> Search | None:
@@ -377,20 +420,9 @@ def _crossover(narrow: Scenario, fine: Search | None) -> dict[str, float] | None
     return None
 
 
-def _duplex(offered_pps: int, run: Outcome) -> Record:
-    # The rate over the duration of sending, as iperf reports it.
-    seconds = run.job.plan.data["flows"][0]["workload"]["duration_ns"] / NS_PER_S
-    there, back = (float(pps) for pps in run.column("flows", "received_segments") / seconds)
-    share = 100 * there / (there + back)
-    pps = {"offered_pps": offered_pps, "forward_pps": there, "return_pps": back}
-    return {**pps, "forward_percent": share}
-
-
-def goodput_bps(run: Outcome) -> float:
-    """Return the goodput of the first flow over the whole run."""
-    delivered_bytes = run.column("flows", "delivered_bytes")[0]
-    return float(rate_bps(delivered_bytes, run.job.plan.data["stop_ns"]))
-
-
-def _efficiency_percent(run: Outcome) -> float:
-    return 100 * goodput_bps(run) / int(run.job.plan.data["directions"][0]["rate_bps"]["value"])
+def _duplex(measured: Measured[Run]) -> Iterator[Record]:
+    for run, found in measured.items():
+        there, back = found["forward_pps"].mean, found["return_pps"].mean
+        if run.what == "duplex" and there is not None and back is not None:
+            pps = {"offered_pps": run.number, "forward_pps": there, "return_pps": back}
+            yield {**pps, "forward_percent": 100 * there / (there + back)}

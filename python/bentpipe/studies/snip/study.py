@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bentpipe.plan.plan import Plan
-from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, log_axis, new_figure
-from bentpipe.results.views import Column, View
-from bentpipe.scenario.framings import frame_bits, plan_framing
-from bentpipe.scenario.gateways import PROCESSOR_PPS
-from bentpipe.simulation.search import Search
-from bentpipe.studies import RunOptions
+from bentpipe.plan import Plan
+from bentpipe.report import INK, MUTED, PALETTE, add_legend, log_axis, new_figure
+from bentpipe.results import Column, View
+from bentpipe.scenario import frame_bits, plan_framing
+from bentpipe.simulation.search import Limit, Search
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import (
     Comparison,
@@ -27,13 +25,19 @@ from bentpipe.studies.base.comparison import (
 )
 from bentpipe.studies.base.inputs import (
     COUNTED,
-    Input,
     Provenance,
-    read_inputs,
+    read_quantities,
     read_rows,
     read_scenario,
 )
 from bentpipe.studies.base.outcome import StudyOutcome
+from bentpipe.studies.base.real_time import (
+    RealMeasurement,
+    RealOutcome,
+    RealRun,
+    RealWork,
+    cells_by_name,
+)
 from bentpipe.studies.base.tables import plot_published, plot_samples
 from bentpipe.studies.base.work import Work
 from bentpipe.studies.snip import measure
@@ -60,7 +64,7 @@ FITTED_WINDOWS: Final[Mapping[str, int]] = {
 }
 
 
-def simulated_facts(measured: measure.Measured) -> dict[str, float | None]:
+def simulated_facts(measured: measure.Measurements) -> dict[str, float | None]:
     """Return the simulated values of the note's other figures; None was not run."""
     limits = measured.limits_pps
     bridge = [limits[mode] for mode in measure.MODES if mode in limits]
@@ -87,7 +91,7 @@ def simulated_facts(measured: measure.Measured) -> dict[str, float | None]:
 
 
 def compare(
-    base: Mapping[str, Any], settings: measure.Settings, measured: measure.Measured
+    base: Mapping[str, Any], settings: measure.Settings, measured: measure.Measurements
 ) -> dict[str, Comparison]:
     """Read the published figures and compare what was measured with them."""
     table = read_published_table()
@@ -240,7 +244,7 @@ _CANDIDATES: Final[tuple[tuple[str, dict[str, object]], ...]] = (
 class SnipOutcome(StudyOutcome):
     """The table, the facts, and the measured values."""
 
-    measured: measure.Measured
+    measured: measure.Measurements
     settings: measure.Settings
 
     def extras(self) -> dict[str, Any]:
@@ -390,41 +394,23 @@ class SnipOutcome(StudyOutcome):
         return {f"{name}_table": _view(name, rows) for name, rows in every.items()}
 
 
-def run(*, settings: measure.Settings | None = None, **options: Unpack[RunOptions]) -> SnipOutcome:
+def run(work: Work, *, settings: measure.Settings | None = None) -> SnipOutcome:
     """Measure everything, then compare; runs and seed change nothing."""
-    work = Work("snip", **options)
-    base = read_scenario("snip")
     settings = measure.DEFAULTS if settings is None else settings
-    measured = measure.measure(base, settings, work)
-    return SnipOutcome(
-        study="snip",
-        title="SnIP: UDP rate without loss over packet size, and TCP over a satellite hop",
-        inputs=inputs(base),
-        comparisons=compare(base, settings, measured),
-        configuration=work.configuration(
-            resolution=measure.RESOLUTION, tcp_duration=settings.tcp_duration, scenario=base
-        ),
-        interrupted=measured.interrupted,
+    base = read_scenario("snip")
+    measured = measure.measure(settings, work)
+    return work.outcome(
+        SnipOutcome,
+        compare(base, settings, measured),
+        {
+            "resolution": measure.RESOLUTION,
+            "tcp_duration": settings.tcp_duration,
+            "scenario": base,
+        },
         about_runs="every figure is deterministic: one run each, no intervals",
         measured=measured,
         settings=settings,
     )
-
-
-def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
-    """Return the inputs with their provenance."""
-    values = {
-        **{f"packet rate, {mode}": f"{rate} packet/s" for mode, rate in PROCESSOR_PPS.items()},
-        "turns of the processor": "one packet each",
-        "modem, other case": measure.NARROW_RATE,
-        "TCP hosts": "bsd-1997",
-        "TCP duration": measure.DEFAULTS.tcp_duration,
-        **{
-            f"TCP window, {name.rpartition('; ')[2]}": f"{window} B"
-            for name, window in FITTED_WINDOWS.items()
-        },
-    }
-    return read_inputs("snip", base, values)
 
 
 def framings_view(channel: Sequence[Row], link_bps: int) -> View:
@@ -450,3 +436,136 @@ def framings_view(channel: Sequence[Row], link_bps: int) -> View:
 
 def _signed(error: float) -> str:
     return tables.number(error, sign=True)
+
+
+# --- in real time, with iperf3 and the kernel's TCP -----------------------------------------------
+
+TCP: Final = "tcp"
+# The first rates tried are this far below and above the simulator's rate, and so is each further
+# step. The two differ: otherwise the first midpoint would be the simulator's own rate.
+_STEP_DOWN: Final = 0.08
+_STEP_UP: Final = 0.05
+REAL_RESOLUTION: Final = 0.01
+# The usual number of rounds of a search, and the number after which it ends without a rate.
+_USUAL_ROUNDS: Final = 6
+_MAX_ROUNDS: Final = 12
+
+
+@dataclass
+class Bracket:
+    """The rates, in bit/s of payload, between which the largest rate without a loss lies.
+
+    The run at ``low_bps`` had no losses and the one at ``high_bps`` had some; None before a run.
+    """
+
+    start_bps: float
+    low_bps: float | None = None
+    high_bps: float | None = None
+    last: RealRun | None = None
+
+    def next_bps(self) -> float | None:
+        """Return the next rate to try; None once the bracket is within the resolution."""
+        if self.low_bps is None:
+            return (self.high_bps or self.start_bps) * (1 - _STEP_DOWN)
+        if self.high_bps is None:
+            return max(self.low_bps, self.start_bps) * (1 + _STEP_UP)
+        if self.high_bps - self.low_bps <= REAL_RESOLUTION * self.high_bps:
+            return None
+        return (self.low_bps + self.high_bps) / 2
+
+    def record(self, rate_bps: float, *, lost: bool) -> None:
+        """Record whether packets were lost at a rate."""
+        if lost:
+            self.high_bps = rate_bps
+        else:
+            self.low_bps = rate_bps
+
+    def measurement(self) -> RealMeasurement:
+        """Return the last run, with the rate that was found, if one was."""
+        low_bps = self.low_bps if self.next_bps() is None else None
+        figures = {"rate_mbps": None if low_bps is None else low_bps / 1e6}
+        return RealMeasurement(() if self.last is None else (replace(self.last, figures=figures),))
+
+
+def run_real_time(work: RealWork) -> RealOutcome:
+    """Run rows in real time: packet sizes and ``tcp``, by default all."""
+    sizes, with_tcp = rows_named(work.chosen)
+    windows = FITTED_WINDOWS if with_tcp else {}
+    duration = measure.DEFAULTS.tcp_duration
+    work.total = _USUAL_ROUNDS * len(sizes) + len(windows)
+    scenario = measure.scenario_of(read_scenario("snip"))
+    simulator = Work("snip", seed=work.seed)
+    simulated = simulator.search(scenario, sizes, resolution=measure.RESOLUTION) if sizes else None
+    brackets = _search({each: measure.converged(simulated, each) for each in sizes}, work)
+    cells = {name: measure.Run(TCP, window, duration) for name, window in windows.items()}
+    tcp = work.compare({each: replace(each, kernel=True) for each in cells.values()})
+    # Every run is over: the published figures may be read.
+    table, facts = read_published_table(), read_quantities("snip", FACTS_FILE)
+    rows = []
+    for size in sizes:
+        row = table_row(size, table[size], "Mbit/s", simulated, Provenance.CALIBRATED)
+        found = brackets[size].measurement() if size in brackets else RealMeasurement()
+        rows.append(found.row(replace(row, labels={"row": f"{size} bytes"}, more={}), "rate_mbps"))
+    for quantity, cell in cells.items():
+        published, unit = facts[quantity]
+        row = Row(
+            labels={"row": quantity},
+            unit=unit,
+            published=published,
+            simulated=tcp[cell].simulated["goodput_kbps"],
+            provenance=Provenance.FITTED,
+            tolerance=TOLERANCE,
+        )
+        rows.append(tcp[cell].row(row, "goodput_kbps"))
+    return work.outcome(
+        RealOutcome,
+        {RATES: Comparison(tuple(rows))},
+        {
+            "resolution": REAL_RESOLUTION,
+            "tcp": measure.KERNEL_TCP,
+            "tcp_duration": duration,
+            "scenario": read_scenario("snip"),
+        },
+        labels=(Column("row", "row"),),
+        folder=work.folder,
+    )
+
+
+def rows_named(chosen: str | None) -> tuple[tuple[int, ...], bool]:
+    """Return the packet sizes in ``chosen``, and whether it contains ``tcp``; None means all.
+
+    Raises:
+        UsageError: there is no such row.
+    """
+    names = {size: (str(size),) for size in measure.DEFAULTS.sizes} | {0: (TCP,)}
+    found = cells_by_name("snip", chosen, names)
+    return tuple(size for size in measure.DEFAULTS.sizes if size in found), 0 in found
+
+
+def _search(simulated: Mapping[int, Limit | None], work: RealWork) -> dict[int, Bracket]:
+    """Bisect the rates of all sizes in parallel; return the bracket of each.
+
+    A run that was late in every attempt ends the search of its size.
+    """
+    brackets = {
+        size: Bracket(start_bps=each.passes)
+        for size, each in simulated.items()
+        if each is not None and each.passes is not None
+    }
+    for _ in range(_MAX_ROUNDS):
+        rates = {
+            size: rate
+            for size, bracket in brackets.items()
+            if not (bracket.last is not None and bracket.last.invalid is not None)
+            and (rate := bracket.next_bps()) is not None
+        }
+        if not rates or work.interrupted:
+            break
+        trials = {size: measure.Run("rate", size, rate_bps=round(r)) for size, r in rates.items()}
+        for size, runs in work.run(trials).items():
+            for run in runs[-1:]:
+                brackets[size].last = run
+                if run.invalid is None:
+                    lost = any(each.figures["lost"] for each in runs)
+                    brackets[size].record(rates[size], lost=lost)
+    return brackets

@@ -8,7 +8,7 @@ import math
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,58 +17,61 @@ import pytest
 from conftest import Program, measures, needs
 
 from bentpipe import Plan
-from bentpipe.results.result import Result
-from bentpipe.validation.comparison import MEASURES, Comparison, Measure, Value, summarize
-from bentpipe.validation.points import CONTROLS, FLOWS, MIN_QUEUE_BYTES, Point, grid, pep_grid
-from bentpipe.validation.report import missed_thresholds
-from bentpipe.validation.runs import DeliveredBytes, PointRun, RunMetrics, simulate_point
+from bentpipe.live import EmulatedRun, EmulationJob
+from bentpipe.results import Result
+from bentpipe.simulation.run import Job, run_jobs
+from bentpipe.studies.base.comparison import Measurement, Row
+from bentpipe.studies.base.real_time import RealMeasurement, RealRun
+from bentpipe.studies.base.work import Work
+from bentpipe.studies.linux.points import MIN_QUEUE_BYTES, DeliveredBytes, Point, points
+from bentpipe.studies.linux.study import MEASURES, Measure, Summary, row_of, summarize
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 QUANTITIES = ("rate_mbps", "rtt_ms", "queue_bdp", "loss", "flows", "control")
 EXIT_INVALID = 4
 EXIT_THRESHOLD = 99
 EXIT_INTERRUPTED = 130
+LINUX = ("study", "linux", "--cells")
 
 
-def metrics(seed: int, mbps: float, retransmitted: float = 0.0) -> RunMetrics:
-    return RunMetrics(
-        seed=seed,
-        values={
-            "goodput_bps": mbps * 1e6,
-            "queue_ms": 0.0,
-            "retransmitted_segments": retransmitted,
-        },
-    )
+def grid(name: str) -> list[Point]:
+    return [each for each in points() if each.grid == name]
 
 
-def points_of(kind: str) -> list[Point]:
-    return [point for point in grid("small") if point.kind == kind]
+def points_of(kind: str, name: str = "small") -> list[Point]:
+    return [point for point in grid(name) if point.kind == kind]
 
 
 def measure(name: str) -> Measure:
     return next(each for each in MEASURES if each.name == name)
 
 
-def value(
+def row(
     point: Point,
-    difference: float | None,
-    *,
-    rate_limited: bool | None = None,
+    kernel: Mapping[int, float],
+    model: Mapping[int, float],
     name: str = "goodput",
-    scale: float = 1e6,
-) -> Value:
-    """Return a value with a difference; None if all runs of the point were late."""
-    kernel = None if difference is None else scale
-    model = None if difference is None else scale * (1 + difference)
-    of = measure(name)
-    return Value(
-        measure=of,
-        name=of.values[0],
-        point=point,
-        kernel=kernel,
-        model=model,
-        rate_limited=rate_limited,
-    )
+    *,
+    goodput: bool | None = None,
+) -> Row:
+    """Return a row of the values by seed of both engines; ``goodput``: at the link's rate, or 0."""
+    (figure, *_), bps = measure(name).values, (goodput or 0) * point.possible_bps
+    more = {} if goodput is None else {"goodput_bps": bps}
+    runs = tuple(RealRun(seed, {**more, figure: value}) for seed, value in kernel.items())
+    simulated = Measurement({seed: {**more, figure: value} for seed, value in model.items()})
+    return row_of(measure(name), figure, point, RealMeasurement(runs, simulated))
+
+
+def summary(name: str, rows: Sequence[Row]) -> Summary:
+    found = summarize(measure(name), rows)
+    assert found is not None
+    return found
+
+
+def differing(point: Point, difference: float | None) -> Row:
+    """Return a goodput with a difference; None if all runs of the point were late."""
+    kernel = {} if difference is None else {1: 1.0}
+    return row(point, kernel, {1: 1 + (difference or 0)})
 
 
 # --- the grid -----------------------------------------------------------------------------------
@@ -76,19 +79,19 @@ def value(
 
 def test_any_two_levels_of_any_two_quantities_occur_equally_often() -> None:
     """Given 27 points of six quantities with three levels each, expect each pair three times."""
-    points = points_of("goodput")
-    assert [point.number for point in points] == list(range(1, 28))
+    of_goodput = points_of("goodput")
+    assert [point.number for point in of_goodput] == list(range(1, 28))
     for one, other in itertools.combinations(QUANTITIES, 2):
-        pairs = Counter((getattr(point, one), getattr(point, other)) for point in points)
+        pairs = Counter((getattr(point, one), getattr(point, other)) for point in of_goodput)
         assert set(pairs.values()) == {3}, (one, other)
         assert len(pairs) == 9
 
 
 def test_the_full_grid_has_every_pair_for_each_control_and_number_of_flows() -> None:
-    points = [point for point in grid("full") if point.kind == "goodput"]
-    assert len(points) == 225
-    for control, flows in itertools.product(CONTROLS, FLOWS):
-        own = [point for point in points if (point.control, point.flows) == (control, flows)]
+    of_goodput = points_of("goodput", "full")
+    assert len(of_goodput) == 225
+    for control, flows in itertools.product(("reno", "cubic", "bbr"), (1, 2, 8)):
+        own = [each for each in of_goodput if (each.control, each.flows) == (control, flows)]
         for one, other in itertools.combinations(QUANTITIES[:4], 2):
             pairs = {(getattr(point, one), getattr(point, other)) for point in own}
             assert len(pairs) == len(own) == 25
@@ -96,7 +99,6 @@ def test_the_full_grid_has_every_pair_for_each_control_and_number_of_flows() -> 
 
 @pytest.mark.parametrize("name", ["small", "full"])
 def test_the_grid_spans_the_ranges(name: str) -> None:
-    points = grid(name)
     ranges = {
         "rate_mbps": (1, 50),
         "rtt_ms": (20, 600),
@@ -105,8 +107,13 @@ def test_the_grid_spans_the_ranges(name: str) -> None:
         "flows": (1, 8),
     }
     for quantity, ends in ranges.items():
-        values = [getattr(point, quantity) for point in points]
+        values = [getattr(point, quantity) for point in grid(name)]
         assert (min(values), max(values)) == ends
+
+
+def point_of(**values: Any) -> Point:
+    fixed = {"number": 1, "control": "reno", "rate_mbps": 7, "rtt_ms": 20, "queue_bdp": 1.0}
+    return Point(**{**fixed, "loss": 0.0, "flows": 1, **values})
 
 
 def test_a_point_is_a_scenario() -> None:
@@ -115,10 +122,8 @@ def test_a_point_is_a_scenario() -> None:
     2 x 7e6 x 0.11 / 8 = 192,500 B. A packet of 12,000 bits that survives with 0.99 has bits that
     survive with 0.99^(1/12000).
     """
-    point = Point(
-        number=1, control="cubic", rate_mbps=7, rtt_ms=110, queue_bdp=2, loss=0.01, flows=2
-    )
-    plan: Any = Plan.resolve(point.scenario(60)).data
+    point = point_of(control="cubic", rtt_ms=110, queue_bdp=2, loss=0.01, flows=2, seconds=60)
+    plan: Any = Plan.resolve(point.scenario()).data
     forward = plan["directions"][0]
     assert forward["rate_bps"]["value"] == 7_000_000
     assert forward["delay_ns"]["value"] == 55_000_000
@@ -141,14 +146,16 @@ def test_no_queue_is_smaller_than_an_initial_window() -> None:
 
 def test_other_kinds_have_every_pair_of_levels_once() -> None:
     """Given nine points of four quantities with three levels each, expect each pair once."""
-    points = grid("small")
-    assert [point.number for point in points] == list(range(1, 82))
+    assert [point.number for point in grid("small")] == list(range(1, 82))
     assert [point.number for point in grid("full")] == list(range(1, 280))
     varied = ("rate_mbps", "rtt_ms", "queue_bdp", "control")
     for kind in ("two-way", "rate-step", "outage"):
         for one, other in itertools.combinations(varied, 2):
             pairs = Counter((getattr(each, one), getattr(each, other)) for each in points_of(kind))
             assert list(pairs.values()) == [1] * 9, (kind, one, other)
+    assert [(each.kind, each.control) for each in grid("full")[225:]] == [
+        (each.kind, each.control) for each in grid("small")[27:]
+    ]
     sizes = {point.size_bytes for point in points_of("completion")}
     assert sizes == {10_000, 100_000, 1_000_000}
     for size in sizes:
@@ -160,15 +167,15 @@ def test_other_kinds_have_every_pair_of_levels_once() -> None:
 def test_a_step_and_an_outage_are_in_the_plan() -> None:
     """Given points at 1 Mbit/s, expect half the rate from 12 s on, and none from 12 to 14 s."""
     steps: Any
-    steps = Plan.resolve(points_of("rate-step")[0].scenario(30)).data["directions"][0]["rate_bps"]
+    steps = Plan.resolve(points_of("rate-step")[0].scenario()).data["directions"][0]["rate_bps"]
     assert steps["steps"] == [[0, 1_000_000], [12 * 10**9, 500_000]]
-    steps = Plan.resolve(points_of("outage")[0].scenario(30)).data["directions"][0]["rate_bps"]
+    steps = Plan.resolve(points_of("outage")[0].scenario()).data["directions"][0]["rate_bps"]
     assert steps["steps"] == [[0, 1_000_000], [12 * 10**9, 0], [14 * 10**9, 1_000_000]]
 
 
 def test_the_runs_of_the_small_grid_take_at_most_eight_minutes() -> None:
     """Given two processors and the load of each run, expect 480 s, if all are in time."""
-    work_s = sum(point.load * point.expected_s(30) for point in grid("small"))
+    work_s = sum(point.load * point.expected_s for point in grid("small"))
     assert work_s / 2 < 8 * 60
 
 
@@ -178,16 +185,16 @@ def test_points_with_peps_have_every_pair_of_levels_once() -> None:
     Three more have other controls over the link and data from the island; the twelve are repeated
     with files.
     """
-    points = [point for point in pep_grid() if point.kind == "pep-goodput"]
-    assert [point.number for point in pep_grid()] == list(range(1, 25))
-    assert len(points) == 12
-    forward = [point for point in points if point.direction == "forward"]
+    of_goodput = points_of("pep-goodput", "pep")
+    assert [point.number for point in grid("pep")] == list(range(1, 25))
+    assert len(of_goodput) == 12
+    forward = [point for point in of_goodput if point.direction == "forward"]
     for one, other in itertools.combinations(("place", "control", "rtt_ms", "loss"), 2):
         pairs = Counter((getattr(each, one), getattr(each, other)) for each in forward)
         assert list(pairs.values()) == [1] * 9, (one, other)
-    assert all(point.control != point.link_control for point in points[9:])
-    for point in pep_grid():
-        plan: Any = Plan.resolve(point.scenario(30)).data
+    assert all(point.control != point.link_control for point in of_goodput[9:])
+    for point in grid("pep"):
+        plan: Any = Plan.resolve(point.scenario()).data
         kinds = [[each["kind"] for each in gateway["functions"]] for gateway in plan["gateways"]]
         assert kinds == [["pep"] * (point.place in (end, "both")) for end in ("hub", "terminal")]
         losing = plan["directions"][point.direction == "return"]["channel"]
@@ -199,22 +206,15 @@ def test_points_with_peps_have_every_pair_of_levels_once() -> None:
 
 def test_median_and_percentile_of_differences() -> None:
     """Given 1, 2, 3, 4 and 10 % of either sign, expect 3 %, and 4 + 0.6 (10 - 4) = 7.6 %."""
-    points = points_of("goodput")
     sizes = (0.01, -0.02, 0.03, -0.1, 0.04)
-    found = summarize(
-        measure("goodput"),
-        [value(point, size) for point, size in zip(points, sizes, strict=False)],
-    )
-    assert found is not None
+    pairs = zip(points_of("two-way"), sizes, strict=False)
+    rows = [row(point, {1: 1.0}, {1: 1 + size}, "two-way") for point, size in pairs]
+    found = summary("two-way", rows)
     assert (found.counted, found.failed, found.excluded) == (5, 0, 0)
-    assert found.over == {"all": {"median": pytest.approx(0.03), "p90": pytest.approx(0.076)}}
-    assert [found.meets(each) for each in measure("goodput").thresholds] == [
-        False,
-        False,
-        True,
-        True,
-    ]
-    assert summarize(measure("two-way"), [value(points[0], 0.1)]) is None
+    assert found.found["all", "median"] == pytest.approx(0.03)
+    assert found.found["all", "p90"] == pytest.approx(0.076)
+    assert found.missed == []
+    assert summarize(measure("goodput"), rows) is None
 
 
 def test_points_that_the_rate_limits_are_in_one_group_only() -> None:
@@ -223,14 +223,17 @@ def test_points_that_the_rate_limits_are_in_one_group_only() -> None:
     Expect a median of 0 and a 90th percentile of 0.7 x 4 = 2.8 % over all, 4 % over the one.
     """
     points = points_of("goodput")
-    limited = [value(point, 0.0, rate_limited=True) for point in points[:3]]
-    found = summarize(measure("goodput"), [*limited, value(points[3], 0.04, rate_limited=False)])
-    assert found is not None
-    assert found.over["all"] == {"median": 0.0, "p90": pytest.approx(0.028)}
-    alone = found.over["not limited by the link rate"]
-    assert alone == {"median": pytest.approx(0.04), "p90": pytest.approx(0.04)}
-    assert [found.meets(each) for each in found.measure.thresholds] == [True, True, False, True]
-    assert not found.passed
+    limited = [row(p, {1: p.possible_bps}, {1: p.possible_bps}) for p in points[:3]]
+    found = summary("goodput", [*limited, differing(points[3], 0.04)])
+    alone = "not limited by the link rate"
+    assert found.found == {
+        ("all", "median"): 0.0,
+        ("all", "p90"): pytest.approx(0.028),
+        (alone, "median"): pytest.approx(0.04),
+        (alone, "p90"): pytest.approx(0.04),
+    }
+    met = [found.meets(key) for key in found.measure.limits]
+    assert met == [True, True, False, True]
 
 
 def test_a_point_that_was_always_late_meets_no_threshold() -> None:
@@ -239,30 +242,26 @@ def test_a_point_that_was_always_late_meets_no_threshold() -> None:
     0.9 of the way from the first to the third lies between the second and the failed one.
     """
     points = points_of("goodput")
-    values = [value(points[0], 0.0), value(points[1], 0.0), value(points[2], None)]
-    found = summarize(measure("goodput"), values)
-    assert found is not None
+    rows = [differing(p, each) for p, each in zip(points, (0.0, 0.0, None), strict=False)]
+    found = summary("goodput", rows)
     assert found.failed == 1
-    assert found.over["all"] == {"median": 0.0, "p90": math.inf}
     data = found.to_json()
     assert data["difference"]["all"] == {"median": 0.0, "p90": None}
     assert [each["passed"] for each in data["thresholds"]][:2] == [True, False]
-    assert missed_thresholds([found]) == ["goodput, all: 90th percentile failed, at most 5%"]
+    assert found.missed[0] == "goodput, all: 90th percentile failed, at most 5%"
 
 
 def test_few_retransmissions_are_excluded() -> None:
     """Given 5 and 8 retransmissions, expect no difference; given 5 and 20, one of 300 %."""
     (point, *_) = points_of("goodput")
-    few = value(point, 0.6, name="retransmissions", scale=5)
-    found = summarize(measure("retransmissions"), [few])
-    assert found is not None
-    assert (found.counted, found.excluded, found.passed) == (0, 1, True)
-    many = value(point, 3.0, name="retransmissions", scale=5)
-    found = summarize(measure("retransmissions"), [many])
-    assert found is not None
-    assert found.over["all"]["median"] == pytest.approx(3)
-    none = value(point, 0.0, name="retransmissions", scale=0)
-    assert none.difference == 0
+    few, many, none = (
+        row(point, {1: kernel}, {1: model}, "retransmissions", goodput=False)
+        for kernel, model in ((5, 8), (5, 20), (0, 0))
+    )
+    found = summary("retransmissions", [few])
+    assert (found.counted, found.excluded, found.missed) == (0, 1, [])
+    assert summary("retransmissions", [many]).found["all", "median"] == pytest.approx(3)
+    assert none["difference_percent"] == 0
 
 
 @pytest.mark.parametrize(
@@ -273,13 +272,10 @@ def test_the_rate_limits_a_point_if_both_engines_reach_it(
 ) -> None:
     """Given shares of the largest possible goodput, expect 95 % of it in both engines to count."""
     (point, *_) = points_of("goodput")
-    possible_mbps = point.possible_bps / 1e6
-    found = Comparison(
-        point=point,
-        kernel=(metrics(1, kernel * possible_mbps),),
-        model=(metrics(1, model * possible_mbps),),
-    )
-    assert [each.rate_limited for each in found.values()] == [expected] * 3
+    found = row(point, {1: kernel * point.possible_bps}, {1: model * point.possible_bps})
+    assert found["rate_limited"] is expected
+    queue = row(point, {1: 0.0}, {1: 0.0}, "queue", goodput=expected)
+    assert queue["rate_limited"] is expected
 
 
 def test_a_difference_is_between_runs_with_the_same_seeds() -> None:
@@ -288,18 +284,17 @@ def test_a_difference_is_between_runs_with_the_same_seeds() -> None:
     With seed 2 and 3 in real time, at 8 and 16, it is 10.5/12; the mean of the seeds is 9/12.
     """
     (point, *_) = points_of("goodput")
-    model = (metrics(1, 6), metrics(2, 9), metrics(3, 12))
-    one, *_ = Comparison(point=point, kernel=(metrics(2, 8),), model=model).values()
-    assert one.difference == pytest.approx(1 / 8)
-    assert one.mean_difference == pytest.approx(1 / 8)
+    model = {1: 6.0, 2: 9.0, 3: 12.0}
+    one, two, late = (row(point, each, model) for each in ({2: 8.0}, {2: 8.0, 3: 16.0}, {}))
+    assert one["difference_percent"] == pytest.approx(100 / 8)
+    mean = one["mean_difference_percent"]
+    assert mean.mean == pytest.approx(100 / 8)
     # t(0.975, 2) = 4.303; the standard deviation of 6, 9 and 12 is 3.
-    assert one.mean_difference_half_width == pytest.approx(4.3027 * 3 / math.sqrt(3) / 8, rel=1e-4)
-    two, *_ = Comparison(point=point, kernel=(metrics(2, 8), metrics(3, 16)), model=model).values()
-    assert two.difference == pytest.approx(10.5 / 12 - 1)
-    assert two.mean_difference == pytest.approx(9 / 12 - 1)
-    late = Comparison(point=point, kernel=(), model=model, invalid="late")
-    assert [each.difference for each in late.values()] == [None, None, None]
-    assert late.to_json()["invalid"] == "late"
+    half = 100 * 4.3027 * 3 / math.sqrt(3) / 8
+    assert mean.interval.high - mean.mean == pytest.approx(half, rel=1e-4)
+    assert two["difference_percent"] == pytest.approx(100 * (10.5 / 12 - 1))
+    assert two["mean_difference_percent"].mean == pytest.approx(100 * (9 / 12 - 1))
+    assert (late["difference_percent"], late["emulated"]) == (None, None)
 
 
 # --- delivered bytes over time ------------------------------------------------------------------
@@ -338,27 +333,21 @@ def test_the_time_until_bytes_are_delivered() -> None:
 # --- the simulator's side -----------------------------------------------------------------------
 
 
+def simulated_at(**values: Any) -> tuple[Point, Mapping[str, float]]:
+    point = point_of(seconds=5, **values)
+    found = Work("linux", runs=1).measure([point])[point].runs[1]
+    assert None not in found.values()
+    return point, {name: value or 0.0 for name, value in found.items()}
+
+
 def test_simulations_are_reproducible_and_below_the_rate() -> None:
     """Given one CUBIC flow at 1 Mbit/s, expect no more than 1,448 of 1,500 bytes of it."""
-    point = Point(number=1, control="cubic", rate_mbps=1, rtt_ms=20, queue_bdp=2, loss=0, flows=1)
-    (one,) = simulate_point(point, 5, [3])
-    assert simulate_point(point, 5, [3]) == [one]
-    assert 0.9e6 < number(one, "goodput_bps") <= 1e6 * 1_448 / 1_500
+    values = {"control": "cubic", "rate_mbps": 1, "queue_bdp": 2}
+    _, one = simulated_at(**values)
+    assert simulated_at(**values)[1] == one
+    assert 0.9e6 < one["goodput_bps"] <= 1e6 * 1_448 / 1_500
     # The queue holds 15 kB: 120 ms.
-    assert 0 < number(one, "queue_ms") < 120
-
-
-def number(found: RunMetrics, name: str) -> float:
-    known = found.values[name]
-    assert known is not None
-    return known
-
-
-def simulated_at(kind: str, **values: Any) -> tuple[Point, RunMetrics]:
-    fixed = {"number": 1, "control": "reno", "queue_bdp": 1.0, "loss": 0.0, "flows": 1}
-    point = Point(kind=kind, **{**fixed, **values})  # type: ignore[arg-type]
-    (found,) = simulate_point(point, 5, [1])
-    return point, found
+    assert 0 < one["queue_ms"] < 120
 
 
 def test_ten_kilobytes_take_two_round_trips_and_their_sending() -> None:
@@ -367,15 +356,15 @@ def test_ten_kilobytes_take_two_round_trips_and_their_sending() -> None:
     The first window holds all: the handshake, the request and the response. Seven packets with
     10,000 B and 52 B of headers each take 82.9 ms, SYN, ACK and request some 3 to 5 ms.
     """
-    _, found = simulated_at("completion", rate_mbps=1, rtt_ms=20, size_bytes=10_000)
-    assert 0.04 + 0.0829 < number(found, "completion_s") < 0.04 + 0.0829 + 0.006
+    _, found = simulated_at(kind="completion", rate_mbps=1, size_bytes=10_000)
+    assert 0.04 + 0.0829 < found["completion_s"] < 0.04 + 0.0829 + 0.006
 
 
 def test_two_way_transfers_share_the_link_with_their_acks() -> None:
     """Given Reno both ways at 7 Mbit/s and a queue of 2 BDP, expect 60 to 100 % of each way."""
-    point, found = simulated_at("two-way", rate_mbps=7, rtt_ms=20, queue_bdp=2.0)
+    point, found = simulated_at(kind="two-way", queue_bdp=2.0)
     for name in ("forward_bps", "return_bps"):
-        assert 0.6 * point.possible_bps < number(found, name) < point.possible_bps
+        assert 0.6 * point.possible_bps < found[name] < point.possible_bps
 
 
 def test_half_the_rate_is_half_the_goodput() -> None:
@@ -383,11 +372,11 @@ def test_half_the_rate_is_half_the_goodput() -> None:
 
     What waits at the step, 17.5 kB, is 0.5 % of 8 s at the lower rate.
     """
-    point, found = simulated_at("rate-step", rate_mbps=7, rtt_ms=20)
+    point, found = simulated_at(kind="rate-step")
     possible = point.possible_bps
-    assert number(found, "before_bps") == pytest.approx(possible, rel=0.05)
-    assert number(found, "after_bps") == pytest.approx(possible / 2, rel=0.05)
-    assert number(found, "after_bps") <= 1.005 * possible / 2
+    assert found["before_bps"] == pytest.approx(possible, rel=0.05)
+    assert found["after_bps"] == pytest.approx(possible / 2, rel=0.05)
+    assert found["after_bps"] <= 1.005 * possible / 2
 
 
 def test_recovery_after_an_outage_takes_at_most_the_timer() -> None:
@@ -396,112 +385,113 @@ def test_recovery_after_an_outage_takes_at_most_the_timer() -> None:
     The retransmission timer has backed off to 1.6 s at most by then (200 ms, doubled thrice): that
     is the maximum loss, of 6 s.
     """
-    point, found = simulated_at("outage", rate_mbps=7, rtt_ms=20, queue_bdp=2.0)
-    assert 1.95 < number(found, "recovery_s") < 4.0
-    assert 0.6 < number(found, "after_bps") / point.possible_bps <= 1
+    point, found = simulated_at(kind="outage", queue_bdp=2.0)
+    assert 1.95 < found["recovery_s"] < 4.0
+    assert 0.6 < found["after_bps"] / point.possible_bps <= 1
 
 
-# --- the verb -----------------------------------------------------------------------------------
+# --- the command --------------------------------------------------------------------------------
 
 
 @measures
 @needs("iperf3")
 @pytest.mark.thorough
-def test_the_verb_on_points_of_two_kinds(tmp_path: Path) -> None:
+def test_the_command_on_points_of_two_kinds(tmp_path: Path) -> None:
     """Given two points of 2 s and files of 10 kB, expect both engines, or late points by name."""
-    command = [*BENTPIPE, "validate-model", "--points", "1,3,28", "--seconds", "2", "--json"]
-    done = subprocess.run(
-        [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False
-    )
+    chosen = ["--cells", "small:1,small:3,small:28", "--seconds", "2"]
+    command = [*BENTPIPE, "study", "linux", *chosen, "--json", "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in {0, EXIT_INVALID}, done.stderr
-    report = json.loads(done.stdout)
-    assert [each["point"]["number"] for each in report["points"]] == [1, 3, 28]
-    for each in report["points"]:
-        assert len(each["model"]) == 20
-        assert (each["invalid"] is None) == bool(each["kernel"])
-        for run in each["kernel"]:
-            if each["point"]["kind"] == "goodput":
+    result = json.loads(done.stdout)
+    assert [each["number"] for each in result["points"]] == [1, 3, 28]
+    assert bool(result["summary"]["invalid"]) == (done.returncode == EXIT_INVALID)
+    for each in result["points"]:
+        assert len(each["simulated"]) == 20
+        assert (each["point"] in result["summary"]["invalid"]) != bool(each["emulated"])
+        for run in each["emulated"]:
+            if each["kind"] == "goodput":
                 # In 2 s at 1 Mbit/s the first flight alone is more than a tenth.
                 assert 0.1e6 < run["goodput_bps"] <= 1e6
             else:
                 # Two round trips and 83 ms of sending; ten times that is no completion time.
                 assert 0.12 < run["completion_s"] < 1.2
-    measures = report["measures"]
+    measures = result["summary"]["measures"]
     assert list(measures) == ["goodput", "queue", "retransmissions", "completion-10kB"]
-    assert report["passed"] == all(each["passed"] for each in measures.values())
-    assert "| point | control |" in (tmp_path / "out" / "validation.md").read_text()
-    assert json.loads((tmp_path / "out" / "validation.json").read_text()) == report
-    assert list((tmp_path / "out" / "runs").glob("point-001-seed-1/manifest.json"))
+    assert "small:28" in (tmp_path / "out/report.html").read_text()
+    assert json.loads((tmp_path / "out/result.json").read_text()) == result
+    assert list((tmp_path / "out/runs").glob("*small-1-seed-1/manifest.json"))
 
 
 @pytest.fixture
-def no_lab(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bentpipe.live.check_plan", lambda _: None)
+def kernel(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
+    """Simulated runs in place of the kernel's; by index: why late, a rate in bit/s, or Ctrl-C."""
+    changes: dict[int, Any] = {}
+
+    def emulate(jobs: Sequence[EmulationJob], **_: Any) -> Generator[EmulatedRun]:
+        for index, job in enumerate(jobs):
+            change = changes.get(index)
+            if change is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            plan = job.plan
+            if isinstance(change, int):
+                (forward, back), rate = (
+                    plan.data["directions"],
+                    plan.data["directions"][0]["rate_bps"],
+                )
+                slow = {**forward, "rate_bps": {**rate, "value": change}}
+                plan = plan.with_values(directions=[slow, back])
+            (outcome,) = run_jobs([Job(plan=plan, seed=job.seed)])
+            result = outcome.result(started="")
+            late = change if isinstance(change, str) else None
+            result.manifest["emulation"] = {"kernel": "6.0", "invalid": late, "windows": []}
+            yield EmulatedRun(index, job, attempts=3 if late else 1, outcome=result)
+
+    monkeypatch.setattr("bentpipe.studies.base.real_time.emulate_as_completed", emulate)
+    monkeypatch.setattr("bentpipe.studies.base.real_time.check_plan", lambda _: None)
+    return changes
 
 
-@pytest.mark.usefixtures("no_lab")
-def test_ctrl_c_prints_what_is_finished(bentpipe: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    def one_and_no_more(points: list[Point], **_: Any) -> Iterator[PointRun]:
-        yield PointRun(point=points[0], seed=1, metrics=metrics(1, 0.96))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("bentpipe.validation.run_points", one_and_no_more)
-    called = bentpipe("validate-model", "--points", "1,2", "--seconds", "2", "--json")
+def test_ctrl_c_prints_what_is_finished(bentpipe: Program, kernel: dict[int, Any]) -> None:
+    kernel[1] = KeyboardInterrupt
+    called = bentpipe(*LINUX, "small:3,small:1", "--seconds", "2", "--json")
     assert called.code == EXIT_INTERRUPTED
-    assert "interrupted; the figures are those of the finished points" in called.err
-    report = json.loads(called.out)
-    assert [each["point"]["number"] for each in report["points"]] == [1]
+    assert "interrupted; the figures are those of the finished runs" in called.err
+    assert [each["number"] for each in json.loads(called.out)["points"]] == [1]
 
 
-@pytest.mark.usefixtures("no_lab")
 def test_points_that_were_always_late_are_named(
-    bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+    bentpipe: Program, kernel: dict[int, Any], tmp_path: Path
 ) -> None:
-    def late(points: list[Point], **_: Any) -> Iterator[PointRun]:
-        yield PointRun(point=points[0], seed=1, metrics=metrics(1, 0.96))
-        yield PointRun(point=points[1], seed=1, invalid="lateness p99 is 0.02 s")
-
-    monkeypatch.setattr("bentpipe.validation.run_points", late)
-    called = bentpipe("validate-model", "--points", "1,3", "--seconds", "2")
+    kernel[0] = "lateness p99 is 0.02 s"
+    out = tmp_path / "out"
+    called = bentpipe(*LINUX, "small:1,small:3", "--seconds", "2", "--out", out)
     assert called.code == EXIT_INVALID
-    assert "INVALID: point 3: late in every attempt" in called.err
+    assert "INVALID: small:3: late in every attempt" in called.err
     # It counts as failed in the tables and for the thresholds.
     assert "FAILED" in called.out
-    assert "median 1%: MISSED" in called.out
+    assert "5%: MISSED" in called.out
+    assert "Late in every attempt, so that they count as failed: small:3." in (
+        out / "report.html"
+    ).read_text(encoding="utf-8")
 
 
-@pytest.mark.usefixtures("no_lab")
 @pytest.mark.parametrize(("asked", "code"), [([], 0), (["--check"], EXIT_THRESHOLD)])
 def test_a_missed_threshold_is_exit_code_99_if_asked(
-    asked: list[str], code: int, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+    asked: list[str], code: int, bentpipe: Program, kernel: dict[int, Any]
 ) -> None:
-    """Given half of the simulator's goodput in real time, expect missed thresholds."""
-
-    def slow(points: list[Point], **_: Any) -> Iterator[PointRun]:
-        yield PointRun(point=points[0], seed=1, metrics=metrics(1, 0.48, 124))
-
-    monkeypatch.setattr("bentpipe.validation.run_points", slow)
-    called = bentpipe("validate-model", "--points", "1", "--seconds", "2", *asked)
+    """Given half of the simulator's rate in real time, expect missed thresholds."""
+    kernel[0] = 500_000
+    called = bentpipe(*LINUX, "small:1", "--seconds", "2", *asked)
     assert called.code == code
     assert "median 1%: MISSED" in called.out
     missed = "missed: goodput, all: median" in called.err
     assert missed == bool(asked)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--grid", "smal"],
-            '--grid: read "smal"; allowed: small, full, pep; did you mean "small"?',
-        ),
-        (["--points", "1,x"], '--points: read "1,x"; expected numbers'),
-        (["--points", "82"], "--points: read 82; small has 1 to 81"),
-        (["--points", "1", "--measures", "outage"], "--points: read 1; small has 73 to 81"),
-        (["--measures", "goodputs"], '--measures: read "goodputs"; allowed: goodput, completion'),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments: list[str], message: str, bentpipe: Program) -> None:
-    called = bentpipe("validate-model", *arguments)
+def test_names_of_cells(bentpipe: Program) -> None:
+    called = bentpipe(*LINUX, "small:82")
     assert (called.code, called.out) == (2, "")
-    assert message in called.err
+    assert 'cells: read "small:82"; there is no such cell. Write a grid (small, full' in called.err
+    before = bentpipe("validate-model", "--grid", "small")
+    assert (before.code, before.out) == (2, "")
+    assert 'did you mean "study linux"?' in before.err

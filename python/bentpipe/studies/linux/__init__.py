@@ -1,0 +1,1 @@
+"""The simulator compared with Linux TCP: the same points in both engines."""
