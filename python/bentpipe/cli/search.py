@@ -12,10 +12,11 @@ import typer
 from bentpipe import report, scenario, simulation
 from bentpipe.cli import options
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.options import fraction, option, optional, output_folder
+from bentpipe.cli.options import option, optional, output_folder
 from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import UsageError
 from bentpipe.simulation.memory import limiting, read_limit
+from bentpipe.units import fraction
 
 if TYPE_CHECKING:
     from pathlib import Path
