@@ -102,10 +102,14 @@ class Question(ABC):
             RunsInterrupted: Ctrl-C.
         """
         answer = self.answer()
+        texts = words(self.name, self.facts(answer))
+        return replace(answer, parameters=self.parameters, **texts)
+
+    def facts(self, answer: Answer) -> dict[str, Any]:
+        """Return what the words of an answer are made of: ``q`` is the question."""
         names = vars(modules[self.__module__])
         constants = {name: names[name] for name in names if name.isupper()}
-        facts = {"q": self, **constants, **answer.figures, **answer.facts}
-        return replace(answer, parameters=self.parameters, **words(self.name, facts))
+        return {"q": self, **constants, **answer.figures, **answer.facts}
 
     @property
     def parameters(self) -> dict[str, Any]:
