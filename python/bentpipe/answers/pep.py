@@ -18,6 +18,7 @@ from bentpipe.answers.answer import Answer, Chart, columns
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import LinkQuestion
 from bentpipe.answers.runs import WORTH_PERCENT, Change, Measurements
+from bentpipe.answers.traffic import TIMESTAMPS_BYTES
 from bentpipe.results.measures import finished_times_ns
 from bentpipe.results.result import Result
 from bentpipe.results.views import View
@@ -40,8 +41,6 @@ _SERVER: Final = "internet"
 _WARM_UP_S: Final = 10
 # The link is full from this load on.
 FULL: Final = 0.9
-# The timestamps option and its padding (RFC 7323, appendix A).
-_TIMESTAMPS_BYTES: Final = 12
 _AS_ASKED: Final = "as asked"
 
 # By what is measured, whether with the PEP, and the assumption.
@@ -208,7 +207,7 @@ class Pep(LinkQuestion):
     def rounds(self) -> int:
         """The rounds of slow start of a short download: the window doubles in each."""
         tcp = self.base.data["flows"][0]["workload"]["server"]
-        segments = math.ceil(SHORT_BYTES / (tcp["mss_bytes"] - _TIMESTAMPS_BYTES))
+        segments = math.ceil(SHORT_BYTES / (tcp["mss_bytes"] - TIMESTAMPS_BYTES))
         return math.ceil(math.log2(1 + segments / tcp["initial_window_segments"]))
 
     def _judge(self, found: Cases) -> Answer:

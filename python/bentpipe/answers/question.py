@@ -3,8 +3,9 @@
 A question has a module, whose docstring is the help of its command, with a class of the same name:
 ``busy_link`` has `BusyLink`. It states data and functions without effects: its parameters, the
 entries of its traffic, the figures of a run, the cases that are compared, what is assumed, and how
-the figures are judged. From that come the runs, the effects of assumptions, the JSON, the page and
-the command.
+the figures are judged. Its words are in a template, columns of its tables in ``tables.csv``, and
+charts of figures over cases in ``charts.csv``. From that come the runs, the effects of assumptions,
+the JSON, the page and the command. `bentpipe.answers.catalog.QUESTIONS` lists it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 from bentpipe.answers.answer import Answer, charts, table
 from bentpipe.answers.question import Assumption, initial
 from bentpipe.answers.runs import Measurements
-from bentpipe.answers.traffic import Transfer, bit_errors
+from bentpipe.answers.traffic import TIMESTAMPS_BYTES, Transfer, bit_errors
 from bentpipe.metrics import CAPACITY_PARTS
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
@@ -25,8 +25,6 @@ _BASE: Final = "as asked"
 # A gain under this is not worth a change of a setting, whatever its interval.
 WORTH_PERCENT: Final = 1.0
 _IP_TCP_BYTES: Final = 40
-# The timestamps option and its padding (RFC 7323, appendix A).
-_TIMESTAMPS_BYTES: Final = 12
 _CONGESTION_CONTROLS: Final = ("cubic", "bbr", "hybla", "newreno")
 _LARGE_BUFFER: Final = "64 MiB"
 _UNSCALED_WINDOW_BYTES: Final = 65_535
@@ -123,7 +121,7 @@ class Tcp(Transfer):
     def _bounds_bps(self) -> dict[str, float]:
         """Return bounds of the goodput, on paper: headers, and window over round trip."""
         sender = self.sender
-        options = _TIMESTAMPS_BYTES if sender["timestamps"] else 0
+        options = TIMESTAMPS_BYTES if sender["timestamps"] else 0
         payload = sender["mss_bytes"] - options
         bits = frame_bits(self.wire["framing"], sender["mss_bytes"] + _IP_TCP_BYTES)
         window = min(sender["send_buffer_bytes"], sender["receive_buffer_bytes"])

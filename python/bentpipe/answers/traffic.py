@@ -23,6 +23,8 @@ from bentpipe.units import NS_PER_S
 CODEC: Final = CODECS["g711"]
 NS_PER_MS: Final = 10**6
 UDP_IP_BYTES: Final = 28
+# The timestamps option and its padding (RFC 7323, appendix A).
+TIMESTAMPS_BYTES: Final = 12
 # Play-out waits for 99 of 100 packets; the others count as lost.
 _LATE_PERCENT: Final = 1.0
 MEDIAN_PAGE_BYTES: Final = 300_000
