@@ -11,9 +11,10 @@ import pytest
 from conftest import Program
 from hypothesis import given, strategies as st
 
-from bentpipe import RunsInterrupted, UsageError, answers
-from bentpipe.answers import Answer, Experiment
-from bentpipe.answers.coding_verdict import (
+from bentpipe import Answer, RunsInterrupted, ask
+from bentpipe.answers import coding
+from bentpipe.answers.answer import part
+from bentpipe.answers.coding import (
     ADAPTIVE,
     AT_ONCE,
     CODED,
@@ -22,15 +23,9 @@ from bentpipe.answers.coding_verdict import (
     PEP_ADAPTIVE,
     PLAIN,
     TITRATED,
-    VARIANTS,
-    Case,
-    compare,
-    decisive,
-    headline,
-    reason,
-    verdicts,
+    compared,
 )
-from bentpipe.answers.question import Measurements
+from bentpipe.answers.runs import Measurements, Verdict, decisive
 from bentpipe.simulation.run import run_many
 
 # What runs differ by, in percent; its mean is 0.
@@ -49,12 +44,28 @@ def runs(
 PLAIN_RUNS = runs(noise=-1.0)
 
 
-def judged(load: int = 20, **coded: Measurements) -> list[Any]:
+def compare(before: Measurements, after: Measurements, load: int = 20) -> Verdict:
+    return compared({(load, PLAIN): before, (load, ADAPTIVE): after}, load, ADAPTIVE)
+
+
+def judged(load: int = 20, **coded: Measurements) -> list[Verdict]:
     """Return the verdicts at a load: variants that are not given are those of the plain link."""
-    found = {Case(load, PLAIN): PLAIN_RUNS}
-    return verdicts(
-        found | {Case(load, each): coded.get(each, PLAIN_RUNS) for each in CODED}, [load]
-    )
+    found = {(load, PLAIN): PLAIN_RUNS}
+    found |= {(load, each): coded.get(each, PLAIN_RUNS) for each in CODED}
+    return [compared(found, load, each) for each in CODED]
+
+
+def said(name: str, verdicts: list[Verdict], plain: Measurements, coded: Measurements) -> list[str]:
+    """Return the sentences of a part of the answer."""
+    best = decisive(verdicts)
+    constants = {name: value for name, value in vars(coding).items() if name.isupper()}
+    facts = {"verdicts": verdicts, "best": best, "found": {best.load: plain}, "coded": coded}
+    others = dict.fromkeys(("pep", "over_pep", "beside_pep"), best)
+    return part("coding", name, {**constants, **facts, **others})
+
+
+def headline(verdicts: list[Verdict]) -> str:
+    return said("lines", verdicts, facts(), facts())[0]
 
 
 # --- verdict --------------------------------------------------------------------------------------
@@ -84,7 +95,7 @@ def test_intervals_decide(figures: Measurements, expected: str) -> None:
     before = Measurements(
         {name: values[: figures[name].size] for name, values in PLAIN_RUNS.items()}
     )
-    assert compare(before, figures, Case(20, ADAPTIVE)).kind == expected
+    assert compare(before, figures).kind == expected
 
 
 def test_the_change_is_that_of_pairs() -> None:
@@ -93,7 +104,7 @@ def test_the_change_is_that_of_pairs() -> None:
     It varies by 1 + 1.2 times the noise, of variance 4.5 / 4; t for four degrees of freedom is
     2.776.
     """
-    change = compare(PLAIN_RUNS, runs(total=20), Case(20, ADAPTIVE)).changes[0]
+    change = compare(PLAIN_RUNS, runs(total=20)).changes[0]
     assert change.percent.mean == pytest.approx(20)
     assert change.percent.half_width == pytest.approx(
         2.776 * 2.2 * math.sqrt(4.5 / 4 / 5), rel=1e-3
@@ -103,7 +114,7 @@ def test_the_change_is_that_of_pairs() -> None:
 @given(st.floats(-90, 900), st.floats(-90, 900), st.floats(-90, 900))
 def test_swapped_gains_and_losses_swap_the_verdict(total: float, p50: float, p95: float) -> None:
     """Given any changes, expect gains and losses to be disjoint, and to be intervals beside 0."""
-    found = compare(PLAIN_RUNS, runs(total, p50, p95), Case(20, ADAPTIVE))
+    found = compare(PLAIN_RUNS, runs(total, p50, p95))
     assert not {each.figure for each in found.gains} & {each.figure for each in found.losses}
     assert all(each.gain.low > 0 for each in found.gains)
     assert all(each.gain.high < 0 for each in found.losses)
@@ -115,7 +126,7 @@ def test_swapped_gains_and_losses_swap_the_verdict(total: float, p50: float, p95
 
 def test_the_variant_with_the_best_total_of_those_that_pay_is_named() -> None:
     found = judged(titrated=runs(total=10), adaptive=runs(total=20), at_once=runs(total=-30))
-    assert decisive(found).case == Case(20, ADAPTIVE)
+    assert decisive(found)[:2] == (20, ADAPTIVE)
     assert headline(found) == (
         "Coding pays at 20 channels; most gains adaptive coding at 20 channels: "
         "total goodput +20.0 % (+17.1 to +22.9)"
@@ -155,16 +166,17 @@ def test_a_gain_with_a_loss_names_both() -> None:
 
 def test_one_run_decides_nothing() -> None:
     single = Measurements({name: values[:1] for name, values in PLAIN_RUNS.items()})
-    found = verdicts({Case(0, each): single for each in (PLAIN, *CODED)}, [0])
-    assert headline(found).startswith("One run has no interval, so nothing is decided")
-    assert str(found[0]) == "at once 10 % has total goodput +0.0 %"
+    found = [compare(single, single, load=0)]
+    lines = said("lines", found, facts(), facts())
+    assert lines[0].startswith("One run has no interval, so nothing is decided")
+    assert lines[1].endswith("adaptive has total goodput +0.0 %")
 
 
 def test_of_gains_with_losses_the_largest_difference_counts() -> None:
     """Given totals of +60 and +50 % with times of +40 and +10 %, expect the second one."""
     worse = {each: runs(total=-30) for each in CODED}
     found = judged(20, **worse | {AT_ONCE: runs(60, p50=40), ADAPTIVE: runs(50, p50=10)})
-    assert decisive(found).case == Case(20, ADAPTIVE)
+    assert decisive(found)[:2] == (20, ADAPTIVE)
 
 
 # --- reason ---------------------------------------------------------------------------------------
@@ -181,12 +193,16 @@ def facts(**changed: float) -> Measurements:
         "loss_before_percent": 2.0,
         "loss_after_percent": 1.5,
         "link_bytes_per_byte": 1.05,
+        "busy_percent": 50.0,
+        "repair_share_percent": 10.0,
+        "order_wait_mean_ns": 0.0,
     }
     return Measurements({name: np.array([value]) for name, value in (figures | changed).items()})
 
 
 def text(plain: Measurements, coded: Measurements) -> str:
-    return reason(plain, coded, decisive(judged(20, adaptive=runs(total=20))))
+    (words,) = said("reason", judged(20, adaptive=runs(total=20)), plain, coded)
+    return words
 
 
 def test_the_cause_of_losses_is_that_of_nine_tenths() -> None:
@@ -224,9 +240,7 @@ def test_overhead_is_of_the_bytes_of_the_link() -> None:
 @pytest.fixture(scope="module")
 def lossy() -> Answer:
     """GEO with 2 % of the packets lost at random, and no channels."""
-    return answers.coding(
-        "geo", settings=["link.forward.loss=2%"], loads=[0], experiment=Experiment(seeds=1)
-    )
+    return ask("coding", "geo", settings=["link.forward.loss=2%"], loads=[0], seeds=1)
 
 
 def case(answer: Answer, variant: str) -> dict[str, Any]:
@@ -264,11 +278,12 @@ def test_packets_wait_for_their_order_unless_they_need_not(lossy: Answer) -> Non
 @pytest.mark.system
 def test_settings_of_a_tunnel_are_for_tunnels(lossy: Answer) -> None:
     """Given a cap of 5 %, expect less repair of adaptive coding, and the same plain link."""
-    changed = answers.coding(
+    changed = ask(
+        "coding",
         "geo",
         settings=["link.forward.loss=2%", "gateways.hub.tunnel.redundancy_max=5%"],
         loads=[0],
-        experiment=Experiment(seeds=1),
+        seeds=1,
     )
     assert case(changed, PLAIN) == case(lossy, PLAIN)
     name = "repair_share_percent"
@@ -278,21 +293,16 @@ def test_settings_of_a_tunnel_are_for_tunnels(lossy: Answer) -> None:
 @pytest.mark.system
 def test_a_hold_time_is_for_variants_with_order(lossy: Answer) -> None:
     """Given a short hold time, expect other ordered coding, and the same without order."""
-    changed = answers.coding(
+    changed = ask(
+        "coding",
         "geo",
         settings=["link.forward.loss=2%", "gateways.*.tunnel.order_hold_time=10ms"],
         loads=[0],
-        experiment=Experiment(seeds=1),
+        seeds=1,
     )
     assert case(changed, "unordered") == case(lossy, "unordered")
     name = "order_wait_mean_ns"
     assert case(changed, ADAPTIVE)[name].mean < case(lossy, ADAPTIVE)[name].mean
-
-
-@pytest.mark.parametrize("name", ["redundancy=20%", "titration=none", "order=false"])
-def test_what_the_cases_differ_in_cannot_be_set(name: str) -> None:
-    with pytest.raises(UsageError, match="the cases differ in"):
-        answers.coding("geo", settings=[f"gateways.*.tunnel.{name}"], loads=[0])
 
 
 def interrupt_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,19 +314,19 @@ def interrupt_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
             raise RunsInterrupted("interrupted")
         return run_many(*arguments, **options)
 
-    monkeypatch.setattr("bentpipe.answers.question.run_many", interrupted)
+    monkeypatch.setattr("bentpipe.answers.runs.run_many", interrupted)
 
 
 @pytest.mark.system
 def test_ctrl_c_keeps_the_seeds_that_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given Ctrl-C in the third seed, expect the answer of two; in the first one, none."""
     interrupt_after(2, monkeypatch)
-    kept = answers.coding("geo", loads=[0], experiment=Experiment(seeds=4))
+    kept = ask("coding", "geo", loads=[0], seeds=4)
     assert kept.interrupted
     assert kept.to_json()["interrupted"]
     assert case(kept, PLAIN)["total_bps"].runs == 2
     with pytest.raises(RunsInterrupted):
-        answers.coding("geo", loads=[0], experiment=Experiment(seeds=4))
+        ask("coding", "geo", loads=[0], seeds=4)
 
 
 def test_an_interrupted_command_answers_and_exits_with_130(
@@ -327,30 +337,6 @@ def test_an_interrupted_command_answers_and_exits_with_130(
     assert shown.code == 130
     assert "One run has no interval" in " ".join(shown.out.split())
     assert "interrupted; the answer is that of the seeds that were complete" in shown.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"loads": [5000]}, "load: read 5000; expected 0 to 2,000 channels"),
-        ({"loads": [1, 2, 3, 4, 5]}, "load: read 5 numbers; expected 1 to 4"),
-        ({"link": "mars"}, "mars"),
-    ],
-)
-def test_a_question_that_cannot_be_is_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        answers.coding(**arguments)
-
-
-# --- command --------------------------------------------------------------------------------------
-
-
-@pytest.mark.system
-def test_the_command_prints_a_row_for_each_case(bentpipe: Program) -> None:
-    shown = bentpipe("ask", "coding", "--load", "0", "--queue", "120kB", "--seeds", "1")
-    assert shown.code == 0
-    for found in VARIANTS.values():
-        assert f" {found.title} " in shown.out
 
 
 def test_the_json_has_the_parameters_and_the_runs_of_a_change(lossy: Answer) -> None:

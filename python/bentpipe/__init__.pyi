@@ -1,6 +1,9 @@
 from . import (
-    answers as answers,
     plots as plots,
+)
+from .answers import (
+    Answer as Answer,
+    ask as ask,
 )
 from .comparison import (
     Comparison as Comparison,

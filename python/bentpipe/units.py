@@ -39,6 +39,7 @@ _QUANTITY: Final = re.compile(
     re.DOTALL | re.ASCII,
 )
 
+_PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
 _SI: Final[dict[str, int]] = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
@@ -238,6 +239,18 @@ def check_seed(seed: int | None, name: str = "seed") -> None:
     """
     if seed is not None and not 0 <= seed <= LARGEST_SEED:
         raise UsageError(f"{name}: read {seed}; must be 0 to {LARGEST_SEED}")
+
+
+def fraction(text: str, name: str) -> float:
+    """Return a percentage such as ``0.5%`` as a fraction.
+
+    Raises:
+        UsageError: it is no percentage; the message begins with ``name``.
+    """
+    match = _PERCENTAGE.fullmatch(text)
+    if match is None:
+        raise UsageError(f'{name}: read "{text}"; expected a percentage, such as "0.5%"')
+    return float(match[1]) / 100
 
 
 def _what(kind: Kind) -> str:

@@ -1,4 +1,4 @@
-"""Answers to common questions: one function a question, each with its runs behind it."""
+"""Answers to common questions: a module for each question, and the framework of all."""
 
 import lazy_loader
 

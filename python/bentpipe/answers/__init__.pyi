@@ -1,12 +1,10 @@
-from .answer import Answer as Answer, Chart as Chart, Estimate as Estimate
-from .buffer import buffer as buffer
-from .busy_link import busy_link as busy_link
-from .coding import coding as coding
+from .answer import Answer as Answer, Chart as Chart
+from .catalog import (
+    QUESTIONS as QUESTIONS,
+    ask as ask,
+    class_of as class_of,
+    help_of as help_of,
+    parameters_of as parameters_of,
+)
 from .page import page as page, write_page as write_page
-from .pep import pep as pep
-from .preset import ORBITS as ORBITS, preset as preset
-from .question import Experiment as Experiment
-from .small_packets import small_packets as small_packets
-from .tcp import tcp as tcp
-from .usable import usable as usable
-from .users import users as users
+from .runs import Estimate as Estimate

@@ -1,57 +1,50 @@
-"""The parts of an answer: its lines, the reason, the uncertainty, and what to do next."""
+"""The parts of an answer: its figures, tables and charts, and its words.
+
+The words are a template for each question. It has a section for each part, below a line such as
+``## reason``. What is before the first one, macros and names, is for all of them. Of ``lines``,
+``commands`` and ``sources`` each line is one.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from jinja2 import Environment, StrictUndefined, Template
+
+from bentpipe.answers.runs import (
+    WORTH_PERCENT,
+    Estimate,
+    Measurements,
+    percent_of,
+    percent_text,
+    signed_percent,
+)
 from bentpipe.errors import InternalError
-from bentpipe.results.views import Column, View, text_table
+from bentpipe.results.views import Column, View, from_mappings, text_table
 from bentpipe.text import counted
+from bentpipe.units import format_duration, format_rate, format_size
 
 # An answer is read at once: longer ones belong in the table of the report.
 MAX_LINES: Final = 9
 _SUMMARY_WIDTH: Final = 80
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over runs and the half width of its 95 % confidence interval.
-
-    The half width is None with one run, and 0 if all runs agree.
-    """
-
-    mean: float
-    half_width: float | None
-    runs: int
-
-    @property
-    def low(self) -> float:
-        """The lower end of the interval; the mean without one."""
-        return self.mean - (self.half_width or 0)
-
-    @property
-    def high(self) -> float:
-        """The upper end of the interval; the mean without one."""
-        return self.mean + (self.half_width or 0)
-
-    @property
-    def runs_text(self) -> str:
-        """How many runs it has: ``10 runs``."""
-        return counted(self.runs, "run")
-
-    def text(self, write: Callable[[float], str]) -> str:
-        """Return the mean with its interval: ``12.3 Mbit/s ± 200 kbit/s``."""
-        text = write(self.mean)
-        return f"{text} ± {write(self.half_width)}" if self.half_width else text
-
-    def times(self, factor: float) -> Estimate:
-        """Return the estimate in another unit."""
-        half_width = None if self.half_width is None else self.half_width * abs(factor)
-        return Estimate(self.mean * factor, half_width, self.runs)
+_LISTS: Final = ("lines", "commands", "sources")
+_FILTERS: Final = {
+    "rate": format_rate,
+    "time": format_duration,
+    "size": format_size,
+    "counted": counted,
+    "change": signed_percent,
+    "share": percent_text,
+    "percent_of": percent_of,
+    "grouped": "{:,.0f}".format,
+    "percent": "{:.0%}".format,
+}
 
 
 @dataclass(frozen=True)
@@ -104,28 +97,31 @@ class Chart:
 class Answer:
     """The answer to a question, for a person (`text`) and for programs (`to_json`).
 
-    ``lines`` are the answer itself, and ``summary`` is a table for below them. ``effects`` are how
-    its main figure depends on assumptions, the largest first. ``commands`` are what to try next.
-    ``figures`` are its numbers: names end in their unit. ``case`` is the scenario, as plain data,
-    whose first flow has the figure ``goodput_bps``, if there is one. ``interrupted``: Ctrl-C ended
-    the runs, and the answer is that of the complete ones.
+    ``figures`` are its numbers: names end in their unit. ``effects`` are how its main figure
+    depends on assumptions, the largest first. ``case`` is the scenario, as plain data, whose first
+    flow has the figure ``goodput_bps``, if there is one. ``interrupted``: Ctrl-C ended the runs,
+    and the answer is that of the complete ones.
+
+    Its words are from ``question`` on, made of ``figures`` and ``facts``: ``lines`` are the answer
+    itself, ``summary`` is a table for below them, and ``commands`` are what to try next.
     """
 
-    question: str
-    lines: Sequence[str]
-    reason: str
-    uncertainty: str
-    effects: Sequence[Effect] = ()
-    assumption: str = ""
-    commands: Sequence[str]
     figures: Mapping[str, Any]
+    facts: Mapping[str, Any] = field(default_factory=dict)
     tables: Sequence[View] = ()
-    charts: Sequence[Chart] = ()
-    sources: Sequence[str] = ()
-    case: Mapping[str, Any] = field(default_factory=dict)
     summary: View | None = None
+    charts: Sequence[Chart] = ()
+    effects: Sequence[Effect] = ()
+    case: Mapping[str, Any] = field(default_factory=dict)
     interrupted: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    question: str = ""
+    lines: Sequence[str] = ()
+    reason: str = ""
+    uncertainty: str = ""
+    assumption: str = ""
+    commands: Sequence[str] = ()
+    sources: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if len(self.lines) > MAX_LINES:
@@ -185,25 +181,6 @@ def plain(value: Any) -> Any:
     return value
 
 
-def signed_percent(percent: Estimate) -> str:
-    """Return a change in percent with its interval, such as "+12.1 % (+11.8 to +12.4)"."""
-    text = f"{percent.mean:+.1f} %"
-    if percent.half_width:
-        text += f" ({percent.low:+.1f} to {percent.high:+.1f})"
-    return text
-
-
-def percent_of(part: float, whole: float) -> str:
-    """Return a part in percent: ``61.3 %``."""
-    return f"{100 * part / whole:.1f} %" if whole else "-"
-
-
-def percent_text(share: Estimate) -> str:
-    """Return a share in percent with its interval: ``61.3 % ± 0.4``."""
-    text = f"{100 * share.mean:.1f} %"
-    return f"{text} ± {100 * share.half_width:.1f}" if share.half_width else text
-
-
 # How tables.csv says that values are written, if not by a format.
 _TEXTS: Final = {
     "": None,
@@ -220,8 +197,61 @@ def columns(table: str) -> tuple[Column, ...]:
     )
 
 
-def read_rows(file: str, key: str) -> list[dict[str, str]]:
+def table(name: str, title: str, rows: Iterable[Mapping[str, Any]], **options: Any) -> View:
+    """Return a table with the columns that tables.csv has for it; what a row lacks is None."""
+    return from_mappings(title, columns(name), rows, **options)
+
+
+def charts(name: str, found: Mapping[Any, Measurements], **options: Any) -> list[Chart]:
+    """Return the charts that charts.csv has for a question: figures of cases over their names.
+
+    A chart has a line for each of its series, or panel.
+    """
+    made: dict[str, Chart] = {}
+    for row in read_rows("charts.csv", name):
+        series = [each.of(row["figure"]).times(float(row["factor"])) for each in found.values()]
+        title = row["title"]
+        before = made[title].series if title in made else {}
+        made[title] = Chart(
+            title=title,
+            kind=row["kind"],
+            scale=row["scale"],
+            x_label=row["x_label"],
+            y_label=row["y_label"],
+            series={**before, row["label"].replace("\\n", "\n"): series},
+            **{"x": [*found], **options},
+        )
+    return [*made.values()]
+
+
+def read_rows(file: str, key: str) -> list[dict[str, Any]]:
     """Return the rows of a CSV file of this package whose first cell is ``key``, without it."""
     with (Path(__file__).parent / file).open(encoding="utf-8", newline="") as lines:
         _, *names = next(rows := csv.reader(lines))
         return [dict(zip(names, cells, strict=True)) for first, *cells in rows if first == key]
+
+
+def words(question: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of an answer that are words, by name: texts, or lists of texts."""
+    texts = {name: part(question, name, facts) for name in sections(question)}
+    return {name: each if name in _LISTS else each[0] for name, each in texts.items()}
+
+
+def part(question: str, name: str, facts: dict[str, Any]) -> list[str]:
+    """Return the texts of a part of an answer: one, unless it is a list."""
+    text = sections(question)[name].render(facts)
+    lines = text.splitlines() if name in _LISTS else [text]
+    return [line for each in lines if (line := " ".join(each.split()))]
+
+
+@cache
+def sections(question: str) -> dict[str, Template]:
+    """Return the parts of the template of a question."""
+    # Texts for terminals and JSON: pages escape them.
+    env = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    env.filters |= _FILTERS
+    env.globals["WORTH_PERCENT"] = WORTH_PERCENT
+    text = (Path(__file__).parent / "templates" / f"{question}.txt.j2").read_text(encoding="utf-8")
+    common, *rest = re.split(r"^## (\w+)\n", text, flags=re.MULTILINE)
+    parts = zip(rest[::2], rest[1::2], strict=True)
+    return {name: env.from_string(common + section) for name, section in parts}

@@ -1,112 +1,90 @@
-"""``ask busy-link``: why users feel that a link is full although its average is not."""
+"""Why a link at 60 % average is felt as full.
+
+Users read pages: each takes a page over TCP (log-normal size, median 300 kB, mean 924 kB),
+thinks for 15 s on average, and takes the next. Their number is adjusted until the average of
+the forward direction over 5 minutes is as asked for; windows of 100 ms show what they feel.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bentpipe.answers.answer import Answer, Chart, Estimate, percent_text
-from bentpipe.answers.question import Assumption, Option, Question, asking, initial, peak_bps
+from bentpipe.answers.answer import Answer, Chart
+from bentpipe.answers.catalog import Option
+from bentpipe.answers.question import Assumption, LinkQuestion, initial, peak_bps
+from bentpipe.answers.runs import Estimate, Measurements
 from bentpipe.answers.traffic import MEDIAN_PAGE_BYTES, median_and_p95, reader, users_of
-from bentpipe.errors import UsageError
+from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import finished_times_ns
 from bentpipe.results.result import Result
-from bentpipe.units import NS_PER_S, format_duration, format_rate
+from bentpipe.units import NS_PER_S
 
 WINDOW_NS: Final = 100_000_000
 # A window with this share of the link's capacity is full, with the rest of it empty.
 FULL_SHARE: Final = 0.95
 EMPTY_SHARE: Final = 0.05
-_MIN_AVERAGE: Final = 0.01
 # The users are adjusted until the average is this near to the one asked for.
 _TOLERANCE: Final = 0.01
 _SHOWN_WINDOWS: Final = 600
+_SAMPLED: Final = f"sample_interval={WINDOW_NS}ns"
 
 
-class Windows(NamedTuple):
-    """The load of a direction in windows of equal length."""
+def windows(sent_bytes: npt.ArrayLike, rate_bps: float) -> dict[str, float]:
+    """Return the load of windows of equal length from the link bytes sent in each.
 
-    average: float
-    """Of the link rate, over the whole time."""
-    full: float
-    """The share of windows that are full."""
-    empty: float
-    """The share of windows that are empty."""
-    longest_full_ns: int
-    """The longest time without a window that is not full."""
-
-
-def windows(sent_bytes: npt.ArrayLike, rate_bps: float) -> Windows:
-    """Return the load of windows from the link bytes sent in each.
-
-    A window is full with 95 % of the link's capacity and empty with less than 5 %.
+    A window is full with 95 % of the link's capacity and empty with less than 5 %. The figures are
+    the average, of the link rate, the shares of windows that are full and empty, and the longest
+    time without a window that is not full.
     """
     load = np.asarray(sent_bytes, dtype=np.float64) * 8 * NS_PER_S / (rate_bps * WINDOW_NS)
     full = load >= FULL_SHARE
     # The ends of runs of full windows: a boundary before the first and after the last.
     edges = np.flatnonzero(np.diff(np.concatenate(([False], full, [False])).astype(np.int8)))
-    longest = int(np.max(edges[1::2] - edges[::2], initial=0))
-    return Windows(
-        average=float(np.mean(load)),
-        full=float(np.mean(full)),
-        empty=float(np.mean(load < EMPTY_SHARE)),
-        longest_full_ns=longest * WINDOW_NS,
-    )
+    return {
+        "average": float(np.mean(load)),
+        "full": float(np.mean(full)),
+        "empty": float(np.mean(load < EMPTY_SHARE)),
+        "longest_full_ns": int(np.max(edges[1::2] - edges[::2], initial=0)) * WINDOW_NS,
+    }
 
 
 @dataclass(kw_only=True, eq=False)
-class BusyLink(Question):
-    """Why a link at 60 % average is felt as full.
+class BusyLink(LinkQuestion):
+    """What users of a link with this average feel."""
 
-    Users read pages: each takes a page over TCP (log-normal size, median 300 kB, mean 924 kB),
-    thinks for 15 s on average, and takes the next. Their number is adjusted until the average of
-    the forward direction over 5 minutes is as asked for; windows of 100 ms show what they feel.
-
-    ``average`` is 0.01 to 0.95. See `Question` for the other parameters and the errors; a
-    UsageError is also that the rate varies with time, or that the average is out of range, or takes
-    too many users.
-    """
-
-    average: Annotated[float, Option("The average of 5 minutes, of the rate.", "PERCENT")] = 0.6
+    average: Annotated[
+        float,
+        Option("The average of 5 minutes, of the rate.", "PERCENT", min=0.01, max=FULL_SHARE),
+    ] = 0.6
     duration: str = field(default="300 s", init=False)
 
-    name = "busy-link"
     examples = ("--link geo", "--average 30% --report busy-link.html")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not _MIN_AVERAGE <= self.average <= FULL_SHARE:
-            raise UsageError(
-                f"average: read {self.average:.0%}; expected {_MIN_AVERAGE:.0%} to {FULL_SHARE:.0%}"
-            )
+    constants = ("rate_bps",)
+    # Counts of users that are run.
+    searched = 1
+    figure = "full"
 
     def _traffic(self) -> list[dict[str, Any]]:
         size = {"median": f"{MEDIAN_PAGE_BYTES} B", "sigma": 1.5, "max": "50 MB"}
+        # Small packets at equal intervals meet the queue as it is on average.
+        probe = {"kind": "constant_rate", "rate": "8 kbit/s", "payload": "50 B"}
         return [
             reader(kind="request_response", request="500 B", response={"lognormal": size}),
-            # Small packets at equal intervals meet the queue as it is on average.
-            {
-                "name": "probe",
-                "kind": "constant_rate",
-                "direction": "forward",
-                "rate": "8 kbit/s",
-                "payload": "50 B",
-            },
+            {"name": "probe", "direction": "forward", **probe},
         ]
 
     def _measure(self, result: Result) -> Mapping[str, float]:
-        wire = result.plan["directions"][0]
-        load = windows(_load(result), peak_bps(wire["rate_bps"]))
-        probe = result.flows.row(-1, named=True)
+        wire, probe = result.plan["directions"][0], result.flows.row(-1, named=True)
         pages_ns = finished_times_ns(result, "exchanges")
         median_ns, slow_ns = median_and_p95(pages_ns)
         return {
-            **load._asdict(),
+            **windows(_load(result), peak_bps(wire["rate_bps"])),
             "wait_p50_ns": probe["one_way_delay_p50_ns"] - initial(wire["delay_ns"]),
             "wait_p99_ns": probe["one_way_delay_p99_ns"] - initial(wire["delay_ns"]),
             "page_p50_ns": median_ns,
@@ -114,64 +92,48 @@ class BusyLink(Question):
             "pages": float(pages_ns.size),
         }
 
-    def _assumptions(self, rate_bps: int) -> list[Assumption]:
+    def _cases(self) -> Mapping[int, Plan]:
+        """Return a user alone."""
+        return {1: self.plan(_SAMPLED)}
+
+    def _assumptions(self) -> list[Assumption]:
         size = f"traffic.reader.response.lognormal.median={MEDIAN_PAGE_BYTES // 2}B"
-        rate, same = f"link.forward.rate={2 * rate_bps}bps", "with the same users"
+        rate, same = f"link.forward.rate={2 * self.rate_bps}bps", "with the same users"
         return [
             Assumption(f"twice the link rate, {same}", "the rate", (rate,)),
             Assumption(f"pages of half the size, {same}", "a median of 300 kB", (size,)),
         ]
 
-    def _answer(self) -> Answer:
-        sampled = f"sample_interval={WINDOW_NS}ns"
-        forward = self.directions[0]
-        self.require_constant(forward, "rate_bps")
-        rate_bps = peak_bps(forward["rate_bps"])
-        self.choose_seeds(4)
-        idle_page_ns = self.run_case(sampled).mean("page_p50_ns")
-        users, found = self.adjusted_count(
+    def _find(self, cases: Mapping[int, Plan]) -> list[tuple[int, Measurements]]:
+        """Return a user alone, and as many as make the average."""
+        alone = self.run(cases)[1]
+        readers, page_ns = users_of(self.base.data), alone.mean("page_p50_ns")
+        found = self.adjusted_count(
             "users",
-            lambda count: self.run_case(sampled, f"traffic.reader.count={count}"),
-            first=round(users_of(self.base.data).at(self.average, rate_bps, idle_page_ns)),
+            lambda count: self.run_case(*_with(count)),
+            first=round(readers.at(self.average, self.rate_bps, page_ns)),
             figure="average",
             wanted=self.average,
             tolerance=_TOLERANCE,
         )
-        with_users = (sampled, f"traffic.reader.count={users}")
-        effects = self.effects(self._assumptions(rate_bps), found, "full", *with_users)
-        average, full = found.of("average"), found.of("full")
-        wait, half, longest, page, slow_page = (
-            found.text(f"{name}_ns")
-            for name in ("wait_p50", "wait_p99", "longest_full", "page_p50", "page_p95")
-        )
+        return [(1, alone), found]
+
+    def _basis(self, found: Any) -> tuple[Measurements, Sequence[str]]:
+        users, of_users = found[-1]
+        return of_users, _with(users)
+
+    def _judge(self, found: list[tuple[int, Measurements]]) -> Answer:
+        (_, alone), (users, shown) = found
+        idle_page_ns = alone.mean("page_p50_ns")
         return Answer(
-            question=f"Why is {self.subject} felt as full at {100 * average.mean:.0f} % average?",
-            lines=[
-                f"Average over 5 minutes: {percent_text(average)} of {format_rate(rate_bps)} "
-                f"({users} users)",
-                f"In windows of 100 ms: full in {percent_text(full)} of them, empty in "
-                f"{percent_text(found.of('empty'))}",
-                f"Longest time full without a break: {longest}",
-                f"A packet waits {wait} (median), {half} (99 % wait less)",
-                f"A page takes {page} (median), {slow_page} (95 %); "
-                f"{format_duration(idle_page_ns)} (median) with one user",
-            ],
-            reason="TCP sends each page as fast as the link allows, so the link is full while "
-            "pages load and idle while users read. An average of 5 minutes hides both; users feel "
-            "the full times, since they wait in them.",
-            uncertainty=f"{full.runs_text} of 5 minutes; ± is the 95 % interval of a mean. The "
-            "users are a model: measure windows of 100 ms on your link.",
-            effects=effects,
-            commands=[
-                self.ask_command("buffer"),
-                self.ask_command(self.name, settings=["link.forward.queue={discipline: fq_codel}"]),
-            ],
-            figures={"users": users, "idle_page_p50_ns": idle_page_ns, **found.estimates()},
-            charts=[_chart(_load(self.runs.result(self.case(*with_users))))],
+            facts={"base": shown},
+            figures={"users": users, "idle_page_p50_ns": idle_page_ns, **shown.estimates()},
+            charts=[_chart(_load(self.experiment.result(self.plan(*_with(users)))))],
         )
 
 
-busy_link = asking(BusyLink)
+def _with(users: int) -> tuple[str, str]:
+    return _SAMPLED, f"traffic.reader.count={users}"
 
 
 def _load(result: Result) -> npt.NDArray[np.float64]:

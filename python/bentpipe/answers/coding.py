@@ -1,50 +1,30 @@
-"""``ask coding``: what network coding and titration give on a link, at some loads."""
+"""Whether network coding pays, and what it costs.
+
+A coded tunnel between the gateways sends repair: 10 % at once, 10 % while the queue has room
+(titrated), or titrated and as much as the loss takes (adaptive), over a plain link and over a
+PEP. The answer has gains and losses with 95 % intervals, costs in link bytes and delay, and the
+reason.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Chart, columns, signed_percent
-from bentpipe.answers.coding_verdict import (
-    ADAPTIVE,
-    MEASURES,
-    OF_VARIANTS,
-    PEP,
-    PEP_ADAPTIVE,
-    PLAIN,
-    UNORDERED,
-    VARIANTS,
-    Case,
-    Variant,
-    Verdict,
-    compare,
-    decisive,
-    headline,
-    named,
-    reason,
-    verdicts,
-)
-from bentpipe.answers.question import (
-    MAX_COUNT,
-    WORTH_PERCENT,
-    Functions,
-    Measurements,
-    Option,
-    Question,
-    asking,
-)
+from bentpipe.answers.answer import Answer, Chart, table
+from bentpipe.answers.catalog import Option
+from bentpipe.answers.question import MAX_COUNT, Functions, LinkQuestion
+from bentpipe.answers.runs import Change, Measurements, Verdict, decisive
 from bentpipe.answers.traffic import median_and_p95, times_ns
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
-from bentpipe.results.views import View, from_mappings
 from bentpipe.text import counted
-from bentpipe.units import NS_PER_S, format_duration, format_size, queue_limit
+from bentpipe.units import NS_PER_S, format_size, queue_limit
 
 DURATION_S: Final = 60
 # The long transfer and the small downloads start when the channels have.
@@ -62,23 +42,70 @@ _SMALL, _TRANSFER, _USERS = "small", "transfer", "users"
 _MAX_LOADS: Final = 4
 _QUEUE: Final = "link.forward.queue.limit"
 # Of 100 intervals at 95 %, those that exclude zero by chance.
-_BY_CHANCE: Final = 0.05
+BY_CHANCE: Final = 0.05
+# Losses of which this share has one cause have that cause.
+MOSTLY: Final = 0.9
+# Recovery below this share of the losses leaves senders most of them.
+FEW: Final = 0.5
+# Losses that grow by this factor are said to.
+GROWN: Final = 1.2
+# Figures that are compared, and what a change of them is called; the first one counts first.
+MEASURES: Final[Mapping[str, str]] = {
+    "total_bps": "total goodput",
+    "transfer_bps": "goodput of the long transfer",
+    "small_p50_ns": "median time of small downloads",
+    "small_p95_ns": "95 % time of small downloads",
+}
+
+
+class Variant(NamedTuple):
+    """What is at the gateways: a PEP at the hub, a tunnel with settings at both, or neither.
+
+    ``title`` is for tables, ``name`` for sentences.
+    """
+
+    title: str
+    name: str
+    pep: bool = False
+    tunnel: Mapping[str, Any] | None = None
+
+    @property
+    def functions(self) -> Functions:
+        """The functions of the gateways, with their settings."""
+        tunnel = {} if self.tunnel is None else {"tunnel": self.tunnel}
+        return {"hub": {**({"pep": {}} if self.pep else {}), **tunnel}, "terminal": tunnel}
+
+
+_AT_ONCE: Final = {"redundancy": "10 %", "titration": "immediate"}
+_TITRATED: Final = {"redundancy": "10 %", "titration": "titrated"}
+_ADAPTIVE: Final = {"redundancy": "adaptive", "titration": "titrated"}
+# Without order there is no time to hold packets for it.
+_UNORDERED: Final = {**_ADAPTIVE, "order": False, "order_hold_time": None}
+VARIANTS: Final = {
+    "plain": Variant("plain", "the plain link"),
+    "pep": Variant("PEP", "a PEP", pep=True),
+    "at_once": Variant("at once 10 %", "coding sent at once", tunnel=_AT_ONCE),
+    "titrated": Variant("titrated 10 %", "titrated coding", tunnel=_TITRATED),
+    "adaptive": Variant("adaptive", "adaptive coding", tunnel=_ADAPTIVE),
+    "unordered": Variant("unordered", "adaptive coding without order", tunnel=_UNORDERED),
+    "pep_adaptive": Variant("PEP, adaptive", "adaptive coding over a PEP", True, _ADAPTIVE),
+}
+PLAIN, PEP, AT_ONCE, TITRATED, ADAPTIVE, UNORDERED, PEP_ADAPTIVE = VARIANTS
+# Those that are compared with the plain link.
+CODED: Final = (AT_ONCE, TITRATED, ADAPTIVE, UNORDERED)
+
+
+# By number of channels and name of a variant.
+Case = tuple[int, str]
+Cases = Mapping[Case, Measurements]
 
 
 @dataclass(kw_only=True, eq=False)
-class Coding(Question):
-    """Whether network coding pays, and what it costs.
+class Coding(LinkQuestion):
+    """What coded tunnels change, beside a number of channels.
 
-    A coded tunnel between the gateways sends repair: 10 % at once, 10 % while the queue has room
-    (titrated), or titrated and as much as the loss takes (adaptive), over a plain link and over a
-    PEP. The answer has gains and losses with 95 % intervals, costs in link bytes and delay, and the
-    reason.
-
-    The load is of channels beside a long transfer and small downloads. Settings of
-    ``gateways.*.tunnel`` and ``gateways.hub.pep`` apply to the runs with those functions. After
-    Ctrl-C the answer is that of the seeds that were complete. See `Question` for the other
-    parameters and the errors; a UsageError is also that a load is out of range, that ``queue`` is
-    no limit, or that a setting is one in which the cases differ.
+    Settings of ``gateways.*.tunnel`` and ``gateways.hub.pep`` apply to the runs with those
+    functions.
     """
 
     loads: Annotated[
@@ -88,6 +115,8 @@ class Coding(Question):
             "numbers.",
             "N[,N...]",
             flag="--load",
+            min=0,
+            max=MAX_COUNT,
         ),
     ] = (0, 20, 60)
     queue: Annotated[
@@ -98,36 +127,29 @@ class Coding(Question):
     ] = None
     duration: str = field(default=f"{DURATION_S} s", init=False)
 
-    name = "coding"
     examples = ("--link geo --queue 120kB", "--link geo --load 20 --set link.forward.loss=2%")
+    by_seed = True
+    # `delay` is of a titration that none has.
+    differs: ClassVar = {"pep": (), "tunnel": ("redundancy", "titration", "delay", "order")}
+    entries = (_USERS,)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.loads = sorted({*self.loads})
         if not 1 <= len(self.loads) <= _MAX_LOADS:
             raise UsageError(f"load: read {len(self.loads)} numbers; expected 1 to {_MAX_LOADS}")
-        for load in self.loads:
-            if not 0 <= load <= MAX_COUNT:
-                raise UsageError(f"load: read {load}; expected 0 to {MAX_COUNT:,} channels")
+        super().__post_init__()
         if self.queue is not None:
             try:
                 queue_limit(self.queue)
             except UnitError as error:
                 raise UsageError(f"queue: {error}") from None
             self.settings = [*self.settings, f"{_QUEUE}={self.queue}"]
-        for setting in self.settings:
-            path = _path(setting)
-            if _is_of_tunnel(path) and path[-1] in OF_VARIANTS:
-                raise UsageError(
-                    f"--set {setting}: the cases differ in {path[-1]}; leave it out, or compare "
-                    "two runs with bentpipe compare"
-                )
 
     def _traffic(self, load: int = 0) -> list[dict[str, Any]]:
         transfer = {"kind": "bulk", "duration": f"{DURATION_S - WARM_UP_S} s"}
         small = {
             "kind": "fetch",
-            "count": int(np.clip(self.link_rate_bps() // _CLIENT_BPS, *_CLIENTS)),
+            "count": int(np.clip(self.link_rate_bps // _CLIENT_BPS, *_CLIENTS)),
             "size": f"{SMALL_BYTES} B",
             "think": {"exponential": "1 s"},
             "start_jitter": "1 s",
@@ -140,13 +162,12 @@ class Coding(Question):
             *([channels] if load else []),
         ]
 
-    def _case_of(self, load: int, variant: Variant) -> Plan:
-        """Return the scenario of a case; a setting may be one of what it does not have."""
-        pep = {"pep": dict} if variant.pep else {}
-        tunnel = {"tunnel": variant.tunnel_settings} if variant.tunnel is not None else {}
-        settings = [each for each in self.settings if _applies(each, load, variant)]
-        functions: Functions = {"hub": {**pep, **tunnel}, "terminal": tunnel}
-        return self.case_with(self._traffic(load), settings, functions, {"pep", "tunnel"})
+    def _cases(self) -> Mapping[Case, Plan]:
+        return {
+            (load, name): self.plan(traffic=self._traffic(load), functions=variant.functions)
+            for load in self.loads
+            for name, variant in VARIANTS.items()
+        }
 
     def _measure(self, result: Result) -> Mapping[str, float]:
         names = result.flows["name"].to_list()
@@ -172,199 +193,90 @@ class Coding(Question):
             **_tunnel_figures(result, link["received_bytes"]),
         }
 
-    def _answer(self) -> Answer:
-        """Run all cases, seed by seed, so that Ctrl-C keeps the seeds that are complete."""
-        cases = {
-            Case(load, name): self._case_of(load, variant)
-            for load in self.loads
-            for name, variant in VARIANTS.items()
+    def _judge(self, found: Cases) -> Answer:
+        verdicts = [compared(found, load, each) for load in self.loads for each in CODED]
+        best = decisive(verdicts)
+        settings = [each for each in self.settings if not each.startswith(_QUEUE)]
+        orders = [compared(found, load, UNORDERED, ADAPTIVE) for load in self.loads]
+        with_plain = [
+            compared(found, load, each) for load in self.loads for each in VARIANTS if each != PLAIN
+        ]
+        tables = {
+            "coding": f"Means, small downloads of {format_size(SMALL_BYTES)}, loss after decoding",
+            "coding changes": "Changes from the plain link",
+            "coding costs": "Loss and costs",
         }
-        plan = next(iter(cases.values())).data
-        self.runs.choose_seeds(plan, len(cases))
-        self._found, interrupted = self.runs.run_by_seed(cases, self._measure)
-        self._verdicts = verdicts(self._found, self.loads)
-        self._best = decisive(self._verdicts)
-        plain, coded = self._found[Case(self._best.case.load, PLAIN)], self._found[self._best.case]
-        others = [each for each in self.settings if not each.startswith(_QUEUE)]
-        other = replace(self, settings=others, queue=None)
-        queue = "1bdp" if len(others) < len(self.settings) else "120kB"
+        rows = [_cells(found, *case) for case in found]
+        summary, *others = (
+            table(name, title, rows, key=2, group=1) for name, title in tables.items()
+        )
         return Answer(
-            question=f"What would network coding give over {self.subject}?",
-            lines=[
-                headline(self._verdicts),
-                *(
-                    f"{counted(load, 'channel')}, link "
-                    f"{self._found[Case(load, PLAIN)].mean('busy_percent'):.0f} % busy: "
-                    + "; ".join(str(each) for each in self._verdicts if each.case.load == load)
-                    for load in self.loads
+            facts={
+                "other_queue": "1bdp" if len(settings) < len(self.settings) else "120kB",
+                "without_queue": replace(self, settings=settings, queue=None),
+                "found": {load: found[load, PLAIN] for load in self.loads},
+                "coded": found[best.load, best.variant],
+                "verdicts": verdicts,
+                "best": best,
+                "pep": compared(found, best.load, PEP),
+                "over_pep": compared(found, best.load, PEP_ADAPTIVE, PEP),
+                "beside_pep": compared(found, best.load, best.variant, PEP),
+                "order": max(orders, key=lambda each: abs(each.total.percent.mean)),
+                "totals": sorted(
+                    (each for each in verdicts if each.variant == best.variant),
+                    key=lambda each: each.total.percent.mean,
                 ),
-                self._pep_line(),
-                self._costs_line(plain, coded),
-            ],
-            reason=reason(plain, coded, self._best),
-            uncertainty=self._uncertainty(),
-            assumption=self._matters_most(),
-            commands=[
-                other.ask_command(self.name, f"--queue {queue}"),
-                other.ask_command("buffer"),
-            ],
-            figures=self._figures(),
-            summary=self._table(
-                f"Means, small downloads of {format_size(SMALL_BYTES)}, loss after decoding",
-                "coding",
-            ),
-            tables=[
-                self._table("Changes from the plain link", "coding changes"),
-                self._table("Loss and costs", "coding costs"),
-            ],
-            charts=[self._chart(measure) for measure in ("total_bps", "small_p50_ns")],
-            sources=[
-                "RFC 8681, sliding-window random linear codes: the code of the tunnel",
-                "docs/model/tunnel-policies.md: redundancy, titration, order",
-            ],
-            interrupted=interrupted,
+            },
+            figures={
+                "decisive": {"load": best.load, "variant": best.variant, "verdict": best.kind},
+                "loads": [
+                    {
+                        "channels": load,
+                        "cases": {variant: found[load, variant].known() for variant in VARIANTS},
+                        "changes_percent": {
+                            each.variant: {"verdict": each.kind, **each.percents}
+                            for each in with_plain
+                            if each.load == load
+                        },
+                        "pep_adaptive_over_pep_percent": compared(
+                            found, load, PEP_ADAPTIVE, PEP
+                        ).percents,
+                    }
+                    for load in self.loads
+                ],
+            },
+            summary=summary,
+            tables=others,
+            charts=[_chart(measure, with_plain) for measure in ("total_bps", "small_p50_ns")],
         )
 
-    def _compared(self, load: int, before: str, after: str) -> Verdict:
-        case = Case(load, after)
-        return compare(self._found[Case(load, before)], self._found[case], case)
 
-    def _compared_with_plain(self, load: int) -> list[Verdict]:
-        return [self._compared(load, PLAIN, each) for each in VARIANTS if each != PLAIN]
-
-    def _pep_line(self) -> str:
-        load = self._best.case.load
-        alone = self._compared(load, PLAIN, PEP)
-        over = self._compared(load, PEP, PEP_ADAPTIVE)
-        beside = self._compared(load, PEP, self._best.case.variant).changes[0]
-        return (
-            f"At {counted(load, 'channel')} a PEP without coding {alone.finding}; "
-            f"{self._best.name} has {named(beside)} compared with it. Adaptive coding over the PEP "
-            f"{over.finding}"
-        )
-
-    def _costs_line(self, plain: Measurements, coded: Measurements) -> str:
-        wait_ns, longest_ns = (coded.mean(f"order_wait_{name}_ns") for name in ("mean", "max"))
-        waits = "packets do not wait for their order"
-        if wait_ns > 0:
-            mean, longest = map(format_duration, (wait_ns, longest_ns))
-            waits = f"packets wait {mean} for their order on average, up to {longest}"
-        return (
-            f"Costs of {self._best.name} at {counted(self._best.case.load, 'channel')}: repair is "
-            f"{coded.mean('repair_share_percent'):.1f} % of the bytes, "
-            f"{coded.mean('link_bytes_per_byte'):.2f} link bytes per byte delivered instead of "
-            f"{plain.mean('link_bytes_per_byte'):.2f}; {waits}. Loss "
-            f"{coded.mean('loss_before_percent'):.2f} % before and "
-            f"{coded.mean('loss_after_percent'):.2f} % after decoding"
-        )
-
-    def _uncertainty(self) -> str:
-        count = len(self._verdicts) * len(MEASURES)
-        return (
-            f"{self._best.changes[0].percent.runs_text} of {DURATION_S} s for each case, with "
-            f"common seeds; intervals are of 95 %, and a gain or loss is one of {WORTH_PERCENT:g} "
-            f"% or more whose interval excludes zero. Of {count} such intervals about "
-            f"{_BY_CHANCE * count:.0f} exclude it by chance. Not modelled: the time that gateways "
-            "take to code, traffic that bypasses the gateways in the same queue, users who pause, "
-            "and QUIC."
-        )
-
-    def _matters_most(self) -> str:
-        """Return what changes the total goodput most: the load, or that flows keep their order."""
-        orders = [self._compared(load, ADAPTIVE, UNORDERED) for load in self.loads]
-        order = max(orders, key=lambda each: abs(each.changes[0].percent.mean))
-        variant = self._best.case.variant
-        totals = {
-            each.case.load: each.changes[0].percent
-            for each in self._verdicts
-            if each.case.variant == variant
-        }
-        low, high = (pick(totals, key=lambda load: totals[load].mean) for pick in (min, max))
-        of_order = order.changes[0].percent
-        spread = totals[high].mean - totals[low].mean
-        if order.changes[0].is_shown and abs(of_order.mean) > spread:
-            return (
-                "whether the tunnel restores the order of flows: at "
-                f"{counted(order.case.load, 'channel')} adaptive coding without it has a total "
-                f"goodput of {signed_percent(of_order)} compared with that in order."
-            )
-        if low == high:
-            return (
-                "not shown by these runs: the load was not varied, and order has no clear effect."
-            )
-        return (
-            f"the load: {self._best.name} changes the total goodput by "
-            f"{signed_percent(totals[low])} at {counted(low, 'channel')}, and by "
-            f"{signed_percent(totals[high])} at {counted(high, 'channel')}."
-        )
-
-    def _figures(self) -> dict[str, object]:
-        return {
-            "decisive": {**self._best.case._asdict(), "verdict": self._best.kind},
-            "loads": [
-                {
-                    "channels": load,
-                    "cases": {
-                        variant: self._found[Case(load, variant)].known() for variant in VARIANTS
-                    },
-                    "changes_percent": {
-                        each.case.variant: {"verdict": each.kind, **each.percents}
-                        for each in self._compared_with_plain(load)
-                    },
-                    "pep_adaptive_over_pep_percent": self._compared(
-                        load, PEP, PEP_ADAPTIVE
-                    ).percents,
-                }
-                for load in self.loads
-            ],
-        }
-
-    def _table(self, title: str, table: str) -> View:
-        rows = [self._cells(load, variant) for load in self.loads for variant in VARIANTS]
-        return from_mappings(title, columns(table), rows, key=2, group=1)
-
-    def _cells(self, load: int, variant: str) -> dict[str, Any]:
-        cells: dict[str, Any] = {**self._found[Case(load, variant)].means()}
-        has_tunnel = VARIANTS[variant].tunnel is not None
-        if not has_tunnel:
-            cells["loss_before_percent"] = cells["link_loss_percent"]
-        cells["loss_percent"] = cells["loss_after_percent" if has_tunnel else "link_loss_percent"]
-        if variant != PLAIN:
-            percents = self._compared(load, PLAIN, variant).percents
-            cells |= {f"{measure}_change_percent": each for measure, each in percents.items()}
-        return {"channels": load, "case": VARIANTS[variant].title, **cells}
-
-    def _chart(self, measure: str) -> Chart:
-        changes = {
-            f"{counted(load, 'channel')}, {VARIANTS[each.case.variant].title}": each.percents[
-                measure
-            ]
-            for load in self.loads
-            for each in self._compared_with_plain(load)
-        }
-        title = f"Change of the {MEASURES[measure]} from the plain link"
-        return Chart.bars(title, "Change [%]", changes)
+def compared(found: Cases, load: int, variant: str, before: str = PLAIN) -> Verdict:
+    """Return what changes from a variant to another at the same load."""
+    pair = found[load, before], found[load, variant]
+    return Verdict(load, variant, [Change.of(measure, *pair) for measure in MEASURES])
 
 
-coding = asking(Coding)
+def _cells(found: Cases, load: int, variant: str) -> dict[str, Any]:
+    cells: dict[str, Any] = {**found[load, variant].means()}
+    has_tunnel = VARIANTS[variant].tunnel is not None
+    if not has_tunnel:
+        cells["loss_before_percent"] = cells["link_loss_percent"]
+    cells["loss_percent"] = cells["loss_after_percent" if has_tunnel else "link_loss_percent"]
+    if variant != PLAIN:
+        percents = compared(found, load, variant).percents
+        cells |= {f"{measure}_change_percent": each for measure, each in percents.items()}
+    return {"channels": load, "case": VARIANTS[variant].title, **cells}
 
 
-def _applies(setting: str, load: int, variant: Variant) -> bool:
-    """Return whether a setting is for this case: it may be one of what the case does not have."""
-    path = _path(setting)
-    if path[0] == "gateways" and "pep" in path:
-        return variant.pep
-    if _is_of_tunnel(path):
-        return variant.tunnel is not None and variant.can_have(path[-1])
-    return load > 0 or path[:2] != ["traffic", _USERS]
-
-
-def _path(setting: str) -> list[str]:
-    return setting.split("=", maxsplit=1)[0].split(".")
-
-
-def _is_of_tunnel(path: Sequence[str]) -> bool:
-    return path[0] == "gateways" and "tunnel" in path
+def _chart(measure: str, verdicts: Sequence[Verdict]) -> Chart:
+    changes = {
+        f"{counted(each.load, 'channel')}, {VARIANTS[each.variant].title}": each.percents[measure]
+        for each in verdicts
+    }
+    return Chart.bars(
+        f"Change of the {MEASURES[measure]} from the plain link", "Change [%]", changes
+    )
 
 
 def _small_times_ns(result: Result, names: Sequence[str]) -> np.ndarray[Any, Any]:

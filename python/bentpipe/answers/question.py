@@ -1,8 +1,11 @@
-"""What all questions share: a link with traffic, cases that run with the same seeds, the effects.
+"""The framework of all questions: what a question states, and how it is asked.
 
-A question is a subclass of `Question`. It has its parameters, traffic and measures, says what may
-be otherwise, and judges; `asking` makes the public function of it, and `bentpipe.cli.ask` the
-command.
+A question has a module, whose docstring is the help of its command, with a class of the same name:
+``busy_link`` has `BusyLink`. It states data and functions without effects: its parameters, the
+entries of its traffic, the figures of a run, the cases that are compared, what is assumed, and how
+the figures are judged. Its words are in a template, columns of its tables in ``tables.csv``, and
+charts of figures over cases in ``charts.csv``. From that come the runs, the effects of assumptions,
+the JSON, the page and the command. `bentpipe.answers.catalog.QUESTIONS` lists it.
 """
 
 from __future__ import annotations
@@ -10,231 +13,43 @@ from __future__ import annotations
 import copy
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, wraps
-from inspect import signature
-from typing import Any, ClassVar, Final, NamedTuple, ParamSpec, TypeVar
+from functools import cached_property
+from sys import modules
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from bentpipe.answers.answer import Answer, Effect, Estimate
+from bentpipe.answers.answer import Answer, Effect, words
+from bentpipe.answers.catalog import Option, parameters_of
+from bentpipe.answers.runs import Experiment, Measurements, Name
 from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.plan.plan import Plan
-from bentpipe.plan.presets import link_document, series_values
-from bentpipe.quantities import quantity
-from bentpipe.results.confidence import mean_half_width
+from bentpipe.plan.presets import link_document, preset_plans, series_values
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.run import Job, run_many
 from bentpipe.simulation.search import Bracket
-from bentpipe.units import NS_PER_S
+from bentpipe.text import choice
 
-Name = TypeVar("Name", bound=Hashable)
-P = ParamSpec("P")
-Values = npt.NDArray[np.float64]
-# Functions of gateways by end and name: what makes the settings of one from those of a file.
-Functions = Mapping[str, Mapping[str, Callable[[dict[str, Any]], Mapping[str, Any]]]]
+Link = Annotated[
+    str,
+    Option(
+        "A preset, or a scenario file, of which the link is taken.",
+        "|".join([*preset_plans(), "FILE"]),
+    ),
+]
+# The settings of functions of gateways, by end and name; None: there is no such setting.
+Functions = Mapping[str, Mapping[str, Mapping[str, Any]]]
+Entries = Sequence[Mapping[str, Any]]
 
-DEFAULT_SEEDS: Final = 10
-MIN_SEEDS: Final = 3
-# Two slow cores simulate these in some 10 s.
-_BUDGET_PACKETS: Final = 30_000_000
-PACKET_BITS: Final = 12_000
-# A change below this is no reason for or against a box in the path of all traffic.
-WORTH_PERCENT: Final = 5.0
 # Of users, channels or calls.
 MAX_COUNT: Final = 2_000
 # Of their number, until the load is as asked for.
 _ADJUSTMENTS: Final = 4
 # What a question takes from a scenario file; it has traffic of its own.
 _LINK_FIELDS: Final[tuple[str, ...]] = ("link", "gateways", "hosts", "name")
-
-
-class Measurements(dict[str, Values]):
-    """The figures of a case, by name: an array over seeds each."""
-
-    def of(self, figure: str) -> Estimate:
-        """Return mean and 95 % interval (Student's t) of a figure; NaN if one is missing."""
-        return _estimate(self[figure])
-
-    def mean(self, figure: str) -> float:
-        """Return the mean of a figure."""
-        return self.of(figure).mean
-
-    def text(self, figure: str) -> str:
-        """Return a figure with its interval for a person, by the unit in its name."""
-        return self.of(figure).text(quantity(figure).text)
-
-    def means(self) -> dict[str, float | None]:
-        """Return the means of all figures; None for those that are missing."""
-        means = {figure: self.mean(figure) for figure in self}
-        return {figure: None if np.isnan(mean) else mean for figure, mean in means.items()}
-
-    def estimates(self) -> dict[str, Estimate]:
-        """Return all figures."""
-        return {figure: self.of(figure) for figure in self}
-
-    def known(self) -> dict[str, Estimate]:
-        """Return the figures that are not missing."""
-        return {name: each for name, each in self.estimates().items() if not np.isnan(each.mean)}
-
-    def change(self, figure: str, after: Measurements) -> Estimate:
-        """Return the change of a mean in percent of the mean before, by pairs of equal seeds.
-
-        The values vary as the ratio of the means does in the first order (delta method), so the
-        interval has the noise of both.
-        """
-        values, others = self[figure], after[figure]
-        reference = float(np.mean(values))
-        if reference == 0:
-            return _estimate(np.zeros(values.size))
-        times = float(np.mean(others)) / reference
-        return _estimate(100 * (times - 1 + (others - times * values) / reference))
-
-
-def _estimate(values: Values) -> Estimate:
-    if values.size > 1 and bool(np.all(values == values[0])):
-        return Estimate(float(values[0]), 0.0, values.size)
-    return Estimate(float(np.mean(values)), mean_half_width(values.tolist()), values.size)
-
-
-class Change(NamedTuple):
-    """A figure of two cases, and its change in percent by pairs of equal seeds."""
-
-    figure: str
-    before: Estimate
-    after: Estimate
-    percent: Estimate
-
-    @classmethod
-    def of(cls, figure: str, before: Measurements, after: Measurements) -> Change:
-        """Return the change of a figure from one case to another."""
-        return cls(figure, before.of(figure), after.of(figure), before.change(figure, after))
-
-    @property
-    def gain(self) -> Estimate:
-        """The change with the sign of its value to a user: less time is a gain."""
-        return self.percent.times(-1.0 if self.figure.endswith("_ns") else 1.0)
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether the interval excludes zero; never with a single run."""
-        percent = self.percent
-        return percent.half_width is not None and (percent.low > 0 or percent.high < 0)
-
-    @property
-    def is_gain(self) -> bool:
-        """Whether it is a gain that is shown, and large enough to matter."""
-        return self.is_shown and self.gain.mean >= WORTH_PERCENT
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether it is a loss that is shown, and large enough to matter."""
-        return self.is_shown and self.gain.mean <= -WORTH_PERCENT
-
-
-class Experiment:
-    """Runs cases and counts them for ``progress(done, total)``.
-
-    Each case runs with the same seeds, so that differences are of pairs. `choose_seeds` decides how
-    many seeds the time is enough for, unless ``seeds`` says it.
-    """
-
-    def __init__(
-        self,
-        *,
-        seeds: int | None = None,
-        threads: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> None:
-        self._seeds = seeds
-        self._threads = threads
-        self._progress = progress
-        self._done = self._total = 0
-
-    def choose_seeds(self, plan: Mapping[str, Any], cases: int, seeds: int | None = None) -> None:
-        """Set how many cases like ``plan`` there will be, and from that the number of seeds.
-
-        ``seeds`` is what a question uses by default, whatever the time.
-        """
-        if self._seeds is None:
-            bps = sum(peak_bps(direction["rate_bps"]) for direction in plan["directions"][:2])
-            packets = cases * max(bps * int(plan["stop_ns"]) / NS_PER_S / PACKET_BITS, 1.0)
-            affordable = int(min(DEFAULT_SEEDS, max(MIN_SEEDS, _BUDGET_PACKETS / packets)))
-            self._seeds = seeds or affordable
-        self._total = max(self._total, self._done + cases * self._seeds)
-
-    @property
-    def seeds(self) -> range:
-        """The seeds of every case."""
-        count = DEFAULT_SEEDS if self._seeds is None else self._seeds
-        return range(1, 1 + count)
-
-    def run(
-        self, cases: Mapping[Name, Plan], measure: Callable[[Result], Mapping[str, float]]
-    ) -> dict[Name, Measurements]:
-        """Run cases; return what ``measure`` takes from each result.
-
-        Raises:
-            RunsInterrupted: Ctrl-C.
-            MemoryLimitError: a run reached its part of the memory limit.
-        """
-        return {
-            name: _measurements([measure(result) for result in self._run(self._jobs(case))])
-            for name, case in cases.items()
-        }
-
-    def run_by_seed(
-        self, cases: Mapping[Name, Plan], measure: Callable[[Result], Mapping[str, float]]
-    ) -> tuple[dict[Name, Measurements], bool]:
-        """Run cases as `run` does, but all of them with one seed after another.
-
-        Ctrl-C keeps the seeds that are complete. Returns the figures, and whether it was pressed.
-
-        Raises:
-            KeyboardInterrupt: Ctrl-C before the first seed was complete.
-            MemoryLimitError: a run reached its part of the memory limit.
-        """
-        jobs = {name: self._jobs(case) for name, case in cases.items()}
-        rows: list[list[Mapping[str, float]]] = []
-        interrupted = False
-        for i in range(len(self.seeds)):
-            try:
-                results = self._run([of_case[i] for of_case in jobs.values()])
-                rows.append([measure(result) for result in results])
-            except KeyboardInterrupt:
-                if not rows:
-                    raise
-                interrupted = True
-                break
-        of_cases = zip(jobs, zip(*rows, strict=True), strict=True)
-        return {name: _measurements(of_case) for name, of_case in of_cases}, interrupted
-
-    def result(self, case: Plan) -> Result:
-        """Run a case with the first seed; return its whole result."""
-        return run_many(self._jobs(case)[:1])[0]
-
-    def _run(self, jobs: Sequence[Job]) -> Sequence[Result]:
-        results = run_many(jobs, threads=self._threads, progress=self._count)
-        self._done += len(results)
-        return results
-
-    def _jobs(self, case: Plan) -> list[Job]:
-        return [Job(plan=case, seed=seed) for seed in self.seeds]
-
-    def _count(self, done: int, _total: int) -> None:
-        if self._progress is not None:
-            total = max(self._total, self._done + len(self.seeds))
-            self._progress(self._done + done, total)
-
-
-def _measurements(rows: Sequence[Mapping[str, float]]) -> Measurements:
-    return Measurements(
-        {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
-    )
 
 
 class Assumption(NamedTuple):
@@ -245,59 +60,42 @@ class Assumption(NamedTuple):
     settings: tuple[str, ...]
 
 
-class Option(NamedTuple):
-    """How the command asks for a parameter; ``flag`` is its name if not that of the parameter."""
-
-    help: str
-    metavar: str | None = None
-    flag: str = ""
-    min: int | None = None
-    max: int | None = None
-
-
 @dataclass(kw_only=True, eq=False)
 class Question(ABC):
-    """A question about a link: its parameters, and the runs that answer it.
+    """A question: its parameters are fields, those of the command with an `Option` each."""
 
-    The docstring of a question, without its last paragraph, is the help of its command.
-
-    ``link`` is a preset or a scenario file, of which the link and the gateways are taken;
-    ``settings`` override values of it, and of the entries of the question's traffic. ``duration``
-    is that of a run.
-
-    Raises:
-        ScenarioError: the link or a setting is wrong.
-        UsageError: there is no such link.
-    """
-
-    link: str = field(default="geo", kw_only=False)
-    settings: Sequence[str] = ()
-    duration: str = field(default="60 s", init=False)
-    experiment: Experiment | None = None
+    experiment: Experiment = field(default_factory=Experiment)
 
     name: ClassVar[str]
     """The question on the command line."""
     examples: ClassVar[Sequence[str]]
     """The options of commands, for their help."""
-    seeds: ClassVar[int | None] = None
-    """The seeds of a case, if they are not as many as the time allows."""
     can_emulate: ClassVar[bool] = False
     """Whether an answer has a case to compare with a run in real time."""
 
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__module__.rpartition(".")[2].replace("_", "-")
+
     def __post_init__(self) -> None:
-        self.runs = self.experiment or Experiment()
+        for parameter in parameters_of(type(self)):
+            parameter.check(getattr(self, parameter.name))
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any], **experiment: Any) -> Self:
+        """Return the question with these parameters.
+
+        Raises:
+            UsageError: there is no such parameter, or a value is not allowed.
+        """
+        names = tuple(each.name for each in fields(cls) if each.init and each.name != "experiment")
+        for name in parameters:
+            if name not in names:
+                raise UsageError(f"ask {cls.name}: parameter: {choice(name, names)}")
+        return cls(**parameters, experiment=Experiment(**experiment))
 
     @abstractmethod
-    def _traffic(self) -> list[dict[str, Any]]:
-        """Return the entries of ``traffic``."""
-
-    @abstractmethod
-    def _measure(self, result: Result) -> Mapping[str, float]:
-        """Return the figures of a run."""
-
-    @abstractmethod
-    def _answer(self) -> Answer:
-        """Run the cases and judge."""
+    def answer(self) -> Answer:
+        """Return the answer without words and parameters."""
 
     def ask(self) -> Answer:
         """Return the answer.
@@ -305,119 +103,134 @@ class Question(ABC):
         Raises:
             RunsInterrupted: Ctrl-C.
         """
-        return replace(self._answer(), parameters=self.parameters)
+        answer = self.answer()
+        texts = words(self.name, self.facts(answer))
+        return replace(answer, parameters=self.parameters, **texts)
 
-    @cached_property
-    def document(self) -> Document:
-        """The scenario without the settings."""
-        return link_scenario(self.link, self._traffic(), self.duration)
-
-    @cached_property
-    def base(self) -> Plan:
-        """The case as asked for."""
-        return self.case()
+    def facts(self, answer: Answer) -> dict[str, Any]:
+        """Return what the words of an answer are made of: ``q`` is the question."""
+        names = vars(modules[self.__module__])
+        constants = {name: names[name] for name in names if name.isupper()}
+        return {"q": self, **constants, **answer.figures, **answer.facts}
 
     @property
-    def directions(self) -> list[dict[str, Any]]:
-        """The forward and the return direction of the plan."""
-        directions: list[dict[str, Any]] = self.base.data["directions"][:2]
-        return directions
-
-    @property
-    def rtt_ns(self) -> int:
-        """The round-trip propagation delay of the link, at the start of a run."""
-        return sum(initial(each["delay_ns"]) for each in self.directions)
-
-    def require_constant(self, direction: Mapping[str, Any], *names: str) -> None:
-        """Check that values of a direction of the plan do not vary with time.
-
-        Raises:
-            UsageError: one does.
-        """
-        varying = [name for name in names if direction[name]["kind"] != "constant"]
-        if varying:
-            words = " and ".join(name.partition("_")[0] for name in varying)
-            raise UsageError(
-                f"ask {self.name}: {words} of this link must not vary with time; set constants, "
-                "such as --set link.forward.rate=16Mbit/s"
-            )
-
-    def link_rate_bps(self) -> int:
-        """Return the largest rate of the forward direction, whatever the traffic."""
-        probe = {"kind": "bulk", "direction": "forward", "size": "1 B"}
-        document = link_scenario(self.link, [probe], "1 s")
-        plan = Plan.resolve(Scenario.from_document(document, self.link_settings))
-        return peak_bps(plan.data["directions"][0]["rate_bps"])
-
-    def case(self, *changes: str) -> Plan:
-        """Return the scenario with further settings."""
-        return Plan.resolve(Scenario.from_document(self.document, [*self.settings, *changes]))
-
-    def case_with(
-        self,
-        traffic: Sequence[Mapping[str, Any]],
-        settings: Sequence[str],
-        functions: Functions,
-        among: Collection[str],
-        hosts: Sequence[Mapping[str, Any]] = (),
-    ) -> Plan:
-        """Return a scenario with other traffic, ``functions`` of gateways, and hosts of the world.
-
-        The ``functions`` come first, in this order, then all those of the scenario file that are
-        not ``among`` those that cases differ in.
-        """
-        document = link_scenario(self.link, traffic, self.duration)
-        data = copy.deepcopy(document.data)
-        if hosts:
-            data.setdefault("hosts", {}).setdefault("world", []).extend(hosts)
-        gateways = data.setdefault("gateways", {})
-        for end in {**gateways, **functions}:
-            before = gateways.get(end) or {}
-            wanted = {
-                name: make(before.get(name) or {}) for name, make in functions.get(end, {}).items()
-            }
-            gateways[end] = {name: before[name] for name in before if name not in among} | wanted
-            if before.get("functions") is not None:
-                others = [name for name in before["functions"] if name not in among]
-                gateways[end]["functions"] = [*wanted, *others]
-        return Plan.resolve(Scenario.from_document(replace(document, data=data), settings))
-
-    def cases(self, changes: Mapping[Name, Sequence[str]]) -> dict[Name, Plan]:
-        """Return the scenario with each list of settings; what does not fit is left out."""
-        found = {}
-        for name, settings in changes.items():
-            try:
-                found[name] = self.case(*settings)
-            except ScenarioError:
-                continue
+    def parameters(self) -> dict[str, Any]:
+        """What was asked, as plain data."""
+        found = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+        del found["experiment"]
         return found
 
-    def choose_seeds(self, cases: int) -> None:
-        """Choose how many seeds the cases have, from their number."""
-        self.runs.choose_seeds(self.base.data, cases, self.seeds)
+
+@dataclass(kw_only=True, eq=False)
+class LinkQuestion(Question):
+    """A question about a link, which runs with traffic answer.
+
+    ``link`` is a preset or a scenario file, of which the link and the gateways are taken;
+    ``settings`` override values of it, and of the entries of the question's traffic. ``duration``
+    is that of a run.
+    """
+
+    link: Link = "geo"
+    settings: Annotated[
+        Sequence[str],
+        Option(
+            "Override a value of the link or the traffic, such as link.forward.rate=4Mbit/s; "
+            "repeatable.",
+            "PATH=VALUE",
+            "--set",
+        ),
+    ] = ()
+    duration: str = field(default="60 s", init=False)
+
+    seeds: ClassVar[int | None] = None
+    """The seeds of a case, if they are not as many as the time allows."""
+    by_seed: ClassVar[bool] = False
+    """Whether Ctrl-C gives the answer of the seeds that are complete."""
+    searched: ClassVar[int] = 0
+    """About how many cases `_find` runs beside those of `_cases`."""
+    figure: ClassVar[str] = ""
+    """The figure that is shown for other assumptions."""
+    constants: ClassVar[Sequence[str]] = ()
+    """The values of the direction `wire` that must not vary with time."""
+    differs: ClassVar[Mapping[str, Collection[str]]] = {}
+    """The functions of gateways in which cases differ, and in which of their settings."""
+    entries: ClassVar[Collection[str]] = ()
+    """The entries of traffic that not all cases have."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for setting in self.settings:
+            end, *path = _path(setting)
+            if end == "gateways" and any(
+                function in path and path[-1] in names for function, names in self.differs.items()
+            ):
+                raise UsageError(
+                    f"--set {setting}: the cases differ in {path[-1]}; leave it out, or compare "
+                    "two runs with bentpipe compare"
+                )
+
+    @abstractmethod
+    def _traffic(self) -> list[dict[str, Any]]:
+        """Return the entries of ``traffic`` as asked for."""
+
+    def _amend(self, data: dict[str, Any]) -> None:
+        """Change the scenario of all cases."""
+
+    @abstractmethod
+    def _measure(self, result: Result) -> Mapping[str, float]:
+        """Return the figures of a run."""
+
+    def _cases(self) -> Mapping[Any, Plan]:
+        """Return the cases that are compared, but for those that `_find` searches."""
+        return {} if self.searched else {"as asked": self.base}
+
+    def _assumptions(self) -> Sequence[Assumption]:
+        """Return what the answer takes for granted, and may be otherwise."""
+        return ()
+
+    def _find(self, cases: Mapping[Any, Plan]) -> Any:
+        """Run the cases, and those that depend on the figures of others."""
+        return self.run(cases)
+
+    def _basis(self, found: Any) -> tuple[Measurements, Sequence[str]]:
+        """Return the figures that are compared with those for other assumptions, and settings."""
+        return next(iter(found.values())), ()
+
+    @abstractmethod
+    def _judge(self, found: Any) -> Answer:
+        """Return what the figures say; effects of assumptions are added."""
+
+    def answer(self) -> Answer:
+        """Run the cases, and judge."""
+        self._require_constants()
+        cases, assumptions = self._cases(), self._assumptions()
+        count = self.searched + len(cases) + len(assumptions)
+        self.experiment.choose_seeds(self.base.data, count, self.seeds)
+        found = self._find(cases)
+        answer = self._judge(found)
+        effects = [*answer.effects, *self._effects(assumptions, found)]
+        effects.sort(key=lambda effect: -abs(effect.percent.mean))
+        return replace(answer, effects=effects, interrupted=self.experiment.interrupted)
 
     def run(self, cases: Mapping[Name, Plan]) -> dict[Name, Measurements]:
         """Run cases and measure them."""
-        return self.runs.run(cases, self._measure)
+        return self.experiment.run(cases, self._measure, by_seed=self.by_seed)
 
-    def run_case(self, *changes: str) -> Measurements:
-        """Run the scenario with further settings."""
-        return self.run({"": self.case(*changes)})[""]
+    def run_case(self, *settings: str, traffic: Entries | None = None) -> Measurements:
+        """Run the scenario with further settings or other traffic."""
+        return self.run({"": self.plan(*settings, traffic=traffic)})[""]
 
-    def effects(
-        self, assumptions: Iterable[Assumption], before: Measurements, figure: str, *common: str
-    ) -> tuple[Effect, ...]:
-        """Return how a figure changes with each assumption that fits, the largest change first.
-
-        ``common`` are settings of all cases.
-        """
-        found = self.run(self.cases({each: (*common, *each.settings) for each in assumptions}))
+    def _effects(self, assumptions: Sequence[Assumption], found: Any) -> list[Effect]:
+        """Return how the figure changes with each assumption that fits."""
+        if not assumptions:
+            return []
+        before, common = self._basis(found)
+        changed = self.run(self.fitting({each: [*common, *each.settings] for each in assumptions}))
         effects = [
-            Effect(each.text, each.instead, before.change(figure, after))
-            for each, after in found.items()
+            Effect(each.text, each.instead, before.change(self.figure, after))
+            for each, after in changed.items()
         ]
-        shown = [effect for effect in effects if np.isfinite(effect.percent.mean)]
-        return tuple(sorted(shown, key=lambda effect: -abs(effect.percent.mean)))
+        return [each for each in effects if np.isfinite(each.percent.mean)]
 
     def adjusted_count(
         self,
@@ -450,15 +263,112 @@ class Question(ABC):
             count = better
         return count, found
 
+    @cached_property
+    def base(self) -> Plan:
+        """The case as asked for."""
+        return self.plan()
+
+    def plan(
+        self, *settings: str, traffic: Entries | None = None, functions: Functions | None = None
+    ) -> Plan:
+        """Return the scenario with further settings, other traffic and functions of gateways.
+
+        A setting of what a case does not have is left out.
+        """
+        traffic, functions = traffic or self._traffic(), functions or {}
+        document = link_scenario(self.link, traffic, self.duration)
+        data = copy.deepcopy(document.data)
+        if self.differs:
+            self._put(functions, data.setdefault("gateways", {}))
+        self._amend(data)
+        missing = {*self.entries} - {entry["name"] for entry in traffic}
+        kept = [each for each in self.settings if self._applies(each, missing, functions)]
+        scenario = Scenario.from_document(replace(document, data=data), [*kept, *settings])
+        return Plan.resolve(scenario)
+
+    def fitting(self, settings: Mapping[Name, Sequence[str]]) -> dict[Name, Plan]:
+        """Return the scenario with each list of settings; what does not fit is left out."""
+        found = {}
+        for name, each in settings.items():
+            try:
+                found[name] = self.plan(*each)
+            except ScenarioError:
+                continue
+        return found
+
+    def _put(self, functions: Functions, gateways: dict[str, Any]) -> None:
+        """Put functions first, in this order, and keep those in which no cases differ."""
+        for end in {**gateways, **functions}:
+            before = gateways.get(end) or {}
+            wanted = {}
+            for name, settings in functions.get(end, {}).items():
+                of_file = before.get(name) or {}
+                fixed = {*self.differs[name], *settings}
+                wanted[name] = {key: of_file[key] for key in of_file if key not in fixed}
+                wanted[name] |= {key: value for key, value in settings.items() if value is not None}
+            kept = {name: before[name] for name in before if name not in self.differs}
+            gateways[end] = kept | wanted
+            if before.get("functions") is not None:
+                others = [name for name in before["functions"] if name not in self.differs]
+                gateways[end]["functions"] = [*wanted, *others]
+
+    def _applies(self, setting: str, missing: Collection[str], functions: Functions) -> bool:
+        path = _path(setting)
+        if path[0] == "traffic":
+            return not {*path[1:2]} & {*missing}
+        for name in self.differs if path[0] == "gateways" else ():
+            if name in path:
+                of_case = [each[name] for each in functions.values() if name in each]
+                return bool(of_case) and path[-1] not in of_case[0]
+        return True
+
+    def _require_constants(self) -> None:
+        varying = [name for name in self.constants if self.wire[name]["kind"] != "constant"]
+        if varying:
+            words = " and ".join(name.partition("_")[0] for name in varying)
+            raise UsageError(
+                f"ask {self.name}: {words} of this link must not vary with time; set constants, "
+                "such as --set link.forward.rate=16Mbit/s"
+            )
+
     @property
-    def subject(self) -> str:
-        """The link and its settings, for a sentence."""
-        return " with ".join([self.link, *([", ".join(self.settings)] if self.settings else [])])
+    def directions(self) -> list[dict[str, Any]]:
+        """The forward and the return direction of the plan."""
+        directions: list[dict[str, Any]] = self.base.data["directions"][:2]
+        return directions
+
+    @property
+    def wire(self) -> Mapping[str, Any]:
+        """The direction of the plan that the question is about."""
+        return self.directions[0]
+
+    @property
+    def rate_bps(self) -> int:
+        """The largest rate of this direction."""
+        return peak_bps(self.wire["rate_bps"])
+
+    @property
+    def rtt_ns(self) -> int:
+        """The round-trip propagation delay of the link, at the start of a run."""
+        return sum(initial(each["delay_ns"]) for each in self.directions)
+
+    @cached_property
+    def link_rate_bps(self) -> int:
+        """The largest rate of the forward direction, whatever the traffic."""
+        probe = {"kind": "bulk", "direction": "forward", "size": "1 B"}
+        document = link_scenario(self.link, [probe], "1 s")
+        plan = Plan.resolve(Scenario.from_document(document, self.link_settings))
+        return peak_bps(plan.data["directions"][0]["rate_bps"])
 
     @property
     def link_settings(self) -> list[str]:
         """The settings that are not of the traffic of this question."""
         return [each for each in self.settings if each.startswith("link.")]
+
+    @property
+    def subject(self) -> str:
+        """The link and its settings, for a sentence."""
+        return " with ".join([self.link, *([", ".join(self.settings)] if self.settings else [])])
 
     def ask_command(self, question: str, *options: str, settings: Sequence[str] = ()) -> str:
         """Return the command that asks a question about this link, with further settings.
@@ -481,25 +391,11 @@ class Question(ABC):
     @property
     def parameters(self) -> dict[str, Any]:
         """What was asked, as plain data."""
-        found = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
-        del found["experiment"]
+        found = super().parameters
         return {"link": found.pop("link"), "set": list(found.pop("settings")), **found}
 
 
-def asking(question: Callable[P, Question]) -> Callable[P, Answer]:
-    """Return the function that asks a question."""
-
-    @wraps(question, assigned=("__module__", "__doc__"), updated=())
-    def ask(*args: P.args, **kwargs: P.kwargs) -> Answer:
-        return question(*args, **kwargs).ask()
-
-    name: str = vars(question)["name"].replace("-", "_")
-    ask.__name__ = ask.__qualname__ = name
-    vars(ask)["__signature__"] = signature(question).replace(return_annotation="Answer")
-    return ask
-
-
-def link_scenario(link: str, traffic: Sequence[Mapping[str, Any]], duration: str) -> Document:
+def link_scenario(link: str, traffic: Entries, duration: str) -> Document:
     """Return a scenario of the link of a preset or a scenario file, with other traffic.
 
     Raises:
@@ -517,6 +413,10 @@ def link_scenario(link: str, traffic: Sequence[Mapping[str, Any]], duration: str
         if path and path[0] in _LINK_FIELDS
     }
     return Document(data=data, source=of_link.source, locations=locations)
+
+
+def _path(setting: str) -> list[str]:
+    return setting.split("=", maxsplit=1)[0].split(".")
 
 
 def initial(series: Mapping[str, Any]) -> int:

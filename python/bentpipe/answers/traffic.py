@@ -1,27 +1,67 @@
-"""Traffic of several questions, calls and users of pages, and its times."""
+"""Traffic of several questions, transfers, calls and users of pages, and its times."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from bentpipe.answers.catalog import Option
+from bentpipe.answers.question import Assumption, LinkQuestion
 from bentpipe.errors import UsageError
 from bentpipe.results.voice import quality
+from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.tables import CODECS, Codec
+from bentpipe.scenario.tcp import CongestionControl
 from bentpipe.units import NS_PER_S
 
 CODEC: Final = CODECS["g711"]
 NS_PER_MS: Final = 10**6
 UDP_IP_BYTES: Final = 28
+# The timestamps option and its padding (RFC 7323, appendix A).
+TIMESTAMPS_BYTES: Final = 12
 # Play-out waits for 99 of 100 packets; the others count as lost.
 _LATE_PERCENT: Final = 1.0
 MEDIAN_PAGE_BYTES: Final = 300_000
 THINK_S: Final = 15
+
+
+@dataclass(kw_only=True, eq=False)
+class Transfer(LinkQuestion):
+    """A question about TCP transfers in one direction."""
+
+    direction: Annotated[DirectionName, Option("The direction of the data.")] = "forward"
+    congestion_control: Annotated[
+        CongestionControl, Option("The congestion control of the senders.")
+    ] = "cubic"
+    duration: str = "60 s"
+
+    def transfer(self, **more: Any) -> dict[str, Any]:
+        """Return the entry ``transfer`` of traffic."""
+        return {
+            "name": "transfer",
+            "kind": "bulk",
+            "direction": self.direction,
+            "duration": self.duration,
+            "tcp": {"congestion_control": self.congestion_control},
+            **more,
+        }
+
+    @property
+    def wire(self) -> Mapping[str, Any]:
+        """The direction of the data, of the plan."""
+        return self.directions[0 if self.direction == "forward" else 1]
+
+
+def bit_errors(direction: str, rate: float, instead: str) -> Assumption:
+    """Return that the link may have another bit error rate."""
+    setting = f"link.{direction}.bit_error_rate={rate:e}"
+    return Assumption(f"bit error rate {rate:.0e}", instead, (setting,))
 
 
 def call(direction: str, codec: Codec = CODEC) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import nullcontext
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from bentpipe.results.output import OutputFolder
     from bentpipe.sweeps.executor import Executor
 
-_PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
 _SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
 
 
@@ -173,18 +171,6 @@ Internet = Annotated[
     bool,
     flag("--internet", "Give the lab access to the Internet, over the link (slirp4netns)."),
 ]
-
-
-def fraction(text: str, option: str) -> float:
-    """Return a percentage such as ``0.5%`` as a fraction.
-
-    Raises:
-        UsageError: it is no percentage.
-    """
-    match = _PERCENTAGE.fullmatch(text)
-    if match is None:
-        raise UsageError(f'{option}: read "{text}"; expected a percentage, such as "0.5%"')
-    return float(match[1]) / 100
 
 
 def print_checks(checks: Sequence[Check]) -> None:

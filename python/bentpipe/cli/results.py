@@ -12,7 +12,6 @@ from bentpipe.cli.options import (
     argument,
     complete_scenarios,
     flag,
-    fraction,
     note,
     option,
     optional,
@@ -22,6 +21,7 @@ from bentpipe.cli.options import (
 from bentpipe.cli.progress import Progress
 from bentpipe.cli.thresholds import require_thresholds, write_thresholds
 from bentpipe.errors import InvalidRunError, UsageError
+from bentpipe.units import fraction
 
 _SERVER_PACKAGES: Final = frozenset({"starlette", "uvicorn"})
 

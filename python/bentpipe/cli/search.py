@@ -9,11 +9,12 @@ from typing import Annotated, Any, Final
 import bentpipe
 from bentpipe import report, scenario
 from bentpipe.cli import options
-from bentpipe.cli.options import argument, flag, fraction, optional, output_folder
+from bentpipe.cli.options import argument, flag, optional, output_folder
 from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import UsageError
 from bentpipe.scenario.document import read_value
 from bentpipe.simulation.memory import limiting, read_limit
+from bentpipe.units import fraction
 
 _SIZE: Final = re.compile(r"\d{1,9}", re.ASCII)
 # Sub-commands of earlier versions.

@@ -18,7 +18,6 @@ from bentpipe.cli.options import (
     argument,
     complete_scenarios,
     flag,
-    fraction,
     note,
     option,
     optional,
@@ -31,6 +30,7 @@ from bentpipe.errors import UsageError
 from bentpipe.scenario.document import read_file
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.memory import read_limit
+from bentpipe.units import fraction
 
 if TYPE_CHECKING:
     from bentpipe.sweeps.cells import Cell

@@ -1,0 +1,324 @@
+"""The runs behind an answer: cases with common seeds, their figures, changes and verdicts.
+
+Figures are means with intervals; changes are by pairs of equal seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bentpipe.errors import InternalError, UsageError
+from bentpipe.plan.plan import Plan
+from bentpipe.plan.presets import series_values
+from bentpipe.quantities import quantity
+from bentpipe.results.confidence import mean_half_width
+from bentpipe.results.result import Result
+from bentpipe.simulation.run import Job, run_many
+from bentpipe.text import counted
+from bentpipe.units import NS_PER_S
+
+Name = TypeVar("Name", bound=Hashable)
+Values = npt.NDArray[np.float64]
+Kind = Literal["pays", "mixed", "loses", "unclear"]
+# The best first.
+_ORDER: Final[tuple[Kind, ...]] = ("pays", "mixed", "unclear", "loses")
+
+DEFAULT_SEEDS: Final = 10
+MIN_SEEDS: Final = 3
+# Two slow cores simulate these in some 10 s.
+_BUDGET_PACKETS: Final = 30_000_000
+PACKET_BITS: Final = 12_000
+# A change below this is no reason for or against a box in the path of all traffic.
+WORTH_PERCENT: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over runs and the half width of its 95 % confidence interval.
+
+    The half width is None with one run, and 0 if all runs agree.
+    """
+
+    mean: float
+    half_width: float | None
+    runs: int
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval; the mean without one."""
+        return self.mean - (self.half_width or 0)
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval; the mean without one."""
+        return self.mean + (self.half_width or 0)
+
+    @property
+    def runs_text(self) -> str:
+        """How many runs it has: ``10 runs``."""
+        return counted(self.runs, "run")
+
+    def text(self, write: Callable[[float], str]) -> str:
+        """Return the mean with its interval: ``12.3 Mbit/s ± 200 kbit/s``."""
+        text = write(self.mean)
+        return f"{text} ± {write(self.half_width)}" if self.half_width else text
+
+    def times(self, factor: float) -> Estimate:
+        """Return the estimate in another unit."""
+        half_width = None if self.half_width is None else self.half_width * abs(factor)
+        return Estimate(self.mean * factor, half_width, self.runs)
+
+
+class Measurements(dict[str, Values]):
+    """The figures of a case, by name: an array over seeds each."""
+
+    def of(self, figure: str) -> Estimate:
+        """Return mean and 95 % interval (Student's t) of a figure; NaN if one is missing."""
+        return _estimate(self[figure])
+
+    def mean(self, figure: str) -> float:
+        """Return the mean of a figure."""
+        return self.of(figure).mean
+
+    def text(self, figure: str) -> str:
+        """Return a figure with its interval for a person, by the unit in its name."""
+        return self.of(figure).text(quantity(figure).text)
+
+    def means(self) -> dict[str, float | None]:
+        """Return the means of all figures; None for those that are missing."""
+        means = {figure: self.mean(figure) for figure in self}
+        return {figure: None if np.isnan(mean) else mean for figure, mean in means.items()}
+
+    def estimates(self, *figures: str) -> dict[str, Estimate]:
+        """Return these figures; all without any."""
+        return {figure: self.of(figure) for figure in figures or self}
+
+    def known(self) -> dict[str, Estimate]:
+        """Return the figures that are not missing."""
+        return {name: each for name, each in self.estimates().items() if not np.isnan(each.mean)}
+
+    def change(self, figure: str, after: Measurements) -> Estimate:
+        """Return the change of a mean in percent of the mean before, by pairs of equal seeds.
+
+        The values vary as the ratio of the means does in the first order (delta method), so the
+        interval has the noise of both.
+        """
+        values, others = self[figure], after[figure]
+        reference = float(np.mean(values))
+        if reference == 0:
+            return _estimate(np.zeros(values.size))
+        times = float(np.mean(others)) / reference
+        return _estimate(100 * (times - 1 + (others - times * values) / reference))
+
+
+def _estimate(values: Values) -> Estimate:
+    if values.size > 1 and bool(np.all(values == values[0])):
+        return Estimate(float(values[0]), 0.0, values.size)
+    return Estimate(float(np.mean(values)), mean_half_width(values.tolist()), values.size)
+
+
+class Change(NamedTuple):
+    """A figure of two cases, and its change in percent by pairs of equal seeds."""
+
+    figure: str
+    before: Estimate
+    after: Estimate
+    percent: Estimate
+
+    @classmethod
+    def of(cls, figure: str, before: Measurements, after: Measurements) -> Change:
+        """Return the change of a figure from one case to another."""
+        return cls(figure, before.of(figure), after.of(figure), before.change(figure, after))
+
+    @property
+    def texts(self) -> list[str]:
+        """The figure before and after, with intervals."""
+        return [each.text(quantity(self.figure).text) for each in (self.before, self.after)]
+
+    @property
+    def gain(self) -> Estimate:
+        """The change with the sign of its value to a user: less time is a gain."""
+        return self.percent.times(-1.0 if self.figure.endswith("_ns") else 1.0)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the interval excludes zero; never with a single run."""
+        percent = self.percent
+        return percent.half_width is not None and (percent.low > 0 or percent.high < 0)
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether it is a gain that is shown, and large enough to matter."""
+        return self.is_shown and self.gain.mean >= WORTH_PERCENT
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether it is a loss that is shown, and large enough to matter."""
+        return self.is_shown and self.gain.mean <= -WORTH_PERCENT
+
+
+class Verdict(NamedTuple):
+    """What a variant changes at a load; the first change counts first."""
+
+    load: int
+    variant: str
+    changes: Sequence[Change]
+
+    @property
+    def total(self) -> Change:
+        """The change that counts first."""
+        return self.changes[0]
+
+    @property
+    def gains(self) -> list[Change]:
+        """The changes that are gains."""
+        return [each for each in self.changes if each.is_gain]
+
+    @property
+    def losses(self) -> list[Change]:
+        """The changes that are losses."""
+        return [each for each in self.changes if each.is_loss]
+
+    @property
+    def kind(self) -> Kind:
+        """Whether it gains, loses, does both, or shows neither; a lost total outweighs gains."""
+        if self.total.is_loss:
+            return "loses"
+        if self.gains:
+            return "mixed" if self.losses else "pays"
+        return "loses" if self.losses else "unclear"
+
+    @property
+    def percents(self) -> dict[str, Estimate]:
+        """The changes in percent, by measure."""
+        return {change.figure: change.percent for change in self.changes}
+
+    @property
+    def net_percent(self) -> float:
+        """The gain of the first measure, less the largest loss of one that gains and loses."""
+        total = self.total.gain.mean
+        if self.kind != "mixed":
+            return total
+        return total + min(each.gain.mean for each in self.losses)
+
+
+def decisive(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict that an answer is about.
+
+    It is the one with the best total of those that only gain; else, of those that gain and lose,
+    the one whose total exceeds its largest loss the most; else the one with the best total of those
+    that show nothing, or of those that lose.
+    """
+    for kind in _ORDER:
+        some = [each for each in verdicts if each.kind == kind]
+        if some:
+            return max(some, key=lambda each: each.net_percent)
+    raise InternalError("no verdict to decide on")
+
+
+@dataclass(kw_only=True)
+class Experiment:
+    """Runs cases and counts them for ``progress(done, total)``.
+
+    Each case runs with the same seeds, so that differences are of pairs. `choose_seeds` decides how
+    many seeds the time is enough for, unless ``seeds`` says it. ``interrupted``: Ctrl-C ended the
+    runs after some seeds.
+    """
+
+    seeds: int | None = None
+    threads: int | None = None
+    progress: Callable[[int, int], None] | None = None
+    interrupted: bool = field(default=False, init=False)
+    _done: int = field(default=0, init=False)
+    _total: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if self.seeds is not None and self.seeds < 1:
+            raise UsageError(f"seeds: read {self.seeds}; expected 1 or more")
+
+    def choose_seeds(self, plan: Mapping[str, Any], cases: int, seeds: int | None = None) -> None:
+        """Set how many cases like ``plan`` there will be, and from that the number of seeds.
+
+        ``seeds`` is what a question uses by default, whatever the time.
+        """
+        if self.seeds is None:
+            bps = sum(max(series_values(each["rate_bps"])) for each in plan["directions"][:2])
+            packets = cases * max(bps * int(plan["stop_ns"]) / NS_PER_S / PACKET_BITS, 1.0)
+            affordable = int(min(DEFAULT_SEEDS, max(MIN_SEEDS, _BUDGET_PACKETS / packets)))
+            self.seeds = seeds or affordable
+        self._total = max(self._total, self._done + cases * self.seeds)
+
+    def run(
+        self,
+        cases: Mapping[Name, Plan],
+        measure: Callable[[Result], Mapping[str, float]],
+        *,
+        by_seed: bool = False,
+    ) -> dict[Name, Measurements]:
+        """Run cases; return what ``measure`` takes from each result.
+
+        ``by_seed`` runs all cases with one seed after another, so that Ctrl-C keeps the seeds that
+        are complete.
+
+        Raises:
+            RunsInterrupted: Ctrl-C, and no seed is complete.
+            MemoryLimitError: a run reached its part of the memory limit.
+        """
+        jobs = [self._jobs(case) for case in cases.values()]
+        rows: list[list[Mapping[str, float]]] = []
+        for batch in zip(*jobs, strict=True) if by_seed else jobs:
+            try:
+                rows.append([measure(result) for result in self._run(batch)])
+            except KeyboardInterrupt:
+                if not (by_seed and rows):
+                    raise
+                self.interrupted = True
+                break
+        of_cases = zip(*rows, strict=True) if by_seed else rows
+        return {name: _measurements(each) for name, each in zip(cases, of_cases, strict=True)}
+
+    def result(self, case: Plan) -> Result:
+        """Run a case with the first seed; return its whole result."""
+        return run_many(self._jobs(case)[:1])[0]
+
+    def _run(self, jobs: Sequence[Job]) -> Sequence[Result]:
+        results = run_many(jobs, threads=self.threads, progress=self._count)
+        self._done += len(results)
+        return results
+
+    def _jobs(self, case: Plan) -> list[Job]:
+        return [Job(plan=case, seed=1 + i) for i in range(self.seeds or DEFAULT_SEEDS)]
+
+    def _count(self, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(self._done + done, max(self._total, self._done + total))
+
+
+def _measurements(rows: Sequence[Mapping[str, float]]) -> Measurements:
+    return Measurements(
+        {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
+    )
+
+
+def signed_percent(percent: Estimate) -> str:
+    """Return a change in percent with its interval, such as "+12.1 % (+11.8 to +12.4)"."""
+    text = f"{percent.mean:+.1f} %"
+    if percent.half_width:
+        text += f" ({percent.low:+.1f} to {percent.high:+.1f})"
+    return text
+
+
+def percent_of(part: float, whole: float) -> str:
+    """Return a part in percent: ``61.3 %``."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def percent_text(share: Estimate) -> str:
+    """Return a share in percent with its interval: ``61.3 % ± 0.4``."""
+    text = f"{100 * share.mean:.1f} %"
+    return f"{text} ± {100 * share.half_width:.1f}" if share.half_width else text
