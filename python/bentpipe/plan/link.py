@@ -21,7 +21,7 @@ from bentpipe.plan.series import (
 from bentpipe.plan.traffic import largest_flow_packet_bytes
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framings import frame_bits, framing_plan
-from bentpipe.scenario.gateways import BRIDGED_HEADER_BYTES
+from bentpipe.scenario.gateways import BRIDGED_HEADER_BYTES, Processor
 from bentpipe.scenario.link import (
     DEFAULT_DIRECTION,
     QUEUES,
@@ -192,7 +192,8 @@ def _preset(link: Link) -> dict[DirectionName, Direction]:
 
 def _bridged_header_bytes(scenario: Scenario) -> int:
     ends = (scenario.gateways.hub, scenario.gateways.terminal)
-    modes = {mode for end in ends if (mode := end.mode()) is not None}
+    functions = [function for end in ends for _, function in end.in_order()]
+    modes = {each.mode for each in functions if isinstance(each, Processor)}
     if "bridge" not in modes:
         return 0
     if len(modes) > 1:

@@ -423,13 +423,6 @@ class ByForm:
         return core_schema.tagged_union_schema(choices, form_of)
 
 
-class GatewayFunction(Record):
-    """The fields of every function of a gateway."""
-
-    needs_peer: ClassVar[bool] = False
-    """Whether the other end needs the same function, to reverse this one."""
-
-
 T = TypeVar("T")
 P = TypeVar("P")
 L = TypeVar("L")
