@@ -11,13 +11,7 @@ from typing import Any, Final
 from bentpipe.plan.gateways import largest_packet_bytes
 from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, lower, origins_of, wrong
 from bentpipe.plan.presets import series_values
-from bentpipe.plan.series import (
-    bit_errors,
-    channel_plan,
-    delay_plan,
-    rate_plan,
-    refuse_many_steps,
-)
+from bentpipe.plan.series import bit_errors, channel_plan, delay_plan, rate_plan, refuse_many_steps
 from bentpipe.plan.traffic import largest_flow_packet_bytes
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framings import frame_bits, framing_plan

@@ -328,7 +328,7 @@ class Record(BaseModel):
 
         Errors that follow from a misspelt field are left out: it is missing, too.
         """
-        if not isinstance(data, Mapping):
+        if not isinstance(data, Mapping) or cls.model_config["extra"] == "allow":
             return validate(data)
         fields = cls.model_fields
         allowed = tuple(field.serialization_alias or name for name, field in fields.items())
