@@ -11,8 +11,16 @@ from bentpipe.plan.lower import Part, lower, wrong
 from bentpipe.plan.presets import series_values
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.gateways import PROCESSOR_PPS, Aggregator, Gateway, Pep, Processor, Tunnel
-from bentpipe.scenario.record import GatewayFunction, share_of
+from bentpipe.scenario.gateways import (
+    PROCESSOR_PPS,
+    Aggregator,
+    Gateway,
+    GatewayFunction,
+    Pep,
+    Processor,
+    Tunnel,
+)
+from bentpipe.scenario.record import share_of
 from bentpipe.units import NS_PER_S, value_of
 
 if TYPE_CHECKING:
@@ -87,8 +95,6 @@ def _plan(
             if uplink is None:
                 return None
             plan = tunnel_plan(function, peer, uplink, path)
-        case _:
-            raise AssertionError(f"{type(function).__name__} has no plan")
     plan["kind"] = path[-1]
     return plan
 

@@ -11,17 +11,11 @@ from typing import Any, Final
 from bentpipe.plan.gateways import largest_packet_bytes
 from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, lower, origins_of, wrong
 from bentpipe.plan.presets import series_values
-from bentpipe.plan.series import (
-    bit_errors,
-    channel_plan,
-    delay_plan,
-    rate_plan,
-    refuse_many_steps,
-)
+from bentpipe.plan.series import bit_errors, channel_plan, delay_plan, rate_plan, refuse_many_steps
 from bentpipe.plan.traffic import largest_flow_packet_bytes
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framings import frame_bits, framing_plan
-from bentpipe.scenario.gateways import BRIDGED_HEADER_BYTES
+from bentpipe.scenario.gateways import BRIDGED_HEADER_BYTES, Processor
 from bentpipe.scenario.link import (
     DEFAULT_DIRECTION,
     QUEUES,
@@ -192,7 +186,8 @@ def _preset(link: Link) -> dict[DirectionName, Direction]:
 
 def _bridged_header_bytes(scenario: Scenario) -> int:
     ends = (scenario.gateways.hub, scenario.gateways.terminal)
-    modes = {mode for end in ends if (mode := end.mode()) is not None}
+    functions = [function for end in ends for _, function in end.in_order()]
+    modes = {each.mode for each in functions if isinstance(each, Processor)}
     if "bridge" not in modes:
         return 0
     if len(modes) > 1:

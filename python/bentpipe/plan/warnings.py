@@ -30,13 +30,7 @@ from bentpipe.scenario.record import Record
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice, WebPage
 from bentpipe.text import shown
-from bentpipe.units import (
-    NS_PER_S,
-    checked,
-    format_duration,
-    format_rate,
-    value_of,
-)
+from bentpipe.units import NS_PER_S, checked, format_duration, format_rate, value_of
 
 if TYPE_CHECKING:
     from bentpipe.plan.plan import Plan

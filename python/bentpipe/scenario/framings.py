@@ -15,15 +15,9 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, Final, Self, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import (
-    ConfigDict,
-    ModelWrapValidatorHandler,
-    PlainValidator,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import ConfigDict, PlainValidator, WithJsonSchema
 
 from bentpipe.errors import UnitError
 from bentpipe.scenario.record import ByForm, Record, refusal
@@ -124,16 +118,11 @@ class FramingOptions(Record):
     """A framing by its name, with options; `framings.FRAMINGS` lists both."""
 
     is_indivisible = True
+    # `plan_framing` checks the options of the kind.
     model_config = ConfigDict(extra="allow")
 
     kind: str
     """The name of the framing."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse_unknown_fields(cls, data: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Accept every field: `plan_framing` checks the options of the kind."""
-        return validate(data)
 
     def _contradictions(self) -> Iterator[str]:
         try:

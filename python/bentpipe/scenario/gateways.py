@@ -17,7 +17,6 @@ from bentpipe.scenario.record import (
     AdaptiveOrPercent,
     Duration,
     DurationOrNone,
-    GatewayFunction,
     Packets,
     Percent,
     PositiveSize,
@@ -39,13 +38,11 @@ _MEMORY: Final = 1_024
 Window = Annotated[int, Field(ge=1, le=_WINDOW_MAX)]
 
 
-class Tunnel(GatewayFunction):
+class Tunnel(Record):
     """A tunnel to the gateway at the other end of the link, with an erasure code.
 
     It sends repair beside the packets, from which the other end recovers lost ones.
     """
-
-    needs_peer = True
 
     redundancy: AdaptiveOrPercent = "adaptive"
     """The repair symbols for each source symbol: a share such as ``10 %``, or ``adaptive`` to
@@ -151,10 +148,8 @@ PROCESSOR_PPS: Final[Mapping[ProcessorMode, int]] = {
 BRIDGED_HEADER_BYTES: Final = 14
 
 
-class Aggregator(GatewayFunction):
+class Aggregator(Record):
     """Packet aggregation: small packets in the same direction share a frame over the link."""
-
-    needs_peer = True
 
     frame_size: PositiveSize = units.size("1500 B")
     """The maximum size of a frame, its own IP header included."""
@@ -168,7 +163,7 @@ class Aggregator(GatewayFunction):
     different priorities never share a frame."""
 
 
-class Pep(GatewayFunction):
+class Pep(Record):
     """A split-TCP performance-enhancing proxy (PEP, RFC 3135).
 
     It relays between two connections: one to the hosts behind the gateway, one over the link.
@@ -193,7 +188,7 @@ class Pep(GatewayFunction):
     round trip earlier, and a closed port resets the connection instead of refusing it."""
 
 
-class Processor(GatewayFunction):
+class Processor(Record):
     """The packet processor of a gateway, a single server for both directions."""
 
     mode: ProcessorMode = "route"
@@ -208,6 +203,7 @@ class Processor(GatewayFunction):
     """The queue of each direction, in packets."""
 
 
+GatewayFunction = Aggregator | Pep | Processor | Tunnel
 # Each function with its settings, in the default order from the hosts to the link.
 FUNCTIONS: Final[Mapping[FunctionName, type[GatewayFunction]]] = {
     "pep": Pep,
@@ -215,7 +211,7 @@ FUNCTIONS: Final[Mapping[FunctionName, type[GatewayFunction]]] = {
     "aggregator": Aggregator,
     "processor": Processor,
 }
-# What two functions of a kind send each other, instead of packets.
+# What two functions of a kind send each other, instead of packets: both ends need one.
 _WHAT_PEERS_EXCHANGE: Final[Mapping[str, str]] = {"aggregator": "frames", "tunnel": "symbols"}
 
 
@@ -257,11 +253,6 @@ class Gateway(Record):
             return [(name, settings) for name, settings in written if settings is not None]
         return [(name, getattr(self, name) or FUNCTIONS[name]()) for name in self.functions]
 
-    def mode(self) -> ProcessorMode | None:
-        """Return the mode of its processor, if it has one."""
-        processor = dict(self.in_order()).get("processor")
-        return processor.mode if isinstance(processor, Processor) else None
-
 
 class Gateways(Record):
     """The gateways at the ends of the link."""
@@ -273,7 +264,7 @@ class Gateways(Record):
 
     def _contradictions(self) -> Iterator[str]:
         hub, terminal = (
-            [name for name, settings in gateway.in_order() if settings.needs_peer]
+            [name for name, _ in gateway.in_order() if name in _WHAT_PEERS_EXCHANGE]
             for gateway in (self.hub, self.terminal)
         )
         for end, here, there in (("hub", hub, terminal), ("terminal", terminal, hub)):

@@ -328,7 +328,7 @@ class Record(BaseModel):
 
         Errors that follow from a misspelt field are left out: it is missing, too.
         """
-        if not isinstance(data, Mapping):
+        if not isinstance(data, Mapping) or cls.model_config["extra"] == "allow":
             return validate(data)
         fields = cls.model_fields
         allowed = tuple(field.serialization_alias or name for name, field in fields.items())
@@ -421,13 +421,6 @@ class ByForm:
             return form if form in choices else otherwise
 
         return core_schema.tagged_union_schema(choices, form_of)
-
-
-class GatewayFunction(Record):
-    """The fields of every function of a gateway."""
-
-    needs_peer: ClassVar[bool] = False
-    """Whether the other end needs the same function, to reverse this one."""
 
 
 T = TypeVar("T")

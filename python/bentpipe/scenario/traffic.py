@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Final, Generic, Literal, TypeVar, get_args
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, WithJsonSchema
 
 from bentpipe import units
 from bentpipe.scenario.link import MAX_TERMINALS, DirectionName, FileName
