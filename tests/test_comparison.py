@@ -22,6 +22,7 @@ from bentpipe.comparison.differences import (
     unpaired_estimate,
 )
 from bentpipe.results.confidence import bootstrap_mean
+from bentpipe.sweeps.run import sweep as run_sweep
 
 Draw = Callable[[np.random.Generator, int], Array]
 # As runs are distributed: goodput with random losses, goodput just below the link rate (skewed),
@@ -155,7 +156,7 @@ def test_the_run_is_the_sample_not_the_flow() -> None:
 
 
 def test_runs_without_common_seeds_are_not_paired() -> None:
-    sweeps = [bentpipe.sweep(LOSSY, seeds=range(first, first + 6)) for first in (1, 4)]
+    sweeps = [run_sweep(LOSSY, seeds=range(first, first + 6)) for first in (1, 4)]
     goodput = compare(*sweeps, metrics=["flows.bulk-1.goodput_bps"]).differences[0]
     # Three seeds are common, which is too few for pairs.
     assert not goodput.estimate.paired
@@ -164,7 +165,7 @@ def test_runs_without_common_seeds_are_not_paired() -> None:
 
 def test_sweeps_are_compared_cell_by_cell() -> None:
     vary = {"link.forward.delay": ["10 ms", "100 ms"]}
-    first = bentpipe.sweep(LOSSY, vary=vary, seeds=5)
+    first = run_sweep(LOSSY, vary=vary, seeds=5)
     second = bentpipe.sweep(with_bbr(LOSSY), vary=vary, seeds=5)
     found = compare(first, second, metrics=["flows.bulk-1.goodput_bps"])
     assert [dict(each.cell) for each in found.differences] == [
@@ -175,7 +176,7 @@ def test_sweeps_are_compared_cell_by_cell() -> None:
     with pytest.raises(
         UsageError, match=r"varies link\.forward\.delay, a sweep \(2\) varies nothing"
     ):
-        compare(first, bentpipe.sweep(LOSSY, seeds=5))
+        compare(first, run_sweep(LOSSY, seeds=5))
 
 
 def test_transfers_that_do_not_end_are_the_slowest() -> None:
@@ -200,7 +201,7 @@ def test_the_same_source_twice_gets_two_labels() -> None:
 def test_one_sweep_is_split_by_a_field() -> None:
     name = "traffic.0.tcp.congestion_control"
     vary = {name: ["cubic", "bbr"], "link.forward.delay": ["10 ms", "100 ms"]}
-    sweep = bentpipe.sweep(LOSSY, vary=vary, seeds=5)
+    sweep = run_sweep(LOSSY, vary=vary, seeds=5)
     found = compare(sweep, by=name, metrics=["flows.bulk-1.goodput_bps"])
     assert found.labels == (f"{name}=cubic", f"{name}=bbr")
     assert len(found.differences) == 2
@@ -219,7 +220,7 @@ def test_the_folder_of_a_sweep_is_compared_as_the_sweep(tmp_path: Path, bentpipe
     assert swept.code == 0
     metrics = ["flows.bulk-1.goodput_bps"]
     found = compare(tmp_path / "out", by=name, metrics=metrics)
-    sweep = bentpipe.sweep(LOSSY, vary={name: ["cubic", "bbr"]}, seeds=5)
+    sweep = run_sweep(LOSSY, vary={name: ["cubic", "bbr"]}, seeds=5)
     assert found.to_json() == compare(sweep, by=name, metrics=metrics).to_json()
 
 
@@ -352,9 +353,7 @@ def test_folders_of_sweeps_are_compared_cell_by_cell(bentpipe: Program, tmp_path
     called = bentpipe("compare", out, "--by", name, "--json")
     assert called.code == 0, called.err
     found = json.loads(called.out)["differences"]
-    memory = bentpipe.sweep(
-        LOSSY, vary={name: ["cubic", "bbr"], delay: ["10 ms", "100 ms"]}, seeds=5
-    )
+    memory = run_sweep(LOSSY, vary={name: ["cubic", "bbr"], delay: ["10 ms", "100 ms"]}, seeds=5)
     expected = json.loads(json.dumps(compare(memory, by=name).to_json()["differences"]))
     assert found == expected
     assert {each["cell"][delay] for each in found} == {"10 ms", "100 ms"}

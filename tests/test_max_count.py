@@ -13,7 +13,7 @@ from bentpipe import Scenario, UsageError, max_count
 from bentpipe.errors import RunsInterrupted
 from bentpipe.results import Result
 from bentpipe.simulation import search as module
-from bentpipe.simulation.run import run_jobs
+from bentpipe.simulation.executor import run_jobs
 
 HOP = {"rate": "1 Mbit/s", "delay": "100 ms"}
 MOS = "flows.mos.p5 >= 3.6"

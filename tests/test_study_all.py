@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from test_plots_report import assert_self_contained
 
+from bentpipe.simulation import Threads
 from bentpipe.studies.auckland import study as auckland
 from bentpipe.studies.auckland.cells import LOADS
 from bentpipe.studies.base.inputs import read_scenario
@@ -25,7 +26,6 @@ from bentpipe.studies.osu import study as osu
 from bentpipe.studies.osu.cells import VARIANTS, Cell
 from bentpipe.studies.snip import study as snip
 from bentpipe.studies.snip.measure import Settings
-from bentpipe.sweeps import Threads
 
 pytestmark = pytest.mark.system
 

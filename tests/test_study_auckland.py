@@ -19,6 +19,7 @@ from test_plots_report import assert_self_contained
 
 from bentpipe import Plan
 from bentpipe.results.views import text_table
+from bentpipe.simulation import Threads
 from bentpipe.studies.auckland import cells, claims, measure, study, views
 from bentpipe.studies.auckland.cells import (
     BASE,
@@ -33,7 +34,6 @@ from bentpipe.studies.auckland.cells import (
 from bentpipe.studies.auckland.claims import Claim, Verdict
 from bentpipe.studies.auckland.study import AucklandOutcome
 from bentpipe.studies.base.inputs import read_scenario
-from bentpipe.sweeps import Threads
 
 # Its cells take half a minute.
 pytestmark = [pytest.mark.system, pytest.mark.thorough]

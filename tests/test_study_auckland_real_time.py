@@ -16,6 +16,7 @@ from bentpipe.emulation.checks import refuse
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.errors import UsageError
 from bentpipe.results.files import utc_now
+from bentpipe.simulation.executor import Threads, run_jobs
 from bentpipe.simulation.run import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.auckland import cells as auckland, real_time
@@ -25,8 +26,6 @@ from bentpipe.studies.base import work
 from bentpipe.studies.base.inputs import Provenance, read_scenario
 from bentpipe.studies.base.outcome import RealOutcome
 from bentpipe.studies.base.work import duration_text, expected_time_s
-from bentpipe.sweeps import Threads
-from bentpipe.sweeps.executor import run_all
 
 pytestmark = pytest.mark.system
 
@@ -49,7 +48,7 @@ def run(chosen: str | None, duration_s: int, notes: list[str] | None = None) -> 
 
 
 def outcome_of(job: Job) -> Outcome:
-    (outcome,) = run_all(Threads(1), [job])
+    (outcome,) = run_jobs([job], Threads(1))
     return outcome
 
 

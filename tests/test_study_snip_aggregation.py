@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bentpipe import Plan
-from bentpipe.simulation.run import Job, run_jobs
+from bentpipe.simulation.executor import run_jobs
+from bentpipe.simulation.run import Job
 from bentpipe.simulation.search import no_drop_rate
 from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.studies.snip.measure import (

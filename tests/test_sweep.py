@@ -20,7 +20,8 @@ from bentpipe import (
     run_many,
     simulate,
 )
-from bentpipe.simulation.run import Outcome, run_jobs, run_one
+from bentpipe.simulation.executor import Threads, run_jobs
+from bentpipe.simulation.run import Outcome, run_one
 
 
 def jobs(count: int) -> list[Job]:
@@ -35,8 +36,8 @@ def jobs(count: int) -> list[Job]:
 
 def test_outcomes_come_in_the_order_of_the_jobs_whatever_the_threads() -> None:
     work = jobs(12)
-    alone = run_jobs(work, threads=1)
-    together = run_jobs(work, threads=4)
+    alone = run_jobs(work, Threads(1))
+    together = run_jobs(work, Threads(4))
     assert [outcome.index for outcome in alone] == list(range(12))
     assert [outcome.job.seed for outcome in together] == list(range(12))
     # The raw bytes of every column, not only their meaning.
@@ -59,7 +60,7 @@ def test_columns_are_arrays_and_nulls_are_nan() -> None:
 
 def test_progress_counts_every_job_once() -> None:
     seen: list[tuple[int, int]] = []
-    run_jobs(jobs(5), threads=2, progress=lambda done, total: seen.append((done, total)))
+    run_jobs(jobs(5), Threads(2), progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
 
 
@@ -110,7 +111,7 @@ def test_a_plan_that_is_not_valid_stops_the_sweep() -> None:
     work = jobs(6)
     work[2] = Job(plan=broken(work[2].plan), seed=1)
     with pytest.raises(ScenarioError, match="directions"):
-        run_jobs(work, threads=2)
+        run_jobs(work, Threads(2))
     with pytest.raises(ScenarioError, match="directions"):
         run_one(work[2])
 

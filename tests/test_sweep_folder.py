@@ -19,9 +19,10 @@ from polars.testing import assert_frame_equal
 
 import bentpipe
 from bentpipe import MachineError, Result, Scenario, Sweep, UsageError, simulate, sweeps
+from bentpipe.errors import BentpipeError, InternalError
 from bentpipe.results.tables import decode_tables
+from bentpipe.simulation.executor import Executor, Finished, Threads
 from bentpipe.simulation.run import Job, Outcome
-from bentpipe.sweeps.executor import Finished, RunFailure
 from bentpipe.sweeps.frames import raw_columns
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import read_values
@@ -55,7 +56,7 @@ def begun(folder: sweeps.SweepFolder, *vary: str, seeds: int = 3, **more: Any) -
 
 def swept(path: Path, *vary: str, threads: int = 1, **more: Any) -> Sweep:
     """Run a sweep of the small scenario into a folder."""
-    with sweeps.SweepFolder(path) as folder, sweeps.Threads(threads) as executor:
+    with sweeps.SweepFolder(path) as folder, Threads(threads) as executor:
         begun(folder, *vary, **more).execute(executor, quiet)
     return Sweep.load(path)
 
@@ -220,11 +221,11 @@ def test_damage_in_a_journal_loses_what_follows_only(tmp_path: Path) -> None:
 # --- Ctrl-C, failures and resuming --------------------------------------------------------------
 
 
-class Failing(sweeps.Executor):
+class Failing(Executor):
     """An executor on one thread: some runs fail, and Ctrl-C comes before others."""
 
     def __init__(
-        self, failures: dict[int, RunFailure] | None = None, interrupt_at: int | None = None
+        self, failures: dict[int, BentpipeError] | None = None, interrupt_at: int | None = None
     ) -> None:
         self.failures = failures or {}
         self.interrupt_at = interrupt_at
@@ -233,7 +234,7 @@ class Failing(sweeps.Executor):
     def run(
         self, jobs: Iterable[tuple[int, Job]], reduce: Callable[[Outcome], Any]
     ) -> Generator[Finished[Any]]:
-        for each in sweeps.Threads(1).run(jobs, reduce):
+        for each in Threads(1).run(jobs, reduce):
             if each.index == self.interrupt_at:
                 raise KeyboardInterrupt
             failure = self.failures.get(each.index)
@@ -293,7 +294,7 @@ def test_a_lost_scheduler_keeps_what_has_ended(grid: Path, tmp_path: Path) -> No
 
 def test_a_failed_run_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    failures = {1: RunFailure("internal", "a packet was lost"), 4: RunFailure("lost", "worker 3")}
+    failures = {1: InternalError("a packet was lost"), 4: MachineError("worker 3")}
     with sweeps.SweepFolder(out) as folder:
         begun(folder, VARY[0]).execute(Failing(failures), quiet)
     found = Sweep.load(out)
@@ -313,7 +314,7 @@ def test_a_failed_run_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
 
 
 def test_a_sweep_of_failed_runs_has_no_rows(tmp_path: Path) -> None:
-    failure = RunFailure("internal", "no")
+    failure = InternalError("no")
     with sweeps.SweepFolder(tmp_path / "out") as folder:
         begun(folder, seeds=2).execute(Failing({0: failure, 1: failure}), quiet)
     found = Sweep.load(tmp_path / "out")

@@ -28,7 +28,8 @@ from bentpipe.results.confidence import mean_half_width
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.run import Job, run_many
+from bentpipe.simulation.executor import run_many
+from bentpipe.simulation.run import Job
 from bentpipe.units import NS_PER_S
 
 Name = TypeVar("Name", bound=Hashable)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from bentpipe import results, sweeps
+from bentpipe import results, simulation, sweeps
 from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_names
 
 if TYPE_CHECKING:
     from bentpipe.gateway.machine import Check
     from bentpipe.results.output import OutputFolder
-    from bentpipe.sweeps.executor import Executor
+    from bentpipe.simulation.executor import Executor
 
 _PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
 _SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
@@ -264,7 +264,7 @@ class ExecutorOptions:
             return sweeps.Cluster(self.scheduler, memory_limit=self.memory_limit)
         if self.dask:
             return sweeps.LocalCluster(self.threads, memory_limit=self.memory_limit)
-        return sweeps.Threads(self.threads, memory_limit=self.memory_limit)
+        return simulation.Threads(self.threads, memory_limit=self.memory_limit)
 
     def refuse_with_labs(self) -> None:
         """Refuse the options that labs do not have.

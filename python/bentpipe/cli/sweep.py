@@ -33,8 +33,8 @@ from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.memory import read_limit
 
 if TYPE_CHECKING:
+    from bentpipe.simulation.executor import Executor
     from bentpipe.sweeps.cells import Cell
-    from bentpipe.sweeps.executor import Executor
     from bentpipe.sweeps.folder import Definition, SweepFolder
     from bentpipe.sweeps.reader import Sweep
     from bentpipe.sweeps.run import SweepRun
@@ -298,10 +298,9 @@ def _check(found: Sweep | None, kept: str | None) -> None:
     if found.failures.height:
         first = found.failures.row(0, named=True)
         where = f"; {kept}/failures.parquet has their seeds and errors" if kept else ""
-        failure = sweeps.RunFailure(
+        raise sweeps.error_of(
             first["kind"],
             f"{found.failures.height:,} of {found.failures.height + found.runs.height:,} runs "
             f"failed{where}. The first, with seed {first['seed']}: {first['message']}",
         )
-        raise sweeps.error_of(failure)
     require_sweep_thresholds(found, f"{kept}/manifest.json" if kept else "--json")

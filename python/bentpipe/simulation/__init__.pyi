@@ -1,3 +1,9 @@
+from .executor import (
+    Executor as Executor,
+    Finished as Finished,
+    Threads as Threads,
+    run_many as run_many,
+)
 from .memory import memory_message as memory_message, memory_warning as memory_warning
 from .no_drop import (
     Loss as Loss,
@@ -8,7 +14,6 @@ from .no_drop import (
 from .run import (
     Job as Job,
     cores as cores,
-    run_many as run_many,
     run_simulation as run_simulation,
     simulate as simulate,
 )

@@ -35,8 +35,9 @@ from bentpipe.scenario.traffic import (
     Conference,
     ConstantRate,
 )
+from bentpipe.simulation.executor import Threads, run_jobs
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch, trial_of
-from bentpipe.simulation.run import Job, Outcome, run_jobs
+from bentpipe.simulation.run import Job, Outcome
 from bentpipe.text import choice
 from bentpipe.units import NS_PER_S, check_seed, value_of
 
@@ -175,7 +176,7 @@ def no_drop_rate(
         ScenarioError: a packet of one of the sizes fits into no queue.
         UsageError: nothing to search, or a size, the resolution or the seed out of range.
     """
-    run = partial(run_jobs, threads=threads)
+    run = partial(run_jobs, executor=Threads(threads))
     return search_rates(
         scenario, sizes, run, flow=flow, resolution=resolution, seed=seed, progress=progress
     )
@@ -427,7 +428,7 @@ def max_count(
         return [Job(plan=plan, seed=seed) for seed in run_seeds]
 
     search = Bracket(min=1, max=bound, jobs=jobs, judge=_judge)
-    interrupted = narrow([search], partial(run_jobs, threads=threads), progress)
+    interrupted = narrow([search], partial(run_jobs, executor=Threads(threads)), progress)
     return MaxCount(
         scenario=scenario.name,
         entry=label,

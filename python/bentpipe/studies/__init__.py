@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from bentpipe.simulation.executor import Executor
     from bentpipe.studies.base.outcome import StudyOutcome
-    from bentpipe.sweeps.executor import Executor
 
 
 class RunOptions(TypedDict, total=False):

@@ -2,19 +2,17 @@ from .cells import Cell as Cell, cells_of as cells_of, plan_hash as plan_hash, s
 from .cluster import Cluster as Cluster, LocalCluster as LocalCluster
 from .dataset import cell_message as cell_message
 from .emulated import Emulated as Emulated
-from .executor import (
-    Executor as Executor,
-    Finished as Finished,
-    RunFailure as RunFailure,
-    Threads as Threads,
-    error_of as error_of,
-)
 from .file import (
     SweepFile as SweepFile,
     is_sweep_file as is_sweep_file,
     parse_sweep_file as parse_sweep_file,
 )
-from .folder import Definition as Definition, SweepFolder as SweepFolder, file_hash as file_hash
+from .folder import (
+    Definition as Definition,
+    SweepFolder as SweepFolder,
+    error_of as error_of,
+    file_hash as file_hash,
+)
 from .points import Axis as Axis, Points as Points, vary_option as vary_option
 from .reader import Sweep as Sweep
 from .run import SweepRun as SweepRun, UntilCi as UntilCi, sweep as sweep

@@ -26,10 +26,10 @@ from typing import Any, Final, Generic, TypeVar
 from uuid import uuid4
 
 from bentpipe import _core
-from bentpipe.errors import MachineError, UsageError
+from bentpipe.errors import MachineError, MemoryLimitError, UsageError
+from bentpipe.simulation.executor import Executor, Finished, attempt_all
 from bentpipe.simulation.memory import limit_for
 from bentpipe.simulation.run import Batch, BatchSize, Job, Outcome, SeededRuns, by_plan, cores
-from bentpipe.sweeps.executor import Executor, Finished, RunFailure, attempt_all
 
 T = TypeVar("T")
 
@@ -150,6 +150,10 @@ def run_batch(
     batch = Batch(runs=runs, memory_limit_bytes=limit, sharing=sharing)
     with _until_cancelled(worker, batch.monitor):
         finished = list(attempt_all(batch, reduce))
+    for each in finished:
+        if isinstance(each.error, MemoryLimitError):
+            # What they recorded may be large.
+            each.error.outcomes = ()
     return finished, monotonic() - started_s
 
 
@@ -290,7 +294,7 @@ class DaskBatches(Generic[T]):
             self._suspects.extend(jobs)
             return
         message = f"{error.allowed_failures + 1} workers died while they executed it"
-        yield Finished(jobs[0][0], None, RunFailure("lost", message))
+        yield Finished(jobs[0][0], None, MachineError(message))
 
     def _refresh(self) -> None:
         """Count the threads of the workers from time to time, and check that there are any."""
@@ -360,7 +364,7 @@ class DaskExecutor(Executor):
     def run(
         self, jobs: Iterable[tuple[int, Job]], reduce: Callable[[Outcome], T]
     ) -> Generator[Finished[T]]:
-        """Yield jobs as they finish; see `bentpipe.sweeps.executor.Executor`.
+        """Yield jobs as they finish; see `Executor`.
 
         Raises:
             MachineError: the scheduler or all workers are lost, or a worker has another bentpipe.

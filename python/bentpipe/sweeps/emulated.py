@@ -11,11 +11,11 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from bentpipe.emulation.pool import EmulationJob, EmulationTask, processor_share, run_tasks
-from bentpipe.errors import MachineError, UsageError
+from bentpipe.errors import InvalidRunError, MachineError
 from bentpipe.lab.capacity import largest_value
 from bentpipe.results.result import Result
+from bentpipe.simulation.executor import Executor, Finished
 from bentpipe.simulation.run import Job, Outcome, cores
-from bentpipe.sweeps.executor import Executor, FailureKind, Finished, RunFailure
 from bentpipe.sweeps.frames import raw_columns
 from bentpipe.units import NS_PER_S
 
@@ -46,7 +46,7 @@ class Emulated(Executor):
     def run(
         self, jobs: Iterable[tuple[int, Job]], reduce: Callable[[Outcome], T]
     ) -> Generator[Finished[T]]:
-        """Yield jobs as they finish; see `bentpipe.sweeps.executor.Executor`.
+        """Yield jobs as they finish; see `Executor`.
 
         Raises:
             MachineError: the machine lacks something; no run has succeeded.
@@ -87,16 +87,11 @@ def _emulation(index: int, job: Job) -> EmulationJob:
 
 def _finished(task: EmulationTask, job: Job, reduce: Callable[[Outcome], T]) -> Finished[T]:
     if task.error is not None:
-        kind: FailureKind = "internal"
-        if isinstance(task.error, UsageError):
-            kind = "scenario"
-        elif isinstance(task.error, MachineError):
-            kind = "lost"
-        return Finished(task.index, None, RunFailure(kind, str(task.error)))
+        return Finished(task.index, None, task.error)
     assert task.result is not None, "the run did not fail"
     if task.result.invalid is not None:
         message = f"invalid in {task.attempts} attempts: {task.result.invalid}"
-        return Finished(task.index, None, RunFailure("invalid", message))
+        return Finished(task.index, None, InvalidRunError(message))
     return Finished(task.index, reduce(_outcome(task.index, job, task.result)))
 
 

@@ -13,12 +13,20 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 from bentpipe import _core
-from bentpipe.errors import UsageError
+from bentpipe.errors import (
+    BentpipeError,
+    InternalError,
+    InvalidRunError,
+    MachineError,
+    MemoryLimitError,
+    RunSizeError,
+    UsageError,
+)
 from bentpipe.results.files import (
     error_text,
     execution,
@@ -32,13 +40,21 @@ from bentpipe.results.result import Result
 from bentpipe.results.tables import TABLES
 from bentpipe.sweeps.cells import Cell, plan_hash
 from bentpipe.sweeps.dataset import write_dataset
-from bentpipe.sweeps.executor import RunFailure
 from bentpipe.sweeps.journal import DEFINITION, FAILURE, JOURNAL, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
 from bentpipe.sweeps.storage import Storage, is_url, local_folder
 
 KIND: Final = "sweep"
 _KEPT: Final = "runs"
+# The errors of runs as they are kept; of those that an error belongs to, the first one counts.
+_ERRORS: Final[Mapping[str, type[BentpipeError]]] = {
+    "memory": MemoryLimitError,
+    "size": RunSizeError,
+    "scenario": UsageError,
+    "lost": MachineError,
+    "invalid": InvalidRunError,
+    "internal": InternalError,
+}
 # Another attempt may succeed: these depend on the machine.
 _RETRIED: Final = frozenset({"lost", "memory", "size", "invalid"})
 # The fields of a definition that are plain data.
@@ -262,14 +278,16 @@ class SweepFolder:
                 result.save(self._work / _KEPT / run_name(run))
             self.journal.append(run, RESULT, record)
 
-    def add_failure(self, run: Run, failure: RunFailure) -> None:
+    def add_failure(self, run: Run, error: BentpipeError) -> None:
         """Keep the error of a failed run.
 
         Raises:
             UsageError: it cannot be written.
         """
+        kinds = (kind for kind, known in _ERRORS.items() if isinstance(error, known))
+        failure = {"kind": next(kinds, "internal"), "message": str(error)}
         with self._naming_errors():
-            self.journal.append(run, FAILURE, json.dumps(asdict(failure)).encode())
+            self.journal.append(run, FAILURE, json.dumps(failure).encode())
 
     def write(
         self, definition: Definition, cells: Sequence[Cell], runs: Sequence[Run], *, complete: bool
@@ -308,6 +326,11 @@ class SweepFolder:
         if complete and not kinds & _RETRIED:
             with suppress(OSError):
                 shutil.rmtree(self._work)
+
+
+def error_of(kind: str, message: str) -> BentpipeError:
+    """Return the error of a failed run from what is kept of it."""
+    return _ERRORS[kind](message)
 
 
 def run_name(run: Run) -> str:

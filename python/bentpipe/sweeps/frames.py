@@ -1,8 +1,4 @@
-"""The tables of runs: as records of bytes, as frames, and with the varied values in front.
-
-A record has the tables of a run without its samples and events (``crates/sim/src/record/packed.rs``
-has its layout). One version of bentpipe reads what it wrote.
-"""
+"""The tables of runs, from their records: as frames, and with the varied values in front."""
 
 from __future__ import annotations
 
@@ -20,7 +16,6 @@ from bentpipe import _core
 from bentpipe.errors import UnitError
 from bentpipe.results.derived import table_rows
 from bentpipe.results.tables import decode_tables
-from bentpipe.simulation.run import Outcome
 from bentpipe.sweeps.cells import Cell
 from bentpipe.sweeps.journal import Run
 from bentpipe.sweeps.points import Points
@@ -29,15 +24,6 @@ from bentpipe.sweeps.ranges import QUANTITIES
 _RUNS: Final = "runs"
 # Columns are decoded for as many runs at a time.
 _RUNS_AT_ONCE: Final = 2_000
-_KEPT: Final = tuple(name for name in _core.unpack([]) if name != _RUNS)
-
-
-def pack(outcome: Outcome) -> bytes:
-    """Return the record of a complete run, in the thread or process of the run."""
-    raw = outcome.raw
-    tables = raw["tables"]
-    columns = [(data, valid) for name in _KEPT for _, data, valid in tables[name].values()]
-    return _core.pack(raw["completed"], raw["end_ns"], raw["packet_hops"], columns)
 
 
 def unpack(records: Sequence[bytes]) -> dict[str, pl.DataFrame]:

@@ -20,11 +20,11 @@ from bentpipe.results.result import Result
 from bentpipe.results.tables import Frame
 from bentpipe.scenario.document import SourceLocation
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.run import Job, Outcome, run_jobs
+from bentpipe.simulation.executor import Executor, Threads, run_jobs
+from bentpipe.simulation.run import Job, Outcome, pack
 from bentpipe.sweeps.cells import Cell, cells_of, seeds_of
-from bentpipe.sweeps.executor import Executor
 from bentpipe.sweeps.folder import Definition, SweepFolder, run_name
-from bentpipe.sweeps.frames import Keys, decoded, flow_schema, pack, rows_of, run_rows, unpack
+from bentpipe.sweeps.frames import Keys, decoded, flow_schema, rows_of, run_rows, unpack
 from bentpipe.sweeps.journal import RESULT, Run
 from bentpipe.sweeps.points import Points, grid_axis, zip_axis
 from bentpipe.sweeps.reader import Sweep
@@ -318,8 +318,9 @@ def sweep(
     jobs = [job for cell in cells for job in cell.jobs(numbers)]
     started = utc_now()
     gather = partial(_sweep, points, cells, runs, started)
+    executor = Threads(threads, memory_limit=memory_limit)
     try:
-        return gather(run_jobs(jobs, threads=threads, progress=progress, memory_limit=memory_limit))
+        return gather(run_jobs(jobs, executor, progress=progress))
     except RunsInterrupted as ended:
         kept = gather(ended.outcomes)
         raise RunsInterrupted(str(ended), results=kept.results, sweep=kept) from None

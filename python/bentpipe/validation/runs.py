@@ -16,7 +16,8 @@ from bentpipe.plan.plan import Plan
 from bentpipe.results.files import utc_now
 from bentpipe.results.measures import aggregate_goodput_bps, finished_times_ns
 from bentpipe.results.result import Result
-from bentpipe.simulation.run import Job, Outcome, run_jobs
+from bentpipe.simulation.executor import run_jobs
+from bentpipe.simulation.run import Job, Outcome
 from bentpipe.units import NS_PER_S
 from bentpipe.validation.points import (
     OUTAGE_AT_S,

@@ -13,11 +13,11 @@ from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
+from bentpipe.simulation.executor import Executor, run_jobs
 from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.simulation.run import Job, Outcome
 from bentpipe.simulation.search import max_trials, search_rates
 from bentpipe.studies import STUDIES
-from bentpipe.sweeps.executor import Executor, Threads, run_all
 from bentpipe.units import LARGEST_SEED, NS_PER_S
 
 Cell = TypeVar("Cell", bound=Hashable)
@@ -61,7 +61,7 @@ class Work:
         _check(self.runs, seed)
         self.total = 0
         self.interrupted = False
-        self._executor = executor or Threads()
+        self._executor = executor
         self._progress = progress
         self._done = 0
 
@@ -82,7 +82,7 @@ class Work:
             self.total = self.total or len(every)
             complete: Sequence[Outcome]
             try:
-                complete = run_all(self._executor, every, progress=self._count)
+                complete = run_jobs(every, self._executor, progress=self._count)
             except RunsInterrupted as ended:
                 complete = ended.outcomes
                 self.interrupted = True
@@ -100,7 +100,7 @@ class Work:
         found = search_rates(
             scenario,
             sizes,
-            partial(run_all, self._executor),
+            partial(run_jobs, executor=self._executor),
             resolution=resolution,
             seed=self.seed,
             progress=self._count,
