@@ -26,7 +26,7 @@ from bentpipe.cli.options import (
     require_folder,
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
-from bentpipe.cli.thresholds import require_sweep_thresholds, write_sweep_thresholds
+from bentpipe.cli.thresholds import require_cell_thresholds, write_junit
 from bentpipe.errors import UsageError
 from bentpipe.scenario.document import read_file
 from bentpipe.scenario.schema import Scenario
@@ -174,7 +174,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
             found = sweeps.Sweep.load(folder.path, results=False) if folder.has_result else None
             if found is not None:
                 _output(found, folder, kept, as_json=as_json)
-                write_sweep_thresholds(found, junit)
+                write_junit(junit, found, found.thresholds)
     _check(found, kept)
 
 
@@ -303,4 +303,4 @@ def _check(found: Sweep | None, kept: str | None) -> None:
             f"{found.failures.height:,} of {found.failures.height + found.runs.height:,} runs "
             f"failed{where}. The first, with seed {first['seed']}: {first['message']}",
         )
-    require_sweep_thresholds(found, f"{kept}/manifest.json" if kept else "--json")
+    require_cell_thresholds(found.thresholds, f"{kept}/manifest.json" if kept else "--json")

@@ -1,6 +1,5 @@
 from .cells import Cell as Cell, cells_of as cells_of, plan_hash as plan_hash, seeds_of as seeds_of
 from .cluster import Cluster as Cluster, LocalCluster as LocalCluster
-from .dataset import cell_message as cell_message
 from .emulated import Emulated as Emulated
 from .file import (
     SweepFile as SweepFile,

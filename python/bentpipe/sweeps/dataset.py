@@ -9,7 +9,7 @@ The thresholds of the scenario are checked on the way: each run of a cell must m
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -85,14 +85,6 @@ def _cell_text(points: Points, point: int) -> str:
     """Return the varied values of a point, as ``--vary`` takes them; empty without any."""
     values = zip(points.paths, points[point], strict=True)
     return ", ".join(f"{path}={text_of(value)}" for path, value in values)
-
-
-def cell_message(check: Mapping[str, Any]) -> str:
-    """Return what a check of `CellChecks.to_json` says, in a line."""
-    cell = f"{check['cell']}: " if check["cell"] else ""
-    runs = f"; {check['failed_runs']} of {check['runs']} runs" if check["runs"] > 1 else ""
-    seed = f" (seed {check['seed']}{runs})" if not check["passed"] else ""
-    return f"{cell}{check['message']}{seed}"
 
 
 def write_dataset(
