@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bentpipe import gateway, plan as plans
-from bentpipe.cli.gateway_status import action_text, status_lines, totals_lines, watch_gateway
+from bentpipe.cli.gateway_status import Rates, action_text, status_lines, totals_lines
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.options import AsJson, argument, complete_files, note, print_checks, print_json
+from bentpipe.cli.options import (
+    AsJson,
+    argument,
+    complete_files,
+    flag,
+    note,
+    print_checks,
+    print_json,
+    show_status,
+)
 from bentpipe.errors import MachineError, ScenarioError, UsageError
 from bentpipe.text import choice
 
@@ -97,8 +106,7 @@ def check(config: Config, as_json: AsJson = False) -> None:
 def up(
     config: Config,
     foreground: Annotated[
-        bool,
-        typer.Option("--foreground", help="Stay until SIGTERM or Ctrl-C, as services do."),
+        bool, flag("--foreground", "Stay until SIGTERM or Ctrl-C, as services do.")
     ] = False,
 ) -> None:
     """Start a gateway that runs until `gateway down`. Processes of its own keep it.
@@ -140,21 +148,19 @@ def status(
     name: Name = None,
     as_json: AsJson = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Update the status until the gateway ends, or Ctrl-C.")
+        bool, flag("--watch", "Update the status until the gateway ends, or Ctrl-C.")
     ] = False,
 ) -> None:
     """Print the status of a gateway: connections of a PEP, peers of a tunnel."""
     chosen = _chosen(name)
-    if watch:
-        if as_json:
-            raise UsageError("--json: not with --watch; call gateway status --json repeatedly")
-        watch_gateway(chosen, lambda: _status(chosen))
-        return
-    found = _status(chosen)
-    if as_json:
-        print_json(found)
-    else:
-        print("\n".join(status_lines(found)))
+    show_status(
+        f"gateway {chosen}",
+        lambda: _status(chosen),
+        status_lines,
+        Rates().status_lines if watch else None,
+        ends=(MachineError, UsageError),
+        as_json=as_json,
+    )
 
 
 @gateway_app.command(

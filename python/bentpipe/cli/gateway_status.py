@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from bentpipe import cli
-from bentpipe.cli.options import note
-from bentpipe.errors import MachineError, UsageError
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, format_duration, format_rate, format_size
 
@@ -48,8 +45,8 @@ def action_text(found: Mapping[str, Any]) -> str:
     return " and ".join(parts)
 
 
-def status_lines(found: Status, rates: Sequence[str] = ()) -> list[str]:
-    """Return the status of a gateway; ``rates`` are lines with the present rates."""
+def status_lines(found: Status) -> list[str]:
+    """Return the status of a gateway."""
     counters, minutes = found["counters"], max(time.time() - found["started_unix_s"], 0) / 60
     ends = []
     if "lan" in found:
@@ -62,7 +59,7 @@ def status_lines(found: Status, rates: Sequence[str] = ()) -> list[str]:
         lines += _pep_lines(counters.get("pep") or {}, found["connections"])
     if "device" in found:
         lines += _tunnel_lines(counters.get("tunnel") or {})
-    return [*lines, *rates]
+    return lines
 
 
 def _lines(rows: Mapping[str, str]) -> list[str]:
@@ -137,19 +134,7 @@ def totals_lines(counters: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def watch_gateway(name: str, ask: Callable[[], Status]) -> None:
-    """Show what ``ask`` returns until the gateway has ended; the last status stays."""
-    rates = _Rates()
-
-    def lines() -> list[str]:
-        found = ask()
-        return status_lines(found, rates.lines(found["counters"]))
-
-    cli.watch_lines(lines, (MachineError, UsageError))
-    note(f"gateway {name} has ended")
-
-
-class _Rates:
+class Rates:
     """The rates between two statuses."""
 
     def __init__(self) -> None:
@@ -157,8 +142,11 @@ class _Rates:
         self._at_s = 0.0
         self._lines: list[str] = []
 
-    def lines(self, counters: Mapping[str, Any]) -> list[str]:
-        """Return the rates since the last time that the counters have changed."""
+    def status_lines(self, found: Status) -> list[str]:
+        """Return a status, and the rates since the last time that the counters have changed."""
+        return [*status_lines(found), *self._rates(found["counters"])]
+
+    def _rates(self, counters: Mapping[str, Any]) -> list[str]:
         now_s = time.monotonic()
         if counters == self._counters and now_s - self._at_s < _UNCHANGED_S:
             return self._lines

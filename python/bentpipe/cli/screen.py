@@ -9,32 +9,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from bentpipe.cli.link_status import LinkStatus, title_lines, window_lines
-from bentpipe.cli.options import note
-from bentpipe.errors import BentpipeError, UsageError
-from bentpipe.lab.sockets import LabEndedError
+from bentpipe.errors import BentpipeError
 
 _EVERY_S: Final = 0.5
 # Where stdout is not a terminal.
 _LINE_EVERY_S: Final = 10.0
-_CHANGES_SHOWN: Final = 3
-
-Status = Mapping[str, Any]
-
-
-def watch_lab(name: str, ask: Callable[[], Status]) -> None:
-    """Show what ``ask`` returns until the lab has ended."""
-    link = LinkStatus()
-    watch_lines(lambda: _lines(ask(), link), (LabEndedError, UsageError))
-    note(f"lab {name} has ended")
 
 
 def watch_lines(update: Callable[[], list[str]], ends: tuple[type[BentpipeError], ...]) -> None:
@@ -60,8 +47,3 @@ def watch_lines(update: Callable[[], list[str]], ends: tuple[type[BentpipeError]
                 shown = update()
     finally:
         print("\n".join(shown))
-
-
-def _lines(found: Status, link: LinkStatus) -> list[str]:
-    report = found["report"]
-    return [*title_lines(found, _CHANGES_SHOWN), *link.lines(report), *window_lines(report)]
