@@ -21,7 +21,7 @@ from bentpipe import (
     simulate,
 )
 from bentpipe.simulation.executor import Threads, run_jobs
-from bentpipe.simulation.run import Outcome, run_one
+from bentpipe.simulation.run import run_simulation
 
 
 def jobs(count: int) -> list[Job]:
@@ -113,7 +113,7 @@ def test_a_plan_that_is_not_valid_stops_the_sweep() -> None:
     with pytest.raises(ScenarioError, match="directions"):
         run_jobs(work, Threads(2))
     with pytest.raises(ScenarioError, match="directions"):
-        run_one(work[2])
+        run_simulation(work[2].plan)
 
 
 def test_a_violated_invariant_names_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,11 +124,11 @@ def test_a_violated_invariant_names_the_seed(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(_core, "run", fail)
     with pytest.raises(InternalError, match=r"seed 4 .* 3 packets too many") as failure:
-        run_one(Job(plan=Plan.resolve(SMALL), seed=4))
+        run_simulation(Plan.resolve(SMALL), seed=4)
     assert failure.value.exit_code == 1
 
 
-def long_job() -> Job:
+def long_plan() -> Plan:
     """Return a run of minutes of computing: a million packets a second, for ten minutes."""
     scenario = {
         "link": {"preset": "leo", "forward": {"rate": "10 Gbit/s"}},
@@ -142,7 +142,7 @@ def long_job() -> Job:
         ],
         "duration": "600 s",
     }
-    return Job(plan=Plan.resolve(scenario), seed=1)
+    return Plan.resolve(scenario)
 
 
 def test_ctrl_c_stops_a_run_and_keeps_what_it_recorded() -> None:
@@ -153,13 +153,12 @@ def test_ctrl_c_stops_a_run_and_keeps_what_it_recorded() -> None:
         if fraction > 0:
             raise KeyboardInterrupt
 
-    outcome = run_one(long_job(), progress=interrupt)
-    assert isinstance(outcome, Outcome)
-    assert outcome.interrupted
+    result = run_simulation(long_plan(), progress=interrupt)
+    assert result.interrupted
     assert fractions == sorted(fractions)
     assert 0 < fractions[-1] < 0.5
-    assert 0 < outcome.raw["end_ns"] < 300e9
-    assert len(outcome.column("direction_samples", "time_ns")) > 0
+    assert 0 < result.manifest["end_ns"] < 300e9
+    assert result.tables["direction_samples"].height > 0
 
 
 def test_an_error_of_the_caller_stops_the_run() -> None:
@@ -169,4 +168,4 @@ def test_an_error_of_the_caller_stops_the_run() -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        run_one(long_job(), progress=fail)
+        run_simulation(long_plan(), progress=fail)

@@ -6,7 +6,6 @@ import json
 import shutil
 import struct
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ from bentpipe.errors import BentpipeError, InternalError
 from bentpipe.results.tables import decode_tables
 from bentpipe.simulation.executor import Executor, Finished, Threads
 from bentpipe.simulation.run import Job, Outcome
+from bentpipe.sweeps.definition import UntilCi
 from bentpipe.sweeps.frames import raw_columns
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import read_values
-from bentpipe.sweeps.run import UntilCi
 
 VARY = (
     "link.forward.delay=10 ms,250 ms",
@@ -43,15 +42,7 @@ def begun(folder: sweeps.SweepFolder, *vary: str, seeds: int = 3, **more: Any) -
     """Begin a sweep of the small scenario."""
     base = Scenario.from_dict({**SMALL, "packet_events": False})
     points = sweeps.Points(sweeps.vary_option(text) for text in vary)
-    cells = sweeps.cells_of(base, points)
-    definition = sweeps.Definition(
-        scenario=base.to_dict(),
-        points=points,
-        seeds=sweeps.seeds_of(base, seeds),
-        plan_sha256=sweeps.plan_hash(cells),
-        **more,
-    )
-    return sweeps.SweepRun.begin(folder, definition, cells)
+    return sweeps.SweepRun.begin(folder, sweeps.Definition.of(base, points, seeds, **more))
 
 
 def swept(path: Path, *vary: str, threads: int = 1, **more: Any) -> Sweep:
@@ -327,7 +318,7 @@ def test_a_sweep_of_failed_runs_has_no_rows(tmp_path: Path) -> None:
 def test_seeds_are_added_until_the_interval_is_narrow(tmp_path: Path) -> None:
     """Given a cell without bit errors and one with many, expect seeds for the second only."""
     ber = "link.forward.bit_error_rate=0.0,1e-5"
-    until = asdict(UntilCi(0.05, "goodput_bps", 200))
+    until = UntilCi(0.05, "goodput_bps", 200)
     found = swept(tmp_path / "out", ber, seeds=3, until_ci=until, threads=2)
     clear, noisy = found.cells.to_dicts()
     assert clear["runs"] == 3
@@ -345,7 +336,7 @@ def test_seeds_are_added_until_the_interval_is_narrow(tmp_path: Path) -> None:
 
 
 def test_a_cell_gets_no_more_than_the_most_seeds(tmp_path: Path) -> None:
-    until = asdict(UntilCi(0.0001, "goodput_bps", 7))
+    until = UntilCi(0.0001, "goodput_bps", 7)
     found = swept(tmp_path / "out", "link.forward.bit_error_rate=1e-5", seeds=3, until_ci=until)
     assert found.cells["runs"].to_list() == [7]
 

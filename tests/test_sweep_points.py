@@ -13,8 +13,7 @@ from hypothesis import given, strategies as st
 from bentpipe import Scenario, ScenarioError, UsageError, sweeps
 from bentpipe.scenario.document import SourceLocation, read_text
 from bentpipe.sweeps.frames import Keys
-from bentpipe.sweeps.points import grid_axis, read_values, split, zip_axis
-from bentpipe.sweeps.ranges import Range
+from bentpipe.sweeps.points import Range, grid_axis, read_values, split, zip_axis
 from bentpipe.units import parse_duration, parse_rate, parse_size
 
 HERE = SourceLocation("test")
@@ -219,4 +218,4 @@ def test_a_wrong_value_is_refused_where_it_is_written() -> None:
     points = parsed(FILE.replace("60 kB", "60 kBB"))
     base = ROOT / "scenarios" / "geo-bulk.yaml"
     with pytest.raises(ScenarioError, match=r'yaml:3: link.forward.queue.limit: read "60 kBB"'):
-        sweeps.cells_of(Scenario.load(base), points)
+        sweeps.Definition.of(Scenario.load(base), points)

@@ -54,15 +54,9 @@ def scenario(tmp_path: Path) -> Path:
 def swept(tmp_path: Path, data: dict[str, Any], *vary: str, seeds: int) -> sweeps.Sweep:
     points = sweeps.Points(map(sweeps.vary_option, vary))
     base = Scenario.from_dict(data)
-    cells = sweeps.cells_of(base, points)
-    definition = sweeps.Definition(
-        scenario=base.to_dict(),
-        points=points,
-        seeds=range(1, 1 + seeds),
-        plan_sha256=sweeps.plan_hash(cells),
-    )
+    definition = sweeps.Definition.of(base, points, seeds)
     with SweepFolder(tmp_path / "sweep") as folder:
-        running = sweeps.SweepRun.begin(folder, definition, cells)
+        running = sweeps.SweepRun.begin(folder, definition)
         running.execute(simulation.Threads(2), lambda _done, _total: None)
     return sweeps.Sweep.load(tmp_path / "sweep")
 

@@ -206,36 +206,6 @@ class Batch:
         return f"the run with seed {outcome.job.seed} {reason}{shared}. {advice}"
 
 
-def run_one(
-    job: Job,
-    *,
-    progress: Callable[[float], None] | None = None,
-    capture: Path | None = None,
-    memory_limit: int | None = None,
-) -> Outcome:
-    """Run one job in a worker thread, and report the fraction done (0 to 1) from this thread.
-
-    Ctrl-C stops the run; its outcome is then marked interrupted and holds what was recorded.
-    ``capture`` names a file to capture packets into. A run that takes more memory than
-    ``memory_limit`` bytes (None: half of the available memory) ends early, and its outcome says so.
-    Errors are those of `Batch.run`.
-    """
-    limit = _memory.limit_for(1, memory_limit)
-    batch = Batch(runs=(), memory_limit_bytes=limit, sharing=1)
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        future = pool.submit(batch.run, 0, job, capture)
-        try:
-            while not wait([future], timeout=_POLL_S).done:
-                if progress is not None:
-                    progress(batch.monitor.fraction)
-        except KeyboardInterrupt:
-            batch.monitor.cancel()
-        except BaseException:
-            batch.monitor.cancel()
-            raise
-        return future.result()
-
-
 def cores() -> int:
     """Return how many cores this process may use; in a container fewer than the machine's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -310,12 +280,27 @@ def run_simulation(
     capture: Path | None = None,
     memory_limit: int | None = None,
 ) -> Result:
-    """Simulate as `simulate` does, but return what was recorded after Ctrl-C or at the limit."""
+    """Simulate as `simulate` does, but return what was recorded after Ctrl-C or at the limit.
+
+    The run has a thread; ``progress`` is called from this one with the fraction done (0 to 1).
+    """
     if memory_limit is not None and memory_limit < 1:
         raise UsageError(f"memory_limit: read {memory_limit}; must be at least 1 byte")
     check_seed(seed)
     job = Job(plan=plan, seed=plan.scenario.seed if seed is None else seed)
+    limit = _memory.limit_for(1, memory_limit)
+    batch = Batch(runs=(), memory_limit_bytes=limit, sharing=1)
     started = utc_now()
-    with capture_file(capture) as file:
-        outcome = run_one(job, progress=progress, capture=file, memory_limit=memory_limit)
+    with capture_file(capture) as file, ThreadPoolExecutor(max_workers=1) as pool:
+        future = pool.submit(batch.run, 0, job, file)
+        try:
+            while not wait([future], timeout=_POLL_S).done:
+                if progress is not None:
+                    progress(batch.monitor.fraction)
+        except KeyboardInterrupt:
+            batch.monitor.cancel()
+        except BaseException:
+            batch.monitor.cancel()
+            raise
+        outcome = future.result()
     return outcome.result(started=started)

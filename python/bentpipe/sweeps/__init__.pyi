@@ -1,5 +1,5 @@
-from .cells import Cell as Cell, cells_of as cells_of, plan_hash as plan_hash, seeds_of as seeds_of
 from .cluster import Cluster as Cluster, LocalCluster as LocalCluster
+from .definition import Cell as Cell, Definition as Definition, UntilCi as UntilCi
 from .emulated import Emulated as Emulated
 from .file import (
     SweepFile as SweepFile,
@@ -7,11 +7,10 @@ from .file import (
     parse_sweep_file as parse_sweep_file,
 )
 from .folder import (
-    Definition as Definition,
     SweepFolder as SweepFolder,
     error_of as error_of,
     file_hash as file_hash,
 )
 from .points import Axis as Axis, Points as Points, vary_option as vary_option
 from .reader import Sweep as Sweep
-from .run import SweepRun as SweepRun, UntilCi as UntilCi, sweep as sweep
+from .run import SweepRun as SweepRun, sweep as sweep

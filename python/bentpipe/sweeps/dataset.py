@@ -20,8 +20,8 @@ import polars as pl
 from bentpipe.results.derived import table_rows
 from bentpipe.results.metric_values import ThresholdCheck, metric_values, of_runs
 from bentpipe.scenario.metric_ref import read_threshold
-from bentpipe.sweeps.cells import Cell
-from bentpipe.sweeps.frames import Decoded, Keys, decoded, run_rows, text_of, unpack
+from bentpipe.sweeps.definition import Definition
+from bentpipe.sweeps.frames import Decoded, Keys, decode, decoded, text_of
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
 
@@ -88,7 +88,7 @@ def _cell_text(points: Points, point: int) -> str:
 
 
 def write_dataset(
-    folder: Path, points: Points, cells: Sequence[Cell], ended: Sequence[Run], journal: Journal
+    folder: Path, definition: Definition, ended: Sequence[Run], journal: Journal
 ) -> dict[str, Any]:
     """Write the files of the data set of runs in order; return what the manifest has of them.
 
@@ -98,6 +98,7 @@ def write_dataset(
     Raises:
         OSError: one cannot be written.
     """
+    points, cells = definition.points, definition.cells
     keys, checks, partitions = Keys(points), CellChecks(), partition_paths(points)
     # The runs of each point, with their numbers.
     of_point: dict[int, list[tuple[int, Run]]] = {}
@@ -110,13 +111,15 @@ def write_dataset(
     for position, numbered in enumerate(of_point.values()):
         folders.setdefault("/".join(each[position] for each in segments), []).extend(numbered)
     columns: dict[str, dict[str, str]] = {}
-    about = [run_rows(keys.runs([], []), [], unpack([]))]
+    about = [decode(keys, cells[0], (), ()).frames()["runs"]]
     for name, own in folders.items():
         files = {table: _Files(folder / table / name) for table in TABLES}
         for runs in decoded(keys, cells, own, lambda _, run: journal.read(run)):
             checks.add(runs)
-            about.append(run_rows(runs.keys, runs.runs, runs.tables))
-            for table, rows in zip(TABLES, runs.with_keys(), strict=True):
+            frames = runs.frames()
+            about.append(frames["runs"])
+            for table in TABLES:
+                rows = frames[table]
                 columns.setdefault(table, {name: str(each) for name, each in rows.schema.items()})
                 files[table].add(rows.drop(partitions))
         for each in files.values():

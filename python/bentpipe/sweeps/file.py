@@ -11,17 +11,18 @@ from pydantic import Field, PlainValidator
 from bentpipe.errors import ScenarioError, UnitError, UsageError
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.record import Record, refusal
+from bentpipe.sweeps.definition import DEFAULT_METRIC, MAX_SEEDS
 from bentpipe.sweeps.points import (
+    MAX_VALUES,
     Axis,
     Points,
+    Range,
     grid_axis,
     identity,
     read_range,
     read_values,
     zip_axis,
 )
-from bentpipe.sweeps.ranges import MAX_VALUES, Range
-from bentpipe.sweeps.run import DEFAULT_METRIC, MAX_SEEDS
 from bentpipe.text import shown
 from bentpipe.units import LARGEST_SEED
 

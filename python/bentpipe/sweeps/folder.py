@@ -11,9 +11,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -38,10 +37,9 @@ from bentpipe.results.files import (
 from bentpipe.results.output import OutputFolder
 from bentpipe.results.result import Result
 from bentpipe.results.tables import TABLES
-from bentpipe.sweeps.cells import Cell, plan_hash
 from bentpipe.sweeps.dataset import write_dataset
+from bentpipe.sweeps.definition import Definition
 from bentpipe.sweeps.journal import DEFINITION, FAILURE, JOURNAL, RESULT, Journal, Run
-from bentpipe.sweeps.points import Points
 from bentpipe.sweeps.storage import Storage, is_url, local_folder
 
 KIND: Final = "sweep"
@@ -57,42 +55,6 @@ _ERRORS: Final[Mapping[str, type[BentpipeError]]] = {
 }
 # Another attempt may succeed: these depend on the machine.
 _RETRIED: Final = frozenset({"lost", "memory", "size", "invalid"})
-# The fields of a definition that are plain data.
-_PLAIN: Final = ("scenario", "seeds", "plan_sha256", "until_ci", "keep_runs", "engine")
-
-
-@dataclass(frozen=True)
-class Definition:
-    """What a sweep runs: everything but the executor.
-
-    ``seeds`` are those of each cell at first; ``until_ci`` is how more are added. ``sources``
-    are the files of sweep and scenario, with their hashes.
-    """
-
-    scenario: Mapping[str, Any]
-    points: Points
-    seeds: Sequence[int]
-    plan_sha256: str
-    until_ci: Mapping[str, Any] | None = None
-    keep_runs: bool = False
-    engine: str = "simulate"
-    sources: Sequence[tuple[str, str]] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data, for the manifest."""
-        return {
-            "bentpipe_version": _core.version(),
-            "axes": self.points.to_json(),
-            "points": len(self.points),
-            **{name: getattr(self, name) for name in _PLAIN},
-            "seeds": list(self.seeds),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any], source: str) -> Self:
-        """Return the definition that `to_json` describes."""
-        points = Points.from_json(data["axes"], source)
-        return cls(points=points, **{name: data[name] for name in _PLAIN})
 
 
 class SweepFolder:
@@ -217,7 +179,7 @@ class SweepFolder:
         Failed runs whose cause may be the machine are forgotten, so that they run again.
 
         Raises:
-            UsageError: another version of bentpipe began it, or its scenario file has changed.
+            UsageError: another version of bentpipe began it, or a file of its scenario has changed.
         """
         file = self._work / DEFINITION
         try:
@@ -243,20 +205,14 @@ class SweepFolder:
         for run in self.journal.runs(FAILURE):
             if json.loads(self.journal.read(run))["kind"] in _RETRIED:
                 self.journal.forget(run)
-        return Definition.from_json(found, str(self.path))
-
-    def check_plans(self, definition: Definition, cells: Iterable[Cell]) -> None:
-        """Check that the cells are resolved into the same plans as when the sweep began.
-
-        Raises:
-            UsageError: they are not, for instance because a file of the scenario has changed.
-        """
-        if plan_hash(cells) != definition.plan_sha256:
+        definition = Definition.from_json(found, str(self.path))
+        if definition.plan_sha256 != found["plan_sha256"]:
             raise UsageError(
                 f"{self.path}: the scenario is not resolved into the same plans as when the sweep "
                 "began; a file that it names (trace or csv) has changed. Restore it, or start "
                 "again in a new folder"
             )
+        return definition
 
     @contextmanager
     def _naming_errors(self) -> Iterator[None]:
@@ -289,9 +245,7 @@ class SweepFolder:
         with self._naming_errors():
             self.journal.append(run, FAILURE, json.dumps(failure).encode())
 
-    def write(
-        self, definition: Definition, cells: Sequence[Cell], runs: Sequence[Run], *, complete: bool
-    ) -> None:
+    def write(self, definition: Definition, runs: Sequence[Run], *, complete: bool) -> None:
         """Replace the result by the data set of the runs that have ended.
 
         The journal is removed if the sweep is complete and no failed run may succeed later.
@@ -310,7 +264,7 @@ class SweepFolder:
         }
 
         def fill(stage: Path) -> None:
-            manifest.update(write_dataset(stage, definition.points, cells, ended, self.journal))
+            manifest.update(write_dataset(stage, definition, ended, self.journal))
             kept = self._work / _KEPT
             if self.storage is not None and definition.keep_runs:
                 # Workers have written the runs to the storage.

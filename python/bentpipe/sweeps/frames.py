@@ -16,10 +16,9 @@ from bentpipe import _core
 from bentpipe.errors import UnitError
 from bentpipe.results.derived import table_rows
 from bentpipe.results.tables import decode_tables
-from bentpipe.sweeps.cells import Cell
+from bentpipe.sweeps.definition import Cell
 from bentpipe.sweeps.journal import Run
-from bentpipe.sweeps.points import Points
-from bentpipe.sweeps.ranges import QUANTITIES
+from bentpipe.sweeps.points import QUANTITIES, Points
 
 _RUNS: Final = "runs"
 # Columns are decoded for as many runs at a time.
@@ -73,26 +72,23 @@ class Decoded(NamedTuple):
     tables: Mapping[str, pl.DataFrame]
     rows: tuple[pl.DataFrame, pl.DataFrame]
 
-    def with_keys(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the rows of flows and of directions with the number of the run and its keys."""
+    def frames(self) -> dict[str, pl.DataFrame]:
+        """Return flows, directions and runs, with the number of each run and its keys in front.
+
+        A run says how it ended, and its work.
+        """
         flows, directions = (
             pl.concat([self.keys[rows["run"].to_numpy()], rows.drop("run")], how="horizontal")
             for rows in self.rows
         )
-        return flows, directions
-
-
-def run_rows(
-    keys: pl.DataFrame, runs: Sequence[Run], tables: Mapping[str, pl.DataFrame]
-) -> pl.DataFrame:
-    """Return a row a run: its varied values and its seed, how it ended, and its work."""
-    facts = tables[_RUNS]
-    return keys.with_columns(
-        pl.Series("point", [run.point for run in runs], dtype=pl.UInt32),
-        facts["completed"].cast(pl.Boolean).alias("traffic_ended"),
-        facts["end_ns"],
-        facts["packet_hops"],
-    )
+        facts = self.tables[_RUNS]
+        runs = self.keys.with_columns(
+            pl.Series("point", [run.point for run in self.runs], dtype=pl.UInt32),
+            facts["completed"].cast(pl.Boolean).alias("traffic_ended"),
+            facts["end_ns"],
+            facts["packet_hops"],
+        )
+        return {"flows": flows, "directions": directions, "runs": runs}
 
 
 def decoded(
@@ -108,11 +104,16 @@ def decoded(
     flows_of = cache(lambda point: cells[point].identity_of_flows)
     for _, group in groupby(runs, key=lambda each: flows_of(each[1].point)):
         while some := list(islice(group, _RUNS_AT_ONCE)):
-            numbers, own = zip(*some, strict=True)
-            cell = cells[own[0].point]
-            tables = unpack([record(*each) for each in some])
-            rows = rows_of(tables, cell.plan.data, cell.plan.entries)
-            yield Decoded(cell, own, keys.runs(own, numbers), tables, rows)
+            yield decode(keys, cells[some[0][1].point], some, [record(*each) for each in some])
+
+
+def decode(
+    keys: Keys, cell: Cell, numbered: Sequence[tuple[int, Run]], records: Sequence[bytes]
+) -> Decoded:
+    """Return runs, each with its number, from their records."""
+    runs, tables = [run for _, run in numbered], unpack(records)
+    frame = keys.runs(runs, [number for number, _ in numbered])
+    return Decoded(cell, runs, frame, tables, rows_of(tables, cell.plan.data, cell.plan.entries))
 
 
 def flow_schema(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> pl.Schema:
