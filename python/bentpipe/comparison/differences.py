@@ -307,7 +307,11 @@ def compare(
             raise UsageError(f"by: {by} has one value, so there is nothing to compare")
     cells = _common_cells(settings)
     found = chosen or default_metrics(settings)
-    values = [{metric: _values(each, metric, chosen) for metric in found} for each in settings]
+    # The other setting may have no entry with the name of a default metric.
+    values = [
+        {metric: each.values(metric, required=bool(chosen)) for metric in found}
+        for each in settings
+    ]
     baseline, *others = zip(settings, values, strict=True)
     differences = [
         made
@@ -325,21 +329,6 @@ def compare(
 
 
 _Values = dict[MetricRef, dict[Cell, dict[int, float]]]
-
-
-def _values(
-    setting: Setting, metric: MetricRef, chosen: Sequence[MetricRef]
-) -> dict[Cell, dict[int, float]]:
-    """Return a metric of a setting; a chosen one must exist, a default one may be missing."""
-    if not chosen and metric.table not in setting.tables:
-        return {}
-    try:
-        return setting.values(metric)
-    except UsageError:
-        # The other setting has no entry with this name.
-        if chosen:
-            raise
-        return {}
 
 
 def _common_cells(settings: Sequence[Setting]) -> list[Cell]:
