@@ -27,6 +27,7 @@ from bentpipe.gateway.machine import DEVICE, MARK, PEERS_MAX, PORT, ROUTE_TABLE,
 from bentpipe.gateway.state import GatewayFolder
 from bentpipe.gateway.tcp_refusals import receive_buffer_bytes, refused_settings
 from bentpipe.plan.gateways import Uplink, tunnel_plan
+from bentpipe.plan.lower import lower
 from bentpipe.scenario.document import Document, file_error, file_text
 from bentpipe.scenario.gateways import Pep, Tunnel
 from bentpipe.scenario.record import Duration, PositiveDuration, Record, Size, refusal
@@ -482,18 +483,16 @@ def _pep_plan(config: GatewayConfig) -> dict[str, Any] | None:
     if config.lan is None or config.link is None:
         return None
     pep = config.pep
+    left_out = ("profile", "lan_tcp", "link_tcp", "notsent_lowat")
+    values = lower(pep, (), leave_out=left_out)
+    values.default("threads", min(len(os.sched_getaffinity(0)), _THREADS_MAX))
+    for name in ("idle_limit_ns", "keep_alive_ns"):
+        values[name] = values[name] or None
     sides = {"lan": (config.lan, pep.lan_tcp), "link": (config.link, pep.link_tcp)}
     return {
         "mark": config.mark,
         "route_table": config.route_table,
-        "workers": pep.workers,
-        "threads": pep.threads or min(len(os.sched_getaffinity(0)), _THREADS_MAX),
-        "connections": pep.connections,
-        "buffer_bytes": units.value_of(pep.buffer),
-        "early_accept": pep.early_accept,
-        "connect_limit_ns": units.value_of(pep.connect_limit),
-        "idle_limit_ns": units.value_of(pep.idle_limit) or None,
-        "keep_alive_ns": units.value_of(pep.keep_alive) or None,
+        **values,
         **{
             name: {"interfaces": list(side.interfaces), "tcp": _leg(pep, tcp)}
             for name, (side, tcp) in sides.items()
@@ -503,13 +502,13 @@ def _pep_plan(config: GatewayConfig) -> dict[str, Any] | None:
 
 def _leg(pep: DaemonPep, tcp: Tcp) -> dict[str, Any]:
     """Return the TCP of the legs on one side; None is what the machine has."""
-    lowat, name = pep.notsent_lowat, tcp.congestion_control
+    name = tcp.congestion_control
     return {
         "congestion_control": None if name is None else congestion_control(name),
         # The kernel doubles the size for its own overhead, as the model expects.
-        "send_buffer_bytes": None if tcp.send_buffer is None else units.value_of(tcp.send_buffer),
+        "send_buffer_bytes": lower(tcp, ())["send_buffer_bytes"],
         "receive_buffer_bytes": receive_buffer_bytes(tcp),
-        "not_sent_bytes": None if lowat is None else units.value_of(lowat),
+        "not_sent_bytes": lower(pep, ())["notsent_lowat_bytes"],
     }
 
 
@@ -533,15 +532,6 @@ def _tunnel_plan(tunnel: DaemonTunnel, path: Path, folder: GatewayFolder) -> dic
         "private_key": str(path.parent.absolute() / tunnel.private_key),
         "outer_mtu_bytes": tunnel.outer_mtu,
         "control_file": str(folder.control_file),
-        "peers": [
-            {
-                "name": peer.name,
-                "public_key": peer.public_key,
-                "endpoint": peer.endpoint,
-                "keepalive_ns": None if peer.keepalive is None else units.value_of(peer.keepalive),
-                "networks": list(peer.networks),
-            }
-            for peer in tunnel.peers
-        ],
+        "peers": [lower(peer, ()) for peer in tunnel.peers],
         "settings": settings,
     }

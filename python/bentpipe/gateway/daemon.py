@@ -8,8 +8,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -48,13 +48,11 @@ def start(config: GatewayConfig, plan: GatePlan, path: Path) -> int:
         MachineError: what keeps it from starting, with the fix. Nothing of it is left.
     """
     folder = GatewayFolder(config.name)
-    with held(folder) as lock:
-        _prepare(folder, config, plan, path)
+    with held(folder) as lock, _prepared(folder, config, plan, path):
         try:
             return _spawn(folder, plan, lock)
         except BaseException:
             _remove_rules(plan)
-            folder.remove()
             raise
 
 
@@ -66,8 +64,7 @@ def become(config: GatewayConfig, plan: GatePlan, path: Path) -> NoReturn:
     """
     folder = GatewayFolder(config.name)
     lock = folder.lock()
-    _prepare(folder, config, plan, path)
-    try:
+    with _prepared(folder, config, plan, path):
         output, given = os.pipe()
         os.write(given, json.dumps(plan).encode())
         os.close(given)
@@ -76,9 +73,6 @@ def become(config: GatewayConfig, plan: GatePlan, path: Path) -> NoReturn:
         os.chdir("/")
         binary = str(find_binary())
         os.execve(binary, [PROGRAM], os.environ | {"PATH": machine.search_path()})
-    except BaseException:
-        folder.remove()
-        raise
 
 
 def stop(name: str) -> dict[str, Any] | None:
@@ -98,10 +92,15 @@ def stop(name: str) -> dict[str, Any] | None:
     return counters
 
 
-def _prepare(folder: GatewayFolder, config: GatewayConfig, plan: GatePlan, path: Path) -> None:
-    """Remove what a killed daemon has left, check the machine, and write the record."""
-    record = folder.record()
-    if record is not None:
+@contextmanager
+def _prepared(
+    folder: GatewayFolder, config: GatewayConfig, plan: GatePlan, path: Path
+) -> Iterator[None]:
+    """Remove what a killed daemon has left, check the machine, and write the record.
+
+    After an error, also in the block, the folder is removed.
+    """
+    if (record := folder.record()) is not None:
         _remove_leftovers(record)
     try:
         require(examine(config, plan))
@@ -114,6 +113,7 @@ def _prepare(folder: GatewayFolder, config: GatewayConfig, plan: GatePlan, path:
                 started_unix_s=time.time(),
             )
         )
+        yield
     except BaseException:
         folder.remove()
         raise
