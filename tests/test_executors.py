@@ -28,7 +28,7 @@ from bentpipe.errors import RunSizeError
 from bentpipe.simulation.executor import Finished, Threads, attempt_all
 from bentpipe.simulation.run import Batch, BatchSize, Outcome, by_plan, pack
 from bentpipe.sweeps import cluster
-from bentpipe.sweeps.frames import unpack
+from bentpipe.sweeps.tables import unpack
 
 PLAN = Plan.resolve({**SMALL, "packet_events": False})
 

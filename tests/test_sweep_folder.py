@@ -23,9 +23,9 @@ from bentpipe.results.tables import decode_tables
 from bentpipe.simulation.executor import Executor, Finished, Threads
 from bentpipe.simulation.run import Job, Outcome
 from bentpipe.sweeps.definition import UntilCi
-from bentpipe.sweeps.frames import raw_columns
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import read_values
+from bentpipe.sweeps.tables import raw_columns
 
 VARY = (
     "link.forward.delay=10 ms,250 ms",

@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 
 from bentpipe import Scenario, ScenarioError, UsageError, sweeps
 from bentpipe.scenario.document import SourceLocation, read_text
-from bentpipe.sweeps.frames import Keys
 from bentpipe.sweeps.points import Range, grid_axis, read_values, split, zip_axis
+from bentpipe.sweeps.tables import Keys
 from bentpipe.units import parse_duration, parse_rate, parse_size
 
 HERE = SourceLocation("test")

@@ -1,4 +1,3 @@
 from .app import main as main
-from .bar import ProgressBar as ProgressBar
 from .cache import use_writable_cache as use_writable_cache
-from .screen import watch_lines as watch_lines
+from .screen import ProgressBar as ProgressBar, watch_lines as watch_lines

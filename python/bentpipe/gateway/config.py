@@ -22,9 +22,9 @@ from pydantic_core import PydanticCustomError
 
 from bentpipe import units
 from bentpipe.errors import ScenarioError
+from bentpipe.gateway.daemon import GatewayFolder
 from bentpipe.gateway.kernel_tcp import congestion_control
 from bentpipe.gateway.machine import DEVICE, MARK, PEERS_MAX, PORT, ROUTE_TABLE, mark_count
-from bentpipe.gateway.state import GatewayFolder
 from bentpipe.gateway.tcp_refusals import receive_buffer_bytes, refused_settings
 from bentpipe.plan.gateways import Uplink, tunnel_plan
 from bentpipe.plan.lower import lower

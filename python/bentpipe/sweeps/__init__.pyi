@@ -1,16 +1,14 @@
 from .cluster import Cluster as Cluster, LocalCluster as LocalCluster
-from .definition import Cell as Cell, Definition as Definition, UntilCi as UntilCi
-from .emulated import Emulated as Emulated
-from .file import (
+from .definition import (
+    Cell as Cell,
+    Definition as Definition,
     SweepFile as SweepFile,
+    UntilCi as UntilCi,
     is_sweep_file as is_sweep_file,
     parse_sweep_file as parse_sweep_file,
 )
-from .folder import (
-    SweepFolder as SweepFolder,
-    error_of as error_of,
-    file_hash as file_hash,
-)
+from .emulated import Emulated as Emulated
+from .folder import SweepFolder as SweepFolder, error_of as error_of, file_hash as file_hash
 from .points import Axis as Axis, Points as Points, vary_option as vary_option
 from .reader import Sweep as Sweep
 from .run import SweepRun as SweepRun, sweep as sweep

@@ -16,7 +16,7 @@ from bentpipe.lab.capacity import largest_value
 from bentpipe.results.result import Result
 from bentpipe.simulation.executor import Executor, Finished
 from bentpipe.simulation.run import Job, Outcome, cores
-from bentpipe.sweeps.frames import raw_columns
+from bentpipe.sweeps.tables import raw_columns
 from bentpipe.units import NS_PER_S
 
 T = TypeVar("T")

@@ -21,12 +21,11 @@ from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.executor import Executor, Threads, run_jobs
 from bentpipe.simulation.run import Job, Outcome, pack
 from bentpipe.sweeps.definition import Definition, seeds_of
-from bentpipe.sweeps.folder import SweepFolder, run_name
-from bentpipe.sweeps.frames import Keys, decoded, flow_schema, rows_of, unpack
+from bentpipe.sweeps.folder import Storage, SweepFolder, run_name
 from bentpipe.sweeps.journal import RESULT, Run
 from bentpipe.sweeps.points import Points, grid_axis, zip_axis
 from bentpipe.sweeps.reader import Sweep
-from bentpipe.sweeps.storage import Storage
+from bentpipe.sweeps.tables import Keys, decoded, flow_schema, rows_of, unpack
 from bentpipe.text import choice
 
 RUNS_MAX: Final = 1_000_000
