@@ -165,9 +165,9 @@ seeds: 3
 
 
 def parsed(text: str) -> sweeps.Points:
-    document = read_text(text, "sweep.yaml")
-    assert sweeps.is_sweep_file(document)
-    file, points = sweeps.parse_sweep_file(document)
+    found = sweeps.parse_sweep_file(read_text(text, "sweep.yaml"))
+    assert found is not None
+    file, points = found
     assert file.scenario == "geo-bulk.yaml"
     return points
 

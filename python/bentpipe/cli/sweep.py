@@ -222,8 +222,8 @@ def _defined(request: _Request) -> Definition:
         raise UsageError("name a scenario file or a sweep file, or --resume FOLDER")
     document = read_file(request.scenario)
     file, axes = None, list(map(sweeps.vary_option, request.vary))
-    if sweeps.is_sweep_file(document):
-        file, points = sweeps.parse_sweep_file(document)
+    if (parsed := sweeps.parse_sweep_file(document)) is not None:
+        file, points = parsed
         axes = [*points.axes, *axes]
         document = read_file(Path(document.source).parent / file.scenario)
     scenario = Scenario.from_document(document, request.settings, thresholds=request.thresholds)

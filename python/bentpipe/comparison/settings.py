@@ -173,17 +173,13 @@ def _setting(label: str, found: Result | Sweep) -> Setting:
     keys = columns[: columns.index("seed") + 1]
     runs = frames["directions"].select(keys).unique("run", maintain_order=True)
     tables = {name: frame.select("run", pl.exclude(keys)) for name, frame in frames.items()}
-    tables["flows"] = _with_unfinished(tables["flows"])
+    # A transfer that has ended shows that those of its entry have a size.
+    has_size = pl.col("completion_time_ns").is_not_null().any().over("entry")
+    tables["flows"] = tables["flows"].with_columns(unfinished(has_size))
     # The columns of numbers of a varied field, such as ``..._ns``, say the same.
     pairs = pairwise(["", *keys[1:-1]])
     varied = (name for before, name in pairs if not before or not name.startswith(f"{before}_"))
     return Setting(label, runs, tables, tuple(varied))
-
-
-def _with_unfinished(flows: pl.DataFrame) -> pl.DataFrame:
-    """Return flows with infinite times (`unfinished`); one that has ended shows a size."""
-    has_size = pl.col("completion_time_ns").is_not_null().any().over("entry")
-    return flows.with_columns(unfinished(has_size))
 
 
 # A percentile takes so many flows: at least one beyond it.

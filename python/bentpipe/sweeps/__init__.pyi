@@ -4,7 +4,6 @@ from .definition import (
     Definition as Definition,
     SweepFile as SweepFile,
     UntilCi as UntilCi,
-    is_sweep_file as is_sweep_file,
     parse_sweep_file as parse_sweep_file,
 )
 from .emulated import Emulated as Emulated

@@ -225,8 +225,6 @@ def seeds_of(base: Scenario, seeds: int | Iterable[int] | None) -> list[int]:
 # --- sweep files ----------------------------------------------------------------------------------
 
 _VALUES: Final = "expected a list of values, or a text such as log(10 ms, 300 ms, 4)"
-# Unknown fields of a sweep file are told from those of a scenario by this one.
-_MARK: Final = "scenario"
 
 
 def _checked(read: Callable[[Any], Any]) -> Any:
@@ -302,18 +300,17 @@ class SweepFile(Record):
     """Add seeds to each combination until the confidence interval of its mean is narrow."""
 
 
-def is_sweep_file(document: Document) -> bool:
-    """Return whether a document names a scenario, instead of being one."""
-    return _MARK in document.data
-
-
-def parse_sweep_file(document: Document) -> tuple[SweepFile, Points]:
+def parse_sweep_file(document: Document) -> tuple[SweepFile, Points] | None:
     """Check a document against the schema of a sweep file; return it with its points.
+
+    None if it is a scenario, instead of naming one.
 
     Raises:
         ScenarioError: naming file, line, field, what was read and what is allowed.
         UsageError: it has a Latin hypercube, and scipy is not installed.
     """
+    if "scenario" not in document.data:
+        return None
     found = SweepFile.of_document(document)
     return found, Points(_axes(found, document))
 

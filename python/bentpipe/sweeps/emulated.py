@@ -92,14 +92,10 @@ def _finished(task: EmulationTask, job: Job, reduce: Callable[[Outcome], T]) -> 
     if task.result.invalid is not None:
         message = f"invalid in {task.attempts} attempts: {task.result.invalid}"
         return Finished(task.index, None, InvalidRunError(message))
-    return Finished(task.index, reduce(_outcome(task.index, job, task.result)))
-
-
-def _outcome(index: int, job: Job, result: Result) -> EmulatedOutcome:
-    about = result.manifest
-    return EmulatedOutcome(
+    about = task.result.manifest
+    outcome = EmulatedOutcome(
         job=job,
-        index=index,
+        index=task.index,
         raw={
             "completed": about["traffic_ended"],
             "interrupted": False,
@@ -111,8 +107,9 @@ def _outcome(index: int, job: Job, result: Result) -> EmulatedOutcome:
             "names": {
                 name: about["names"][name] for name in ("directions", "places", "statistics")
             },
-            "tables": {name: raw_columns(table) for name, table in result.tables.items()},
+            "tables": {name: raw_columns(table) for name, table in task.result.tables.items()},
         },
         memory_limit_bytes=0,
-        emulated=result,
+        emulated=task.result,
     )
+    return Finished(task.index, reduce(outcome))

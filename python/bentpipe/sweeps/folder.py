@@ -77,9 +77,8 @@ class SweepFolder:
     """
 
     def __init__(self, path: Path | str, *, resume: bool = False, temporary: bool = False) -> None:
-        url = str(path) if is_url(str(path)) else None
-        self.storage = None if url is None else Storage(url)
-        self.path = Path(path) if url is None else local_folder(url)
+        self.storage = Storage(str(path)) if "://" in str(path) else None
+        self.path = Path(path) if self.storage is None else self.storage.local_folder
         self._temporary = temporary
         self.output = OutputFolder(self.path, kind=KIND)
         self._resume = resume
@@ -230,27 +229,21 @@ class SweepFolder:
             message = f"{self.path}: cannot be written: {error_text(error)}"
             raise UsageError(f"{message}{self.advice}") from None
 
-    def add(self, run: Run, record: bytes, result: Result | None = None) -> None:
-        """Keep a complete run.
+    def add(self, run: Run, ended: bytes | BentpipeError, result: Result | None = None) -> None:
+        """Keep the record of a complete run, and its result, or the error of a failed one.
 
         Raises:
             UsageError: it cannot be written.
         """
+        kind, record = RESULT, ended
+        if isinstance(record, BentpipeError):
+            kinds = (name for name, error in _ERRORS.items() if isinstance(record, error))
+            failure = {"kind": next(kinds, "internal"), "message": str(record)}
+            kind, record = FAILURE, json.dumps(failure).encode()
         with self._naming_errors():
             if result is not None:
                 result.save(self._work / _KEPT / run_name(run))
-            self.journal.append(run, RESULT, record)
-
-    def add_failure(self, run: Run, error: BentpipeError) -> None:
-        """Keep the error of a failed run.
-
-        Raises:
-            UsageError: it cannot be written.
-        """
-        kinds = (kind for kind, known in _ERRORS.items() if isinstance(error, known))
-        failure = {"kind": next(kinds, "internal"), "message": str(error)}
-        with self._naming_errors():
-            self.journal.append(run, FAILURE, json.dumps(failure).encode())
+            self.journal.append(run, kind, record)
 
     def write(self, definition: Definition, runs: Sequence[Run], *, complete: bool) -> None:
         """Replace the result by the data set of the runs that have ended.
@@ -313,18 +306,6 @@ def _tables_hash() -> str:
 # --- shared storage -------------------------------------------------------------------------------
 
 
-def is_url(text: str) -> bool:
-    """Return whether an output is a URL, and not a folder."""
-    return "://" in text
-
-
-def local_folder(url: str) -> Path:
-    """Return the folder of this machine for a sweep whose results are at a URL."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    name = hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
-    return Path(state) / "bentpipe" / "sweeps" / name
-
-
 class Storage:
     """The folder at a URL.
 
@@ -343,6 +324,13 @@ class Storage:
             ) from None
         except ValueError as error:
             raise UsageError(f"{self.url}: {error}") from None
+
+    @property
+    def local_folder(self) -> Path:
+        """The folder of this machine for a sweep whose results are here."""
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        name = hashlib.sha256(self.url.encode()).hexdigest()[:16]
+        return Path(state) / "bentpipe" / "sweeps" / name
 
     def check(self) -> None:
         """Check that there is nothing but a sweep, which may be replaced.

@@ -133,7 +133,7 @@ class SweepRun:
             for each in finished:
                 run = todo[each.index]
                 if each.error is not None:
-                    self.folder.add_failure(run, each.error)
+                    self.folder.add(run, each.error)
                 elif each.value is not None:
                     kept = each.value if isinstance(each.value, tuple) else (each.value,)
                     self.folder.add(run, *kept)

@@ -240,10 +240,16 @@ class CellChecks:
 
         The value is that of the run that misses the threshold most, or meets it least.
         """
+
+        def cell(point: int) -> str:
+            """Return the varied values of a point, as ``--vary`` takes them; empty without any."""
+            values = zip(points.paths, points[point], strict=True)
+            return ", ".join(f"{path}={text_of(value)}" for path, value in values)
+
         return [
             {
                 "point": point,
-                "cell": _cell_text(points, point),
+                "cell": cell(point),
                 **worst.to_json(),
                 "seed": seed,
                 "runs": runs,
@@ -251,12 +257,6 @@ class CellChecks:
             }
             for (point, _), (worst, seed, runs, failed) in sorted(self._found.items())
         ]
-
-
-def _cell_text(points: Points, point: int) -> str:
-    """Return the varied values of a point, as ``--vary`` takes them; empty without any."""
-    values = zip(points.paths, points[point], strict=True)
-    return ", ".join(f"{path}={text_of(value)}" for path, value in values)
 
 
 def write_dataset(
