@@ -156,7 +156,7 @@ def test_the_run_is_the_sample_not_the_flow() -> None:
 
 
 def test_runs_without_common_seeds_are_not_paired() -> None:
-    sweeps = [run_sweep(LOSSY, seeds=range(first, first + 6)) for first in (1, 4)]
+    sweeps = [bentpipe.sweep(LOSSY, seeds=range(first, first + 6)) for first in (1, 4)]
     goodput = compare(*sweeps, metrics=["flows.bulk-1.goodput_bps"]).differences[0]
     # Three seeds are common, which is too few for pairs.
     assert not goodput.estimate.paired
@@ -165,7 +165,7 @@ def test_runs_without_common_seeds_are_not_paired() -> None:
 
 def test_sweeps_are_compared_cell_by_cell() -> None:
     vary = {"link.forward.delay": ["10 ms", "100 ms"]}
-    first = run_sweep(LOSSY, vary=vary, seeds=5)
+    first = bentpipe.sweep(LOSSY, vary=vary, seeds=5)
     second = bentpipe.sweep(with_bbr(LOSSY), vary=vary, seeds=5)
     found = compare(first, second, metrics=["flows.bulk-1.goodput_bps"])
     assert [dict(each.cell) for each in found.differences] == [
@@ -176,7 +176,7 @@ def test_sweeps_are_compared_cell_by_cell() -> None:
     with pytest.raises(
         UsageError, match=r"varies link\.forward\.delay, a sweep \(2\) varies nothing"
     ):
-        compare(first, run_sweep(LOSSY, seeds=5))
+        compare(first, bentpipe.sweep(LOSSY, seeds=5))
 
 
 def test_transfers_that_do_not_end_are_the_slowest() -> None:
@@ -201,7 +201,7 @@ def test_the_same_source_twice_gets_two_labels() -> None:
 def test_one_sweep_is_split_by_a_field() -> None:
     name = "traffic.0.tcp.congestion_control"
     vary = {name: ["cubic", "bbr"], "link.forward.delay": ["10 ms", "100 ms"]}
-    sweep = run_sweep(LOSSY, vary=vary, seeds=5)
+    sweep = bentpipe.sweep(LOSSY, vary=vary, seeds=5)
     found = compare(sweep, by=name, metrics=["flows.bulk-1.goodput_bps"])
     assert found.labels == (f"{name}=cubic", f"{name}=bbr")
     assert len(found.differences) == 2

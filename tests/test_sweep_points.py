@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from bentpipe import Scenario, ScenarioError, UsageError, sweeps
 from bentpipe.scenario.document import SourceLocation, read_text
-from bentpipe.sweeps.points import Range, grid_axis, read_values, split, zip_axis
+from bentpipe.sweeps.points import Range, axis as axis_of, read_values, split
 from bentpipe.sweeps.tables import Keys
 from bentpipe.units import parse_duration, parse_rate, parse_size
 
@@ -123,7 +123,7 @@ VALUES = st.lists(st.integers(-5, 5), min_size=1, max_size=4, unique=True)
 @given(st.lists(VALUES, max_size=4))
 def test_a_grid_has_every_combination_once(axes: list[list[int]]) -> None:
     """Given fields with values, expect their product, the last one fastest, by number and all."""
-    points = sweeps.Points(grid_axis(f"f{i}", values, HERE) for i, values in enumerate(axes))
+    points = sweeps.Points(axis_of({f"f{i}": values}, [HERE]) for i, values in enumerate(axes))
     assert list(points) == list(itertools.product(*axes))
     assert len(points) == math.prod(map(len, axes))
     again = sweeps.Points.from_json(points.to_json(), "file")
@@ -134,16 +134,16 @@ def test_a_grid_has_every_combination_once(axes: list[list[int]]) -> None:
 
 @given(VALUES, st.lists(st.integers(), min_size=4, max_size=4))
 def test_zipped_fields_change_together(values: list[int], others: list[int]) -> None:
-    axis = zip_axis({"a": values, "b": others[: len(values)]}, [HERE, HERE])
-    points = sweeps.Points([grid_axis("c", [1, 2], HERE), axis])
+    axis = axis_of({"a": values, "b": others[: len(values)]}, [HERE, HERE], "zip")
+    points = sweeps.Points([axis_of({"c": [1, 2]}, [HERE]), axis])
     assert [row[1:] for row in points] == list(zip(values, others, strict=False)) * 2
 
 
 @pytest.mark.parametrize("values", [[1, 1], [1, 1.0], [{"a": 1, "b": 2}, {"b": 2, "a": 1}]])
 def test_equal_values_are_refused(values: list[Any]) -> None:
     with pytest.raises(ScenarioError, match="twice"):
-        grid_axis("x", values, HERE)
-    assert len(grid_axis("x", [1, True, "1"], HERE).rows) == 3
+        axis_of({"x": values}, [HERE])
+    assert len(axis_of({"x": [1, True, "1"]}, [HERE]).rows) == 3
 
 
 # --- sweep files --------------------------------------------------------------------------------

@@ -293,7 +293,7 @@ def _unit_text(config: GatewayConfig, plan: GatePlan, path: Path) -> str:
         UsageError: a path cannot be written into a unit.
     """
     program = _quoted(Path(sys.executable).with_name("bentpipe"))
-    pep, has_tunnel, quoted = plan["pep"], config.has_tunnel, _quoted(path.absolute())
+    pep, has_tunnel, quoted = plan["pep"], config.tunnel is not None, _quoted(path.absolute())
     # The limit of each process: enough for one worker with all connections.
     files = 0 if pep is None else gateway.open_files(pep["connections"], threads=pep["threads"])
     return _UNIT.read_text().format(

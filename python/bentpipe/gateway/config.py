@@ -369,12 +369,13 @@ class GatewayConfig(Record):
                 raise refusal(f"read {function} twice in functions; each is allowed once")
             if function in self.model_fields_set and function not in self.functions:
                 raise refusal(f"read settings of {function}, which is not in functions")
-        if self.has_tunnel != (self.tunnel is not None):
+        has_pep = "pep" in self.functions
+        if "tunnel" in self.functions and self.tunnel is None:
             raise refusal("read tunnel in functions and no [tunnel]; it has no defaults")
         for side in ("lan", "link"):
-            if self.has_pep and getattr(self, side) is None:
+            if has_pep and getattr(self, side) is None:
                 raise refusal(f"read pep in functions and no [{side}]; name its interfaces")
-            if not self.has_pep and getattr(self, side) is not None:
+            if not has_pep and getattr(self, side) is not None:
                 raise refusal(f"read [{side}] without pep in functions; only a PEP has sides")
         self._check_pep()
         return self
@@ -393,16 +394,6 @@ class GatewayConfig(Record):
                 f"read mark {self.mark}; must be a multiple of {multiple} for {workers}, which "
                 "use the marks up to the next one"
             )
-
-    @property
-    def has_pep(self) -> bool:
-        """Whether it splits TCP connections."""
-        return "pep" in self.functions
-
-    @property
-    def has_tunnel(self) -> bool:
-        """Whether it has a tunnel."""
-        return "tunnel" in self.functions
 
     @property
     def interfaces(self) -> list[str]:

@@ -263,7 +263,5 @@ def run_many(
     executor = Threads(threads, memory_limit=memory_limit)
     try:
         return results(run_jobs(jobs, executor, progress=progress))
-    except RunsInterrupted as ended:
-        raise RunsInterrupted(str(ended), results=results(ended.outcomes)) from None
-    except MemoryLimitError as error:
-        raise MemoryLimitError(str(error), results=results(error.outcomes)) from None
+    except (RunsInterrupted, MemoryLimitError) as ended:
+        raise type(ended)(str(ended), results=results(ended.outcomes)) from None

@@ -26,11 +26,10 @@ from bentpipe.sweeps.points import (
     Axis,
     Points,
     Range,
-    grid_axis,
+    axis,
     identity,
     read_range,
     read_values,
-    zip_axis,
 )
 from bentpipe.text import shown
 from bentpipe.units import LARGEST_SEED, check_seed
@@ -317,9 +316,10 @@ def parse_sweep_file(document: Document) -> tuple[SweepFile, Points] | None:
 
 def _axes(found: SweepFile, document: Document) -> Iterator[Axis]:
     for path, values in found.grid.items():
-        yield grid_axis(path, values, document.location(("grid", path)))
+        yield axis({path: values}, [document.location(("grid", path))])
     for number, group in enumerate(found.zip):
-        yield zip_axis(group, [document.location(("zip", number, path)) for path in group])
+        locations = [document.location(("zip", number, path)) for path in group]
+        yield axis(group, locations, "zip")
     sampled = found.latin_hypercube
     if sampled is not None:
         where = ("latin_hypercube", "fields")

@@ -135,22 +135,19 @@ class Points(Sequence[tuple[Any, ...]]):
         """Return the points that `to_json` describes; ``source`` names them in errors."""
         return cls(
             Axis(
-                paths=tuple(axis["paths"]),
-                rows=tuple(tuple(row) for row in axis["rows"]),
-                locations=tuple(SourceLocation(source) for _ in axis["paths"]),
-                kind=axis["kind"],
+                paths=tuple(each["paths"]),
+                rows=tuple(tuple(row) for row in each["rows"]),
+                locations=tuple(SourceLocation(source) for _ in each["paths"]),
+                kind=each["kind"],
             )
-            for axis in data
+            for each in data
         )
 
 
-def grid_axis(path: str, values: Iterable[Any], location: SourceLocation) -> Axis:
-    """Return the axis of one field."""
-    return Axis(paths=(path,), rows=tuple((value,) for value in values), locations=(location,))
-
-
-def zip_axis(group: Mapping[str, Sequence[Any]], locations: Sequence[SourceLocation]) -> Axis:
-    """Return the axis of fields that are varied together.
+def axis(
+    group: Mapping[str, Sequence[Any]], locations: Sequence[SourceLocation], kind: AxisKind = "grid"
+) -> Axis:
+    """Return the axis of one field, or of fields that are varied together.
 
     Raises:
         ScenarioError: they have different numbers of values.
@@ -160,12 +157,8 @@ def zip_axis(group: Mapping[str, Sequence[Any]], locations: Sequence[SourceLocat
         counts = ", ".join(f"{path} has {length}" for path, length in lengths.items())
         message = f"needs fields with equal numbers of values; {counts}"
         raise locations[0].error(message, ("zip",))
-    return Axis(
-        paths=tuple(group),
-        rows=tuple(zip(*group.values(), strict=True)),
-        locations=tuple(locations),
-        kind="zip",
-    )
+    rows = tuple(zip(*group.values(), strict=True))
+    return Axis(tuple(group), rows, tuple(locations), kind)
 
 
 def vary_option(text: str) -> Axis:
@@ -177,7 +170,7 @@ def vary_option(text: str) -> Axis:
     path, rest = split_setting(text, "--vary", _EXAMPLE)
     location = SourceLocation(f"--vary {text}")
     try:
-        return grid_axis(path, read_values(rest), location)
+        return axis({path: read_values(rest)}, [location])
     except ScenarioError:
         raise
     except UsageError as error:

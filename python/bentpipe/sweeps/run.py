@@ -23,7 +23,7 @@ from bentpipe.simulation.run import Job, Outcome, pack
 from bentpipe.sweeps.definition import Definition, seeds_of
 from bentpipe.sweeps.folder import Storage, SweepFolder, run_name
 from bentpipe.sweeps.journal import RESULT, Run
-from bentpipe.sweeps.points import Points, grid_axis, zip_axis
+from bentpipe.sweeps.points import Points, axis
 from bentpipe.sweeps.reader import Sweep
 from bentpipe.sweeps.tables import Keys, decoded, flow_schema, rows_of, unpack
 from bentpipe.text import choice
@@ -172,7 +172,7 @@ class SweepRun:
             records = [journal.read(run) for run in runs if journal.kind(run) == RESULT]
             more = 0
             if records:
-                flows, _ = rows_of(unpack(records), cell.plan.data, cell.plan.entries)
+                flows = rows_of(unpack(records), cell.plan.data, cell.plan.entries)["flows"]
                 more = self.definition.until_ci.missing_seeds(flows, len(seeds))
             if more == 0:
                 self._narrow.add(point)
@@ -245,8 +245,9 @@ def sweep(
     (4, 2)
     """
     base = Scenario.of(scenario)
-    axes = [grid_axis(path, values, _SOURCE) for path, values in (vary or {}).items()]
-    points = Points([*axes, *(zip_axis(each, [_SOURCE] * len(each)) for each in zipped if each)])
+    axes = [axis({path: values}, [_SOURCE]) for path, values in (vary or {}).items()]
+    axes += [axis(each, [_SOURCE] * len(each), "zip") for each in zipped if each]
+    points = Points(axes)
     numbers = seeds_of(base, seeds)
     count = len(points) * len(numbers)
     if count > RUNS_IN_MEMORY_MAX:
@@ -257,11 +258,9 @@ def sweep(
     executor = Threads(threads, memory_limit=memory_limit)
     try:
         return gather(run_jobs(jobs, executor, progress=progress))
-    except RunsInterrupted as ended:
+    except (RunsInterrupted, MemoryLimitError) as ended:
         kept = gather(ended.outcomes)
-        raise RunsInterrupted(str(ended), results=kept.results, sweep=kept) from None
-    except MemoryLimitError as error:
-        raise MemoryLimitError(str(error), results=gather(error.outcomes).results) from None
+        raise type(ended)(str(ended), results=kept.results, sweep=kept) from None
 
 
 def _sweep(definition: Definition, started: str, outcomes: Sequence[Outcome]) -> Sweep:

@@ -31,6 +31,7 @@ from bentpipe.sweeps.definition import Cell, Definition
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import QUANTITIES, Points
 
+TABLES: Final = ("flows", "directions")
 _RUNS: Final = "runs"
 # Columns are decoded for as many runs at a time.
 _RUNS_AT_ONCE: Final = 2_000
@@ -61,17 +62,14 @@ def rows_of(
     tables: Mapping[str, pl.DataFrame],
     plan: Mapping[str, Any],
     entries: Sequence[Mapping[str, Any]],
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+) -> dict[str, pl.DataFrame]:
     """Return the rows of flows and of directions of runs of one plan, derived columns included.
 
     They are those of `Result.flows` and `Result.directions`, with ``run`` in front. ``tables`` are
     those of `unpack`.
     """
     ends_ns = tables[_RUNS]["end_ns"].to_list()
-    flows, directions = (
-        table_rows(name, tables, plan, entries, ends_ns) for name in ("flows", "directions")
-    )
-    return flows, directions
+    return {name: table_rows(name, tables, plan, entries, ends_ns) for name in TABLES}
 
 
 class Decoded(NamedTuple):
@@ -81,25 +79,25 @@ class Decoded(NamedTuple):
     runs: Sequence[Run]
     keys: pl.DataFrame
     tables: Mapping[str, pl.DataFrame]
-    rows: tuple[pl.DataFrame, pl.DataFrame]
+    rows: Mapping[str, pl.DataFrame]
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """Return flows, directions and runs, with the number of each run and its keys in front.
 
         A run says how it ended, and its work.
         """
-        flows, directions = (
-            pl.concat([self.keys[rows["run"].to_numpy()], rows.drop("run")], how="horizontal")
-            for rows in self.rows
-        )
+        frames = {
+            name: pl.concat([self.keys[rows["run"].to_numpy()], rows.drop("run")], how="horizontal")
+            for name, rows in self.rows.items()
+        }
         facts = self.tables[_RUNS]
-        runs = self.keys.with_columns(
+        frames["runs"] = self.keys.with_columns(
             pl.Series("point", [run.point for run in self.runs], dtype=pl.UInt32),
             facts["completed"].cast(pl.Boolean).alias("traffic_ended"),
             facts["end_ns"],
             facts["packet_hops"],
         )
-        return {"flows": flows, "directions": directions, "runs": runs}
+        return frames
 
 
 def decoded(
@@ -129,7 +127,7 @@ def decode(
 
 def flow_schema(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> pl.Schema:
     """Return the columns of the rows of flows, without ``run``, and their types."""
-    return rows_of(unpack([]), plan, entries)[0].drop("run").schema
+    return rows_of(unpack([]), plan, entries)["flows"].drop("run").schema
 
 
 class Keys:
@@ -197,7 +195,6 @@ def _numbers(path: str, values: Sequence[Any]) -> list[pl.Series]:
 
 # --- the data set ---------------------------------------------------------------------------------
 
-TABLES: Final = ("flows", "directions")
 RUNS: Final = "runs.parquet"
 FAILURES: Final = "failures.parquet"
 # A thousand folders are opened in a fraction of a second.
@@ -219,7 +216,7 @@ class CellChecks:
         """Add runs, of which all cells have the same thresholds."""
         cell, plan = found.cell, found.cell.plan
         ends_ns = found.tables["runs"]["end_ns"].to_list()
-        frames = dict(zip(TABLES, found.rows, strict=True))
+        frames = dict(found.rows)
         for number, text in enumerate(cell.scenario.thresholds):
             threshold = read_threshold(text)
             table = threshold.metric.table
