@@ -235,7 +235,7 @@ class Failing(Executor):
 
 def resumed(path: Path, executor: Failing | None = None) -> sweeps.SweepRun:
     with sweeps.SweepFolder(path, resume=True) as folder:
-        running = sweeps.SweepRun.resume(folder)
+        running = sweeps.SweepRun(folder, folder.resume())
         running.execute(executor or Failing(), quiet)
     return running
 

@@ -200,7 +200,7 @@ def _folder(out: str | None, resume: str | None) -> Iterator[SweepFolder]:
 
 def _resumed(request: _Request, folder: SweepFolder) -> SweepRun:
     """Continue an unfinished sweep; one that the command line describes, too, is compared."""
-    running = sweeps.SweepRun.resume(folder)
+    running = sweeps.SweepRun(folder, folder.resume())
     if request.scenario is not None:
         if _defined(request).to_json() != running.definition.to_json():
             raise UsageError(

@@ -102,7 +102,7 @@ def _attempt(batch: Batch, index: int, job: Job, reduce: Callable[[Outcome], T])
 class Executor(ABC):
     """Runs jobs and yields them as they finish.
 
-    It is a context manager: leaving the block calls `close`.
+    It is a context manager: leaving the block releases all resources.
     """
 
     @abstractmethod
@@ -121,14 +121,11 @@ class Executor(ABC):
             MachineError: the executor lost what it runs on; all that was yielded is valid.
         """
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to release
-        """Release all resources; the runs under way end with the iterator of `run`."""
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, *_: object) -> None:  # noqa: B027 - most have nothing to release
+        """Release all resources; the runs under way end with the iterator of `run`."""
 
 
 class Threads(Executor):

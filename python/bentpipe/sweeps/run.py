@@ -78,11 +78,6 @@ class SweepRun:
         folder.begin(definition)
         return running
 
-    @classmethod
-    def resume(cls, folder: SweepFolder) -> SweepRun:
-        """Continue the unfinished sweep of a folder; errors are those of `SweepFolder.resume`."""
-        return cls(folder, folder.resume())
-
     @property
     def runs(self) -> list[Run]:
         """Return the wanted runs in order."""
