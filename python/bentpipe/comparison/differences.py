@@ -305,6 +305,16 @@ def compare(
         settings = settings[0].split(by)
         if len(settings) < 2:  # noqa: PLR2004 - one value has nothing to compare with
             raise UsageError(f"by: {by} has one value, so there is nothing to compare")
+    return _comparison(settings, chosen, difference)
+
+
+_Values = dict[MetricRef, dict[Cell, dict[int, float]]]
+
+
+def _comparison(
+    settings: Sequence[Setting], chosen: Sequence[MetricRef], sought: float
+) -> Comparison:
+    """Compare settings with the first one, in the chosen metrics or in those that have values."""
     cells = _common_cells(settings)
     found = chosen or default_metrics(settings)
     # The other setting may have no entry with the name of a default metric.
@@ -316,7 +326,7 @@ def compare(
     differences = [
         made
         for other, cell, metric in product(others, cells, found)
-        if (made := _difference(metric, cell, baseline, other, difference))
+        if (made := _difference(metric, cell, baseline, other, sought))
     ]
     if not differences:
         raise UsageError("the settings have no metric with values in common")
@@ -324,11 +334,8 @@ def compare(
         labels=tuple(each.label for each in settings),
         runs=tuple(each.runs.height for each in settings),
         differences=tuple(differences),
-        sought=difference,
+        sought=sought,
     )
-
-
-_Values = dict[MetricRef, dict[Cell, dict[int, float]]]
 
 
 def _common_cells(settings: Sequence[Setting]) -> list[Cell]:

@@ -242,13 +242,8 @@ def sweep(
     base = Scenario.of(scenario)
     axes = [axis({path: values}, [_SOURCE]) for path, values in (vary or {}).items()]
     axes += [axis(each, [_SOURCE] * len(each), "zip") for each in zipped if each]
-    points = Points(axes)
-    numbers = seeds_of(base, seeds)
-    count = len(points) * len(numbers)
-    if count > RUNS_IN_MEMORY_MAX:
-        raise UsageError(f"vary: {count:,} runs; at most {RUNS_IN_MEMORY_MAX:,} are allowed")
-    definition = Definition.of(base, points, numbers)
-    jobs = [job for cell in definition.cells for job in cell.jobs(numbers)]
+    definition = _definition_in_memory(base, Points(axes), seeds_of(base, seeds))
+    jobs = [job for cell in definition.cells for job in cell.jobs(definition.seeds)]
     gather = partial(_sweep, definition, utc_now())
     executor = Threads(threads, memory_limit=memory_limit)
     try:
@@ -256,6 +251,13 @@ def sweep(
     except (RunsInterrupted, MemoryLimitError) as ended:
         kept = gather(ended.outcomes)
         raise type(ended)(str(ended), results=kept.results, sweep=kept) from None
+
+
+def _definition_in_memory(base: Scenario, points: Points, seeds: Sequence[int]) -> Definition:
+    count = len(points) * len(seeds)
+    if count > RUNS_IN_MEMORY_MAX:
+        raise UsageError(f"vary: {count:,} runs; at most {RUNS_IN_MEMORY_MAX:,} are allowed")
+    return Definition.of(base, points, seeds)
 
 
 def _sweep(definition: Definition, started: str, outcomes: Sequence[Outcome]) -> Sweep:
