@@ -32,8 +32,6 @@ from bentpipe.sweeps import (
     SweepFolder,
     SweepRun,
     Threads,
-    cells_of,
-    plan_hash,
 )
 
 LIMITS: Final = {"threads": 0.9, "Dask": 0.8}
@@ -79,17 +77,10 @@ def simulator_alone_s(plan: dict[str, object], runs: int, processes: int) -> flo
 
 def sweep_s(executor: Executor, scenario: Scenario, runs: int) -> tuple[float, float]:
     """Return the time and the CPU time of a sweep by an executor that has started."""
-    points = Points([])
-    cells = cells_of(scenario, points)
-    definition = Definition(
-        scenario=scenario.to_dict(),
-        points=points,
-        seeds=range(runs),
-        plan_sha256=plan_hash(cells),
-    )
+    definition = Definition.of(scenario, Points([]), range(runs))
     with TemporaryDirectory() as folder, SweepFolder(Path(folder)) as out:
         began_s, began_cpu_s = time.perf_counter(), cpu_s()
-        SweepRun.begin(out, definition, cells).execute(executor, lambda _done, _total: None)
+        SweepRun.begin(out, definition).execute(executor, lambda _done, _total: None)
         took_s, took_cpu_s = time.perf_counter() - began_s, cpu_s() - began_cpu_s
         complete = len(out.journal)
     assert complete == runs

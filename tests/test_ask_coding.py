@@ -26,7 +26,7 @@ from bentpipe.answers.coding import (
     compared,
 )
 from bentpipe.answers.runs import Measurements, Verdict, decisive
-from bentpipe.simulation.run import run_many
+from bentpipe.simulation.executor import run_many
 
 # What runs differ by, in percent; its mean is 0.
 NOISE = np.array([-1.0, 0.5, 0.0, 1.5, -1.0])

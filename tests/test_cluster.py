@@ -27,8 +27,17 @@ from dask_processes import (
     until,
 )
 
-from bentpipe import Job, MachineError, Plan, Scenario, UsageError
-from bentpipe.sweeps import Cluster, Finished, LocalCluster, Threads, cluster as dask_cluster
+from bentpipe import (
+    Job,
+    MachineError,
+    MemoryLimitError,
+    Plan,
+    Scenario,
+    ScenarioError,
+    UsageError,
+)
+from bentpipe.simulation import Finished, Threads
+from bentpipe.sweeps import Cluster, LocalCluster, cluster as dask_cluster
 
 pytestmark = needs_dask
 
@@ -121,16 +130,13 @@ def test_a_failed_run_does_not_end_the_others(two_workers: DaskProcesses) -> Non
     work[2] = Job(plan=PLAN.with_values(directions=[]), seed=2)
     with Cluster(two_workers.address) as cluster:
         finished = in_order(cluster.run(iter(work.items()), delivered))
-        assert [each.error and each.error.kind for each in finished] == [
-            None,
-            None,
-            "scenario",
-            None,
-        ]
+        assert [each.error is None for each in finished] == [True, True, False, True]
         with pytest.raises(OSError, match="No space left"):
             list(cluster.run(jobs(3), disk_full))
     (threads,) = Threads(1).run([(2, work[2])], delivered)
-    assert finished[2] == threads
+    for each in (finished[2], threads):
+        assert isinstance(each.error, ScenarioError)
+        assert str(each.error) == str(threads.error)
 
 
 @pytest.mark.system
@@ -141,9 +147,9 @@ def test_the_runs_of_a_machine_share_the_memory_limit(two_workers: DaskProcesses
     limit = int(1.5 * alone.value["memory_bytes_max"])
     with Cluster(two_workers.address, memory_limit=limit) as cluster:
         (each,) = cluster.run(jobs(1), raw)
-    assert each.error is not None
-    assert each.error.kind == "memory"
-    assert "its part of what 2 runs share" in each.error.message
+    assert isinstance(each.error, MemoryLimitError)
+    assert not each.error.outcomes
+    assert "its part of what 2 runs share" in str(each.error)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -276,8 +282,7 @@ def test_a_local_cluster_gives_the_bytes_of_threads_and_survives_deadly_runs(
         deadly = in_order(local.run(jobs(4), killing_seed_3))
         assert in_order(local.run(jobs(6), raw)) == in_order(Threads(2).run(jobs(6), raw))
     assert [each.index for each in deadly if each.error is not None] == [3]
-    assert deadly[3].error is not None
-    assert deadly[3].error.kind == "lost"
+    assert isinstance(deadly[3].error, MachineError)
     assert {each.value for each in deadly if each.error is None} == {1e6}
 
 

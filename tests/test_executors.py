@@ -14,11 +14,21 @@ import pytest
 from conftest import SMALL
 from dask_processes import delivered, disk_full, raw
 
-from bentpipe import Job, Plan, UsageError, _core
-from bentpipe.simulation.run import Batch, BatchSize, Outcome, by_plan
-from bentpipe.sweeps import Finished, RunFailure, Threads, cluster
-from bentpipe.sweeps.executor import attempt_all
-from bentpipe.sweeps.frames import pack, unpack
+from bentpipe import (
+    InternalError,
+    Job,
+    MachineError,
+    MemoryLimitError,
+    Plan,
+    ScenarioError,
+    UsageError,
+    _core,
+)
+from bentpipe.errors import RunSizeError
+from bentpipe.simulation.executor import Finished, Threads, attempt_all
+from bentpipe.simulation.run import Batch, BatchSize, Outcome, by_plan, pack
+from bentpipe.sweeps import cluster
+from bentpipe.sweeps.tables import unpack
 
 PLAN = Plan.resolve({**SMALL, "packet_events": False})
 
@@ -94,12 +104,12 @@ def test_a_failed_run_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -
     work[102] = Job(plan=without_directions(PLAN), seed=2)
     finished = in_order(Threads(2).run(iter(work.items()), delivered))
     failed = {each.index: each.error for each in finished if each.error is not None}
-    assert {index: error.kind for index, error in failed.items()} == {
-        102: "scenario",
-        104: "internal",
+    assert {index: type(error) for index, error in failed.items()} == {
+        102: ScenarioError,
+        104: InternalError,
     }
-    assert "directions" in failed[102].message
-    assert "seed 4" in failed[104].message
+    assert "directions" in str(failed[102])
+    assert "seed 4" in str(failed[104])
     assert [each.value for each in finished if each.error is None] == [1e6] * 4
 
 
@@ -185,15 +195,17 @@ def test_failed_runs_of_a_batch_do_not_end_the_others(monkeypatch: pytest.Monkey
         sharing=1,
     )
     finished = list(attempt_all(batch, pack))
-    kinds = [each.error and each.error.kind for each in finished]
-    assert kinds == [None, None, "scenario", None, "internal", "internal", None, None, "internal"]
+    wrong, none = InternalError, type(None)
+    assert [type(each.error) for each in finished] == [
+        *(none, none, ScenarioError, none, wrong, wrong, none, none, wrong)
+    ]
     for each, wanted in zip(finished, expected, strict=True):
         assert each == wanted or each.error is not None
     # A plan of which no run fits fails run by run, too.
     small = replace(batch, memory_limit_bytes=1000)
     monkeypatch.undo()
-    kinds = [each.error and each.error.kind for each in attempt_all(small, pack)]
-    assert kinds == ["size", "size", "scenario", *["size"] * 6]
+    kinds = [type(each.error) for each in attempt_all(small, pack)]
+    assert kinds == [RunSizeError, RunSizeError, ScenarioError, *[RunSizeError] * 6]
 
 
 def test_a_cancelled_batch_ends_at_the_run_under_way() -> None:
@@ -205,7 +217,8 @@ def test_a_cancelled_batch_ends_at_the_run_under_way() -> None:
     batch.monitor.cancel()
     for reduce in (pack, partial(pack)):
         (each,) = attempt_all(batch, reduce)
-        assert each.error == RunFailure("lost", "the run was cancelled")
+        assert isinstance(each.error, MachineError)
+        assert str(each.error) == "the run was cancelled"
 
 
 def test_batches_have_as_many_runs_as_fit_their_time() -> None:
@@ -231,13 +244,12 @@ def test_threads_share_the_memory_limit() -> None:
     limit = int(1.5 * needed)
     assert [each.error for each in Threads(1, memory_limit=limit).run(jobs(2), raw)] == [None] * 2
     for each in Threads(2, memory_limit=limit).run(jobs(2), raw):
-        assert isinstance(each.error, RunFailure)
-        assert each.error.kind == "memory"
-        assert "its part of what 2 runs share" in each.error.message
+        assert isinstance(each.error, MemoryLimitError)
+        assert "its part of what 2 runs share" in str(each.error)
     (each,) = Threads(1, memory_limit=1000).run(jobs(1), raw)
-    assert each.error is not None
-    assert (each.error.kind, each.value) == ("size", None)
-    assert "hosts and links" in each.error.message
+    assert isinstance(each.error, RunSizeError)
+    assert each.value is None
+    assert "hosts and links" in str(each.error)
 
 
 def test_closing_the_iterator_stops_the_runs() -> None:

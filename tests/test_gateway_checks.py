@@ -14,8 +14,8 @@ import pytest
 from bentpipe.errors import MachineError
 from bentpipe.gateway import GatewayConfig, examine, machine, plan_of, summary
 from bentpipe.gateway.checks import path_problem
+from bentpipe.gateway.daemon import GatewayFolder, Record, base_folder, gateway_names
 from bentpipe.gateway.machine import require
-from bentpipe.gateway.state import GatewayFolder, Record, base_folder, gateway_names
 
 LINKS = {name: {"ifname": name, "flags": ["UP"]} for name in ("lo", "lan0", "sat0")}
 ROUTES = [
@@ -300,7 +300,7 @@ def test_paths_past_the_gateway_are_found(
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GatewayFolder:
-    monkeypatch.setattr("bentpipe.gateway.state.base_folder", lambda: tmp_path / "gateways")
+    monkeypatch.setattr("bentpipe.gateway.daemon.base_folder", lambda: tmp_path / "gateways")
     return GatewayFolder("sat")
 
 
@@ -356,8 +356,8 @@ def test_counters_and_the_log_may_be_missing_or_broken(folder: GatewayFolder) ->
 
 def test_the_folder_is_that_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a root that does not own /run, as in a user namespace, expect a folder of its own."""
-    monkeypatch.setattr("bentpipe.gateway.state.RUN", tmp_path)
-    monkeypatch.setattr("bentpipe.gateway.state.os.geteuid", lambda: 1_234)
+    monkeypatch.setattr("bentpipe.gateway.daemon.RUN", tmp_path)
+    monkeypatch.setattr("bentpipe.gateway.daemon.os.geteuid", lambda: 1_234)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert base_folder() == tmp_path / "bentpipe-gateways"
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import Program
 
-from bentpipe.gateway.state import GatewayFolder, Record
+from bentpipe.gateway.daemon import GatewayFolder, Record
 
 Start = Callable[..., None]
 
@@ -18,7 +18,7 @@ Start = Callable[..., None]
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Make gateways that are up, as this process holds their locks, or were killed."""
-    monkeypatch.setattr("bentpipe.gateway.state.base_folder", lambda: tmp_path / "gateways")
+    monkeypatch.setattr("bentpipe.gateway.daemon.base_folder", lambda: tmp_path / "gateways")
     with ExitStack() as locks:
 
         def start(*names: str, killed: bool = False) -> None:

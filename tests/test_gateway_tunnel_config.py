@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from conftest import Program
 
-from bentpipe.cli.gateway_status import action_text, status_lines, totals_lines
+from bentpipe.cli.gateway import action_text, status_lines, totals_lines
 from bentpipe.errors import MachineError
 from bentpipe.gateway import plan_of, read_config
-from bentpipe.gateway.daemon import ask_daemon
-from bentpipe.gateway.state import GatewayFolder
+from bentpipe.gateway.daemon import GatewayFolder, ask_daemon
 
 KEY = "mS+Bmio9RMLzbfkF3rtv7VzqAjPAdPAqKVszVrImPVh1IngW"
 OTHER_KEY = "pI99PpQ3qmElyATo8854mEuxKpM03UhyudTlOhEfHlKe2bB+"

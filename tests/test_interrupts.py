@@ -13,7 +13,7 @@ import pytest
 from conftest import Program, default_signals
 from dask_processes import needs_dask, processes_below, until
 
-from bentpipe import sweeps
+from bentpipe import simulation, sweeps
 from bentpipe.cli.progress import delaying_interrupts
 from bentpipe.live.child import deferring_interrupts
 
@@ -81,7 +81,7 @@ def test_ctrl_c_while_modules_are_imported_is_no_traceback(
 # --- sweeps -------------------------------------------------------------------------------------
 
 
-class Interrupted(sweeps.Threads):
+class Interrupted(simulation.Threads):
     """Threads on which Ctrl-C comes after three runs."""
 
     def run(self, jobs: Any, reduce: Any) -> Any:
@@ -101,7 +101,7 @@ def test_a_second_ctrl_c_keeps_the_journal_and_says_so(
 
     out = tmp_path / "out"
     with monkeypatch.context() as patched:
-        patched.setattr(sweeps, "Threads", Interrupted)
+        patched.setattr(simulation, "Threads", Interrupted)
         patched.setattr(sweeps.SweepFolder, "write", write)
         called = bentpipe("sweep", scenario, "--seeds", "20", "--out", out)
     assert called.code == 130

@@ -15,7 +15,8 @@ from bentpipe import Limit, Scenario, ScenarioError, UsageError, search
 from bentpipe.errors import RunsInterrupted
 from bentpipe.results import Result
 from bentpipe.simulation import Job
-from bentpipe.simulation.run import Outcome, run_jobs
+from bentpipe.simulation.executor import run_jobs
+from bentpipe.simulation.run import Outcome
 from bentpipe.simulation.search import Bracket
 
 HOP = {"rate": "1 Mbit/s", "delay": "100 ms"}

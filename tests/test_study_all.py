@@ -15,6 +15,7 @@ from test_study_auckland import NOTHING_VARIED
 from test_study_hermes import FEW
 from test_study_snip import REDUCED
 
+from bentpipe.simulation import Threads
 from bentpipe.studies.auckland import study as auckland
 from bentpipe.studies.base import inputs
 from bentpipe.studies.base.outcome import StudyOutcome
@@ -24,7 +25,6 @@ from bentpipe.studies.jpl import study as jpl
 from bentpipe.studies.osu import study as osu
 from bentpipe.studies.osu.cells import VARIANTS, Cell
 from bentpipe.studies.snip import study as snip
-from bentpipe.sweeps import Threads
 
 pytestmark = pytest.mark.system
 

@@ -19,6 +19,7 @@ from test_plots_report import assert_self_contained
 
 from bentpipe import Plan
 from bentpipe.results.views import text_table
+from bentpipe.simulation import Threads
 from bentpipe.studies.auckland import cells, claims, runs, study, views
 from bentpipe.studies.auckland.cells import (
     BASE,
@@ -35,7 +36,6 @@ from bentpipe.studies.auckland.study import AucklandOutcome
 from bentpipe.studies.base import inputs
 from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.studies.base.work import Work
-from bentpipe.sweeps import Threads
 
 # Its cells take half a minute.
 pytestmark = [pytest.mark.system, pytest.mark.thorough]

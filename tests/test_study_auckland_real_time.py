@@ -18,6 +18,7 @@ from bentpipe.errors import UsageError
 from bentpipe.live.pool import EmulatedRun, EmulationJob
 from bentpipe.live.requirements import refuse
 from bentpipe.results.files import utc_now
+from bentpipe.simulation.executor import Threads, run_jobs
 from bentpipe.simulation.run import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.auckland import cells as auckland, study
@@ -33,8 +34,6 @@ from bentpipe.studies.auckland.runs import (
 from bentpipe.studies.base import real_time
 from bentpipe.studies.base.inputs import Provenance
 from bentpipe.studies.base.real_time import RealOutcome, RealWork, duration_text, expected_time_s
-from bentpipe.sweeps import Threads
-from bentpipe.sweeps.executor import run_all
 
 pytestmark = pytest.mark.system
 
@@ -63,7 +62,7 @@ def run(
 
 
 def outcome_of(job: Job) -> Outcome:
-    (outcome,) = run_all(Threads(1), [job])
+    (outcome,) = run_jobs([job], Threads(1))
     return outcome
 
 

@@ -21,7 +21,9 @@ from test_plots_report import assert_self_contained
 
 from bentpipe import Plan, Scenario
 from bentpipe.cli.app import main
-from bentpipe.simulation.run import Job, run_jobs
+from bentpipe.simulation import Threads
+from bentpipe.simulation.executor import run_jobs
+from bentpipe.simulation.run import Job
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Samples
 from bentpipe.studies.base.inputs import Provenance
@@ -38,7 +40,6 @@ from bentpipe.studies.jpl.study import (
     cells,
     small_window_cells,
 )
-from bentpipe.sweeps import Threads
 from bentpipe.units import parse_rate
 
 pytestmark = pytest.mark.system

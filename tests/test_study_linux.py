@@ -19,7 +19,8 @@ from conftest import Program, measures, needs
 from bentpipe import Plan
 from bentpipe.live import EmulatedRun, EmulationJob
 from bentpipe.results import Result
-from bentpipe.simulation.run import Job, run_jobs
+from bentpipe.simulation.executor import run_jobs
+from bentpipe.simulation.run import Job
 from bentpipe.studies.base.comparison import Measurement, Row
 from bentpipe.studies.base.real_time import RealMeasurement, RealRun
 from bentpipe.studies.base.work import Work

@@ -16,6 +16,7 @@ from conftest import Program
 from test_plots_report import assert_self_contained
 
 from bentpipe import Plan
+from bentpipe.simulation import Threads
 from bentpipe.simulation.run import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base import work
@@ -32,7 +33,6 @@ from bentpipe.studies.osu.cells import (
     Variant,
 )
 from bentpipe.studies.osu.study import EFFICIENCY, FAIRNESS, RISE, OsuOutcome
-from bentpipe.sweeps import Threads
 from bentpipe.units import parse_size
 
 pytestmark = pytest.mark.system
@@ -120,12 +120,12 @@ def jobs_of(
     """Return what the study would run."""
     seen: list[Job] = []
 
-    def collect(_: object, jobs: Sequence[Job], **__: object) -> list[Outcome]:
+    def collect(jobs: Sequence[Job], *_: object, **__: object) -> list[Outcome]:
         seen.extend(jobs)
         return []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work, "run_all", collect)
+        patch.setattr(work, "run_jobs", collect)
         study.run(Work("osu", runs=runs, seed=seed), grid=grid, variants=variants)
     return seen
 

@@ -13,7 +13,8 @@ import pytest
 from conftest import Program
 
 from bentpipe import Plan
-from bentpipe.simulation.run import Job, run_jobs
+from bentpipe.simulation.executor import run_jobs
+from bentpipe.simulation.run import Job
 from bentpipe.simulation.search import max_trials
 from bentpipe.studies.base import comparison, inputs
 from bentpipe.studies.base.comparison import Row

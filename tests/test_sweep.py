@@ -20,7 +20,8 @@ from bentpipe import (
     run_many,
     simulate,
 )
-from bentpipe.simulation.run import Outcome, run_jobs, run_one
+from bentpipe.simulation.executor import Threads, run_jobs
+from bentpipe.simulation.run import run_simulation
 
 
 def jobs(count: int) -> list[Job]:
@@ -35,8 +36,8 @@ def jobs(count: int) -> list[Job]:
 
 def test_outcomes_come_in_the_order_of_the_jobs_whatever_the_threads() -> None:
     work = jobs(12)
-    alone = run_jobs(work, threads=1)
-    together = run_jobs(work, threads=4)
+    alone = run_jobs(work, Threads(1))
+    together = run_jobs(work, Threads(4))
     assert [outcome.index for outcome in alone] == list(range(12))
     assert [outcome.job.seed for outcome in together] == list(range(12))
     # The raw bytes of every column, not only their meaning.
@@ -59,7 +60,7 @@ def test_columns_are_arrays_and_nulls_are_nan() -> None:
 
 def test_progress_counts_every_job_once() -> None:
     seen: list[tuple[int, int]] = []
-    run_jobs(jobs(5), threads=2, progress=lambda done, total: seen.append((done, total)))
+    run_jobs(jobs(5), Threads(2), progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
 
 
@@ -110,9 +111,9 @@ def test_a_plan_that_is_not_valid_stops_the_sweep() -> None:
     work = jobs(6)
     work[2] = Job(plan=broken(work[2].plan), seed=1)
     with pytest.raises(ScenarioError, match="directions"):
-        run_jobs(work, threads=2)
+        run_jobs(work, Threads(2))
     with pytest.raises(ScenarioError, match="directions"):
-        run_one(work[2])
+        run_simulation(work[2].plan)
 
 
 def test_a_violated_invariant_names_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,11 +124,11 @@ def test_a_violated_invariant_names_the_seed(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(_core, "run", fail)
     with pytest.raises(InternalError, match=r"seed 4 .* 3 packets too many") as failure:
-        run_one(Job(plan=Plan.resolve(SMALL), seed=4))
+        run_simulation(Plan.resolve(SMALL), seed=4)
     assert failure.value.exit_code == 1
 
 
-def long_job() -> Job:
+def long_plan() -> Plan:
     """Return a run of minutes of computing: a million packets a second, for ten minutes."""
     scenario = {
         "link": {"preset": "leo", "forward": {"rate": "10 Gbit/s"}},
@@ -141,7 +142,7 @@ def long_job() -> Job:
         ],
         "duration": "600 s",
     }
-    return Job(plan=Plan.resolve(scenario), seed=1)
+    return Plan.resolve(scenario)
 
 
 def test_ctrl_c_stops_a_run_and_keeps_what_it_recorded() -> None:
@@ -152,13 +153,12 @@ def test_ctrl_c_stops_a_run_and_keeps_what_it_recorded() -> None:
         if fraction > 0:
             raise KeyboardInterrupt
 
-    outcome = run_one(long_job(), progress=interrupt)
-    assert isinstance(outcome, Outcome)
-    assert outcome.interrupted
+    result = run_simulation(long_plan(), progress=interrupt)
+    assert result.interrupted
     assert fractions == sorted(fractions)
     assert 0 < fractions[-1] < 0.5
-    assert 0 < outcome.raw["end_ns"] < 300e9
-    assert len(outcome.column("direction_samples", "time_ns")) > 0
+    assert 0 < result.manifest["end_ns"] < 300e9
+    assert result.tables["direction_samples"].height > 0
 
 
 def test_an_error_of_the_caller_stops_the_run() -> None:
@@ -168,4 +168,4 @@ def test_an_error_of_the_caller_stops_the_run() -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        run_one(long_job(), progress=fail)
+        run_simulation(long_plan(), progress=fail)

@@ -12,8 +12,9 @@ import pytest
 from conftest import ROOT, Program
 
 from bentpipe import Sweep, sweeps
+from bentpipe.errors import BentpipeError, InternalError
+from bentpipe.simulation.executor import Finished, Threads
 from bentpipe.simulation.run import Job
-from bentpipe.sweeps.executor import Finished, RunFailure
 
 SCENARIO = """\
 name: two delays
@@ -113,10 +114,10 @@ def test_the_sweep_file_of_the_docs_is_one_of_the_examples(bentpipe: Program) ->
 # --- failed runs --------------------------------------------------------------------------------
 
 
-class Failing(sweeps.Threads):
+class Failing(Threads):
     """Threads on which the second run fails."""
 
-    failure = RunFailure("internal", "a packet was lost")
+    failure: BentpipeError = InternalError("a packet was lost")
 
     def run(self, jobs: Iterable[tuple[int, Job]], reduce: Any) -> Generator[Finished[Any]]:
         for each in super().run(jobs, reduce):
@@ -128,7 +129,7 @@ class Failing(sweeps.Threads):
     [("internal", 1), ("scenario", 2), ("lost", 3), ("memory", 4), ("size", 2), ("invalid", 4)],
 )
 def test_failed_runs_are_one_sentence_and_an_exit_code(
-    kind: Any,
+    kind: str,
     code: int,
     scenario: Path,
     bentpipe: Program,
@@ -136,8 +137,8 @@ def test_failed_runs_are_one_sentence_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Given a failure in the second of four runs, expect the others, and what went wrong."""
-    monkeypatch.setattr(Failing, "failure", RunFailure(kind, "the reason"))
-    monkeypatch.setattr("bentpipe.sweeps.Threads", Failing)
+    monkeypatch.setattr(Failing, "failure", sweeps.error_of(kind, "the reason"))
+    monkeypatch.setattr("bentpipe.simulation.Threads", Failing)
     out = tmp_path / "out"
     called = bentpipe("sweep", scenario, "--seeds", "4", "--out", out)
     assert called.code == code

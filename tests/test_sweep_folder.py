@@ -6,7 +6,6 @@ import json
 import shutil
 import struct
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,14 @@ from polars.testing import assert_frame_equal
 
 import bentpipe
 from bentpipe import MachineError, Result, Scenario, Sweep, UsageError, simulate, sweeps
+from bentpipe.errors import BentpipeError, InternalError
 from bentpipe.results.tables import decode_tables
+from bentpipe.simulation.executor import Executor, Finished, Threads
 from bentpipe.simulation.run import Job, Outcome
-from bentpipe.sweeps.executor import Finished, RunFailure
-from bentpipe.sweeps.frames import raw_columns
+from bentpipe.sweeps.definition import UntilCi
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import read_values
-from bentpipe.sweeps.run import UntilCi
+from bentpipe.sweeps.tables import raw_columns
 
 VARY = (
     "link.forward.delay=10 ms,250 ms",
@@ -42,20 +42,12 @@ def begun(folder: sweeps.SweepFolder, *vary: str, seeds: int = 3, **more: Any) -
     """Begin a sweep of the small scenario."""
     base = Scenario.from_dict({**SMALL, "packet_events": False})
     points = sweeps.Points(sweeps.vary_option(text) for text in vary)
-    cells = sweeps.cells_of(base, points)
-    definition = sweeps.Definition(
-        scenario=base.to_dict(),
-        points=points,
-        seeds=sweeps.seeds_of(base, seeds),
-        plan_sha256=sweeps.plan_hash(cells),
-        **more,
-    )
-    return sweeps.SweepRun.begin(folder, definition, cells)
+    return sweeps.SweepRun.begin(folder, sweeps.Definition.of(base, points, seeds, **more))
 
 
 def swept(path: Path, *vary: str, threads: int = 1, **more: Any) -> Sweep:
     """Run a sweep of the small scenario into a folder."""
-    with sweeps.SweepFolder(path) as folder, sweeps.Threads(threads) as executor:
+    with sweeps.SweepFolder(path) as folder, Threads(threads) as executor:
         begun(folder, *vary, **more).execute(executor, quiet)
     return Sweep.load(path)
 
@@ -220,11 +212,11 @@ def test_damage_in_a_journal_loses_what_follows_only(tmp_path: Path) -> None:
 # --- Ctrl-C, failures and resuming --------------------------------------------------------------
 
 
-class Failing(sweeps.Executor):
+class Failing(Executor):
     """An executor on one thread: some runs fail, and Ctrl-C comes before others."""
 
     def __init__(
-        self, failures: dict[int, RunFailure] | None = None, interrupt_at: int | None = None
+        self, failures: dict[int, BentpipeError] | None = None, interrupt_at: int | None = None
     ) -> None:
         self.failures = failures or {}
         self.interrupt_at = interrupt_at
@@ -233,7 +225,7 @@ class Failing(sweeps.Executor):
     def run(
         self, jobs: Iterable[tuple[int, Job]], reduce: Callable[[Outcome], Any]
     ) -> Generator[Finished[Any]]:
-        for each in sweeps.Threads(1).run(jobs, reduce):
+        for each in Threads(1).run(jobs, reduce):
             if each.index == self.interrupt_at:
                 raise KeyboardInterrupt
             failure = self.failures.get(each.index)
@@ -243,7 +235,7 @@ class Failing(sweeps.Executor):
 
 def resumed(path: Path, executor: Failing | None = None) -> sweeps.SweepRun:
     with sweeps.SweepFolder(path, resume=True) as folder:
-        running = sweeps.SweepRun.resume(folder)
+        running = sweeps.SweepRun(folder, folder.resume())
         running.execute(executor or Failing(), quiet)
     return running
 
@@ -293,7 +285,7 @@ def test_a_lost_scheduler_keeps_what_has_ended(grid: Path, tmp_path: Path) -> No
 
 def test_a_failed_run_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    failures = {1: RunFailure("internal", "a packet was lost"), 4: RunFailure("lost", "worker 3")}
+    failures = {1: InternalError("a packet was lost"), 4: MachineError("worker 3")}
     with sweeps.SweepFolder(out) as folder:
         begun(folder, VARY[0]).execute(Failing(failures), quiet)
     found = Sweep.load(out)
@@ -313,7 +305,7 @@ def test_a_failed_run_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
 
 
 def test_a_sweep_of_failed_runs_has_no_rows(tmp_path: Path) -> None:
-    failure = RunFailure("internal", "no")
+    failure = InternalError("no")
     with sweeps.SweepFolder(tmp_path / "out") as folder:
         begun(folder, seeds=2).execute(Failing({0: failure, 1: failure}), quiet)
     found = Sweep.load(tmp_path / "out")
@@ -326,7 +318,7 @@ def test_a_sweep_of_failed_runs_has_no_rows(tmp_path: Path) -> None:
 def test_seeds_are_added_until_the_interval_is_narrow(tmp_path: Path) -> None:
     """Given a cell without bit errors and one with many, expect seeds for the second only."""
     ber = "link.forward.bit_error_rate=0.0,1e-5"
-    until = asdict(UntilCi(0.05, "goodput_bps", 200))
+    until = UntilCi(0.05, "goodput_bps", 200)
     found = swept(tmp_path / "out", ber, seeds=3, until_ci=until, threads=2)
     clear, noisy = found.cells.to_dicts()
     assert clear["runs"] == 3
@@ -344,7 +336,7 @@ def test_seeds_are_added_until_the_interval_is_narrow(tmp_path: Path) -> None:
 
 
 def test_a_cell_gets_no_more_than_the_most_seeds(tmp_path: Path) -> None:
-    until = asdict(UntilCi(0.0001, "goodput_bps", 7))
+    until = UntilCi(0.0001, "goodput_bps", 7)
     found = swept(tmp_path / "out", "link.forward.bit_error_rate=1e-5", seeds=3, until_ci=until)
     assert found.cells["runs"].to_list() == [7]
 

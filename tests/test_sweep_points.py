@@ -12,9 +12,8 @@ from hypothesis import given, strategies as st
 
 from bentpipe import Scenario, ScenarioError, UsageError, sweeps
 from bentpipe.scenario.document import SourceLocation, read_text
-from bentpipe.sweeps.frames import Keys
-from bentpipe.sweeps.points import grid_axis, read_values, split, zip_axis
-from bentpipe.sweeps.ranges import Range
+from bentpipe.sweeps.points import Range, axis as axis_of, read_values, split
+from bentpipe.sweeps.tables import Keys
 from bentpipe.units import parse_duration, parse_rate, parse_size
 
 HERE = SourceLocation("test")
@@ -124,7 +123,7 @@ VALUES = st.lists(st.integers(-5, 5), min_size=1, max_size=4, unique=True)
 @given(st.lists(VALUES, max_size=4))
 def test_a_grid_has_every_combination_once(axes: list[list[int]]) -> None:
     """Given fields with values, expect their product, the last one fastest, by number and all."""
-    points = sweeps.Points(grid_axis(f"f{i}", values, HERE) for i, values in enumerate(axes))
+    points = sweeps.Points(axis_of({f"f{i}": values}, [HERE]) for i, values in enumerate(axes))
     assert list(points) == list(itertools.product(*axes))
     assert len(points) == math.prod(map(len, axes))
     again = sweeps.Points.from_json(points.to_json(), "file")
@@ -135,16 +134,16 @@ def test_a_grid_has_every_combination_once(axes: list[list[int]]) -> None:
 
 @given(VALUES, st.lists(st.integers(), min_size=4, max_size=4))
 def test_zipped_fields_change_together(values: list[int], others: list[int]) -> None:
-    axis = zip_axis({"a": values, "b": others[: len(values)]}, [HERE, HERE])
-    points = sweeps.Points([grid_axis("c", [1, 2], HERE), axis])
+    axis = axis_of({"a": values, "b": others[: len(values)]}, [HERE, HERE], "zip")
+    points = sweeps.Points([axis_of({"c": [1, 2]}, [HERE]), axis])
     assert [row[1:] for row in points] == list(zip(values, others, strict=False)) * 2
 
 
 @pytest.mark.parametrize("values", [[1, 1], [1, 1.0], [{"a": 1, "b": 2}, {"b": 2, "a": 1}]])
 def test_equal_values_are_refused(values: list[Any]) -> None:
     with pytest.raises(ScenarioError, match="twice"):
-        grid_axis("x", values, HERE)
-    assert len(grid_axis("x", [1, True, "1"], HERE).rows) == 3
+        axis_of({"x": values}, [HERE])
+    assert len(axis_of({"x": [1, True, "1"]}, [HERE]).rows) == 3
 
 
 # --- sweep files --------------------------------------------------------------------------------
@@ -166,9 +165,9 @@ seeds: 3
 
 
 def parsed(text: str) -> sweeps.Points:
-    document = read_text(text, "sweep.yaml")
-    assert sweeps.is_sweep_file(document)
-    file, points = sweeps.parse_sweep_file(document)
+    found = sweeps.parse_sweep_file(read_text(text, "sweep.yaml"))
+    assert found is not None
+    file, points = found
     assert file.scenario == "geo-bulk.yaml"
     return points
 
@@ -219,4 +218,4 @@ def test_a_wrong_value_is_refused_where_it_is_written() -> None:
     points = parsed(FILE.replace("60 kB", "60 kBB"))
     base = ROOT / "scenarios" / "geo-bulk.yaml"
     with pytest.raises(ScenarioError, match=r'yaml:3: link.forward.queue.limit: read "60 kBB"'):
-        sweeps.cells_of(Scenario.load(base), points)
+        sweeps.Definition.of(Scenario.load(base), points)

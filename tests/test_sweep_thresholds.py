@@ -12,7 +12,7 @@ import pytest
 from conftest import Program
 from ruamel.yaml import YAML
 
-from bentpipe import Result, Scenario, check_thresholds, simulate, sweeps
+from bentpipe import Result, Scenario, check_thresholds, simulate, simulation, sweeps
 from bentpipe.sweeps import SweepFolder
 
 SCENARIO: dict[str, Any] = {
@@ -54,16 +54,10 @@ def scenario(tmp_path: Path) -> Path:
 def swept(tmp_path: Path, data: dict[str, Any], *vary: str, seeds: int) -> sweeps.Sweep:
     points = sweeps.Points(map(sweeps.vary_option, vary))
     base = Scenario.from_dict(data)
-    cells = sweeps.cells_of(base, points)
-    definition = sweeps.Definition(
-        scenario=base.to_dict(),
-        points=points,
-        seeds=range(1, 1 + seeds),
-        plan_sha256=sweeps.plan_hash(cells),
-    )
+    definition = sweeps.Definition.of(base, points, seeds)
     with SweepFolder(tmp_path / "sweep") as folder:
-        running = sweeps.SweepRun.begin(folder, definition, cells)
-        running.execute(sweeps.Threads(2), lambda _done, _total: None)
+        running = sweeps.SweepRun.begin(folder, definition)
+        running.execute(simulation.Threads(2), lambda _done, _total: None)
     return sweeps.Sweep.load(tmp_path / "sweep")
 
 
@@ -189,14 +183,14 @@ def test_thresholds_belong_to_the_begin_of_a_sweep(
 ) -> None:
     """Given an interrupted sweep, expect its file to say so, and no new thresholds later."""
 
-    class Interrupted(sweeps.Threads):
+    class Interrupted(simulation.Threads):
         def run(self, jobs: Any, reduce: Any) -> Any:
             yield next(super().run(jobs, reduce))
             raise KeyboardInterrupt
 
     out, junit = tmp_path / "out", tmp_path / "junit.xml"
     with monkeypatch.context() as patched:
-        patched.setattr("bentpipe.sweeps.Threads", Interrupted)
+        patched.setattr("bentpipe.simulation.Threads", Interrupted)
         called = bentpipe(
             *("sweep", scenario, "--seeds", "3", "--out", out),
             *("--threshold", "flows.file.goodput_bps >= 1 Tbit/s", "--junit", junit),

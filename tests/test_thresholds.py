@@ -28,9 +28,8 @@ MET = f"{GOODPUT} >= 1 Mbit/s"
 MISSED = f"{GOODPUT} >= 1 Gbit/s"
 
 
-def cases_of(result: Result, *thresholds: str) -> list[tuple[str, str, bool]]:
-    checks = check_thresholds(result, thresholds)
-    return [(check.threshold.text, check.message, check.passed) for check in checks]
+def checks_of(result: Result, *thresholds: str) -> list[dict[str, Any]]:
+    return [check.to_json() for check in check_thresholds(result, thresholds)]
 
 
 def scenario_with(*thresholds: str, **changes: Any) -> dict[str, Any]:
@@ -359,15 +358,15 @@ def test_names_are_escaped(small_result: Result) -> None:
     manifest = copy.deepcopy(small_result.manifest)
     manifest["scenario"]["name"] = '<a> & "b" \x07'
     result = Result(manifest, small_result.tables)
-    root = ET.fromstring(junit_text(result, cases_of(result, MET)))
+    root = ET.fromstring(junit_text(result, checks_of(result, MET)))
     suite = root.find("testsuite")
     assert suite is not None
     assert suite.get("name") == '<a> & "b" \N{REPLACEMENT CHARACTER}'
 
 
 def test_cases_of_an_invalid_run_are_errors(small_result: Result) -> None:
-    cases = cases_of(small_result, MET, MISSED)
-    root = ET.fromstring(junit_text(small_result, cases, error="late by 20 ms"))
+    checks = checks_of(small_result, MET, MISSED)
+    root = ET.fromstring(junit_text(small_result, checks, error="late by 20 ms"))
     assert (root.get("failures"), root.get("errors")) == ("0", "2")
     assert [each.get("message") for each in root.iter("error")] == ["late by 20 ms"] * 2
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from conftest import Program, needs, needs_lab
 
-from bentpipe.cli.lab_watch import watch_lab
-from bentpipe.cli.link_status import LinkStatus, window_lines
+from bentpipe.cli.link_status import LinkStatus, status_lines, window_lines
+from bentpipe.cli.options import show_status
 from bentpipe.cli.progress import Progress
 from bentpipe.cli.watch import Watch
 from bentpipe.live.sockets import LabEndedError
@@ -348,7 +348,7 @@ def test_without_a_terminal_the_status_comes_every_ten_seconds_until_the_lab_end
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("bentpipe.cli.lab_watch.time.sleep", slept.append)
+    monkeypatch.setattr("bentpipe.cli.screen.time.sleep", slept.append)
     replies = [
         {"name": "sat", "links": ["geo"], "changes": [], "report": report(second, 10**6 * second)}
         | {"failure": None}
@@ -362,7 +362,8 @@ def test_without_a_terminal_the_status_comes_every_ten_seconds_until_the_lab_end
             raise LabEndedError
         return replies.pop(0)
 
-    watch_lab("sat", ask)
+    watched = LinkStatus().status_lines
+    show_status("lab sat", ask, status_lines, watched, ends=(LabEndedError,), as_json=False)
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert lines[1].startswith("forward: 8.00 Mbit/s of IP delivered; queue 12 packets, 18.0 kB")

@@ -30,6 +30,10 @@ class UnitError(UsageError, ValueError):
     """A quantity could not be read; the message names what was read and what is allowed."""
 
 
+class RunSizeError(UsageError):
+    """The hosts and links of a run alone take more than its memory limit."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """One thing wrong with a scenario.

@@ -18,7 +18,8 @@ from bentpipe.plan.presets import series_values
 from bentpipe.quantities import quantity
 from bentpipe.results.confidence import mean_half_width
 from bentpipe.results.result import Result
-from bentpipe.simulation.run import Job, run_many
+from bentpipe.simulation.executor import run_many
+from bentpipe.simulation.run import Job
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_S
 

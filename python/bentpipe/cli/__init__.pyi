@@ -1,4 +1,3 @@
 from .app import main as main
-from .bar import ProgressBar as ProgressBar
 from .cache import use_writable_cache as use_writable_cache
-from .lab_watch import watch_lab as watch_lab, watch_lines as watch_lines
+from .screen import ProgressBar as ProgressBar, watch_lines as watch_lines

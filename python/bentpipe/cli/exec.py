@@ -23,6 +23,7 @@ from bentpipe.cli.options import (
     LinkSeed,
     LinkSettings,
     argument,
+    flag,
     note,
     optional,
     require_folder,
@@ -46,25 +47,22 @@ Statistics = Annotated[
     Path | None, optional("FILE", "Write the statistics to this file, as JSON.", "--statistics")
 ]
 Watching = Annotated[
-    bool,
-    typer.Option(
-        "--watch", help="Show queues, rates, losses and lateness below the output of programs."
-    ),
+    bool, flag("--watch", "Show queues, rates, losses and lateness below the output of programs.")
 ]
 SuperPackets = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--super-packets",
-        help="Let kernels pass segments of up to 64 KiB, split before the link: for links above "
+        "Let kernels pass segments of up to 64 KiB, split before the link: for links above "
         "1 Gbit/s.",
     ),
 ]
 Strict = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--strict",
-        help="Exit with 125 if the run is invalid because packets were late, unless the program "
-        "failed itself.",
+        "Exit with 125 if the run is invalid because packets were late, unless the program failed "
+        "itself.",
     ),
 ]
 

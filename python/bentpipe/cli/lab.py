@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from bentpipe import cli, live, plan
+from bentpipe import live, plan
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.link_status import state_lines, summary_lines, title_lines, window_lines
+from bentpipe.cli.link_status import LinkStatus, status_lines, summary_lines
 from bentpipe.cli.options import (
     AsJson,
     Gateways,
@@ -26,8 +26,10 @@ from bentpipe.cli.options import (
     LinkSeed,
     LinkSettings,
     argument,
+    flag,
     note,
     print_json,
+    show_status,
 )
 from bentpipe.cli.streams import EXIT_INTERRUPTED, ProgramCommand
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
@@ -151,23 +153,19 @@ def list_(as_json: AsJson = False) -> None:
 def status(
     name: Name,
     as_json: AsJson = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Update the status until the lab ends, or Ctrl-C.")
-    ] = False,
+    watch: Annotated[bool, flag("--watch", "Update the status until the lab ends, or Ctrl-C.")] = (
+        False
+    ),
 ) -> None:
     """Print the status of a lab: rate and delay, changes, traffic and lateness."""
-    if watch:
-        if as_json:
-            raise UsageError("--json: not with --watch; call lab status --json repeatedly")
-        cli.watch_lab(name, partial(sockets.request, name, "status"))
-        return
-    found = sockets.request(name, "status")
-    if as_json:
-        print_json(found)
-        return
-    report = found["report"]
-    lines = [*title_lines(found), *state_lines(found)]
-    print("\n".join([*lines, *summary_lines(report), *window_lines(report)]))
+    show_status(
+        f"lab {name}",
+        partial(sockets.request, name, "status"),
+        status_lines,
+        LinkStatus().status_lines if watch else None,
+        ends=(sockets.LabEndedError, UsageError),
+        as_json=as_json,
+    )
 
 
 @lab_app.command(

@@ -12,6 +12,14 @@ from bentpipe.units import format_duration, format_rate, format_size
 Report = Mapping[str, Any]
 
 _WINDOWS_SHOWN: Final = 6
+_CHANGES_SHOWN: Final = 3
+
+
+def status_lines(status: Mapping[str, Any]) -> list[str]:
+    """Return the status of a lab: its link, and what it has carried."""
+    report = status["report"]
+    lines = [*_title_lines(status), *_state_lines(status)]
+    return [*lines, *summary_lines(report), *window_lines(report)]
 
 
 def summary_lines(report: Report) -> list[str]:
@@ -29,7 +37,7 @@ def summary_lines(report: Report) -> list[str]:
     return lines
 
 
-def title_lines(status: Mapping[str, Any], changes_max: int = 0) -> list[str]:
+def _title_lines(status: Mapping[str, Any], changes_max: int = 0) -> list[str]:
     """Return the name of a lab, its links and the last changes; 0 stands for all changes."""
     return [
         f"{status['name']}: {' '.join(status['links'])}",
@@ -40,7 +48,7 @@ def title_lines(status: Mapping[str, Any], changes_max: int = 0) -> list[str]:
     ]
 
 
-def state_lines(status: Mapping[str, Any]) -> list[str]:
+def _state_lines(status: Mapping[str, Any]) -> list[str]:
     """Return the present rate, delay and queue of each direction of a lab."""
     lines = []
     for name, state in status["link"].items():
@@ -97,6 +105,12 @@ class LinkStatus:
         late_by = _late_by(report["lateness"])
         lines.append(f"{report['at_ns'] / 1e9:,.0f} s; late by {late_by}{verdict}")
         return lines
+
+    def status_lines(self, status: Mapping[str, Any]) -> list[str]:
+        """Return the status of a lab: its last changes, the rates, and the lateness."""
+        report = status["report"]
+        title = _title_lines(status, _CHANGES_SHOWN)
+        return [*title, *self.lines(report), *window_lines(report)]
 
     def brief(self, report: Report) -> str:
         """Return the same in one line, with the sum of the losses."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from bentpipe import results, sweeps
-from bentpipe.errors import UsageError
+from bentpipe import cli, results, simulation, sweeps
+from bentpipe.errors import BentpipeError, UsageError
 from bentpipe.plan.presets import preset_plans
 
 if TYPE_CHECKING:
     from bentpipe.gateway.machine import Check
     from bentpipe.results.output import OutputFolder
-    from bentpipe.sweeps.executor import Executor
+    from bentpipe.simulation.executor import Executor
 
 _SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
 
@@ -183,6 +183,33 @@ def print_checks(checks: Sequence[Check]) -> None:
             print(f"{'':{width + 6}}To fix it: {check.fix}")
 
 
+def show_status(
+    what: str,
+    ask: Callable[[], Mapping[str, Any]],
+    lines: Callable[[Mapping[str, Any]], list[str]],
+    watched: Callable[[Mapping[str, Any]], list[str]] | None,
+    *,
+    ends: tuple[type[BentpipeError], ...],
+    as_json: bool,
+) -> None:
+    """Print what ``ask`` returns, or show its ``watched`` lines until an error of ``ends``.
+
+    ``what`` is a lab or a gateway, with its name.
+    """
+    if watched is None:
+        found = ask()
+        if as_json:
+            print_json(found)
+        else:
+            print("\n".join(lines(found)))
+        return
+    if as_json:
+        verb = what.partition(" ")[0]
+        raise UsageError(f"--json: not with --watch; call {verb} status --json repeatedly")
+    cli.watch_lines(lambda: watched(ask()), ends)
+    note(f"{what} has ended")
+
+
 def print_json(data: Any) -> None:
     """Print data on stdout."""
     print(json.dumps(data, indent=2))
@@ -250,7 +277,7 @@ class ExecutorOptions:
             return sweeps.Cluster(self.scheduler, memory_limit=self.memory_limit)
         if self.dask:
             return sweeps.LocalCluster(self.threads, memory_limit=self.memory_limit)
-        return sweeps.Threads(self.threads, memory_limit=self.memory_limit)
+        return simulation.Threads(self.threads, memory_limit=self.memory_limit)
 
     def refuse_with_labs(self) -> None:
         """Refuse the options that labs do not have.

@@ -20,7 +20,7 @@ from bentpipe.cli.options import note, note_written, print_json
 from bentpipe.cli.streams import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
-    from bentpipe.cli.bar import ProgressBar
+    from bentpipe.cli.screen import ProgressBar
     from bentpipe.results.output import OutputFolder
 
 _QUIET_S: Final = 2.0

@@ -19,7 +19,7 @@ from bentpipe.cli.options import (
     require_folder,
 )
 from bentpipe.cli.progress import Progress
-from bentpipe.cli.thresholds import require_thresholds, write_thresholds
+from bentpipe.cli.thresholds import require_thresholds, write_junit
 from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.units import fraction
 
@@ -43,7 +43,10 @@ def report(
     path = folder / results.REPORT if report is None else report
     result = results.Result.load(folder)
     wanted = bool(threshold or junit)
-    checks = write_thresholds(result, junit, threshold or ()) if wanted else []
+    further = threshold or ()
+    found = results.check_thresholds(result, further) if wanted else []
+    checks = [check.to_json() for check in found]
+    write_junit(junit, result, checks)
     reports.write_run_report(result, path)
     print(path)
     if wanted and result.state != "completed":

@@ -6,16 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bentpipe import live, plan, report, scenario, simulation
+from bentpipe import live, plan, report, results, scenario, simulation
 from bentpipe.cli import options
 from bentpipe.cli.link_status import LinkStatus
 from bentpipe.cli.options import note, note_written, output_folder, print_json, require_folder
 from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
-from bentpipe.cli.thresholds import (
-    require_thresholds,
-    thresholds_json,
-    write_thresholds,
-)
+from bentpipe.cli.thresholds import require_thresholds, write_junit
 from bentpipe.errors import InvalidRunError, MemoryLimitError
 from bentpipe.simulation.memory import read_limit
 
@@ -68,11 +64,13 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
             if output is not None:
                 report.save_run(result, output)
                 note_written(output)
+            checks = [check.to_json() for check in results.check_thresholds(result)]
             if as_json:
-                print_json({**result.summary(), **thresholds_json(result)})
+                is_checked = checks and result.state == "completed"
+                print_json(result.summary() | ({"thresholds": checks} if is_checked else {}))
             else:
                 report.show(*report.run_tables(result))
-            checks = write_thresholds(result, junit)
+            write_junit(junit, result, checks)
     _check(resolved, result, out, capture)
     require_thresholds(checks)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Final
@@ -25,7 +25,7 @@ from bentpipe.cli.options import (
     require_folder,
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
-from bentpipe.cli.thresholds import require_sweep_thresholds, write_sweep_thresholds
+from bentpipe.cli.thresholds import require_cell_thresholds, write_junit
 from bentpipe.errors import UsageError
 from bentpipe.scenario.document import read_file
 from bentpipe.scenario.schema import Scenario
@@ -33,9 +33,9 @@ from bentpipe.simulation.memory import read_limit
 from bentpipe.units import fraction
 
 if TYPE_CHECKING:
-    from bentpipe.sweeps.cells import Cell
-    from bentpipe.sweeps.executor import Executor
-    from bentpipe.sweeps.folder import Definition, SweepFolder
+    from bentpipe.simulation.executor import Executor
+    from bentpipe.sweeps.definition import Definition
+    from bentpipe.sweeps.folder import SweepFolder
     from bentpipe.sweeps.reader import Sweep
     from bentpipe.sweeps.run import SweepRun
 
@@ -166,15 +166,15 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
             with chosen.executor(running.definition.engine) as executor:
                 _execute(running, executor)
         else:
-            definition, cells = _defined(request)
+            definition = _defined(request)
             with chosen.executor(definition.engine) as executor:
-                _execute(sweeps.SweepRun.begin(folder, definition, cells), executor)
+                _execute(sweeps.SweepRun.begin(folder, definition), executor)
         kept = out or resume
         with delaying_interrupts():
             found = sweeps.Sweep.load(folder.path, results=False) if folder.has_result else None
             if found is not None:
                 _output(found, folder, kept, as_json=as_json)
-                write_sweep_thresholds(found, junit)
+                write_junit(junit, found, found.thresholds)
     _check(found, kept)
 
 
@@ -200,10 +200,9 @@ def _folder(out: str | None, resume: str | None) -> Iterator[SweepFolder]:
 
 def _resumed(request: _Request, folder: SweepFolder) -> SweepRun:
     """Continue an unfinished sweep; one that the command line describes, too, is compared."""
-    running = sweeps.SweepRun.resume(folder)
+    running = sweeps.SweepRun(folder, folder.resume())
     if request.scenario is not None:
-        wanted, _ = _defined(request)
-        if wanted.to_json() != running.definition.to_json():
+        if _defined(request).to_json() != running.definition.to_json():
             raise UsageError(
                 f"{folder.path}: the command line describes another sweep than the one in this "
                 "folder; leave out the scenario and its options, or start again in a new folder"
@@ -217,14 +216,14 @@ def _resumed(request: _Request, folder: SweepFolder) -> SweepRun:
     return running
 
 
-def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
-    """Return what the command line and the file describe, and the cells."""
+def _defined(request: _Request) -> Definition:
+    """Return what the command line and the file describe."""
     if request.scenario is None:
         raise UsageError("name a scenario file or a sweep file, or --resume FOLDER")
     document = read_file(request.scenario)
     file, axes = None, list(map(sweeps.vary_option, request.vary))
-    if sweeps.is_sweep_file(document):
-        file, points = sweeps.parse_sweep_file(document)
+    if (parsed := sweeps.parse_sweep_file(document)) is not None:
+        file, points = parsed
         axes = [*points.axes, *axes]
         document = read_file(Path(document.source).parent / file.scenario)
     scenario = Scenario.from_document(document, request.settings, thresholds=request.thresholds)
@@ -238,27 +237,26 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
     if seeds is None:
         seeds = _SEEDS_OF_INTERVALS if until else 1
     with Progress("preparing the sweep") as progress:
-        cells = sweeps.cells_of(scenario, points, progress.count)
-    warnings = list(dict.fromkeys(warning for cell in cells for warning in cell.warnings))
+        definition = sweeps.Definition.of(
+            scenario,
+            points,
+            seeds,
+            progress=progress.count,
+            until_ci=until,
+            keep_runs=request.keep_runs,
+            engine=request.engine,
+            sources=[
+                (str(path.absolute()), sweeps.file_hash(path))
+                for path in dict.fromkeys([request.scenario, Path(document.source)])
+                if path.is_file()
+            ],
+        )
+    warnings = list(dict.fromkeys(each for cell in definition.cells for each in cell.warnings))
     for warning in warnings[:_MAX_WARNINGS]:
         note(f"warning: {warning}")
     if len(warnings) > _MAX_WARNINGS:
         note(f"and {len(warnings) - _MAX_WARNINGS:,} more warnings")
-    definition = sweeps.Definition(
-        scenario=scenario.to_dict(),
-        points=points,
-        seeds=sweeps.seeds_of(scenario, seeds),
-        plan_sha256=sweeps.plan_hash(cells),
-        until_ci=asdict(until) if until else None,
-        keep_runs=request.keep_runs,
-        engine=request.engine,
-        sources=[
-            (str(path.absolute()), sweeps.file_hash(path))
-            for path in dict.fromkeys([request.scenario, Path(document.source)])
-            if path.is_file()
-        ],
-    )
-    return definition, cells
+    return definition
 
 
 def _until(width: str, metric: str, max_seeds: int) -> sweeps.UntilCi:
@@ -298,10 +296,9 @@ def _check(found: Sweep | None, kept: str | None) -> None:
     if found.failures.height:
         first = found.failures.row(0, named=True)
         where = f"; {kept}/failures.parquet has their seeds and errors" if kept else ""
-        failure = sweeps.RunFailure(
+        raise sweeps.error_of(
             first["kind"],
             f"{found.failures.height:,} of {found.failures.height + found.runs.height:,} runs "
             f"failed{where}. The first, with seed {first['seed']}: {first['message']}",
         )
-        raise sweeps.error_of(failure)
-    require_sweep_thresholds(found, f"{kept}/manifest.json" if kept else "--json")
+    require_cell_thresholds(found.thresholds, f"{kept}/manifest.json" if kept else "--json")

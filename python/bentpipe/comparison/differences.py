@@ -304,14 +304,28 @@ def compare(
         settings = settings[0].split(by)
         if len(settings) < 2:  # noqa: PLR2004 - one value has nothing to compare with
             raise UsageError(f"by: {by} has one value, so there is nothing to compare")
+    return _comparison(settings, chosen, difference)
+
+
+_Values = dict[MetricRef, dict[Cell, dict[int, float]]]
+
+
+def _comparison(
+    settings: Sequence[Setting], chosen: Sequence[MetricRef], sought: float
+) -> Comparison:
+    """Compare settings with the first one, in the chosen metrics or in those that have values."""
     cells = _common_cells(settings)
     found = chosen or default_metrics(settings)
-    values = [{metric: _values(each, metric, chosen) for metric in found} for each in settings]
+    # The other setting may have no entry with the name of a default metric.
+    values = [
+        {metric: each.values(metric, required=bool(chosen)) for metric in found}
+        for each in settings
+    ]
     baseline, *others = zip(settings, values, strict=True)
     differences = [
         made
         for other, cell, metric in product(others, cells, found)
-        if (made := _difference(metric, cell, baseline, other, difference))
+        if (made := _difference(metric, cell, baseline, other, sought))
     ]
     if not differences:
         raise UsageError("the settings have no metric with values in common")
@@ -319,26 +333,8 @@ def compare(
         labels=tuple(each.label for each in settings),
         runs=tuple(each.runs.height for each in settings),
         differences=tuple(differences),
-        sought=difference,
+        sought=sought,
     )
-
-
-_Values = dict[MetricRef, dict[Cell, dict[int, float]]]
-
-
-def _values(
-    setting: Setting, metric: MetricRef, chosen: Sequence[MetricRef]
-) -> dict[Cell, dict[int, float]]:
-    """Return a metric of a setting; a chosen one must exist, a default one may be missing."""
-    if not chosen and metric.table not in setting.tables:
-        return {}
-    try:
-        return setting.values(metric)
-    except UsageError:
-        # The other setting has no entry with this name.
-        if chosen:
-            raise
-        return {}
 
 
 def _common_cells(settings: Sequence[Setting]) -> list[Cell]:

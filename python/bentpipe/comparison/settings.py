@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -34,8 +34,7 @@ _TABLES: Final = ("flows", "directions")
 class Setting:
     """The runs of one setting: tables with the column ``run``, and what was varied in each run.
 
-    ``runs`` has the columns ``run``, those of ``varied``, and ``seed``. Only the tables that the
-    source has are in ``tables``.
+    ``runs`` has the columns ``run``, those of ``varied``, and ``seed``.
     """
 
     label: str
@@ -43,15 +42,20 @@ class Setting:
     tables: Mapping[str, pl.DataFrame]
     varied: tuple[str, ...] = ()
 
-    def values(self, metric: MetricRef) -> dict[Cell, dict[int, float]]:
+    def values(self, metric: MetricRef, *, required: bool) -> dict[Cell, dict[int, float]]:
         """Return a metric by cell and seed; runs without a finite value are left out.
 
         Raises:
-            UsageError: there is no such flow, direction or table.
+            UsageError: there is no such flow, direction or table, and the metric is ``required``.
         """
         if metric.table not in self.tables:
             raise UsageError(f"{metric}: {self.label} has no table {metric.table}")
-        found = metric_values(self.tables[metric.table], metric)
+        try:
+            found = metric_values(self.tables[metric.table], metric)
+        except UsageError:
+            if required:
+                raise
+            return {}
         found = found.filter(pl.col("value").is_finite())
         cells: dict[Cell, dict[int, float]] = {cell: {} for cell in self.cells}
         rows = self.runs.join(found, on="run", maintain_order="left")
@@ -119,11 +123,9 @@ def read_settings(
                 found, seeds=range(first, first + seeds), threads=threads, progress=count
             )
             done += seeds
-            settings.append(_of_sweep(label, simulated))
-        elif isinstance(found, Sweep):
-            settings.append(_of_sweep(label, found))
+            settings.append(_setting(label, simulated))
         else:
-            settings.append(_of_result(label, found))
+            settings.append(_setting(label, found))
     return settings
 
 
@@ -147,49 +149,37 @@ def _label_of(found: Scenario | Result | Sweep) -> str:
     return (found.name or "a scenario") if isinstance(found, Scenario) else "a sweep"
 
 
-def _of_sweep(label: str, sweep: Sweep) -> Setting:
-    if not sweep.flows.height:
-        raise UsageError(f"{label}: has no complete run")
-    _require_complete(label, sweep.results)
-    run, *fields, seed = sweep.flows.columns[: sweep.flows.columns.index("seed") + 1]
-    keys = [run, *fields, seed]
-    runs = sweep.flows.select(keys).unique(run, maintain_order=True)
-    tables = {name: getattr(sweep, name).select(run, pl.exclude(keys)) for name in _TABLES}
-    tables["flows"] = _with_unfinished(tables["flows"])
-    # The columns of numbers of a varied field, such as ``..._ns``, say the same.
-    pairs = pairwise(["", *fields])
-    varied = (name for before, name in pairs if not before or not name.startswith(f"{before}_"))
-    return Setting(label, runs, tables, tuple(varied))
-
-
-def _of_result(label: str, result: Result) -> Setting:
-    _require_complete(label, [result])
-    run = pl.lit(0, dtype=pl.UInt32).alias("run")
-    runs = pl.select(run, pl.lit(result.manifest["seed"], dtype=pl.UInt64).alias("seed"))
-    tables = {name: getattr(result, name).select(run, pl.all()) for name in _TABLES}
-    tables["flows"] = _with_unfinished(tables["flows"])
-    return Setting(label, runs, tables)
-
-
-def _with_unfinished(flows: pl.DataFrame) -> pl.DataFrame:
-    """Return flows with infinite times (`unfinished`); one that has ended shows a size."""
-    has_size = pl.col("completion_time_ns").is_not_null().any().over("entry")
-    return flows.with_columns(unfinished(has_size))
-
-
-def _require_complete(label: str, results: Iterable[Result]) -> None:
-    """Refuse figures that do not hold.
+def _setting(label: str, found: Result | Sweep) -> Setting:
+    """Return the setting of a sweep, or of a result as a sweep of one run.
 
     Raises:
-        InvalidRunError: a run was not completed.
+        InvalidRunError: a run was not completed, so that its figures do not hold.
     """
-    for each in results:
+    frames = {name: getattr(found, name) for name in _TABLES}
+    if isinstance(found, Result):
+        run = pl.lit(0, dtype=pl.UInt32).alias("run")
+        seed = pl.lit(found.manifest["seed"], dtype=pl.UInt64).alias("seed")
+        frames = {name: frame.select(run, seed, pl.all()) for name, frame in frames.items()}
+    elif not found.flows.height:
+        raise UsageError(f"{label}: has no complete run")
+    for each in [found] if isinstance(found, Result) else found.results:
         if each.state != "completed":
             raise InvalidRunError(
                 f"{label}: the run with seed {each.manifest['seed']} is not complete "
                 f"({each.ending}); run it again before it is compared",
                 result=each,
             )
+    columns = frames["directions"].columns
+    keys = columns[: columns.index("seed") + 1]
+    runs = frames["directions"].select(keys).unique("run", maintain_order=True)
+    tables = {name: frame.select("run", pl.exclude(keys)) for name, frame in frames.items()}
+    # A transfer that has ended shows that those of its entry have a size.
+    has_size = pl.col("completion_time_ns").is_not_null().any().over("entry")
+    tables["flows"] = tables["flows"].with_columns(unfinished(has_size))
+    # The columns of numbers of a varied field, such as ``..._ns``, say the same.
+    pairs = pairwise(["", *keys[1:-1]])
+    varied = (name for before, name in pairs if not before or not name.startswith(f"{before}_"))
+    return Setting(label, runs, tables, tuple(varied))
 
 
 # A percentile takes so many flows: at least one beyond it.
@@ -200,13 +190,17 @@ def default_metrics(settings: Sequence[Setting]) -> list[MetricRef]:
     """Return the metrics shown in comparisons that have a value other than 0."""
     flows = settings[0].tables["flows"]
     candidates = [*_flow_metrics(flows), *_fairness(flows)]
-    if "directions" in settings[0].tables:
-        candidates += [
-            MetricRef("directions", metric.name, "mean", None, heading)
-            for heading in HEADINGS
-            for metric in metrics_shown("compare", "directions")
-        ]
-    return [metric for metric in candidates if any(_has_values(each, metric) for each in settings)]
+    candidates += [
+        MetricRef("directions", metric.name, "mean", None, heading)
+        for heading in HEADINGS
+        for metric in metrics_shown("compare", "directions")
+    ]
+
+    def has_values(setting: Setting, metric: MetricRef) -> bool:
+        cells = setting.values(metric, required=False).values()
+        return any(value for values in cells for value in values.values())
+
+    return [metric for metric in candidates if any(has_values(each, metric) for each in settings)]
 
 
 def _flow_metrics(flows: pl.DataFrame) -> Iterator[MetricRef]:
@@ -235,13 +229,3 @@ def _fairness(flows: pl.DataFrame) -> Iterator[MetricRef]:
         own = flows.filter(_heading() == heading)
         if own["run"].is_duplicated().any() and (own["kind"] == "bulk").all():
             yield MetricRef("flows", "goodput_bps", "jain", None, heading)
-
-
-def _has_values(setting: Setting, metric: MetricRef) -> bool:
-    """Return whether a metric has a value other than zero in some run."""
-    if metric.table not in setting.tables:
-        return False
-    if metric.name is not None and not (setting.tables["flows"]["entry"] == metric.name).any():
-        return False
-    cells = setting.values(metric).values()
-    return any(value for values in cells for value in values.values())

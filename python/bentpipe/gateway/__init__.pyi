@@ -5,8 +5,10 @@ from .config import (
     read_config as read_config,
 )
 from .daemon import (
+    GatewayFolder as GatewayFolder,
     become as become,
     first_counters as first_counters,
+    gateway_names as gateway_names,
     reload_gateway as reload_gateway,
     start as start,
     stop as stop,
@@ -16,5 +18,4 @@ from .machine import (
     make_key as make_key,
     open_files as open_files,
 )
-from .state import GatewayFolder as GatewayFolder, gateway_names as gateway_names
 from .tcp_refusals import refused_settings as refused_settings, refused_tcp as refused_tcp

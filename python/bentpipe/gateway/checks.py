@@ -150,8 +150,18 @@ def _paths(config: GatewayConfig) -> Check:
         for peer in tunnel.peers
         for network in peer.networks
     ]
-    problem = path_problem(lan, link, added)
-    return passed("path", _path_summary(link)) if problem is None else problem
+    if (problem := path_problem(lan, link, added)) is not None:
+        return problem
+    rules = sum(
+        rule.get("table") not in {"local", "main", "default"} and "fwmark" not in rule
+        for rule in machine.routing_rules(4)
+    )
+    extra = f" {rules} rules of ip rule may choose other routes." if rules else ""
+    return passed(
+        "path",
+        f"The routes of this machine use the listed interfaces.{extra} Whether packets return on "
+        f"{' or '.join(link)} depends on the routers there, and cannot be checked here.",
+    )
 
 
 def _congestion_controls(plan: Mapping[str, Any]) -> Iterator[Check]:
@@ -250,19 +260,6 @@ def path_problem(
                 f"give {name} an address and the routes to what is behind it (ip route add)",
             )
     return None
-
-
-def _path_summary(link: Sequence[str]) -> str:
-    """Return what is known of routes without a problem, and what is not."""
-    rules = sum(
-        rule.get("table") not in {"local", "main", "default"} and "fwmark" not in rule
-        for rule in machine.routing_rules(4)
-    )
-    extra = f" {rules} rules of ip rule may choose other routes." if rules else ""
-    return (
-        "The routes of this machine use the listed interfaces." + extra + " Whether packets "
-        f"return on {' or '.join(link)} depends on the routers there, and cannot be checked here."
-    )
 
 
 def _elsewhere(what: str, others: Sequence[str], link: Sequence[str]) -> Check:

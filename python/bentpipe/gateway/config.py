@@ -22,11 +22,12 @@ from pydantic_core import PydanticCustomError
 
 from bentpipe import units
 from bentpipe.errors import ScenarioError
+from bentpipe.gateway.daemon import GatewayFolder
 from bentpipe.gateway.kernel_tcp import congestion_control
 from bentpipe.gateway.machine import DEVICE, MARK, PEERS_MAX, PORT, ROUTE_TABLE, mark_count
-from bentpipe.gateway.state import GatewayFolder
 from bentpipe.gateway.tcp_refusals import receive_buffer_bytes, refused_settings
 from bentpipe.plan.gateways import Uplink, tunnel_plan
+from bentpipe.plan.lower import lower
 from bentpipe.scenario.document import Document, file_error, file_text
 from bentpipe.scenario.gateways import Pep, Tunnel
 from bentpipe.scenario.record import Duration, PositiveDuration, Record, Size, refusal
@@ -368,12 +369,13 @@ class GatewayConfig(Record):
                 raise refusal(f"read {function} twice in functions; each is allowed once")
             if function in self.model_fields_set and function not in self.functions:
                 raise refusal(f"read settings of {function}, which is not in functions")
-        if self.has_tunnel != (self.tunnel is not None):
+        has_pep = "pep" in self.functions
+        if "tunnel" in self.functions and self.tunnel is None:
             raise refusal("read tunnel in functions and no [tunnel]; it has no defaults")
         for side in ("lan", "link"):
-            if self.has_pep and getattr(self, side) is None:
+            if has_pep and getattr(self, side) is None:
                 raise refusal(f"read pep in functions and no [{side}]; name its interfaces")
-            if not self.has_pep and getattr(self, side) is not None:
+            if not has_pep and getattr(self, side) is not None:
                 raise refusal(f"read [{side}] without pep in functions; only a PEP has sides")
         self._check_pep()
         return self
@@ -392,16 +394,6 @@ class GatewayConfig(Record):
                 f"read mark {self.mark}; must be a multiple of {multiple} for {workers}, which "
                 "use the marks up to the next one"
             )
-
-    @property
-    def has_pep(self) -> bool:
-        """Whether it splits TCP connections."""
-        return "pep" in self.functions
-
-    @property
-    def has_tunnel(self) -> bool:
-        """Whether it has a tunnel."""
-        return "tunnel" in self.functions
 
     @property
     def interfaces(self) -> list[str]:
@@ -482,18 +474,16 @@ def _pep_plan(config: GatewayConfig) -> dict[str, Any] | None:
     if config.lan is None or config.link is None:
         return None
     pep = config.pep
+    left_out = ("profile", "lan_tcp", "link_tcp", "notsent_lowat")
+    values = lower(pep, (), leave_out=left_out)
+    values.default("threads", min(len(os.sched_getaffinity(0)), _THREADS_MAX))
+    for name in ("idle_limit_ns", "keep_alive_ns"):
+        values[name] = values[name] or None
     sides = {"lan": (config.lan, pep.lan_tcp), "link": (config.link, pep.link_tcp)}
     return {
         "mark": config.mark,
         "route_table": config.route_table,
-        "workers": pep.workers,
-        "threads": pep.threads or min(len(os.sched_getaffinity(0)), _THREADS_MAX),
-        "connections": pep.connections,
-        "buffer_bytes": units.value_of(pep.buffer),
-        "early_accept": pep.early_accept,
-        "connect_limit_ns": units.value_of(pep.connect_limit),
-        "idle_limit_ns": units.value_of(pep.idle_limit) or None,
-        "keep_alive_ns": units.value_of(pep.keep_alive) or None,
+        **values,
         **{
             name: {"interfaces": list(side.interfaces), "tcp": _leg(pep, tcp)}
             for name, (side, tcp) in sides.items()
@@ -503,13 +493,13 @@ def _pep_plan(config: GatewayConfig) -> dict[str, Any] | None:
 
 def _leg(pep: DaemonPep, tcp: Tcp) -> dict[str, Any]:
     """Return the TCP of the legs on one side; None is what the machine has."""
-    lowat, name = pep.notsent_lowat, tcp.congestion_control
+    name = tcp.congestion_control
     return {
         "congestion_control": None if name is None else congestion_control(name),
         # The kernel doubles the size for its own overhead, as the model expects.
-        "send_buffer_bytes": None if tcp.send_buffer is None else units.value_of(tcp.send_buffer),
+        "send_buffer_bytes": lower(tcp, ())["send_buffer_bytes"],
         "receive_buffer_bytes": receive_buffer_bytes(tcp),
-        "not_sent_bytes": None if lowat is None else units.value_of(lowat),
+        "not_sent_bytes": lower(pep, ())["notsent_lowat_bytes"],
     }
 
 
@@ -533,15 +523,6 @@ def _tunnel_plan(tunnel: DaemonTunnel, path: Path, folder: GatewayFolder) -> dic
         "private_key": str(path.parent.absolute() / tunnel.private_key),
         "outer_mtu_bytes": tunnel.outer_mtu,
         "control_file": str(folder.control_file),
-        "peers": [
-            {
-                "name": peer.name,
-                "public_key": peer.public_key,
-                "endpoint": peer.endpoint,
-                "keepalive_ns": None if peer.keepalive is None else units.value_of(peer.keepalive),
-                "networks": list(peer.networks),
-            }
-            for peer in tunnel.peers
-        ],
+        "peers": [lower(peer, ()) for peer in tunnel.peers],
         "settings": settings,
     }

@@ -18,8 +18,8 @@ from bentpipe.results.metric_values import threshold_view
 from bentpipe.results.result import Result
 from bentpipe.results.run_views import attribution_view, flow_views, link_views
 from bentpipe.results.views import Cell, Column, View
-from bentpipe.sweeps.frames import text_of
 from bentpipe.sweeps.reader import cell_metrics
+from bentpipe.sweeps.tables import text_of
 from bentpipe.text import counted
 from bentpipe.units import format_duration, format_rate
 

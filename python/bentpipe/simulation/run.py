@@ -1,22 +1,14 @@
-"""Runs in virtual time: one with progress, or many on all cores.
-
-A run is one thread and the extension releases the interpreter lock, so a thread pool in this
-process uses all cores. Results do not depend on the number of threads: each run has its own random
-seed, and outcomes are in the order of the jobs.
-"""
+"""Runs in virtual time: what one is, its outcome, and how a thread does one or many of them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, groupby, islice
+from itertools import groupby
 from pathlib import Path
-from queue import SimpleQueue
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +18,7 @@ from bentpipe.errors import (
     InternalError,
     MemoryLimitError,
     Problem,
-    RunsInterrupted,
+    RunSizeError,
     ScenarioError,
     UsageError,
 )
@@ -47,14 +39,9 @@ from bentpipe.units import check_seed
 if TYPE_CHECKING:
     import polars as pl
 
-T = TypeVar("T")
-
 _POLL_S: Final = 0.05
-# One is running and one is waiting, so that a thread never waits for the next batch.
-_BATCHES_A_THREAD: Final = 2
-# Python takes some 0.1 ms for a batch. Ctrl-C loses the runs of the batches under way.
-_BATCH_S: Final = 0.02
-_LARGEST_BATCH: Final = 1_000
+# The tables that a record has: all but samples and events.
+_PACKED: Final = tuple(name for name in _core.unpack([]) if name != "runs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +114,16 @@ class Outcome:
         return "memory_limit_reached" if self.memory_limit_reached else "completed"
 
 
+def pack(outcome: Outcome) -> bytes:
+    """Return the record of a complete run, in the thread or process of the run.
+
+    It has the tables without samples and events (``crates/sim/src/record/packed.rs``).
+    """
+    raw = outcome.raw
+    columns = [col[1:] for name in _PACKED for col in raw["tables"][name].values()]
+    return _core.pack(raw["completed"], raw["end_ns"], raw["packet_hops"], columns)
+
+
 @dataclass(frozen=True, slots=True)
 class SeededRuns:
     """Runs that differ in their seeds only: the job of the first one, and the number of each."""
@@ -184,7 +181,7 @@ class Batch:
 
         Raises:
             ScenarioError: the plan is not valid.
-            UsageError: its hosts and links alone take more than the memory limit.
+            RunSizeError: its hosts and links alone take more than the memory limit.
             InternalError: the run violated an invariant of the simulator.
             OSError: the capture cannot be written.
         """
@@ -192,7 +189,7 @@ class Batch:
         try:
             raw = _core.run(job.plan.text, job.seed, self.monitor, capture, limit)
         except _core.MemoryLimitError as error:
-            raise UsageError(f"the plan {_memory.too_large(error.args[0], limit)}") from None
+            raise RunSizeError(f"the plan {_memory.too_large(error.args[0], limit)}") from None
         except _core.PlanError as error:
             raise ScenarioError(Problem(source="plan", field="", message=str(error))) from None
         except _core.RunError as error:
@@ -207,144 +204,6 @@ class Batch:
         shared = "" if self.sharing == 1 else f", its part of what {self.sharing} runs share"
         advice = _memory.advice(outcome.job.plan.text)
         return f"the run with seed {outcome.job.seed} {reason}{shared}. {advice}"
-
-
-def run_one(
-    job: Job,
-    *,
-    progress: Callable[[float], None] | None = None,
-    capture: Path | None = None,
-    memory_limit: int | None = None,
-) -> Outcome:
-    """Run one job in a worker thread, and report the fraction done (0 to 1) from this thread.
-
-    Ctrl-C stops the run; its outcome is then marked interrupted and holds what was recorded.
-    ``capture`` names a file to capture packets into. A run that takes more memory than
-    ``memory_limit`` bytes (None: half of the available memory) ends early, and its outcome says so.
-    Errors are those of `Batch.run`.
-    """
-    limit = _memory.limit_for(1, memory_limit)
-    batch = Batch(runs=(), memory_limit_bytes=limit, sharing=1)
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        future = pool.submit(batch.run, 0, job, capture)
-        try:
-            while not wait([future], timeout=_POLL_S).done:
-                if progress is not None:
-                    progress(batch.monitor.fraction)
-        except KeyboardInterrupt:
-            batch.monitor.cancel()
-        except BaseException:
-            batch.monitor.cancel()
-            raise
-        return future.result()
-
-
-def run_as_completed(
-    jobs: Iterable[tuple[int, Job]],
-    run: Callable[[Batch], Iterable[T]],
-    *,
-    threads: int | None = None,
-    memory_limit: int | None = None,
-) -> Generator[T]:
-    """Yield what ``run`` returns for each batch, as the batches finish on ``threads`` threads.
-
-    ``jobs``, each with its number, are drawn from this thread when a batch of two a thread can
-    start. Batches of short runs have many of them. Concurrent runs share ``memory_limit`` bytes
-    (None: half of the available memory) equally. An error of ``run`` is raised here. Closing the
-    iterator, or an error in it, cancels the other runs.
-    """
-    waiting = iter(jobs)
-    workers = threads or cores()
-    first = list(islice(waiting, workers))
-    waiting = chain(first, waiting)
-    workers = max(len(first), 1)
-    limit = _memory.limit_for(workers, memory_limit)
-    size = BatchSize(_BATCH_S, _LARGEST_BATCH)
-    finished: SimpleQueue[Future[tuple[list[T], float]]] = SimpleQueue()
-    monitors: dict[Future[tuple[list[T], float]], _core.Monitor] = {}
-    with ThreadPoolExecutor(max_workers=workers) as pool:
-        try:
-            while runs := by_plan(islice(waiting, size.runs)):
-                batch = Batch(runs=runs, memory_limit_bytes=limit, sharing=workers)
-                future = pool.submit(_timed, run, batch)
-                monitors[future] = batch.monitor
-                future.add_done_callback(finished.put)
-                if len(monitors) >= _BATCHES_A_THREAD * workers:
-                    yield from _next_of(finished, monitors, size)
-            while monitors:
-                yield from _next_of(finished, monitors, size)
-        finally:
-            for future, monitor in monitors.items():
-                future.cancel()
-                monitor.cancel()
-
-
-def _timed(run: Callable[[Batch], Iterable[T]], batch: Batch) -> tuple[list[T], float]:
-    started_s = perf_counter()
-    return list(run(batch)), perf_counter() - started_s
-
-
-def _next_of(
-    finished: SimpleQueue[Future[tuple[list[T], float]]],
-    monitors: dict[Future[tuple[list[T], float]], _core.Monitor],
-    size: BatchSize,
-) -> list[T]:
-    future = finished.get()
-    del monitors[future]
-    values, seconds = future.result()
-    size.adapt(len(values), seconds)
-    return values
-
-
-def run_jobs(
-    jobs: Sequence[Job],
-    *,
-    threads: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    memory_limit: int | None = None,
-) -> list[Outcome]:
-    """Run jobs on ``threads`` threads (None: one a core); outcomes are in the order of the jobs.
-
-    ``progress(done, total)`` is called from this thread. After Ctrl-C the current runs are stopped
-    and the others are not started.
-
-    Concurrent runs share ``memory_limit`` bytes (None: half of the available memory) equally.
-
-    Raises:
-        MemoryLimitError: a run reached its part and ended early; all outcomes are in the error.
-        BentpipeError: another error of `Batch.run`.
-        RunsInterrupted: Ctrl-C; the outcomes of the complete runs are in the exception, and
-            `Outcome.index` is the index of the job.
-    """
-    outcomes: list[Outcome] = []
-    exhausted: dict[int, str] = {}
-
-    def run(batch: Batch) -> Iterator[Outcome]:
-        for index, job in chain.from_iterable(runs.jobs() for runs in batch.runs):
-            outcome = batch.run(index, job)
-            if outcome.memory_limit_reached:
-                exhausted[index] = batch.memory_message(outcome)
-            yield outcome
-
-    runs = run_as_completed(enumerate(jobs), run, threads=threads, memory_limit=memory_limit)
-    try:
-        with closing(runs):
-            for outcome in runs:
-                outcomes.append(outcome)
-                if progress is not None:
-                    progress(len(outcomes), len(jobs))
-    except KeyboardInterrupt:
-        raise RunsInterrupted(
-            f"{len(outcomes):,} of {len(jobs):,} runs are complete", outcomes=_in_order(outcomes)
-        ) from None
-    outcomes = _in_order(outcomes)
-    if exhausted:
-        raise MemoryLimitError(exhausted[min(exhausted)], outcomes=outcomes)
-    return outcomes
-
-
-def _in_order(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    return sorted(outcomes, key=lambda outcome: outcome.index)
 
 
 def cores() -> int:
@@ -421,44 +280,27 @@ def run_simulation(
     capture: Path | None = None,
     memory_limit: int | None = None,
 ) -> Result:
-    """Simulate as `simulate` does, but return what was recorded after Ctrl-C or at the limit."""
+    """Simulate as `simulate` does, but return what was recorded after Ctrl-C or at the limit.
+
+    The run has a thread; ``progress`` is called from this one with the fraction done (0 to 1).
+    """
     if memory_limit is not None and memory_limit < 1:
         raise UsageError(f"memory_limit: read {memory_limit}; must be at least 1 byte")
     check_seed(seed)
     job = Job(plan=plan, seed=plan.scenario.seed if seed is None else seed)
+    limit = _memory.limit_for(1, memory_limit)
+    batch = Batch(runs=(), memory_limit_bytes=limit, sharing=1)
     started = utc_now()
-    with capture_file(capture) as file:
-        outcome = run_one(job, progress=progress, capture=file, memory_limit=memory_limit)
+    with capture_file(capture) as file, ThreadPoolExecutor(max_workers=1) as pool:
+        future = pool.submit(batch.run, 0, job, file)
+        try:
+            while not wait([future], timeout=_POLL_S).done:
+                if progress is not None:
+                    progress(batch.monitor.fraction)
+        except KeyboardInterrupt:
+            batch.monitor.cancel()
+        except BaseException:
+            batch.monitor.cancel()
+            raise
+        outcome = future.result()
     return outcome.result(started=started)
-
-
-def run_many(
-    jobs: Sequence[Job],
-    *,
-    threads: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    memory_limit: int | None = None,
-) -> list[Result]:
-    """Simulate plans on ``threads`` threads (None: one a core); results are in the order of jobs.
-
-    ``progress(done, total)`` is called from this thread. Concurrent runs share ``memory_limit``
-    bytes (None: half of the available memory) equally.
-
-    Raises:
-        MemoryLimitError: a run reached its part and ended early; all results are in the error.
-        RunsInterrupted: Ctrl-C; the results of the complete runs are in the exception.
-        BentpipeError: another error of `run_jobs`.
-    """
-    started = utc_now()
-
-    def results(outcomes: Iterable[Outcome]) -> list[Result]:
-        return [outcome.result(started=started) for outcome in outcomes]
-
-    try:
-        return results(
-            run_jobs(jobs, threads=threads, progress=progress, memory_limit=memory_limit)
-        )
-    except RunsInterrupted as ended:
-        raise RunsInterrupted(str(ended), results=results(ended.outcomes)) from None
-    except MemoryLimitError as error:
-        raise MemoryLimitError(str(error), results=results(error.outcomes)) from None

@@ -31,8 +31,9 @@ from bentpipe.scenario.document import Document, SourceLocation
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.settings import Setting
 from bentpipe.scenario.traffic import Channels, Conference, ConstantRate
+from bentpipe.simulation.executor import Threads, run_jobs
 from bentpipe.simulation.no_drop import Loss, LossCheck, check_losses
-from bentpipe.simulation.run import Job, Outcome, run_jobs
+from bentpipe.simulation.run import Job, Outcome
 from bentpipe.text import choice, shown
 from bentpipe.units import NS_PER_S, check_seed, value_of
 
@@ -447,7 +448,7 @@ class _Series(NamedTuple):
 
 def _narrow(every: Sequence[_Series], seeds: Sequence[int], options: SearchOptions) -> bool:
     """Narrow all brackets, one trial of each at a time; return whether Ctrl-C ended that early."""
-    run = options.get("run") or partial(run_jobs, threads=options.get("threads"))
+    run = options.get("run") or partial(run_jobs, executor=Threads(options.get("threads")))
     progress = options.get("progress")
     limits = [series.limit for series in every]
     total = sum(limit.max_trials for limit in limits)

@@ -1,21 +1,13 @@
-from .cells import Cell as Cell, cells_of as cells_of, plan_hash as plan_hash, seeds_of as seeds_of
 from .cluster import Cluster as Cluster, LocalCluster as LocalCluster
-from .dataset import cell_message as cell_message
-from .emulated import Emulated as Emulated
-from .executor import (
-    Executor as Executor,
-    Finished as Finished,
-    RunFailure as RunFailure,
-    Threads as Threads,
-    error_of as error_of,
-    run_all as run_all,
-)
-from .file import (
+from .definition import (
+    Cell as Cell,
+    Definition as Definition,
     SweepFile as SweepFile,
-    is_sweep_file as is_sweep_file,
+    UntilCi as UntilCi,
     parse_sweep_file as parse_sweep_file,
 )
-from .folder import Definition as Definition, SweepFolder as SweepFolder, file_hash as file_hash
+from .emulated import Emulated as Emulated
+from .folder import SweepFolder as SweepFolder, error_of as error_of, file_hash as file_hash
 from .points import Axis as Axis, Points as Points, vary_option as vary_option
 from .reader import Sweep as Sweep
-from .run import SweepRun as SweepRun, UntilCi as UntilCi, sweep as sweep
+from .run import SweepRun as SweepRun, sweep as sweep

@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import count, islice
 from queue import Empty, SimpleQueue
@@ -25,11 +26,11 @@ from typing import Any, Final, Generic, TypeVar
 from uuid import uuid4
 
 from bentpipe import _core
-from bentpipe.errors import MachineError, UsageError
+from bentpipe.errors import MachineError, MemoryLimitError, UsageError
 from bentpipe.live.child import deferring_interrupts
+from bentpipe.simulation.executor import Executor, Finished, attempt_all
 from bentpipe.simulation.memory import limit_for
 from bentpipe.simulation.run import Batch, BatchSize, Job, Outcome, SeededRuns, by_plan, cores
-from bentpipe.sweeps.executor import Executor, Finished, RunFailure, attempt_all
 
 T = TypeVar("T")
 
@@ -127,6 +128,10 @@ def run_batch(
     batch = Batch(runs=runs, memory_limit_bytes=limit, sharing=sharing)
     with _until_cancelled(worker, batch.monitor):
         finished = list(attempt_all(batch, reduce))
+    for each in finished:
+        if isinstance(each.error, MemoryLimitError):
+            # What they recorded may be large.
+            each.error.outcomes = ()
     return finished, monotonic() - started_s
 
 
@@ -155,24 +160,19 @@ def _until_cancelled(worker: Any, monitor: _core.Monitor) -> Iterator[None]:
         watcher.join()
 
 
+@dataclass(eq=False)
 class DaskBatches(Generic[T]):
     """Gives batches to a cluster and takes their results.
 
     ``check`` raises an error if a worker has another bentpipe.
     """
 
-    def __init__(
-        self,
-        client: Any,
-        reduce: Callable[[Outcome], T],
-        *,
-        memory_limit: int | None,
-        check: Callable[[], None],
-    ) -> None:
-        self._client = client
-        self._reduce = reduce
-        self._memory_limit = memory_limit
-        self._check = check
+    client: Any
+    reduce: Callable[[Outcome], T]
+    memory_limit: int | None
+    check: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._jobs: dict[Any, tuple[tuple[int, Job], ...]] = {}
         self._finished: SimpleQueue[Any] = SimpleQueue()
         self._keys = (f"bentpipe-{uuid4().hex}-{number}" for number in count())
@@ -180,7 +180,7 @@ class DaskBatches(Generic[T]):
         self._alone = False
         self._size = BatchSize(_BATCH_S, _LARGEST_BATCH)
         self._had_workers_s = self._refreshed_s = monotonic()
-        self._threads = threads_by_machine(client)
+        self._threads = threads_by_machine(self.client)
 
     def __bool__(self) -> bool:
         return bool(self._jobs or self._suspects)
@@ -237,15 +237,15 @@ class DaskBatches(Generic[T]):
         self._jobs.clear()
         if futures and self._is_connected():
             with suppress(OSError, CancelledError):
-                self._client.cancel(futures)
+                self.client.cancel(futures)
 
     def _submit(self, jobs: Sequence[tuple[int, Job]]) -> None:
-        future = self._client.submit(
+        future = self.client.submit(
             run_batch,
             by_plan(jobs),
-            self._reduce,
+            self.reduce,
             version=_core.version(),
-            memory_limit=self._memory_limit,
+            memory_limit=self.memory_limit,
             threads=self._threads,
             key=next(self._keys),
             pure=False,
@@ -261,13 +261,13 @@ class DaskBatches(Generic[T]):
         Dask blames all tasks that a dead worker had. So suspects are executed alone at the end.
         """
         if not isinstance(error, import_module("distributed").KilledWorker):
-            self._check()
+            self.check()
             raise error
         if not self._alone:
             self._suspects.extend(jobs)
             return
         message = f"{error.allowed_failures + 1} workers died while they executed it"
-        yield Finished(jobs[0][0], None, RunFailure("lost", message))
+        yield Finished(jobs[0][0], None, MachineError(message))
 
     def _refresh(self) -> None:
         """Count the threads of the workers from time to time, and check that there are any."""
@@ -277,14 +277,14 @@ class DaskBatches(Generic[T]):
         if now_s - self._refreshed_s < _REFRESH_S:
             return
         self._refreshed_s = now_s
-        self._threads = threads_by_machine(self._client)
+        self._threads = threads_by_machine(self.client)
         if self._threads:
             self._had_workers_s = now_s
         elif now_s - self._had_workers_s > _NO_WORKERS_S:
             raise MachineError(f"the cluster has had no workers for {_NO_WORKERS_S:.0f} s")
 
     def _is_connected(self) -> bool:
-        return bool(self._client.status == "running")
+        return bool(self.client.status == "running")
 
 
 def threads_by_machine(client: Any) -> dict[str, int]:
@@ -327,7 +327,7 @@ class DaskExecutor(Executor):
             self._client = self._connect(self._stack)
             self._check_workers()
         except BaseException:
-            self.close()
+            self._stack.close()
             raise
 
     @abstractmethod
@@ -337,7 +337,7 @@ class DaskExecutor(Executor):
     def run(
         self, jobs: Iterable[tuple[int, Job]], reduce: Callable[[Outcome], T]
     ) -> Generator[Finished[T]]:
-        """Yield jobs as they finish; see `bentpipe.sweeps.executor.Executor`.
+        """Yield jobs as they finish; see `Executor`.
 
         Raises:
             MachineError: the scheduler or all workers are lost, or a worker has another bentpipe.
@@ -354,7 +354,7 @@ class DaskExecutor(Executor):
         finally:
             under_way.cancel()
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Disconnect from the cluster; one that this executor started ends."""
         self._stack.close()
 

@@ -7,13 +7,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bentpipe.errors import BentpipeError, MachineError, UsageError
+from bentpipe.errors import BentpipeError, InvalidRunError, MachineError
 from bentpipe.live.capacity import largest_value
 from bentpipe.live.pool import EmulatedRun, EmulationJob, emulate_as_completed, processor_share
 from bentpipe.results.result import Result
+from bentpipe.simulation.executor import Executor, Finished
 from bentpipe.simulation.run import Job, Outcome, cores
-from bentpipe.sweeps.executor import Executor, FailureKind, Finished, RunFailure
-from bentpipe.sweeps.frames import raw_columns
+from bentpipe.sweeps.tables import raw_columns
 from bentpipe.units import NS_PER_S
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Emulated(Executor):
     def run(
         self, jobs: Iterable[tuple[int, Job]], reduce: Callable[[Outcome], T]
     ) -> Generator[Finished[T]]:
-        """Yield jobs as they finish; see `bentpipe.sweeps.executor.Executor`.
+        """Yield jobs as they finish; see `Executor`.
 
         Raises:
             MachineError: the machine lacks something; no run has succeeded.
@@ -82,21 +82,12 @@ def _finished(
     run: EmulatedRun, index: int, job: Job, reduce: Callable[[Outcome], T]
 ) -> Finished[T]:
     if isinstance(run.outcome, BentpipeError):
-        kind: FailureKind = "internal"
-        if isinstance(run.outcome, UsageError):
-            kind = "scenario"
-        elif isinstance(run.outcome, MachineError):
-            kind = "lost"
-        return Finished(index, None, RunFailure(kind, str(run.outcome)))
+        return Finished(index, None, run.outcome)
     if run.invalid is not None:
         message = f"invalid in {run.attempts} attempts: {run.invalid}"
-        return Finished(index, None, RunFailure("invalid", message))
-    return Finished(index, reduce(_outcome(index, job, run.result)))
-
-
-def _outcome(index: int, job: Job, result: Result) -> EmulatedOutcome:
-    about = result.manifest
-    return EmulatedOutcome(
+        return Finished(index, None, InvalidRunError(message))
+    about = run.result.manifest
+    outcome = EmulatedOutcome(
         job=job,
         index=index,
         raw={
@@ -110,8 +101,9 @@ def _outcome(index: int, job: Job, result: Result) -> EmulatedOutcome:
             "names": {
                 name: about["names"][name] for name in ("directions", "places", "statistics")
             },
-            "tables": {name: raw_columns(table) for name, table in result.tables.items()},
+            "tables": {name: raw_columns(table) for name, table in run.result.tables.items()},
         },
         memory_limit_bytes=0,
-        emulated=result,
+        emulated=run.result,
     )
+    return Finished(index, reduce(outcome))

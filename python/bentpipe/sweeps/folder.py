@@ -3,6 +3,10 @@
 ``.part/work`` has ``sweep.json``, which says what is to be run, and ``journal``, to which each run
 is appended when it ends. It stays until all runs have ended, so that a sweep can be resumed after
 Ctrl-C or SIGKILL.
+
+Results may be at a URL that fsspec opens, such as ``s3://bucket/name``. Workers write the result
+folders of their runs there. Everything else is made in a folder of this machine, which has the
+journal of an unfinished sweep, and uploaded at the end, the manifest last.
 """
 
 from __future__ import annotations
@@ -11,15 +15,26 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
 from bentpipe import _core
-from bentpipe.errors import UsageError
+from bentpipe.errors import (
+    BentpipeError,
+    InternalError,
+    InvalidRunError,
+    MachineError,
+    MemoryLimitError,
+    RunSizeError,
+    UsageError,
+)
 from bentpipe.results.files import (
+    MANIFEST,
+    PART,
     error_text,
     execution,
     has_manifest,
@@ -30,53 +45,23 @@ from bentpipe.results.files import (
 from bentpipe.results.output import OutputFolder
 from bentpipe.results.result import Result
 from bentpipe.results.tables import TABLES
-from bentpipe.sweeps.cells import Cell, plan_hash
-from bentpipe.sweeps.dataset import write_dataset
-from bentpipe.sweeps.executor import RunFailure
+from bentpipe.sweeps.definition import Definition
 from bentpipe.sweeps.journal import DEFINITION, FAILURE, JOURNAL, RESULT, Journal, Run
-from bentpipe.sweeps.points import Points
-from bentpipe.sweeps.storage import Storage, is_url, local_folder
+from bentpipe.sweeps.tables import write_dataset
 
 KIND: Final = "sweep"
 _KEPT: Final = "runs"
+# The errors of runs as they are kept; of those that an error belongs to, the first one counts.
+_ERRORS: Final[Mapping[str, type[BentpipeError]]] = {
+    "memory": MemoryLimitError,
+    "size": RunSizeError,
+    "scenario": UsageError,
+    "lost": MachineError,
+    "invalid": InvalidRunError,
+    "internal": InternalError,
+}
 # Another attempt may succeed: these depend on the machine.
 _RETRIED: Final = frozenset({"lost", "memory", "size", "invalid"})
-# The fields of a definition that are plain data.
-_PLAIN: Final = ("scenario", "seeds", "plan_sha256", "until_ci", "keep_runs", "engine")
-
-
-@dataclass(frozen=True)
-class Definition:
-    """What a sweep runs: everything but the executor.
-
-    ``seeds`` are those of each cell at first; ``until_ci`` is how more are added. ``sources``
-    are the files of sweep and scenario, with their hashes.
-    """
-
-    scenario: Mapping[str, Any]
-    points: Points
-    seeds: Sequence[int]
-    plan_sha256: str
-    until_ci: Mapping[str, Any] | None = None
-    keep_runs: bool = False
-    engine: str = "simulate"
-    sources: Sequence[tuple[str, str]] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data, for the manifest."""
-        return {
-            "bentpipe_version": _core.version(),
-            "axes": self.points.to_json(),
-            "points": len(self.points),
-            **{name: getattr(self, name) for name in _PLAIN},
-            "seeds": list(self.seeds),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any], source: str) -> Self:
-        """Return the definition that `to_json` describes."""
-        points = Points.from_json(data["axes"], source)
-        return cls(points=points, **{name: data[name] for name in _PLAIN})
 
 
 class SweepFolder:
@@ -92,9 +77,8 @@ class SweepFolder:
     """
 
     def __init__(self, path: Path | str, *, resume: bool = False, temporary: bool = False) -> None:
-        url = str(path) if is_url(str(path)) else None
-        self.storage = None if url is None else Storage(url)
-        self.path = Path(path) if url is None else local_folder(url)
+        self.storage = Storage(str(path)) if "://" in str(path) else None
+        self.path = Path(path) if self.storage is None else self.storage.local_folder
         self._temporary = temporary
         self.output = OutputFolder(self.path, kind=KIND)
         self._resume = resume
@@ -201,7 +185,7 @@ class SweepFolder:
         Failed runs whose cause may be the machine are forgotten, so that they run again.
 
         Raises:
-            UsageError: another version of bentpipe began it, or its scenario file has changed.
+            UsageError: another version of bentpipe began it, or a file of its scenario has changed.
         """
         file = self._work / DEFINITION
         try:
@@ -227,20 +211,14 @@ class SweepFolder:
         for run in self.journal.runs(FAILURE):
             if json.loads(self.journal.read(run))["kind"] in _RETRIED:
                 self.journal.forget(run)
-        return Definition.from_json(found, str(self.path))
-
-    def check_plans(self, definition: Definition, cells: Iterable[Cell]) -> None:
-        """Check that the cells are resolved into the same plans as when the sweep began.
-
-        Raises:
-            UsageError: they are not, for instance because a file of the scenario has changed.
-        """
-        if plan_hash(cells) != definition.plan_sha256:
+        definition = Definition.from_json(found, str(self.path))
+        if definition.plan_sha256 != found["plan_sha256"]:
             raise UsageError(
                 f"{self.path}: the scenario is not resolved into the same plans as when the sweep "
                 "began; a file that it names (trace or csv) has changed. Restore it, or start "
                 "again in a new folder"
             )
+        return definition
 
     @contextmanager
     def _naming_errors(self) -> Iterator[None]:
@@ -251,29 +229,23 @@ class SweepFolder:
             message = f"{self.path}: cannot be written: {error_text(error)}"
             raise UsageError(f"{message}{self.advice}") from None
 
-    def add(self, run: Run, record: bytes, result: Result | None = None) -> None:
-        """Keep a complete run.
+    def add(self, run: Run, ended: bytes | BentpipeError, result: Result | None = None) -> None:
+        """Keep the record of a complete run, and its result, or the error of a failed one.
 
         Raises:
             UsageError: it cannot be written.
         """
+        kind, record = RESULT, ended
+        if isinstance(record, BentpipeError):
+            kinds = (name for name, error in _ERRORS.items() if isinstance(record, error))
+            failure = {"kind": next(kinds, "internal"), "message": str(record)}
+            kind, record = FAILURE, json.dumps(failure).encode()
         with self._naming_errors():
             if result is not None:
                 result.save(self._work / _KEPT / run_name(run))
-            self.journal.append(run, RESULT, record)
+            self.journal.append(run, kind, record)
 
-    def add_failure(self, run: Run, failure: RunFailure) -> None:
-        """Keep the error of a failed run.
-
-        Raises:
-            UsageError: it cannot be written.
-        """
-        with self._naming_errors():
-            self.journal.append(run, FAILURE, json.dumps(asdict(failure)).encode())
-
-    def write(
-        self, definition: Definition, cells: Sequence[Cell], runs: Sequence[Run], *, complete: bool
-    ) -> None:
+    def write(self, definition: Definition, runs: Sequence[Run], *, complete: bool) -> None:
         """Replace the result by the data set of the runs that have ended.
 
         The journal is removed if the sweep is complete and no failed run may succeed later.
@@ -292,7 +264,7 @@ class SweepFolder:
         }
 
         def fill(stage: Path) -> None:
-            manifest.update(write_dataset(stage, definition.points, cells, ended, self.journal))
+            manifest.update(write_dataset(stage, definition, ended, self.journal))
             kept = self._work / _KEPT
             if self.storage is not None and definition.keep_runs:
                 # Workers have written the runs to the storage.
@@ -310,6 +282,11 @@ class SweepFolder:
                 shutil.rmtree(self._work)
 
 
+def error_of(kind: str, message: str) -> BentpipeError:
+    """Return the error of a failed run from what is kept of it."""
+    return _ERRORS[kind](message)
+
+
 def run_name(run: Run) -> str:
     """Return the name of the folder of a run."""
     return f"{run.point:06}-{run.seed:020}"
@@ -324,3 +301,101 @@ def _tables_hash() -> str:
     """Return a hash of the tables of a run: records of other tables cannot be read."""
     columns = [(name, table.columns) for name, table in TABLES.items()]
     return hashlib.sha256(repr(columns).encode()).hexdigest()
+
+
+# --- shared storage -------------------------------------------------------------------------------
+
+
+class Storage:
+    """The folder at a URL.
+
+    Raises:
+        UsageError: fsspec or the package for this kind of URL is not installed, or the storage does
+            not answer.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        try:
+            self._files, self._root = import_module("fsspec").core.url_to_fs(self.url)
+        except ImportError as error:
+            raise UsageError(
+                f"{self.url}: {error}; pip install 'bentpipe[cluster]', and s3fs for s3://"
+            ) from None
+        except ValueError as error:
+            raise UsageError(f"{self.url}: {error}") from None
+
+    @property
+    def local_folder(self) -> Path:
+        """The folder of this machine for a sweep whose results are here."""
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        name = hashlib.sha256(self.url.encode()).hexdigest()[:16]
+        return Path(state) / "bentpipe" / "sweeps" / name
+
+    def check(self) -> None:
+        """Check that there is nothing but a sweep, which may be replaced.
+
+        Raises:
+            UsageError: there are other files, or the storage cannot be read.
+        """
+        with self._naming_errors("read"):
+            names = {Path(each).name for each in self._names("")}
+            about = (
+                json.loads(self._files.cat_file(self._path(MANIFEST))) if MANIFEST in names else {}
+            )
+        if names and about.get("kind") != "sweep":
+            raise UsageError(f"{self.url}: has other files; name a new folder")
+
+    def save(self, result: Result, name: str) -> None:
+        """Write the folder of a run.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        with TemporaryDirectory(prefix="bentpipe-") as temporary:
+            folder = result.save(Path(temporary) / name)
+            self._put(folder, f"{_KEPT}/{name}")
+
+    def upload(self, folder: Path, runs: Container[str]) -> None:
+        """Replace the data set by that of a folder, and keep the folders of ``runs``, by name.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        with self._naming_errors("written"):
+            # Without a manifest there is no result.
+            old = sorted(self._names(""), key=lambda name: Path(name).name != MANIFEST)
+            old = [name for name in old if Path(name).name != _KEPT]
+            old += [name for name in self._names(_KEPT) if Path(name).name not in runs]
+            for name in old:
+                self._files.rm(name, recursive=True)
+        self._put(folder, "")
+
+    def _put(self, folder: Path, name: str) -> None:
+        files = [each for each in folder.rglob("*") if each.is_file() and PART not in each.parts]
+        files.sort(key=lambda each: (each.name == MANIFEST, each))
+        with self._naming_errors("written"):
+            for each in files:
+                parts = [*filter(None, [name]), *each.relative_to(folder).parts]
+                # Where a file needs no folder, `makedirs` may make a bucket.
+                if "file" in self._files.protocol:
+                    self._files.makedirs(self._path("/".join(parts[:-1])), exist_ok=True)
+                self._files.put_file(str(each), self._path("/".join(parts)))
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}".rstrip("/")
+
+    def _names(self, name: str) -> list[str]:
+        self._files.invalidate_cache()
+        try:
+            names: list[Any] = self._files.ls(self._path(name), detail=False)
+        except FileNotFoundError:
+            return []
+        return [str(each) for each in names]
+
+    @contextmanager
+    def _naming_errors(self, done: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - each kind of storage has errors of its own
+            raise UsageError(f"{self.url}: cannot be {done}: {error}") from None

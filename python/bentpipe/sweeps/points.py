@@ -1,21 +1,30 @@
-"""The points of a sweep: which fields are varied, and the combinations of their values."""
+"""The points of a sweep: which fields are varied, and the combinations of their values.
+
+Values may be ranges, ``lin(1 Mbit/s, 10 Mbit/s, 5)`` and ``log(1e-8, 1e-5, 4)``. An end is a number
+or a quantity. Points are exact in the base unit of the quantity (ns, byte, bit/s), as the plan has
+them.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
 from typing import Any, Final, Literal, Self
 
-from bentpipe.errors import Problem, ScenarioError, UsageError
+from bentpipe.errors import ScenarioError, UnitError, UsageError
 from bentpipe.scenario.document import SourceLocation, read_value
 from bentpipe.scenario.settings import Setting, split_setting
-from bentpipe.sweeps.ranges import Range
 from bentpipe.text import shown
+from bentpipe.units import parse_duration, parse_rate, parse_size
 
 AxisKind = Literal["grid", "zip", "latin_hypercube"]
+Scale = Literal["lin", "log"]
 
 _EXAMPLE: Final = "PATH=V1,V2,..., such as link.forward.delay=10ms,250ms"
 _RANGE: Final = re.compile(r"\s*(lin|log)\s*\((.*)\)\s*", re.DOTALL)
@@ -25,6 +34,20 @@ _NOT_VARIED: Final = {
     "seed": "seeds are not varied; give their number with --seeds (seeds in Python)",
     "name": "the name of a scenario changes nothing",
 }
+
+MAX_VALUES: Final = 100_000
+_DIGITS: Final = 12
+# What a text such as "275 ms" may be: the unit that its value has in a column, how it is read, and
+# the base unit as it is written.
+QUANTITIES: Final[tuple[tuple[str, Callable[[object], int], str], ...]] = (
+    ("bps", parse_rate, "bit/s"),
+    ("ns", parse_duration, "ns"),
+    ("bytes", parse_size, "B"),
+)
+_NUMBER_AND_UNIT: Final = re.compile(
+    r"\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>\D.*?)\s*", re.ASCII
+)
+_END: Final = "a number, or a quantity such as 10 ms"
 
 
 @dataclass(frozen=True)
@@ -45,14 +68,14 @@ class Axis:
     def __post_init__(self) -> None:
         for path, location in zip(self.paths, self.locations, strict=True):
             if path in _NOT_VARIED:
-                raise problem(location, path, _NOT_VARIED[path])
+                raise location.error(_NOT_VARIED[path], (path,))
         if not self.rows:
-            raise problem(self.locations[0], self.paths[0], "has no values; give at least one")
+            raise self.locations[0].error("has no values; give at least one", self.paths[:1])
         known = set()
         for row in self.rows:
             if identity(row) in known:
                 values = " and ".join(shown(value) for value in row)
-                raise problem(self.locations[0], ", ".join(self.paths), f"has {values} twice")
+                raise self.locations[0].error(f"has {values} twice", (", ".join(self.paths),))
             known.add(identity(row))
 
 
@@ -80,7 +103,7 @@ class Points(Sequence[tuple[Any, ...]]):
         for axis in self.axes:
             for path, location in zip(axis.paths, axis.locations, strict=True):
                 if path in self.paths:
-                    raise problem(location, path, "is varied twice")
+                    raise location.error("is varied twice", (path,))
                 self.paths += (path,)
 
     def __len__(self) -> int:
@@ -112,29 +135,19 @@ class Points(Sequence[tuple[Any, ...]]):
         """Return the points that `to_json` describes; ``source`` names them in errors."""
         return cls(
             Axis(
-                paths=tuple(axis["paths"]),
-                rows=tuple(tuple(row) for row in axis["rows"]),
-                locations=tuple(SourceLocation(source) for _ in axis["paths"]),
-                kind=axis["kind"],
+                paths=tuple(each["paths"]),
+                rows=tuple(tuple(row) for row in each["rows"]),
+                locations=tuple(SourceLocation(source) for _ in each["paths"]),
+                kind=each["kind"],
             )
-            for axis in data
+            for each in data
         )
 
 
-def problem(location: SourceLocation, field: str, message: str) -> ScenarioError:
-    """Return the error of a varied field."""
-    return ScenarioError(
-        Problem(source=location.source, line=location.line, field=field, message=message)
-    )
-
-
-def grid_axis(path: str, values: Iterable[Any], location: SourceLocation) -> Axis:
-    """Return the axis of one field."""
-    return Axis(paths=(path,), rows=tuple((value,) for value in values), locations=(location,))
-
-
-def zip_axis(group: Mapping[str, Sequence[Any]], locations: Sequence[SourceLocation]) -> Axis:
-    """Return the axis of fields that are varied together.
+def axis(
+    group: Mapping[str, Sequence[Any]], locations: Sequence[SourceLocation], kind: AxisKind = "grid"
+) -> Axis:
+    """Return the axis of one field, or of fields that are varied together.
 
     Raises:
         ScenarioError: they have different numbers of values.
@@ -143,13 +156,9 @@ def zip_axis(group: Mapping[str, Sequence[Any]], locations: Sequence[SourceLocat
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{path} has {length}" for path, length in lengths.items())
         message = f"needs fields with equal numbers of values; {counts}"
-        raise problem(locations[0], "zip", message)
-    return Axis(
-        paths=tuple(group),
-        rows=tuple(zip(*group.values(), strict=True)),
-        locations=tuple(locations),
-        kind="zip",
-    )
+        raise locations[0].error(message, ("zip",))
+    rows = tuple(zip(*group.values(), strict=True))
+    return Axis(tuple(group), rows, tuple(locations), kind)
 
 
 def vary_option(text: str) -> Axis:
@@ -161,11 +170,11 @@ def vary_option(text: str) -> Axis:
     path, rest = split_setting(text, "--vary", _EXAMPLE)
     location = SourceLocation(f"--vary {text}")
     try:
-        return grid_axis(path, read_values(rest), location)
+        return axis({path: read_values(rest)}, [location])
     except ScenarioError:
         raise
     except UsageError as error:
-        raise problem(location, path, str(error)) from None
+        raise location.error(str(error), (path,)) from None
 
 
 def read_values(text: str) -> list[Any]:
@@ -241,3 +250,109 @@ def split(text: str) -> list[str]:
             parts.append(text[begin:position])
             begin = position + 1
     return [*parts, text[begin:]]
+
+
+# --- ranges --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values from ``start`` to ``stop``, on a linear or logarithmic scale.
+
+    Raises:
+        UsageError: an end is no number or quantity, their units differ, or an end of a logarithmic
+            range is not above zero.
+    """
+
+    start: Any
+    stop: Any
+    scale: Scale
+
+    def __post_init__(self) -> None:
+        first, last, _ = _ends(self.start, self.stop)
+        if self.scale == "log" and min(first, last) <= 0:
+            raise UsageError("log(...): both ends must be above zero")
+
+    def points(self, count: int) -> list[Any]:
+        """Return ``count`` values, the ends among them.
+
+        Raises:
+            UsageError: less than two, too many, or two values are equal after rounding.
+        """
+        if not 2 <= count <= MAX_VALUES:  # noqa: PLR2004 - the ends
+            raise UsageError(f"read {count} points; must be 2 to {MAX_VALUES:,}")
+        values = self.at([step / (count - 1) for step in range(count)])
+        if len(set(map(str, values))) < count:
+            raise UsageError(
+                f"{count} points from {shown(self.start)} to {shown(self.stop)} are not all "
+                "different after rounding; write fewer, or 0.0 for 0 if they are fractions"
+            )
+        return values
+
+    def at(self, shares: Sequence[float]) -> list[Any]:
+        """Return the values at shares of the way from start to stop, each 0 to 1.
+
+        Values between integers are rounded to integers. Quantities are rounded to their base unit.
+        """
+        first, last, write = _ends(self.start, self.stop)
+        found = []
+        for share in shares:
+            if share in (0, 1):
+                found.append(self.stop if share else self.start)
+            elif self.scale == "lin":
+                found.append(write(first + Fraction(share) * (last - first)))
+            else:
+                logarithm = (1 - share) * math.log(first) + share * math.log(last)
+                found.append(write(Fraction(math.exp(logarithm))))
+        return found
+
+
+def _ends(start: Any, stop: Any) -> tuple[Fraction, Fraction, Callable[[Fraction], Any]]:
+    """Return two exact values, and how a value between them is written.
+
+    Those of quantities of one kind are in its base unit, others of the same unit in that.
+    """
+    pair = (start, stop)
+    if all(isinstance(end, int | float) and not isinstance(end, bool) for end in pair):
+        if not all(math.isfinite(end) for end in pair):
+            raise UsageError(f"read {shown(start)} to {shown(stop)}; expected {_END}")
+        whole = all(isinstance(end, int) for end in pair)
+        return Fraction(start), Fraction(stop), round if whole else _number
+    matches = []
+    for end in pair:
+        match = _NUMBER_AND_UNIT.fullmatch(end) if isinstance(end, str) else None
+        if match is None:
+            raise UsageError(f"read {shown(end)}; expected {_END}")
+        matches.append(match)
+    numbers, units = ([match[name] for match in matches] for name in ("number", "unit"))
+    for _, parse, base in QUANTITIES:
+        try:
+            first, last = (Fraction(parse(end)) for end in pair)
+            factor = parse(f"1 {units[0]}")
+        except UnitError:
+            continue
+        return first, last, partial(_text, unit=units[0], factor=factor, base=base)
+    if units[0] != units[1]:
+        message = f"{shown(start)} and {shown(stop)} have different units"
+        raise UsageError(f"{message}; write both in one unit")
+    write = round if all(number.lstrip("+-").isdigit() for number in numbers) else _number
+    first, last = map(Fraction, numbers)
+    return first, last, lambda value: f"{write(value)} {units[0]}"
+
+
+def _number(value: Fraction) -> float:
+    return float(f"{float(value):.{_DIGITS}g}")
+
+
+def _text(number: Fraction, *, unit: str, factor: int, base: str) -> str:
+    """Write a quantity in a unit of ``factor`` base units, or in the base unit if that is shorter.
+
+    It is rounded to the base unit.
+    """
+    value = round(number)
+    quotient = Fraction(value, factor)
+    decimal = Decimal(quotient.numerator) / Decimal(quotient.denominator)
+    plain = f"{decimal:f}"
+    text = plain.rstrip("0").rstrip(".") if "." in plain else plain
+    is_exact = Fraction(text) == quotient and len(text) <= _DIGITS
+    return f"{text} {unit}" if is_exact else f"{value} {base}"

@@ -19,9 +19,9 @@ from bentpipe.results.confidence import CONFIDENCE, t_quantile
 from bentpipe.results.files import kind_of, read_file, read_manifest, read_unchanged, require_format
 from bentpipe.results.result import Result
 from bentpipe.results.tables import Frame, to_pandas
-from bentpipe.sweeps.dataset import FAILURES, RUNS, TABLES
 from bentpipe.sweeps.folder import run_name
 from bentpipe.sweeps.journal import Run
+from bentpipe.sweeps.tables import FAILURES, RUNS, TABLES
 from bentpipe.text import choice
 
 _FRAMES = ("flows", "directions", "runs", "failures")

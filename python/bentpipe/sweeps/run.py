@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -14,27 +13,21 @@ from typing import Any, Final
 import polars as pl
 
 from bentpipe.errors import MachineError, MemoryLimitError, RunsInterrupted, UsageError
-from bentpipe.results.confidence import mean_half_width
 from bentpipe.results.files import utc_now
 from bentpipe.results.result import Result
 from bentpipe.results.tables import Frame
 from bentpipe.scenario.document import SourceLocation
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.run import Job, Outcome, run_jobs
-from bentpipe.sweeps.cells import Cell, cells_of, seeds_of
-from bentpipe.sweeps.executor import Executor
-from bentpipe.sweeps.folder import Definition, SweepFolder, run_name
-from bentpipe.sweeps.frames import Keys, decoded, flow_schema, pack, rows_of, run_rows, unpack
+from bentpipe.simulation.executor import Executor, Threads, run_jobs
+from bentpipe.simulation.run import Job, Outcome, pack
+from bentpipe.sweeps.definition import Definition, seeds_of
+from bentpipe.sweeps.folder import Storage, SweepFolder, run_name
 from bentpipe.sweeps.journal import RESULT, Run
-from bentpipe.sweeps.points import Points, grid_axis, zip_axis
+from bentpipe.sweeps.points import Points, axis
 from bentpipe.sweeps.reader import Sweep
-from bentpipe.sweeps.storage import Storage
+from bentpipe.sweeps.tables import Keys, decoded, flow_schema, rows_of, unpack
 from bentpipe.text import choice
 
-DEFAULT_METRIC: Final = "goodput_bps"
-MAX_SEEDS: Final = 1_000
-# A cell at most doubles its seeds at a time: the first few tell little about the variance.
-_GROWTH: Final = 2
 RUNS_MAX: Final = 1_000_000
 # All results are in memory; a folder has room for more.
 RUNS_IN_MEMORY_MAX: Final = 100_000
@@ -42,50 +35,6 @@ _SOURCE: Final = SourceLocation("vary")
 
 # The record of a run, and its result if it is kept in the folder.
 Kept = bytes | tuple[bytes, Result]
-
-
-@dataclass(frozen=True)
-class UntilCi:
-    """The half width of the 95 % interval of a cell's mean at which no more seeds are added.
-
-    ``width`` is a share of the mean. The value of a run is the mean of ``metric``, a column of
-    `Result.flows`, over the flows that have one. No cell gets more than ``max_seeds`` seeds.
-
-    Raises:
-        UsageError: the width is not above 0.
-    """
-
-    width: float
-    metric: str = DEFAULT_METRIC
-    max_seeds: int = MAX_SEEDS
-
-    def __post_init__(self) -> None:
-        if self.width <= 0:
-            raise UsageError("until_ci: the width must be above 0 %")
-
-    def missing_seeds(self, flows: pl.DataFrame, seeds: int) -> int:
-        """Return how many seeds to add to a cell, from the flows of its complete runs.
-
-        ``seeds`` is how many it has, failed runs included. The interval is by Student's t
-        distribution. Its width shrinks with the square root of the runs, so that their number for
-        the wanted width is known approximately.
-        """
-        left = self.max_seeds - seeds
-        if left <= 0:
-            return 0
-        of_run = pl.col(self.metric).cast(pl.Float64).mean()
-        runs = flows.group_by("run", maintain_order=True).agg(of_run)
-        values = runs[self.metric].drop_nulls().to_list()
-        half_width = mean_half_width(values)
-        if half_width is None:
-            return min(seeds, left)
-        mean = abs(sum(values) / len(values))
-        if half_width <= self.width * mean:
-            return 0
-        wanted = seeds * _GROWTH
-        if mean > 0:
-            wanted = min(wanted, math.ceil(seeds * (half_width / (self.width * mean)) ** 2))
-        return min(max(wanted - seeds, 1), left)
 
 
 def keep_run(outcome: Outcome, *, started: str, url: str | None) -> Kept:
@@ -100,49 +49,34 @@ def keep_run(outcome: Outcome, *, started: str, url: str | None) -> Kept:
     return pack(outcome)
 
 
-@dataclass
 class SweepRun:
-    """A sweep under way: its cells, and the runs that are wanted so far, by point and seed."""
+    """A sweep under way in a folder: the runs that are wanted so far, by point and seed.
 
-    folder: SweepFolder
-    definition: Definition
-    cells: Sequence[Cell]
-    seeds: list[list[int]] = field(init=False)
-    interrupted: bool = False
+    Raises:
+        UsageError: there are too many runs, or no such metric.
+    """
 
-    def __post_init__(self) -> None:
-        self.seeds = [list(self.definition.seeds) for _ in self.cells]
-        self._check_count()
+    def __init__(self, folder: SweepFolder, definition: Definition) -> None:
+        self.folder = folder
+        self.definition = definition
+        self.interrupted = False
+        self.seeds = [list(definition.seeds) for _ in definition.cells]
         # Cells whose interval is narrow enough.
         self._narrow: set[int] = set()
+        self._check_count()
+        if definition.until_ci is not None:
+            plan = definition.cells[0].plan
+            schema = flow_schema(plan.data, plan.entries)
+            numeric = tuple(name for name, dtype in schema.items() if dtype.is_numeric())
+            if (metric := definition.until_ci.metric) not in numeric:
+                raise UsageError(f"metric: {choice(metric, numeric)}")
 
     @classmethod
-    def begin(cls, folder: SweepFolder, definition: Definition, cells: Sequence[Cell]) -> SweepRun:
-        """Begin a sweep in an empty folder, or one whose result is replaced at the end.
-
-        Raises:
-            UsageError: there are too many runs, or no such metric; nothing was written.
-        """
-        running = cls(folder, definition, cells)
-        if definition.until_ci is not None:
-            schema = flow_schema(cells[0].plan.data, cells[0].plan.entries)
-            numeric = tuple(name for name, dtype in schema.items() if dtype.is_numeric())
-            if (metric := definition.until_ci["metric"]) not in numeric:
-                raise UsageError(f"metric: {choice(metric, numeric)}")
+    def begin(cls, folder: SweepFolder, definition: Definition) -> SweepRun:
+        """Begin a sweep in an empty folder, or one whose result is replaced at the end."""
+        running = cls(folder, definition)
         folder.begin(definition)
         return running
-
-    @classmethod
-    def resume(cls, folder: SweepFolder) -> SweepRun:
-        """Continue the unfinished sweep of a folder.
-
-        Raises:
-            UsageError: another version of bentpipe began it, or its scenario has changed.
-        """
-        definition = folder.resume()
-        cells = cells_of(Scenario.from_dict(definition.scenario), definition.points)
-        folder.check_plans(definition, cells)
-        return cls(folder, definition, cells)
 
     @property
     def runs(self) -> list[Run]:
@@ -182,7 +116,7 @@ class SweepRun:
         with writing or nullcontext():
             if len(self.folder.journal):
                 is_complete = not self.interrupted and failure is None
-                self.folder.write(self.definition, self.cells, self.runs, complete=is_complete)
+                self.folder.write(self.definition, self.runs, complete=is_complete)
         if failure is not None:
             raise MachineError(f"{failure}{self.folder.advice}") from None
 
@@ -194,7 +128,7 @@ class SweepRun:
             for each in finished:
                 run = todo[each.index]
                 if each.error is not None:
-                    self.folder.add_failure(run, each.error)
+                    self.folder.add(run, each.error)
                 elif each.value is not None:
                     kept = each.value if isinstance(each.value, tuple) else (each.value,)
                     self.folder.add(run, *kept)
@@ -211,7 +145,7 @@ class SweepRun:
         index, keep = 0, self.definition.keep_runs
         for point, runs in groupby(todo, key=lambda run: run.point):
             seeds = [run.seed for run in runs]
-            for job in self.cells[point].jobs(seeds, samples=keep):
+            for job in self.definition.cells[point].jobs(seeds, samples=keep):
                 yield index, replace(job, name=run_name(Run(point, job.seed))) if keep else job
                 index += 1
 
@@ -224,9 +158,8 @@ class SweepRun:
         if self.definition.until_ci is None:
             return False
         before = self.total
-        until = UntilCi(**self.definition.until_ci)
         journal = self.folder.journal
-        for point, cell in enumerate(self.cells):
+        for point, cell in enumerate(self.definition.cells):
             if point in self._narrow:
                 continue
             seeds = self.seeds[point]
@@ -234,8 +167,8 @@ class SweepRun:
             records = [journal.read(run) for run in runs if journal.kind(run) == RESULT]
             more = 0
             if records:
-                flows, _ = rows_of(unpack(records), cell.plan.data, cell.plan.entries)
-                more = until.missing_seeds(flows, len(seeds))
+                flows = rows_of(unpack(records), cell.plan.data, cell.plan.entries)["flows"]
+                more = self.definition.until_ci.missing_seeds(flows, len(seeds))
             if more == 0:
                 self._narrow.add(point)
             first = max(seeds) + 1
@@ -307,39 +240,34 @@ def sweep(
     (4, 2)
     """
     base = Scenario.of(scenario)
-    axes = [grid_axis(path, values, _SOURCE) for path, values in (vary or {}).items()]
-    points = Points([*axes, *(zip_axis(each, [_SOURCE] * len(each)) for each in zipped if each)])
-    numbers = seeds_of(base, seeds)
-    count = len(points) * len(numbers)
+    axes = [axis({path: values}, [_SOURCE]) for path, values in (vary or {}).items()]
+    axes += [axis(each, [_SOURCE] * len(each), "zip") for each in zipped if each]
+    definition = _definition_in_memory(base, Points(axes), seeds_of(base, seeds))
+    jobs = [job for cell in definition.cells for job in cell.jobs(definition.seeds)]
+    gather = partial(_sweep, definition, utc_now())
+    executor = Threads(threads, memory_limit=memory_limit)
+    try:
+        return gather(run_jobs(jobs, executor, progress=progress))
+    except (RunsInterrupted, MemoryLimitError) as ended:
+        kept = gather(ended.outcomes)
+        raise type(ended)(str(ended), results=kept.results, sweep=kept) from None
+
+
+def _definition_in_memory(base: Scenario, points: Points, seeds: Sequence[int]) -> Definition:
+    count = len(points) * len(seeds)
     if count > RUNS_IN_MEMORY_MAX:
         raise UsageError(f"vary: {count:,} runs; at most {RUNS_IN_MEMORY_MAX:,} are allowed")
-    cells = cells_of(base, points)
-    runs = [Run(point, seed) for point in range(len(cells)) for seed in numbers]
-    jobs = [job for cell in cells for job in cell.jobs(numbers)]
-    started = utc_now()
-    gather = partial(_sweep, points, cells, runs, started)
-    try:
-        return gather(run_jobs(jobs, threads=threads, progress=progress, memory_limit=memory_limit))
-    except RunsInterrupted as ended:
-        kept = gather(ended.outcomes)
-        raise RunsInterrupted(str(ended), results=kept.results, sweep=kept) from None
-    except MemoryLimitError as error:
-        raise MemoryLimitError(str(error), results=gather(error.outcomes).results) from None
+    return Definition.of(base, points, seeds)
 
 
-def _sweep(
-    points: Points,
-    cells: Sequence[Cell],
-    runs: Sequence[Run],
-    started: str,
-    outcomes: Sequence[Outcome],
-) -> Sweep:
-    keys = Keys(points)
+def _sweep(definition: Definition, started: str, outcomes: Sequence[Outcome]) -> Sweep:
+    cells, keys = definition.cells, Keys(definition.points)
+    runs = [Run(point, seed) for point in range(len(cells)) for seed in definition.seeds]
     numbered = enumerate(runs[outcome.index] for outcome in outcomes)
     found = decoded(keys, cells, numbered, lambda number, _: pack(outcomes[number]))
-    rows = [(*each.with_keys(), run_rows(each.keys, each.runs, each.tables)) for each in found]
-    rows = rows or [(keys.runs([], []),) * 3]
-    flows, directions, about = (Frame(pl.concat(of_table)) for of_table in zip(*rows, strict=True))
+    empty = dict.fromkeys(("flows", "directions", "runs"), keys.runs([], []))
+    frames = [each.frames() for each in found] or [empty]
+    flows, directions, about = (Frame(pl.concat([each[name] for each in frames])) for name in empty)
     return Sweep(
         results=tuple(outcome.result(started=started) for outcome in outcomes),
         flows=flows,

@@ -13,12 +13,18 @@ import bentpipe
 from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.plan import Plan
 from bentpipe.scenario import Scenario, frame_bits
-from bentpipe.simulation import Job, Outcome
-from bentpipe.simulation.search import Search, max_trials, search_no_drop
+from bentpipe.simulation import (
+    Executor,
+    Job,
+    Outcome,
+    Search,
+    max_trials,
+    run_jobs,
+    search_no_drop,
+)
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base.comparison import Comparison, Measurement, Samples
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.sweeps import Executor, Threads, run_all
 from bentpipe.units import LARGEST_SEED
 
 # All plans are made before the first run: a thousand of the largest study take some 2 GB.
@@ -149,7 +155,7 @@ class Work(Batches):
         check_seeds(self.runs, seed)
         self.total = 0
         self.interrupted = False
-        self._executor = executor or Threads()
+        self._executor = executor
         self._progress = progress
         self._done = 0
 
@@ -190,7 +196,7 @@ class Work(Batches):
             self.total = self.total or len(every)
             complete: Sequence[Outcome]
             try:
-                complete = run_all(self._executor, every, progress=self._count)
+                complete = run_jobs(every, self._executor, progress=self._count)
             except RunsInterrupted as ended:
                 complete = ended.outcomes
                 self.interrupted = True
@@ -208,7 +214,7 @@ class Work(Batches):
         found = search_no_drop(
             scenario,
             sizes,
-            run=partial(run_all, self._executor),
+            run=partial(run_jobs, executor=self._executor),
             resolution=resolution,
             seed=self.seed,
             progress=self._count,

@@ -15,8 +15,7 @@ from typing import Any, Final
 from bentpipe.plan import Plan
 from bentpipe.results import Result, rate_bps
 from bentpipe.scenario import Scenario, frame_bits
-from bentpipe.simulation import Outcome
-from bentpipe.simulation.search import Limit, Search
+from bentpipe.simulation import Limit, Outcome, Search
 from bentpipe.studies.base.inputs import read_scenario, read_yaml
 from bentpipe.studies.base.real_time import RealCell
 from bentpipe.studies.base.work import KERNEL_RENO, Measured, Work

@@ -14,7 +14,7 @@ from bentpipe.plan import Plan
 from bentpipe.report import INK, MUTED, PALETTE, add_legend, log_axis, new_figure
 from bentpipe.results import Column, View
 from bentpipe.scenario import frame_bits, plan_framing
-from bentpipe.simulation.search import Limit, Search
+from bentpipe.simulation import Limit, Search
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import (
     Comparison,
