@@ -223,7 +223,7 @@ def means(
 def draw_means(
     axes: Axes, lines: Sequence[Mapping[str, Any]], *, markers: str, has_names: bool = False
 ) -> None:
-    """Draw lines of `Means` with bands; with bars between them if x has names in no order."""
+    """Draw lines of `Means` with bands; with a bar at each point if x has names in no order."""
     for line, colour, marker in zip(lines, cycle(style.PALETTE), cycle(markers), strict=False):
         x, y, low, high = (np.array(line[key], float) for key in ("x", "y", "low", "high"))
         if has_names:
