@@ -108,7 +108,7 @@ class RealMeasurement:
         """
         hosts = Samples() if self.kernel_hosts is None else self.kernel_hosts[figure]
         simulated = row.simulated.mean if hosts.mean is None else hosts.mean
-        emulated = self.emulated(figure) if self.runs else None
+        emulated = self.emulated(figure)
         difference = None
         if emulated is not None and simulated is not None and self.invalid is None:
             difference = 100 * (emulated / simulated - 1)
