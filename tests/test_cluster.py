@@ -27,15 +27,8 @@ from dask_processes import (
     until,
 )
 
-from bentpipe import (
-    Job,
-    MachineError,
-    MemoryLimitError,
-    Plan,
-    Scenario,
-    ScenarioError,
-    UsageError,
-)
+from bentpipe import Job, MachineError, Plan, Scenario, ScenarioError, UsageError
+from bentpipe.errors import MemoryLimitError
 from bentpipe.simulation import Finished, Threads
 from bentpipe.sweeps import Cluster, LocalCluster, cluster as dask_cluster
 

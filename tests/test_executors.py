@@ -14,17 +14,8 @@ import pytest
 from conftest import SMALL
 from dask_processes import delivered, disk_full, raw
 
-from bentpipe import (
-    InternalError,
-    Job,
-    MachineError,
-    MemoryLimitError,
-    Plan,
-    ScenarioError,
-    UsageError,
-    _core,
-)
-from bentpipe.errors import RunSizeError
+from bentpipe import InternalError, Job, MachineError, Plan, ScenarioError, UsageError, _core
+from bentpipe.errors import MemoryLimitError, RunSizeError
 from bentpipe.simulation.executor import Finished, Threads, attempt_all
 from bentpipe.simulation.run import Batch, BatchSize, Outcome, by_plan, pack
 from bentpipe.sweeps import cluster

@@ -58,12 +58,7 @@ lab_app = typer.Typer(
 )
 
 
-def _complete_names() -> list[str]:
-    """Return the names of the labs that are up."""
-    return list(sockets.names())
-
-
-Name = Annotated[str, argument("NAME", "The name of the lab.", _complete_names)]
+Name = Annotated[str, argument("NAME", "The name of the lab.", sockets.names)]
 
 
 @lab_app.command(
@@ -94,7 +89,7 @@ def up(
 
 @lab_app.command(epilog=examples_text("bentpipe lab down sat", "bentpipe lab down sat rain"))
 def down(
-    names: Annotated[list[str], argument("NAME...", "The names of the labs.", _complete_names)],
+    names: Annotated[list[str], argument("NAME...", "The names of the labs.", sockets.names)],
 ) -> None:
     """End labs and all programs in them. Prints what their links carried."""
     # None is ended if one does not exist.
