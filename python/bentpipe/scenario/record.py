@@ -328,9 +328,11 @@ class Record(BaseModel):
 
         Errors that follow from a misspelt field are left out: it is missing, too.
         """
+        fields = cls.model_fields
         if not isinstance(data, Mapping) or cls.model_config["extra"] == "allow":
             return validate(data)
-        fields = cls.model_fields
+        if data.keys() <= fields.keys():
+            return validate(data)
         allowed = tuple(field.serialization_alias or name for name, field in fields.items())
         unknown = tuple(str(name) for name in data if name not in allowed and name not in fields)
         if not unknown:
@@ -368,7 +370,8 @@ class Record(BaseModel):
         for reason in self._contradictions():
             raise refusal(reason)
         # A file needs the name of its kind, so a record made in Python writes it, too.
-        self.model_fields_set.update(tag for tag in TAGS if getattr(self, tag, None) is not None)
+        fields = self.__dict__
+        self.model_fields_set.update(tag for tag in TAGS if fields.get(tag) is not None)
         return self
 
     is_indivisible: ClassVar[bool] = False
