@@ -142,7 +142,7 @@ def metrics_of(sweep: Sweep) -> dict[str, str]:
     ]
     known.sort(key=lambda metric: "dashboard" not in metric.shown.split())
     return {
-        f"{metric.table}.{metric.name}": charts.label_of(f"{metric.table}: {metric.label}", unit)
+        f"{metric.table}.{metric.name}": charts.with_unit(f"{metric.table}: {metric.label}", unit)
         for metric in known
         for unit in [quantity(metric.name).units[-1][0]]
     }
@@ -242,8 +242,8 @@ def _numbers_of(frame: pl.DataFrame, path: str) -> str | None:
 def export_sweep(data: Mapping[str, Any], kind: str) -> str | bytes:
     """Return a chart of a sweep (`sweep_chart`) as a file: means with their intervals."""
     labels = data["labels"]
-    x_label = charts.label_of(data["x"], data["x_unit"])
-    label = charts.label_of(data["title"], data["unit"])
+    x_label = charts.with_unit(data["x"], data["x_unit"])
+    label = charts.with_unit(data["title"], data["unit"])
     rows = [
         (line["name"], labels[int(x)] if labels else x, *values)
         for line in data["lines"]

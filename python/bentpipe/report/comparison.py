@@ -17,7 +17,7 @@ from bentpipe.comparison.differences import POWER, Array, Comparison, Difference
 from bentpipe.quantities import quantity
 from bentpipe.report.html import Exports, environment, write_report
 from bentpipe.report.style import MUTED, PALETTE, STYLE, add_legend
-from bentpipe.results.charts import distribution
+from bentpipe.results.charts import distribution, with_unit
 from bentpipe.results.confidence import CONFIDENCE
 from bentpipe.results.views import Cell, Column, View
 from bentpipe.text import counted
@@ -223,7 +223,7 @@ def _distributions(each: Difference, names: dict[str, str]) -> Figure:
     """Draw the distribution functions of both settings, and that of the differences of pairs."""
     metric = each.metric
     unit, size = quantity(metric.unit_column).scale(max(np.abs(own).max() for own in each.values))
-    label = f"{metric.title} [{unit}]" if unit else metric.title
+    label = with_unit(metric.title, unit)
     first, second = names[each.baseline], names[each.setting]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=_FIGURE_IN, layout="constrained")
@@ -241,7 +241,7 @@ def _distributions(each: Difference, names: dict[str, str]) -> Figure:
             low, high = each.estimate.interval.low / size, each.estimate.interval.high / size
             axes.axvspan(low, high, color=PALETTE[2], alpha=0.2, linewidth=0, label="95 % of mean")
         add_legend(axes)
-        axes.set_xlabel(f"Difference [{unit}]" if unit else "Difference")
+        axes.set_xlabel(with_unit("Difference", unit))
     return figure
 
 

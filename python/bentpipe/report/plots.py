@@ -23,7 +23,7 @@ from bentpipe.errors import UsageError
 from bentpipe.metrics import label_of
 from bentpipe.quantities import quantity
 from bentpipe.report import style
-from bentpipe.results.charts import INTERVALS, ChartData, Outages
+from bentpipe.results.charts import INTERVALS, ChartData, Outages, with_unit
 from bentpipe.results.confidence import mean_intervals
 from bentpipe.results.measures import MAX_SINGLE_FLOWS
 
@@ -250,4 +250,4 @@ def _unit(axes: Axes | None, scale: str, column: str, values: pl.Series) -> tupl
 
 def _label(column: str, unit: str) -> str:
     name = label_of(column)
-    return f"{name[:1].upper()}{name[1:]}" + (f" [{unit}]" if unit else "")
+    return with_unit(f"{name[:1].upper()}{name[1:]}", unit)

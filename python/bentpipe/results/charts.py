@@ -80,12 +80,12 @@ class Chart:
     @property
     def label(self) -> str:
         """The title with the unit, for an axis."""
-        return label_of(self.title, self.unit)
+        return with_unit(self.title, self.unit)
 
     @property
     def x_label(self) -> str:
         """The title of the x axis with its unit."""
-        return label_of(self.x_title, self.x_unit)
+        return with_unit(self.x_title, self.x_unit)
 
     def is_shown(self, result: Result) -> bool:
         """Return whether a result has something to show."""
@@ -150,7 +150,7 @@ class ChartData:
     bars: Sequence[str]
 
 
-def label_of(title: str, unit: str) -> str:
+def with_unit(title: str, unit: str) -> str:
     """Return a title with its unit, if it has one."""
     return f"{title} [{unit}]" if unit else title
 
@@ -566,5 +566,5 @@ def csv_of(data: ChartData) -> str:
         points = zip(x, *map(rounded, (line.values, *line.bounds)), strict=True)
         rows += [(line.name, *point) for point in points]
     if any(line.bounds for line in data.lines):
-        header += [label_of(name, chart.unit) for name in ("p5", "p95")]
+        header += [with_unit(name, chart.unit) for name in ("p5", "p95")]
     return csv_text(header, rows)
