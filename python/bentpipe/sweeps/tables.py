@@ -23,9 +23,8 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe.errors import UnitError
-from bentpipe.results.derived import table_rows
 from bentpipe.results.metric_values import ThresholdCheck, metric_values, of_runs
-from bentpipe.results.tables import decode_tables
+from bentpipe.results.tables import decode_tables, table_rows
 from bentpipe.scenario.metric_ref import read_threshold
 from bentpipe.sweeps.definition import Cell, Definition
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
