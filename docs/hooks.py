@@ -64,20 +64,29 @@ def page_uri(uri: str) -> str:
 
 def api_page() -> str:
     """Return the API reference: a section for each sub-package, an entry for each public name."""
-    # The stub is the list of public names.
-    stub = ast.parse((ROOT / "python/bentpipe/__init__.pyi").read_text(encoding="utf-8"))
     sections: dict[str, list[str]] = {}
-    for node in stub.body:
-        if isinstance(node, ast.ImportFrom):
-            names = [alias.name for alias in node.names]
-            # `from . import plots`: a module has a section of its own.
-            for section in [node.module] if node.module else names:
-                sections.setdefault(section, []).extend(names)
-    parts = ["# API reference", "All names are imported from `bentpipe`."]
+    for module, name in stub_names("bentpipe"):
+        # `from . import plots`: a module has a section of its own, with the names of its own stub.
+        section = module.partition(".")[0] or name
+        sections.setdefault(section, []).append(f"bentpipe.{name}")
+        if not module and (ROOT / f"python/bentpipe/{name}/__init__.pyi").is_file():
+            own = stub_names(f"bentpipe/{name}")
+            sections[section] += [f"bentpipe.{name}.{each}" for _, each in own]
+    parts = [
+        "# API reference",
+        "Names are imported from `bentpipe`, those of its modules from these.",
+    ]
     for section, names in sorted(sections.items()):
         parts.append(f"## {section.capitalize()}")
-        parts += [f"::: bentpipe.{name}" for name in sorted(names)]
+        parts += [f"::: {name}" for name in sorted(set(names))]
     return "\n\n".join(parts)
+
+
+def stub_names(package: str) -> list[tuple[str, str]]:
+    """Return the public names of a package from its stub, each after the module that it is from."""
+    stub = ast.parse((ROOT / f"python/{package}/__init__.pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    return [(node.module or "", alias.name) for node in imports for alias in node.names]
 
 
 def notebook_page(notebook: dict[str, Any]) -> str:

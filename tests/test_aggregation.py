@@ -12,7 +12,8 @@ import pytest
 from conftest import Program
 from test_capture import fields, needs_tshark
 
-from bentpipe import Plan, Result, ScenarioError, simulate
+from bentpipe import Plan, Result, simulate
+from bentpipe.errors import ScenarioError
 
 # 1,000 datagrams of 128 bytes of IP a second, for a second.
 CALLS: dict[str, Any] = {

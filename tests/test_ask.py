@@ -15,7 +15,7 @@ from conftest import Program
 from hypothesis import given, strategies as st
 from jinja2.meta import find_undeclared_variables
 
-from bentpipe import Answer, InternalError, UsageError, answers, ask, simulate
+from bentpipe import Answer, answers, ask, simulate
 from bentpipe.answers import QUESTIONS, Estimate, page
 from bentpipe.answers.answer import MAX_LINES, plain, sections
 from bentpipe.answers.buffer import BUFFERS_BDP
@@ -27,6 +27,7 @@ from bentpipe.answers.question import largest
 from bentpipe.answers.runs import Experiment, Measurements
 from bentpipe.answers.traffic import mean_of, times_ns
 from bentpipe.answers.usable import Usable
+from bentpipe.errors import InternalError, UsageError
 from bentpipe.scenario.tables import PRESETS
 
 MSS_SHARE = 1448 / 1500

@@ -11,7 +11,7 @@ import pytest
 from conftest import Program
 from hypothesis import given, strategies as st
 
-from bentpipe import Answer, RunsInterrupted, ask
+from bentpipe import Answer, ask
 from bentpipe.answers import coding
 from bentpipe.answers.answer import part
 from bentpipe.answers.coding import (
@@ -26,6 +26,7 @@ from bentpipe.answers.coding import (
     compared,
 )
 from bentpipe.answers.runs import Measurements, Verdict, decisive
+from bentpipe.errors import RunsInterrupted
 from bentpipe.simulation.executor import run_many
 
 # What runs differ by, in percent; its mean is 0.

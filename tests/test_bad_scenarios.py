@@ -14,7 +14,9 @@ import pytest
 from conftest import Program
 from wording import Wording
 
-from bentpipe import Bulk, Direction, Link, Plan, Scenario, ScenarioError, Tcp
+from bentpipe import Plan, Scenario
+from bentpipe.errors import ScenarioError
+from bentpipe.scenario import Bulk, Direction, Link, Tcp
 from bentpipe.scenario.record import Record
 
 GOOD = """\

@@ -11,9 +11,10 @@ import pytest
 
 import bentpipe
 import bentpipe.plots
-from bentpipe import UsageError, mean_intervals
+from bentpipe.errors import UsageError
 from bentpipe.quantities import quantity, title
 from bentpipe.report.style import new_figure
+from bentpipe.results import mean_intervals
 
 # Two delays by three seeds, with two flows each.
 FLOWS = pl.DataFrame(

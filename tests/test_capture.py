@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from conftest import EVERY, ROOT, SMALL, Program, needs
 
-from bentpipe import Result, Scenario, UsageError, simulate
+from bentpipe import Result, Scenario, simulate
 from bentpipe.cli.progress import Progress
+from bentpipe.errors import UsageError
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
 SECTION_HEADER = b"\x0a\x0d\x0d\x0a"

@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 import bentpipe
-from bentpipe import Plan, ScenarioError, simulate
+from bentpipe import Plan, simulate
+from bentpipe.errors import ScenarioError
 from bentpipe.scenario.traffic import DEFAULT_SERVERS, DEFAULT_SIZES
 from bentpipe.units import value_of
 
@@ -211,7 +212,7 @@ def test_the_entry_has_its_goodput_and_the_times_of_its_connections() -> None:
     assert result.plan["hosts"][0]["name"] == "far"
     total_bps = sum(result.flows["goodput_bps"])
     assert total_bps == pytest.approx(48 * 1_000 * 8 / 30, rel=1e-9)
-    check = bentpipe.check_thresholds(result, ["exchanges.users.time_ns.p95 <= 1.3 s"])
+    check = bentpipe.results.check_thresholds(result, ["exchanges.users.time_ns.p95 <= 1.3 s"])
     assert all(each.passed for each in check)
 
 

@@ -16,9 +16,10 @@ import pytest
 from conftest import ROOT, SMALL, Program
 from starlette.testclient import TestClient
 
-from bentpipe import Result, UsageError, plots, report, simulate
+from bentpipe import Result, plots, report, simulate
 from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.charts import page_data
+from bentpipe.errors import UsageError
 from bentpipe.report.html import Exports, csv_of_figure, svg_file
 from bentpipe.report.plots import draw
 from bentpipe.report.style import figure_of, new_figure

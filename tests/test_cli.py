@@ -71,7 +71,7 @@ def test_a_wrong_call_is_exit_code_2(arguments: list[str], bentpipe: Program) ->
             '--engine: read "emulat"; allowed: simulate, ',
         ),
         (["study", "jpl", "--engine", "emulat"], 'did you mean "emulate"?'),
-        (["validate-model", "--grid", "small"], 'did you mean "study linux"?'),
+        (["validate-model", "--grid", "small"], "write: bentpipe study linux"),
         (["lab", "up", "--link", "geo", "sat", "--seed", "x"], "invalid value for '--seed'"),
     ],
 )

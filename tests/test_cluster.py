@@ -27,9 +27,9 @@ from dask_processes import (
     until,
 )
 
-from bentpipe import Job, MachineError, Plan, Scenario, ScenarioError, UsageError
-from bentpipe.errors import MemoryLimitError
-from bentpipe.simulation import Finished, Threads
+from bentpipe import Plan, Scenario
+from bentpipe.errors import MachineError, MemoryLimitError, ScenarioError, UsageError
+from bentpipe.simulation import Finished, Job, Threads
 from bentpipe.sweeps import Cluster, LocalCluster, cluster as dask_cluster
 
 pytestmark = needs_dask

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from conftest import SMALL, Program
 
-from bentpipe import InvalidRunError, Result, UsageError, compare, simulate, sweep
+from bentpipe import Result, compare, simulate, sweep
 from bentpipe.comparison.differences import (
     Array,
     Estimate,
     paired_estimate,
     unpaired_estimate,
 )
+from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.results.confidence import bootstrap_interval
 
 Draw = Callable[[np.random.Generator, int], Array]

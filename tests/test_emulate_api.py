@@ -19,7 +19,8 @@ from test_lab import wait_until
 from test_live import processes
 
 import bentpipe
-from bentpipe import InvalidRunError, Result, ScenarioError, UsageError
+from bentpipe import Result
+from bentpipe.errors import InvalidRunError, ScenarioError, UsageError
 
 CALL: dict[str, Any] = {
     "link": {"preset": "leo"},
@@ -146,7 +147,7 @@ polars.DataFrame({{"a": numpy.arange(9)}}).select(polars.col("a").sum())
 assert len(os.listdir("/proc/self/task")) > 1
 try:
     result = bentpipe.emulate({CALL!r})
-except bentpipe.InvalidRunError as error:
+except bentpipe.errors.InvalidRunError as error:
     result = error.result
 print(os.geteuid(), result.flows["delivered_bytes"].sum() > 0)
 """

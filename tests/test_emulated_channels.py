@@ -12,7 +12,8 @@ import pytest
 from conftest import measures, needs_lab
 from test_emulate import emulated
 
-from bentpipe import Plan, ScenarioError, simulate
+from bentpipe import Plan, simulate
+from bentpipe.errors import ScenarioError
 from bentpipe.live.requirements import refuse
 from bentpipe.results.measures import aggregate_goodput_bps
 

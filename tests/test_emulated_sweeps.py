@@ -13,9 +13,10 @@ import polars as pl
 import pytest
 from conftest import SMALL, Program, needs, needs_lab
 
-from bentpipe import InvalidRunError, Job, MachineError, Plan, Result, UsageError
+from bentpipe import Plan, Result
+from bentpipe.errors import InvalidRunError, MachineError, UsageError
 from bentpipe.live import pool
-from bentpipe.simulation import Finished
+from bentpipe.simulation import Finished, Job
 from bentpipe.simulation.run import Outcome
 from bentpipe.sweeps import Emulated
 

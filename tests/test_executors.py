@@ -14,8 +14,16 @@ import pytest
 from conftest import SMALL
 from dask_processes import delivered, disk_full, raw
 
-from bentpipe import InternalError, Job, MachineError, Plan, ScenarioError, UsageError, _core
-from bentpipe.errors import MemoryLimitError, RunSizeError
+from bentpipe import Plan, _core
+from bentpipe.errors import (
+    InternalError,
+    MachineError,
+    MemoryLimitError,
+    RunSizeError,
+    ScenarioError,
+    UsageError,
+)
+from bentpipe.simulation import Job
 from bentpipe.simulation.executor import Finished, Threads, attempt_all
 from bentpipe.simulation.run import Batch, BatchSize, Outcome, by_plan, pack
 from bentpipe.sweeps import cluster

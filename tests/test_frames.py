@@ -11,7 +11,8 @@ import pytest
 from conftest import SMALL
 
 import bentpipe
-from bentpipe import Result, Sweep, UsageError
+from bentpipe import Result, Sweep
+from bentpipe.errors import UsageError
 from bentpipe.results.tables import Frame
 
 INSTALL = "pandas is not installed (pip install 'bentpipe[pandas]')"

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bentpipe import Plan, Scenario, ScenarioError, simulate
+from bentpipe import Plan, Scenario, simulate
+from bentpipe.errors import ScenarioError
 
 HOP = {"rate": "10 Mbit/s", "delay": "1 ms"}
 LINK = {"forward": HOP, "return": HOP}

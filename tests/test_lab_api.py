@@ -19,7 +19,8 @@ from test_lab import wait_until
 from test_live import processes
 
 import bentpipe
-from bentpipe import InvalidRunError, MachineError, ScenarioError, UsageError, plan
+from bentpipe import plan
+from bentpipe.errors import InvalidRunError, MachineError, ScenarioError, UsageError
 from bentpipe.live.sockets import LabEndedError, ask
 
 SCENARIO = {

@@ -24,7 +24,8 @@ from test_lab import wait_until
 from test_live import machine, processes
 
 import bentpipe
-from bentpipe import InvalidRunError, MachineError, Plan, Result, ScenarioError, simulate
+from bentpipe import Plan, Result, simulate
+from bentpipe.errors import InvalidRunError, MachineError, ScenarioError
 from bentpipe.gateway.machine import program
 from bentpipe.live import gateways
 from bentpipe.live.gateways import gateway_hosts, most_connections, pep_settings

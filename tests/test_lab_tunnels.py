@@ -16,7 +16,8 @@ from test_lab_peps import emulated, why_invalid
 from test_live import machine, processes
 
 import bentpipe
-from bentpipe import Plan, Result, ScenarioError, simulate
+from bentpipe import Plan, Result, simulate
+from bentpipe.errors import ScenarioError
 from bentpipe.gateway.machine import program
 from bentpipe.live.run import check_plan
 

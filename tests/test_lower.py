@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 from properties import examples
 
-from bentpipe import Plan, Tcp, units
+from bentpipe import Plan, units
 from bentpipe.plan.hosts import host_plan
 from bentpipe.plan.lower import (
     Part,
@@ -24,6 +24,7 @@ from bentpipe.plan.lower import (
     origins_of,
     part,
 )
+from bentpipe.scenario import Tcp
 from bentpipe.scenario.record import (
     Duration,
     DurationOrNone,

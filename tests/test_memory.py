@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from bentpipe import Job, MemoryLimitError, Plan, Result, UsageError, run_many, simulate
+from bentpipe import Plan, Result, simulate
 from bentpipe.cli.app import main
+from bentpipe.errors import MemoryLimitError, UsageError
 from bentpipe.scenario.tables import PRESETS
-from bentpipe.simulation import memory as _memory
+from bentpipe.simulation import Job, memory as _memory, run_many
 from bentpipe.simulation.memory import memory_warning
 from bentpipe.simulation.run import run_simulation
 from bentpipe.units import parse_size

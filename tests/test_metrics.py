@@ -14,8 +14,9 @@ import pytest
 from conftest import SMALL, Program
 
 import bentpipe
-from bentpipe import UsageError, compare, metrics
+from bentpipe import compare, metrics
 from bentpipe.dashboard.charts import metrics_of as menu_of
+from bentpipe.errors import UsageError
 from bentpipe.metrics import (
     ALL,
     CALLS,

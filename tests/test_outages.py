@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bentpipe import Direction, Outage, OutageAt, Plan, Scenario, ScenarioError, simulate
+from bentpipe import Plan, Scenario, simulate
+from bentpipe.errors import ScenarioError
 from bentpipe.results.charts import Outages, outages
+from bentpipe.scenario import Direction, Outage, OutageAt
 
 MS = 10**6
 S = 10**9

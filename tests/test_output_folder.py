@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from conftest import PLAIN, ROOT, SMALL, Program, User
 
-from bentpipe import Result, UsageError
+from bentpipe import Result
 from bentpipe.cli.app import main
+from bentpipe.errors import UsageError
 from bentpipe.results.files import read_execution, read_file, read_manifest, read_unchanged
 from bentpipe.results.output import OutputFolder, write_folder
 

@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 from conftest import SMALL, needs
 
-from bentpipe import Result, UsageError, simulate
+from bentpipe import Result, simulate
+from bentpipe.errors import UsageError
 
 pytestmark = pytest.mark.system
 

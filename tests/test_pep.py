@@ -10,7 +10,8 @@ import pytest
 from conftest import Program
 
 import bentpipe
-from bentpipe import Plan, ScenarioError, simulate
+from bentpipe import Plan, simulate
+from bentpipe.errors import ScenarioError
 from bentpipe.live.requirements import refuse
 from bentpipe.results.run_views import link_views
 

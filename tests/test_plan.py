@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from conftest import SMALL
 
-from bentpipe import Plan, Scenario, ScenarioError, _core, live, simulate
+from bentpipe import Plan, Scenario, _core, live, simulate
 from bentpipe.cli.app import main
+from bentpipe.errors import ScenarioError
 from bentpipe.simulation import memory_warning
 
 GEO = Path(__file__).parent.parent / "scenarios" / "geo-bulk.yaml"

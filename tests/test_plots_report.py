@@ -13,7 +13,8 @@ import pytest
 from conftest import ROOT, SMALL
 from hypothesis import given, settings, strategies as st
 
-from bentpipe import Result, UsageError, plots, simulate
+from bentpipe import Result, plots, simulate
+from bentpipe.errors import UsageError
 from bentpipe.report import style
 from bentpipe.report.run import run_report
 from bentpipe.results.charts import thinned

@@ -8,7 +8,8 @@ import math
 import pytest
 from conftest import Program
 
-from bentpipe import PRESETS, Plan, Scenario
+from bentpipe import Plan, Scenario
+from bentpipe.scenario import PRESETS
 from bentpipe.units import parse_duration
 
 LIGHT_KM_PER_S = 299_792.458

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, strategies as st
 from properties import SCENARIOS, attempt, examples
 
-from bentpipe import Plan, Scenario, ScenarioError
+from bentpipe import Plan, Scenario
+from bentpipe.errors import ScenarioError
 from bentpipe.scenario.document import Document, FieldPath, read_text
 from bentpipe.scenario.settings import with_settings
 from bentpipe.text import nearest

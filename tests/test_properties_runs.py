@@ -12,7 +12,8 @@ import pytest
 from hypothesis import assume, example, given, strategies as st
 from properties import SCENARIOS, attempt, examples
 
-from bentpipe import Plan, Result, Scenario, ScenarioError, _core, simulate
+from bentpipe import Plan, Result, Scenario, _core, simulate
+from bentpipe.errors import ScenarioError
 
 T = TypeVar("T")
 

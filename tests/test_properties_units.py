@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, strategies as st
 from properties import attempt, examples
 
-from bentpipe import UnitError, units
+from bentpipe import units
+from bentpipe.errors import UnitError
 
 # A reader of each kind of quantity, and some of its units in base units.
 KINDS: dict[str, tuple[Callable[[object], units.Quantity], dict[str, int]]] = {

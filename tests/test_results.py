@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 from conftest import EVERY, SMALL
 
-from bentpipe import Result, UsageError, __version__, simulate
+from bentpipe import Result, __version__, simulate
+from bentpipe.errors import UsageError
 from bentpipe.results.measures import finished_times_ns
 from bentpipe.results.tables import DROP_CAUSES, TABLES, decode_column
 

@@ -11,21 +11,10 @@ import pydantic
 import pytest
 from conftest import EXAMPLES, SMALL
 
-from bentpipe import (
-    PRESETS,
-    Bulk,
-    ConstantRate,
-    Direction,
-    DropTail,
-    Link,
-    Plan,
-    RateStep,
-    Scenario,
-    ScenarioError,
-    Tcp,
-    _core,
-)
+from bentpipe import Plan, Scenario, _core
+from bentpipe.errors import ScenarioError
 from bentpipe.results.tables import DROP_CAUSES
+from bentpipe.scenario import PRESETS, Bulk, ConstantRate, Direction, DropTail, Link, RateStep, Tcp
 from bentpipe.scenario.link import PresetName
 from bentpipe.scenario.tcp import MAX_MSS_BYTES, PROFILES, CongestionControl, ProfileName
 from bentpipe.scenario.traffic import MAX_PAYLOAD_BYTES

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from bentpipe import (
+from bentpipe import Plan, Scenario
+from bentpipe.errors import ScenarioError
+from bentpipe.scenario import (
     CoDel,
     Direction,
     DropTail,
@@ -14,11 +16,8 @@ from bentpipe import (
     FramingOptions,
     Gateway,
     Gateways,
-    Plan,
     Processor,
     Red,
-    Scenario,
-    ScenarioError,
     SelectiveDrop,
 )
 from bentpipe.scenario.framings import plan_framing

@@ -6,21 +6,19 @@ from typing import Any
 
 import pytest
 
-from bentpipe import (
+from bentpipe import Plan, Scenario, simulate
+from bentpipe.errors import ScenarioError
+from bentpipe.plan.traffic import (
+    largest_flow_packet_bytes,  # queues must hold these
+)
+from bentpipe.scenario import (
     Conference,
     Fetch,
     LognormalTime,
     ParetoSize,
-    Plan,
     RequestResponse,
-    Scenario,
-    ScenarioError,
     SizeDraw,
     TimeDraw,
-    simulate,
-)
-from bentpipe.plan.traffic import (
-    largest_flow_packet_bytes,  # queues must hold these
 )
 
 HOP = {"rate": "8 Mbit/s", "delay": "20 ms"}

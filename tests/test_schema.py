@@ -9,7 +9,7 @@ from typing import Any
 
 from conftest import Program
 
-from bentpipe import json_schema
+from bentpipe.scenario import json_schema
 from bentpipe.scenario.framings import FRAMINGS
 from bentpipe.scenario.link import DEFAULT_DIRECTION, QUEUES
 from bentpipe.scenario.record import Record

@@ -13,9 +13,11 @@ import pytest
 from conftest import ROOT, Program
 from test_plots_report import assert_self_contained
 
-from bentpipe import Limit, Scenario, ScenarioError, Search, UsageError, search_no_drop
+from bentpipe import Scenario, Search, search_no_drop
+from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.report.search import search_report, search_tables
 from bentpipe.results.views import View, text_table
+from bentpipe.simulation import Limit
 from bentpipe.simulation.search import max_trials
 
 DUPLEX = ROOT / "scenarios" / "snip-duplex.yaml"

@@ -11,10 +11,10 @@ import pytest
 from conftest import Program
 from hypothesis import given, strategies as st
 
-from bentpipe import Limit, Scenario, ScenarioError, UsageError, search
-from bentpipe.errors import RunsInterrupted
+from bentpipe import Scenario, search
+from bentpipe.errors import RunsInterrupted, ScenarioError, UsageError
 from bentpipe.results import Result
-from bentpipe.simulation import Job
+from bentpipe.simulation import Job, Limit
 from bentpipe.simulation.executor import run_jobs
 from bentpipe.simulation.run import Outcome
 from bentpipe.simulation.search import Bracket

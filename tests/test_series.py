@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 from conftest import Program
 
-from bentpipe import Plan, Scenario, ScenarioError, simulate
+from bentpipe import Plan, Scenario, simulate
+from bentpipe.errors import ScenarioError
 
 MS = 10**6
 S = 10**9

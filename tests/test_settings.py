@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import bentpipe
-from bentpipe import ScenarioError
+from bentpipe.errors import ScenarioError
 from bentpipe.scenario import Document, Scenario
 from bentpipe.scenario.settings import with_settings
 

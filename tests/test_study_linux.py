@@ -495,4 +495,4 @@ def test_names_of_cells(bentpipe: Program) -> None:
     assert 'cells: read "small:82"; there is no such cell. Write a grid (small, full' in called.err
     before = bentpipe("validate-model", "--grid", "small")
     assert (before.code, before.out) == (2, "")
-    assert 'did you mean "study linux"?' in before.err
+    assert "write: bentpipe study linux" in before.err

@@ -10,16 +10,9 @@ import numpy as np
 import pytest
 from conftest import SMALL
 
-from bentpipe import (
-    InternalError,
-    Job,
-    Plan,
-    RunsInterrupted,
-    ScenarioError,
-    _core,
-    run_many,
-    simulate,
-)
+from bentpipe import Plan, _core, simulate
+from bentpipe.errors import InternalError, RunsInterrupted, ScenarioError
+from bentpipe.simulation import Job, run_many
 from bentpipe.simulation.executor import Threads, run_jobs
 from bentpipe.simulation.run import run_simulation
 

@@ -17,8 +17,8 @@ from conftest import SMALL, Program
 from polars.testing import assert_frame_equal
 
 import bentpipe
-from bentpipe import MachineError, Result, Scenario, Sweep, UsageError, simulate, sweeps
-from bentpipe.errors import BentpipeError, InternalError
+from bentpipe import Result, Scenario, Sweep, simulate, sweeps
+from bentpipe.errors import BentpipeError, InternalError, MachineError, UsageError
 from bentpipe.results.tables import decode_tables
 from bentpipe.simulation.executor import Executor, Finished, Threads
 from bentpipe.simulation.run import Job, Outcome

@@ -10,7 +10,8 @@ import pytest
 from conftest import ROOT
 from hypothesis import given, strategies as st
 
-from bentpipe import Scenario, ScenarioError, UsageError, sweeps
+from bentpipe import Scenario, sweeps
+from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.scenario.document import SourceLocation, read_text
 from bentpipe.sweeps.points import Range, axis as axis_of, read_values, split
 from bentpipe.sweeps.tables import Keys

@@ -12,7 +12,8 @@ import pytest
 from conftest import Program
 from ruamel.yaml import YAML
 
-from bentpipe import Result, Scenario, check_thresholds, simulate, simulation, sweeps
+from bentpipe import Result, Scenario, simulate, simulation, sweeps
+from bentpipe.results import check_thresholds
 from bentpipe.sweeps import SweepFolder
 
 SCENARIO: dict[str, Any] = {

@@ -14,7 +14,8 @@ import pytest
 from conftest import ROOT, SMALL, Program, needs, needs_lab
 from ruamel.yaml import YAML
 
-from bentpipe import InvalidRunError, Result, UsageError, simulate
+from bentpipe import Result, simulate
+from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.testing import assert_threshold
 
 pytest_plugins = ["pytester"]
@@ -75,7 +76,7 @@ def test_programs_of_a_test_are_behind_the_link(pytester: pytest.Pytester) -> No
 
         def test_the_lab_has_ended():
             import bentpipe, pytest
-            with pytest.raises(bentpipe.UsageError, match="closed"):
+            with pytest.raises(bentpipe.errors.UsageError, match="closed"):
                 labs[0].report()
         """
     )
@@ -105,7 +106,7 @@ FAKE = """
 def test_a_machine_without_labs_skips_with_the_reason(pytester: pytest.Pytester) -> None:
     """Given no namespaces, expect a skip that says so, and a failure where labs are required."""
     pytester.makeconftest(
-        FAKE.format(init='raise bentpipe.MachineError("no /dev/net/tun")', invalid=None)
+        FAKE.format(init='raise bentpipe.errors.MachineError("no /dev/net/tun")', invalid=None)
     )
     pytester.makepyfile("def test_link(bentpipe_link):\n    bentpipe_link('geo')\n")
     skipped = pytester.runpytest_subprocess(*PLUGIN, "-rs")

@@ -16,9 +16,11 @@ from conftest import PLAIN, SMALL, Program
 from hypothesis import example, given, strategies as st
 from properties import attempt, examples
 
-from bentpipe import Plan, Result, ScenarioError, UsageError, check_thresholds, simulate
+from bentpipe import Plan, Result, simulate
 from bentpipe.cli.thresholds import junit_text
+from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.metrics import KEYS, metrics_of
+from bentpipe.results import check_thresholds
 from bentpipe.results.measures import jain
 from bentpipe.results.metric_values import ThresholdCheck, metric_value, threshold_view
 from bentpipe.scenario.metric_ref import MetricRef, read_metric, read_threshold

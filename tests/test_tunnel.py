@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from bentpipe import Plan, ScenarioError
+from bentpipe import Plan
+from bentpipe.errors import ScenarioError
 
 ROOT = Path(__file__).resolve().parents[1]
 MS = 1_000_000

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bentpipe import UnitError
+from bentpipe.errors import UnitError
 from bentpipe.text import nearest
 from bentpipe.units import (
     Quantity,

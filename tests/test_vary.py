@@ -10,7 +10,8 @@ import pytest
 from conftest import SMALL
 
 import bentpipe
-from bentpipe import RunsInterrupted, ScenarioError, Sweep, UsageError, simulate
+from bentpipe import Sweep, simulate
+from bentpipe.errors import RunsInterrupted, ScenarioError, UsageError
 
 VARIED: dict[str, Any] = {
     "link.forward.delay": ["10 ms", "250 ms"],

@@ -12,21 +12,13 @@ from conftest import ROOT, Program, measures
 from hypothesis import given, strategies as st
 from test_emulate import emulated
 
-from bentpipe import (
-    Plan,
-    Result,
-    Scenario,
-    ScenarioError,
-    Sweep,
-    Video,
-    compare,
-    search,
-    simulate,
-)
+from bentpipe import Plan, Result, Scenario, Sweep, compare, search, simulate
+from bentpipe.errors import ScenarioError
 from bentpipe.live.exchanges import exchanges_of, playback, segment_bytes
 from bentpipe.results import check_thresholds
 from bentpipe.results.run_views import flow_views
 from bentpipe.results.views import records
+from bentpipe.scenario import Video
 
 S = 10**9
 EXIT_USAGE, EXIT_THRESHOLD = 2, 99

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from conftest import Program
 
-from bentpipe import Plan, Result, Scenario, ScenarioError, Voice, simulate
+from bentpipe import Plan, Result, Scenario, simulate
+from bentpipe.errors import ScenarioError
 from bentpipe.results import check_thresholds
 from bentpipe.results.run_views import flow_views
+from bentpipe.scenario import Voice
 
 MS = 10**6
 HOP = {"rate": "1 Mbit/s", "delay": "100 ms"}

@@ -10,7 +10,8 @@ import pytest
 from conftest import Called
 
 import bentpipe
-from bentpipe import Plan, Result, Scenario, ScenarioWarning, simulate
+from bentpipe import Plan, Result, Scenario, simulate
+from bentpipe.errors import ScenarioWarning
 
 Data = dict[str, Any]
 

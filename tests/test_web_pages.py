@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from conftest import Program
 
-from bentpipe import Plan, Scenario, ScenarioError, simulate
+from bentpipe import Plan, Scenario, simulate
+from bentpipe.errors import ScenarioError
 
 HOP = {"rate": "1 Gbit/s", "delay": "250 ms"}
 SLOW = {"rate": "1 Mbit/s", "delay": "10 ms", "queue": {"limit": "100 kB"}}

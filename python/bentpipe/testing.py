@@ -48,7 +48,7 @@ def bentpipe_link(request: pytest.FixtureRequest) -> Iterator[Callable[..., Lab]
     ) -> Lab:
         try:
             lab = bentpipe.Lab(*links, **options)
-        except bentpipe.MachineError as error:
+        except bentpipe.errors.MachineError as error:
             if request.config.getoption(_REQUIRE):
                 raise
             pytest.skip(f"no labs here: {error}")
@@ -68,7 +68,7 @@ def _why_invalid(lab: Lab) -> str | None:
     """End a lab; return why its run is invalid, None if it is valid or the test has ended it."""
     try:
         reason: str | None = lab.report()["invalid"]
-    except bentpipe.UsageError:
+    except bentpipe.errors.UsageError:
         return None
     finally:
         lab.close()
@@ -83,18 +83,19 @@ def assert_threshold(result: Result | str | Path, *thresholds: str) -> None:
 
     Raises:
         AssertionError: a threshold is missed.
-        bentpipe.UsageError: a threshold is wrong, or there is none.
-        bentpipe.InvalidRunError: the run was not completed, so that its values do not hold.
+        bentpipe.errors.UsageError: a threshold is wrong, or there is none.
+        bentpipe.errors.InvalidRunError: the run was not completed, so that its values do not hold.
     """
     __tracebackhide__ = True
     run = bentpipe.Result.load(result) if isinstance(result, str | Path) else result
     if run.state != "completed":
-        raise bentpipe.InvalidRunError(f"the run is {run.ending}", result=run)
+        raise bentpipe.errors.InvalidRunError(f"the run is {run.ending}", result=run)
     checks = bentpipe.check_thresholds(run, thresholds)
     if thresholds:
         checks = checks[-len(thresholds) :]
     if not checks:
-        raise bentpipe.UsageError("no thresholds: name one, or write thresholds in the scenario")
+        message = "no thresholds: name one, or write thresholds in the scenario"
+        raise bentpipe.errors.UsageError(message)
     missed = [check.message for check in checks if not check.passed]
     if missed:
         raise AssertionError("\n".join(missed))

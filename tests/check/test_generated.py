@@ -8,8 +8,8 @@ from importlib import import_module
 import pytest
 from sources import PACKAGE, ROOT
 
-from bentpipe import json_schema
 from bentpipe.plan.presets import preset_plans, resolved_plan
+from bentpipe.scenario import json_schema
 from bentpipe.scenario.tables import PRESETS
 
 

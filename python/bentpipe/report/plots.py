@@ -152,7 +152,8 @@ def band(
     """Draw the mean of column ``y`` over column ``x``, with its 95 % confidence interval as a band.
 
     ``frame`` has rows of many runs, such as `Sweep.flows`; each value of ``by`` has a line of its
-    own. The interval is that of `bentpipe.mean_intervals`: the run is the sample, not the flow.
+    own. The interval is that of `bentpipe.results.mean_intervals`: the run is the sample, not the
+    flow.
     A point of one run has no band. Units of the axes come from the names of the columns.
 
     Raises:

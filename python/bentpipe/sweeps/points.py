@@ -18,10 +18,10 @@ from functools import partial
 from typing import Any, Final, Literal, Self
 
 from bentpipe.errors import ScenarioError, UnitError, UsageError
+from bentpipe.quantities import QUANTITIES
 from bentpipe.scenario.document import SourceLocation, read_value
 from bentpipe.scenario.settings import Setting, split_setting
 from bentpipe.text import shown
-from bentpipe.units import parse_duration, parse_rate, parse_size
 
 AxisKind = Literal["grid", "zip", "latin_hypercube"]
 Scale = Literal["lin", "log"]
@@ -37,13 +37,6 @@ _NOT_VARIED: Final = {
 
 MAX_VALUES: Final = 100_000
 _DIGITS: Final = 12
-# What a text such as "275 ms" may be: the unit that its value has in a column, how it is read, and
-# the base unit as it is written.
-QUANTITIES: Final[tuple[tuple[str, Callable[[object], int], str], ...]] = (
-    ("bps", parse_rate, "bit/s"),
-    ("ns", parse_duration, "ns"),
-    ("bytes", parse_size, "B"),
-)
 _NUMBER_AND_UNIT: Final = re.compile(
     r"\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>\D.*?)\s*", re.ASCII
 )

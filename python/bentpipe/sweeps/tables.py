@@ -23,12 +23,13 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe.errors import UnitError
+from bentpipe.quantities import QUANTITIES
 from bentpipe.results.metric_values import ThresholdCheck, metric_values, of_runs
 from bentpipe.results.tables import decode_tables, table_rows
 from bentpipe.scenario.metric_ref import read_threshold
 from bentpipe.sweeps.definition import Cell, Definition
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
-from bentpipe.sweeps.points import QUANTITIES, Points
+from bentpipe.sweeps.points import Points
 
 TABLES: Final = ("flows", "directions")
 _RUNS: Final = "runs"
