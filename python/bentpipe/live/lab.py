@@ -40,15 +40,21 @@ class Lab:
     A lab is kept by a process of its own, the lab daemon, so that it needs neither root nor a
     process with one thread: it works in a notebook as an ordinary user.
 
+    Raises
+    ------
+    ScenarioError
+        A scenario is wrong.
+    UsageError
+        A link is neither a preset nor a file, or cannot be run in real time.
+    MachineError
+        The machine lacks something, or does not allow it.
+
+    Examples
+    --------
     >>> with bentpipe.Lab("geo") as lab:  # doctest: +SKIP
     ...     print(lab.run("island", ["ping", "-c", "3", "world"]).stdout)
     ...     lab.set("link.forward.rate=4Mbit/s")
     ...     directions = lab.report()["directions"]
-
-    Raises:
-        ScenarioError: a scenario is wrong.
-        UsageError: a link is neither a preset nor a file, or cannot be run in real time.
-        MachineError: the machine lacks something, or does not allow it.
     """
 
     def __init__(

@@ -45,18 +45,40 @@ def emulate(
 ) -> Result:
     """Run a scenario in real time: iperf3 and Linux TCP over the link of the simulator.
 
-    ``scenario`` is a `Scenario`, the path of a scenario file, or a mapping. ``seed`` (0 to 2^64-1)
-    replaces the scenario's and gives the random losses of the link. ``capture`` names a file to
-    capture packets into (pcapng, for Wireshark); an existing one is replaced. The run takes as long
-    as the scenario and is a process of its own: it needs neither root nor a process with one
-    thread. Ctrl-C ends it and raises KeyboardInterrupt. The tables of the result are those of
-    `simulate`; its manifest has the kernel's settings, warnings and the lateness of packets.
+    The run takes as long as the scenario and is a process of its own: it needs neither root nor a
+    process with one thread.
 
-    Raises:
-        ScenarioError: the scenario is wrong, or cannot be run in real time; nothing was run.
-        UsageError: the seed is out of range, or the capture cannot be written.
-        MachineError: the machine lacks something, such as iperf3 or user namespaces.
-        InvalidRunError: packets were late beyond the limits; its ``result`` is what was measured.
+    Parameters
+    ----------
+    scenario
+        A `Scenario`, the path of a scenario file, or a mapping.
+    seed
+        Replaces the scenario's seed, 0 to 2^64-1: it gives the random losses of the link.
+    capture
+        The file to capture packets into (pcapng, for Wireshark); an existing one is replaced.
+
+    Returns
+    -------
+    Result
+        The tables are those of `simulate`. The manifest has the kernel's settings, warnings and the
+        lateness of packets.
+
+    Raises
+    ------
+    ScenarioError
+        The scenario is wrong, or cannot be run in real time; nothing was run.
+    UsageError
+        The seed is out of range, or the capture cannot be written.
+    MachineError
+        The machine lacks something, such as iperf3 or user namespaces.
+    InvalidRunError
+        Packets were late beyond the limits; its ``result`` is what was measured.
+    KeyboardInterrupt
+        Ctrl-C.
+
+    Examples
+    --------
+    >>> result = bentpipe.emulate("scenarios/geo-bulk.yaml")  # doctest: +SKIP
     """
     file = None if capture is None else Path(capture)
     result = run_plan(Plan.resolve(scenario), seed=seed, capture=file)

@@ -218,8 +218,29 @@ class ThresholdCheck:
 def check_thresholds(result: Result, thresholds: Sequence[str] = ()) -> list[ThresholdCheck]:
     """Return the thresholds of the result's scenario, and further ones, with their values.
 
-    Raises:
-        UsageError: a threshold names what the result does not have.
+    Parameters
+    ----------
+    result
+        A run.
+    thresholds
+        Further ones, written as in a scenario.
+
+    Returns
+    -------
+    list[ThresholdCheck]
+        The value of each threshold, and whether it is met.
+
+    Raises
+    ------
+    UsageError
+        A threshold names what the result does not have.
+
+    Examples
+    --------
+    >>> result = bentpipe.simulate("scenarios/geo-bulk.yaml")
+    >>> (check,) = bentpipe.check_thresholds(result, ["flows.goodput_bps.min >= 1 Mbit/s"])
+    >>> check.passed
+    True
     """
     texts = [*result.manifest["scenario"].get("thresholds", ()), *thresholds]
     read = [read_threshold(text) for text in texts]

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from bentpipe.errors import RunsInterrupted, ScenarioError, UnitError, UsageError
@@ -240,7 +241,7 @@ class SearchOptions(TypedDict, total=False):
 
 
 def search(
-    scenario: Scenario,
+    scenario: Scenario | str | Path | Mapping[str, Any],
     path: str | None = None,
     *,
     thresholds: Sequence[str] = (),
@@ -249,16 +250,43 @@ def search(
 ) -> Search:
     """Find the largest value of a field that meets the scenario's thresholds, and further ones.
 
-    ``path`` names an integer, a rate, a time or a size as a setting does, such as
-    ``traffic.call.count`` (None: the only ``count`` of ``traffic`` that is written, or that of the
-    only call). ``bound`` is the largest value to try. The first one is 1 or, of a quantity such as
-    ``20 Mbit/s``, a thousandth of the bound; or more, if that does not fit the scenario. After
-    Ctrl-C the result so far is returned, marked interrupted.
+    Parameters
+    ----------
+    scenario
+        A `Scenario`, the path of a scenario file, or a mapping.
+    path
+        An integer, a rate, a time or a size, named as a setting does, such as
+        ``traffic.call.count``; by default the only ``count`` of ``traffic`` that is written, or
+        that of the only call.
+    thresholds
+        Added to those of the scenario.
+    bound
+        The largest value to try. The first one is 1 or, of a quantity such as ``20 Mbit/s``, a
+        thousandth of the bound; or more, if that does not fit the scenario.
+    options
+        See `SearchOptions`.
 
-    Raises:
-        ScenarioError: there is no such field, or a value does not fit the scenario.
-        UsageError: no thresholds, nothing to search, or an option out of range.
+    Returns
+    -------
+    Search
+        The limit with its trials; after Ctrl-C what was found by then, marked interrupted.
+
+    Raises
+    ------
+    ScenarioError
+        There is no such field, or a value does not fit the scenario.
+    UsageError
+        No thresholds, nothing to search, or an option out of range.
+
+    Examples
+    --------
+    >>> found = bentpipe.search(
+    ...     "scenarios/voice.yaml", thresholds=["flows.mos.p5 >= 3"], bound=4, seeds=1
+    ... )
+    >>> found.path, found.limits[0].passes
+    ('traffic.call.count', 4)
     """
+    scenario = Scenario.of(scenario)
     checked = Scenario.from_document(_document(scenario), thresholds=thresholds)
     if not checked.thresholds:
         raise UsageError(
@@ -331,7 +359,7 @@ def _only_count(scenario: Scenario) -> str:
 
 
 def search_no_drop(
-    scenario: Scenario,
+    scenario: Scenario | str | Path | Mapping[str, Any],
     sizes: Sequence[int] | None = None,
     *,
     flow: str | None = None,
@@ -339,15 +367,40 @@ def search_no_drop(
 ) -> Search:
     """Find the largest rate of the constant_rate flows at which no packet is lost.
 
-    ``sizes`` are bytes of UDP payload (None: the payload that the scenario has). ``flow`` names one
-    entry of the traffic (None: all that are constant_rate); its flows get equal rates, and the rest
-    of the scenario is unchanged. The relative error of a rate that is ``proven`` is at most
-    ``resolution``. After Ctrl-C the rates found so far are returned, marked interrupted.
+    The relative error of a rate that is ``proven`` is at most the ``resolution``.
 
-    Raises:
-        ScenarioError: a size is out of range, or a packet of that size fits into no queue.
-        UsageError: nothing to search, or an option out of range.
+    Parameters
+    ----------
+    scenario
+        A `Scenario`, the path of a scenario file, or a mapping.
+    sizes
+        Bytes of UDP payload; by default the payload that the scenario has.
+    flow
+        One entry of the traffic; by default all that are constant_rate. Its flows get equal rates,
+        and the rest of the scenario is unchanged.
+    options
+        See `SearchOptions`.
+
+    Returns
+    -------
+    Search
+        A limit for each size; after Ctrl-C what was found by then, marked interrupted.
+
+    Raises
+    ------
+    ScenarioError
+        A size is out of range, or a packet of that size fits into no queue.
+    UsageError
+        Nothing to search, or an option out of range.
+
+    Examples
+    --------
+    >>> found = bentpipe.search_no_drop("scenarios/snip-duplex.yaml", [1472], resolution=0.05)
+    >>> limit = found.limits[0]
+    >>> limit.converged, limit.reason.losses[0].limit
+    (True, 'channel')
     """
+    scenario = Scenario.of(scenario)
     resolution = _resolution(options, DEFAULT_RESOLUTION)
     seeds = _seeds(scenario, 1, options)
     rates = _ConstantRates(scenario, flow)
