@@ -16,7 +16,8 @@ use bentpipe_core::time::Duration;
 use bentpipe_live::LabError;
 use bentpipe_live::measure::Path;
 use bentpipe_sim::Side;
-use bentpipe_sys::netns::{self, Namespace};
+use bentpipe_sys::netns::Namespace;
+use bentpipe_sys::sysctl;
 
 use crate::failure;
 
@@ -63,7 +64,7 @@ impl Peer {
         for words in commands {
             let (shell, address, inside) = island.run(|| {
                 let failed = |error| failure("starting the peer", error);
-                netns::set_sysctl("net.ipv4.ip_forward", "1").map_err(failed)?;
+                sysctl::set("net.ipv4.ip_forward", "1").map_err(failed)?;
                 start(words, base).map_err(failed)
             })?;
             shells.insert(0, shell);
@@ -110,7 +111,7 @@ pub(crate) fn new_namespace<T: Send>(
     setup: impl FnOnce() -> Result<T, LabError> + Send,
 ) -> Result<(Namespace, T), LabError> {
     Namespace::new("127.0.0.1 localhost\n", || {
-        netns::set_sysctl("net.ipv4.ip_forward", "1")
+        sysctl::set("net.ipv4.ip_forward", "1")
             .map_err(|error| failure("forwarding packets", error))?;
         setup()
     })

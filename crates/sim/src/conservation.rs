@@ -4,7 +4,6 @@
 use bentpipe_core::engine::{Count, Engine, Nested};
 use bentpipe_core::graph::Graph;
 use bentpipe_core::packet::FlowId;
-use bentpipe_core::time::Instant;
 
 use crate::build::{Ends, Layout};
 use crate::node::Node;
@@ -48,8 +47,7 @@ fn check_streams(graph: &Graph<Node>, layout: &Layout) -> Result<(), String> {
 
 /// Bytes sent, delivered and acknowledged of a TCP flow.
 fn stream_bytes(graph: &Graph<Node>, ends: Ends) -> Option<[u64; 3]> {
-    // The time does not matter.
-    let totals = |node| graph.engine(node).end().totals(Instant::START);
-    let (sender, receiver) = (totals(ends.sender)?, totals(ends.receiver)?);
-    Some([sender.sent_bytes, receiver.delivered_bytes, sender.acked_bytes])
+    let bytes = |node| Some(graph.engine(node).end().tcp()?.stream_bytes());
+    let (sender, receiver) = (bytes(ends.sender)?, bytes(ends.receiver)?);
+    Some([sender.sent, receiver.delivered, sender.acked])
 }

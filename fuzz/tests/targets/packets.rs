@@ -5,7 +5,7 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::wire::ecn;
 use bentpipe_live::addresses::ipv4;
 use bentpipe_live::emulator::{Emulator, Options, replay};
-use bentpipe_live::measure::plain_link;
+use bentpipe_live::plain_link;
 use bentpipe_sim::InterfaceId;
 use bentpipe_sim::plan::{Aggregator, Branch, Function, Gateway, Host, Limit, Plan, Queue};
 use bentpipe_sys::offload::{self, Coalescer, Offload, Segmenter};

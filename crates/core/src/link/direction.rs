@@ -55,6 +55,10 @@ pub struct DirectionConfig {
 
 /// When the times of packets are decided.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most directions have the large one, read per packet"
+)]
 enum Scheduling {
     AtEnqueue(AtEnqueue),
     AtDequeue(AtDequeue),

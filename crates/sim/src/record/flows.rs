@@ -73,7 +73,8 @@ impl TcpFlow {
     pub(super) fn of(graph: &Graph<Node>, ends: Ends, now: Instant) -> Option<Self> {
         let [end_of_sender, end_of_receiver] =
             [ends.sender, ends.receiver].map(|node| graph.engine(node).end());
-        let (sender, receiver) = (end_of_sender.totals(now)?, end_of_receiver.totals(now)?);
+        let sender = end_of_sender.tcp()?.totals(now);
+        let receiver = end_of_receiver.tcp()?.totals(now);
         let finished = match end_of_sender.finished() {
             // A PEP acknowledges data before they are delivered.
             Some(last_ack) => (receiver.delivered_bytes == sender.sent_bytes)

@@ -50,9 +50,7 @@ impl FlowSamples {
         for (flow, ends) in (0u64..).zip(flows) {
             let [sender, receiver] =
                 [ends.sender, ends.receiver].map(|node| graph.engine(node).end());
-            let (Some(sent), Some(received)) = (sender.totals(now), receiver.totals(now)) else {
-                continue;
-            };
+            let (Some(sending), Some(receiving)) = (sender.tcp(), receiver.tcp()) else { continue };
             let sender = sender.sender();
             let control = sender.map(Sender::control);
             let row: [Cell; 8] = [
@@ -62,8 +60,8 @@ impl FlowSamples {
                 control.and_then(Control::ssthresh).into(),
                 sender.and_then(|sender| sender.rtt().srtt()).map(Duration::as_nanos).into(),
                 sender.map_or(0, Sender::in_flight).into(),
-                sent.acked_bytes.into(),
-                received.delivered_bytes.into(),
+                sending.stream_bytes().acked.into(),
+                receiving.stream_bytes().delivered.into(),
             ];
             self.0.push(row);
         }

@@ -2,10 +2,10 @@
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::{Packet, Port};
-use bentpipe_core::tcp::{Endpoint, Sender, Totals};
+use bentpipe_core::tcp::{Endpoint, Sender};
 use bentpipe_core::time::Instant;
 
-use super::{FlowEnd, fraction};
+use super::{FlowEnd, TcpEnd, fraction};
 
 /// When the application stops writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +62,8 @@ impl BulkSender {
 }
 
 impl FlowEnd for BulkSender {
-    fn totals(&self, now: Instant) -> Option<Totals> {
-        Some(Totals::of(&self.endpoint, now))
+    fn tcp(&self) -> Option<&dyn TcpEnd> {
+        Some(&self.endpoint)
     }
 
     fn sender(&self) -> Option<&Sender> {
@@ -129,8 +129,8 @@ impl BulkReceiver {
 }
 
 impl FlowEnd for BulkReceiver {
-    fn totals(&self, now: Instant) -> Option<Totals> {
-        Some(Totals::of(&self.endpoint, now))
+    fn tcp(&self) -> Option<&dyn TcpEnd> {
+        Some(&self.endpoint)
     }
 }
 

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::{Address, Origin, Packet, Port};
 use bentpipe_core::rng::Rng;
-use bentpipe_core::tcp::{Sender, Totals};
+use bentpipe_core::tcp::Sender;
 use bentpipe_core::time::{Duration, Instant};
 
 use super::connections::{Connection, Connections};
-use super::{Exchange, FlowEnd, Host, fraction};
+use super::{Exchange, FlowEnd, Host, TcpEnd, fraction};
 
 /// The sizes of downloads with their weights.
 #[derive(Clone, Debug)]
@@ -265,8 +265,8 @@ impl ChannelClient {
 }
 
 impl FlowEnd for ChannelClient {
-    fn totals(&self, now: Instant) -> Option<Totals> {
-        Some(self.connections.totals(now))
+    fn tcp(&self) -> Option<&dyn TcpEnd> {
+        Some(&self.connections)
     }
 
     fn records(&self) -> bool {
@@ -371,8 +371,8 @@ fn serve(connection: &mut Connection<Serving>, cx: &mut Cx<'_>) {
 }
 
 impl FlowEnd for ChannelServer {
-    fn totals(&self, now: Instant) -> Option<Totals> {
-        Some(self.connections.totals(now))
+    fn tcp(&self) -> Option<&dyn TcpEnd> {
+        Some(&self.connections)
     }
 
     fn sender(&self) -> Option<&Sender> {

@@ -14,7 +14,7 @@ use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Pa
 use bentpipe_core::tcp::{Endpoint, Totals};
 use bentpipe_core::time::Instant;
 
-use super::Host;
+use super::{Host, StreamBytes, TcpEnd};
 
 /// An open connection, with the state of the application that uses it.
 #[derive(Debug)]
@@ -264,15 +264,6 @@ impl<A> Connections<A> {
         self.open.iter().filter_map(|each| each.endpoint.next_wake()).min()
     }
 
-    /// The totals of all connections at `now`.
-    pub(super) fn totals(&self, now: Instant) -> Totals {
-        let mut totals = self.closed_totals;
-        for Connection { endpoint, .. } in &self.open {
-            totals.add_open(endpoint, now);
-        }
-        totals
-    }
-
     /// Packets sent by all connections.
     fn sent(&self) -> Count {
         let open = self.open.iter().map(|each| each.endpoint.ledger().sent);
@@ -283,6 +274,30 @@ impl<A> Connections<A> {
         let sent = self.sent();
         let received = self.received;
         Ledger { received, consumed: received, created: sent, sent, ..Ledger::default() }
+    }
+}
+
+impl<A> TcpEnd for Connections<A> {
+    fn totals(&self, now: Instant) -> Totals {
+        let mut totals = self.closed_totals;
+        for Connection { endpoint, .. } in &self.open {
+            totals.add_open(endpoint, now);
+        }
+        totals
+    }
+
+    fn stream_bytes(&self) -> StreamBytes {
+        let Totals { sent_bytes, acked_bytes, delivered_bytes, .. } = self.closed_totals;
+        let closed =
+            StreamBytes { sent: sent_bytes, acked: acked_bytes, delivered: delivered_bytes };
+        self.open.iter().fold(closed, |sum, Connection { endpoint, .. }| {
+            let StreamBytes { sent, acked, delivered } = endpoint.stream_bytes();
+            StreamBytes {
+                sent: sum.sent + sent,
+                acked: sum.acked + acked,
+                delivered: sum.delivered + delivered,
+            }
+        })
     }
 }
 

@@ -12,7 +12,7 @@ mod request_response;
 mod talk_spurts;
 mod web_page;
 
-use bentpipe_core::tcp::Sender;
+use bentpipe_core::tcp::{Endpoint, Sender};
 use bentpipe_core::time::Instant;
 
 pub use bentpipe_core::tcp::Totals;
@@ -30,10 +30,45 @@ pub use request_response::{Client, Exchange, ExchangeConfig, ResponseSizes, Sche
 pub use talk_spurts::TalkSpurts;
 pub use web_page::{Page, PageConfig, PageDraws, WebClient, WebServer};
 
+/// Application bytes of the streams of an end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamBytes {
+    /// Sent at least once.
+    pub sent: u64,
+    /// Acknowledged.
+    pub acked: u64,
+    /// Arrived in order.
+    pub delivered: u64,
+}
+
+/// One connection or several, at one end.
+pub trait TcpEnd {
+    /// All statistics, at `now`.
+    fn totals(&self, now: Instant) -> Totals;
+
+    /// The application bytes: they cost less than [`TcpEnd::totals`].
+    fn stream_bytes(&self) -> StreamBytes;
+}
+
+impl TcpEnd for Endpoint {
+    fn totals(&self, now: Instant) -> Totals {
+        Totals::of(self, now)
+    }
+
+    fn stream_bytes(&self) -> StreamBytes {
+        let (sender, receiver) = (self.sender(), self.receiver());
+        StreamBytes {
+            sent: sender.sent_bytes(),
+            acked: sender.acked_bytes(),
+            delivered: receiver.delivered(),
+        }
+    }
+}
+
 /// An end of a flow: each tells what the tables of a run have of it. The defaults are those of an end that has nothing of the kind.
 pub trait FlowEnd {
-    /// TCP statistics of this end at `now`, over all its connections; `None` if it is not one of TCP.
-    fn totals(&self, _now: Instant) -> Option<Totals> {
+    /// Its connections; `None` if it is not one of TCP.
+    fn tcp(&self) -> Option<&dyn TcpEnd> {
         None
     }
 

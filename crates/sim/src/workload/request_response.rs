@@ -9,11 +9,11 @@
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::{Origin, Packet, Port};
-use bentpipe_core::tcp::{Sender, Totals};
+use bentpipe_core::tcp::Sender;
 use bentpipe_core::time::{Duration, Instant};
 
 use super::connections::Connections;
-use super::{Draws, FlowEnd, Host, Playback, Player, SegmentSizes, fraction};
+use super::{Draws, FlowEnd, Host, Playback, Player, SegmentSizes, TcpEnd, fraction};
 
 /// The settings of exchanges that both ends share.
 #[derive(Clone, Debug)]
@@ -196,8 +196,8 @@ impl Client {
 }
 
 impl FlowEnd for Client {
-    fn totals(&self, now: Instant) -> Option<Totals> {
-        Some(self.connections.totals(now))
+    fn tcp(&self) -> Option<&dyn TcpEnd> {
+        Some(&self.connections)
     }
 
     fn records(&self) -> bool {
@@ -289,8 +289,8 @@ impl Server {
 }
 
 impl FlowEnd for Server {
-    fn totals(&self, now: Instant) -> Option<Totals> {
-        Some(self.connections.totals(now))
+    fn tcp(&self) -> Option<&dyn TcpEnd> {
+        Some(&self.connections)
     }
 
     fn sender(&self) -> Option<&Sender> {

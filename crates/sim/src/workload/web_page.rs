@@ -12,13 +12,13 @@ use std::collections::VecDeque;
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::{Origin, Packet, Port};
-use bentpipe_core::tcp::{Endpoint, Sender, Totals};
+use bentpipe_core::tcp::{Endpoint, Sender};
 use bentpipe_core::time::{Duration, Instant};
 
 pub use content::PageDraws;
 
 use super::connections::{Connection, Connections};
-use super::{FlowEnd, Host, Schedule, fraction};
+use super::{FlowEnd, Host, Schedule, TcpEnd, fraction};
 use crate::plan::{Http, Tls};
 use content::{PageContent, Responses};
 use handshake::Handshake;
@@ -308,8 +308,8 @@ impl ClientStream {
 }
 
 impl FlowEnd for WebClient {
-    fn totals(&self, now: Instant) -> Option<Totals> {
-        Some(self.connections.totals(now))
+    fn tcp(&self) -> Option<&dyn TcpEnd> {
+        Some(&self.connections)
     }
 
     fn is_parallel(&self) -> bool {
@@ -463,8 +463,8 @@ impl ServerStream {
 }
 
 impl FlowEnd for WebServer {
-    fn totals(&self, now: Instant) -> Option<Totals> {
-        Some(self.connections.totals(now))
+    fn tcp(&self) -> Option<&dyn TcpEnd> {
+        Some(&self.connections)
     }
 
     fn sender(&self) -> Option<&Sender> {
