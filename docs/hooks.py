@@ -65,13 +65,15 @@ def page_uri(uri: str) -> str:
 def api_page() -> str:
     """Return the API reference: a section for each sub-package, an entry for each public name."""
     sections: dict[str, list[str]] = {}
-    for module, name in stub_names("bentpipe"):
+    public = stub_names("bentpipe")
+    known = {name for _, name in public}
+    for module, name in public:
         # `from . import plots`: a module has a section of its own, with the names of its own stub.
         section = module.partition(".")[0] or name
         sections.setdefault(section, []).append(f"bentpipe.{name}")
         if not module and (ROOT / f"python/bentpipe/{name}/__init__.pyi").is_file():
-            own = stub_names(f"bentpipe/{name}")
-            sections[section] += [f"bentpipe.{name}.{each}" for _, each in own]
+            own = {each for _, each in stub_names(f"bentpipe/{name}")} - known
+            sections[section] += [f"bentpipe.{name}.{each}" for each in own]
     parts = [
         "# API reference",
         "Names are imported from `bentpipe`, those of its modules from these.",

@@ -338,8 +338,8 @@ def test_many_terminals_are_grouped_and_exchanges_are_summarized(
 def test_runs_and_seeds_out_of_range_are_refused_before_anything_is_planned(
     bentpipe: Program, name: str
 ) -> None:
-    called = bentpipe("study", name, "--runs", "99999999999")
-    refusal = "bentpipe: runs: read 99999999999; must be 1 to 1000\n"
+    called = bentpipe("study", name, "--seeds", "99999999999")
+    refusal = "bentpipe: seeds: read 99999999999; must be 1 to 1000\n"
     assert called == Called(2, "", refusal)
     called = bentpipe("study", name, "--seed", str(2**64))
     assert (called.code, called.out) == (2, "")
@@ -421,7 +421,7 @@ def test_a_study_is_a_verb_of_its_own(bentpipe: Program, tmp_path: Path) -> None
     assert "Runs of each stochastic cell; 2 by default" in " ".join(described.out.split())
     assert bentpipe("study", "moon").out == "published 1, measured 2\n"
     out = tmp_path / "moon"
-    called = bentpipe("study", "moon", "--runs", "3", "--seed", "5", "--out", out, "--json")
+    called = bentpipe("study", "moon", "--seeds", "3", "--seed", "5", "--out", out, "--json")
     assert called.code == 0
     assert json.loads(called.out) == {
         "study": "moon",

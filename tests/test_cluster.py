@@ -163,7 +163,7 @@ def test_a_sweep_and_a_study_on_a_cluster_have_the_bytes_of_threads(
     of_threads = files_of(tmp_path / "--threads")
     assert len(of_threads) == 5
     assert files_of(tmp_path / "--scheduler") == of_threads
-    study = ("study", "jpl", "--runs", "1", "--json")
+    study = ("study", "jpl", "--seeds", "1", "--json")
     assert bentpipe(*study).out == bentpipe(*study, "--scheduler", two_workers.address).out
 
 

@@ -139,7 +139,7 @@ def test_studies_and_searches_have_the_option(capfd: pytest.CaptureFixture[str])
     file = str(SCENARIOS / "snip-duplex.yaml")
     sized = ["--memory-limit", "1kB"]
     assert main(["search", file, "--no-drop", "--sizes", "1400", *sized]) == 2
-    assert main(["study", "jpl", "--runs", "1", *sized]) == 2
+    assert main(["study", "jpl", "--seeds", "1", *sized]) == 2
     assert capfd.readouterr().err.count("for its hosts and links alone") == 2
 
 

@@ -23,7 +23,7 @@ from bentpipe.results.output import OutputFolder, write_folder
 
 DUPLEX = ROOT / "scenarios" / "snip-duplex.yaml"
 SEARCH = ("search", DUPLEX, "--no-drop", "--sizes", "1400", "--resolution", "10%")
-STUDY = ("study", "jpl", "--runs", "1")
+STUDY = ("study", "jpl", "--seeds", "1")
 
 
 @pytest.fixture

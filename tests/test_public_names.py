@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import subprocess
 import sys
 import tomllib
@@ -13,7 +14,9 @@ from conftest import ROOT
 
 import bentpipe
 
-DOCUMENTED = ("Plan", "Result", "Scenario", "Sweep", "compare", "simulate", "sweep")
+# Results of functions, and modules, which have the examples of those.
+UNDOCUMENTED = {"Answer", "Comparison", "Search", "errors", "plots", "scenario"}
+DOCUMENTED = sorted(set(dir(bentpipe)) - UNDOCUMENTED - {"__version__"})
 
 
 def test_every_public_name_can_be_imported() -> None:
@@ -32,6 +35,10 @@ def test_the_examples_of_a_public_name_print_what_they_show(
     found = doctest.DocTestFinder().find(getattr(bentpipe, name), name, globs=globs)
     examples = [each for each in found if each.examples]
     assert examples
+    documented = getattr(bentpipe, name)
+    if not isinstance(documented, type):
+        for section in ("Parameters", "Returns", "Raises", "Examples"):
+            assert f"{section}\n{'-' * len(section)}\n" in inspect.cleandoc(documented.__doc__)
     for each in examples:
         printed: list[str] = []
         doctest.DocTestRunner().run(each, out=printed.append)

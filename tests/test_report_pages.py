@@ -101,7 +101,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
-    assert main(["study", "jpl", "--runs", "1", "--out", str(folder / "study")]) == 0
+    assert main(["study", "jpl", "--seeds", "1", "--out", str(folder / "study")]) == 0
     (folder / "study" / "report.html").rename(folder / "study.html")
     return folder
 

@@ -307,10 +307,10 @@ def test_the_command_prints_json_and_verdicts(
 ) -> None:
     monkeypatch.setattr(cells, "LOADS", replace(NOTHING_VARIED, every=(0,)))
     monkeypatch.setattr(cells, "VARIANTS", ())
-    called = bentpipe("study", "auckland", "--runs", "2", "--json")
+    called = bentpipe("study", "auckland", "--seeds", "2", "--json")
     assert called.code == 0
     assert len(json.loads(called.out)["claims"]) == 10
-    called = bentpipe("study", "auckland", "--runs", "1")
+    called = bentpipe("study", "auckland", "--seeds", "1")
     assert called.code == 0
     assert "NOT DECIDED" in called.out
     refused = bentpipe("study", "auckland", "--engine", "emulate", "--cells", "21")

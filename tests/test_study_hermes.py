@@ -384,7 +384,7 @@ def test_the_report_is_self_contained_and_has_the_numbers(full: HermesOutcome) -
 
 @pytest.mark.usefixtures("few")
 def test_the_table_names_every_row(bentpipe: Program) -> None:
-    called = bentpipe("study", "hermes", "--runs", "1")
+    called = bentpipe("study", "hermes", "--seeds", "1")
     assert (called.code, called.err) == (0, "")
     for quantity in QUANTITIES:
         assert quantity in called.out

@@ -375,13 +375,13 @@ def test_only_rows_outside_the_tolerance_are_listed(full: JplOutcome) -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_the_command_prints_json_and_writes_a_folder(bentpipe: Program, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    called = bentpipe("study", "jpl", "--runs", "2", "--seed", "7", "--out", out, "--json")
+    called = bentpipe("study", "jpl", "--seeds", "2", "--seed", "7", "--out", out, "--json")
     assert called.code == 0
     assert json.loads(called.out) == json.loads((out / "result.json").read_text(encoding="utf-8"))
 
 
 def test_the_command_prints_the_table(bentpipe: Program) -> None:
-    called = bentpipe("study", "jpl", "--runs", "1")
+    called = bentpipe("study", "jpl", "--seeds", "1")
     assert (called.code, called.err) == (0, "")
     assert "Predicted rows: mean absolute error" in called.out
     # The table is in two parts on 80 columns.
@@ -404,10 +404,10 @@ def test_a_run_and_a_study_do_not_overwrite_each_other(tmp_path: Path) -> None:
     """Given a study's folder, expect `report` and `run --out` to refuse it, and the reverse."""
     study, run = tmp_path / "study", tmp_path / "run"
     scenario = str(Path(__file__).parent.parent / "scenarios/geo-bulk.yaml")
-    assert main(["study", "jpl", "--runs", "1", "--out", str(study)]) == 0
+    assert main(["study", "jpl", "--seeds", "1", "--out", str(study)]) == 0
     assert main(["run", scenario, "--out", str(run)]) == 0
     assert main(["report", str(study)]) == 2
     assert main(["run", scenario, "--out", str(study)]) == 2
-    assert main(["study", "jpl", "--runs", "1", "--out", str(run)]) == 2
+    assert main(["study", "jpl", "--seeds", "1", "--out", str(run)]) == 2
     assert (study / "cells.csv").is_file()
     assert (run / "flows.parquet").is_file()

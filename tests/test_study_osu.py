@@ -429,7 +429,7 @@ def test_the_command_prints_tables_and_verdicts(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cells, "cells", lambda: GEO)
-    called = bentpipe("study", "osu", "--runs", "1")
+    called = bentpipe("study", "osu", "--seeds", "1")
     assert called.code == 0
     # Two tables, a line for each curve.
     assert sum(line.startswith("GEO single hop ") for line in called.out.splitlines()) == 2 * 4

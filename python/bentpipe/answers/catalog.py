@@ -75,18 +75,42 @@ def ask(
 ) -> Answer:
     """Answer a common question about a link with the runs behind it, as ``bentpipe ask`` does.
 
-    >>> bentpipe.ask("tcp", link="leo", settings=["link.forward.rate=4Mbit/s"])  # doctest: +SKIP
+    Parameters
+    ----------
+    question
+        Its name on the command line, such as ``busy-link``.
+    link
+        A preset or a scenario file, of which the link and the gateways are taken; by default the
+        question's own.
+    seeds
+        Of each case; by default up to 10, as the time allows.
+    threads
+        One for each core by default.
+    progress
+        Called with the runs that are done, and their number.
+    parameters
+        The options of the question's command. ``settings`` override values of the link, and of the
+        entries of the question's traffic.
 
-    ``link`` is a preset or a scenario file, of which the link and the gateways are taken;
-    ``settings`` override values of it, and of the entries of the question's traffic. Other
-    ``parameters`` are those of the question: the options of its command. Each case runs with
-    ``seeds`` seeds, by default up to 10, as the time allows, on ``threads`` threads (None: one a
-    core).
+    Returns
+    -------
+    Answer
+        For a person (``text``) and for programs (``to_json``).
 
-    Raises:
-        ScenarioError: the link or a setting is wrong.
-        UsageError: there is no such question, link or parameter, or it has a wrong value.
-        RunsInterrupted: Ctrl-C.
+    Raises
+    ------
+    ScenarioError
+        The link or a setting is wrong.
+    UsageError
+        There is no such question, link or parameter, or it has a wrong value.
+    RunsInterrupted
+        Ctrl-C.
+
+    Examples
+    --------
+    >>> answer = bentpipe.ask("preset", orbit="leo")
+    >>> answer.figures["link"]["forward"]["rate"]
+    '100 Mbit/s'
     """
     given = {**({} if link is None else {"link": link}), **parameters}
     asked = class_of(question).of(given, seeds=seeds, threads=threads, progress=progress)

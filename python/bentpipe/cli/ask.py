@@ -13,7 +13,7 @@ import typer
 
 from bentpipe import answers, live
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
-from bentpipe.cli.options import AsJson, complete_links, note, optional, print_json
+from bentpipe.cli.options import AsJson, Engine, complete_links, note, optional, print_json
 from bentpipe.cli.progress import Progress, exit_interrupted
 from bentpipe.errors import UsageError
 from bentpipe.units import format_rate
@@ -28,10 +28,11 @@ Seeds = Annotated[
     int | None,
     optional("N", "Runs of each case; by default up to 10, as the time allows.", "--seeds", min=1),
 ]
-Emulate = Annotated[
-    bool,
+AskEngine = Annotated[
+    Engine,
     typer.Option(
-        "--emulate", help="Then run the case in real time, with the kernel's TCP, and compare."
+        "--engine",
+        help="emulate: then run the case in real time, with the kernel's TCP, and compare.",
     ),
 ]
 Report = Annotated[
@@ -74,18 +75,18 @@ def _command(name: str) -> Any:
     question: Any = answers.class_of(name)
     asked = {each.name: each for each in answers.parameters_of(question)}
 
-    def run(report: Path | None, as_json: bool, emulate: bool = False, **values: Any) -> None:
+    def run(report: Path | None, as_json: bool, engine: Engine = "simulate", **values: Any) -> None:
         given = {
             each: asked[each].read(value) if each in asked else value
             for each, value in values.items()
             if value is not None
         }
-        _show_answer(partial(answers.ask, name, **given), report, as_json, emulate)
+        _show_answer(partial(answers.ask, name, **given), report, as_json, engine == "emulate")
 
     parameters = {
         **{name: _option(each) for name, each in asked.items()},
         **({"seeds": (Seeds, None)} if "link" in asked else {}),
-        **({"emulate": (Emulate, False)} if question.can_emulate else {}),
+        **({"engine": (AskEngine, "simulate")} if question.can_emulate else {}),
         "report": (Report, None),
         "as_json": (AsJson, False),
     }

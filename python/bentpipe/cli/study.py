@@ -53,7 +53,7 @@ study_app = typer.Typer(
     cls=StudyGroup,
     help="Reproduce a published experiment, or compare with Linux TCP.",
     epilog=examples_text(
-        "bentpipe study jpl --runs 30 --out results/jpl",
+        "bentpipe study jpl --seeds 30 --out results/jpl",
         "bentpipe study linux --cells small:14 --seconds 5",
     ),
     rich_markup_mode=None,
@@ -136,7 +136,7 @@ def _options_of(study: Study) -> dict[str, Any]:
     cells = "Not available: this study runs in the simulator only."
     seconds = "Not available: the study gives it."
     if study.default_runs is not None:
-        runs = f"Runs of each stochastic cell; {study.default_runs} by default."
+        runs = f"Runs of each stochastic cell, with consecutive seeds; {study.default_runs} by default."
     if "emulate" in study.titles:
         runs += " With emulate runs of each cell in real time; 1 by default."
         threads += f", by default {study.parallel or 'as many as the processors carry'}"
@@ -150,7 +150,7 @@ def _options_of(study: Study) -> dict[str, Any]:
         seconds = f"With emulate: how long a cell runs, in s; {study.seconds:g} by default."
     limits = {"min": 1, "max": 3_600}
     return {
-        "runs": Annotated[int | None, optional("N", runs, min=1)],
+        "runs": Annotated[int | None, optional("N", runs, "--seeds", min=1)],
         "threads": Annotated[int | None, optional("N", f"{threads}.", min=1)],
         "cells": Annotated[str | None, optional("CELLS", cells)],
         "seconds": Annotated[float | None, optional("N", seconds, **limits)],

@@ -244,7 +244,7 @@ def check_seeds(runs: int, seed: int) -> None:
         UsageError: naming the one.
     """
     if not 1 <= runs <= MAX_RUNS:
-        raise UsageError(f"runs: read {runs}; must be 1 to {MAX_RUNS}")
+        raise UsageError(f"seeds: read {runs}; must be 1 to {MAX_RUNS}")
     # Run i has the seed seed + i.
     largest = LARGEST_SEED - (runs - 1)
     if not 0 <= seed <= largest:
