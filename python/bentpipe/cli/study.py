@@ -136,7 +136,8 @@ def _options_of(study: Study) -> dict[str, Any]:
     cells = "Not available: this study runs in the simulator only."
     seconds = "Not available: the study gives it."
     if study.default_runs is not None:
-        runs = f"Runs of each stochastic cell, with consecutive seeds; {study.default_runs} by default."
+        default = f"{study.default_runs} by default"
+        runs = f"Runs of each stochastic cell, with consecutive seeds; {default}."
     if "emulate" in study.titles:
         runs += " With emulate runs of each cell in real time; 1 by default."
         threads += f", by default {study.parallel or 'as many as the processors carry'}"
