@@ -418,7 +418,8 @@ def test_a_study_is_a_verb_of_its_own(bentpipe: Program, tmp_path: Path) -> None
     described = bentpipe("study", "moon", "--help")
     assert "A bounce off the moon. Source: Trexler, 1958" in described.out
     assert "Example:\n    bentpipe study moon" in described.out
-    assert "Runs of each stochastic cell, with consecutive seeds; 2 by default" in " ".join(described.out.split())
+    shown = " ".join(described.out.split())
+    assert "Runs of each stochastic cell, with consecutive seeds; 2 by default" in shown
     assert bentpipe("study", "moon").out == "published 1, measured 2\n"
     out = tmp_path / "moon"
     called = bentpipe("study", "moon", "--seeds", "3", "--seed", "5", "--out", out, "--json")
