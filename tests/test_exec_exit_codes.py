@@ -81,7 +81,6 @@ def test_lab_exec_has_the_same_codes(tmp_path: Path, lab: tuple[str, ...]) -> No
     ("arguments", "message"),
     [
         (["exec", "true"], "missing option '--link'; see bentpipe exec --help"),
-        (["exec", "--link", "geo"], "missing argument 'COMMAND'; see bentpipe exec --help"),
         (["exec", "--lnk", "geo", "true"], "no such option: --lnk (Possible options: --link)"),
         (
             ["exec", "--link", "geo", "curl", "-s", "http://world/"],

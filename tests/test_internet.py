@@ -118,7 +118,7 @@ def test_the_uplink_ends_with_a_killed_daemon(
     "words",
     [
         "exec --link leo --internet -- true",
-        "shell --link leo --internet",
+        "exec --link leo --internet",
         "lab up name --link leo --internet",
     ],
 )

@@ -96,7 +96,7 @@ def test_a_deleted_device_ends_the_program(side: str, tmp_path: Path) -> None:
     """Given a program of 60 s, expect its end within 2 s of that of the link, and the report."""
     mark, report = f"bentpipe-deleted-{os.getpid()}", tmp_path / "report.json"
     command = ["env", f"MARK={mark}", *BENTPIPE, "exec", "--link", "leo", "--host", side]
-    command += ["--report", str(report), "--", "sh", "-c", DELETE]
+    command += ["--statistics", str(report), "--", "sh", "-c", DELETE]
     # The best of three: the machine may have other work.
     for _ in range(3):
         seconds, stderr = seconds_until_the_end(command, EXIT_FAILED)
