@@ -31,7 +31,7 @@ def test_the_link_carries_packets_while_kernels_pass_larger_segments(tmp_path: P
     ran = subprocess.run(
         [
             *(sys.executable, "-m", "bentpipe", "exec", "--link", "leo", "--super-packets"),
-            *("--set", "link.forward.rate=100Mbit/s", "--report", str(report)),
+            *("--set", "link.forward.rate=100Mbit/s", "--statistics", str(report)),
             *("--world", f"{look}; mv {sent}.part {sent}", "--", "sh", "-c"),
             "curl -s -o /dev/null -w '%{size_download} %{time_total}' "
             f"http://world/bytes/{SIZE}; touch {fetched}; until test -e {sent}; do sleep 0.1; done",
