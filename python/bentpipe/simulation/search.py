@@ -286,39 +286,22 @@ def search(
     >>> found.path, found.limits[0].passes
     ('traffic.call.count', 4)
     """
-    scenario = Scenario.of(scenario)
-    checked = Scenario.from_document(_document(scenario), thresholds=thresholds)
-    if not checked.thresholds:
-        raise UsageError(
-            "thresholds: the scenario has none; add one, such as --threshold 'flows.mos.p5 >= 3.6'"
-        )
-    seeds = _seeds(scenario, DEFAULT_SEEDS, options)
+    checked = _with_thresholds(Scenario.of(scenario), thresholds)
+    seeds = _seeds(checked, DEFAULT_SEEDS, options)
     varied = path or _only_count(checked)
     largest, column, unit = _integer(bound)
     if largest < 1:
         raise UsageError(f"max: read {shown(bound)}; must be above zero")
-
-    def plan(value: int) -> Plan:
-        written = f"{value} {unit}" if unit else value
-        source = f"{varied}={written}"
-        document = Document(data=checked.to_dict(), source=source)
-        setting = Setting(varied, written, SourceLocation(source))
-        return Plan.resolve(Scenario.from_document(document, [setting]))
-
-    # What does not fit is refused before anything runs; too small values are not tried.
+    plan = partial(_plan_with, checked, varied, unit)
+    # What does not fit is refused before anything runs.
     plan(largest)
-    lowest = max(1, largest // _SPAN) if unit else 1
-    while True:
-        with suppress(ScenarioError):
-            plan(lowest)
-            break
-        lowest = min(2 * lowest, largest)
+    lowest = _lowest(plan, largest, max(1, largest // _SPAN) if unit else 1)
     resolution = _resolution(options, DEFAULT_RESOLUTION if unit else 0.0)
     limit = Limit(min=lowest, max=largest, resolution=resolution)
     series = _Series(limit, plan, lambda run: check_thresholds(run.result(started=utc_now())))
     interrupted = _narrow([series], seeds, options)
     return Search(
-        scenario=scenario.name,
+        scenario=checked.name,
         path=varied,
         unit=column,
         seeds=tuple(seeds),
@@ -326,6 +309,33 @@ def search(
         interrupted=interrupted,
         thresholds=checked.thresholds,
     )
+
+
+def _with_thresholds(scenario: Scenario, thresholds: Sequence[str]) -> Scenario:
+    checked = Scenario.from_document(_document(scenario), thresholds=thresholds)
+    if not checked.thresholds:
+        raise UsageError(
+            "thresholds: the scenario has none; add one, such as --threshold 'flows.mos.p5 >= 3.6'"
+        )
+    return checked
+
+
+def _plan_with(scenario: Scenario, path: str, unit: str, value: int) -> Plan:
+    """Return the plan of a scenario with a value of a field, in its base unit."""
+    written = f"{value} {unit}" if unit else value
+    source = f"{path}={written}"
+    document = Document(data=scenario.to_dict(), source=source)
+    setting = Setting(path, written, SourceLocation(source))
+    return Plan.resolve(Scenario.from_document(document, [setting]))
+
+
+def _lowest(plan: Callable[[int], Plan], largest: int, lowest: int) -> int:
+    """Return the first value to try: ``lowest``, doubled until it fits the scenario."""
+    while True:
+        with suppress(ScenarioError):
+            plan(lowest)
+            return lowest
+        lowest = min(2 * lowest, largest)
 
 
 def _integer(bound: int | str) -> tuple[int, str, str]:
