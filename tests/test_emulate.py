@@ -497,7 +497,7 @@ def test_a_missing_congestion_control_is_exit_code_3(
 ) -> None:
     (tmp_path / "available").write_text("reno bbr\n")
     monkeypatch.setattr(kernel_tcp, "_AVAILABLE", tmp_path / "available")
-    monkeypatch.setattr("bentpipe.live.run.programs", lambda *_: [])
+    monkeypatch.setattr("bentpipe.live.run.flows_of", lambda *_: [])
     called = bentpipe("run", "--engine", "emulate", GEO)
     assert (called.code, called.out) == (EXIT_MACHINE, "")
     assert "has no congestion control cubic (it has reno, bbr)" in called.err
@@ -520,7 +520,7 @@ def test_a_link_above_the_capacity_is_refused(
     (tmp_path / "bentpipe").mkdir()
     (tmp_path / "bentpipe" / "capacity.json").write_text('{"tcp_bits_per_second": 4e6}')
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("bentpipe.live.run.programs", lambda *_: [])
+    monkeypatch.setattr("bentpipe.live.run.flows_of", lambda *_: [])
     monkeypatch.setattr("bentpipe.live.run.kernel_of", lambda _: None)
     called = bentpipe("run", "--engine", "emulate", GEO)
     assert (called.code, called.out) == (EXIT_MACHINE, "")

@@ -340,7 +340,7 @@ def test_tls_without_its_packages_is_exit_code_3(
     assert called.code == EXIT_MACHINE
     assert "h2 is not installed; pip install 'bentpipe[web]'" in called.err
     plan = Plan.resolve(web_page(http="1.1", tls="none")).data
-    assert len(flows.programs(plan, 1)) == 1
+    assert len(flows.flows_of(plan, 1)) == 1
 
 
 # --- in real time -------------------------------------------------------------------------------

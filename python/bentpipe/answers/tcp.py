@@ -60,12 +60,12 @@ class Tcp(Transfer):
 
     @property
     def sender(self) -> Mapping[str, Any]:
-        """The sender of the plan."""
+        """The TCP settings of the transfer in the plan, those of both ends."""
         sender: Mapping[str, Any] = self.base.data["flows"][0]["workload"]["sender"]
         return sender
 
     def _cases(self) -> Mapping[str, Plan]:
-        """Return settings that may help: each changes one thing that the transfer lacks."""
+        """Return settings that may help: each case changes one."""
         sender, queue = self.sender, self.wire["queue"]
         options: dict[str, list[str]] = {
             f"{_TCP}.congestion_control={name}": [f"{_TCP}.congestion_control={name}"]

@@ -3,10 +3,10 @@
 It is run as ``python -m bentpipe.live.browser JSON``, on the near side of the link. It prints a
 line when the browser is ready, and starts on SIGUSR1. Its first connection to the server bypasses
 the link: it tells the server which pages are loaded. Each page has a host name of its own, so that
-the browser opens new connections and finds nothing in its caches. When all pages are loaded, or it
-is interrupted, it prints a `FlowReport`.
+the browser opens new connections and finds nothing in its caches. When all pages are loaded, at an
+error or when it is interrupted, it prints a `FlowReport`.
 
-The browser is driven by its DevTools protocol over a pipe,
+The browser is driven through its DevTools protocol over a pipe,
 https://chromedevtools.github.io/devtools-protocol/: with ``--remote-debugging-pipe`` it reads JSON
 messages that end with a zero byte from descriptor 3, and writes its own to 4.
 """
@@ -76,7 +76,7 @@ class BrowserError(Exception):
 
 
 class Browser:
-    """A browser with one page, as a context; the profile in ``folder`` must be new."""
+    """A context manager: a browser with one page. The profile in ``folder`` must be new."""
 
     def __init__(self, program: str, folder: Path, options: Sequence[str]) -> None:
         command = [program, *_OPTIONS, f"--user-data-dir={folder}", *options]
@@ -322,7 +322,7 @@ class Client:
 
 
 def _options(address: str, key_sha256: str) -> list[str]:
-    """Return the options of the browser: host names are known, and so is the server's key."""
+    """Return the options that map the host names of pages to the server, and trust its key."""
     trusted = [f"--ignore-certificate-errors-spki-list={key_sha256}"] if key_sha256 else []
     return [f"--host-resolver-rules=MAP *.{_DOMAIN} {address},MAP * ~NOTFOUND", *trusted]
 

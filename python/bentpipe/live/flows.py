@@ -63,10 +63,10 @@ _NO_PROGRAM: Final = Program(0, code=0)
 
 @dataclass(kw_only=True)
 class Flow:
-    """One flow of the plan: two programs, the client and the server.
+    """One flow of the plan: two programs, the client and the server, or threads of the lab.
 
-    ``program`` is the path of iperf3, or of a browser. ``servers`` are the hosts of servers that a
-    client chooses from.
+    ``program`` is the path of iperf3, or of a browser, for flows that need one. ``servers`` are the
+    hosts of servers that a client chooses from.
     """
 
     index: int
@@ -102,7 +102,7 @@ class Flow:
 
     @property
     def is_tcp(self) -> bool:
-        """Return whether it is a TCP flow."""
+        """Whether it is a TCP flow."""
         return self.workload["kind"] not in {"constant_rate", "voice"}
 
     @property
@@ -270,10 +270,11 @@ class ExchangesFlow(Flow):
         self._spawn(lab, "client")
         client, deadline = self.programs["client"], time.monotonic() + self.start_timeout_s
         # Its first line is empty.
-        while (first := client.first_byte()) != b"\n":
+        while client.first_byte() != b"\n":
             if client.has_ended() or time.monotonic() > deadline:
-                why = self.error_message() if first else "the client does not start"
-                raise MachineError(f"{self.name}: {why}")
+                # It may have said why since.
+                why = self.error_message() if client.first_byte() else None
+                raise MachineError(f"{self.name}: {why or 'the client does not start'}")
             time.sleep(_POLL_S)
 
     def start(self, lab: LocalLab) -> None:
@@ -392,7 +393,7 @@ _KINDS: Final = {
 }
 
 
-def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
+def flows_of(plan: Mapping[str, Any], seed: int) -> list[Flow]:
     """Return the flows of a plan; their programs are not started.
 
     Raises:

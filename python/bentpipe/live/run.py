@@ -23,7 +23,7 @@ from bentpipe.live.flows import (
     failure_warnings,
     failures_of,
     finish_channels,
-    programs,
+    flows_of,
     start_channels,
 )
 from bentpipe.live.gateways import refuse_functions, set_initial_windows
@@ -95,7 +95,7 @@ def check_plan(plan: Plan) -> None:
     """
     data = plan.data
     refuse(plan)
-    programs(data, plan.scenario.seed)
+    flows_of(data, plan.scenario.seed)
     kernel_of(data)
     refuse_functions([data], mtu_bytes(data))
     refuse_beyond_capacity([data])
@@ -116,7 +116,7 @@ def run_emulation(
         MachineError: the machine lacks something.
     """
     check_plan(plan)
-    flows = programs(plan.data, seed)
+    flows = flows_of(plan.data, seed)
     kernel = kernel_of(plan.data)
     send: Send = parent.send if is_watched else lambda _kind, _value: None
     warnings = window_warnings(plan)

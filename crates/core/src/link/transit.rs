@@ -1,8 +1,8 @@
 //! The packets that a direction has accepted and not delivered yet, in order.
 //!
 //! Packets are stored in runs of equal size, each with its first position and the total of all packets
-//! before it. The total between two positions is then a difference of two products: no counter is updated
-//! when a packet arrives or starts.
+//! before it. The total before a position is that of its run, and the position in the run times the size; a
+//! backlog is a difference of two totals. No counter is updated when a packet arrives or starts.
 
 use super::{Backlog, Framing, PacketSize, WaitingPackets};
 use crate::packet::{FlowId, Packet};
@@ -390,7 +390,7 @@ mod tests {
         }
     }
 
-    /// 31 bits more than the bytes on the link, up to 2^32 - 1 bits.
+    /// Eight bits for each byte, or 100,000 for those of large packets, and 31 more; at most 2^32 - 1.
     fn size(bytes: u32) -> FrameSize {
         let frame_bits = bytes.saturating_mul(if bytes > 60_000 { 100_000 } else { 8 });
         let frame_bits = frame_bits.saturating_add(31);

@@ -1,4 +1,5 @@
-//! Messages with file descriptors between the two parts (unix(7), `SCM_RIGHTS`).
+//! Messages with file descriptors (unix(7), `SCM_RIGHTS`), between the privileged part and its workers, and
+//! with clients of the control socket.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
