@@ -59,6 +59,13 @@ def test_the_half_width_of_a_mean() -> None:
     assert mean_half_width([]) is None
 
 
+def test_the_half_width_of_one_of_many_comparisons() -> None:
+    """Given ten comparisons, expect the quantile at 1 - 0.05 / 20: sqrt(2 p q) for 2 degrees."""
+    p = 1 - 0.05 / 20
+    quantile = (2 * p - 1) / math.sqrt(2 * p * (1 - p))
+    assert mean_half_width([1, 2, 6], 10) == pytest.approx(quantile * math.sqrt(7 / 3), rel=1e-9)
+
+
 @pytest.mark.parametrize(("probability", "degrees"), [(0.0, 3), (1.0, 3), (math.nan, 3), (0.5, 0)])
 def test_a_quantile_that_does_not_exist_is_an_error(probability: float, degrees: int) -> None:
     with pytest.raises(ValueError, match="no quantile"):

@@ -5,6 +5,7 @@ Figures are means with intervals; changes are by pairs of equal seeds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeVar
@@ -25,6 +26,8 @@ from bentpipe.units import NS_PER_S
 
 Name = TypeVar("Name", bound=Hashable)
 Values = npt.NDArray[np.float64]
+# Of a change: its gain, its loss, or neither is `WORTH_PERCENT` or more, or none of this is shown.
+Outcome = Literal["gains", "loses", "equal", "not decided"]
 Kind = Literal["pays", "mixed", "loses", "unclear"]
 # The best first.
 _ORDER: Final[tuple[Kind, ...]] = ("pays", "mixed", "unclear", "loses")
@@ -103,24 +106,27 @@ class Measurements(dict[str, Values]):
         """Return the figures that are not missing."""
         return {name: each for name, each in self.estimates().items() if not np.isnan(each.mean)}
 
-    def change(self, figure: str, after: Measurements) -> Estimate:
+    def change(self, figure: str, after: Measurements, comparisons: int = 1) -> Estimate:
         """Return the change of a mean in percent of the mean before, by pairs of equal seeds.
 
         The values vary as the ratio of the means does in the first order (delta method), so the
-        interval has the noise of both.
+        interval has the noise of both. It is one of ``comparisons`` that hold together: of so many
+        changes a headline chooses.
         """
         values, others = self[figure], after[figure]
         reference = float(np.mean(values))
         if reference == 0:
-            return _estimate(np.zeros(values.size))
+            return _estimate(np.zeros(values.size), comparisons)
         times = float(np.mean(others)) / reference
-        return _estimate(100 * (times - 1 + (others - times * values) / reference))
+        percents = 100 * (times - 1 + (others - times * values) / reference)
+        return _estimate(percents, comparisons)
 
 
-def _estimate(values: Values) -> Estimate:
+def _estimate(values: Values, comparisons: int = 1) -> Estimate:
     if values.size > 1 and bool(np.all(values == values[0])):
         return Estimate(float(values[0]), 0.0, values.size)
-    return Estimate(float(np.mean(values)), mean_half_width(values.tolist()), values.size)
+    half_width = mean_half_width(values.tolist(), comparisons)
+    return Estimate(float(np.mean(values)), half_width, values.size)
 
 
 class Change(NamedTuple):
@@ -132,9 +138,37 @@ class Change(NamedTuple):
     percent: Estimate
 
     @classmethod
-    def of(cls, figure: str, before: Measurements, after: Measurements) -> Change:
-        """Return the change of a figure from one case to another."""
-        return cls(figure, before.of(figure), after.of(figure), before.change(figure, after))
+    def of(
+        cls, figure: str, before: Measurements, after: Measurements, comparisons: int = 1
+    ) -> Change:
+        """Return the change of a figure from one case to another, one of ``comparisons``."""
+        percent = before.change(figure, after, comparisons)
+        return cls(figure, before.of(figure), after.of(figure), percent)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the interval says of `WORTH_PERCENT`: all of it is on one side of it, or not."""
+        gain = self.gain
+        if gain.half_width is None:
+            return "not decided"
+        if gain.low >= WORTH_PERCENT:
+            return "gains"
+        if gain.high <= -WORTH_PERCENT:
+            return "loses"
+        inside = gain.low > -WORTH_PERCENT and gain.high < WORTH_PERCENT
+        return "equal" if inside else "not decided"
+
+    @property
+    def runs_to_decide(self) -> int | None:
+        """About how many runs would decide; None with one run, or if the mean is on a bound.
+
+        Half widths shrink with the square root of the runs, to the distance of the mean from the
+        nearer bound.
+        """
+        distance = abs(abs(self.gain.mean) - WORTH_PERCENT)
+        if self.gain.half_width is None or distance == 0:
+            return None
+        return math.ceil(self.gain.runs * (self.gain.half_width / distance) ** 2)
 
     @property
     def texts(self) -> list[str]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -56,15 +57,16 @@ class Interval:
         return self.low <= value <= self.high
 
 
-def mean_half_width(values: Sequence[float]) -> float | None:
+def mean_half_width(values: Sequence[float], comparisons: int = 1) -> float | None:
     """Return the half width of the 95 % confidence interval of the mean of independent values.
 
-    None with less than two values, which have no spread.
+    With ``comparisons`` it is one of so many intervals that all contain their means in 95 % of the
+    cases, at least (Bonferroni's inequality). None with less than two values, which have no spread.
     """
     count = len(values)
     if count < 2:  # noqa: PLR2004 - a standard deviation takes two
         return None
-    quantile = t_quantile((1 + CONFIDENCE) / 2, count - 1)
+    quantile = t_quantile(1 - (1 - CONFIDENCE) / (2 * comparisons), count - 1)
     return quantile * float(np.std(values, ddof=1)) / math.sqrt(count)
 
 
@@ -115,6 +117,7 @@ def _standard_error(samples: Sequence[Array]) -> Array:
     return total
 
 
+@cache
 def t_quantile(probability: float, degrees: int) -> float:
     """Return a quantile of Student's t distribution with an integer number of degrees of freedom.
 

@@ -1,0 +1,79 @@
+"""What a change is said to be, from pairs of runs with equal seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bentpipe.answers.runs import Change, Measurements
+
+FIGURE = "goodput_bps"
+BEFORE = [100.0, 101.0, 99.0, 100.5, 99.5]
+
+
+def change(percents: list[float], figure: str = FIGURE, comparisons: int = 1) -> Change:
+    """Return the change of a figure whose value after, in each run, is so many percent larger."""
+    before = np.array(BEFORE[: len(percents)])
+    after = before * (1 + np.array(percents) / 100)
+    return Change.of(
+        figure, Measurements({figure: before}), Measurements({figure: after}), comparisons
+    )
+
+
+@pytest.mark.parametrize(
+    ("percents", "outcome"),
+    [
+        ([12.0, 11.8, 12.2, 12.1, 11.9], "gains"),
+        ([-12.0, -11.8, -12.2, -12.1, -11.9], "loses"),
+        ([1.0, 0.8, 1.2, 1.1, 0.9], "equal"),
+        ([12.0, 2.0, 22.0, 8.0, 16.0], "not decided"),
+        ([5.0, 4.8, 5.2, 5.1, 4.9], "not decided"),
+        ([12.0], "not decided"),
+    ],
+)
+def test_a_change_is_decided_if_its_interval_is_on_one_side(
+    percents: list[float], outcome: str
+) -> None:
+    """Given changes of runs, expect a gain of 5 % or more, a loss, neither, or no decision."""
+    assert change(percents).outcome == outcome
+
+
+def test_less_time_is_a_gain() -> None:
+    assert change([-12.0, -11.8, -12.2], "page_p95_ns").outcome == "gains"
+
+
+def test_a_headline_that_chooses_from_many_needs_more() -> None:
+    """Given 12 % with a half width of 2.78 x 3.2 / sqrt(5) = 3.9 %, expect a gain of 5 % or more.
+
+    As one of 40 the quantile is 6.4 instead of 2.78, and the interval from 2.8 % to 21 % has 5 %.
+    """
+    percents = [12.0, 8.0, 16.0, 10.0, 14.0]
+    assert change(percents).outcome == "gains"
+    assert change(percents, comparisons=40).outcome == "not decided"
+
+
+def test_how_many_runs_would_decide() -> None:
+    """Given a half width that is twice the distance to 5 %, expect four times the runs."""
+    unsure = change([12.0, 2.0, 22.0, 8.0, 16.0])
+    ratio = unsure.percent.half_width / (unsure.percent.mean - 5)
+    assert unsure.runs_to_decide == pytest.approx(5 * ratio**2, abs=1)
+    assert change([12.0]).runs_to_decide is None
+
+
+def test_the_outcome_of_the_largest_of_many_changes_is_seldom_wrong() -> None:
+    """Given 12 variants that change nothing, expect a largest one that gains in 5 % or less.
+
+    Each of 500 experiments has 10 pairs, and their noise is 20 %.
+    """
+    rng = np.random.default_rng(1)
+    wrong = 0
+    for _ in range(500):
+        before = rng.normal(100, 14, (12, 10))
+        after = rng.normal(100, 14, (12, 10))
+        changes = [
+            Change.of(FIGURE, Measurements({FIGURE: a}), Measurements({FIGURE: b}), 12)
+            for a, b in zip(before, after, strict=True)
+        ]
+        best = max(changes, key=lambda each: each.percent.mean)
+        wrong += best.outcome == "gains"
+    assert wrong <= 25
