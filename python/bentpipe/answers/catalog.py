@@ -40,6 +40,7 @@ QUESTIONS: Final = (
     "usable",
     "pep",
     "coding",
+    "update",
     "preset",
 )
 
