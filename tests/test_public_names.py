@@ -10,7 +10,7 @@ import tomllib
 from importlib import metadata, resources
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, measures, needs, needs_lab
 
 import bentpipe
 
@@ -43,6 +43,27 @@ def test_the_examples_of_a_public_name_print_what_they_show(
         printed: list[str] = []
         doctest.DocTestRunner().run(each, out=printed.append)
         assert not printed, "".join(printed)
+
+
+@needs_lab
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("Lab", marks=needs("ping")),
+        pytest.param("emulate", marks=[measures, needs("iperf3")]),
+    ],
+)
+def test_the_examples_that_need_a_lab_print_what_they_show(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    text = inspect.getdoc(getattr(bentpipe, name)) or ""
+    shown = text.replace("  # doctest: +SKIP", "")
+    example = doctest.DocTestParser().get_doctest(shown, {"bentpipe": bentpipe}, name, None, None)
+    assert example.examples
+    printed: list[str] = []
+    doctest.DocTestRunner().run(example, out=printed.append)
+    assert not printed, "".join(printed)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -52,9 +52,11 @@ class Lab:
     Examples
     --------
     >>> with bentpipe.Lab("geo") as lab:  # doctest: +SKIP
-    ...     print(lab.run("island", ["ping", "-c", "3", "world"]).stdout)
-    ...     lab.set("link.forward.rate=4Mbit/s")
+    ...     ping = lab.run("island", ["ping", "-c", "3", "world"])
+    ...     changed_ns = lab.set("link.forward.rate=4Mbit/s")
     ...     directions = lab.report()["directions"]
+    >>> "3 received" in ping.stdout  # doctest: +SKIP
+    True
     """
 
     def __init__(

@@ -79,6 +79,8 @@ def emulate(
     Examples
     --------
     >>> result = bentpipe.emulate("scenarios/geo-bulk.yaml")  # doctest: +SKIP
+    >>> result.flows["delivered_bytes"].to_list()  # doctest: +SKIP
+    [10485760]
     """
     file = None if capture is None else Path(capture)
     result = run_plan(Plan.resolve(scenario), seed=seed, capture=file)
