@@ -19,9 +19,8 @@ from bentpipe.answers.answer import Answer, Chart
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, LinkQuestion, initial, peak_bps
 from bentpipe.answers.runs import Estimate, Measurements
-from bentpipe.answers.traffic import MEDIAN_PAGE_BYTES, median_and_p95, reader, users_of
+from bentpipe.answers.traffic import MEDIAN_PAGE_BYTES, page_reader, page_times, users_of
 from bentpipe.plan.plan import Plan
-from bentpipe.results.measures import finished_times_ns
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S
 
@@ -71,25 +70,17 @@ class BusyLink(LinkQuestion):
     figure = "full"
 
     def _traffic(self) -> list[dict[str, Any]]:
-        size = {"median": f"{MEDIAN_PAGE_BYTES} B", "sigma": 1.5, "max": "50 MB"}
         # Small packets at equal intervals meet the queue as it is on average.
         probe = {"kind": "constant_rate", "rate": "8 kbit/s", "payload": "50 B"}
-        return [
-            reader(kind="request_response", request="500 B", response={"lognormal": size}),
-            {"name": "probe", "direction": "forward", **probe},
-        ]
+        return [page_reader(), {"name": "probe", "direction": "forward", **probe}]
 
     def _measure(self, result: Result) -> Mapping[str, float]:
         wire, probe = result.plan["directions"][0], result.flows.row(-1, named=True)
-        pages_ns = finished_times_ns(result, "exchanges")
-        median_ns, slow_ns = median_and_p95(pages_ns)
         return {
             **windows(_load(result), peak_bps(wire["rate_bps"])),
             "wait_p50_ns": probe["one_way_delay_p50_ns"] - initial(wire["delay_ns"]),
             "wait_p99_ns": probe["one_way_delay_p99_ns"] - initial(wire["delay_ns"]),
-            "page_p50_ns": median_ns,
-            "page_p95_ns": slow_ns,
-            "pages": float(pages_ns.size),
+            **page_times(result),
         }
 
     def _cases(self) -> Mapping[int, Plan]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -13,7 +13,10 @@ import polars as pl
 
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, LinkQuestion
+from bentpipe.answers.runs import PACKET_BITS
 from bentpipe.errors import UsageError
+from bentpipe.results.measures import finished_times_ns
+from bentpipe.results.result import Result
 from bentpipe.results.voice import quality
 from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.tables import CODECS, Codec
@@ -29,6 +32,9 @@ TIMESTAMPS_BYTES: Final = 12
 _LATE_PERCENT: Final = 1.0
 MEDIAN_PAGE_BYTES: Final = 300_000
 THINK_S: Final = 15
+# Runs with users are as long as the link carries this number of full packets, within bounds.
+_RUN_PACKETS: Final = 500_000
+_RUN_S: Final = (60, 300)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -120,6 +126,42 @@ def reader(**page: Any) -> dict[str, Any]:
         "think": {"exponential": f"{THINK_S} s"},
         "start_jitter": f"{THINK_S} s",
     }
+
+
+def page_reader() -> dict[str, Any]:
+    """Return the entry ``reader`` with pages of one response over an open TCP connection."""
+    size = {"median": f"{MEDIAN_PAGE_BYTES} B", "sigma": 1.5, "max": "50 MB"}
+    return reader(kind="request_response", request="500 B", response={"lognormal": size})
+
+
+def page_times(result: Result) -> dict[str, float]:
+    """Return two quantiles of the times of the pages of `page_reader`, and their number."""
+    pages_ns = finished_times_ns(result, "exchanges")
+    median_ns, slow_ns = median_and_p95(pages_ns)
+    return {"page_p50_ns": median_ns, "page_p95_ns": slow_ns, "pages": float(pages_ns.size)}
+
+
+def run_length(rate_bps: int) -> str:
+    """Return the duration of runs with users: some pages of each, and many of few users."""
+    return f"{round(np.clip(_RUN_PACKETS * PACKET_BITS / rate_bps, *_RUN_S))} s"
+
+
+def elapsed_h(bits: float, phases: Sequence[tuple[float, float]]) -> float:
+    """Return the hours that a number of bits takes.
+
+    ``phases`` are the parts of each day, from the start on: their hours, and the bit/s in them.
+    Infinite if nothing is sent in any of them.
+    """
+    of_phases = [hours * 3600 * bps for hours, bps in phases]
+    if not sum(of_phases):
+        return math.inf
+    days = math.ceil(bits / sum(of_phases)) - 1
+    left, elapsed = bits - days * sum(of_phases), 24.0 * days
+    for (hours, bps), most in zip(phases, of_phases, strict=True):
+        if left <= most:
+            return elapsed + left / bps / 3600
+        left, elapsed = left - most, elapsed + hours
+    return elapsed
 
 
 class Users(NamedTuple):

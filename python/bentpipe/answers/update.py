@@ -7,25 +7,18 @@ thinks for 15 s on average, and takes the next. One transmission to all is a bou
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-import numpy as np
-
 from bentpipe.answers.answer import Answer, table
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, LinkQuestion
-from bentpipe.answers.runs import PACKET_BITS, Change, Measurements
-from bentpipe.answers.traffic import MEDIAN_PAGE_BYTES, median_and_p95, reader, users_of
-from bentpipe.results.measures import finished_times_ns
+from bentpipe.answers.runs import Change, Measurements
+from bentpipe.answers.traffic import elapsed_h, page_reader, page_times, run_length, users_of
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S, parse_size
 
-# Runs are as long as the link carries this number of full packets, within bounds.
-_RUN_PACKETS: Final = 500_000
-_RUN_S: Final = (60, 300)
 _TOLERANCE: Final = 0.02
 HOURS: Final = 24
 # The sites that download at the same time.
@@ -38,24 +31,6 @@ _CLASSES: Final = "link.forward.queue={discipline: strict_priority}"
 DAY, NIGHT = "day", "night"
 Case = tuple[str, int | None]
 CASES: Final[tuple[Case, ...]] = ((DAY, None), (NIGHT, None), (DAY, 0), (DAY, 1), (NIGHT, 0))
-
-
-def elapsed_h(bits: float, phases: Sequence[tuple[float, float]]) -> float:
-    """Return the hours that a number of bits takes.
-
-    ``phases`` are the parts of each day, from the start on: their hours, and the bit/s in them.
-    Infinite if nothing is sent in any of them.
-    """
-    of_phases = [hours * 3600 * bps for hours, bps in phases]
-    if not sum(of_phases):
-        return math.inf
-    days, left = divmod(bits, sum(of_phases))
-    elapsed = days * HOURS
-    for (hours, bps), most in zip(phases, of_phases, strict=True):
-        if left <= most:
-            return elapsed + (left / bps / 3600 if left else 0.0)
-        left, elapsed = left - most, elapsed + hours
-    return elapsed
 
 
 @dataclass(kw_only=True, eq=False)
@@ -85,12 +60,9 @@ class Update(LinkQuestion):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.size_bytes = parse_size(self.size)
-        seconds = _RUN_PACKETS * PACKET_BITS / self.link_rate_bps
-        self.duration = f"{round(np.clip(seconds, *_RUN_S))} s"
+        self.duration = run_length(self.link_rate_bps)
 
     def _traffic(self, users: int = 1, priority: int | None = 1) -> list[dict[str, Any]]:
-        size = {"median": f"{MEDIAN_PAGE_BYTES} B", "sigma": 1.5, "max": "50 MB"}
-        page = {"kind": "request_response", "request": "500 B", "response": {"lognormal": size}}
         update = {
             "name": _UPDATE,
             "kind": "fetch",
@@ -100,7 +72,7 @@ class Update(LinkQuestion):
             "start_jitter": "1 s",
             "priority": priority,
         }
-        readers = {**reader(**page), "count": users}
+        readers = {**page_reader(), "count": users}
         return [readers] if priority is None else [readers, update]
 
     def _run(self, *cases: tuple[str, int | None, int]) -> dict[Case, Measurements]:
@@ -116,11 +88,9 @@ class Update(LinkQuestion):
     def _measure(self, result: Result) -> Mapping[str, float]:
         flows = result.flows
         bits = 8 * float(flows.filter(flows["entry"] == _UPDATE)["delivered_bytes"].sum())
-        median_ns, slow_ns = median_and_p95(finished_times_ns(result, "exchanges"))
         return {
+            **page_times(result),
             "update_bps": bits * NS_PER_S / result.manifest["end_ns"],
-            "page_p50_ns": median_ns,
-            "page_p95_ns": slow_ns,
             "busy": float(result.directions["utilization"][0]),
         }
 
@@ -140,11 +110,11 @@ class Update(LinkQuestion):
         return self._run(*((*case, self._counts[case[0]]) for case in CASES))
 
     def _assumptions(self) -> list[Assumption]:
-        entry, now = f"traffic.{_UPDATE}", min(AT_ONCE, self.sites)
-        found = [Assumption("BBR at the server", "CUBIC", (f"{entry}.tcp.congestion_control=bbr",))]
-        if now > 1:
-            found.append(Assumption("one site at a time", f"{now}", (f"{entry}.count=1",)))
-        return found
+        entry, now = f"traffic.{_UPDATE}", f"{min(AT_ONCE, self.sites)}"
+        return [
+            Assumption("BBR at the server", "CUBIC", (f"{entry}.tcp.congestion_control=bbr",)),
+            Assumption("one site at a time", now, (f"{entry}.count=1",)),
+        ]
 
     def _basis(self, found: Mapping[Case, Measurements]) -> tuple[Measurements, Sequence[str]]:
         return found[DAY, 1], (_CLASSES, f"traffic.reader.count={self._counts[DAY]}")
@@ -152,12 +122,11 @@ class Update(LinkQuestion):
     def _judge(self, found: Mapping[Case, Measurements]) -> Answer:
         day_h, bits = HOURS - self.night_hours, 8.0 * self.sites * self.size_bytes
         night = (self.night_hours, found[NIGHT, 0].mean("update_bps"))
-        ways = []
+        ways: list[dict[str, Any]] = []
         for name, (when, priority) in zip(WAYS, CASES[2:], strict=True):
             before, after = found[when, None], found[when, priority]
-            phases = (
-                [(day_h, after.mean("update_bps")), night] if when == DAY else [night, (day_h, 0)]
-            )
+            by_day = (day_h, after.mean("update_bps"))
+            phases = [by_day, night] if when == DAY else [night, (day_h, 0)]
             pages = Change.of("page_p50_ns", before, after, comparisons=len(WAYS))
             way = {"way": name, "hours": elapsed_h(bits, phases), "pages": pages.outcome}
             change = {"page_change_percent": pages.percent}
@@ -165,8 +134,8 @@ class Update(LinkQuestion):
                 {**way, **after.estimates("update_bps", "page_p50_ns", "page_p95_ns"), **change}
             )
         harmless = [way for way in ways if way["pages"] in {"gains", "equal"}]
-        left_bps = [self.rate_bps * (1 - load) for load in (self.load, self.night_load)]
-        hours = (day_h, self.night_hours)
+        day_bps, night_bps = (self.rate_bps * (1 - load) for load in (self.load, self.night_load))
+        left = [(day_h, day_bps), (self.night_hours, night_bps)]
         return Answer(
             facts={
                 # Else the one that may lengthen pages the least.
@@ -178,8 +147,8 @@ class Update(LinkQuestion):
             figures={
                 "users": self._counts,
                 "ways": ways,
-                "left_hours": elapsed_h(bits, [*zip(hours, left_bps, strict=True)]),
-                "once_hours": 8 * self.size_bytes / left_bps[0] / 3600,
+                "left_hours": elapsed_h(bits, left),
+                "once_hours": 8 * self.size_bytes / day_bps / 3600,
             },
             tables=[table(self.name, "Each way to send it", ways)],
         )

@@ -17,17 +17,13 @@ import numpy as np
 from bentpipe.answers.answer import Answer, charts, table
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import MAX_COUNT, Assumption, LinkQuestion, largest
-from bentpipe.answers.runs import PACKET_BITS, Measurements
-from bentpipe.answers.traffic import THINK_S, median_and_p95, reader, times_ns, users_of
+from bentpipe.answers.runs import Measurements
+from bentpipe.answers.traffic import THINK_S, median_and_p95, reader, run_length, times_ns, users_of
 from bentpipe.errors import UsageError
 from bentpipe.results.result import Result
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, format_rate
 
-# Runs are as long as the link carries this number of full packets of 1,500 bytes, within bounds:
-# at least four pages a user, and many pages of few users.
-_RUN_PACKETS: Final = 500_000
-_RUN_S: Final = (60, 300)
 _SLOW_SHARE: Final = 0.05
 # Counts closer than this are not told apart: the percentiles of three runs differ by more.
 _TOLERANCE: Final = 0.05
@@ -62,8 +58,7 @@ class Users(LinkQuestion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        packets_s = _RUN_PACKETS * PACKET_BITS / self.link_rate_bps
-        self.duration = f"{round(np.clip(packets_s, *_RUN_S))} s"
+        self.duration = run_length(self.link_rate_bps)
 
     def _traffic(self) -> list[dict[str, Any]]:
         # The rate of the link, with settings, gives that of the video.
