@@ -12,6 +12,7 @@ use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_live::changes::LinkChange;
 use bentpipe_live::emulator::replay;
 use bentpipe_live::lab::{Config, Lab};
+use bentpipe_live::lateness::Limits;
 use bentpipe_live::measure::{
     OfferedLoad, Sample, Stream, delay_errors_of, errors_ns, measure, while_running,
 };
@@ -158,10 +159,12 @@ fn the_packet_loss_rate_matches_the_bit_error_rate() {
     assert!(deviations.abs() < 2.576, "{lost} of {sent} lost, {deviations:.2} deviations off");
 }
 
-/// Given threads that compete for the processors, expect runs with wrong delays to be invalid: of
-/// the runs beyond a median error of 60 us or a 99th percentile of 300 us, at least 19 in 20.
+/// Given threads that compete for the processors, expect runs with wrong delays to be invalid: of the
+/// runs whose errors are beyond the limits, by more than the hosts may add, at least 19 in 20.
 #[test]
 fn a_run_without_enough_processor_time_is_invalid() {
+    // Between the link's write and the receiving kernel's timestamp, and from the sender to the link.
+    const HOSTS: Duration = Duration::from_micros(300);
     let delay = Duration::from_millis(20);
     let plans = || vec![plain_link(100_000_000, delay, 0.0)];
     if lab(plans()).is_none() {
@@ -173,7 +176,10 @@ fn a_run_without_enough_processor_time_is_invalid() {
     let mut first = CpuSet::new();
     first.set((0..CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).expect("a processor"));
     sched_setaffinity(None, &first).expect("an allowed processor");
-    let (mut inaccurate, mut detected) = (0, 0);
+    let Limits { p99, max, .. } = Limits::default();
+    let beyond =
+        |error_ns: i64, limit: Duration| error_ns > (limit + HOSTS).as_nanos().cast_signed();
+    let (mut inaccurate, mut undetected) = (0, Vec::new());
     // Fewer runs could not distinguish 19 in 20 from all.
     for burners in [0, 2].into_iter().chain([4; 20]) {
         let stop = AtomicBool::new(false);
@@ -189,12 +195,14 @@ fn a_run_without_enough_processor_time_is_invalid() {
             errors.expect("a measurement")
         });
         assert!(errors.min_ns > -1_000, "{errors:?}");
-        if errors.p50_ns > 60_000 || errors.p99_ns > 300_000 {
+        if beyond(errors.p99_ns, p99) || beyond(errors.max_ns, max) {
             inaccurate += 1;
-            detected += u32::from(errors.invalid.is_some());
+            if errors.invalid.is_none() {
+                undetected.push((errors, lab.report().punctuality.lateness.fields()));
+            }
         }
     }
-    assert!(detected * 20 >= inaccurate * 19, "{detected} of {inaccurate} runs are invalid");
+    assert!(undetected.len() * 20 <= inaccurate, "of {inaccurate} runs: {undetected:?}");
     assert!(inaccurate >= 3, "only {inaccurate} runs were disturbed");
 }
 
