@@ -374,7 +374,8 @@ def user() -> Iterator[User]:
 
 
 _TRY_LAB = """
-from bentpipe import Lab, MachineError
+from bentpipe import Lab
+from bentpipe.errors import MachineError
 try:
     Lab("leo").close()
 except MachineError as error:
@@ -391,4 +392,5 @@ def why_no_lab() -> str:
     """
     command = [sys.executable, "-c", _TRY_LAB]
     tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert tried.returncode == 0, tried.stderr
     return tried.stdout.strip()

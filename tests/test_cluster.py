@@ -282,7 +282,7 @@ def test_a_local_cluster_gives_the_bytes_of_threads_and_survives_deadly_runs(
 SCRIPT = """
 import sys
 from test_cluster import LONG, PLAN, delivered
-from bentpipe import Job
+from bentpipe.simulation import Job
 from bentpipe.sweeps import LocalCluster
 
 if __name__ == "__main__":

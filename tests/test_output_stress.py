@@ -124,7 +124,8 @@ FULL = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[4])
-from bentpipe import Result, UsageError
+from bentpipe import Result
+from bentpipe.errors import UsageError
 from test_output_stress import checked_seed, files_of
 disk, saved, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 new = Result.load(saved / "2")
