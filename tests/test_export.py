@@ -66,7 +66,7 @@ def test_tc_has_the_delay_the_rate_and_the_queue_of_both_directions() -> None:
         'tc qdisc add dev "$island" parent 2:1 handle 3: pfifo limit 100',
         'tc qdisc add dev "$world" root handle 1: netem limit 1000000 delay 30ms',
         'tc qdisc add dev "$world" parent 1:1 handle 2: stab overhead -14 tbf rate 2000000bit '
-        "burst 1500 limit 60000",
+        "burst 1514 limit 60000",
     ]
 
 
@@ -181,6 +181,14 @@ def test_netem_has_the_losses(errors: dict[str, Any], option: str) -> None:
     forward = LINK["forward"] | errors
     line = commands(changed("link.forward", forward))[0]
     assert line.endswith(f"delay 250ms {option}")
+
+
+def test_the_path_of_the_first_terminal_is_that_of_the_script() -> None:
+    """Given a terminal with a longer path and bit errors, expect both in its direction."""
+    path = {"terminal": 1, "delay": "260 ms", "bit_error_rate": 1.0}
+    plan = changed(link=LINK | {"terminals": 2, "terminal_paths": [path]})
+    assert commands(plan)[0].endswith("delay 260ms loss random 100%")
+    assert '"260000000ns"' in ns3_script(plan)
 
 
 def test_a_direction_without_delay_and_loss_needs_no_netem() -> None:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # As CITATION.cff, which a test compares; the license as SPDX has it.
-AUTHORS: Final = "The bentpipe authors"
-TITLE: Final = "bentpipe: simulate and emulate traffic over a satellite link, packet by packet"
-LICENSE: Final = "Apache-2.0"
+_AUTHORS: Final = "The bentpipe authors"
+_TITLE: Final = "bentpipe: simulate and emulate traffic over a satellite link, packet by packet"
+_LICENSE: Final = "Apache-2.0"
 
 # A TCP ACK, 20 ms of a G.711 call over UDP (160 bytes), and the MTUs of X.25 and of Ethernet.
 _IP_BYTES: Final = (40, 188, 576, 1500)
@@ -274,16 +274,16 @@ def scenario_as(
 def cite(as_json: AsJson = False) -> None:
     """Print how to cite bentpipe: BibTeX, and a text."""
     parts = {
-        "authors": AUTHORS,
-        "title": TITLE,
+        "authors": _AUTHORS,
+        "title": _TITLE,
         "version": _core.version(),
-        "license": LICENSE,
+        "license": _LICENSE,
     }
     if as_json:
         print_json(parts)
         return
     print(
-        f"@misc{{bentpipe,\n  author = {{{{{AUTHORS}}}}},\n  title = {{{{{TITLE}}}}},\n"
+        f"@misc{{bentpipe,\n  author = {{{{{_AUTHORS}}}}},\n  title = {{{{{_TITLE}}}}},\n"
         f"  howpublished = {{Computer software}},\n  note = {{Version {parts['version']}}}\n}}\n\n"
-        f"{AUTHORS}. {TITLE}. Version {parts['version']}. Computer software, {LICENSE}."
+        f"{_AUTHORS}. {_TITLE}. Version {parts['version']}. Computer software, {_LICENSE}."
     )

@@ -65,6 +65,23 @@ def _sentences() -> Mapping[str, Mapping[str, str]]:
     return found
 
 
+def directions(plan: Plan) -> list[dict[str, Any]]:
+    """Return the directions of the plan, forward and return, with the path of the first terminal.
+
+    ``name`` is that of the field in ``link``.
+    """
+    found = []
+    for name, data in zip(("forward", "return"), plan.data["directions"], strict=False):
+        path = data["to"][0]
+        # What differs between terminals is not in the direction itself.
+        own = {"channel": path["channel"]} if path["channel"]["kind"] != "clear" else {}
+        if path["delay_ns"]:
+            delay_ns = series_values(data["delay_ns"])[0] + path["delay_ns"]
+            own["delay_ns"] = {"kind": "constant", "value": delay_ns}
+        found.append({**data, **own, "name": name})
+    return found
+
+
 def first_value(series: Mapping[str, Any]) -> int:
     """Return the first value of a series that is not zero; zero if all are."""
     return next((value for value in series_values(series) if value), 0)

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-from bentpipe.export.common import MTU_BYTES, comment, first_value, gaps, lost_share, render
+from bentpipe.export.common import (
+    MTU_BYTES,
+    comment,
+    directions,
+    first_value,
+    gaps,
+    lost_share,
+    render,
+)
 from bentpipe.plan import Plan
 from bentpipe.plan.presets import series_values
 from bentpipe.plan.traffic import datagram_interval_ns
@@ -74,7 +82,7 @@ def ns3_script(plan: Plan) -> str:
     What ns-3 cannot express is in comments, each with its consequence.
     """
     missing: list[str] = []
-    directions = [_direction(each, missing) for each in plan.data["directions"][:2]]
+    shown = [_direction(each, missing) for each in directions(plan)]
     hosts: dict[tuple[Any, ...], int] = {}
     flows = list(_flows(plan, hosts, missing))
     tcps = [
@@ -83,7 +91,7 @@ def ns3_script(plan: Plan) -> str:
     return render(
         "ns-3.cc.j2",
         plan,
-        directions=directions,
+        directions=shown,
         hosts=[
             {
                 "types": [_text(name) for name in _CONGESTION_CONTROLS.get(control, ())],
@@ -109,8 +117,7 @@ def _text(text: str) -> str:
 
 
 def _direction(data: Mapping[str, Any], missing: list[str]) -> dict[str, Any]:
-    name = data["name"].partition("-")[0]
-    field, framing = f"link.{name}", data["framing"]
+    field, framing = f"link.{data['name']}", data["framing"]
     bits = frame_bits(framing, MTU_BYTES)
     # So that a packet of the largest size takes as long as on the link.
     factor = Fraction(_BITS_PER_BYTE * (MTU_BYTES + _PPP_BYTES), bits)
@@ -126,7 +133,6 @@ def _direction(data: Mapping[str, Any], missing: list[str]) -> dict[str, Any]:
         missing.append(f"{field}.outage: a device of ns-3 never stops: it sends during outages")
     rate_bps = first_value(data["rate_bps"])
     return {
-        "name": name,
         "rates": [(at / NS_PER_S, f"{rate}bps") for at, rate in rates if rate],
         "delays": [(at / NS_PER_S, f"{value}ns") for at, value in _steps(data["delay_ns"])],
         "queue": _queue(data, rate_bps, bits, field, missing),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from bentpipe import gateway
@@ -17,7 +17,7 @@ from bentpipe.text import counted
 
 # What the daemon has, in the order of the file.
 _FUNCTIONS: Final = ("pep", "tunnel")
-_OTHER_END: Final[Mapping[EndName, EndName]] = {"hub": "terminal", "terminal": "hub"}
+_ENDS: Final[tuple[EndName, ...]] = ("hub", "terminal")
 # The addresses of docs/how-to/run-a-coded-tunnel.md; those of further terminals follow.
 _HUB: Final = 1
 _ADDRESSES_MAX: Final = 253
@@ -62,7 +62,7 @@ def sat_toml(plan: Plan, end: EndName | None = None) -> str:
 def _chosen(plan: Plan, end: EndName | None) -> EndName:
     having: list[EndName] = [
         name
-        for name in _OTHER_END
+        for name in _ENDS
         if any(
             function in _FUNCTIONS
             for function, _ in getattr(plan.scenario.gateways, name).in_order()

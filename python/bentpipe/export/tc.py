@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from bentpipe.export.common import MTU_BYTES, first_value, gaps, lost_share, render
+from bentpipe.export.common import MTU_BYTES, directions, first_value, gaps, lost_share, render
 from bentpipe.plan import Plan
 from bentpipe.plan.presets import series_values
 from bentpipe.scenario import frame_bits
@@ -75,7 +75,7 @@ class _Shaper:
     def burst_bytes(self) -> int:
         """The bucket: a packet, or what is sent while a timer may be late."""
         late = self.rate_bps * _BURST_NS // (_BITS_PER_BYTE * NS_PER_S)
-        return max(self.largest_bytes, late)
+        return max(self.largest_bytes, MTU_BYTES + _ETHERNET_BYTES, late)
 
     @property
     def burst_ns(self) -> int:
@@ -89,23 +89,20 @@ def tc_script(plan: Plan) -> str:
     The hosts of the hub are behind the first one (world), those of a terminal behind the second
     (island). What tc cannot express is in comments, each with its consequence.
     """
-    directions = []
-    for data, device in zip(plan.data["directions"], ("$island", "$world"), strict=False):
-        name = data["name"].partition("-")[0]
+    shown, further = [], []
+    for data, device in zip(directions(plan), ("$island", "$world"), strict=True):
         missing: list[str] = []
-        lines = list(_direction_lines(data, device, missing))
-        directions.append(
+        delay_ns = series_values(data["delay_ns"])[0]
+        shown.append(
             {
-                "name": name,
-                "summary": f"{format_rate(first_value(data['rate_bps']))}, "
-                f"{format_duration(series_values(data['delay_ns'])[0])} one way",
-                "lines": lines,
-                "missing": [f"link.{name}.{text}" for text in missing],
+                "name": data["name"],
+                "rate": format_rate(first_value(data["rate_bps"])),
+                "delay": format_duration(delay_ns),
+                "lines": list(_direction_lines(data, device, missing)),
             }
         )
-    common = gaps(plan, "tc")
-    missing = [text for each in directions for text in each["missing"]]
-    return render("tc.sh.j2", plan, directions=directions, gaps=[*common, *missing])
+        further += [f"link.{data['name']}.{text}" for text in missing]
+    return render("tc.sh.j2", plan, directions=shown, gaps=[*gaps(plan, "tc"), *further])
 
 
 def _direction_lines(data: Mapping[str, Any], device: str, missing: list[str]) -> Iterator[str]:
