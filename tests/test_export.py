@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from properties import examples
 
 from bentpipe import Plan
 from bentpipe.export import ns3_script, sat_toml, tc_script
+from bentpipe.export.common import comment
 from bentpipe.gateway import plan_of, read_config
 from bentpipe.scenario import FRAMINGS, frame_bits, plan_framing
 
@@ -298,26 +298,44 @@ def assert_is_balanced(text: str) -> None:
         assert bare.count(opening) == bare.count(closing), opening
 
 
-@examples(50)
-@given(name=st.text(max_size=40), flow=st.text(min_size=1, max_size=40))
-def test_a_name_ends_no_comment_and_no_literal(name: str, flow: str) -> None:
-    """Given any name, expect the same commands and statements as without it."""
-    plain = changed(name="a", traffic=[BULK | {"name": "f"}])
-    plan = changed(name=name, traffic=[BULK | {"name": flow}])
-    assert commands(plan) == commands(plain)
-    scripts = [tc_script(each).splitlines() for each in (plan, plain)]
-    assert [line for line in scripts[0] if line[:1] != "#"] == [
-        line for line in scripts[1] if line[:1] != "#"
-    ]
-    programs = [ns3_script(each).splitlines() for each in (plan, plain)]
-    assert len(programs[0]) == len(programs[1])
-    differing = [each for each in zip(*programs, strict=True) if each[0] != each[1]]
-    for line, other in differing:
-        is_comment = line.startswith("// ") and not line.endswith("\\")
-        assert is_comment or '"f"' in other
-    assert_is_balanced("\n".join(programs[0]))
-    with_pep = changed(name=name, gateways={"hub": {"pep": {}}})
-    assert tomllib.loads(sat_toml(with_pep))["name"] == "hub"
+@examples(200)
+@given(text=st.text() | st.text(alphabet="\\\n\r\u2028 ?/*a"))
+def test_any_text_is_one_line_of_a_comment(text: str) -> None:
+    """Given any text, expect one line that a compiler does not continue."""
+    line = comment(text)
+    assert len(f"// {line}".splitlines()) == 1
+    assert not line.endswith("\\")
+
+
+NAMES = [
+    "a\nreboot",
+    "$(reboot)`reboot`",
+    "b \\",
+    '"; abort(); "',
+    "}%{{ 1 }}",
+    "\u2028*/",
+    "\u00e9",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_ends_no_comment_and_no_literal(name: str) -> None:
+    """Given a name of a scenario and a flow, expect the same commands and statements as without."""
+    plan = changed(name=name, traffic=[BULK | {"name": name}], gateways={"hub": {"pep": {}}})
+    plain = changed(name="a", traffic=[BULK | {"name": "a"}], gateways={"hub": {"pep": {}}})
+    for script in (tc_script, sat_toml):
+        made, expected = script(plan).splitlines(), script(plain).splitlines()
+        assert [line for line in made if line[:1] != "#"] == [
+            line for line in expected if line[:1] != "#"
+        ]
+    made, expected = (ns3_script(each).splitlines() for each in (plan, plain))
+    differing = [each for each in zip(made, expected, strict=True) if each[0] != each[1]]
+    (title, _), (flow, plain_flow) = differing
+    assert title.startswith("// ")
+    assert not title.endswith("\\")
+    literal = flow.removeprefix("    { ").removesuffix(plain_flow.partition('"a"')[2])
+    assert re.fullmatch(r'"(?:\\.|[^"\\])*"', literal)
+    assert literal.isascii()
 
 
 # --- bentpipe gateway ---------------------------------------------------------------------------

@@ -195,7 +195,11 @@ def test_latex_prints_any_text_as_it_is(text: str) -> None:
 
 
 CELLS: st.SearchStrategy[Any] = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20)
 )
 
 
