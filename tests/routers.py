@@ -157,10 +157,17 @@ class Routers:
             finally:
                 _set_network(own.fileno())
 
-    def download(self, size: int, address: str = SERVERS[0]) -> bytes:
+    def download(
+        self,
+        size: int,
+        address: str = SERVERS[0],
+        *,
+        server: str = "server",
+        client: str = "client",
+    ) -> bytes:
         """Return what a server on its host sends to a client on its own, over the routers."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with self.within("server"):
+        with self.within(server):
             listener = socket.create_server((address, 0), family=family)
 
         def serve() -> None:
@@ -169,14 +176,14 @@ class Routers:
                 accepted.sendall(content)
 
         content = os.urandom(size)
-        server = threading.Thread(target=serve, daemon=True)
+        serving = threading.Thread(target=serve, daemon=True)
         with closing(listener):
-            server.start()
-            with self.within("client"):
-                client = socket.create_connection((address, listener.getsockname()[1]), 10)
-            with closing(client):
-                received = b"".join(iter(lambda: client.recv(65_536), b""))
-            server.join(10)
+            serving.start()
+            with self.within(client):
+                connection = socket.create_connection((address, listener.getsockname()[1]), 10)
+            with closing(connection):
+                received = b"".join(iter(lambda: connection.recv(65_536), b""))
+            serving.join(10)
         assert received == content
         return received
 

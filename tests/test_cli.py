@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import sys
 from dataclasses import dataclass
@@ -156,6 +157,26 @@ def test_report_writes_the_file_and_prints_its_path(
     refused = bentpipe("report", tmp_path)
     assert (refused.code, refused.out) == (2, "")
     assert "not a bentpipe result" in refused.err
+
+
+def test_the_tables_of_a_report_are_files(
+    bentpipe: Program, tmp_path: Path, plain_result: Result
+) -> None:
+    """Given a result, expect each table that its report links, as CSV and LaTeX."""
+    folder = plain_result.save(tmp_path / "small")
+    tables = tmp_path / "tables"
+    called = bentpipe("report", folder, "--tables", tables)
+    assert (called.code, called.err) == (0, f"bentpipe: wrote the tables to {tables}\n")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    linked = re.findall(r'<a download="([^"]+)"', page)
+    assert sorted(path.name for path in tables.iterdir()) == sorted(linked)
+    assert len(linked) > 6
+    flows = next(tables.glob("tcp-flows*.tex")).read_text(encoding="utf-8")
+    assert r"\begin{tabular}" in flows
+    assert "Mbit/s" in flows
+    refused = bentpipe("report", folder, "--tables", tmp_path / "no" / "folder")
+    assert refused.code == 2
+    assert "cannot be written" in refused.err
 
 
 # --- framings -----------------------------------------------------------------------------------

@@ -48,7 +48,8 @@ class Page(HTMLParser):
             if name == "id":
                 self.ids.append(str(value))
             # Values of a table in the page itself, and files of a figure beside it.
-            is_file = str(value).startswith(("data:text/csv;", "charts/"))
+            tables = ("data:text/csv;", "data:application/x-tex;")
+            is_file = str(value).startswith((*tables, "charts/"))
             if name in ("src", "href", "xlink:href") and not is_file:
                 self.references.append(str(value))
 

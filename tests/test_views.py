@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from hypothesis import given, strategies as st
+from properties import examples
 
 from bentpipe.results.views import (
     Cell,
@@ -13,6 +17,8 @@ from bentpipe.results.views import (
     csv_table,
     from_mappings,
     html_table,
+    latex_table,
+    latex_text,
     records,
     text_table,
 )
@@ -64,7 +70,7 @@ def test_csv_and_json_have_raw_values_and_all_columns() -> None:
     }
 
 
-def test_html_escapes_and_links_the_csv() -> None:
+def test_html_escapes_and_links_the_csv_and_the_latex() -> None:
     text = html_table(FLOWS, link=True)
     assert '<td class="text">a &amp; b</td><td><b>9.222 Mbit/s</b></td>' in text
     assert "<th>goodput<br><small>application bits</small></th>" in text
@@ -72,6 +78,9 @@ def test_html_escapes_and_links_the_csv() -> None:
     assert text.endswith("<p>... and 3 more.</p>")
     address = text.partition('download="flows.csv" href="data:text/csv;charset=utf-8,')[2]
     assert unquote(address.partition('"')[0]) == csv_table(FLOWS)
+    tex = text.partition('download="flows.tex" href="data:application/x-tex;charset=utf-8,')[2]
+    assert unquote(tex.partition('"')[0]) == latex_table(FLOWS)
+    assert 'download="table.tex"' in html_table(View("", COLUMNS, ROWS), link=True)
     assert "download" not in html_table(FLOWS)
 
 
@@ -105,3 +114,115 @@ def test_few_wide_rows_become_columns() -> None:
     view = View("t", columns, [["a", *range(9)], ["b", *range(9)]])
     lines = text_table(view, 40).splitlines()
     assert lines[:3] == ["t", "key        a  b", "heading 0  0  0"]
+
+
+# --- LaTeX --------------------------------------------------------------------------------------
+
+
+def test_a_column_of_numbers_has_its_unit_in_the_heading() -> None:
+    """Given rates and counts, expect numbers in one unit, and texts of other cells as they are."""
+    rows = (("a_1", 9_222_000.0, 7_242, 1, Cell(0.5, "50 %")), ("c", 800_000.0, None, 2, "x"))
+    lines = latex_table(View("Flows & co", COLUMNS, rows, strong={(0, 1)})).splitlines()
+    assert r"\caption{Flows \& co}" in lines
+    start = lines.index(r"\begin{tabular}{lrrr}")
+    assert lines[start + 1 : start + 8] == [
+        r"\toprule",
+        r"flow & goodput & sent & limit \\",
+        r" & application bits, Mbit/s & packets &  \\",
+        r"\midrule",
+        r"a\_1 & \textbf{9.222} & 7242 & 50 \% \\",
+        r"c & 0.8 & - & x \\",
+        r"\bottomrule",
+    ]
+
+
+def test_booktabs_is_optional() -> None:
+    """Given a document without the package, expect its rules to be those of LaTeX."""
+    text = latex_table(FLOWS)
+    for rule in ("toprule", "midrule", "bottomrule"):
+        assert rf"\providecommand{{\{rule}}}{{\hline}}" in text
+
+
+def test_groups_are_divided_by_rules_and_wide_tables_into_parts() -> None:
+    columns = (Column("entry", "entry"), Column("of", "of"), Column("flows", "flows", once=True))
+    rows = [{"entry": name, "of": f"p{p}", "flows": 6} for name in "ab" for p in (5, 95)]
+    grouped = latex_table(from_mappings("t", columns, rows, key=2, group=1))
+    assert grouped.count("\n\\midrule\n") == 2
+    assert " & p95 &  \\\\" in grouped
+    wide = [Column("key", "key"), *(Column(f"c{i}", f"c{i}") for i in range(30))]
+    divided = latex_table(View("", wide, [["k", *([12_345_678] * 30)]]))
+    assert divided.count(r"\begin{tabular}") == divided.count(r"\par\medskip") + 1 > 2
+
+
+# What LaTeX prints for a command.
+PRINTED = {
+    r"\textbackslash{}": "\\",
+    r"\textasciitilde{}": "~",
+    r"\textasciicircum{}": "^",
+    r"\textless{}": "<",
+    r"\textgreater{}": ">",
+    r"\textbar{}": "|",
+    r"\ensuremath{\pm}": "\u00b1",
+    r"\ensuremath{\times}": "\u00d7",
+    r"\ensuremath{\mu}": "\u00b5",
+    "{}": "",
+}
+SPECIAL = set("\\{}$&#%_~^<>|[]*`'")
+
+
+def printed(text: str) -> str:
+    """Return what LaTeX prints for a text; fail at a special character that is not escaped."""
+    found = ""
+    while text:
+        name = next((each for each in PRINTED if text.startswith(each)), "")
+        if name:
+            found, text = found + PRINTED[name], text[len(name) :]
+        elif match := re.match(r"\\([{}$&#%_])|\{([\[\]*`'])\}", text):
+            found, text = found + (match[1] or match[2]), text[match.end() :]
+        else:
+            assert text[0] not in SPECIAL
+            assert not text.startswith("--")
+            found, text = found + text[0], text[1:]
+    return found
+
+
+@examples(200)
+@given(text=st.text(max_size=60) | st.text(alphabet=sorted(SPECIAL | set("-? a")), max_size=60))
+def test_latex_prints_any_text_as_it_is(text: str) -> None:
+    """Given any text, expect it in print, with spaces for what cannot be printed."""
+    shown = "".join(character if character.isprintable() else " " for character in text)
+    assert printed(latex_text(text)) == " ".join(shown.split())
+
+
+CELLS: st.SearchStrategy[Any] = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20)
+)
+
+
+@examples(100)
+@given(
+    title=st.text(max_size=20),
+    headings=st.lists(st.tuples(st.text(min_size=1), st.text(max_size=9)), min_size=1, max_size=9),
+    data=st.data(),
+)
+def test_braces_and_columns_of_any_table_match(
+    title: str, headings: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    """Given any titles and cells, expect balanced braces and a cell in each column of each row."""
+    columns = [Column(f"c{i}_ns", *heading) for i, heading in enumerate(headings)]
+    rows = data.draw(st.lists(st.tuples(*[CELLS] * len(columns)), max_size=4))
+    text = latex_table(View(title, columns, rows))
+    body = text.partition("\n")[2]
+    bare = re.sub(r"\\[{}&%]", "", body)
+    assert bare.count("{") == bare.count("}")
+    for part in re.findall(
+        r"\\begin\{tabular\}\{([lr]+)\}\n(.*?)\\end\{tabular\}", bare, re.DOTALL
+    ):
+        kinds, lines = part
+        cells = [line for line in lines.splitlines() if not re.fullmatch(r"\\\w+rule", line)]
+        assert {line.count("&") + 1 for line in cells} == {len(kinds)}
+        assert all(line.endswith(r" \\") for line in cells)

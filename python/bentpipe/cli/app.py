@@ -45,6 +45,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
         "report": _Verb(
             "Write the HTML report of a result folder.",
             "report results/geo --report geo.html",
+            "report results/geo --tables tables",
             module="results",
         ),
         "serve": _Verb(
@@ -53,7 +54,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             "serve results --port 8000 --open",
             module="results",
         ),
-        "show": _Verb("Show named links, framings and studies, or the schema."),
+        "show": _Verb("Show links, framings, studies, the schema, or export a scenario."),
     },
     "Answer a question": {
         "ask": _Verb("Answer a common question about a link, with the reason."),

@@ -31,6 +31,10 @@ def report(
     report: Annotated[
         Path | None, optional("FILE", "The HTML file; report.html in the folder by default.")
     ] = None,
+    tables: Annotated[
+        Path | None,
+        optional("FOLDER", "Write each table of the report to this folder, as CSV and LaTeX."),
+    ] = None,
     threshold: options.Thresholds = None,
     junit: options.JUnit = None,
 ) -> None:
@@ -48,6 +52,9 @@ def report(
     checks = [check.to_json() for check in found]
     write_junit(junit, result, checks)
     reports.write_run_report(result, path)
+    if tables is not None:
+        reports.write_tables(reports.run_views(result), tables)
+        note(f"wrote the tables to {tables}")
     print(path)
     if wanted and result.state != "completed":
         reason = result.invalid or result.ending

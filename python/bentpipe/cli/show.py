@@ -1,4 +1,4 @@
-"""The verb ``show``: named links and framings, the schema of scenario files, and studies."""
+"""The verb ``show``: named links and framings, studies, the schema, and exports of scenarios."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_args
 
 import typer
 
-from bentpipe import report, scenario
+from bentpipe import _core, export, plan, report, scenario
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.options import AsJson, argument, print_json
+from bentpipe.cli.options import (
+    AsJson,
+    ScenarioInput,
+    Settings,
+    argument,
+    note,
+    optional,
+    print_json,
+)
 from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_plans
 from bentpipe.results.views import Column, View, records
@@ -25,14 +33,38 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# As CITATION.cff, which a test compares; the license as SPDX has it.
+_AUTHORS: Final = "The bentpipe authors"
+_TITLE: Final = "bentpipe: simulate and emulate traffic over a satellite link, packet by packet"
+_LICENSE: Final = "Apache-2.0"
+
 # A TCP ACK, 20 ms of a G.711 call over UDP (160 bytes), and the MTUs of X.25 and of Ethernet.
 _IP_BYTES: Final = (40, 188, 576, 1500)
 _WIDTH: Final = 88
 
+ExportFormat = Literal["tc", "sat.toml", "ns-3"]
+End = Literal["hub", "terminal"]
+
+
+class _ShowGroup(LazyGroup):
+    """The sub-commands of ``show``; a scenario needs the name of one."""
+
+    def resolve_command(self, context: Any, arguments: list[str]) -> Any:
+        """Find a sub-command; for a scenario file, say which one it is for."""
+        if "--as" in arguments and arguments[0] not in self.list_commands(context):
+            written = " ".join(arguments)
+            raise UsageError(
+                f'command: read "{arguments[0]}"; write: bentpipe show scenario {written}'
+            )
+        return super().resolve_command(context, arguments)
+
+
 show_app = typer.Typer(
-    cls=LazyGroup,
-    help="Show named links, framings and studies, or the schema.",
-    epilog=examples_text("bentpipe show presets geo", "bentpipe show studies"),
+    cls=_ShowGroup,
+    help="Show links, framings, studies, the schema, or export a scenario.",
+    epilog=examples_text(
+        "bentpipe show presets geo", "bentpipe show scenario scenarios/geo-pep.yaml --as tc"
+    ),
     rich_markup_mode=None,
     callback=lambda: None,
 )
@@ -190,3 +222,68 @@ def studies(as_json: AsJson = False) -> None:
 def schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
     print_json(scenario.json_schema())
+
+
+# --- scenarios for other tools --------------------------------------------------------------------
+
+
+@show_app.command(
+    "scenario",
+    epilog=examples_text(
+        "bentpipe show scenario scenarios/geo-pep.yaml --as tc > tc.sh",
+        "bentpipe show scenario scenarios/geo-pep.yaml --as sat.toml > sat.toml",
+        "bentpipe show scenario scenarios/geo-bulk.yaml --as ns-3 > link.cc",
+    ),
+)
+def scenario_as(
+    scenario_file: ScenarioInput,
+    export_format: Annotated[
+        ExportFormat,
+        optional(
+            "|".join(get_args(ExportFormat)),
+            "tc: a script for a Linux router. sat.toml: a configuration of bentpipe gateway. "
+            "ns-3: a program in C++.",
+            "--as",
+        ),
+    ],
+    end: Annotated[
+        End | None,
+        optional("|".join(get_args(End)), "The gateway of sat.toml; by default the only one."),
+    ] = None,
+    settings: Settings = None,
+) -> None:
+    """Print a scenario for tc(8), for bentpipe gateway or for ns-3.
+
+    What a format cannot express is in comments of its header, each with its consequence.
+    """
+    if end is not None and export_format != "sat.toml":
+        raise UsageError("--end: only for --as sat.toml, the configuration of one gateway")
+    resolved = plan.Plan.resolve(scenario.Scenario.load(scenario_file, settings or ()))
+    for warning in resolved.warnings:
+        note(f"warning: {warning}")
+    if export_format == "tc":
+        text = export.tc_script(resolved)
+    elif export_format == "ns-3":
+        text = export.ns3_script(resolved)
+    else:
+        text = export.sat_toml(resolved, end)
+    print(text, end="")
+
+
+@show_app.command(epilog=examples_text("bentpipe show cite"))
+def cite(as_json: AsJson = False) -> None:
+    """Print how to cite bentpipe: BibTeX, and a text."""
+    parts = {
+        "authors": _AUTHORS,
+        "title": _TITLE,
+        "version": _core.version(),
+        "license": _LICENSE,
+    }
+    if as_json:
+        print_json(parts)
+        return
+    print(
+        f"@misc{{bentpipe,\n  author = {{{{{_AUTHORS}}}}},\n  title = {{{{{_TITLE}}}}},\n"
+        f"  howpublished = {{Computer software}},\n  note = {{Version {parts['version']}}}\n}}\n\n"
+        f"{_AUTHORS}. {_TITLE}. Version {parts['version']}. Computer software, {_LICENSE}."
+    )

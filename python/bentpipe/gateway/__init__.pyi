@@ -1,6 +1,7 @@
 from .checks import examine as examine, summary as summary
 from .config import (
     GatewayConfig as GatewayConfig,
+    placeholder_key as placeholder_key,
     plan_of as plan_of,
     read_config as read_config,
 )
@@ -14,6 +15,8 @@ from .daemon import (
     stop as stop,
 )
 from .machine import (
+    PEERS_MAX as PEERS_MAX,
+    PORT as PORT,
     find_binary as find_binary,
     make_key as make_key,
     open_files as open_files,

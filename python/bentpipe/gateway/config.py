@@ -164,6 +164,12 @@ def _checksum(kind: str, key: bytes) -> bytes:
     return digest[: _KEY_CHARACTERS // 4 * 3 - _KEY_BYTES]
 
 
+def placeholder_key(name: str) -> str:
+    """Return a public key that is valid, and whose private key nobody has: a hash is the point."""
+    key = hashlib.sha256(f"bentpipe placeholder {name}".encode()).digest()
+    return base64.b64encode(key + _checksum("public", key)).decode()
+
+
 def _user(name: str) -> str:
     try:
         number = pwd.getpwnam(name).pw_uid

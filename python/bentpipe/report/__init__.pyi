@@ -4,9 +4,14 @@ from .comparison import (
     write_comparison as write_comparison,
 )
 from .console import show as show
-from .html import Exports as Exports, environment as environment
+from .html import (
+    Exports as Exports,
+    environment as environment,
+    write_tables as write_tables,
+)
 from .run import (
     run_report as run_report,
+    run_views as run_views,
     save_run as save_run,
     write_run_report as write_run_report,
 )

@@ -7,10 +7,12 @@ they follow the page from light to dark. The pages are jinja2 templates in ``tem
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from html import escape
 from io import BytesIO, StringIO
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +29,7 @@ from matplotlib.figure import Figure
 
 from bentpipe.report.style import GRID, INK, MUTED, PALETTE, STYLE
 from bentpipe.results.files import REPORT, csv_text, write_file, writing
-from bentpipe.results.views import html_table
+from bentpipe.results.views import View, csv_table, file_stem, html_table, latex_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,6 +87,25 @@ def write_report(path: str | Path, render: Callable[[Exports | None], str]) -> P
             write_file(file.parent / name, content)
     write_file(file, text)
     return file
+
+
+def write_tables(views: Iterable[View], folder: Path) -> None:
+    """Write tables to a folder, which is created if missing: ``NAME.csv`` and ``NAME.tex`` of each.
+
+    The names are those of the titles; equal ones are numbered. Tables without rows have no files.
+
+    Raises:
+        UsageError: the folder cannot be created, or a file cannot be written.
+    """
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+    stems = Counter[str]()
+    for view in filter(attrgetter("rows"), views):
+        stem = file_stem(view)[:_NAME_MAX]
+        stems[stem] += 1
+        name = f"{stem}-{stems[stem]}" if stems[stem] > 1 else stem
+        write_file(folder / f"{name}.csv", csv_table(view))
+        write_file(folder / f"{name}.tex", latex_table(view))
 
 
 def svg_file(figure: Figure, name: str) -> str:

@@ -20,7 +20,7 @@ from bentpipe.results.files import REPORT
 from bentpipe.results.measures import MAX_SINGLE_FLOWS
 from bentpipe.results.metric_values import threshold_view
 from bentpipe.results.run_views import attribution_view, flow_views, link_views
-from bentpipe.results.views import Column, from_mappings
+from bentpipe.results.views import Column, View, from_mappings
 from bentpipe.units import format_duration
 
 if TYPE_CHECKING:
@@ -73,6 +73,19 @@ def run_report(result: Result, exports: Exports | None = None) -> str:
         seed=result.manifest["seed"],
         version=result.manifest["bentpipe_version"],
     )
+
+
+def run_views(result: Result) -> list[View]:
+    """Return the tables of the report of a run, in its order."""
+    emulation = _emulation(result)
+    views = [
+        threshold_view(result),
+        *flow_views(result),
+        attribution_view(result),
+        *link_views(result, _MAX_ROWS),
+        None if emulation is None else emulation["view"],
+    ]
+    return [view for view in views if view is not None]
 
 
 def run_context(result: Result) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Tables for people, as data: what a table says, apart from how it is shown.
 
 A `View` holds raw values. Each output has one function: `text_table` for a terminal, `html_table`,
-`csv_table`, and `records` for JSON.
+`latex_table`, `csv_table`, and `records` for JSON.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ _MUCH_FEWER: Final = 2 / 3
 # In characters of 9 pt, of which some 94 and the space around 8 columns fit on A4 portrait.
 _PAGE_WIDTH: Final = 96
 _PADDING: Final = 2
+# In a URL of data.
+_UNQUOTED: Final = ",:;/()"
+# Larger numbers are written without decimals.
+_DECIMALS_BELOW: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -289,16 +293,23 @@ def _lines(grids: Sequence[_Grid]) -> list[tuple[str, str]]:
 
 
 def html_table(view: View, *, link: bool = False) -> str:
-    """Return a table as HTML, in parts that fit on A4 portrait, with a ``link`` to it as CSV."""
+    """Return a table as HTML, in parts that fit on A4 portrait.
+
+    With ``link`` its caption has links to it as CSV and LaTeX.
+    """
     texts, starts = view.texts(), set(view.starts())
     kinds = [' class="text"' if view.is_text(i) else "" for i in range(len(view.columns))]
     caption = escape(view.title)
     if link and view.rows:
-        words = view.title.partition("(")[0].removesuffix(".csv")
-        name = re.sub(r"\W+", "-", words.lower()).strip("-")
-        data = quote(csv_table(view), safe=",:;/()")
-        anchor = f'<a download="{name}.csv" href="data:text/csv;charset=utf-8,{data}">CSV</a>'
-        caption += f' <span class="files">{anchor}</span>'
+        files = ", ".join(
+            f'<a download="{file_stem(view)}.{suffix}" href="data:{media};charset=utf-8,'
+            f'{quote(content, safe=_UNQUOTED)}">{label}</a>'
+            for suffix, media, label, content in (
+                ("csv", "text/csv", "CSV", csv_table(view)),
+                ("tex", "application/x-tex", "LaTeX", latex_table(view)),
+            )
+        )
+        caption += f' <span class="files">{files}</span>'
     lines = ['<div class="wide">']
     for number, part in enumerate(view.parts(_html_widths(view, texts), _PAGE_WIDTH)):
         has_caption = caption and not number
@@ -323,9 +334,105 @@ def html_table(view: View, *, link: bool = False) -> str:
     return "\n".join([*lines, f"</div>{more}"])
 
 
+def file_stem(view: View) -> str:
+    """Return the name of a file of a table, without its suffix, from its title."""
+    words = view.title.partition("(")[0].removesuffix(".csv")
+    return re.sub(r"\W+", "-", words.lower()).strip("-") or "table"
+
+
 def csv_table(view: View) -> str:
     """Return the raw values as CSV; None is an empty cell."""
     return csv_text([column.name for column in view.columns], _raw(view))
+
+
+# Special characters of LaTeX, what may be an argument of the end of a row, and quotes, which make
+# ligatures.
+_LATEX: Final = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"\ensuremath{\pm}",
+    "\u00d7": r"\ensuremath{\times}",
+    "µ": r"\ensuremath{\mu}",
+    **{character: f"\\{character}" for character in "{}$&#%_"},
+    **{character: f"{{{character}}}" for character in "[]*`'"},
+}
+# With the package booktabs they are its rules.
+_RULES: Final = "".join(
+    rf"\providecommand{{\{rule}}}{{\hline}}" for rule in ("toprule", "midrule", "bottomrule")
+)
+
+
+def latex_table(view: View) -> str:
+    """Return a table for LaTeX, in parts that fit on A4 portrait; booktabs is optional.
+
+    Columns of numbers have one unit, which stands in the heading.
+    """
+    texts, starts = view.texts(), set(view.starts()) - {0}
+    columns = [_latex_column(view, i, [row[i] for row in texts]) for i in range(len(view.columns))]
+    title = latex_text(view.title)
+    lines = [
+        f"% {' '.join(view.title.splitlines())}",
+        _RULES,
+        r"\begin{table}[htbp]",
+        r"\centering",
+    ]
+    lines += [rf"\caption{{{title}}}"] if title else []
+    for number, part in enumerate(view.parts(_html_widths(view, texts), _PAGE_WIDTH)):
+        if number:
+            lines.append(r"\par\medskip")
+        kinds = "".join("l" if view.is_text(i) else "r" for i in part)
+        lines += [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"]
+        lines.append(_latex_row(latex_text(view.columns[i].title) for i in part))
+        if any(columns[i][0] for i in part):
+            lines.append(_latex_row(latex_text(columns[i][0]) for i in part))
+        lines.append(r"\midrule")
+        for row in range(len(texts)):
+            cells = ((latex_text(columns[i][1][row]), (row, i) in view.strong) for i in part)
+            lines += [r"\midrule"] if row in starts else []
+            lines.append(
+                _latex_row(rf"\textbf{{{cell}}}" if bold else cell for cell, bold in cells)
+            )
+        lines += [r"\bottomrule", r"\end{tabular}"]
+    if view.more:
+        lines.append(rf"\par\smallskip \ldots{{}} and {latex_text(view.more)}")
+    return "\n".join([*lines, r"\end{table}", ""])
+
+
+def latex_text(text: str) -> str:
+    """Return a text as it is, for LaTeX, in one line."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    # Hyphens in a row would become a dash.
+    return re.sub("-(?=-)", "-{}", "".join(_LATEX.get(c, c) for c in line))
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    return rf"{' & '.join(cells)} \\"
+
+
+def _latex_column(view: View, index: int, texts: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return what stands below the heading of a column, its unit included, and its cells."""
+    column, values = view.columns[index], [row[index] for row in view.rows]
+    numbers = [value for value in values if type(value) in (int, float)]
+    kind = quantity(column.name)
+    others = len(values) - values.count(None) - len(numbers)
+    if column.text is not None or not numbers or others:
+        return column.note, texts
+    unit, size = ("", 1) if kind.is_count else kind.scale(max(map(abs, numbers)))
+    cells = [
+        text if value is None or not text else _number(value, size)
+        for value, text in zip(values, texts, strict=True)
+    ]
+    return ", ".join(filter(None, (column.note, unit))), cells
+
+
+def _number(value: float, size: float) -> str:
+    if isinstance(value, int) and size == 1:
+        return str(value)
+    return f"{value / size:{'.4g' if abs(value / size) < _DECIMALS_BELOW else '.0f'}}"
 
 
 def records(view: View) -> list[dict[str, Any]]:

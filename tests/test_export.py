@@ -1,0 +1,445 @@
+"""Scenarios for tc(8), `bentpipe gateway` and ns-3, as texts; `test_export_runs` runs them."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import EXAMPLES, ROOT, Program
+from hypothesis import given, strategies as st
+from properties import examples
+
+from bentpipe import Plan
+from bentpipe.export import ns3_script, sat_toml, tc_script
+from bentpipe.export.common import comment
+from bentpipe.gateway import plan_of, read_config
+from bentpipe.scenario import FRAMINGS, frame_bits, plan_framing
+
+GEO_PEP = ROOT / "scenarios" / "geo-pep.yaml"
+TUNNEL = ROOT / "scenarios" / "coded-tunnel.yaml"
+LINK: dict[str, Any] = {
+    "forward": {"rate": "16 Mbit/s", "delay": "250 ms", "queue": {"limit": "100 packets"}},
+    "return": {"rate": "2 Mbit/s", "delay": "30 ms", "queue": {"limit": "60 kB"}},
+}
+SCENARIO: dict[str, Any] = {
+    "link": LINK,
+    "traffic": [{"name": "get", "kind": "bulk", "direction": "forward", "size": "1 MB"}],
+    "duration": "60 s",
+}
+FORMATS = {
+    "tc": tc_script,
+    "sat.toml": lambda plan: sat_toml(plan, "hub"),
+    "ns-3": ns3_script,
+}
+
+
+def changed(path: str = "", value: Any = None, **fields: Any) -> Plan:
+    """Return the plan of the scenario with other fields, and one by its path."""
+    data: dict[str, Any] = copy.deepcopy(SCENARIO) | fields
+    *parents, last = path.split(".") if path else [""]
+    inner = data
+    for name in parents:
+        inner = inner.setdefault(name, {})
+    if path:
+        inner[last] = value
+    return Plan.resolve(data)
+
+
+def commands(plan: Plan) -> list[str]:
+    """Return the commands of the script of tc for both directions."""
+    text = tc_script(plan)
+    return [line for line in text.splitlines() if line.startswith("tc qdisc add")]
+
+
+# --- tc -----------------------------------------------------------------------------------------
+
+
+def test_tc_has_the_delay_the_rate_and_the_queue_of_both_directions() -> None:
+    """Given no framing, expect sizes without the Ethernet header, which Linux counts."""
+    assert commands(changed()) == [
+        'tc qdisc add dev "$island" root handle 1: netem limit 1000000 delay 250ms',
+        'tc qdisc add dev "$island" parent 1:1 handle 2: stab overhead -14 tbf rate 16000000bit '
+        "burst 2000 limit 150000",
+        'tc qdisc add dev "$island" parent 2:1 handle 3: pfifo limit 100',
+        'tc qdisc add dev "$world" root handle 1: netem limit 1000000 delay 30ms',
+        'tc qdisc add dev "$world" parent 1:1 handle 2: stab overhead -14 tbf rate 2000000bit '
+        "burst 1514 limit 60000",
+    ]
+
+
+def size_by_kernel(line: str, ip_bytes: int) -> int:
+    """Return the size of a packet with a size table (tc-stab(8)), as the kernel computes it."""
+    fields = dict(re.findall(r"(overhead|mpu|linklayer|rate) (\S+)", line))
+    size = max(ip_bytes + 14 + int(fields["overhead"]), int(fields.get("mpu", 0)))
+    return -(-size // 48) * 53 if fields.get("linklayer") == "atm" else size
+
+
+@pytest.mark.parametrize("name", FRAMINGS)
+def test_tc_takes_the_time_of_the_framing_for_a_packet(name: str) -> None:
+    """Given each framing, expect the transmission time of 1,500 bytes, and of others within 1 %.
+
+    Of cells that tc does not have, packets of other sizes are said to differ.
+    """
+    plan = changed("link.forward.framing", name)
+    (line,) = (each for each in commands(plan) if "rate 1" in each)
+    rate_bps = int(re.findall(r"rate (\d+)bit", line)[0])
+    cells = plan_framing(name, {})["cells"]
+    is_exact = cells is None or cells["cell_bytes"] == 53
+    for ip_bytes in (40, 48, 188, 576, 1_500) if is_exact else (1_500,):
+        expected_s = frame_bits(plan_framing(name, {}), ip_bytes) / 16e6
+        # A byte of 64, and the fraction of a bit per second.
+        assert 8 * size_by_kernel(line, ip_bytes) / rate_bps == pytest.approx(expected_s, rel=0.01)
+    assert is_exact == ("tc has no cells" not in tc_script(plan))
+
+
+@pytest.mark.parametrize(
+    ("queue", "shaper", "inside"),
+    [
+        ({"limit": "30 kB"}, "limit 30000", ""),
+        ({"limit": "50 ms"}, "limit 100000", ""),
+        ({"limit": "200 cells"}, "limit 10600", ""),
+        ({"limit": "1 bdp"}, "limit 560000", ""),
+        ({"limit": "unlimited"}, "limit 1000000000", ""),
+        (
+            {"discipline": "codel", "limit": "300 kB", "interval": "600 ms", "target": "30 ms"},
+            "limit 300000",
+            "codel limit 200 target 30ms interval 600ms noecn",
+        ),
+        (
+            {"discipline": "fq_codel", "limit": "1000 packets", "queues": 64},
+            "limit 1500000",
+            "fq_codel limit 1000 target 5ms interval 100ms flows 64 quantum 1514 ecn",
+        ),
+        (
+            {"discipline": "early_packet_discard", "limit": "100 packets", "threshold": 0.8},
+            "limit 120000",
+            "pfifo limit 80",
+        ),
+        ({"discipline": "selective_drop", "limit": "60 kB"}, "limit 60000", ""),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_tc_has_the_queue(queue: dict[str, Any], shaper: str, inside: str) -> None:
+    island = [each for each in commands(changed("link.forward.queue", queue)) if "island" in each]
+    assert island[1].endswith(f" {shaper}")
+    assert [each.partition("handle 3: ")[2] for each in island[2:]] == [inside] * bool(inside)
+
+
+def test_tc_has_red_with_the_nearest_weight() -> None:
+    """Given a weight of 0.002, expect the burst from which tc computes 1/512 (tc_red_eval_ewma)."""
+    queue = {"discipline": "red", "limit": "120 kB", "gentle": False}
+    line = commands(changed("link.forward.queue", queue))[2]
+    fields = dict(re.findall(r"(\w+) (\d+)", line.partition("red ")[2]))
+    assert (fields["min"], fields["max"], fields["limit"]) == ("5000", "15000", "120000")
+    burst, low = int(fields["burst"]), 5
+
+    def fits(weight: float) -> bool:
+        return burst + 1 - low <= (1 - (1 - weight) ** burst) / weight
+
+    assert fits(2**-9)
+    assert not fits(2**-8)
+
+
+def test_strict_priority_has_a_band_for_each_class() -> None:
+    queue = {"discipline": "strict_priority", "classes": 3, "limit": "50 packets"}
+    island = [each for each in commands(changed("link.forward.queue", queue)) if "island" in each]
+    assert island[2].endswith(f"prio bands 3 priomap{' 2' * 16}")
+    assert [each.rpartition("parent ")[2] for each in island[3:]] == [
+        f"3:{band} pfifo limit 50" for band in (1, 2, 3)
+    ]
+
+
+def test_jitter_keeps_the_order_of_packets() -> None:
+    """Netem draws around a mean, and reorders packets unless it has a rate."""
+    line = commands(changed("link.forward.jitter", "14 ms"))[0]
+    assert line.endswith("delay 257ms 7ms rate 100gbit")
+
+
+@pytest.mark.parametrize(
+    ("errors", "option"),
+    [
+        ({"loss": "0.5 %"}, "loss random 0.5%"),
+        ({"bit_error_rate": 1.0}, "loss random 100%"),
+        ({"bit_error_rate": 1e-6}, f"loss random {100 * (1 - (1 - 1e-6) ** 12_000):.6f}%"),
+        (
+            {
+                "errors": {
+                    "model": "gilbert_elliott",
+                    "good": {"mean_duration": "10 s"},
+                    "bad": {"mean_duration": "50 ms", "loss_rate": 0.3},
+                }
+            },
+            # A packet of 1,500 bytes takes 0.75 ms.
+            "loss gemodel 0.0075% 1.5% 30% 0%",
+        ),
+    ],
+)
+def test_netem_has_the_losses(errors: dict[str, Any], option: str) -> None:
+    forward = LINK["forward"] | errors
+    line = commands(changed("link.forward", forward))[0]
+    assert line.endswith(f"delay 250ms {option}")
+
+
+def test_the_path_of_the_first_terminal_is_that_of_the_script() -> None:
+    """Given a terminal with a longer path and bit errors, expect both in its direction."""
+    path = {"terminal": 1, "delay": "260 ms", "bit_error_rate": 1.0}
+    plan = changed(link=LINK | {"terminals": 2, "terminal_paths": [path]})
+    assert commands(plan)[0].endswith("delay 260ms loss random 100%")
+    assert '"260000000ns"' in ns3_script(plan)
+
+
+def test_a_direction_without_delay_and_loss_needs_no_netem() -> None:
+    link = {name: {"rate": "4 Mbit/s", "delay": "0 ms"} for name in ("forward", "return")}
+    assert not any("netem" in line for line in commands(changed(link=link)))
+
+
+# --- what a format cannot express ---------------------------------------------------------------
+
+PAIR = {"hub": {"tunnel": {}, "pep": {}}, "terminal": {"tunnel": {}}}
+FRAMES = {"hub": {"aggregator": {}, "pep": {}}, "terminal": {"aggregator": {}, "processor": {}}}
+BULK = SCENARIO["traffic"][0]
+GAPS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
+    ("a PEP", {"gateways": PAIR}, {"tc": "gateways.hub.pep", "ns-3": "gateways.hub.pep"}),
+    ("a tunnel", {"gateways": PAIR}, {"tc": "gateways.hub.tunnel", "ns-3": "gateways.hub.tunnel"}),
+    (
+        "an aggregator",
+        {"gateways": FRAMES},
+        dict.fromkeys(FORMATS, "gateways.hub.aggregator"),
+    ),
+    (
+        "a processor",
+        {"gateways": FRAMES},
+        dict.fromkeys(("tc", "ns-3"), "gateways.terminal.processor"),
+    ),
+    (
+        "terminals",
+        {"link": LINK | {"terminals": 3}},
+        dict.fromkeys(("tc", "ns-3"), "link.terminals"),
+    ),
+    (
+        "a terminal's path",
+        {"link": LINK | {"terminal_paths": [{"terminal": 1, "delay": "260 ms"}]}},
+        dict.fromkeys(("tc", "ns-3"), "link.terminal_paths"),
+    ),
+    ("hosts", {"hosts": {"world": [{"name": "s", "delay": "9 ms"}]}}, {"tc": "hosts"}),
+    ("traffic", {}, {"tc": "traffic"}),
+    (
+        "steps of the rate",
+        {"link": {"preset": "leo-handover"}},
+        {"tc": "link.forward.rate: has", "ns-3": "link.forward.outage"},
+    ),
+    ("steps of the delay", {"link": {"preset": "leo-handover"}}, {"tc": "link.return.delay: has"}),
+    ("jitter", {"link": {"preset": "leo-handover"}}, {"ns-3": "link.forward.jitter"}),
+    ("losses", {"link": {"preset": "leo-handover"}}, {"tc": "link.forward.loss"}),
+    (
+        "web pages",
+        {"traffic": [BULK, {"kind": "web_page", "direction": "forward"}]},
+        {"ns-3": "traffic.1: web_page: left out"},
+    ),
+    (
+        "random starts",
+        {"traffic": [BULK | {"start_jitter": "1 s"}]},
+        {"ns-3": "traffic.0.start_jitter"},
+    ),
+    ("recovery", {}, {"ns-3": "traffic.*.tcp.rack_tlp"}),
+    (
+        "shares of flows",
+        {
+            "link": {
+                **LINK,
+                "forward": LINK["forward"] | {"queue": {"discipline": "per_flow_drop_tail"}},
+            }
+        },
+        {"tc": "link.forward.queue.per_flow_limit", "ns-3": "link.forward.queue.discipline"},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"), [case[1:] for case in GAPS], ids=[case[0] for case in GAPS]
+)
+def test_what_a_format_cannot_express_is_said_with_its_consequence(
+    fields: dict[str, Any], expected: dict[str, str]
+) -> None:
+    """Given a part that a format lacks, expect its field in the header, and what follows."""
+    with_pep = {"gateways": {"hub": {"pep": {}}}}
+    for name, field in expected.items():
+        plan = changed(**(with_pep | fields if name == "sat.toml" else fields))
+        lines = FORMATS[name](plan).splitlines()
+        (line, *_) = (each for each in lines if re.match(rf"(#|//) - {re.escape(field)}", each))
+        assert len(line.partition(field)[2]) > 20, line
+
+
+@pytest.mark.parametrize("name", ["hosts", "traffic"])
+def test_an_expressed_part_is_no_gap(name: str) -> None:
+    """Given hosts and a bulk flow, which ns-3 has, expect no word on them."""
+    hosts = {"world": [{"name": "s", "delay": "9 ms"}]}
+    text = ns3_script(changed(hosts=hosts, traffic=[BULK | {"world_host": "s"}]))
+    assert f"// - {name}:" not in text
+    assert '"9000000ns"' in text
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_becomes_a_script(path: Path) -> None:
+    plan = Plan.resolve(path)
+    for text in (tc_script(plan), ns3_script(plan)):
+        assert "nan" not in re.findall(r"\w+", text)
+        assert "None" not in re.findall(r"\w+", text)
+    assert_is_balanced(ns3_script(plan))
+
+
+def assert_is_balanced(text: str) -> None:
+    """Check the brackets of a program in C++, without comments and literals."""
+    bare = re.sub(r'//[^\n]*|"(?:\\.|[^"\\])*"|\'.\'', "", text)
+    for opening, closing in ("{}", "()", "[]"):
+        assert bare.count(opening) == bare.count(closing), opening
+
+
+@examples(200)
+@given(text=st.text() | st.text(alphabet="\\\n\r\u2028 ?/*a"))
+def test_any_text_is_one_line_of_a_comment(text: str) -> None:
+    """Given any text, expect one line that a compiler does not continue."""
+    line = comment(text)
+    assert len(f"// {line}".splitlines()) == 1
+    assert not line.endswith("\\")
+
+
+NAMES = [
+    "a\nreboot",
+    "$(reboot)`reboot`",
+    "b \\",
+    '"; abort(); "',
+    "}%{{ 1 }}",
+    "\u2028*/",
+    "\u00e9",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_ends_no_comment_and_no_literal(name: str) -> None:
+    """Given a name of a scenario and a flow, expect the same commands and statements as without."""
+    plan = changed(name=name, traffic=[BULK | {"name": name}], gateways={"hub": {"pep": {}}})
+    plain = changed(name="a", traffic=[BULK | {"name": "a"}], gateways={"hub": {"pep": {}}})
+    for script in (tc_script, sat_toml):
+        made, expected = script(plan).splitlines(), script(plain).splitlines()
+        assert [line for line in made if line[:1] != "#"] == [
+            line for line in expected if line[:1] != "#"
+        ]
+    made, expected = (ns3_script(each).splitlines() for each in (plan, plain))
+    differing = [each for each in zip(made, expected, strict=True) if each[0] != each[1]]
+    (title, _), (flow, plain_flow) = differing
+    assert title.startswith("// ")
+    assert not title.endswith("\\")
+    literal = flow.removeprefix("    { ").removesuffix(plain_flow.partition('"a"')[2])
+    assert re.fullmatch(r'"(?:\\.|[^"\\])*"', literal)
+    assert literal.isascii()
+
+
+# --- bentpipe gateway ---------------------------------------------------------------------------
+
+
+def config_of(text: str, folder: Path) -> dict[str, Any]:
+    """Return the plan of the daemon for a configuration, which passes the gateway's own check."""
+    path = folder / "sat.toml"
+    path.write_text(text)
+    config, _ = read_config(path)
+    return plan_of(config, path)
+
+
+def test_the_configuration_has_the_pep(tmp_path: Path) -> None:
+    """Given a PEP with buffers, expect the daemon's plan to have them."""
+    pep = {
+        "buffer": "128 KiB",
+        "connections": 50,
+        "early_accept": True,
+        "link_tcp": {"congestion_control": "hybla", "send_buffer": "4 MB"},
+    }
+    plan = config_of(sat_toml(changed(gateways={"hub": {"pep": pep}})), tmp_path)["pep"]
+    assert (plan["buffer_bytes"], plan["connections"]) == (131_072, 50)
+    assert plan["early_accept"] is True
+    assert plan["link"]["tcp"]["congestion_control"] == "hybla"
+    assert plan["link"]["tcp"]["send_buffer_bytes"] == 4_000_000
+    assert plan["lan"]["interfaces"] == ["lan0"]
+
+
+def test_what_the_kernel_refuses_of_a_pep_is_a_comment(tmp_path: Path) -> None:
+    """Given an initial window, which belongs to routes, expect the command that sets it."""
+    pep = {"link_tcp": {"initial_window": 30, "congestion_control": "bbr"}}
+    text = sat_toml(changed(gateways={"hub": {"pep": pep}}))
+    assert config_of(text, tmp_path)["pep"]["link"]["tcp"]["congestion_control"] == "bbr"
+    (line,) = (each for each in text.splitlines() if "initial_window" in each)
+    assert line.startswith("# - gateways.hub.pep.link_tcp.initial_window: read 30; ")
+    assert "initcwnd 30" in line
+
+
+@pytest.mark.parametrize("end", ["hub", "terminal"])
+def test_the_daemon_codes_as_the_simulated_tunnel(end: Any, tmp_path: Path) -> None:
+    """Given a tunnel with settings, expect those that the simulator has, at each end."""
+    settings = {"redundancy": "10 %", "titration": "delayed", "delay": "50 ms", "classes": [0, 1]}
+    plan = Plan.resolve(
+        {
+            **SCENARIO,
+            "gateways": {"hub": {"tunnel": settings}, "terminal": {"tunnel": settings}},
+        }
+    )
+    made = config_of(sat_toml(plan, end), tmp_path)["tunnel"]
+    number = 0 if end == "hub" else 1
+    (function,) = plan.data["gateways"][number]["functions"]
+    assert made["settings"] == {name: each for name, each in function.items() if name != "kind"}
+    assert len(made["peers"]) == 1
+
+
+def test_the_hub_has_a_peer_for_each_terminal(tmp_path: Path) -> None:
+    tunnels = {"hub": {"pep": {}, "tunnel": {}}, "terminal": {"tunnel": {}}}
+    plan = changed(link=LINK | {"terminals": 3}, gateways=tunnels)
+    made = config_of(sat_toml(plan, "hub"), tmp_path)
+    peers = made["tunnel"]["peers"]
+    assert [peer["name"] for peer in peers] == ["terminal-1", "terminal-2", "terminal-3"]
+    assert len({peer["public_key"] for peer in peers}) == 3
+    assert made["pep"]["link"]["interfaces"] == ["bp0"]
+    many = sat_toml(changed(link=LINK | {"terminals": 70}, gateways=tunnels), "hub")
+    assert "# - link.terminals: a tunnel has at most 64 peers: the other 6 terminals" in many
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def test_the_command_prints_each_format(bentpipe: Program) -> None:
+    for name, scenario, start in (
+        ("tc", GEO_PEP, "#!/bin/sh\n# Download over GEO with a PEP\n"),
+        ("sat.toml", GEO_PEP, "# Download over GEO with a PEP\n"),
+        ("ns-3", TUNNEL, "// Sixty channels and a transfer through a coded tunnel\n"),
+    ):
+        called = bentpipe("show", "scenario", scenario, "--as", name)
+        assert (called.code, called.err) == (0, ""), name
+        assert called.out.startswith(start)
+    rate = ("--set", "link.forward.rate=5 Mbit/s")
+    assert "rate 5000000bit" in bentpipe("show", "scenario", GEO_PEP, "--as", "tc", *rate).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("scenario", GEO_PEP, "--as", "sattoml"), '--as: read "sattoml"; allowed: tc, sat.toml'),
+        (("scenario", GEO_PEP, "--as", "tc", "--end", "hub"), "--end: only for --as sat.toml"),
+        (
+            ("scenario", GEO_PEP, "--as", "sat.toml", "--end", "terminal"),
+            "--end: read terminal, whose gateway has neither PEP nor tunnel; write --end hub",
+        ),
+        (("scenario", TUNNEL, "--as", "sat.toml"), "both gateways have functions; write --end hub"),
+        (
+            ("scenario", ROOT / "scenarios/geo-bulk.yaml", "--as", "sat.toml"),
+            "no gateway of the scenario has a PEP or a tunnel",
+        ),
+        (("geo.yaml", "--as", "tc"), "write: bentpipe show scenario geo.yaml --as tc"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_message(
+    arguments: tuple[str | Path, ...], message: str, bentpipe: Program
+) -> None:
+    called = bentpipe("show", *arguments)
+    assert (called.code, called.out) == (2, "")
+    assert message in called.err

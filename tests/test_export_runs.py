@@ -1,0 +1,125 @@
+"""Exported scripts as they run: tc(8) on a router between two hosts, and ns-3 if installed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from conftest import needs, not_installed
+from routers import CLIENTS, SERVERS, Routers, new_routers
+
+from bentpipe import Plan, simulate
+from bentpipe.export import ns3_script, tc_script
+
+pytestmark = pytest.mark.system
+
+TRAFFIC: Final = [{"name": "get", "kind": "bulk", "direction": "forward", "size": "4 MB"}]
+# Those of ns-3 in Debian, in its folders for headers and libraries.
+NS3: Final = ("applications", "internet", "point-to-point", "traffic-control", "network", "core")
+NS3_HEADER: Final = "ns3/core-module.h"
+# Application bits of a segment over those of its packet.
+PAYLOAD_SHARE: Final = 1_448 / 1_500
+
+
+def plan_of(forward: dict[str, Any], back: dict[str, Any]) -> Plan:
+    link = {"forward": forward, "return": back}
+    return Plan.resolve({"link": link, "traffic": TRAFFIC, "duration": "60 s"})
+
+
+@pytest.fixture
+def routers() -> Iterator[Routers]:
+    with new_routers() as made:
+        # Virtual interfaces pass on super-packets of their peers; those of hardware do not.
+        for host, device in (("client", "eth0"), ("server", "eth0"), ("b", "sat0"), ("b", "eth0")):
+            made.on(host, "ethtool", "-K", device, "gro", "off", "gso", "off", "tso", "off")
+        yield made
+
+
+def put_on(routers: Routers, plan: Plan, folder: Path) -> None:
+    """Make router A the link: the server is behind the hub, the client behind the terminal."""
+    script = folder / "tc.sh"
+    script.write_text(tc_script(plan))
+    routers.on("a", "sh", str(script), "sat0", "lan0")
+
+
+def rates_bps(routers: Routers) -> tuple[float, float]:
+    """Return the goodput of a download and of an upload of two seconds or more."""
+    started_s = time.monotonic()
+    routers.download(1_000_000, SERVERS[0])
+    between_s = time.monotonic()
+    routers.download(250_000, CLIENTS[0], server="client", client="server")
+    return 8e6 / (between_s - started_s), 2e6 / (time.monotonic() - between_s)
+
+
+@needs("ethtool")
+@needs("tc")
+def test_the_lines_of_tc_have_the_rates_of_the_link(routers: Routers, tmp_path: Path) -> None:
+    """Given 4 and 1 Mbit/s, expect so much goodput in each direction, within 3 %."""
+    put_on(
+        routers,
+        plan_of(
+            {"rate": "4 Mbit/s", "delay": "0 ms", "queue": {"limit": "60 kB"}},
+            {"rate": "1 Mbit/s", "delay": "0 ms", "queue": {"limit": "60 kB"}},
+        ),
+        tmp_path,
+    )
+    download, upload = rates_bps(routers)
+    assert download == pytest.approx(4e6 * PAYLOAD_SHARE, rel=0.03)
+    assert upload == pytest.approx(1e6 * PAYLOAD_SHARE, rel=0.03)
+
+
+@needs("ethtool")
+@needs("tc")
+def test_the_lines_of_tc_have_the_delays_of_the_link(routers: Routers, tmp_path: Path) -> None:
+    """Given 120 and 80 ms, expect a ping of 200 ms, and the rates after slow start."""
+    tried = subprocess.run(
+        ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode:
+        pytest.skip(f"the kernel has no netem: {tried.stderr.strip()}")
+    put_on(
+        routers,
+        plan_of(
+            {"rate": "4 Mbit/s", "delay": "120 ms", "queue": {"limit": "1 bdp"}},
+            {"rate": "1 Mbit/s", "delay": "80 ms", "queue": {"limit": "1 bdp"}},
+        ),
+        tmp_path,
+    )
+    printed = routers.on("client", "ping", "-c", "5", "-i", "0.2", SERVERS[0])
+    shortest_ms = float(re.findall(r"= ([\d.]+)/", printed)[0])
+    assert shortest_ms == pytest.approx(200, abs=5)
+    download, _ = rates_bps(routers)
+    # Handshake and slow start take some RTTs of the two seconds.
+    assert 0.5 < download / (4e6 * PAYLOAD_SHARE) < 1
+
+
+@pytest.mark.thorough
+@needs("g++")
+def test_ns3_runs_the_script_with_the_goodput_of_the_simulator(tmp_path: Path) -> None:
+    """Given a transfer over 8 Mbit/s and 50 ms without losses, expect its goodput within 10 %.
+
+    TCP of ns-3 and of the simulator differ in slow start, which is a part of the four seconds.
+    """
+    preprocess = ["g++", "-E", "-include", NS3_HEADER, "-x", "c++", "/dev/null"]
+    if subprocess.run(preprocess, capture_output=True, check=False).returncode:
+        pytest.skip(not_installed("libns3-dev"))
+    plan = plan_of(
+        {"rate": "8 Mbit/s", "delay": "25 ms", "queue": {"limit": "1 bdp"}},
+        {"rate": "2 Mbit/s", "delay": "25 ms", "queue": {"limit": "1 bdp"}},
+    )
+    source, program = tmp_path / "link.cc", tmp_path / "link"
+    source.write_text(ns3_script(plan))
+    libraries = [f"-lns3-{name}" for name in NS3]
+    subprocess.run(["g++", str(source), "-o", str(program), *libraries], check=True)
+    done = subprocess.run([str(program)], capture_output=True, text=True, check=True)
+    goodput_bps = 1e6 * float(re.findall(r"get: ([\d.]+) Mbit/s, 4000000 bytes", done.stdout)[0])
+    (expected_bps,) = simulate(plan.scenario).goodput_bps
+    assert goodput_bps == pytest.approx(expected_bps, rel=0.1)
