@@ -127,7 +127,11 @@ _TCP = some(
 _HEADINGS = st.sampled_from(["forward", "return"])
 _SIZE_DRAWS = SIZES | st.fixed_dictionaries({"exponential": SIZES})
 _TIME_DRAWS = TIMES | st.fixed_dictionaries({"exponential": TIMES})
-_ANY_FLOW: dict[str, Any] = {"start": TIMES, "terminal": st.just("all"), "count": st.integers(1, 3)}
+_ANY_FLOW: dict[str, Any] = {
+    "start": TIMES,
+    "terminal": st.sampled_from(["all", "spread"]),
+    "count": st.integers(1, 3),
+}
 _ANY_TCP: dict[str, Any] = {
     **_ANY_FLOW,
     "tcp": _TCP,

@@ -294,23 +294,6 @@ def test_one_page_on_paper_is_the_page_of_one_user() -> None:
     assert 2.5 < alone["mos_p5"].mean < 4
 
 
-@pytest.mark.thorough
-@pytest.mark.system
-def test_pages_may_take_twice_as_long_as_for_a_user_alone() -> None:
-    """Given pages of six round trips of 0.9 s, expect a limit of 11 s: twice 5.4 s and more.
-
-    They are those of the DNS, TCP, TLS 1.3, and windows of 10, 20 and 36 segments for 95 kB. On a
-    short link the limit is 10 s.
-    """
-    # A video that fills its buffer quickly does not disturb the pages.
-    settings = ["traffic.reader.objects=0", "traffic.reader.document=95kB", "duration=60s"]
-    settings += ["traffic.video.rate=10kbit/s"]
-    for delay, limit_s in (("450ms", 11), ("5ms", 10)):
-        link = [f"link.{way}.delay={delay}" for way in ("forward", "return")]
-        answer = ask("users", "geo", settings=[*settings, *link], **short(1))
-        assert answer.figures["page_time_ns"] == limit_s * 1_000_000_000
-
-
 def test_a_page_that_the_end_cuts_off_counts_if_it_is_slow() -> None:
     """Given a page that takes 2.7 s and a run of 2 s, expect its age if that is above the limit."""
     way = {"rate": "1 Mbit/s", "delay": "250 ms"}

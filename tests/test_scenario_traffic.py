@@ -72,6 +72,15 @@ def test_a_flow_on_all_terminals_becomes_one_at_each() -> None:
     assert [(flow["name"], flow["terminal"]) for flow in alone] == [("web", 0)]
 
 
+def test_spread_flows_take_turns_at_the_terminals() -> None:
+    """Given five flows at three terminals, expect the first two to have two, by the same names."""
+    entry = {**BULK, "name": "web", "terminal": "spread", "count": 5}
+    spread, alone = flows(entry, terminals=3), flows({**entry, "terminal": 1})
+    assert [flow["terminal"] for flow in spread] == [0, 1, 2, 0, 1]
+    # A flow draws from a stream of its name: it has the same sizes wherever it is.
+    assert [flow["name"] for flow in spread] == [flow["name"] for flow in alone]
+
+
 def test_flows_of_an_entry_are_numbered_and_spaced() -> None:
     entry = {**BULK, "name": "web", "terminal": "all", "count": 2, "start_spacing": "1 s"}
     assert [(flow["name"], flow["start_ns"] / 1e9) for flow in flows(entry, terminals=2)] == [

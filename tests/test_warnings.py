@@ -137,10 +137,20 @@ def test_the_copies_of_a_conference_count() -> None:
     meeting = {"kind": "conference", "participants": 4, "rate": "1 Mbit/s", "payload": "1000 B"}
     link = {**LINK, "terminals": 4}
     # 12 streams of 1.028 Mbit/s go forward.
-    assert warnings(scenario(meeting, link=link)) == [
+    assert warnings(scenario(meeting, link=link))[0] == (
         'traffic.0.rate: read "1 Mbit/s"; 12 of them need 12.34 Mbit/s with headers, and forward '
         "has 10 Mbit/s: at least 18.9% is lost"
+    )
+
+
+def test_the_returns_of_several_terminals_are_told_with_their_sum() -> None:
+    """Given four returns of 10 Mbit/s, expect 40 Mbit/s, if flows use more than one of them."""
+    link, both = {**LINK, "terminals": 4}, CALL | {"terminal": "all"}
+    assert warnings(scenario(both, link=link)) == [
+        "link.terminals: read 4; each terminal has its own return of 10 Mbit/s, so together they "
+        "have 40 Mbit/s"
     ]
+    assert warnings(scenario(both)) == warnings(scenario(CALL, link=link)) == []
 
 
 def test_starts_in_phase_or_after_the_end_are_told() -> None:

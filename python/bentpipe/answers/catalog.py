@@ -24,7 +24,7 @@ from typing import (
 
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.text import choice
-from bentpipe.units import fraction, parse_duration
+from bentpipe.units import format_size, fraction, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from bentpipe.answers.answer import Answer
@@ -158,7 +158,8 @@ class Option(NamedTuple):
         if get_origin(self.kind) is Literal and value not in choices:
             raise UsageError(f"{label}: {choice(value, choices)}")
         low, high, write = self.min, self.max, self.form.write if self.form else str
-        for number in value if isinstance(value, list | tuple) else [value]:
+        numbers = value if isinstance(value, list | tuple) else [value]
+        for number in () if value is None else numbers:
             # A comparison with NaN is false.
             if not (low is None or number >= low) or not (high is None or number <= high):
                 allowed = (
@@ -193,6 +194,13 @@ def _time(text: str, option: str) -> int:
         raise UsageError(f"{option}: {error}") from None
 
 
+def _size(text: str, option: str) -> int:
+    try:
+        return parse_size(text)
+    except UnitError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
 def _integers(text: str, option: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
@@ -210,6 +218,7 @@ def _integers_text(numbers: Any) -> str:
 # By the name of the value in the help.
 _FORMS: Final[Mapping[str, Form]] = {
     "PERCENT": Form(fraction, "{:.0%}".format),
+    "DATA": Form(_size, format_size),
     "TIME": Form(_time, lambda time_ns: f"{time_ns // 10**6}ms"),
     "N[,N...]": Form(_integers, _integers_text),
 }

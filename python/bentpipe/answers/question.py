@@ -348,6 +348,16 @@ class LinkQuestion(Question):
         return peak_bps(self.wire["rate_bps"])
 
     @property
+    def terminals(self) -> int:
+        """How many terminals the link has, with a return each."""
+        return len(self.base.data["directions"]) - 1
+
+    @property
+    def return_bps(self) -> int:
+        """The largest rate of the return of each terminal."""
+        return peak_bps(self.directions[1]["rate_bps"])
+
+    @property
     def rtt_ns(self) -> int:
         """The round-trip propagation delay of the link, at the start of a run."""
         return sum(initial(each["delay_ns"]) for each in self.directions)
@@ -364,6 +374,11 @@ class LinkQuestion(Question):
     def link_settings(self) -> list[str]:
         """The settings that are not of the traffic of this question."""
         return [each for each in self.settings if each.startswith("link.")]
+
+    @property
+    def other_settings(self) -> list[str]:
+        """The settings that are not of the link, its gateways or hosts."""
+        return [each for each in self.settings if _path(each)[0] not in _LINK_FIELDS]
 
     @property
     def subject(self) -> str:

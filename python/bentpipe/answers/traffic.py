@@ -118,10 +118,14 @@ def median_and_p95(times_ns: npt.NDArray[Any], missing: float = math.nan) -> tup
 
 
 def reader(**page: Any) -> dict[str, Any]:
-    """Return the entry ``reader`` of traffic: one user who takes a page, thinks, and repeats."""
+    """Return the entry ``reader`` of traffic: one user who takes a page, thinks, and repeats.
+
+    Several users are spread over the terminals of the link.
+    """
     return {
         "name": "reader",
         "direction": "forward",
+        "terminal": "spread",
         **page,
         "think": {"exponential": f"{THINK_S} s"},
         "start_jitter": f"{THINK_S} s",
@@ -176,7 +180,11 @@ class Users(NamedTuple):
         The interactive response time law (Lazowska et al., Quantitative System Performance, 1984,
         section 3.5): N users who think for Z and wait for R take N / (Z + R) pages per second.
         """
-        return load * rate_bps * (self.think_s + page_ns / NS_PER_S) / (8 * self.page_bytes)
+        return load * rate_bps / self.rate_bps(page_ns)
+
+    def rate_bps(self, page_ns: float) -> float:
+        """Return the mean rate of a user, who loads a page in ``page_ns`` and then thinks."""
+        return 8 * self.page_bytes / (self.think_s + page_ns / NS_PER_S)
 
 
 def users_of(plan: Mapping[str, Any]) -> Users:

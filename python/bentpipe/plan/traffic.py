@@ -133,12 +133,19 @@ def _copies(flow: Flow, terminals: int) -> Iterator[_Copy]:
             # A participant's direction is that of the packets that it sends.
             yield _Copy(0, participant, "return", "", f"-{participant + 1}")
         return
-    at = range(terminals) if flow.terminal == "all" else [flow.terminal - 1]
     ways: tuple[DirectionName, ...] = (
         ("forward", "return") if flow.direction == "both" else (flow.direction,)
     )
-    for number, (terminal, k) in enumerate(product(at, range(flow.count))):
-        place = f"-{terminal + 1}" if len(at) > 1 else ""
+    repeated = range(terminals) if flow.terminal == "all" else range(1)
+    for number, (copy, k) in enumerate(product(repeated, range(flow.count))):
+        match flow.terminal:
+            case "all":
+                terminal = copy
+            case "spread":
+                terminal = k % terminals
+            case given:
+                terminal = given - 1
+        place = f"-{copy + 1}" if len(repeated) > 1 else ""
         place += f"-{k + 1}" if flow.count > 1 else ""
         for direction in ways:
             way = f"-{direction}" if len(ways) > 1 else ""
@@ -159,7 +166,7 @@ def _check_terminals(flow: Flow, terminals: int, path: FieldPath) -> None:
         if flow.participants > terminals:
             message = f"each needs its own terminal, and link.terminals is {terminals}"
             raise wrong((*path, "participants"), flow.participants, message)
-    elif flow.terminal != "all" and flow.terminal > terminals:
+    elif isinstance(flow.terminal, int) and flow.terminal > terminals:
         raise wrong((*path, "terminal"), flow.terminal, f"link.terminals is {terminals}")
 
 

@@ -1,7 +1,8 @@
 """Warnings about scenarios that are valid, but may not mean what was intended.
 
 They are about flows that cannot end, rates that the link cannot carry, starts, priorities and
-settings of tunnels without effect, and queue limits that a setting changed.
+settings of tunnels without effect, the returns of several terminals, and queue limits that a
+setting changed.
 Every bound is on the safe side: a flow without a warning may still not end.
 """
 
@@ -43,12 +44,13 @@ _TLS_ROUND_TRIPS: Final = {None: 0, "1.3": 1, "1.2": 2}
 
 
 def warnings_of(plan: Plan) -> list[ScenarioWarning]:
-    """Return the warnings about a scenario: its traffic in order, its tunnels, changed queues."""
+    """Return the warnings: about traffic in order, tunnels, terminals, and changed queues."""
     found = [
         ((*path, field), f"read {shown(getattr(record, field))}; {message}")
         for path, record, warnings in (*_of_entries(plan), *_of_tunnels(plan))
         for field, message in warnings
     ]
+    found += _about_terminals(plan)
     found += _about_changed_queues(plan)
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
 
@@ -263,6 +265,21 @@ def _any_ecn(part: Any) -> bool:
     if isinstance(part, dict):
         return part.get("ecn") is True or any(map(_any_ecn, part.values()))
     return isinstance(part, list) and any(map(_any_ecn, part))
+
+
+# --- terminals ----------------------------------------------------------------------------------
+
+
+def _about_terminals(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+    """Return a warning if flows use several returns, which have their rate each."""
+    flows, directions = plan.data["flows"], plan.data["directions"]
+    if len({flow["terminal"] for flow in flows}) > 1:
+        terminals, rate_bps = len(directions) - 1, max(series_values(directions[1]["rate_bps"]))
+        message = (
+            f"read {terminals}; each terminal has its own return of {format_rate(rate_bps)}, so "
+            f"together they have {format_rate(terminals * rate_bps)}"
+        )
+        yield ("link", "terminals"), message
 
 
 # --- queues that settings change ----------------------------------------------------------------

@@ -436,7 +436,7 @@ class Link(Record):
     """A named link, whose values apply to the fields that are not written here."""
     terminals: Annotated[int, Field(ge=1, le=MAX_TERMINALS)] = 1
     """The number of user terminals. All share the forward direction; each has its own return
-    direction, all with the same properties."""
+    direction, all with the same properties: N terminals have N times the rate of ``return``."""
     forward: Direction = Field(default_factory=Direction)
     """Hub to user."""
     return_: Direction = Field(

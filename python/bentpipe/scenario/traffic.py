@@ -85,20 +85,29 @@ Servers = Annotated[
 ]
 
 
+Terminals = Literal["all", "spread"]
+
+
 def _terminal(value: object) -> object:
     numbered = isinstance(value, int) and not isinstance(value, bool)
-    if value != "all" and not (numbered and 1 <= value <= MAX_TERMINALS):  # type: ignore[operator]
+    is_word = value in get_args(Terminals)
+    if not is_word and not (numbered and 1 <= value <= MAX_TERMINALS):  # type: ignore[operator]
         raise refusal(
             f"read {shown(value)}; expected the number of a terminal, 1 to {MAX_TERMINALS}, "
-            'or "all"'
+            'or "all" or "spread"'
         )
     return value
 
 
 _terminal_schema = WithJsonSchema(
-    {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_TERMINALS}, {"const": "all"}]}
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 1, "maximum": MAX_TERMINALS},
+            {"enum": [*get_args(Terminals)]},
+        ]
+    }
 )
-Terminal = Annotated[int | Literal["all"], BeforeValidator(_terminal), _terminal_schema]
+Terminal = Annotated[int | Terminals, BeforeValidator(_terminal), _terminal_schema]
 
 
 def _version(value: object) -> object:
@@ -198,9 +207,10 @@ class SharedFields(_Entry):
     """The fields of all flows between the hub and one terminal."""
 
     terminal: Terminal = 1
-    """The terminal of the flow: a number from 1, or ``all`` for one flow at each."""
+    """The terminal of the flow: a number from 1, ``all`` for one flow at each, or ``spread`` for
+    ``count`` flows that are distributed over all: the first at terminal 1, the next at 2."""
     count: Annotated[int, Field(ge=1, le=MAX_FLOWS)] = 1
-    """The number of flows (at each terminal)."""
+    """The number of flows (with ``terminal: all`` at each terminal)."""
     start_spacing: Duration = units.duration("0 s")
     """The time between the starts of these flows."""
     world_host: str | None = None
@@ -376,9 +386,9 @@ class Channels(TcpEnds, _Entry):
 
     kind: Literal["channels"] = "channels"
     channels: Annotated[int, Field(ge=1, le=MAX_FLOWS)]
-    """The number of channels (at each terminal)."""
+    """The number of channels (with ``terminal: all`` at each terminal)."""
     terminal: Terminal = 1
-    """The terminal of the clients: a number from 1, or ``all``."""
+    """The terminal of the clients: a number from 1, ``all``, or ``spread``."""
     start_jitter: Duration = units.duration("5 s")
     """The window of the starts: each channel starts after a time drawn uniformly from zero to
     this."""
@@ -403,7 +413,7 @@ class Channels(TcpEnds, _Entry):
 
     @property
     def count(self) -> int:
-        """The number of channels at each terminal."""
+        """The number of channels (with ``terminal: all`` at each terminal)."""
         return self.channels
 
 

@@ -1,0 +1,341 @@
+"""Answers of ``ask users`` and ``ask busy-link``, compared with queueing theory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Program
+from hypothesis import given, strategies as st
+from properties import examples
+
+from bentpipe import Answer, Plan, ask
+from bentpipe.answers.runs import Experiment, Measurements
+from bentpipe.answers.subscribers import Demand
+from bentpipe.answers.traffic import users_of
+from bentpipe.answers.users import ATTENTION_NS, TOLERANCE, Users
+from bentpipe.errors import UsageError
+
+S = 1_000_000_000
+# Pages of one object of 1.25 MB, which 10 Mbit/s carry in about a second, on a short link.
+PAGE_BYTES, RATE_BPS, THINK_S = 1_250_000, 10_000_000, 5
+SERVICE_S = 8 * PAGE_BYTES * 1500 / 1448 / RATE_BPS
+# Each user gets the same share, as at a processor-sharing server.
+SHORT_LINK = [
+    f"link.forward.rate={RATE_BPS}bps",
+    "link.*.delay=5ms",
+    "link.forward.queue={discipline: fq_codel, limit: 2000 packets}",
+    f"traffic.reader.think.exponential={THINK_S}s",
+]
+ONE_OBJECT = [
+    "traffic.reader.objects=0",
+    f"traffic.reader.document={PAGE_BYTES}B",
+    "traffic.reader.tls=none",
+    "traffic.reader.dns=false",
+    "traffic.video.rate=10kbit/s",
+]
+
+
+def response_s(count: int, service_s: float, think_s: float) -> float:
+    """Return the mean response time of users who think, and share a server.
+
+    Exact mean value analysis (Lazowska et al., Quantitative System Performance, 1984, chapter 6).
+    It holds for any distribution of the work, since the server is shared.
+    """
+    queue = found_s = 0.0
+    for users in range(1, count + 1):
+        found_s = service_s * (1 + queue)
+        queue = users / (think_s + found_s) * found_s
+    return found_s
+
+
+# --- the time that a page may take ----------------------------------------------------------------
+
+
+def run_on_paper(
+    _: Experiment, cases: Mapping[Any, Plan], measure: Any, *, by_seed: bool = False
+) -> dict[Any, Measurements]:
+    """Return what queueing theory says of cases, instead of running them.
+
+    Users share the link; round trips and losses, which cost a round trip each, only delay. Page
+    times are exponential.
+    """
+    assert not by_seed
+    found = {}
+    for name, plan in cases.items():
+        forward, users = plan.data["directions"][0], users_of(plan.data)
+        count = sum(flow["name"].startswith("reader") for flow in plan.data["flows"])
+        rtt_s = 2 * forward["delay_ns"]["value"] / S
+        rate_bps = forward["rate_bps"]["value"]
+        lost = 8 * users.page_bytes * forward["channel"].get("bit_error_rate", 0)
+        lost += rate_bps * rtt_s / 8 / forward["queue"]["limit"]["value"]
+        delay_s = (6 + lost) * rtt_s
+        sending_s = 8 * users.page_bytes / rate_bps
+        mean_s = delay_s + response_s(count, sending_s, users.think_s + delay_s)
+        figures = {
+            "page_mean_ns": mean_s * S,
+            "page_p50_ns": math.log(2) * mean_s * S,
+            "page_p95_ns": math.log(20) * mean_s * S,
+            "slow_share": math.exp(-measure.__self__.limit_ns / (mean_s * S)),
+            "mos_p5": 4.0,
+            "stall_ratio_percent": 0.0,
+            "utilization": count / (users.think_s + mean_s) * sending_s,
+        }
+        found[name] = Measurements({each: np.array([value]) for each, value in figures.items()})
+    return found
+
+
+@pytest.fixture
+def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer without runs."""
+    monkeypatch.setattr(Experiment, "run", run_on_paper)
+
+
+WORSE = {
+    "rate": ("link.forward.rate=16Mbit/s", "link.forward.rate=6Mbit/s"),
+    "delay": ("link.*.delay=50ms", "link.*.delay=400ms"),
+    "loss": ("link.forward.bit_error_rate=1e-8", "link.forward.bit_error_rate=1e-6"),
+    "queue": ("link.forward.queue.limit=1MB", "link.forward.queue.limit=20kB"),
+}
+
+
+@pytest.mark.usefixtures("on_paper")
+@pytest.mark.parametrize("part", WORSE)
+def test_a_worse_link_is_not_allowed_slower_pages_and_more_users(part: str) -> None:
+    """Given less rate, more delay, losses or a short queue, expect the limit and fewer users.
+
+    A limit of twice the page time on that link grew with delay and losses, and the users with it.
+    """
+    better, worse = (ask("users", "geo", settings=[each], seeds=1) for each in WORSE[part])
+    assert worse.figures["page_time_ns"] == better.figures["page_time_ns"]
+    assert worse.figures["users"] <= better.figures["users"]
+
+
+@pytest.mark.usefixtures("on_paper")
+def test_the_answer_says_where_the_limit_comes_from() -> None:
+    """Given 16 Mbit/s and 271 ms each way, expect twice the page time of one user, and a warning.
+
+    A page takes 7 round trips and is 21.7 Mbit: 5.15 s, of which ln 20 are 15.4 s for 95 %.
+    """
+    settings = ["link.forward.rate=4Mbit/s"]
+    answer = ask("users", "geo", settings=settings, seeds=1)
+    alone_ns, limit_ns = answer.figures["alone_page_p95_ns"], answer.figures["page_time_ns"]
+    assert alone_ns == pytest.approx(math.log(20) * (7 * 0.542 + 21.7 / 16) * S, rel=0.01)
+    assert limit_ns == math.ceil(2 * alone_ns / S) * S
+    text = "\n".join(answer.lines)
+    assert "twice what 95 % of the pages of one user alone take on geo without --set" in text
+    assert f"if 95 % of pages may take {limit_ns // S} s" in answer.lines[0]
+    assert "Warning: after 10 s" in text
+    assert answer.commands[0].endswith(f"--set {settings[0]} --page-time 10s")
+    # A short link: 10 s, without a warning.
+    short = ask("users", "leo", settings=["link.forward.rate=16Mbit/s"], seeds=1)
+    assert short.figures["page_time_ns"] == ATTENTION_NS
+    assert "The limit is 10 s, since one user alone takes" in short.lines[1]
+    asked = ask("users", "geo", page_time_ns=10 * S, seeds=1)
+    assert asked.lines[1] == "The limit is that of --page-time"
+    assert asked.figures["alone_page_p95_ns"] is None
+    assert "Warning" not in "".join([*short.lines, *asked.lines])
+
+
+@pytest.mark.usefixtures("on_paper")
+def test_pages_that_users_load_change_what_is_allowed() -> None:
+    """Given pages without objects, expect a shorter limit: that setting is not of the link."""
+    usual, small = (
+        ask("users", "geo", settings=settings, seeds=1)
+        for settings in ([], ["traffic.reader.objects=0"])
+    )
+    assert small.figures["page_time_ns"] < usual.figures["page_time_ns"]
+
+
+@pytest.mark.thorough
+@pytest.mark.system
+@given(
+    rate_mbps=st.integers(2, 16),
+    delay_ms=st.integers(5, 300),
+    part=st.sampled_from(sorted(WORSE)),
+    factor=st.integers(2, 8),
+)
+@examples(12)
+def test_users_never_rise_when_a_link_gets_worse(
+    rate_mbps: int, delay_ms: int, part: str, factor: int
+) -> None:
+    """Given any link and one of its properties made worse, expect no more users in simulations.
+
+    Counts are searched to 5 %, with three seeds.
+    """
+    queue_kb = max(rate_mbps * delay_ms // 4, 60)
+    settings = {
+        "rate": (f"{rate_mbps}Mbit/s", f"{1000 * rate_mbps // factor}kbit/s"),
+        "delay": (f"{delay_ms}ms", f"{factor * delay_ms}ms"),
+        "loss": ("1e-9", f"{factor}e-7"),
+        "queue": (f"{queue_kb}kB", f"{max(queue_kb // (4 * factor), 3)}kB"),
+    }
+    paths = {
+        "rate": "link.forward.rate",
+        "delay": "link.*.delay",
+        "loss": "link.forward.bit_error_rate",
+        "queue": "link.forward.queue.limit",
+    }
+    better = [f"{paths[name]}={values[0]}" for name, values in settings.items()]
+    worse = [*better, f"{paths[part]}={settings[part][1]}"]
+    more, fewer = (ask("users", "geo", settings=each).figures["users"] for each in (better, worse))
+    assert fewer <= math.ceil(more * (1 + TOLERANCE))
+
+
+# --- users on paper -------------------------------------------------------------------------------
+
+
+@pytest.mark.system
+def test_pages_take_as_long_as_at_a_shared_server() -> None:
+    """Given fair shares of the link and counts up to 12, expect the times of MVA within 6 %.
+
+    Two round trips of 10 ms for the handshake and the request are in addition. A call takes 0.9 %.
+    """
+    answer = ask("users", "geo", settings=SHORT_LINK + ONE_OBJECT, page_time_ns=10 * S, seeds=3)
+    counts = answer.figures["counts"]
+    assert len(counts) >= 4
+    for each in counts:
+        service_s = SERVICE_S * (1 + 86_400 / RATE_BPS)
+        paper_s = 0.02 + response_s(each["users"], service_s, THINK_S)
+        assert each["page_mean_ns"].mean / S == pytest.approx(paper_s, rel=0.06), each["users"]
+
+
+@pytest.mark.system
+def test_users_of_several_terminals_have_a_return_each(tmp_path: Path) -> None:
+    """Given a return of 100 kbit/s, expect eight of them to carry more users than one.
+
+    A page has 71 requests of 400 B and some 930 acknowledgements, 5 s of one return. The forward
+    direction carries it in less than 3 s.
+    """
+    answers = {}
+    for terminals in (1, 8):
+        file = tmp_path / f"{terminals}.json"
+        link = {"preset": "leo", "terminals": terminals, "return": {"rate": "100 kbit/s"}}
+        file.write_text(json.dumps({"link": link}))
+        settings = ["link.forward.rate=8Mbit/s", "traffic.call.direction=forward"]
+        settings += ["traffic.video.rate=10kbit/s"]
+        answers[terminals] = ask(
+            "users", str(file), settings=settings, page_time_ns=60 * S, seeds=1
+        )
+    one, eight = answers[1], answers[8]
+    assert eight.figures["users"] >= 1.3 * one.figures["users"] > 0
+    assert not any("terminals" in line for line in one.lines)
+    assert (
+        "The users are spread over 8 terminals, each with its own return of 100 kbit/s: "
+        "800 kbit/s together" in eight.lines
+    )
+
+
+def test_readers_take_turns_at_the_terminals_of_the_link(tmp_path: Path) -> None:
+    """Given a file with three terminals, expect five readers at 1, 2, 3, 1, 2."""
+    file = tmp_path / "three.json"
+    file.write_text(json.dumps({"link": {"preset": "geo", "terminals": 3}}))
+    plan = Users(link=str(file)).plan("traffic.reader.count=5")
+    readers = [flow for flow in plan.data["flows"] if flow["name"].startswith("reader")]
+    assert [flow["terminal"] for flow in readers] == [0, 1, 2, 0, 1]
+
+
+# --- subscribers ----------------------------------------------------------------------------------
+
+
+# The data of a month at 10 kbit/s in the busy hour: over 1.72 of a mean rate.
+TEN_KBPS = round(10_000 / 1.72 / 8 * 365.25 / 12 * 86_400)
+
+
+@pytest.mark.parametrize(("users", "subscribers"), [(0, 0), (1, 35), (10, 616), (1000, 94_953)])
+def test_subscribers_are_a_poisson_number_of_active_users(users: int, subscribers: int) -> None:
+    """Given 10 kbit/s of the 1 Mbit/s of an active user, expect 1 % of the subscribers active.
+
+    P(X <= c) = 0.95 has the means of chi-squared tables: 0.355 for c = 1, 6.169 for c = 10, and
+    949.5 for c = 1,000.
+    """
+    demand = Demand(TEN_KBPS, 1e6)
+    assert demand.busy_hour_bps == pytest.approx(10_000)
+    assert demand.active(600) == pytest.approx(6)
+    assert demand.fitting(users) == subscribers
+    assert demand.fits(subscribers, users)
+    assert not demand.fits(subscribers + 1, users)
+
+
+@pytest.mark.usefixtures("on_paper")
+def test_the_answer_says_whether_subscribers_fit_and_their_contention() -> None:
+    """Given twice the subscribers that fit, expect a refusal with contention and activity."""
+    fitting = _subscribed(None)
+    most = fitting.figures["demand"]["fitting_subscribers"]
+    assert f"At most {most:,} subscribers of 30 GB a month fit" in fitting.lines[-1]
+    assert fitting.figures["demand"]["subscribers_fit"] is None
+    # Little's law: the pages of all subscribers in the busy hour, times the time of a user's page.
+    few, many = _subscribed(most), _subscribed(2 * most)
+    shown = next(each for each in few.figures["counts"] if each["users"] == few.figures["users"])
+    pages_s = most * few.figures["demand"]["busy_hour_bps"] / (8 * few.facts["readers"].page_bytes)
+    active = pages_s * (15 + shown["page_mean_ns"].mean / S)
+    assert few.figures["demand"]["active_users"] == pytest.approx(active)
+    assert active < few.figures["users"]
+    assert few.lines[-1].startswith(f"{most:,} subscribers fit: contention {most:,}:1")
+    assert many.lines[-1].startswith(f"{2 * most:,} subscribers do NOT fit: contention")
+    assert any("Cisco VNI Usage Study" in source for source in many.sources)
+
+
+def _subscribed(subscribers: int | None) -> Answer:
+    asked = {"monthly_bytes": 30_000_000_000, "subscribers": subscribers}
+    return ask("users", "geo", seeds=1, **asked)
+
+
+@pytest.mark.usefixtures("on_paper")
+def test_no_subscriber_fits_where_no_user_does() -> None:
+    settings = ["link.forward.rate=200kbit/s"]
+    answer = ask("users", "geo", settings=settings, monthly_bytes=10**10, page_time_ns=S, seeds=1)
+    assert answer.figures["users"] == answer.figures["demand"]["fitting_subscribers"] == 0
+    assert answer.reason.startswith("one user alone waits longer: a page takes")
+
+
+def test_subscribers_without_their_data_are_refused(bentpipe: Program) -> None:
+    called = bentpipe("ask", "users", "--subscribers", "400")
+    assert (called.code, called.out) == (2, "")
+    assert "--subscribers 400: how active they are is missing" in called.err
+    bad = bentpipe("ask", "users", "--monthly-data", "30")
+    assert (bad.code, "--monthly-data: " in bad.err) == (2, True)
+    with pytest.raises(UsageError, match="page-time: read 0ms; expected 1ms or more"):
+        ask("users", page_time_ns=0)
+
+
+# --- a busy link on paper -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def busy() -> Answer:
+    """A short link at 60 % with pages of one size."""
+    settings = [*SHORT_LINK, f"traffic.reader.response={PAGE_BYTES}B"]
+    return ask("busy-link", "geo", settings=settings, seeds=4)
+
+
+@pytest.mark.system
+def test_an_average_has_the_users_of_the_response_time_law(busy: Answer) -> None:
+    """Given pages that take the link 1.04 s, expect the users that MVA puts at 60 %.
+
+    They load N / (Z + R) pages a second, R by MVA; the law has the average of it, within 5 %.
+    """
+    users, average = busy.figures["users"], busy.figures["average"].mean
+    pages_s = users / (THINK_S + response_s(users, SERVICE_S, THINK_S))
+    assert average == pytest.approx(0.6, abs=0.03)
+    assert average == pytest.approx(pages_s * SERVICE_S, rel=0.05)
+    assert busy.figures["pages"].mean == pytest.approx(300 * pages_s, rel=0.06)
+
+
+@pytest.mark.system
+def test_a_shared_link_is_full_for_its_average_and_else_empty(busy: Answer) -> None:
+    """Given pages of a second, windows of 100 ms are full or empty but where a page starts or ends.
+
+    A server that is shared is busy for its load, M/G/1: 60 % of the time, in busy periods. Of these
+    there are at most as many as pages, N / (Z + R) a second, with two windows at their edges.
+    """
+    average, pages_s = busy.figures["average"].mean, busy.figures["pages"].mean / 300
+    full, empty = busy.figures["full"].mean, busy.figures["empty"].mean
+    edges = 2 * pages_s * (1 - average) * 0.1
+    assert average - edges - 0.02 <= full <= average + 0.02
+    assert 1 - average - edges - 0.02 <= empty <= 1 - average + 0.02
