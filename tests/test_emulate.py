@@ -355,6 +355,19 @@ def binomial_interval(draws: int, chance: float) -> tuple[int, int]:
 
 @needs_lab
 @needs("iperf3")
+def test_a_run_in_which_no_packet_left_the_link_is_invalid(tmp_path: Path) -> None:
+    """Given an outage from the start to the end, expect exit code 4: nothing can be judged."""
+    outage = {"outage": [{"at": "0 s", "for": "60 s"}]}
+    both = {name: LINK[name] | outage for name in ("forward", "return")}
+    flow = {"kind": "bulk", "direction": "forward", "size": "10 kB"}
+    run = emulated(scenario(flow, duration="1 s", **both), tmp_path, valid=False)
+    assert run.code == EXIT_INVALID
+    assert run.result.manifest["emulation"]["fault"] == "idle"
+    assert "INVALID: no packet has left the link" in run.err
+
+
+@needs_lab
+@needs("iperf3")
 def test_ctrl_c_keeps_what_was_recorded(tmp_path: Path) -> None:
     bulk = {"kind": "bulk", "direction": "return", "duration": "60 s"}
     file, out = tmp_path / "scenario.json", tmp_path / "result"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from bentpipe.live.flows import Flow
 from bentpipe.live.programs import Program
 from bentpipe.live.run import verdict
@@ -110,9 +112,12 @@ def test_windows_are_on_the_clock_of_the_run() -> None:
     counts = [
         *("lateness", "wait", "rejected_packets", "kernel_dropped_packets", "store_full_packets"),
         *("too_long_packets", "future_stamped_packets", "clock_steps", "window_count"),
-        *("invalid_windows", "capture", "invalid", "fault"),
+        *("invalid_windows", "slowdown_percent", "capture", "invalid", "fault"),
     ]
     window = {"start_ns": 0, "end_ns": 10 * S, "packets": 7, "invalid": None}
-    found = verdict({**dict.fromkeys(counts, 1), "windows": [window], "at_ns": 9}, 3 * S)
+    report = {**dict.fromkeys(counts, 1), "windows": [window], "at_ns": 13 * S}
+    found = verdict(report, 3 * S, 5 * S)
     assert found["windows"] == [window | {"start_ns": -3 * S, "end_ns": 7 * S}]
     assert set(found) == {*counts, "windows"}
+    # 1 % of 13 s is 2.6 % of the 5 s of the run.
+    assert found["slowdown_percent"] == pytest.approx(2.6)

@@ -14,6 +14,8 @@ from conftest import Program, default_signals, needs, needs_lab
 from test_lab import wait_until
 from test_live import BENTPIPE, bentpipe as run
 
+from bentpipe.cli.exec import ProgramRun
+
 EXEC = ("exec", "--link", "leo", "--")
 
 
@@ -132,7 +134,12 @@ def test_strict_is_125_unless_the_program_failed(
     late = {"p50_ns": 2_000, "p99_ns": 106_000, "max_ns": 827_000}
     measured = {"directions": {}, "at_ns": 10**9, "lateness": late, "capture": None}
     measured |= {"invalid": "p99 is too much"}
-    monkeypatch.setattr("bentpipe.cli.exec._run", lambda *_, **__: (program_code, measured))
+
+    def execute(run: ProgramRun, *, watch: bool) -> None:
+        del watch
+        run.finish(measured, program_code, 10**9)
+
+    monkeypatch.setattr("bentpipe.cli.exec.ProgramRun.execute", execute)
     called = bentpipe("exec", "--link", "leo", *options, "--", "true")
     assert called.code == code
     message = "bentpipe: --strict: the run is invalid, and the exit code 125; the program's was 0"

@@ -64,6 +64,8 @@ def test_a_preset_is_a_lab_whose_link_can_be_changed(leo: bentpipe.Lab) -> None:
     directions = leo.report()["directions"]
     assert directions["forward"]["delivered_packets"] >= 6
     assert directions["forward"]["dropped_packets"] == {}
+    assert leo.report()["fault"] != "idle"
+    assert leo.report()["slowdown_percent"] > 0
 
 
 @needs_lab
@@ -74,6 +76,8 @@ def test_the_first_report_is_complete() -> None:
             first = lab.report()
         assert list(first["directions"]) == ["forward", "return"]
         assert (first["window_count"], len(first["windows"])) == (1, 1)
+        # Nothing shows yet whether the link is on time.
+        assert (first["fault"], first["verdict"]["valid"]) == ("idle", False)
 
 
 @needs_lab

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, strategies as st
+from properties import examples
 
-from bentpipe import Result
+from bentpipe import Result, check_thresholds, simulate
 from bentpipe.results.measures import (
     aggregate_goodput_bps,
     channel_utilization,
@@ -23,7 +25,7 @@ S = 1_000_000_000
 
 
 def result_of(*flows: dict[str, Any]) -> Result:
-    """Return a result of 10 s with these flows: kind, start_s, finished_s, last_s, megabytes."""
+    """Return a result of 10 s with these flows: `bulk` or `datagrams`."""
     plan = [
         {"name": str(i), "direction": "forward", "workload": flow["workload"]}
         for i, flow in enumerate(flows)
@@ -63,13 +65,126 @@ def test_goodput_of_an_unfinished_transfer_ends_with_the_run() -> None:
     assert result_of(bulk(2, None, 4, 1.0)).goodput_bps == pytest.approx([1e6])
 
 
-def test_goodput_of_a_constant_rate_is_the_offered_rate_when_nothing_is_lost() -> None:
-    workload = {"kind": "constant_rate", "duration_ns": 4 * S}
-    call = {**bulk(1, 5, 5, 0.5), "workload": workload}
-    assert result_of(call).goodput_bps == pytest.approx([1e6])
-    # The run ended before the call did.
-    late = {**bulk(8, None, 9, 0.5), "workload": workload}
-    assert result_of(late).goodput_bps == pytest.approx([2e6])
+# 1 Mbit/s: an interval of 1 ms.
+RATE_BPS, PAYLOAD_BYTES = 1_000_000, 125
+
+
+def datagrams(
+    first_s: float | None,
+    last_s: float | None,
+    received: int,
+    *,
+    lost: int | None = 0,
+    expected: int = 4_000,
+    **workload: Any,
+) -> Any:
+    """Return datagrams at 1 Mbit/s for 4 s for `arrivals_of`, with more of the workload."""
+    about = {"kind": "constant_rate", "rate_bps": RATE_BPS, "payload_bytes": PAYLOAD_BYTES}
+    return {
+        "workload": about | {"duration_ns": 4 * S} | workload,
+        "row": {
+            "start_ns": 0,
+            "finished_ns": None,
+            "first_delivery_ns": None if first_s is None else round(first_s * S),
+            "last_delivery_ns": None if last_s is None else round(last_s * S),
+            "delivered_bytes": received * PAYLOAD_BYTES,
+            "received_segments": received,
+            "expected_segments": expected,
+            "lost_queue_full_packets": lost,
+            "lost_bit_error_packets": 0,
+        },
+    }
+
+
+def arrivals_of(*flows: Any, end_s: float = 10) -> Result:
+    """Return a result of some seconds with these flows of datagrams."""
+    plan = [{"name": str(i), "workload": flow["workload"]} for i, flow in enumerate(flows)]
+    rows = [{"flow": i} | flow["row"] for i, flow in enumerate(flows)]
+    table = pl.DataFrame(rows, schema=dict.fromkeys(rows[0], pl.UInt64))
+    return Result({"plan": {"flows": plan}, "end_ns": round(end_s * S)}, {"flows": table})
+
+
+# All 4,000 datagrams, of which the first is in flight for half a second.
+WHOLE = (0.5, 0.5 + 3.999, 4_000)
+
+
+@examples(40)
+@given(
+    rate_bps=st.integers(8_000, 5_000_000),
+    payload_bytes=st.integers(20, 1_400),
+    delay_ns=st.integers(0, 600_000_000),
+    intervals=st.floats(0.1, 60),
+    ends_in_flight=st.booleans(),
+)
+def test_goodput_of_a_constant_rate_without_loss_is_the_rate_and_not_less_by_the_delay(
+    rate_bps: int, payload_bytes: int, delay_ns: int, intervals: float, ends_in_flight: bool
+) -> None:
+    """Given any rate, payload, delay and duration, expect the rate, and its guarantee to pass.
+
+    The run ends with the flow, when its last datagrams are in flight, or later.
+    """
+    sent_ns = max(1, round(intervals * payload_bytes * 8e9 / rate_bps))
+    # At 100 Mbit/s a datagram takes at most 0.12 ms.
+    run_ns = delay_ns + 200_000 + sent_ns
+    traffic: dict[str, Any] = {"kind": "constant_rate", "direction": "forward"}
+    traffic |= {"rate": f"{rate_bps} bit/s", "payload": f"{payload_bytes} B"}
+    traffic |= {"duration": f"{run_ns if ends_in_flight else sent_ns} ns"}
+    link = {"rate": "100 Mbit/s", "delay": f"{delay_ns} ns"}
+    result = simulate(
+        {
+            "link": {"forward": link, "return": link},
+            "traffic": [traffic],
+            "duration": f"{run_ns} ns",
+            "sample_interval": None,
+        }
+    )
+    assert result.goodput_bps.tolist() == [rate_bps]
+    (check,) = check_thresholds(result, [f"flows.goodput_bps.min >= {rate_bps} bit/s"])
+    assert check.passed
+
+
+@pytest.mark.parametrize(
+    ("flow", "end_s", "share"),
+    [
+        (datagrams(*WHOLE), 10, 1),
+        # The run ends 0.5 s before the last datagrams arrive.
+        (datagrams(0.5, 3.999, 3_500), 4, 1),
+        (datagrams(0.5, 0.5, 1, expected=1), 10, 1 / 4_000),
+        # Half are lost: every second one, all of the first 2 s, or all of the last.
+        (datagrams(0.5, 4.498, 2_000, lost=2_000), 10, 1 / 2),
+        (datagrams(2.5, 4.499, 2_000, lost=2_000), 4.5, 1 / 2),
+        (datagrams(0.5, 2.499, 2_000, lost=2_000), 4.5, 1 / 2),
+        # A tunnel hides which are lost.
+        (datagrams(0.5, 2.499, 2_000, lost=None), 4.5, 1 / 2),
+        # From 2.5 s on they wait in the queue, until after the run.
+        (datagrams(0.5, 2.499, 2_000), 4.5, 1 / 2),
+        # The link has half the rate: the last one arrives 4 s later than the first would.
+        (datagrams(0.5, 0.5 + 8, 4_000), 10, 1 / 2),
+        (datagrams(None, None, 0, lost=3_500), 4, 0),
+    ],
+)
+def test_goodput_of_datagrams_counts_what_is_lost_or_held_back(
+    flow: Any, end_s: float, share: float
+) -> None:
+    found = arrivals_of(flow, end_s=end_s).goodput_bps
+    assert found.tolist() == pytest.approx([share * RATE_BPS], rel=1e-9)
+
+
+def test_goodput_of_a_participant_is_that_of_all_others_together() -> None:
+    """Given three participants in phase, expect each to receive two streams at their rate."""
+    one = datagrams(0.5, 0.5 + 3.999, 8_000, expected=8_000, kind="conference", conference=0)
+    assert arrivals_of(one, one, one).goodput_bps.tolist() == [2 * RATE_BPS] * 3
+
+
+def test_goodput_of_speech_with_pauses_is_over_the_call() -> None:
+    """Given 1,600 datagrams of a call of 4 s, from 0.6 to 3.6 s, expect 40 % of the rate."""
+    call = datagrams(0.6, 3.6, 1_600, expected=1_600, talk_spurts={})
+    assert arrivals_of(call).goodput_bps.tolist() == pytest.approx([0.4 * RATE_BPS])
+
+
+def test_aggregate_goodput_of_datagrams_is_at_the_receiver() -> None:
+    flows = [datagrams(*WHOLE), datagrams(*WHOLE)]
+    assert aggregate_goodput_bps(arrivals_of(*flows), [0, 1]) == pytest.approx(2 * RATE_BPS)
 
 
 def test_goodput_without_time_or_bytes_is_zero() -> None:

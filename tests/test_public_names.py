@@ -116,7 +116,7 @@ def test_programs_in_labs_do_not_wait_for_modules_that_they_do_not_use() -> None
         "from bentpipe.live import sockets\n"
         "from bentpipe.cli.app import main\n"
         # Up to where a lab would be set up, or called.
-        "exec_verb._run = lambda lab, *_, **__: sys.exit(len(lab.plans))\n"
+        "exec_verb.ProgramRun.execute = lambda run, **_: sys.exit(len(run.lab.plans))\n"
         "sockets.connect = lambda *_: sys.exit(3)\n"
         "given = ['exec', '--link', 'geo', '--link', 'leo', '--host', 'world', '--watch', 'true']\n"
         f"print(main(given), sorted({heavy | others!r} & set(sys.modules)))\n"

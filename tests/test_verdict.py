@@ -10,12 +10,19 @@ from bentpipe import Result
 from bentpipe.cli.link_status import summary_lines
 from bentpipe.report.run import run_report
 from bentpipe.report.terminal import run_tables
-from bentpipe.results.verdict import invalid_message, late_windows, verdict
+from bentpipe.results.verdict import (
+    bounds,
+    invalid_message,
+    judged,
+    late_windows,
+    over_time,
+    verdict,
+)
 
 SECOND_NS = 1_000_000_000
 LATE = (
-    "packets were late by up to 12.0 ms (limit 10 ms), 1 in 100 by 0.3 ms or more (limit 1 ms); "
-    "to fix it: stop other programs"
+    "packets were late by up to 12.0 ms (limit 10 ms), 3 of 500 by more than 1 ms "
+    "(limit 5 packets); to fix it: stop other programs"
 )
 CAUSE, _, FIX = LATE.partition("; to fix it: ")
 DROPPED = "the kernel dropped 3 packets before the link; to fix it: send less"
@@ -27,8 +34,8 @@ def window(start_s: float, end_s: float, fault: str | None = None, **more: Any) 
     """A window of a run; ``more`` replaces its values."""
     reasons = {"late": LATE, "lost": DROPPED}
     times = {"start_ns": round(start_s * SECOND_NS), "end_ns": round(end_s * SECOND_NS)}
-    judged = {"fault": fault, "invalid": None if fault is None else reasons[fault]}
-    return {**times, "packets": 500, **QUANTILES, **judged, **more}
+    found = {"fault": fault, "invalid": None if fault is None else reasons[fault]}
+    return {**times, "packets": 500, **QUANTILES, **found, **more}
 
 
 def record(*windows: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -42,17 +49,18 @@ def test_a_valid_run_has_no_message() -> None:
     valid = record(window(0, 10), window(10, 12))
     assert invalid_message(valid) is None
     assert late_windows(valid) == []
-    assert verdict(valid) == {"valid": True, "message": None, "unreliable": [], "reliable": []}
+    lists: dict[str, list[str]] = {"unreliable": [], "reliable": []}
+    assert verdict(valid) == {"valid": True, "message": None, "bounds": None, **lists}
 
 
 def test_a_run_of_one_window_says_which_figures_hold() -> None:
     """Given late packets in a run of 3 s, expect delays and TCP to be doubted, counts to hold."""
     late = record(window(0, 3, "late"))
     assert invalid_message(late) == f"{CAUSE}; {TRUST}; to fix it: {FIX}"
-    judged = verdict(late)
-    assert judged["unreliable"] == ["delays", "jitter", "TCP throughput"]
-    assert judged["reliable"] == ["packet counts", "losses"]
-    assert not judged["valid"]
+    found = verdict(late)
+    assert found["unreliable"] == ["delays", "jitter", "TCP throughput"]
+    assert found["reliable"] == ["packet counts", "losses"]
+    assert not found["valid"]
 
 
 def test_late_windows_are_named_and_the_others_hold() -> None:
@@ -108,6 +116,64 @@ def test_a_stored_run_without_faults_says_not_to_use_it() -> None:
     assert invalid_message({"invalid": "late"}) == "late; do not use the figures"
 
 
+# --- bounds ---------------------------------------------------------------------------------------
+
+
+def measured(*windows: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A report of 12 s with bounds: packets late by up to 12 ms can slow a connection by 0.25 %."""
+    about = {"at_ns": 12 * SECOND_NS, "slowdown_percent": 0.25, "directions": {}}
+    return record(*windows, **{**about, "lateness": {"packets": 500, **QUANTILES}, **more})
+
+
+def test_a_valid_run_says_by_how_much_its_figures_could_be_off() -> None:
+    """Given connections that take up to a quarter longer, expect at most a fifth less goodput."""
+    assert bounds(measured(window(0, 12), slowdown_percent=25)) == {
+        "delay_ns": 12_000_000,
+        "goodput_percent": pytest.approx(20),
+    }
+    text = "delays are too long by at most 12 ms, TCP goodput is too low by at most 0.3 %"
+    assert summary_lines(measured(window(0, 12)))[-1] == text
+    late = measured(window(0, 12, "late"), fault="late")
+    assert invalid_message(late) == f"{CAUSE}; {TRUST}; {text}; to fix it: {FIX}"
+    assert summary_lines(late)[-1] == f"INVALID: {invalid_message(late)}"
+
+
+def test_a_bound_is_that_of_the_time_in_which_connections_were() -> None:
+    """Given 0.25 % of 12 s, 30 ms, expect 1 % of 3 s."""
+    assert over_time(measured(), 3 * SECOND_NS)["slowdown_percent"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        measured(window(0, 12, "lost"), fault="lost"),
+        measured(window(0, 10, "late"), window(10, 12, "lost"), fault="late"),
+        measured(window(0, 12), failure="the link has failed", invalid="the link has failed"),
+        measured(window(0, 12), fault="pep", invalid="the PEP has ended"),
+        record(window(0, 12)),
+    ],
+)
+def test_nothing_is_bounded_unless_lateness_is_all_that_is_wrong(report: dict[str, Any]) -> None:
+    assert bounds(report) is None
+
+
+def test_a_run_without_packets_cannot_be_judged_so_it_is_invalid() -> None:
+    nothing = {"packets": 0, "p50_ns": 0, "p99_ns": 0, "max_ns": 0}
+    idle = judged(measured(window(0, 12, packets=0), slowdown_percent=0, lateness=nothing))
+    assert idle["fault"] == "idle"
+    assert not verdict(idle)["valid"]
+    assert verdict(idle)["bounds"] is None
+    assert str(invalid_message(idle)).startswith("no packet has left the link, so nothing shows")
+    assert str(invalid_message(idle)).endswith("; do not use the figures")
+    # A fault that is known is the reason.
+    lost = judged(measured(window(0, 12, "lost"), fault="lost", lateness=nothing))
+    assert lost["fault"] == "lost"
+    assert judged(measured(window(0, 12)))["invalid"] is None
+
+
+# --- everywhere -----------------------------------------------------------------------------------
+
+
 @pytest.mark.system
 def test_the_same_sentence_is_everywhere(small_result: Result) -> None:
     """Expect it in the lines after `exec`, the table, the notebook, the page and the JSON."""
@@ -118,8 +184,8 @@ def test_the_same_sentence_is_everywhere(small_result: Result) -> None:
     result = Result(manifest, small_result.tables)
     message = f"INVALID: {invalid_message(late)}"
     assert TRUST in message
-    measured = {**about, "at_ns": 12 * SECOND_NS, "directions": {}}
-    assert summary_lines(measured)[-1] == message
+    report = {**about, "at_ns": 12 * SECOND_NS, "directions": {}}
+    assert summary_lines(report)[-1] == message
     assert message in run_tables(result)
     assert message in result._repr_html_()
     assert message in run_report(result)

@@ -252,6 +252,9 @@ def test_rates_are_those_since_the_previous_report() -> None:
     idle = report(3.0, 6_000_000) | {"invalid": "lateness p99 is too much"}
     assert status.lines(idle)[0].startswith("forward: 0.00 Mbit/s of IP delivered; queue")
     assert status.lines(idle)[1].endswith("827 µs (max); INVALID")
+    assert status.brief(idle).endswith("late 106 µs (p99), INVALID")
+    fresh = idle | {"fault": "idle", "window_count": 3}
+    assert status.lines(fresh)[1].endswith("827 µs (max); no packets yet")
     long = idle | {"invalid_windows": 2, "window_count": 3_000}
     assert status.lines(long)[1].endswith("827 µs (max); INVALID (2 of 3,000 windows)")
 

@@ -115,6 +115,16 @@ impl DelayHistogram {
         Some(Duration::from_nanos(limited))
     }
 
+    /// The buckets that have delays, the largest first: an upper bound of their delays, within 0.4 %,
+    /// and their number.
+    pub fn from_largest(&self) -> impl Iterator<Item = (Duration, u64)> {
+        let buckets = self.counts.iter().enumerate().rev().filter(|of| *of.1 > 0);
+        buckets.map(|(index, &count)| {
+            let (lower, width) = bounds_of(self.first_bucket + index);
+            (Duration::from_nanos((lower + (width - 1)).min(self.max_ns)), count)
+        })
+    }
+
     /// The largest delay that [`Self::add`] has counted; zero without one.
     #[must_use]
     pub fn max(&self) -> Duration {
@@ -129,12 +139,17 @@ fn bucket_of(nanos: u64) -> usize {
     ((shift as usize) << SUB_BUCKET_BITS) + (nanos >> shift) as usize
 }
 
+/// The smallest delay of a bucket, and its width.
+fn bounds_of(bucket: usize) -> (u64, u64) {
+    let (octave, within) = (bucket / SUB_BUCKETS, (bucket % SUB_BUCKETS) as u64);
+    let Some(shift) = octave.checked_sub(1) else { return (within, 1) };
+    ((SUB_BUCKETS as u64 + within) << shift, 1 << shift)
+}
+
 /// The middle of a bucket.
 fn middle_of(bucket: usize) -> u64 {
-    let (octave, within) = (bucket / SUB_BUCKETS, (bucket % SUB_BUCKETS) as u64);
-    let Some(shift) = octave.checked_sub(1) else { return within };
-    let lower = (SUB_BUCKETS as u64 + within) << shift;
-    lower + ((1 << shift) >> 1)
+    let (lower, width) = bounds_of(bucket);
+    lower + (width >> 1)
 }
 
 /// The interarrival jitter of one stream of datagrams (RFC 3550, section 6.4.1).
@@ -247,6 +262,24 @@ mod tests {
             let exact = delays[rank - 1] as f64;
             let error = (found.as_nanos() as f64 - exact).abs();
             prop_assert!(error <= exact * ERROR_PERCENT / 100.0, "{found} for {exact} ns");
+        }
+
+        /// Given any delays, expect the sum of the largest ones not below the exact one, and within 0.4 %.
+        #[test]
+        fn the_largest_delays_have_upper_bounds(
+            mut delays in prop::collection::vec((0..50_u32).prop_flat_map(|bits| 0..2_u64 << bits), 1..300),
+            largest in 1..300_usize,
+        ) {
+            let (mut left, mut bound) = (largest as u64, 0.0);
+            for (upper, count) in histogram(&delays).from_largest() {
+                let taken = count.min(left);
+                bound += taken as f64 * upper.as_nanos() as f64;
+                left -= taken;
+            }
+            delays.sort_unstable_by(|one, other| other.cmp(one));
+            let exact: u64 = delays.iter().take(largest).sum();
+            prop_assert!(bound >= exact as f64, "{bound} for {exact} ns");
+            prop_assert!(bound <= exact as f64 * 1.004 + 1.0, "{bound} for {exact} ns");
         }
 
         /// Given datagrams that arrive in any order after any delay up to 10 s, expect the jitter of the

@@ -120,6 +120,7 @@ impl RateSchedules {
             rate: direction.rate_bps.profile(BitRate).expect("checked with the plan"),
             outage: None,
             shortest_delay: shortest(&direction.delay_ns),
+            jitter: Duration::from_nanos(direction.jitter_ns),
             framing: direction.framing.clone(),
         };
         let of_plan = |plan: &Plan| plan.directions.iter().map(schedule).collect();
@@ -128,14 +129,24 @@ impl RateSchedules {
 
     /// The shortest delay that a packet has over all hops, in either direction, from now on.
     pub(crate) fn shortest_delay(&self) -> Duration {
-        let over_hops = |directions: &dyn Fn(&[RateSchedule]) -> Option<Duration>| {
-            let of_hops = self.hops.iter().filter_map(|hop| directions(hop));
+        let [forward, back] = self.over_hops(|schedule| schedule.shortest_delay);
+        forward.min(back)
+    }
+
+    /// The shortest delay, and the jitter, that packets there and back have over all hops, from now on.
+    pub(crate) fn round_trip(&self) -> (Duration, Duration) {
+        let [forward, back] = self.over_hops(|schedule| schedule.shortest_delay);
+        let [forward_jitter, back_jitter] = self.over_hops(|schedule| schedule.jitter);
+        (forward + back, forward_jitter + back_jitter)
+    }
+
+    /// The sum of a value over all hops, forward and back; of several returns the smallest counts.
+    fn over_hops(&self, value: impl Fn(&RateSchedule) -> Duration) -> [Duration; 2] {
+        let sum = |of_hop: &dyn Fn(&[RateSchedule]) -> Option<Duration>| {
+            let of_hops = self.hops.iter().filter_map(|hop| of_hop(hop));
             of_hops.fold(Duration::ZERO, |sum, delay| sum + delay)
         };
-        let forward = over_hops(&|hop| hop.first().map(|schedule| schedule.shortest_delay));
-        let back =
-            over_hops(&|hop| hop.iter().skip(1).map(|schedule| schedule.shortest_delay).min());
-        forward.min(back)
+        [sum(&|hop| hop.first().map(&value)), sum(&|hop| hop.iter().skip(1).map(&value).min())]
     }
 
     /// Checks that a change is possible.
@@ -191,6 +202,7 @@ impl RateSchedules {
         }
         let stream = |part| Rng::stream(self.seed, &format!("link.{name}.{part}.{}", self.changes));
         engine_change.channel = change.channel(|| stream("channel"));
+        schedule.jitter = change.jitter.unwrap_or(schedule.jitter);
         engine_change.jitter = change.jitter.map(|max| (max, stream("jitter")));
         engine_change
     }
@@ -204,6 +216,7 @@ struct RateSchedule {
     outage: Option<(Instant, Instant)>,
     /// The shortest present or future delay.
     shortest_delay: Duration,
+    jitter: Duration,
     framing: plan::Framing,
 }
 
@@ -275,6 +288,7 @@ mod tests {
             rate: profile(steps.collect()),
             outage: None,
             shortest_delay: Duration::ZERO,
+            jitter: Duration::ZERO,
             framing: plan::Framing {
                 header_bytes: 0,
                 min_bytes: 0,
@@ -288,6 +302,22 @@ mod tests {
     fn steps(schedule: &RateSchedule) -> Vec<(u64, u64)> {
         let whole = RateSchedule { rate: schedule.profile(), ..schedule.clone() }.steps();
         whole.into_iter().map(|(at, rate)| (at.as_nanos() / MS, rate.0)).collect()
+    }
+
+    /// Given two hops of 10 ms each way, and returns of 30 ms with jitter of 5 ms set, expect a round
+    /// trip of 60 ms, and jitter of 5 ms.
+    #[test]
+    fn a_round_trip_is_over_all_hops_and_changes_with_them() {
+        let plan = crate::plain_link::plain_link(1_000_000, Duration::from_millis(10), 0.0);
+        let mut schedules = RateSchedules::new(&[plan.clone(), plan], 1);
+        assert_eq!(schedules.round_trip(), (Duration::from_millis(40), Duration::ZERO));
+        let delay = Some(Duration::from_millis(30));
+        let jitter = Some(Duration::from_millis(5));
+        let change = LinkChange { delay, jitter, ..LinkChange::none(1, Side::Island) };
+        schedules.apply(at(1), &change, (1, "return"));
+        let expected = (Duration::from_millis(60), Duration::from_millis(5));
+        assert_eq!(schedules.round_trip(), expected);
+        assert_eq!(schedules.shortest_delay(), Duration::from_millis(20));
     }
 
     /// Given a plan with an outage from 10 to 20 ms, expect it to stay when the rate is set.

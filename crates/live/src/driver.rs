@@ -24,6 +24,7 @@ use crate::egress::{Egress, EgressContext};
 use crate::emulator::{Departure, Emulator};
 use crate::error::LabError;
 use crate::ingress::{Clocks, Ingress, IngressFaults};
+use crate::lateness::Limits;
 use crate::punctuality::Punctuality;
 use crate::store::Slot;
 
@@ -150,6 +151,11 @@ impl Driver {
     #[must_use]
     pub fn now(&self) -> Instant {
         self.clocks.clock.now()
+    }
+
+    /// Sets the limits of lateness of packets from now on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.punctuality.lateness.set_limits(limits);
     }
 
     /// The link.

@@ -96,7 +96,6 @@ impl Egress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lateness::Limits;
     use crate::store::Slot;
     use bentpipe_core::packet::Address;
     use std::cell::Cell;
@@ -121,7 +120,7 @@ mod tests {
             .deliver([(&first, zero), (&bypassed, zero), (&first, zero)], slow, || now.get());
         assert_eq!(punctuality.lateness.count(), 2);
         assert_eq!(punctuality.lateness.max(), Duration::from_millis(20));
-        assert!(punctuality.lateness.verdict(Limits::default()).is_some());
+        assert!(punctuality.lateness.reason(true).is_some());
         assert_eq!(punctuality.rejected, 0);
     }
 

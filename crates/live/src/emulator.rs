@@ -17,6 +17,7 @@ use crate::addresses;
 use crate::capture::{Captured, Recorder};
 use crate::changes::{LinkChange, RateSchedules};
 use crate::flows::{FLOWS_MAX, Flows};
+use crate::lateness::Limits;
 use crate::ports::Ports;
 use crate::store::{Slot, Store};
 
@@ -392,6 +393,17 @@ impl Emulator {
         let over_links =
             self.rate_schedules.shortest_delay().min(self.chain.network.min_local_delay);
         if self.ports.is_empty() { over_links } else { over_links.min(CONTROL_DELAY) }
+    }
+
+    /// The limits of lateness of packets from now on. With programs at gateways, connections may end at
+    /// a gateway: then no round trip is known.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        if self.chain.network.hosts.iter().any(|host| host.is_gateway) {
+            return Limits::default();
+        }
+        let (round_trip, jitter) = self.rate_schedules.round_trip();
+        Limits::of_link(round_trip, jitter)
     }
 
     /// The time of the next event, if any.

@@ -66,8 +66,8 @@ pub struct Config {
     pub host_settings: BTreeMap<String, Vec<(String, String)>>,
     /// Server ports of measuring programs; see [`Options::control_ports`].
     pub control_ports: Option<(u16, u16)>,
-    /// The limits of lateness for a valid run.
-    pub limits: Limits,
+    /// The limits of lateness for a valid run; by default those of the link.
+    pub limits: Option<Limits>,
     /// The file to capture packets to, in pcapng.
     pub capture: Option<Arc<File>>,
     /// Whether segmentation is offloaded to the lab: kernels exchange super-packets with it.
@@ -95,7 +95,7 @@ impl Config {
             settings: Default::default(),
             host_settings: BTreeMap::new(),
             control_ports: None,
-            limits: Limits::default(),
+            limits: None,
             capture: None,
             super_packets: false,
             gateways: false,
@@ -118,6 +118,8 @@ pub struct Lab {
     checks: Mutex<Checks>,
     report: Mutex<Report>,
     pending: Mutex<Vec<PendingChanges>>,
+    /// Those of the configuration.
+    limits: Option<Limits>,
 }
 
 /// Changes to be applied together, and the channel for the result.
@@ -155,6 +157,9 @@ pub struct Report {
     pub window_count: u64,
     /// The number of invalid windows.
     pub invalid_windows: u64,
+    /// By how much of its time a connection can be slower, at most; see
+    /// [`Lateness::slowdown`](crate::lateness::Lateness::slowdown).
+    pub slowdown: f64,
     /// Why the run is invalid, if it is.
     pub invalid: Option<String>,
     /// What makes it invalid, if it is.
@@ -207,7 +212,9 @@ impl Lab {
             diags.push(Mutex::new(host.diag));
         }
         devices.append(&mut inner);
+        let limits = config.limits.unwrap_or_else(|| emulator.limits());
         let mut driver = Driver::new(emulator, devices, clock, stop.clone());
+        driver.set_limits(limits);
         if config.super_packets {
             driver.enable_super_packets();
         }
@@ -224,10 +231,11 @@ impl Lab {
                 kernel: monitors,
                 counters_read_at: Instant::START,
                 unchecked: None,
-                windows: Windows::new(config.limits),
+                windows: Windows::default(),
             }),
             report: Mutex::default(),
             pending: Mutex::default(),
+            limits: config.limits,
         };
         // A report is complete from the start: nobody has to wait for the first one.
         lab.update_report(&mut lab.driver(), Instant::START);
@@ -263,6 +271,8 @@ impl Lab {
     /// # Errors
     /// If a device fails.
     pub fn run(&self) -> Result<(), LabError> {
+        // Before the first report: the lab may have been up for longer than counters may be old.
+        self.read_counters();
         let (run_guard, ended) = channel();
         let result = thread::scope(|scope| {
             thread::Builder::new()
@@ -365,6 +375,10 @@ impl Lab {
         for PendingChanges { changes, reply } in waiting {
             let now = driver.now();
             let applied = driver.emulator_mut().apply(now, &changes).map_err(LabError::from);
+            if applied.is_ok() && self.limits.is_none() {
+                let limits = driver.emulator_mut().limits();
+                driver.set_limits(limits);
+            }
             // The receiver may have timed out.
             let _ = reply.send(applied);
         }
@@ -432,6 +446,7 @@ impl Lab {
             windows: verdict.windows,
             window_count: verdict.window_count,
             invalid_windows: verdict.invalid_windows,
+            slowdown: verdict.slowdown,
             fault: verdict.fault,
             invalid: verdict.invalid,
         };

@@ -9,9 +9,9 @@ use std::io;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sys::interface::InterfaceState;
 
-use crate::lateness::{Lateness, Limits};
+use crate::lateness::Lateness;
 
-/// The length of a window: enough for a percentile at 10 packets per second.
+/// The length of a window: enough for a share of 1 in 100 at 10 packets per second.
 pub const WINDOW: Duration = Duration::from_secs(10);
 
 /// How many windows are kept; older ones are only counted.
@@ -203,7 +203,7 @@ impl InterfaceMonitor {
 }
 
 /// A window of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Window {
     /// Its start, since the lab was brought up.
     pub start: Instant,
@@ -213,10 +213,14 @@ pub struct Window {
     pub packets: u64,
     /// The median lateness.
     pub p50: Duration,
-    /// The lateness that at most one in 100 exceeded, or one packet if there are fewer than 100.
+    /// The 99th percentile.
     pub p99: Duration,
     /// The maximum lateness.
     pub max: Duration,
+    /// Packets that counted as late.
+    pub late: u64,
+    /// See [`Lateness::slowdown`].
+    pub slowdown: f64,
     /// What makes it invalid, if it is.
     pub fault: Option<Fault>,
     /// Why it is invalid, if it is.
@@ -226,7 +230,7 @@ pub struct Window {
 impl Window {
     /// The times in ns and the packets, by name.
     #[must_use]
-    pub fn fields(&self) -> [(&'static str, u64); 6] {
+    pub fn fields(&self) -> [(&'static str, u64); 7] {
         [
             ("start_ns", self.start.as_nanos()),
             ("end_ns", self.end.as_nanos()),
@@ -234,6 +238,7 @@ impl Window {
             ("p50_ns", self.p50.as_nanos()),
             ("p99_ns", self.p99.as_nanos()),
             ("max_ns", self.max.as_nanos()),
+            ("late_packets", self.late),
         ]
     }
 }
@@ -249,16 +254,19 @@ pub struct Verdict {
     pub invalid_windows: u64,
     /// The lateness of all packets.
     pub lateness: Lateness,
+    /// See [`Lateness::slowdown`].
+    pub slowdown: f64,
     /// What makes the run invalid first, if it is.
     pub fault: Option<Fault>,
     /// Why the run is invalid, if it is.
     pub invalid: Option<String>,
 }
 
-/// Collects the windows of a run.
-#[derive(Debug)]
+/// Collects the windows of a run, which starts with it.
+#[derive(Debug, Default)]
 pub struct Windows {
-    limits: Limits,
+    /// Whether the link has no priority over other programs. Then a reason says so.
+    lacks_priority: bool,
     /// The windows that are closed.
     closed: VecDeque<Window>,
     closed_count: u64,
@@ -274,27 +282,11 @@ pub struct Windows {
 impl Windows {
     /// Notes whether the link has priority over other programs.
     pub fn set_priority(&mut self, has_priority: bool) {
-        self.limits.has_priority = has_priority;
-    }
-
-    /// For a run that starts now.
-    #[must_use]
-    pub fn new(limits: Limits) -> Self {
-        Self {
-            limits,
-            closed: VecDeque::new(),
-            closed_count: 0,
-            invalid_count: 0,
-            first_invalid: None,
-            lateness: Lateness::default(),
-            start: Instant::START,
-            faults_before: Faults::default(),
-            unchecked: None,
-        }
+        self.lacks_priority = !has_priority;
     }
 
     /// Takes the observations until `at`: the `lateness` of packets since the last window was
-    /// closed, which is reset if this call closes one; the faults so far; and why the checks are
+    /// closed, which is restarted if this call closes one; the faults so far; and why the checks are
     /// incomplete, if they are.
     pub fn observe(
         &mut self,
@@ -307,26 +299,35 @@ impl Windows {
         let open = self.open_window(at, lateness, faults);
         let mut whole = self.lateness.clone();
         whole.merge(lateness);
-        let verdict = self.verdict(open.clone(), whole);
+        let verdict = self.verdict(at, open.clone(), whole);
         if at.saturating_since(self.start) >= WINDOW {
             self.close(open, faults);
             self.lateness.merge(lateness);
-            *lateness = Lateness::default();
+            lateness.restart();
         }
         verdict
     }
 
     fn open_window(&self, at: Instant, lateness: &Lateness, faults: Faults) -> Window {
-        let (p99, max) = (lateness.p99(), lateness.max());
         let unchecked = self.unchecked.clone().map(|reason| (Fault::Unchecked, reason));
         let found = unchecked.or_else(|| faults.since(self.faults_before).reason());
-        let late = || self.limits.reason(p99, max).map(|reason| (Fault::Late, reason));
+        let late = || lateness.reason(!self.lacks_priority).map(|reason| (Fault::Late, reason));
         let (fault, invalid) = found.or_else(late).unzip();
-        let (packets, p50) = (lateness.count(), lateness.quantile(0.5));
-        Window { start: self.start, end: at, packets, p50, p99, max, fault, invalid }
+        Window {
+            start: self.start,
+            end: at,
+            packets: lateness.count(),
+            p50: lateness.quantile(0.5),
+            p99: lateness.quantile(0.99),
+            max: lateness.max(),
+            late: lateness.late(),
+            slowdown: lateness.slowdown(at.saturating_since(self.start)),
+            fault,
+            invalid,
+        }
     }
 
-    fn verdict(&self, open: Window, lateness: Lateness) -> Verdict {
+    fn verdict(&self, at: Instant, open: Window, lateness: Lateness) -> Verdict {
         let invalid_windows = self.invalid_count + u64::from(open.invalid.is_some());
         let window_count = self.closed_count + 1;
         let first =
@@ -343,12 +344,13 @@ impl Windows {
                  invalid): {reason}"
             ))
         });
-        let late = || lateness.verdict(self.limits);
+        let late = || lateness.reason(!self.lacks_priority);
         let invalid = invalid.or_else(late);
         let fault = first.and_then(|first| first.fault);
         let fault = fault.or(invalid.is_some().then_some(Fault::Late));
         let windows = self.closed.iter().cloned().chain([open]).collect();
-        Verdict { windows, window_count, invalid_windows, lateness, fault, invalid }
+        let slowdown = lateness.slowdown(at.saturating_since(Instant::START));
+        Verdict { windows, window_count, invalid_windows, lateness, slowdown, fault, invalid }
     }
 
     fn close(&mut self, window: Window, faults: Faults) {
@@ -389,7 +391,7 @@ mod tests {
 
     impl Run {
         fn new() -> Self {
-            let (windows, lateness) = (Windows::new(Limits::default()), Lateness::default());
+            let (windows, lateness) = <(Windows, Lateness)>::default();
             Self { windows, lateness, faults: Faults::default(), at: 0 }
         }
 
@@ -477,6 +479,7 @@ mod tests {
         let late = &verdict.windows[1];
         assert_eq!((late.start, late.end, late.packets), (seconds(10), seconds(20), 1_001));
         assert_eq!((late.max, verdict.lateness.max()), (Duration::from_millis(20), late.max));
+        assert_eq!((late.late, verdict.lateness.late()), (1, 1));
         assert_eq!(verdict.lateness.count(), 3_501);
         assert_eq!(late.fault.map(Fault::name), Some("late"));
         let reason = verdict.invalid.expect("one packet is too late");
@@ -485,10 +488,10 @@ mod tests {
         assert!(reason.starts_with(start), "{reason}");
     }
 
-    /// Given 10 packets in a window of which one is 2 ms late, expect it to be valid; given a
-    /// second late one, invalid.
+    /// Given 10 packets in a window of which one is 2 ms late, expect it to be valid, with a bound of its
+    /// own: all 10 may be on a chain of 2 s. Given 3 late ones of 12, expect it to be invalid.
     #[test]
-    fn one_packet_in_a_window_may_be_late() {
+    fn one_packet_in_a_short_window_may_be_late() {
         let mut run = Run::new();
         // After 1,000 packets on time, so that the whole run is within a percent.
         run.advance(10);
@@ -499,8 +502,31 @@ mod tests {
         run.lateness.add(Duration::from_millis(2));
         let verdict = observe(&mut run, 12);
         assert_eq!((verdict.windows[1].packets, verdict.invalid), (10, None));
+        let exact = (2e-3 + 9.0 * 40e-6) / 2.0;
+        let slowdown = verdict.windows[1].slowdown;
+        assert!(slowdown >= exact && slowdown < 1.004 * exact, "{slowdown}");
         run.lateness.add(Duration::from_millis(2));
-        assert_eq!(observe(&mut run, 13).invalid_windows, 1);
+        assert_eq!(observe(&mut run, 13).invalid_windows, 0, "2 of 11");
+        run.lateness.add(Duration::from_millis(2));
+        assert_eq!(observe(&mut run, 14).invalid_windows, 1, "3 of 12");
+    }
+
+    /// Given three late packets in each window of 300, expect valid windows, and a valid run; given three
+    /// in each window of 30, valid windows, and an invalid run from 60 packets on.
+    #[test]
+    fn few_late_packets_in_each_window_add_up() {
+        for (packets, valid_windows) in [(300, 5), (30, 1)] {
+            let mut run = Run::new();
+            for number in 1..=5_u64 {
+                (3..packets).for_each(|_| run.lateness.add(Duration::from_micros(40)));
+                (0..3).for_each(|_| run.lateness.add(Duration::from_millis(2)));
+                let at = seconds(10 * number);
+                let verdict = run.windows.observe(at, &mut run.lateness, Faults::default(), None);
+                assert_eq!(verdict.invalid_windows, 0);
+                let fault = (number > valid_windows).then_some(Fault::Late);
+                assert_eq!(verdict.fault, fault, "{number} windows of {packets} packets");
+            }
+        }
     }
 
     /// Given a day with an invalid first window, expect 60 windows kept, all counted, and the first

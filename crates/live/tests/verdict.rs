@@ -26,7 +26,7 @@ fn lab(super_packets: bool) -> Option<Lab> {
         return None;
     }
     let never = Duration::from_secs(1_000_000);
-    let limits = Limits { p99: never, max: never, ..Limits::default() };
+    let limits = Some(Limits { late: never, max: never, ..Limits::default() });
     let plans = vec![plain_link(1_000_000_000, Duration::ZERO, 0.0)];
     allowed(Lab::up(Config { limits, super_packets, ..Config::of(plans) }))
 }
@@ -117,6 +117,18 @@ fn packets_longer_than_the_mtu() {
         let reason = report.invalid.expect("two were too long");
         assert!(reason.starts_with("2 packets longer than the MTU"), "{reason}");
     }
+}
+
+/// Given a lab that is up for longer than its counters may be old before its link runs, as while an
+/// uplink starts, expect the first reports of the run to have the counters.
+#[test]
+fn counters_are_known_from_the_first_report_on() {
+    let Some(lab) = lab(false) else { return };
+    std::thread::sleep(std::time::Duration::from_millis(1_200));
+    let after = std::time::Duration::from_millis(150);
+    while_running(&lab, || Ok(std::thread::sleep(after))).expect("a run");
+    let report = lab.report();
+    assert_eq!((report.kernel_dropped, report.invalid), (Some(0), None));
 }
 
 /// Given a queue length that is increased between two runs of the link, expect the first run to be

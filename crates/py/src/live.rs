@@ -77,8 +77,7 @@ impl Lab {
         self.0.stop();
     }
 
-    /// The names of the hosts, by address: the world, the hosts of the terminals, the distant
-    /// hosts.
+    /// The names of the hosts, by address.
     fn hosts(&self) -> Vec<&str> {
         self.0.hosts().iter().map(|host| host.name.as_str()).collect()
     }
@@ -237,8 +236,7 @@ pub(crate) fn spawn_in(
     py.detach(|| shared_pid_namespace::spawn_in(namespace, pids, invocation)).map_err(raise)
 }
 
-/// Moves the process into a user namespace, given by a file descriptor. The process must be
-/// single-threaded.
+/// Moves the process, of one thread, into a user namespace, given by a file descriptor.
 #[pyfunction]
 pub(crate) fn join_user_namespace(descriptor: i32) -> PyResult<()> {
     user_namespace::join(program::duplicate(descriptor)?.as_fd()).map_err(raise)
@@ -340,6 +338,7 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     result.set_item("windows", windows)?;
     result.set_item("window_count", report.window_count)?;
     result.set_item("invalid_windows", report.invalid_windows)?;
+    result.set_item("slowdown_percent", 100.0 * report.slowdown)?;
     result.set_item("fault", report.fault.map(Fault::name))?;
     result.set_item("invalid", &report.invalid)?;
     Ok(result)
@@ -347,6 +346,7 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
 
 fn window<'py>(py: Python<'py>, window: &Window) -> PyResult<Bound<'py, PyDict>> {
     let result = window.fields().into_py_dict(py)?;
+    result.set_item("slowdown_percent", 100.0 * window.slowdown)?;
     result.set_item("fault", window.fault.map(Fault::name))?;
     result.set_item("invalid", &window.invalid)?;
     Ok(result)

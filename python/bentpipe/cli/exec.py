@@ -6,13 +6,16 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bentpipe import cli, live, scenario
 from bentpipe.cli.link_status import LinkStatus, summary_lines
 from bentpipe.cli.options import (
     Capture,
@@ -26,6 +29,7 @@ from bentpipe.cli.options import (
     flag,
     note,
     optional,
+    print_json,
     require_folder,
 )
 from bentpipe.cli.streams import EXIT_FAILED
@@ -36,6 +40,9 @@ from bentpipe.live.local_lab import LocalLab
 from bentpipe.live.programs import FORWARDED_SIGNALS, exit_status, wait_for_program
 from bentpipe.plan.presets import link_plan
 from bentpipe.results.files import capture_file, incomplete_message
+
+if TYPE_CHECKING:
+    from bentpipe.scenario.metric_ref import Threshold
 
 World = Annotated[
     list[str] | None,
@@ -65,6 +72,19 @@ Strict = Annotated[
         "itself.",
     ),
 ]
+ProgramThresholds = Annotated[
+    list[str] | None,
+    optional(
+        "TEXT",
+        "Exit with 99 unless this holds, such as 'time <= 10 s' or "
+        "'directions.forward.loss_percent <= 1 %'; repeatable.",
+        "--threshold",
+    ),
+]
+JsonOfProgram = Annotated[
+    bool,
+    flag("--json", "Print the statistics as JSON on stdout; that of programs goes to stderr."),
+]
 
 
 def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
@@ -84,6 +104,8 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     strict: Strict = False,
     gateways: Gateways = False,
     internet: Internet = False,
+    threshold: ProgramThresholds = None,
+    as_json: JsonOfProgram = False,
 ) -> None:
     """Run a program, or a shell, behind a link in real time.
 
@@ -91,8 +113,9 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     `world` over the link. The world has a web server that gives N bytes at http://world/bytes/N
     and, if it is installed, an iperf3 server. The machine's own network is not changed.
 
-    It exits with the program's code, or with 128 + N if signal N ended it. If bentpipe itself
-    fails, the code is 125; if the program cannot be executed 126; if it is not found 127.
+    It exits with the program's code, or with 128 + N if signal N ended it; with 99 if that is 0 and
+    a threshold is missed. If bentpipe itself fails, the code is 125; if the program cannot be
+    executed 126; if it is not found 127.
     """
     lab = LocalLab(
         plans=[link_plan(name, settings or []) for name in link],
@@ -102,68 +125,145 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         internet=internet,
     )
     require_folder(statistics)
-    measured: dict[str, Any] = {}
-    code, failure = 0, None
+    run = ProgramRun(
+        lab=lab,
+        command=command or [os.environ.get("SHELL", "/bin/sh")],
+        host=host,
+        world=world or (),
+        thresholds=[
+            scenario.read_threshold(text, scenario.PROGRAM_TABLES) for text in threshold or ()
+        ],
+        stdout_is_json=as_json,
+    )
+    failure = None
     try:
         with capture_file(capture) as lab.capture:
-            program = command or [os.environ.get("SHELL", "/bin/sh")]
-            code, measured = _run(lab, program, host, world or (), watch=watch)
+            run.execute(watch=watch)
     except UsageError as error:
         # The statistics are valid without the capture.
-        if not measured:
+        if not run.measured:
             raise
         failure = error
-    if statistics is not None:
-        try:
-            statistics.write_text(json.dumps(measured, indent=2) + "\n")
-        except OSError as error:
-            reason = error.strerror or error
-            failure = failure or UsageError(f"{statistics}: cannot be written: {reason}")
-    _print_summary(measured, capture)
-    if strict and code == 0 and measured["invalid"] is not None:
-        raise InvalidRunError(
-            f"--strict: the run is invalid, and the exit code {EXIT_FAILED}; the program's was 0"
-        )
-    if failure is not None:
-        if code == 0:
+    unwritten = _write(statistics, run.measured)
+    failure = failure or unwritten
+    _print_summary(run.measured, capture)
+    if as_json:
+        print_json(run.measured)
+    if run.code == 0:
+        _require_valid(run, strict=strict)
+        if failure is not None:
             raise failure
+        cli.require_thresholds(run.measured.get("thresholds", ()))
+    elif failure is not None:
         note(str(failure))
-    raise typer.Exit(exit_status(code))
+    raise typer.Exit(exit_status(run.code))
 
 
-def _run(
-    lab: LocalLab, command: Sequence[str], host: str, world: Sequence[str], *, watch: bool
-) -> tuple[int, dict[str, Any]]:
-    """Run a program in a lab, and kill it if the link fails; return its exit code and the report.
+@dataclass(kw_only=True)
+class ProgramRun:
+    """A program in a lab; ``world`` are shell commands of the world.
 
-    ``world`` are shell commands of the world.
+    ``code`` is the program's, or 125 if the link failed, and ``measured`` the statistics. With
+    ``stdout_is_json`` programs write to stderr what they write to stdout.
     """
-    lab.check()
-    gain_privileges()
-    # Threads started from here on inherit the mask, so that `wait_for_program` receives the
-    # signals. SIGTTOU would stop a background process that writes to the terminal.
-    blocked = FORWARDED_SIGNALS | {signal.SIGCHLD, signal.SIGTTOU}
-    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    status = LinkStatus()
-    with lab:
-        lab.require_host(host)
-        lab.start_servers()
-        commands = {lab.spawn("world", ["/bin/sh", "-c", line]): line for line in world}
-        with Watch() if watch else nullcontext() as shown:
-            process: int | None = None
 
-            def poll() -> None:
-                if lab.failure is not None and process is not None:
-                    os.kill(process, signal.SIGKILL)
-                if shown is not None and shown.is_due():
-                    shown.show(status.lines(lab.last_report()))
+    lab: LocalLab
+    command: Sequence[str]
+    host: str
+    world: Sequence[str]
+    thresholds: Sequence[Threshold]
+    stdout_is_json: bool
+    code: int = 0
+    measured: dict[str, Any] = field(default_factory=dict)
 
-            poll()
-            process = lab.spawn(host, command)
-            code = wait_for_program(process, poll, EVERY_S)
-        _note_failures(commands)
-    # The program did not run over the requested link if that link has failed.
-    return EXIT_FAILED if lab.failure is not None else code, lab.last_report()
+    def execute(self, *, watch: bool) -> None:
+        """Run the program in the lab, and kill it if the link fails."""
+        lab = self.lab
+        lab.check()
+        gain_privileges()
+        # Threads started from here on inherit the mask, so that `wait_for_program` receives the
+        # signals. SIGTTOU would stop a background process that writes to the terminal.
+        blocked = FORWARDED_SIGNALS | {signal.SIGCHLD, signal.SIGTTOU}
+        signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+        status = LinkStatus()
+        with lab:
+            lab.require_host(self.host)
+            lab.start_servers()
+            if any(each.metric.table == "directions" for each in self.thresholds):
+                # Their names are checked before the program runs.
+                self._check(lab.last_report(), 0)
+            commands = {self._spawn("world", ["/bin/sh", "-c", line]): line for line in self.world}
+            with Watch() if watch else nullcontext() as shown:
+                process: int | None = None
+
+                def poll() -> None:
+                    if lab.failure is not None and process is not None:
+                        os.kill(process, signal.SIGKILL)
+                    if shown is not None and shown.is_due():
+                        shown.show(status.lines(lab.last_report()))
+
+                poll()
+                since_ns, started_ns = lab.core.now_ns(), time.monotonic_ns()
+                process = self._spawn(self.host, self.command)
+                code = wait_for_program(process, poll, EVERY_S)
+                time_ns = time.monotonic_ns() - started_ns
+            _note_failures(commands)
+        # The program did not run over the requested link if that link has failed.
+        self.finish(lab.last_report(since_ns), EXIT_FAILED if lab.failure else code, time_ns)
+
+    def finish(self, report: dict[str, Any], code: int, time_ns: int) -> None:
+        """Note the report of the lab, and the code and the time of the program."""
+        self.code = code
+        about = {"command": list(self.command), "time_ns": time_ns, "code": exit_status(code)}
+        self.measured = {**report, "program": about}
+        if self.thresholds and report["invalid"] is None:
+            self.measured["thresholds"] = self._check(report, time_ns)
+
+    def _check(self, report: dict[str, Any], time_ns: int) -> list[dict[str, Any]]:
+        checks = live.check_program(report, time_ns, self.thresholds)
+        return [check.to_json() for check in checks]
+
+    def _spawn(self, host: str, command: Sequence[str]) -> int:
+        with _stdout_as_stderr() if self.stdout_is_json else nullcontext():
+            return self.lab.spawn(host, command)
+
+
+@contextmanager
+def _stdout_as_stderr() -> Iterator[None]:
+    """Let programs that are started in this block write to stderr what they write to stdout."""
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+def _write(statistics: Path | None, measured: Mapping[str, Any]) -> UsageError | None:
+    """Write the statistics to a file, if there is one; return the error if that fails."""
+    if statistics is None:
+        return None
+    try:
+        statistics.write_text(json.dumps(measured, indent=2) + "\n")
+    except OSError as error:
+        reason = error.strerror or error
+        return UsageError(f"{statistics}: cannot be written: {reason}")
+    return None
+
+
+def _require_valid(run: ProgramRun, *, strict: bool) -> None:
+    """Refuse an invalid run if its figures are to be used.
+
+    Raises:
+        InvalidRunError: the run is invalid.
+    """
+    if run.measured["invalid"] is None or not (strict or run.thresholds):
+        return
+    option = "--strict" if strict else "--threshold"
+    raise InvalidRunError(
+        f"{option}: the run is invalid, and the exit code {EXIT_FAILED}; the program's was 0"
+    )
 
 
 def _note_failures(commands: Mapping[int, str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from bentpipe.live.link_state import DeliveredRates
-from bentpipe.results.verdict import invalid_message
+from bentpipe.results.verdict import IDLE_FAULT, bounds_text, invalid_message
 from bentpipe.units import format_duration, format_rate, format_size
 
 Report = Mapping[str, Any]
@@ -23,7 +23,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
 
 
 def summary_lines(report: Report) -> list[str]:
-    """Return what each direction carried, how late packets were, and the verdict."""
+    """Return what each direction carried, how late packets were, and the verdict or bounds."""
     lines = [
         f"{name}: {direction['delivered_packets']:,} packets, "
         f"{format_size(direction['delivered_bytes'])} delivered; {_losses(direction)}"
@@ -34,6 +34,8 @@ def summary_lines(report: Report) -> list[str]:
     )
     if (message := invalid_message(report)) is not None:
         lines.append(f"INVALID: {message}")
+    elif (text := bounds_text(report)) is not None:
+        lines.append(text)
     return lines
 
 
@@ -99,8 +101,8 @@ class LinkStatus:
             f"{direction['queue_packets']:,} packets, {_kilobytes(direction)}; {_losses(direction)}"
             for name, direction in report["directions"].items()
         ]
-        verdict = "" if report["invalid"] is None else "; INVALID"
-        if verdict and report["window_count"] > 1:
+        verdict = _short_verdict(report, "; ")
+        if verdict.endswith("INVALID") and report["window_count"] > 1:
             verdict += f" ({report['invalid_windows']:,} of {report['window_count']:,} windows)"
         late_by = _late_by(report["lateness"])
         lines.append(f"{report['at_ns'] / 1e9:,.0f} s; late by {late_by}{verdict}")
@@ -122,9 +124,16 @@ class LinkStatus:
                 f"{name} {rates_bps[name] / 1e6:,.2f} Mbit/s, queue {_kilobytes(direction)}"
                 + (f", {lost:,} lost" if lost else "")
             )
-        verdict = "" if report["invalid"] is None else ", INVALID"
-        parts.append(f"late {microseconds(report['lateness']['p99_ns'])} (p99){verdict}")
+        late = f"late {microseconds(report['lateness']['p99_ns'])} (p99)"
+        parts.append(f"{late}{_short_verdict(report, ', ')}")
         return "; ".join(parts)
+
+
+def _short_verdict(report: Report, before: str) -> str:
+    """Return the verdict on a running link: it may have carried nothing yet."""
+    if report["invalid"] is None:
+        return ""
+    return before + ("no packets yet" if report.get("fault") == IDLE_FAULT else "INVALID")
 
 
 def _kilobytes(direction: Mapping[str, Any]) -> str:

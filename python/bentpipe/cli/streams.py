@@ -9,8 +9,9 @@ stderr are lost: they must not end a run.
 
 The codes are 0 pass, 1 internal error, 2 usage or bad input, 3 the machine lacks something, 4 the
 run is invalid or reached its memory limit, 99 a threshold failed, 130 interrupted. A verb that runs
-a program exits with the program's code. Where bentpipe itself fails, its code is one that programs
-avoid: 125, 126 or 127, as of env(1), docker-run(1) and POSIX shells (XCU 2.8.2).
+a program exits with the program's code, or with 99 if that is 0 and a threshold failed. Where
+bentpipe itself fails, its code is one that programs avoid: 125, 126 or 127, as of env(1),
+docker-run(1) and POSIX shells (XCU 2.8.2).
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from bentpipe.errors import BentpipeError, InternalError, ProgramStartError, UsageError
+from bentpipe.errors import (
+    BentpipeError,
+    InternalError,
+    ProgramStartError,
+    ThresholdError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -188,7 +195,7 @@ def _failing_as_env() -> Iterator[None]:
         raise
     except Exception as error:
         report_error(error)
-        code = EXIT_FAILED
+        code = error.exit_code if isinstance(error, ThresholdError) else EXIT_FAILED
         if isinstance(error, ProgramStartError):
             code = EXIT_NOT_EXECUTABLE if error.found else EXIT_NOT_FOUND
         raise typer.Exit(code) from error

@@ -23,7 +23,7 @@ from bentpipe.live.capacity import errors_of_core, refuse_beyond_capacity
 from bentpipe.live.gateways import RunningDaemons, pep_settings, refuse_functions
 from bentpipe.live.programs import start_error
 from bentpipe.live.uplink import Uplink, find_slirp4netns, open_uplink
-from bentpipe.results.verdict import late_windows, verdict
+from bentpipe.results.verdict import judged, late_windows, over_time, verdict
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
@@ -226,13 +226,16 @@ class LocalLab:
           ``store_full_packets``: dropped for lack of memory; ``too_long_packets``: above the MTU.
         - ``future_stamped_packets`` and ``clock_steps``: the machine's clock was set.
         - ``windows``: the last 60 windows of 10 s, the last one incomplete, each with ``start_ns``,
-          ``end_ns``, ``packets``, ``p50_ns``, ``p99_ns``, ``max_ns`` of lateness, ``fault`` and
-          ``invalid``; ``window_count`` and ``invalid_windows`` count all windows.
+          ``end_ns``, ``packets``, ``late_packets``, ``p50_ns``, ``p99_ns``, ``max_ns`` of lateness,
+          ``slowdown_percent``, ``fault`` and ``invalid``; ``window_count`` and ``invalid_windows``
+          count all windows.
+        - ``slowdown_percent``: how much slower a connection over the link can be, at most, because
+          packets were late (``docs/model/real-time.md``).
         - ``capture``: None, or ``packets`` in the file, ``missing_packets``, and the
           ``error_number`` of the error that ended the capture.
         - ``failure``: why the link has failed, or None; ``invalid``: why the run is invalid;
           ``fault``: by what, such as ``late``, or ``pep`` or ``tunnel`` for one that has
-          ended.
+          ended; ``idle`` before the first packet has left the link.
         - ``verdict`` and ``late_windows``: see `bentpipe.results.verdict`.
 
         Raises:
@@ -241,9 +244,13 @@ class LocalLab:
         self.require_running()
         return self.last_report()
 
-    def last_report(self) -> dict[str, Any]:
-        """Return the report also of a link that has failed, with the cause as ``invalid``."""
+    def last_report(self, since_ns: int = 0) -> dict[str, Any]:
+        """Return the report also of a link that has failed, with the cause as ``invalid``.
+
+        Its bounds are those of connections since ``since_ns``.
+        """
         report = self.core.report()
+        report = over_time(report, report["at_ns"] - since_ns)
         self._daemons.poll()
         report["functions"] |= self._daemons.functions()
         if (found := self._daemons.fault) is not None:
@@ -251,4 +258,5 @@ class LocalLab:
         report["failure"] = failure = self.failure
         if failure is not None:
             report["invalid"] = failure
+        report = judged(report)
         return report | {"verdict": verdict(report), "late_windows": late_windows(report)}

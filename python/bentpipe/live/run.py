@@ -51,6 +51,7 @@ from bentpipe.live.tables import (
 from bentpipe.plan.plan import Plan
 from bentpipe.results.files import capture_file, execution, incomplete_message, utc_now
 from bentpipe.results.result import Result
+from bentpipe.results.verdict import over_time
 from bentpipe.scenario.tcp import Side
 from bentpipe.units import NS_PER_S
 
@@ -78,6 +79,7 @@ _COUNTS: Final = (
     "clock_steps",
     "window_count",
     "invalid_windows",
+    "slowdown_percent",
     "capture",
     "fault",
     "invalid",
@@ -156,7 +158,7 @@ def run_emulation(
             },
             "initial_window_segments": kernel.initial_window_segments,
             "failed_connections": failures_of(reports),
-            **verdict(record.report, record.started_ns),
+            **verdict(record.report, record.started_ns, record.duration_ns),
             "warnings": warnings + late_warnings,
         },
     }
@@ -351,11 +353,12 @@ def _last_packet_ns(report: Report) -> int:
     return max((last_ns for last_ns in times_ns if last_ns is not None), default=0)
 
 
-def verdict(report: dict[str, Any], started_ns: int) -> dict[str, Any]:
+def verdict(report: dict[str, Any], started_ns: int, duration_ns: int) -> dict[str, Any]:
     """Return the verdict on a run that started at ``started_ns`` on the clock of the lab.
 
     Windows are on the clock of the run: those of the set-up start before 0.
     """
+    report = over_time(report, duration_ns)
     windows = [
         {**window, **{name: window[name] - started_ns for name in ("start_ns", "end_ns")}}
         for window in report["windows"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Any, Final
@@ -16,8 +16,10 @@ from bentpipe.live.flow_report import FlowReport
 from bentpipe.live.flows import ChannelFlow, ExchangesFlow, Flow, WebPageFlow
 from bentpipe.live.gateways import gateway_hosts
 from bentpipe.results.files import RESULT_FORMAT_VERSION
+from bentpipe.results.metric_values import ThresholdCheck, metric_values
 from bentpipe.results.result import Result, State
-from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES, TABLES
+from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES, TABLES, table_rows
+from bentpipe.scenario.metric_ref import Threshold
 
 _TYPES: Final = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
 _BITS_PER_BYTE: Final = 8
@@ -458,3 +460,32 @@ def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
         "held_packets": held_packets,
         "held_bytes": held_bytes,
     }
+
+
+# --- programs -----------------------------------------------------------------------------------
+
+
+def check_program(
+    report: Report, time_ns: int, thresholds: Sequence[Threshold]
+) -> list[ThresholdCheck]:
+    """Return the thresholds of a program that ran in a lab for ``time_ns``, with their values.
+
+    ``report`` is that of the lab: directions are measured since it was set up.
+
+    Raises:
+        UsageError: a threshold names a direction that the lab does not have.
+    """
+    directions = report["directions"]
+    rows = [_direction(number, each) for number, each in enumerate(directions.values())]
+    tables = {"directions": _table("directions", rows)}
+    plan = {"directions": [{"name": name} for name in directions]}
+    frames = {
+        "program": pl.DataFrame({"name": ["program"], "time_ns": [time_ns]}),
+        "directions": table_rows("directions", tables, plan, [], [report["at_ns"]]),
+    }
+    checks = []
+    for threshold in thresholds:
+        rows_of_run = frames[threshold.metric.table].with_columns(run=pl.lit(0, dtype=pl.UInt32))
+        values = metric_values(rows_of_run, threshold.metric)["value"]
+        checks.append(ThresholdCheck(threshold, values[0] if len(values) else None))
+    return checks

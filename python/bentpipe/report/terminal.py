@@ -17,6 +17,7 @@ from bentpipe.results.measures import (
 from bentpipe.results.metric_values import threshold_view
 from bentpipe.results.result import Result
 from bentpipe.results.run_views import attribution_view, flow_views, link_views
+from bentpipe.results.verdict import bounds_text
 from bentpipe.results.views import Cell, Column, View
 from bentpipe.sweeps.reader import cell_metrics
 from bentpipe.sweeps.tables import text_of
@@ -76,6 +77,8 @@ def _real_time(result: Result) -> list[str]:
     lines = [f"In real time, Linux {about['kernel']}; packets were late by {figures}"]
     if result.invalid is not None:
         lines.append(f"INVALID: {result.invalid}")
+    elif (text := bounds_text(about)) is not None:
+        lines.append(text)
     return lines
 
 

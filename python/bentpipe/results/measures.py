@@ -7,6 +7,7 @@ is Jain's index; see each function.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
@@ -37,11 +38,15 @@ def goodput_of_rows(
     A bulk flow is measured from its start (the handshake included) to the last in-order delivery
     if all its data were acknowledged, and otherwise to the end of the run, ``end_ns``: one value,
     or one a row. A flow of exchanges is measured in the same way, think times included. Datagrams
-    at a constant rate are measured over the time during which they are sent, so that the goodput is
-    the offered rate if nothing is lost. A flow of zero duration has goodput 0.
+    at a constant rate are measured at the receiver, from the first arrival until one interval after
+    the last (`_arrival_spans`): without loss the goodput is the rate, whatever the delay. A flow of
+    zero duration has goodput 0. Values have 12 significant digits, which is more than nanoseconds
+    resolve: a rate is not missed by the error of a division.
     """
     start_ns, until_ns = _spans(table, plan, end_ns)
-    return rate_bps(table["delivered_bytes"].to_numpy(), until_ns - start_ns)
+    found = rate_bps(table["delivered_bytes"].to_numpy(), until_ns - start_ns)
+    scale = 10.0 ** (11 - np.floor(np.log10(np.where(found > 0, found, 1.0))))
+    return np.round(found * scale) / scale
 
 
 def aggregate_goodput_bps(result: Result, flows: Sequence[int]) -> float:
@@ -88,11 +93,54 @@ def _spans(
     """Return the start and the end of the interval over which each flow's goodput is measured."""
     columns = ("start_ns", "finished_ns", "last_delivery_ns")
     start_ns, finished_ns, last_ns = (table[name].cast(float).to_numpy() for name in columns)
-    durations = [flow["workload"].get("duration_ns", np.nan) for flow in plan["flows"]]
-    planned_ns = start_ns + np.array(durations)[table["flow"].to_numpy()]
-    ended_ns = np.where(np.isnan(finished_ns + last_ns), end_ns, last_ns)
-    until_ns = np.where(np.isnan(planned_ns), ended_ns, np.minimum(end_ns, planned_ns))
+    until_ns = np.where(np.isnan(finished_ns + last_ns), end_ns, last_ns)
+    is_udp = np.array(["payload_bytes" in flow["workload"] for flow in plan["flows"]], dtype=bool)
+    rows = is_udp[table["flow"].to_numpy()]
+    if rows.any():
+        ends_ns = np.broadcast_to(np.asarray(end_ns, dtype=np.float64), start_ns.shape)
+        start_ns = start_ns.copy()
+        start_ns[rows], until_ns[rows] = _arrival_spans(table.filter(rows), plan, ends_ns[rows])
     return start_ns, np.maximum(until_ns, start_ns)
+
+
+def _arrival_spans(
+    table: pl.DataFrame, plan: Mapping[str, Any], end_ns: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the interval over which datagrams at a constant rate are measured, at the receiver.
+
+    It begins with the first arrival; of a flow without one, with its start. Its length is that for
+    which the datagrams received or lost were sent, an interval each. It is longer if they are
+    spread over a longer time on arrival, as by a rate below theirs; and if the link holds
+    datagrams back, as in an outage: then it lasts until the end of the run, at most for as long as
+    the flow sends. Speech with pauses is measured over the whole call in the same way.
+    """
+    workloads = [plan["flows"][flow]["workload"] for flow in table["flow"]]
+    in_conference = Counter(flow["workload"].get("conference") for flow in plan["flows"])
+    # A participant receives what all the others send.
+    senders = [
+        max(1, in_conference[w["conference"]] - 1 if "conference" in w else 1) for w in workloads
+    ]
+    bits_ns = [w["payload_bytes"] * 8 * NS_PER_S for w in workloads]
+    rates_bps = [w["rate_bps"] for w in workloads]
+    interval_ns = np.array([bits / rate for bits, rate in zip(bits_ns, rates_bps, strict=True)])
+    # The datagram that is due at the very end is not sent.
+    planned = [
+        -(-w["duration_ns"] * rate // bits)
+        for w, rate, bits in zip(workloads, rates_bps, bits_ns, strict=True)
+    ]
+    received = pl.col("received_segments").cast(float)
+    # Null where a tunnel hides the losses of its datagrams.
+    lost = pl.sum_horizontal(pl.col("^lost_.+_packets$").cast(float), ignore_nulls=False)
+    known = table.select(
+        counted=received + lost.fill_null(pl.col("expected_segments").cast(float) - received),
+        first=pl.col("first_delivery_ns").fill_null(pl.col("start_ns")).cast(float),
+        last=pl.col("last_delivery_ns").cast(float),
+    )
+    counted, first_ns, last_ns = (known[name].to_numpy() for name in known.columns)
+    spread_ns = np.nan_to_num(last_ns - first_ns)
+    sent_ns = counted * interval_ns / np.array(senders)
+    held_ns = np.minimum(end_ns - first_ns, np.array(planned) * interval_ns)
+    return first_ns, first_ns + np.maximum.reduce([spread_ns, sent_ns, held_ns])
 
 
 def rate_bps(size_bytes: npt.ArrayLike, elapsed_ns: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -1,20 +1,26 @@
 """The verdict on a run in real time, in words and as data: which figures hold, and which do not.
 
 A record of a run is the report of a lab, or ``emulation`` of a manifest. Each of its ``windows``
-has a ``fault`` that decides which figures of its time do not hold.
+has a ``fault`` that decides which figures of its time do not hold. A run of which the lateness is
+known has bounds of what it can change (``docs/model/real-time.md`` has the proof).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from bentpipe.units import NS_PER_S
+from bentpipe.units import NS_PER_S, format_duration
 
 Record = Mapping[str, Any]
 
 PEP_FAULT: Final = "pep"
 TUNNEL_FAULT: Final = "tunnel"
+IDLE_FAULT: Final = "idle"
+_LATE_FAULT: Final = "late"
+# A run that cannot be judged has failed.
+_IDLE: Final = "no packet has left the link, so nothing shows whether it is on time"
 _FIX: Final = "; to fix it: "
 _RANGES_MAX: Final = 3
 _THROUGHPUT: Final = "throughput"
@@ -24,7 +30,7 @@ _OF_TCP: Final = "TCP throughput"
 _OF_DELAY: Final = ("delays", "jitter", _OF_TCP)
 _OF_LOSS: Final = ("losses", _THROUGHPUT)
 _UNRELIABLE: Final = {
-    "late": _OF_DELAY,
+    _LATE_FAULT: _OF_DELAY,
     "clock": _OF_DELAY,
     "lost": _OF_LOSS,
     "unchecked": _OF_LOSS,
@@ -34,15 +40,59 @@ _RELIABLE: Final = ("packet counts", "losses")
 
 def late_windows(record: Record) -> list[dict[str, Any]]:
     """Return the windows of time, of those that the record keeps, that are invalid."""
-    names = ("start_ns", "end_ns", "fault", "packets", "p50_ns", "p99_ns", "max_ns")
+    names = ("start_ns", "end_ns", "fault", "packets", "late_packets", "p50_ns", "p99_ns", "max_ns")
     return [{name: window.get(name) for name in names} for window in _invalid(record)]
+
+
+def judged(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the report of a lab with the fault of one that has carried no packet."""
+    if report["invalid"] is None and not report["lateness"]["packets"]:
+        return {**report, "fault": IDLE_FAULT, "invalid": _IDLE}
+    return dict(report)
+
+
+def over_time(report: Mapping[str, Any], time_ns: int) -> dict[str, Any]:
+    """Return a report of a lab with the bound of connections in a part of its time, of any length.
+
+    All packets count that were late since the lab was set up.
+    """
+    slowdown = report["slowdown_percent"] * report["at_ns"] / max(time_ns, 1)
+    return {**report, "slowdown_percent": slowdown}
+
+
+def bounds(record: Record) -> dict[str, float] | None:
+    """Return by how much figures can be off because packets were late; None if that is unknown.
+
+    ``delay_ns``: delays are too long by at most this. ``goodput_percent``: the goodput of TCP over
+    the run is too low by at most this share of its value.
+    """
+    windows = _invalid(record)
+    faults = {window.get("fault") for window in windows}
+    faults |= set() if record["invalid"] is None else {record.get("fault")}
+    if faults - {_LATE_FAULT} or record.get("failure") is not None:
+        return None
+    if (slowdown := record.get("slowdown_percent")) is None:
+        # A result of before.
+        return None
+    goodput_percent = 100 * slowdown / (100 + slowdown)
+    return {"delay_ns": record["lateness"]["max_ns"], "goodput_percent": goodput_percent}
+
+
+def bounds_text(record: Record) -> str | None:
+    """Return the bounds in words; None if they are unknown."""
+    if (found := bounds(record)) is None:
+        return None
+    # Rounded up, as a bound is.
+    percent = math.ceil(10 * found["goodput_percent"]) / 10
+    delay = format_duration(round(found["delay_ns"]))
+    return f"delays are too long by at most {delay}, TCP goodput is too low by at most {percent} %"
 
 
 def verdict(record: Record) -> dict[str, Any]:
     """Return the verdict as data for JSON.
 
     ``unreliable`` and ``reliable`` are figures of the late windows; ``message`` says the same in
-    words, and is None if the run is ``valid``.
+    words, and is None if the run is ``valid``. ``bounds`` are those of `bounds`.
     """
     windows = _explaining(record)
     return {
@@ -50,6 +100,7 @@ def verdict(record: Record) -> dict[str, Any]:
         "message": invalid_message(record),
         "unreliable": _unreliable(windows),
         "reliable": _reliable(windows),
+        "bounds": bounds(record),
     }
 
 
@@ -69,6 +120,7 @@ def invalid_message(record: Record) -> str | None:
     parts.append(trust if is_whole else f"in these windows {trust}")
     if not is_whole:
         parts.append("trust the other windows; means over the whole run include the invalid ones")
+    parts += [text] if (text := bounds_text(record)) is not None else []
     fix: str = fixes[0]
     return "; ".join(parts) + _FIX + fix
 

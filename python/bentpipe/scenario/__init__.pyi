@@ -34,6 +34,7 @@ from .link import (
     StrictPriority as StrictPriority,
     TimeSeries as TimeSeries,
 )
+from .metric_ref import PROGRAM_TABLES as PROGRAM_TABLES, read_threshold as read_threshold
 from .schema import (
     Scenario as Scenario,
     json_schema as json_schema,

@@ -4,7 +4,8 @@ A reference is ``TABLE.COLUMN.STATISTIC``, of all rows of a table or of some:
 ``flows.goodput_bps.p5`` is the 5th percentile over all flows, ``flows.download.goodput_bps.min``
 the smallest of the entry of ``traffic`` or the flow with that name, ``flows.call.return.jitter_ns``
 that of its flow in the return direction, and ``directions.forward.utilization`` a value of one row,
-which needs no statistic. A threshold is ``flows.goodput_bps.p5 >= 2 Mbit/s``.
+which needs no statistic. A threshold is ``flows.goodput_bps.p5 >= 2 Mbit/s``. Programs in a lab
+have ``time`` and the metrics of directions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pydantic import AfterValidator, WithJsonSchema
 
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.metrics import KEYS, Metric, metrics_of
-from bentpipe.quantities import quantity
+from bentpipe.quantities import quantity, title
 from bentpipe.scenario.document import Document, SourceLocation
 from bentpipe.scenario.record import refusal
 from bentpipe.text import choice, did_you_mean, shown
@@ -32,6 +33,8 @@ _STATISTICS: Final = ("min", "max", "mean", "sum", "jain", "p5", "p50", "p95", "
 HEADINGS: Final = ("forward", "return")
 # The tables that metrics are read from.
 TABLES: Final = tuple(KEYS)
+# Those of a program in a lab.
+PROGRAM_TABLES: Final = ("program", "directions")
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,10 @@ class MetricRef:
         return (f"{where}: " if where else "") + what + statistic
 
 
-def read_metric(text: str) -> MetricRef:
-    """Read a reference to a metric.
+def read_metric(text: str, tables: Sequence[str] = TABLES) -> MetricRef:
+    """Read a reference to a metric of one of these tables.
+
+    The metrics of a program need no table and no unit: ``time``.
 
     Raises:
         UsageError: it is not one; the message has the nearest name.
@@ -101,13 +106,16 @@ def read_metric(text: str) -> MetricRef:
     def error(reason: str) -> UsageError:
         return UsageError(f"metric {shown(text)}: {reason}")
 
+    of_program = metrics_of("program") if "program" in tables else ()
+    short_names = {title(name): f"program.{name}" for name in of_program}
+    text = short_names.get(text, text)
     if not _NAME.fullmatch(text):
         raise error("expected names with dots between them, such as flows.goodput_bps.p5")
     # The parts, and whether each is in quotes.
     parts = [(match[1] or match[2], match[1] is not None) for match in _PART.finditer(text)]
     table, rest = parts[0][0], parts[1:]
-    if table not in TABLES:
-        raise error(f"table: {choice(table, TABLES)}")
+    if table not in tables:
+        raise error(f"table: {choice(table, (*short_names, *tables))}")
     columns = tuple(metrics_of(table))
     statistic = heading = None
     if len(rest) > 1 and not rest[-1][1] and rest[-1][0] not in columns:
@@ -160,8 +168,8 @@ class Threshold:
         return value is not None and OPERATORS[self.operator](value, self.limit)
 
 
-def read_threshold(text: str) -> Threshold:
-    """Read a threshold.
+def read_threshold(text: str, tables: Sequence[str] = TABLES) -> Threshold:
+    """Read a threshold of a metric of one of these tables.
 
     Raises:
         UsageError: it is none: no such metric, operator or unit.
@@ -171,7 +179,7 @@ def read_threshold(text: str) -> Threshold:
         raise UsageError(
             f'read {shown(text)}; expected METRIC, >=, <=, >, < or ==, and a value: "{_EXAMPLE}"'
         )
-    metric = read_metric(match["metric"])
+    metric = read_metric(match["metric"], tables)
     try:
         limit = quantity(metric.unit_column).read(match["limit"])
     except UnitError as error:
