@@ -63,7 +63,7 @@ class SmallPackets(LinkQuestion):
     searched = 4
 
     def _traffic(self) -> list[dict[str, Any]]:
-        return [call("both", CODECS[self.codec])]
+        return [call("both", self.codec)]
 
     def _amend(self, data: dict[str, Any]) -> None:
         processor = {"processor": {"packets_per_second": self.packets_per_second}}
