@@ -135,3 +135,42 @@ def test_what_an_answer_suggests_is_better_when_it_is_asked(link: str) -> None:
     )
     suggested = any("fq_codel" in command for command in before.commands)
     assert suggested == is_better(Usable.goals, *means)
+
+
+# --- small packets --------------------------------------------------------------------------------
+
+
+@pytest.mark.system
+def test_delay_is_the_reason_where_calls_wait_before_they_are_lost() -> None:
+    """Given 2 Mbit/s of return and calls of 80 kbit/s, expect 25, and a wait of the 26th.
+
+    26 calls exceed the rate by 80 kbit/s: after 5 s 400 kbit wait, 200 ms of the link, which its
+    queue of 542 ms holds. So 99 % wait up to 198 ms, and nothing is lost.
+    """
+    answer = ask("small-packets", "geo", seeds=1, threads=1)
+    assert answer.figures["calls"] == 25
+    one_more = answer.figures["one_more"]
+    assert (one_more["exceeds"], one_more["loss_percent"]) == ("wait_p99_ns", 0)
+    assert one_more["wait_p99_ns"] == pytest.approx(198e6, rel=0.05)
+    assert "delay is the limit" in answer.reason
+    assert "one more loses 0.00 %, but 99 % of its packets wait up to" in answer.lines[0]
+
+
+@pytest.mark.system
+def test_calls_on_a_channel_that_loses_packets_are_refused_for_that() -> None:
+    """Given 1 % of loss, expect no call, and the channel as the reason, not a limit of a rate."""
+    settings = ["link.forward.loss=1%"]
+    answer = ask("small-packets", "leo", settings=settings, seeds=1, threads=1)
+    assert answer.figures["calls"] == 0
+    assert answer.figures["one_more"]["exceeds"] == "channel_loss_percent"
+    assert answer.reason.startswith("the channel loses")
+
+
+@pytest.mark.system
+def test_small_processors_carry_their_rate_over_that_of_a_call() -> None:
+    """Given 400 packets/s and calls of 100 both ways, expect 4; with a fifth, 1 of 5 is lost."""
+    answer = ask("small-packets", "leo", packets_per_second=400, seeds=1, threads=1)
+    assert answer.figures["calls"] == answer.figures["bounds_calls"]["packet processors"] == 4
+    assert answer.figures["one_more"]["exceeds"] == "loss_percent"
+    assert 15 < answer.figures["one_more"]["loss_percent"] <= 20
+    assert "aggregator is one packet for the processor" in answer.reason
