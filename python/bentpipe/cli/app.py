@@ -53,7 +53,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             "serve results --port 8000 --open",
             module="results",
         ),
-        "show": _Verb("Show named links, framings and studies, or the schema."),
+        "show": _Verb("Show named links, framings, metrics and studies, or the schema."),
     },
     "Answer a question": {
         "ask": _Verb("Answer a common question about a link, with the reason."),

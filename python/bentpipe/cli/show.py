@@ -1,4 +1,4 @@
-"""The verb ``show``: named links and framings, the schema of scenario files, and studies."""
+"""The verb ``show``: named links, framings and metrics, the schema of scenarios, and studies."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from bentpipe import report, scenario
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import AsJson, argument, print_json
 from bentpipe.errors import UsageError
+from bentpipe.metrics import METRICS, metrics_named
 from bentpipe.plan.presets import preset_plans
 from bentpipe.results.views import Column, View, records
 from bentpipe.scenario.tables import read_table
-from bentpipe.text import choice
+from bentpipe.text import choice, did_you_mean
 
 if TYPE_CHECKING:
     from bentpipe.scenario.framings import FramingPreset
@@ -31,7 +32,7 @@ _WIDTH: Final = 88
 
 show_app = typer.Typer(
     cls=LazyGroup,
-    help="Show named links, framings and studies, or the schema.",
+    help="Show named links, framings, metrics and studies, or the schema.",
     epilog=examples_text("bentpipe show presets geo", "bentpipe show studies"),
     rich_markup_mode=None,
     callback=lambda: None,
@@ -180,6 +181,34 @@ def studies(as_json: AsJson = False) -> None:
     columns = [Column("name", "study"), Column("title", "title"), Column("source", "source")]
     known = import_module("bentpipe.studies").STUDIES.values()
     view = View("", columns, [(study.name, study.title, study.source) for study in known])
+    if as_json:
+        print_json(records(view))
+    else:
+        report.show(view)
+
+
+@show_app.command(epilog=examples_text("bentpipe show metrics", "bentpipe show metrics mos"))
+def metrics(
+    name: Annotated[
+        str | None,
+        argument("NAME", "Show those of this name or title.", lambda: [m.name for m in METRICS]),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the metrics of results with their definitions."""
+    shown = METRICS if name is None else metrics_named(name)
+    if name is not None and not shown:
+        known = tuple(dict.fromkeys(text for m in METRICS for text in (m.name, m.title)))
+        near = did_you_mean(name, known)
+        raise UsageError(f'metric: read "{name}"; bentpipe show metrics lists all{near}')
+    columns = [
+        Column("metric", "metric"),
+        Column("title", "title"),
+        Column("definition", "definition"),
+        Column("better", "better"),
+    ]
+    rows = [(f"{each.table}.{each.name}", each.label, each.meaning, each.better) for each in shown]
+    view = View("", columns, rows)
     if as_json:
         print_json(records(view))
     else:
