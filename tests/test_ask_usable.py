@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bentpipe import Scenario, ask, simulate
+from bentpipe import Scenario, answers, ask, simulate
+from bentpipe.answers import QUESTIONS
 from bentpipe.answers.catalog import class_of
 from bentpipe.answers.question import Assumption
 from bentpipe.answers.remedies import Goal, better_commands, is_better
@@ -174,3 +176,12 @@ def test_small_processors_carry_their_rate_over_that_of_a_call() -> None:
     assert answer.figures["one_more"]["exceeds"] == "loss_percent"
     assert 15 < answer.figures["one_more"]["loss_percent"] <= 20
     assert "aggregator is one packet for the processor" in answer.reason
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_command_with_settings_was_run_before_it_is_printed(question: str) -> None:
+    """Given the words of a question, expect settings of its commands from remedies alone."""
+    template = Path(answers.__file__).parent / "templates" / f"{question}.txt.j2"
+    commands = template.read_text(encoding="utf-8").split("## commands\n")[1].split("\n## ")[0]
+    own = [line for line in commands.splitlines() if "ask_command(q.name" in line]
+    assert not any("settings=" in line or "--set" in line for line in own)
