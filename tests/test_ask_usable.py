@@ -77,8 +77,13 @@ def test_a_service_with_its_limit_inside_the_interval_is_not_decided(
 
 # --- suggestions ----------------------------------------------------------------------------------
 
-GOALS = (Goal("r_factor", 60, more_is_better=True), Goal("stall_percent", 1), Goal("page_ns"))
-BEFORE = {"r_factor": 50.0, "stall_percent": 0.0, "page_ns": 2e9}
+GOALS = (
+    Goal("r_factor", 60, more_is_better=True),
+    Goal("stall_percent", 1),
+    Goal("loss_percent", 1),
+    Goal("page_ns"),
+)
+BEFORE = {"r_factor": 50.0, "stall_percent": 0.0, "loss_percent": 0.98, "page_ns": 2e9}
 
 
 @pytest.mark.parametrize(
@@ -94,6 +99,8 @@ BEFORE = {"r_factor": 50.0, "stall_percent": 0.0, "page_ns": 2e9}
         ({"r_factor": 70, "stall_percent": 0.04}, True),
         ({"r_factor": 70, "stall_percent": 0.2}, False),
         ({"r_factor": 70, "page_ns": np.nan}, False),
+        # From 0.98 % to 1.02 %, of which 1 % is allowed.
+        ({"r_factor": 70, "loss_percent": 1.02}, False),
     ],
 )
 def test_a_change_is_better_if_it_gains_and_makes_nothing_worse(

@@ -43,9 +43,12 @@ class Goal(NamedTuple):
 def is_better(goals: Sequence[Goal], before: Measurements, after: Measurements) -> bool:
     """Return whether a change gains for a goal, beyond chance, and makes none worse.
 
-    Gains and losses are of `WORTH_PERCENT` or more. A goal whose figure is unknown is not met.
+    Gains and losses are of `WORTH_PERCENT` or more, and a limit that was met has to be met. A
+    change whose figures are not all known is not better.
     """
     gains = [goal.gain(before, after) for goal in goals]
+    if any(goal.is_met(before) and not goal.is_met(after) for goal in goals):
+        return False
     if any(math.isnan(gain.mean) or gain.mean <= -WORTH_PERCENT for gain in gains):
         return False
     return any(gain.mean >= WORTH_PERCENT and gain.low > 0 for gain in gains)
