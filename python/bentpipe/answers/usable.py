@@ -24,6 +24,7 @@ from bentpipe.answers.runs import Measurements
 from bentpipe.answers.traffic import call, fq_codel, median_and_p95, times_ns
 from bentpipe.results.result import Result
 from bentpipe.results.views import View
+from bentpipe.results.voice import BEST_R
 from bentpipe.units import NS_PER_S, format_duration, parse_rate, parse_size
 
 # ITU-T G.107, annex B, table B.1: below, nearly all users are dissatisfied; 70 and more satisfy
@@ -146,7 +147,7 @@ class Usable(LinkQuestion):
         means = base.means()
         rows = [(name, words[name], text, means[time]) for name, (text, time) in figures.items()]
         return Answer(
-            facts={"base": base, "words": words},
+            facts={"base": base, "words": words, "best_r": BEST_R},
             figures={"usable": usable, **base.estimates()},
             tables=[View("Each service", columns("usable"), rows)],
         )
