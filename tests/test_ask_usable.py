@@ -45,10 +45,9 @@ def test_the_same_call_has_the_same_mos_in_a_run_and_in_each_answer(question: st
     call = {"link": {"preset": "geo"}, "traffic": [{"kind": "voice"}], "duration": "10 s"}
     alone = simulate(Scenario.from_dict(call, OUTAGE[:1])).flows["mos"].to_list()
     more: dict[str, Any] = {"downloads": 0} if question == "usable" else {}
-    asked = class_of(question)(
-        settings=[*OUTAGE, *SILENT[question]], experiment=Experiment(seeds=1, threads=1), **more
-    )
-    found = asked.run_case()
+    asked: Any = class_of(question)
+    settings, experiment = [*OUTAGE, *SILENT[question]], Experiment(seeds=1, threads=1)
+    found = asked(settings=settings, experiment=experiment, **more).run_case()
     assert 1.5 < alone[0] < 3.5
     assert found.mean(FIGURES[question]) == pytest.approx(alone[0], abs=0.1)
 

@@ -56,7 +56,7 @@ def test_a_headline_that_chooses_from_many_needs_more() -> None:
 def test_how_many_runs_would_decide() -> None:
     """Given a half width that is twice the distance to 5 %, expect four times the runs."""
     unsure = change([12.0, 2.0, 22.0, 8.0, 16.0])
-    ratio = unsure.percent.half_width / (unsure.percent.mean - 5)
+    ratio = (unsure.percent.half_width or 0) / (unsure.percent.mean - 5)
     assert unsure.runs_to_decide == pytest.approx(5 * ratio**2, abs=1)
     assert change([12.0]).runs_to_decide is None
 
