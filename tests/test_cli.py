@@ -190,6 +190,22 @@ def test_framings_are_listed_with_the_bytes_that_packets_take(bentpipe: Program)
     assert aal5.split()[-4:] == ["106.0", "265.0", "689.0", "1696.0"]
 
 
+def test_a_metric_that_a_text_names_is_shown_with_its_definition(bentpipe: Program) -> None:
+    """Given a name, a title, or both with the table, expect its definition; else the nearest."""
+    for name in ("mos", "MOS", "flows.mos"):
+        shown = " ".join(bentpipe("show", "metrics", name).out.split())
+        assert "Mean opinion score of a call by ITU-T G.107, without echo." in shown
+    listed = json.loads(bentpipe("show", "metrics", "--json").out)
+    assert all(each["definition"] for each in listed)
+    # Of flows and of directions.
+    found = json.loads(bentpipe("show", "metrics", "loss_percent", "--json").out)
+    assert [each["metric"] for each in found] == ["flows.loss_percent", "directions.loss_percent"]
+    called = bentpipe("show", "metrics", "goodputt")
+    assert (called.code, called.out) == (2, "")
+    assert 'read "goodputt"' in called.err
+    assert 'did you mean "goodput"?' in called.err
+
+
 def test_a_framing_is_shown_with_its_options_and_source(bentpipe: Program) -> None:
     shown = bentpipe("show", "framings", "ppp").out
     for words in ("framing: {kind: ppp, fcs: 16, payload: random}", "16, 32", "RFC 1662"):

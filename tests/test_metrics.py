@@ -65,10 +65,9 @@ def test_each_entry_is_complete() -> None:
         assert metric.title, metric
         assert set(metric.shown.split()) <= set(PLACES), metric
         assert not metric.formula or not metric.of, metric
+        assert metric.meaning.endswith("."), metric
         # The simulator's schema has the definitions of its columns.
-        if metric.is_derived:
-            assert metric.definition.endswith("."), metric
-        else:
+        if metric.name in COLUMNS.get(metric.table, ()):
             assert metric.definition + metric.formula + metric.of == "", metric
         if metric.decimals is not None:
             assert quantity(metric.name).units[-1][0] == "", metric

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bentpipe.answers.runs import Change, Measurements
+from bentpipe.answers.answer import plain
+from bentpipe.answers.runs import Change, Measurements, percent_text
 
 FIGURE = "goodput_bps"
 BEFORE = [100.0, 101.0, 99.0, 100.5, 99.5]
@@ -55,7 +56,7 @@ def test_a_headline_that_chooses_from_many_needs_more() -> None:
 def test_how_many_runs_would_decide() -> None:
     """Given a half width that is twice the distance to 5 %, expect four times the runs."""
     unsure = change([12.0, 2.0, 22.0, 8.0, 16.0])
-    ratio = unsure.percent.half_width / (unsure.percent.mean - 5)
+    ratio = (unsure.percent.half_width or 0) / (unsure.percent.mean - 5)
     assert unsure.runs_to_decide == pytest.approx(5 * ratio**2, abs=1)
     assert change([12.0]).runs_to_decide is None
 
@@ -77,3 +78,21 @@ def test_the_outcome_of_the_largest_of_many_changes_is_seldom_wrong() -> None:
         best = max(changes, key=lambda each: each.percent.mean)
         wrong += best.outcome == "gains"
     assert wrong <= 25
+
+
+def test_a_spread_wider_than_its_mean_is_written_as_percentiles() -> None:
+    """Given times of 0, 0, 0 and 8 s, expect no "2 s ± 6.4 s": the 5th, 50th and 95th percentile.
+
+    Between the third and the fourth value, the 95th is at 85 % of the way: 6.8 s.
+    """
+    found = Measurements(
+        full_ns=np.array([0, 0, 0, 8e9]),
+        share=np.array([0, 0, 0, 0.08]),
+        page_ns=np.array([7e9, 8e9]),
+    )
+    assert found.text("full_ns") == "0 ns (median; 0 ns to 6.8 s in 90 % of runs)"
+    assert percent_text(found.of("share")) == "0.0 % (median; 0.0 % to 6.8 % in 90 % of runs)"
+    assert plain(found.of("full_ns"))["spread"] == pytest.approx([0, 0, 6.8e9])
+    # Where the interval is narrower, and of changes, which are around 0.
+    assert "spread" not in plain(found.of("page_ns"))
+    assert found.change("full_ns", found).spread is None

@@ -230,8 +230,10 @@ def test_the_report_names_every_direction_processor_and_cause(every_result: Resu
 def test_without_exchanges_and_processors_the_report_has_none_of_their_columns(
     small_result: Result, small_report: str
 ) -> None:
-    assert "exchange" not in small_report.lower()
-    assert "processor" not in small_report.split("What was run", maxsplit=1)[0]
+    # Definitions name the kinds of flow that they are about.
+    shown = re.sub(r' title="[^"]*"', "", small_report)
+    assert "exchange" not in shown.lower()
+    assert "processor" not in shown.split("What was run", maxsplit=1)[0]
     with pytest.raises(UsageError, match="nothing to draw as exchange_times"):
         plots.exchange_times(small_result)
 

@@ -13,7 +13,9 @@ from hypothesis import given, strategies as st
 
 from bentpipe import Scenario, search
 from bentpipe.errors import RunsInterrupted, ScenarioError, UsageError
+from bentpipe.report import search_tables
 from bentpipe.results import Result
+from bentpipe.results.views import View
 from bentpipe.simulation import Job, Limit
 from bentpipe.simulation.executor import run_jobs
 from bentpipe.simulation.run import Outcome
@@ -248,8 +250,9 @@ def test_the_command_prints_the_answer_and_writes_the_report(
     command = ("search", file, "--threshold", MOS, "--seeds", "1", "--max", "20")
     called = bentpipe(*command, "--out", out)
     assert called.code == 0
-    answer = "Calls: traffic.call.count: at most 12 meets the thresholds"
+    answer = "Calls: traffic.call.count: the largest value that meets the thresholds is 12"
     assert f"{answer}; at 13, flows.mos.p5 >= 3.6" in called.out
+    assert "Trials: seed 1\n" in called.out
     assert (out / "trials.csv").read_text().startswith(f"traffic.call.count,passed,{MOS}\n1,True,")
     printed = json.loads(bentpipe(*command, "--json").out)
     assert printed == json.loads((out / "search.json").read_text())
@@ -259,3 +262,19 @@ def test_the_command_prints_the_answer_and_writes_the_report(
     assert (refused.code, "the scenario has none" in refused.err) == (2, True)
     with pytest.raises(UsageError, match="result of a search"):
         Result.load(out)
+
+
+@pytest.mark.parametrize(
+    ("bound", "threshold", "answer"),
+    [
+        (2, MOS, "2 meets the thresholds, and no larger value was tried (--max)"),
+        (2, "flows.mos.p5 >= 4.6", "even 1 misses the thresholds; at 1, flows.mos.p5 >= 4.6"),
+    ],
+)
+def test_an_answer_says_what_was_tried(bound: int, threshold: str, answer: str) -> None:
+    """Given calls that all pass up to the bound, or none, expect no "at least 2 meets"."""
+    found = search(scenario(thresholds=[threshold]), "traffic.call.count", bound=bound, seeds=2)
+    said, view, *_ = search_tables(found)
+    assert str(said).startswith(f"Calls: traffic.call.count: {answer}")
+    assert isinstance(view, View)
+    assert view.title == "Trials: the worst of seeds 1 to 2"

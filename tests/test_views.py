@@ -84,6 +84,14 @@ def test_html_escapes_and_links_the_csv_and_the_latex() -> None:
     assert "download" not in html_table(FLOWS)
 
 
+def test_the_heading_of_a_page_has_the_definition_of_its_metric() -> None:
+    """Given a definition with a quote, expect it escaped as the title of the heading alone."""
+    column = Column("mos", "MOS", "1 to 4.5", meaning='Mean "opinion" score.')
+    view = View("Calls", (Column("name", "flow"), column), [("a", 4.0)])
+    assert '<th title="Mean &quot;opinion&quot; score.">MOS<br>' in html_table(view)
+    assert "opinion" not in text_table(view, 80) + csv_table(view)
+
+
 def test_what_a_group_has_in_common_is_shown_once() -> None:
     columns = (Column("entry", "entry"), Column("of", "of"), Column("flows", "flows", once=True))
     rows = [{"entry": name, "of": f"p{p}", "flows": 6} for name in "ab" for p in (5, 95)]

@@ -197,9 +197,7 @@ def test_a_codec_that_needs_more_than_the_link_is_warned_about() -> None:
 def test_the_example_of_calls_beside_a_download_is_better_with_fq_codel() -> None:
     """The queue of the download ruins the calls; FQ-CoDel protects them."""
     path = "scenarios/voice.yaml"
-    bad = simulate(
-        Scenario.load(path, settings=("link.forward.queue.discipline=drop_tail",))
-    ).entries[0]
+    bad = simulate(Scenario.load(path, settings=("link.forward.queue={limit: 500 kB}",))).entries[0]
     good = simulate(Scenario.load(path)).entries[0]
     assert bad["mos"]["p50"] < 2
     assert good["mos"]["p5"] > 3.6

@@ -222,3 +222,22 @@ def test_a_run_prints_and_reports_its_warnings(bentpipe: Any, tmp_path: Path) ->
     assert json.loads(called.out)["warnings"] == [{"field": field, "message": message}]
     report = (tmp_path / "out" / "report.html").read_text()
     assert "Warning: traffic.0.duration" in report
+
+
+@pytest.mark.parametrize("discipline", ["codel", "fq_codel"])
+def test_codel_with_its_defaults_over_a_geostationary_link_is_told(discipline: str) -> None:
+    """Given 542 ms and an interval of 100 ms, expect what fits: a round trip, and 5 % of it.
+
+    100 ms is good up to 300 ms, so also for 160 ms.
+    """
+    queue = {"forward": {"queue": {"discipline": discipline}}}
+    geo = scenario(CALL, link={"preset": "geo", **queue})
+    assert warnings(geo) == [
+        "link.forward.queue: an interval of 100 ms is too short for round trips of 542 ms: CoDel "
+        "drops before senders can react; set target: 27.1 ms, interval: 542 ms"
+    ]
+    fitting = ("link.forward.queue.target=27.1 ms", "link.forward.queue.interval=542 ms")
+    assert warnings(geo, *fitting) == []
+    assert warnings(scenario(CALL, link={"preset": "meo", **queue})) == []
+    # Queues of other disciplines have no interval.
+    assert warnings(scenario(CALL, link={"preset": "geo"})) == []

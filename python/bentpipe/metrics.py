@@ -77,15 +77,24 @@ class Metric:
         return bool(self.formula) if columns is None else self.name not in columns
 
     @property
+    def meaning(self) -> str:
+        """Its definition: that of the simulator for its columns."""
+        return self.definition or _MEANINGS.get((self.table, self.name), "")
+
+    @property
     def label(self) -> str:
         """Title and note in a line, such as "goodput, application bits"."""
         unit = quantity(self.name).units[-1][0]
         return self.title if self.note in {"", unit} else f"{self.title}, {self.note}"
 
 
-# The columns of the simulator's tables.
+_SCHEMA: Final = _core.table_schema()
+# The columns of the simulator's tables, and what they mean.
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    table: tuple(column[0] for column in columns) for table, _, columns in _core.table_schema()
+    table: tuple(column[0] for column in columns) for table, _, columns in _SCHEMA
+}
+_MEANINGS: Final = {
+    (table, name): meaning for table, _, columns in _SCHEMA for name, _, _, meaning, _ in columns
 }
 
 
@@ -138,6 +147,16 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 def metrics_of(table: str) -> dict[str, Metric]:
     """Return the metrics of a table by name."""
     return {metric.name: metric for metric in METRICS if metric.table == table}
+
+
+def metrics_named(text: str) -> list[Metric]:
+    """Return the metrics with this name or title: ``flows.mos``, ``mos``, ``goodput``."""
+    wanted = text.lower()
+    return [
+        each
+        for each in METRICS
+        if wanted in {each.name, f"{each.table}.{each.name}", each.title.lower()}
+    ]
 
 
 def label_of(column: str) -> str:

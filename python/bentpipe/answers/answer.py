@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -161,7 +161,7 @@ class Answer:
             "reason": self.reason,
             "uncertainty": self.uncertainty,
             "matters_most": self.matters_most,
-            "effects": [asdict(effect) for effect in self.effects],
+            "effects": [plain(vars(effect)) for effect in self.effects],
             "commands": list(self.commands),
             "parameters": dict(self.parameters),
             "figures": plain(self.figures),
@@ -171,9 +171,10 @@ class Answer:
 
 
 def plain(value: Any) -> Any:
-    """Return figures as plain data: an estimate becomes a mapping."""
+    """Return figures as plain data: an estimate becomes a mapping, with a spread if it has one."""
     if isinstance(value, Estimate):
-        return asdict(value)
+        found = vars(value)
+        return {name: found[name] for name in found if name != "spread" or found[name]}
     if isinstance(value, Mapping):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -16,7 +16,7 @@ from bentpipe.answers.answer import Answer, charts, table
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, initial
 from bentpipe.answers.runs import Measurements
-from bentpipe.answers.traffic import CODEC, UDP_IP_BYTES, Transfer, bit_errors, call, call_quality
+from bentpipe.answers.traffic import CODEC, UDP_IP_BYTES, Transfer, bit_errors, call
 from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
@@ -57,16 +57,15 @@ class Buffer(Transfer):
         on_link_ns = initial(self.wire["delay_ns"]) + bits * NS_PER_S / self.rate_bps
         kinds = result.flows["kind"].to_list()
         transfers = [i for i, kind in enumerate(kinds) if kind == "bulk"]
-        speaker = result.flows.row(kinds.index("constant_rate"), named=True)
-        r_factor, mos = call_quality(speaker)
+        speaker = result.flows.row(kinds.index("voice"), named=True)
         late_ns = speaker["one_way_delay_p99_ns"] or math.nan
         return {
             "goodput_bps": aggregate_goodput_bps(result, transfers),
             "fairness": jain(result.goodput_bps[transfers]),
             "queue_delay_p99_ns": max(late_ns - on_link_ns, 0.0),
             "call_loss_percent": speaker["loss_percent"] or 0.0,
-            "call_r_factor": r_factor,
-            "call_mos": mos,
+            "call_r_factor": speaker["r_factor"],
+            "call_mos": speaker["mos"],
         }
 
     @property

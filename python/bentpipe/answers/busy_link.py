@@ -18,8 +18,15 @@ import polars as pl
 from bentpipe.answers.answer import Answer, Chart
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, LinkQuestion, initial, peak_bps
+from bentpipe.answers.remedies import Goal
 from bentpipe.answers.runs import Estimate, Measurements
-from bentpipe.answers.traffic import MEDIAN_PAGE_BYTES, page_reader, page_times, users_of
+from bentpipe.answers.traffic import (
+    MEDIAN_PAGE_BYTES,
+    fq_codel,
+    page_reader,
+    page_times,
+    users_of,
+)
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S
@@ -68,6 +75,7 @@ class BusyLink(LinkQuestion):
     # Counts of users that are run.
     searched = 1
     figure = "full"
+    goals = (Goal("wait_p99_ns"), Goal("page_p50_ns"), Goal("page_p95_ns"))
 
     def _traffic(self) -> list[dict[str, Any]]:
         # Small packets at equal intervals meet the queue as it is on average.
@@ -90,7 +98,9 @@ class BusyLink(LinkQuestion):
     def _assumptions(self) -> list[Assumption]:
         size = f"traffic.reader.response.lognormal.median={MEDIAN_PAGE_BYTES // 2}B"
         rate, same = f"link.forward.rate={2 * self.rate_bps}bps", "with the same users"
+        queue = (f"link.forward.queue={fq_codel(self.rtt_ns)}",)
         return [
+            Assumption("with fq_codel on the forward link", "its queue", queue, is_remedy=True),
             Assumption(f"twice the link rate, {same}", "the rate", (rate,)),
             Assumption(f"pages of half the size, {same}", "a median of 300 kB", (size,)),
         ]

@@ -6,7 +6,7 @@ polars nor pydantic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from importlib import import_module
 from inspect import cleandoc
@@ -180,6 +180,17 @@ def parameters_of(question: type[Any]) -> list[Option]:
     return found
 
 
+def options_of(question: Question) -> Iterator[tuple[str, str]]:
+    """Yield flag and value of the options of a question that do not have their defaults.
+
+    Those of all questions about links are left out: the link, and settings.
+    """
+    for option in parameters_of(type(question)):
+        value = getattr(question, option.name)
+        if option.name not in {"link", "settings"} and value != option.default:
+            yield option.flag, option.form.write(value) if option.form else str(value)
+
+
 class Form(NamedTuple):
     """How the value of an option is read from text, and written for a person."""
 
@@ -217,7 +228,7 @@ def _integers_text(numbers: Any) -> str:
 
 # By the name of the value in the help.
 _FORMS: Final[Mapping[str, Form]] = {
-    "PERCENT": Form(fraction, "{:.0%}".format),
+    "PERCENT": Form(fraction, lambda share: f"{100 * share:g}%"),
     "DATA": Form(_size, format_size),
     "TIME": Form(_time, lambda time_ns: f"{time_ns // 10**6}ms"),
     "N[,N...]": Form(_integers, _integers_text),

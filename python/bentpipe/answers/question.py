@@ -23,6 +23,7 @@ import numpy as np
 
 from bentpipe.answers.answer import Answer, Effect, words
 from bentpipe.answers.catalog import Option, parameters_of
+from bentpipe.answers.remedies import Goal, better_commands
 from bentpipe.answers.runs import Experiment, Measurements, Name
 from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.plan.plan import Plan
@@ -53,11 +54,15 @@ _LINK_FIELDS: Final[tuple[str, ...]] = ("link", "gateways", "hosts", "name")
 
 
 class Assumption(NamedTuple):
-    """What an answer takes for granted: what else may hold, instead of what, by these settings."""
+    """What an answer takes for granted: what else may hold, instead of what, by these settings.
+
+    A remedy is a choice of the link's owner. It is suggested if its runs are better (`is_better`).
+    """
 
     text: str
     instead: str
     settings: tuple[str, ...]
+    is_remedy: bool = False
 
 
 @dataclass(kw_only=True, eq=False)
@@ -141,6 +146,8 @@ class LinkQuestion(Question):
         ),
     ] = ()
     duration: str = field(default="60 s", init=False)
+    remedies: list[str] = field(default_factory=list, init=False)
+    """The commands with the remedies that are better, once the runs are done."""
 
     seeds: ClassVar[int | None] = None
     """The seeds of a case, if they are not as many as the time allows."""
@@ -150,6 +157,8 @@ class LinkQuestion(Question):
     """About how many cases `_find` runs beside those of `_cases`."""
     figure: ClassVar[str] = ""
     """The figure that is shown for other assumptions."""
+    goals: ClassVar[Sequence[Goal]] = ()
+    """By what remedies are judged."""
     constants: ClassVar[Sequence[str]] = ()
     """The values of the direction `wire` that must not vary with time."""
     differs: ClassVar[Mapping[str, Collection[str]]] = {}
@@ -226,6 +235,7 @@ class LinkQuestion(Question):
             return []
         before, common = self._basis(found)
         changed = self.run(self.fitting({each: [*common, *each.settings] for each in assumptions}))
+        self.remedies = [*better_commands(self, before, changed)]
         effects = [
             Effect(each.text, each.instead, before.change(self.figure, after))
             for each, after in changed.items()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -37,6 +37,7 @@ MIN_SEEDS: Final = 3
 # Two slow cores simulate these in some 10 s.
 _BUDGET_PACKETS: Final = 30_000_000
 PACKET_BITS: Final = 12_000
+_SPREAD: Final = (5, 50, 95)
 # A change below this is no reason for or against a box in the path of all traffic.
 WORTH_PERCENT: Final = 5.0
 
@@ -45,12 +46,14 @@ WORTH_PERCENT: Final = 5.0
 class Estimate:
     """A mean over runs and the half width of its 95 % confidence interval.
 
-    The half width is None with one run, and 0 if all runs agree.
+    The half width is None with one run, and 0 if all runs agree. Where it is more than the mean,
+    ``spread`` has the 5th, 50th and 95th percentile over the runs: the mean says little then.
     """
 
     mean: float
     half_width: float | None
     runs: int
+    spread: tuple[float, ...] | None = None
 
     @property
     def low(self) -> float:
@@ -68,14 +71,18 @@ class Estimate:
         return counted(self.runs, "run")
 
     def text(self, write: Callable[[float], str]) -> str:
-        """Return the mean with its interval: ``12.3 Mbit/s ± 200 kbit/s``."""
+        """Return the mean with its interval, ``12.3 Mbit/s ± 200 kbit/s``, or the spread."""
+        if self.spread is not None:
+            low, median, high = map(write, self.spread)
+            return f"{median} (median; {low} to {high} in 90 % of runs)"
         text = write(self.mean)
         return f"{text} ± {write(self.half_width)}" if self.half_width else text
 
     def times(self, factor: float) -> Estimate:
         """Return the estimate in another unit."""
         half_width = None if self.half_width is None else self.half_width * abs(factor)
-        return Estimate(self.mean * factor, half_width, self.runs)
+        spread = None if self.spread is None else tuple(sorted(x * factor for x in self.spread))
+        return Estimate(self.mean * factor, half_width, self.runs, spread)
 
 
 class Measurements(dict[str, Values]):
@@ -83,7 +90,10 @@ class Measurements(dict[str, Values]):
 
     def of(self, figure: str) -> Estimate:
         """Return mean and 95 % interval (Student's t) of a figure; NaN if one is missing."""
-        return _estimate(self[figure])
+        found = _estimate(self[figure])
+        if (found.half_width or 0) <= abs(found.mean):
+            return found
+        return replace(found, spread=tuple(np.percentile(self[figure], _SPREAD).tolist()))
 
     def mean(self, figure: str) -> float:
         """Return the mean of a figure."""
@@ -354,6 +364,8 @@ def percent_of(part: float, whole: float) -> str:
 
 
 def percent_text(share: Estimate) -> str:
-    """Return a share in percent with its interval: ``61.3 % ± 0.4``."""
+    """Return a share in percent with its interval, ``61.3 % ± 0.4``, or its spread."""
+    if share.spread is not None:
+        return share.times(100).text("{:.1f} %".format)
     text = f"{100 * share.mean:.1f} %"
     return f"{text} ± {100 * share.half_width:.1f}" if share.half_width else text

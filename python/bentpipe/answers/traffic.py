@@ -15,21 +15,18 @@ from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, LinkQuestion
 from bentpipe.answers.runs import PACKET_BITS
 from bentpipe.errors import UsageError
+from bentpipe.plan.link import codel_fields
 from bentpipe.results.measures import finished_times_ns
 from bentpipe.results.result import Result
-from bentpipe.results.voice import quality
 from bentpipe.scenario.link import DirectionName
-from bentpipe.scenario.tables import CODECS, Codec
+from bentpipe.scenario.tables import CODECS, CodecName
 from bentpipe.scenario.tcp import CongestionControl
 from bentpipe.units import NS_PER_S
 
 CODEC: Final = CODECS["g711"]
-NS_PER_MS: Final = 10**6
 UDP_IP_BYTES: Final = 28
 # The timestamps option and its padding (RFC 7323, appendix A).
 TIMESTAMPS_BYTES: Final = 12
-# Play-out waits for 99 of 100 packets; the others count as lost.
-_LATE_PERCENT: Final = 1.0
 MEDIAN_PAGE_BYTES: Final = 300_000
 THINK_S: Final = 15
 # Runs with users are as long as the link carries this number of full packets, within bounds.
@@ -70,32 +67,21 @@ def bit_errors(direction: str, rate: float, instead: str) -> Assumption:
     return Assumption(f"bit error rate {rate:.0e}", instead, (setting,))
 
 
-def call(direction: str, codec: Codec = CODEC) -> dict[str, Any]:
-    """Return the entry ``call`` of traffic: datagrams of a codec, every 20 ms."""
+def fq_codel(rtt_ns: int) -> str:
+    """Return the setting of a queue with FQ-CoDel for a round trip of ``rtt_ns`` of propagation."""
+    return f"{{discipline: fq_codel, {codel_fields(rtt_ns)}}}"
+
+
+def call(direction: str, codec: CodecName = "g711") -> dict[str, Any]:
+    """Return the entry ``call`` of traffic: a call whose quality is that of `Result.flows`."""
     return {
         "name": "call",
-        "kind": "constant_rate",
+        "kind": "voice",
         "direction": direction,
-        "rate": f"{codec.udp_rate_bps} bit/s",
-        "payload": f"{codec.payload_bytes} B",
+        "codec": codec,
+        # The interval of its packets.
         "start_jitter": "20 ms",
     }
-
-
-def call_quality(flow: Mapping[str, Any]) -> tuple[float, float]:
-    """Return R-factor and MOS of one direction of the call, a row of `Result.flows`.
-
-    Its play-out is adaptive and ideal: it waits for 99 of 100 packets. Traffic of kind ``voice``
-    has a jitter buffer of a fixed delay instead, so delays that vary by more than this cost it
-    more. They are the worst ones if no packet arrived.
-    """
-    late_ns = flow["one_way_delay_p99_ns"]
-    if late_ns is None:
-        return 0.0, 1.0
-    lost = flow["loss_percent"] or 0.0
-    delay_ms = late_ns / NS_PER_MS + CODEC.coding_delay_ms
-    rated = quality(delay_ms, CODEC, loss_percent=lost + _LATE_PERCENT * (1 - lost / 100))
-    return rated.r_factor, rated.mos
 
 
 def times_ns(table: pl.DataFrame, end_ns: int, limit_ns: int = 0) -> npt.NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""How long a file to many sites takes, and what it costs the users.
+"""How long a file to many sites takes, and what it costs users.
 
 Each site downloads a copy over TCP, some at the same time. It is sent around the clock in the class
 of the users or in the lowest one, or in the night alone. The users read pages: each takes a page,

@@ -1,17 +1,17 @@
 """Whether calls, lectures and images are usable.
 
-They share the link with TCP downloads. The call is G.711 both ways, usable with an R-factor of
-60. The lecture is a video with a buffer of 30 s; it is usable if it starts within 10 s and
-stalls for at most 1 % of the time. Images are fetched one after the other with 10 s between
-them, each over a new TCP connection; they are usable if 95 % arrive within 10 s, the rule of
-HERMES.
+They share the link with TCP downloads. The call is G.711 both ways with a jitter buffer of 60
+ms, usable with an R-factor of 60. The lecture is a video with a buffer of 30 s; it is usable if
+it starts within 10 s and stalls for at most 1 % of the time. Images are fetched one after the
+other with 10 s between them, each over a new TCP connection; they are usable if 95 % arrive
+within 10 s, the rule of HERMES.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Annotated, Any, Final
 
 import polars as pl
@@ -19,11 +19,12 @@ import polars as pl
 from bentpipe.answers.answer import Answer, columns
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, LinkQuestion
+from bentpipe.answers.remedies import Goal
 from bentpipe.answers.runs import Measurements
-from bentpipe.answers.traffic import CODEC, NS_PER_MS, call, call_quality, median_and_p95, times_ns
+from bentpipe.answers.traffic import call, fq_codel, median_and_p95, times_ns
 from bentpipe.results.result import Result
 from bentpipe.results.views import View
-from bentpipe.results.voice import quality
+from bentpipe.results.voice import BEST_R
 from bentpipe.units import NS_PER_S, format_duration, parse_rate, parse_size
 
 # ITU-T G.107, annex B, table B.1: below, nearly all users are dissatisfied; 70 and more satisfy
@@ -36,7 +37,24 @@ MAX_IMAGE_NS: Final = 10 * NS_PER_S
 # Behavior, IMC 2012).
 MAX_START_UP_NS: Final = MAX_IMAGE_NS
 MAX_STALL_PERCENT: Final = 1.0
-FQ_CODEL: Final = "link.forward.queue={discipline: fq_codel}"
+# What each service needs.
+_NEEDS: Final[Mapping[str, tuple[Goal, ...]]] = {
+    "call": (Goal("r_factor", MIN_R_FACTOR, more_is_better=True),),
+    "lecture": (
+        Goal("lecture_start_up_ns", MAX_START_UP_NS),
+        Goal("lecture_stall_percent", MAX_STALL_PERCENT),
+    ),
+    "image": (Goal("image_p95_ns", MAX_IMAGE_NS),),
+}
+_OF_CALL: Final = (
+    "r_factor",
+    "mos",
+    "delay_impairment",
+    "loss_impairment",
+    "mouth_to_ear_ns",
+    "unplayed_percent",
+)
+_WORDS: Final = {True: "usable", False: "NOT usable", None: "not decided"}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -50,6 +68,7 @@ class Usable(LinkQuestion):
 
     examples = ("--link geo", "--link isdn-return --video 300kbit/s --downloads 0")
     figure = "image_p95_ns"
+    goals = tuple(chain.from_iterable(_NEEDS.values()))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,8 +92,9 @@ class Usable(LinkQuestion):
         many = (f"{count}={4 * self.downloads}",)
         # A download that starts at the end of the run sends nothing.
         none = (f"{start}=119s", f"{start}_jitter=0s", f"{count}=1")
+        queue = (f"link.forward.queue={fq_codel(self.rtt_ns)}",)
         found = [
-            Assumption("with fq_codel on the forward link", "its queue", (FQ_CODEL,)),
+            Assumption("with fq_codel on the forward link", "its queue", queue, is_remedy=True),
             Assumption("with four times the downloads", "with those asked for", many),
             Assumption("without downloads", "with them", none),
         ]
@@ -83,8 +103,8 @@ class Usable(LinkQuestion):
     def _measure(self, result: Result) -> Mapping[str, float]:
         rows, end_ns = result.flows.to_dicts(), result.manifest["end_ns"]
         entries = [row["entry"] for row in rows]
-        calls = [row for row in rows if row["entry"] == "call"]
-        r_factors, mos = zip(*map(call_quality, calls), strict=True)
+        calls = result.flows.filter(pl.col("entry") == "call")
+        worse = calls.sort("r_factor").row(0, named=True)
         lecture = next(row for row in reversed(rows) if row["entry"] == "lecture")
         start_up_ns = lecture["start_up_time_ns"]
         if start_up_ns is None:
@@ -93,9 +113,7 @@ class Usable(LinkQuestion):
         images = result.tables["exchanges"].filter(pl.col("flow") == entries.index("image"))
         median_ns, slow_ns = median_and_p95(times_ns(images, end_ns, MAX_IMAGE_NS))
         return {
-            "r_factor": min(r_factors),
-            "mos": min(mos),
-            "call_delay_p99_ns": max(row["one_way_delay_p99_ns"] or math.inf for row in calls),
+            **{name: worse[name] for name in _OF_CALL},
             "lecture_start_up_ns": float(start_up_ns),
             "lecture_stalls": float(lecture["stalls"]),
             "lecture_stall_percent": lecture["stall_ratio_percent"],
@@ -103,33 +121,33 @@ class Usable(LinkQuestion):
             "image_p95_ns": slow_ns,
         }
 
+    @property
+    def jitter_buffer_ns(self) -> int:
+        """The jitter buffer of the call."""
+        return int(self.base.data["flows"][0]["workload"]["jitter_buffer_ns"])
+
+    @property
+    def image_on_paper_ns(self) -> float:
+        """Two round trips, for the handshake and the request, and the bits of an image."""
+        return 2 * self.rtt_ns + 8 * NS_PER_S * self.size_bytes / self.rate_bps
+
     def _judge(self, found: Mapping[str, Measurements]) -> Answer:
         (base,) = found.values()
-        r_factor, stall_percent = base.mean("r_factor"), base.mean("lecture_stall_percent")
-        start_up_ns = base.mean("lecture_start_up_ns")
-        usable = {
-            "call": r_factor >= MIN_R_FACTOR,
-            "lecture": start_up_ns <= MAX_START_UP_NS and stall_percent <= MAX_STALL_PERCENT,
-            "image": base.mean("image_p95_ns") <= MAX_IMAGE_NS,
-        }
-        words = {name: "usable" if good else "NOT usable" for name, good in usable.items()}
+        usable = {}
+        for service, goals in _NEEDS.items():
+            met = [goal.is_met(base) for goal in goals]
+            usable[service] = False if False in met else None if None in met else True
+        words = {service: _WORDS[good] for service, good in usable.items()}
+        stalled = f"{base.mean('lecture_stall_percent'):.2f} % stalled"
         figures = {
-            "call": (f"R {r_factor:.1f}", "call_delay_p99_ns"),
-            "lecture": (f"{stall_percent:.2f} % stalled", "lecture_start_up_ns"),
+            "call": (f"R {base.mean('r_factor'):.1f}", "mouth_to_ear_ns"),
+            "lecture": (stalled, "lecture_start_up_ns"),
             "image": (f"{format_duration(base.mean('image_p50_ns'))} (median)", "image_p95_ns"),
         }
-        rows = [
-            (name, words[name], text, base.mean(time)) for name, (text, time) in figures.items()
-        ]
-        delay_ms = base.mean("call_delay_p99_ns") / NS_PER_MS
-        impairment = quality(delay_ms + CODEC.coding_delay_ms, CODEC).delay_impairment
+        means = base.means()
+        rows = [(name, words[name], text, means[time]) for name, (text, time) in figures.items()]
         return Answer(
-            facts={
-                "base": base,
-                "words": words,
-                "delay_ms": delay_ms,
-                "impairment": impairment,
-            },
+            facts={"base": base, "words": words, "best_r": BEST_R},
             figures={"usable": usable, **base.estimates()},
             tables=[View("Each service", columns("usable"), rows)],
         )

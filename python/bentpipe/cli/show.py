@@ -1,4 +1,4 @@
-"""The verb ``show``: named links and framings, studies, the schema, and exports of scenarios."""
+"""The verb ``show``: links, framings, metrics, studies, the schema, exports of scenarios."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from bentpipe.cli.options import (
     print_json,
 )
 from bentpipe.errors import UsageError
+from bentpipe.metrics import METRICS, metrics_named
 from bentpipe.plan.presets import preset_plans
 from bentpipe.results.views import Column, View, records
 from bentpipe.scenario.tables import read_table
-from bentpipe.text import choice
+from bentpipe.text import choice, did_you_mean
 
 if TYPE_CHECKING:
     from bentpipe.scenario.framings import FramingPreset
@@ -61,7 +62,7 @@ class _ShowGroup(LazyGroup):
 
 show_app = typer.Typer(
     cls=_ShowGroup,
-    help="Show links, framings, studies, the schema, or export a scenario.",
+    help="Show links, framings, metrics, studies, the schema, or export a scenario.",
     epilog=examples_text(
         "bentpipe show presets geo", "bentpipe show scenario scenarios/geo-pep.yaml --as tc"
     ),
@@ -212,6 +213,34 @@ def studies(as_json: AsJson = False) -> None:
     columns = [Column("name", "study"), Column("title", "title"), Column("source", "source")]
     known = import_module("bentpipe.studies").STUDIES.values()
     view = View("", columns, [(study.name, study.title, study.source) for study in known])
+    if as_json:
+        print_json(records(view))
+    else:
+        report.show(view)
+
+
+@show_app.command(epilog=examples_text("bentpipe show metrics", "bentpipe show metrics mos"))
+def metrics(
+    name: Annotated[
+        str | None,
+        argument("NAME", "Show those of this name or title.", lambda: [m.name for m in METRICS]),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the metrics of results with their definitions."""
+    shown = METRICS if name is None else metrics_named(name)
+    if name is not None and not shown:
+        known = tuple(dict.fromkeys(text for m in METRICS for text in (m.name, m.title)))
+        near = did_you_mean(name, known)
+        raise UsageError(f'metric: read "{name}"; bentpipe show metrics lists all{near}')
+    columns = [
+        Column("metric", "metric"),
+        Column("title", "title"),
+        Column("definition", "definition"),
+        Column("better", "better"),
+    ]
+    rows = [(f"{each.table}.{each.name}", each.label, each.meaning, each.better) for each in shown]
+    view = View("", columns, rows)
     if as_json:
         print_json(records(view))
     else:

@@ -241,6 +241,20 @@ def queue_plan(queue: Queue, reference: Reference, path: FieldPath) -> Part:
     return plan
 
 
+# CoDel's interval is about the longest round trip, so that flows have the time to react; its target
+# is 5 % of that (RFC 8289, sections 4.3 and 4.4). The defaults are the minimum: paths go on behind
+# the link.
+_CODEL_INTERVAL_NS: Final = 100_000_000
+_CODEL_TARGET: Final = 0.05
+
+
+def codel_fields(rtt_ns: int) -> str:
+    """Return the fields of a CoDel queue for a round trip of ``rtt_ns`` of propagation, as YAML."""
+    interval_ns = max(rtt_ns, _CODEL_INTERVAL_NS)
+    target, interval = (f"{share * interval_ns / 1e6:g} ms" for share in (_CODEL_TARGET, 1))
+    return f"target: {target}, interval: {interval}"
+
+
 def _resolve_red(queue: Red, plan: Part, path: FieldPath) -> None:
     low = checked(queue.min_threshold)
     # Floyd, 1997: max_th at three times min_th.

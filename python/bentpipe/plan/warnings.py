@@ -1,8 +1,8 @@
 """Warnings about scenarios that are valid, but may not mean what was intended.
 
 They are about flows that cannot end, rates that the link cannot carry, starts, priorities and
-settings of tunnels without effect, the returns of several terminals, and queue limits that a
-setting changed.
+settings of tunnels without effect, the returns of several terminals, CoDel queues that drop too
+early, and queue limits that a setting changed.
 Every bound is on the safe side: a flow without a warning may still not end.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bentpipe.errors import ScenarioError, ScenarioWarning
 from bentpipe.metrics import UDP
 from bentpipe.plan.gateways import largest_coded_packet_bytes
-from bentpipe.plan.link import complete_directions, directions_plan
+from bentpipe.plan.link import codel_fields, complete_directions, directions_plan
 from bentpipe.plan.lower import Part, PlanningErrors
 from bentpipe.plan.presets import direction_number, series_values
 from bentpipe.plan.traffic import (
@@ -44,14 +44,13 @@ _TLS_ROUND_TRIPS: Final = {None: 0, "1.3": 1, "1.2": 2}
 
 
 def warnings_of(plan: Plan) -> list[ScenarioWarning]:
-    """Return the warnings: about traffic in order, tunnels, terminals, and changed queues."""
+    """Return the warnings about traffic in order, tunnels, terminals and queues."""
     found = [
         ((*path, field), f"read {shown(getattr(record, field))}; {message}")
         for path, record, warnings in (*_of_entries(plan), *_of_tunnels(plan))
         for field, message in warnings
     ]
-    found += _about_terminals(plan)
-    found += _about_changed_queues(plan)
+    found += [*_about_terminals(plan), *_about_codel(plan), *_about_changed_queues(plan)]
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
 
 
@@ -280,6 +279,26 @@ def _about_terminals(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
             f"together they have {format_rate(terminals * rate_bps)}"
         )
         yield ("link", "terminals"), message
+
+
+# --- queues -------------------------------------------------------------------------------------
+
+# With an interval of 100 ms CoDel is excellent from 10 to 300 ms of round trip (Nichols and
+# Jacobson, Controlling Queue Delay, ACM Queue 10(5), 2012).
+_CODEL_MAX_ROUND_TRIPS: Final = 3
+
+
+def _about_codel(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+    """Yield a warning about each CoDel queue whose interval is too short for the link."""
+    directions = plan.data["directions"][:2]
+    rtt_ns = sum(max(series_values(each["delay_ns"])) for each in directions)
+    for name, direction in zip(("forward", "return"), directions, strict=True):
+        interval_ns = direction["queue"].get("interval_ns", rtt_ns)
+        if rtt_ns > _CODEL_MAX_ROUND_TRIPS * interval_ns:
+            interval, rtt = format_duration(interval_ns), format_duration(rtt_ns)
+            message = f"an interval of {interval} is too short for round trips of {rtt}: CoDel"
+            advice = f"drops before senders can react; set {codel_fields(rtt_ns)}"
+            yield ("link", name, "queue"), f"{message} {advice}"
 
 
 # --- queues that settings change ----------------------------------------------------------------

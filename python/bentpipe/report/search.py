@@ -175,17 +175,18 @@ def _value_answer(found: Search) -> str:
     text = quantity(found.unit).text
     ends = (limit.passes, limit.fails)
     value, fails = ("" if end is None else text(end) for end in ends)
-    said = f"at most {value}" if fails else f"at least {value}"
-    if not value:
-        said = f"not even {fails}" if fails else "none yet"
-    answer = f"{found.path}: {said} meets the thresholds"
-    if not limit.converged:
-        answer += f" (between {value} and {fails})" if value and fails else " (interrupted)"
-    elif not fails:
-        answer += "; all values up to the bound (--max) pass"
+    if value and fails:
+        between = "" if limit.converged else f", or one below {fails}"
+        said = f"the largest value that meets the thresholds is {value}{between}"
+    elif value:
+        said = f"{value} meets the thresholds, and no larger value was tried"
+        said += " (--max)" if limit.converged else ""
+    else:
+        said = f"even {fails} misses the thresholds" if fails else "no value was tried"
     reason = limit.reason
     why = f"; at {fails}, {reason.message}" if isinstance(reason, ThresholdCheck) else ""
-    return answer + why
+    interrupted = "" if limit.converged else " (interrupted)"
+    return f"{found.path}: {said}{interrupted}{why}"
 
 
 def _rows(found: Search) -> list[tuple[Trial, list[ThresholdCheck]]]:
@@ -204,7 +205,8 @@ def _trials(found: Search) -> View:
         [trial.value, trial.passed, *(Cell(each.value, each.value_text) for each in checks)]
         for trial, checks in _rows(found)
     ]
-    return View(f"Trials: the worst of {len(found.seeds)} seeds", columns, rows)
+    several = f"the worst of {_seeds(found)}" if len(found.seeds) > 1 else _seeds(found)
+    return View(f"Trials: {several}", columns, rows)
 
 
 def _trial_figure(found: Search) -> Figure:

@@ -187,6 +187,7 @@ def columns_of(shown: Iterable[Metric], rows: _Rows) -> list[Column]:
             each.title,
             each.note,
             None if each.decimals is None else f"{{:,.{each.decimals}f}}".format,
+            meaning=each.meaning,
         )
         for each in shown
         if not each.optional or any(row.get(each.name) for row in rows)

@@ -51,7 +51,7 @@ class Column:
     ``note`` is what stands below the heading: the unit's layer, or of what a share is. ``text``
     writes a value for a person; by default the unit in the name decides. A value that is ``once``
     is of all rows of a group, and shown in the first one. A column without a heading is for CSV and
-    JSON only.
+    JSON only. ``meaning`` is its definition, which pages show at the heading.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Column:
     note: str = ""
     text: Callable[[Any], str] | None = None
     once: bool = False
+    meaning: str = ""
 
     @property
     def heading(self) -> str:
@@ -299,6 +300,7 @@ def html_table(view: View, *, link: bool = False) -> str:
     """
     texts, starts = view.texts(), set(view.starts())
     kinds = [' class="text"' if view.is_text(i) else "" for i in range(len(view.columns))]
+    titles = [f' title="{escape(each.meaning)}"' if each.meaning else "" for each in view.columns]
     caption = escape(view.title)
     if link and view.rows:
         files = ", ".join(
@@ -316,7 +318,7 @@ def html_table(view: View, *, link: bool = False) -> str:
         lines.append(f"<table><caption>{caption}</caption>" if has_caption else "<table>")
         notes = {i: escape(view.columns[i].note) for i in part}
         head = "".join(
-            f"<th{kinds[i]}>{escape(view.columns[i].title)}"
+            f"<th{kinds[i]}{titles[i]}>{escape(view.columns[i].title)}"
             f"{f'<br><small>{note}</small>' if note else ''}</th>"
             for i, note in notes.items()
         )

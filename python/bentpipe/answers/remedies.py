@@ -1,0 +1,64 @@
+"""Remedies: settings that an answer suggests, since runs with them were better and not worse."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from bentpipe.answers.catalog import options_of
+from bentpipe.answers.runs import WORTH_PERCENT, Estimate, Measurements
+
+if TYPE_CHECKING:
+    from bentpipe.answers.question import Assumption, LinkQuestion
+
+
+class Goal(NamedTuple):
+    """What a figure of an answer should be: little, or much, and no more, or less, than a limit."""
+
+    figure: str
+    limit: float | None = None
+    more_is_better: bool = False
+
+    def is_met(self, found: Measurements) -> bool | None:
+        """Return whether the mean keeps to the limit; None if its interval has the limit inside."""
+        mean = found.of(self.figure)
+        if self.limit is None or mean.low < self.limit < mean.high:
+            return None
+        return (mean.mean >= self.limit) if self.more_is_better else (mean.mean <= self.limit)
+
+    def gain(self, before: Measurements, after: Measurements) -> Estimate:
+        """Return what a change gains, by pairs of equal seeds, in percent of the limit.
+
+        Without a limit it is in percent of the mean before, or after if that is 0.
+        """
+        means = (abs(self.limit or 0), abs(before.mean(self.figure)), abs(after.mean(self.figure)))
+        scale = next((each for each in means if each), 1.0)
+        sign = 1 if self.more_is_better else -1
+        gains = sign * (after[self.figure] - before[self.figure]) / scale
+        return Measurements(gain=100 * gains).of("gain")
+
+
+def is_better(goals: Sequence[Goal], before: Measurements, after: Measurements) -> bool:
+    """Return whether a change gains for a goal, beyond chance, and makes none worse.
+
+    Gains and losses are of `WORTH_PERCENT` or more, and a limit that was met has to be met. A
+    change whose figures are not all known is not better.
+    """
+    gains = [goal.gain(before, after) for goal in goals]
+    if any(goal.is_met(before) and not goal.is_met(after) for goal in goals):
+        return False
+    if any(math.isnan(gain.mean) or gain.mean <= -WORTH_PERCENT for gain in gains):
+        return False
+    return any(gain.mean >= WORTH_PERCENT and gain.low > 0 for gain in gains)
+
+
+def better_commands(
+    question: LinkQuestion, before: Measurements, changed: Mapping[Assumption, Measurements]
+) -> Iterator[str]:
+    """Yield the commands that ask a question again with each remedy that is better."""
+    for assumption, after in changed.items():
+        if assumption.is_remedy and is_better(question.goals, before, after):
+            own = (f"{flag} {shlex.quote(value)}" for flag, value in options_of(question))
+            yield question.ask_command(question.name, *own, settings=assumption.settings)
