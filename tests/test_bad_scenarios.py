@@ -118,7 +118,11 @@ CASES = [
     Bad("list for a mapping", FORWARD, "  forward: [16 Mbit/s]\n", 4, "link.forward"),
     Bad("mapping for a list", "  - kind", "    kind", 5, "traffic"),
     Bad("scalar for a flow", "  - kind: bulk\n    direction: forward\n" + SIZE, "  - bulk\n", 6, "traffic.0"),
-    Bad("nothing for a size", "size: 1 MB", "size:", 6, "traffic.0"),
+    # A template whose variable is unset would otherwise give the preset's rate.
+    Bad("nothing for a size", "size: 1 MB", "size:", 8, "traffic.0.size"),
+    Bad("nothing for a rate", "rate: 16 Mbit/s", "rate: ", 4, "link.forward.rate"),
+    Bad("nothing for a mapping", FORWARD, "  forward:\n  # none\n", 4, "link.forward"),
+    Bad("nothing for an entry", GOOD, GOOD + "thresholds:\n  -\n", 11, "thresholds.0"),
     # Framing.
     Bad("unknown framing", FORWARD, "  forward: {framing: ethernot}\n", 4, "link.forward.framing"),
     Bad("framing without a unit", FORWARD, "  forward: {framing: 8}\n", 4, "link.forward.framing"),
@@ -255,6 +259,9 @@ SETTINGS = {
     "traffic.first.size=1 MB": "traffic.first.size",
     "link.preset.name=geo": "link.preset.name",
     "link.forward.delay=150": "link.forward.delay",
+    "link.forward.delay=": "",
+    "link.forward.delay= # 5 ms": "",
+    "link.forward={delay: , rate: 5 Mbit/s}": "delay",
     "link.forward.delay=[": "",
     "name=!secret x": "",
 }

@@ -180,6 +180,8 @@ def test_a_run_without_memory_fails_and_the_others_go_on(
         (["FILE", "--vary", "link.forward.delai=1ms"], 'did you mean "delay"?'),
         (["FILE", "--vary", "link.forward.delay=1ms,2"], "the unit is missing"),
         (["FILE", "--vary", "seed=1,2"], "seeds are not varied"),
+        (["FILE", "--vary", "link.forward.delay="], "a value is empty"),
+        (["FILE", "--set", "link.forward.delay="], "--set link.forward.delay=: has no value"),
         (["FILE", *["--vary", "duration=1s"] * 2], "duration: is varied twice"),
         (["FILE", "--until-ci", "2"], '--until-ci: read "2"; expected a percentage'),
         (["FILE", "--until-ci", "2%", "--metric", "goodput"], 'did you mean "goodput_bps"?'),

@@ -3,7 +3,9 @@
 ruamel.yaml composes the nodes (YAML 1.2); this module builds the data from them. It refuses
 constructs that hide mistakes or attack parsers: duplicate keys, tags other than those of the core
 schema, keys that are not text, several documents, aliases that expand beyond `MAX_VALUES` or
-contain themselves, and files over `LARGEST_FILE_BYTES`.
+contain themselves, and files over `LARGEST_FILE_BYTES`. It also refuses fields and entries with
+nothing after them, which YAML reads as null: they are what an unset variable leaves of a template.
+A null is written as ``null`` or ``~``.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ _SCALARS: Final = {
     for tag in ("null", "bool", "int", "float", "str", "timestamp")
 }
 _BOOLEANS: Final = {"true": True, "false": False}
+_NO_VALUE_ADVICE: Final = "write one (an unset variable of a shell or a template is empty), or null"
 
 FieldPath = tuple[str | int, ...]
 
@@ -151,9 +154,12 @@ def read_value(text: str, source: str) -> Any:
     """Read a value from YAML text; ``source`` names it in errors.
 
     Raises:
-        ScenarioError: the text is not YAML as this module reads it.
+        ScenarioError: the text is not YAML as this module reads it, or has no value.
     """
-    return _build(text, source)[0]
+    data, locations = _build(text, source)
+    if not locations:
+        raise file_error(source, f"has no value; {_NO_VALUE_ADVICE}")
+    return data
 
 
 def _build(text: str, source: str) -> tuple[Any, dict[FieldPath, SourceLocation]]:
@@ -203,6 +209,9 @@ class _Builder:
         if not isinstance(node, ScalarNode) or tag not in _SCALARS:
             raise here.error(f'tag "{tag}" is not allowed; write plain YAML', path)
         kind, text = _SCALARS[tag], node.value
+        if kind == "null" and not text:
+            # The mark of an empty value may be on the next line; its key is on its own.
+            raise self.locations[path].error(f"has no value; {_NO_VALUE_ADVICE}", path)
         if kind == "text":
             return self._text(text, path, here)
         try:
