@@ -21,7 +21,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from bentpipe.errors import Problem, ScenarioError, ScenarioWarning
-from bentpipe.text import shown
+from bentpipe.text import no_such, shown
 
 # The longest example is 2 kB; the pure-Python scanner reads about 200 kB a second.
 LARGEST_FILE_BYTES: Final = 256 * 1024
@@ -112,7 +112,7 @@ def file_text(path: Path, content: str, largest_bytes: int = LARGEST_FILE_BYTES)
         with path.open("rb") as file:
             read = file.read(largest_bytes + 1)
     except FileNotFoundError:
-        raise file_error(source, "no such file") from None
+        raise file_error(source, no_such("file", path)) from None
     except IsADirectoryError:
         raise file_error(source, "is a directory; name a file") from None
     except (OSError, ValueError) as error:
