@@ -185,7 +185,7 @@ def test_a_run_without_memory_fails_and_the_others_go_on(
         (["FILE", *["--vary", "duration=1s"] * 2], "duration: is varied twice"),
         (["FILE", "--until-ci", "2"], '--until-ci: read "2"; expected a percentage'),
         (["FILE", "--until-ci", "2%", "--metric", "goodput"], 'did you mean "goodput_bps"?'),
-        (["FILE", "--seeds", "1000001"], "1,000,001 runs; at most 1,000,000 are allowed"),
+        (["FILE", "--seeds", "1000001"], "1,000,001 runs; more than 1,000,000 need --yes"),
         (["--resume", "x", "--out", "y"], "leave out --out"),
         (["--resume", "nowhere"], "nowhere: no such folder"),
     ],

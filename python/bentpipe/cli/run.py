@@ -28,6 +28,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     settings: options.Settings = None,
     seed: options.ScenarioSeed = None,
     out: options.Out = None,
+    replace: options.Replace = False,
     capture: options.Capture = None,
     engine: Annotated[
         options.Engine,
@@ -54,6 +55,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     if engine == "emulate":
         live.check_plan(resolved)
     with output_folder(out, "run") as output:
+        options.claim(output, loaded, replace=replace)
         if engine == "emulate":
             result = _emulate(resolved, seed, capture)
         else:
