@@ -18,7 +18,7 @@ from bentpipe.cli.options import (
     print_json,
     require_folder,
 )
-from bentpipe.cli.progress import Progress
+from bentpipe.cli.progress import Progress, exit_interrupted, telling_interrupts
 from bentpipe.cli.thresholds import require_thresholds, write_junit
 from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.units import fraction
@@ -86,7 +86,8 @@ def compare(
     """
     require_folder(report)
     sought = fraction(difference, "--difference")
-    with Progress("simulating") as progress:
+    nothing = "no seed in all scenarios: there is nothing to compare"
+    with telling_interrupts(nothing), Progress("simulating") as progress:
         found = comparison.compare(
             *sources,
             metrics=metric,
@@ -102,6 +103,8 @@ def compare(
         print_json(found.to_json())
     else:
         reports.show(*reports.comparison_tables(found))
+    if found.interrupted:
+        exit_interrupted("the comparison is that of the seeds that are complete in all scenarios")
 
 
 def serve(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
@@ -264,6 +265,40 @@ def sweep(
     except (RunsInterrupted, MemoryLimitError) as ended:
         kept = gather(ended.outcomes)
         raise type(ended)(str(ended), results=kept.results, sweep=kept) from None
+
+
+def simulate_together(
+    scenarios: Sequence[Scenario],
+    seeds: Sequence[int],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Sweep]:
+    """Simulate scenarios with the same seeds: one seed of all of them after the other.
+
+    After Ctrl-C the sweeps have the seeds that are complete in all, and are marked interrupted.
+
+    Raises:
+        RunsInterrupted: Ctrl-C, and no seed is.
+        BentpipeError: see `sweep`.
+    """
+    started, count = utc_now(), len(scenarios)
+    definitions = [_definition_in_memory(each, Points(), seeds) for each in scenarios]
+    plans = [definition.cells[0].plan for definition in definitions]
+    jobs = [Job(plan=plan, seed=seed) for seed in seeds for plan in plans]
+    try:
+        outcomes = run_jobs(jobs, Threads(threads), progress=progress)
+    except RunsInterrupted as ended:
+        complete = Counter(outcome.index // count for outcome in ended.outcomes)
+        outcomes = [each for each in ended.outcomes if complete[each.index // count] == count]
+        if not outcomes:
+            raise
+    by_scenario: list[list[Outcome]] = [[] for _ in scenarios]
+    for outcome in outcomes:
+        number, of = divmod(outcome.index, count)
+        by_scenario[of].append(replace(outcome, index=number))
+    found = zip(definitions, by_scenario, strict=True)
+    return [_sweep(definition, started, own) for definition, own in found]
 
 
 def _definition_in_memory(base: Scenario, points: Points, seeds: Sequence[int]) -> Definition:
