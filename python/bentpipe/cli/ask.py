@@ -128,8 +128,7 @@ def _show_answer(
     """Answer a question, and print or write the answer."""
     if report is not None and not report.parent.is_dir():
         raise UsageError(f"--report: there is no folder {report.parent}")
-    nothing = "no seed in all cases: there is no answer"
-    with telling_interrupts(nothing), Progress("simulating") as progress:
+    with telling_interrupts("there is no answer"), Progress("simulating") as progress:
         answer = ask(progress=progress.count)
     measured = _in_real_time(answer) if emulate else None
     if report is not None:

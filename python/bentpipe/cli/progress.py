@@ -87,11 +87,11 @@ def exit_interrupted(text: str = "") -> NoReturn:
 
 @contextmanager
 def telling_interrupts(what: str) -> Iterator[None]:
-    """Exit with 130 after Ctrl-C in runs of which nothing can be shown: say that ``what``."""
+    """Exit with 130 after Ctrl-C in runs of which nothing can be shown; ``what`` says why."""
     try:
         yield
     except RunsInterrupted as ended:
-        exit_interrupted(f"{ended}, {what}")
+        exit_interrupted(f"{ended}; {what}")
 
 
 class Progress:

@@ -86,7 +86,7 @@ def compare(
     """
     require_folder(report)
     sought = fraction(difference, "--difference")
-    nothing = "no seed in all scenarios: there is nothing to compare"
+    nothing = "no seed is complete in all scenarios"
     with telling_interrupts(nothing), Progress("simulating") as progress:
         found = comparison.compare(
             *sources,
