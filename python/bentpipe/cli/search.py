@@ -110,6 +110,8 @@ def search(  # noqa: PLR0913, PLR0917 - typer reads the options from the argumen
         options.claim(output, loaded, replace=replace)
         with limiting(limit), Progress("searching") as progress:
             found = find(progress=progress.count)
+        if found.interrupted and not any(limit.trials for limit in found.limits):
+            exit_interrupted("no value has been tried with all seeds")
         finish(found, output, report.write_search, report.search_tables, as_json=as_json)
     if bound is None and not no_drop and (tried_max := found.limits[0].max) < DEFAULT_MAX:
         note(f"{found.path}: values up to {tried_max}, the largest that the scenario allows")
