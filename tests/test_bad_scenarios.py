@@ -280,6 +280,45 @@ def test_a_bad_setting_is_named(wording: Wording, tmp_path: Path) -> None:
     wording("bad settings", found)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("run", "FILE", "--out", ""), "--out"),
+        (("run", "FILE", "--set", ""), "--set"),
+        (("run", "FILE", "--set", "link.forward.rate="), "--set link.forward.rate="),
+        (("run", ""), "SCENARIO"),
+        (("check", "FILE", "--set", "link.forward.rate="), "--set link.forward.rate="),
+        (("search", "FILE", "--max", ""), "--max"),
+        (("search", "FILE", "--set", "link.forward.rate="), "--set link.forward.rate="),
+        (("ask", "tcp", "--link", ""), "--link"),
+        (("ask", "tcp", "--set", "link.forward.rate="), "--set link.forward.rate="),
+    ],
+)
+def test_an_empty_variable_of_a_shell_is_an_error_in_each_verb(
+    arguments: tuple[str, ...],
+    named: str,
+    bentpipe: Program,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given an empty folder as working directory, expect no result in it."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text(GOOD, encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    called = bentpipe(*(str(file) if each == "FILE" else each for each in arguments))
+    assert (called.code, called.out) == (2, "")
+    assert called.err.startswith(f"bentpipe: {named}: has no value; ")
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", [("exec",), ("lab", "up", "sat")])
+def test_an_empty_setting_of_a_lab_is_an_error(verb: tuple[str, ...], bentpipe: Program) -> None:
+    called = bentpipe(*verb, "--link", "geo", "--set", "link.forward.loss=", "--", "true")
+    assert called.code in {2, 125}
+    assert called.err.startswith("bentpipe: --set link.forward.loss=: has no value; ")
+
+
 def test_each_of_several_problems_has_a_line(bentpipe: Program, tmp_path: Path) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text(GOOD.replace("16 Mbit/s", "16").replace("1 MB", "10"), encoding="utf-8")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 _SHOWN_CHARACTERS_MAX: Final = 60
+NO_VALUE: Final = "has no value; write one (an unset variable is empty), or leave it out"
 # Of a folder; more take seconds to compare.
 _FILES_MAX: Final = 10_000
 

@@ -21,7 +21,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from bentpipe.errors import Problem, ScenarioError, ScenarioWarning
-from bentpipe.text import no_such, shown
+from bentpipe.text import NO_VALUE, no_such, shown
 
 # The longest example is 2 kB; the pure-Python scanner reads about 200 kB a second.
 LARGEST_FILE_BYTES: Final = 256 * 1024
@@ -38,7 +38,6 @@ _SCALARS: Final = {
     for tag in ("null", "bool", "int", "float", "str", "timestamp")
 }
 _BOOLEANS: Final = {"true": True, "false": False}
-_NO_VALUE_ADVICE: Final = "write one (an unset variable of a shell or a template is empty), or null"
 
 FieldPath = tuple[str | int, ...]
 
@@ -158,7 +157,7 @@ def read_value(text: str, source: str) -> Any:
     """
     data, locations = _build(text, source)
     if not locations:
-        raise file_error(source, f"has no value; {_NO_VALUE_ADVICE}")
+        raise file_error(source, NO_VALUE)
     return data
 
 
@@ -211,7 +210,7 @@ class _Builder:
         kind, text = _SCALARS[tag], node.value
         if kind == "null" and not text:
             # The mark of an empty value may be on the next line; its key is on its own.
-            raise self.locations[path].error(f"has no value; {_NO_VALUE_ADVICE}", path)
+            raise self.locations[path].error(NO_VALUE, path)
         if kind == "text":
             return self._text(text, path, here)
         try:
