@@ -130,7 +130,7 @@ def _show_answer(
         raise UsageError(f"--report: there is no folder {report.parent}")
     with telling_interrupts("there is no answer"), Progress("simulating") as progress:
         answer = ask(progress=progress.count)
-    measured = _in_real_time(answer) if emulate else None
+    measured = _in_real_time(answer) if emulate and not answer.interrupted else None
     if report is not None:
         sentence = measured["sentence"] if measured else None
         answers.write_page(answer, report, real_time=sentence)
