@@ -12,6 +12,7 @@ from hypothesis import example, given, strategies as st
 from properties import attempt, examples
 from wording import Wording
 
+from bentpipe import Plan
 from bentpipe.plan.csv_file import DURATION, RATE, ColumnKind, SourceFile, Steps, Table
 from bentpipe.plan.lower import PlanningError
 
@@ -86,6 +87,34 @@ def test_the_log_of_a_satellite_terminal_is_read() -> None:
     assert read(DISH, DURATION, "pop_ping_latency_ms") == [(0, 31_500_000), (2 * S, 40_250_000)]
     assert read(DISH, None) == [(0, 0.0), (1 * S, 1.0), (2 * S, 0.25)]
     assert read(DISH, RATE, "downlink_throughput_bps") == [(0, 1_250_000), (S, 0), (2 * S, 98_304)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "gap"),
+    [
+        ([*range(20)], None),
+        # Two rows are missing; that is less than a gap.
+        ([*range(10), *range(12, 30)], None),
+        ([*range(10), *range(13, 30)], "4 s from 9 s on"),
+        ([*range(10), *range(3_610, 3_630)], "3601 s from 9 s on"),
+        # Rows for changes only.
+        ([0, 1, 5, 6, 40, 41, 60, 300, 301, 310, 311, 5_000], None),
+    ],
+)
+def test_a_gap_in_a_recording_is_a_warning(
+    seconds: list[int], gap: str | None, tmp_path: Path
+) -> None:
+    """Given a recording with a hole, expect to be told that a value holds for long."""
+    rows = "".join(f"{second},{20 + second % 2}\n" for second in seconds)
+    (tmp_path / "path.csv").write_text(f"time_s,delay_ms\n{rows}", encoding="utf-8")
+    hop = {"rate": "8 Mbit/s", "delay": "50 ms"}
+    link = {"forward": {**hop, "delay": {"csv": str(tmp_path / "path.csv")}}, "return": hop}
+    bulk = {"kind": "bulk", "direction": "forward", "size": "10 kB"}
+    plan = Plan.resolve({"link": link, "traffic": [bulk], "duration": "9 s"})
+    found = [str(each) for each in plan.warnings]
+    assert len(found) == (gap is not None)
+    for warning in found:
+        assert warning.startswith(f"link.forward.delay.csv: has no value for {gap}, where others")
 
 
 BAD = {
