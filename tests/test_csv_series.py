@@ -122,6 +122,7 @@ BAD = {
     "separators of thousands": "time_s;delay_ms\n0;275\n1;1,234\n",
     "both marks in a number": "time_s;delay_ms\n0;1.234,5\n",
     "two separators of columns": "time_s;delay_ms\n0,275\n",
+    "decimal commas between commas": "time_s,delay_ms\n0,275,5\n",
     "open quotes": 'time_s;delay_ms\n0;"275\n',
     "text after quotes": 'time_s;delay_ms\n0;"275"5\n',
     "rows that are not sorted": "time_s,delay_ms\n0,1\n2,1\n1,1\n",

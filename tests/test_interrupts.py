@@ -17,7 +17,7 @@ from dask_processes import needs_dask, processes_below, until
 from bentpipe import Plan, Scenario, simulation, sweeps
 from bentpipe.answers.runs import Experiment
 from bentpipe.cli.progress import delaying_interrupts
-from bentpipe.errors import RunsInterrupted
+from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.live.child import deferring_interrupts
 
 TIMEOUT_S = 60
@@ -158,6 +158,8 @@ def test_ctrl_c_keeps_the_seeds_of_an_answer_that_all_cases_have(
     scenario: Path, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given Ctrl-C in a question whose cases ran one after another, expect the complete seeds."""
+    with pytest.raises(UsageError, match="seeds: read 10001; must be 1 to 10000"):
+        Experiment(seeds=10_001)
     experiment = Experiment(seeds=5)
     plan = Plan.resolve(scenario)
     cases = {"one": plan, "two": Plan.resolve(Scenario.load(scenario, ["duration=5 s"]))}

@@ -35,6 +35,7 @@ _ORDER: Final[tuple[Kind, ...]] = ("pays", "mixed", "unclear", "loses")
 
 DEFAULT_SEEDS: Final = 10
 MIN_SEEDS: Final = 3
+MAX_SEEDS: Final = 10_000
 # Two slow cores simulate these in some 10 s.
 _BUDGET_PACKETS: Final = 30_000_000
 PACKET_BITS: Final = 12_000
@@ -276,8 +277,8 @@ class Experiment:
     _total: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        if self.seeds is not None and self.seeds < 1:
-            raise UsageError(f"seeds: read {self.seeds}; expected 1 or more")
+        if self.seeds is not None and not 1 <= self.seeds <= MAX_SEEDS:
+            raise UsageError(f"seeds: read {self.seeds}; must be 1 to {MAX_SEEDS}")
 
     def choose_seeds(self, plan: Mapping[str, Any], cases: int, seeds: int | None = None) -> None:
         """Set how many cases like ``plan`` there will be, and from that the number of seeds.

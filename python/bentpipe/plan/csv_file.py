@@ -108,9 +108,8 @@ class SourceFile:
             try:
                 cells = next(reader)
             except csv.Error:
-                raise self.line_error(
-                    line, text, 'a cell in quotes is "...", in one line'
-                ) from None
+                allowed = "quotes must enclose a whole cell, in one line"
+                raise self.line_error(line, text, allowed) from None
         return [cell.strip() for cell in cells]
 
     def lines(self) -> list[str]:
@@ -303,6 +302,8 @@ class Table:
         for line, cells in self.rows:
             if len(cells) != len(self.header):
                 allowed = f"a row must have {len(self.header)} values, as the header has"
+                if len(cells) > len(self.header):
+                    allowed += " (decimal commas need quotes, or semicolons between the columns)"
                 raise self.file.line_error(line, ",".join(cells), allowed)
         return [(line, cells[position]) for line, cells in self.rows]
 
