@@ -558,7 +558,7 @@ def test_bad_input_is_one_message_and_exit_code_2(
         ("preset", {"orbit": "mars"}, 'orbit: read "mars"; allowed: geo, meo, leo'),
         ("small-packets", {"codec": "mp3"}, 'codec: read "mp3"; allowed: g711'),
         ("small-packets", {"packets_per_second": 0}, "pps: read 0; expected 1 or more"),
-        ("tcp", {"seeds": 0}, "seeds: read 0; expected 1 or more"),
+        ("tcp", {"seeds": 0}, "seeds: read 0; must be 1 to 10000"),
         ("buffer", {"flows": 501}, "flows: read 501; expected 1 to 500"),
         ("busy-link", {"average": 0.0}, "average: read 0%; expected 1% to 95%"),
         ("busy-link", {"average": math.nan}, "average: read nan%; expected 1% to 95%"),

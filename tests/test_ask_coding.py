@@ -316,6 +316,8 @@ def interrupt_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
         return run_many(*arguments, **options)
 
     monkeypatch.setattr("bentpipe.answers.runs.run_many", interrupted)
+    # A batch is a seed.
+    monkeypatch.setattr("bentpipe.answers.runs.cores", lambda: 0)
 
 
 @pytest.mark.system

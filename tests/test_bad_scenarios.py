@@ -118,7 +118,11 @@ CASES = [
     Bad("list for a mapping", FORWARD, "  forward: [16 Mbit/s]\n", 4, "link.forward"),
     Bad("mapping for a list", "  - kind", "    kind", 5, "traffic"),
     Bad("scalar for a flow", "  - kind: bulk\n    direction: forward\n" + SIZE, "  - bulk\n", 6, "traffic.0"),
-    Bad("nothing for a size", "size: 1 MB", "size:", 6, "traffic.0"),
+    # A template whose variable is unset would otherwise give the preset's rate.
+    Bad("nothing for a size", "size: 1 MB", "size:", 8, "traffic.0.size"),
+    Bad("nothing for a rate", "rate: 16 Mbit/s", "rate: ", 4, "link.forward.rate"),
+    Bad("nothing for a mapping", FORWARD, "  forward:\n  # none\n", 4, "link.forward"),
+    Bad("nothing for an entry", GOOD, GOOD + "thresholds:\n  -\n", 11, "thresholds.0"),
     # Framing.
     Bad("unknown framing", FORWARD, "  forward: {framing: ethernot}\n", 4, "link.forward.framing"),
     Bad("framing without a unit", FORWARD, "  forward: {framing: 8}\n", 4, "link.forward.framing"),
@@ -255,6 +259,9 @@ SETTINGS = {
     "traffic.first.size=1 MB": "traffic.first.size",
     "link.preset.name=geo": "link.preset.name",
     "link.forward.delay=150": "link.forward.delay",
+    "link.forward.delay=": "",
+    "link.forward.delay= # 5 ms": "",
+    "link.forward={delay: , rate: 5 Mbit/s}": "delay",
     "link.forward.delay=[": "",
     "name=!secret x": "",
 }
@@ -271,6 +278,48 @@ def test_a_bad_setting_is_named(wording: Wording, tmp_path: Path) -> None:
         assert problem.source == f"--set {setting}"
         found[setting] = f"{problem.field}: {problem.message}".removeprefix(": ")
     wording("bad settings", found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("run", "FILE", "--out", ""), "--out"),
+        (("run", "FILE", "--set", ""), "--set"),
+        (("run", "FILE", "--set", "link.forward.rate="), "--set link.forward.rate="),
+        (("run", ""), "SCENARIO"),
+        (("check", "FILE", "--set", "link.forward.rate="), "--set link.forward.rate="),
+        (("search", "FILE", "--max", ""), "--max"),
+        (("search", "FILE", "--set", "link.forward.rate="), "--set link.forward.rate="),
+        (("ask", "tcp", "--link", ""), "--link"),
+        (("ask", "tcp", "--set", "link.forward.rate="), "--set link.forward.rate="),
+    ],
+)
+def test_an_empty_variable_of_a_shell_is_an_error_in_each_verb(
+    arguments: tuple[str, ...],
+    named: str,
+    bentpipe: Program,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given an empty folder as working directory, expect no result in it."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text(GOOD, encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    called = bentpipe(*(str(file) if each == "FILE" else each for each in arguments))
+    assert (called.code, called.out) == (2, "")
+    assert called.err.startswith(f"bentpipe: {named}: has no value; ")
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(("verb", "code"), [(("exec",), 125), (("lab", "up", "sat"), 2)])
+def test_an_empty_setting_of_a_lab_is_an_error(
+    verb: tuple[str, ...], code: int, bentpipe: Program
+) -> None:
+    """Given an unset loss, expect no lab without one."""
+    called = bentpipe(*verb, "--link", "geo", "--set", "link.forward.loss=")
+    assert called.code == code
+    assert called.err.startswith("bentpipe: --set link.forward.loss=: has no value; ")
 
 
 def test_each_of_several_problems_has_a_line(bentpipe: Program, tmp_path: Path) -> None:

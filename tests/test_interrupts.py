@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import pytest
 from conftest import Program, default_signals
 from dask_processes import needs_dask, processes_below, until
 
-from bentpipe import simulation, sweeps
+from bentpipe import Plan, Scenario, simulation, sweeps
+from bentpipe.answers.runs import Experiment
 from bentpipe.cli.progress import delaying_interrupts
+from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.live.child import deferring_interrupts
 
 TIMEOUT_S = 60
@@ -111,6 +114,80 @@ def test_a_second_ctrl_c_keeps_the_journal_and_says_so(
     )
     assert bentpipe("sweep", "--resume", out).code == 0
     assert sweeps.Sweep.load(out).runs.height == 20
+
+
+# --- several settings, several cases ------------------------------------------------------------
+
+
+def stop_after(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Press Ctrl-C when so many runs have ended, on one thread."""
+
+    class Stopping(simulation.Threads):
+        def __init__(self, *_arguments: Any, **_options: Any) -> None:
+            super().__init__(1)
+
+        def run(self, jobs: Any, reduce: Any) -> Any:
+            for number, each in enumerate(super().run(jobs, reduce), 1):
+                yield each
+                if number == runs:
+                    raise KeyboardInterrupt
+
+    monkeypatch.setattr("bentpipe.simulation.executor.Threads", Stopping)
+    monkeypatch.setattr("bentpipe.sweeps.run.Threads", Stopping)
+
+
+def test_ctrl_c_keeps_the_seeds_of_a_comparison_that_all_settings_have(
+    scenario: Path, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given Ctrl-C after 13 of 60 runs of two settings, expect the comparison of six seeds."""
+    other = scenario.with_name("other.yaml")
+    other.write_text(SCENARIO.replace("100 kB", "200 kB"))
+    stop_after(13, monkeypatch)
+    called = bentpipe("compare", scenario, other, "--json")
+    found = json.loads(called.out)
+    assert (called.code, found["interrupted"]) == (130, True)
+    assert [each["runs"] for each in found["settings"]] == [6, 6]
+    assert called.err.startswith("bentpipe: interrupted; the comparison is that of the seeds")
+    stop_after(1, monkeypatch)
+    called = bentpipe("compare", scenario, other)
+    said = "interrupted; 1 of 60 runs are complete; no seed is complete in all scenarios"
+    assert (called.code, called.out, called.err) == (130, "", f"bentpipe: {said}\n")
+
+
+def test_ctrl_c_keeps_the_seeds_of_an_answer_that_all_cases_have(
+    scenario: Path, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given Ctrl-C in a question whose cases ran one after another, expect the complete seeds."""
+    with pytest.raises(UsageError, match="seeds: read 10001; must be 1 to 10000"):
+        Experiment(seeds=10_001)
+    experiment = Experiment(seeds=5)
+    plan = Plan.resolve(scenario)
+    cases = {"one": plan, "two": Plan.resolve(Scenario.load(scenario, ["duration=5 s"]))}
+    # Batches of four runs: the first one is complete, the second one is not.
+    monkeypatch.setattr("bentpipe.answers.runs.cores", lambda: 1)
+    count = iter([None, 3])
+    original = simulation.run_many
+
+    def run_many(jobs: Any, **options: Any) -> Any:
+        stop = next(count)
+        if stop is None:
+            return original(jobs, **options)
+        raise RunsInterrupted("Ctrl-C", results=original(jobs[:stop], **options))
+
+    monkeypatch.setattr("bentpipe.answers.runs.run_many", run_many)
+    found = experiment.run(cases, lambda result: {"seed": float(result.manifest["seed"])})
+    assert [of_case["seed"].tolist() for of_case in found.values()] == [[1, 2, 3], [1, 2, 3]]
+    assert experiment.interrupted
+    with pytest.raises(RunsInterrupted):
+        experiment.run(cases, lambda _: {})
+
+    def no_answer(*_arguments: Any, **_options: Any) -> Any:
+        raise RunsInterrupted("none of 5 seeds is complete in all cases")
+
+    monkeypatch.setattr("bentpipe.answers.ask", no_answer)
+    called = bentpipe("ask", "tcp")
+    said = "interrupted; none of 5 seeds is complete in all cases; there is no answer"
+    assert (called.code, called.out, called.err) == (130, "", f"bentpipe: {said}\n")
 
 
 def test_a_second_sweep_into_the_same_folder_is_refused(

@@ -72,6 +72,9 @@ def test_loss_and_jitter_are_settings() -> None:
         (["queue.limit=10 B"], "smaller than one packet"),
         (["queue.discipline=strict_priority"], "from the start of a lab only"),
         (["loss=1"], "expected a percentage"),
+        # An empty variable would be the default, no loss.
+        (["loss="], "has no value"),
+        (["queue.limit="], "has no value"),
         (["errors=1"], "a running link can change"),
     ],
 )

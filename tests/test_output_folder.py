@@ -19,7 +19,7 @@ from bentpipe import Result
 from bentpipe.cli.app import main
 from bentpipe.errors import UsageError
 from bentpipe.results.files import read_execution, read_file, read_manifest, read_unchanged
-from bentpipe.results.output import OutputFolder, write_folder
+from bentpipe.results.output import Origin, OutputFolder, write_folder
 
 DUPLEX = ROOT / "scenarios" / "snip-duplex.yaml"
 SEARCH = ("search", DUPLEX, "--no-drop", "--sizes", "1400", "--resolution", "10%")
@@ -110,6 +110,58 @@ def test_each_verb_tells_what_it_replaces(
 ) -> None:
     assert "replaced" not in bentpipe(*arguments, "--out", tmp_path / "out").err
     assert f"bentpipe: replaced {words}" in bentpipe(*arguments, "--out", tmp_path / "out").err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_same"),
+    [
+        (Origin("moon", "/a/moon.yaml"), Origin("moon", "/a/moon.yaml"), True),
+        # Another checkout of the same file; a new title of the same file; a result from Python.
+        (Origin("moon", "/a/moon.yaml"), Origin("moon", "/b/moon.yaml"), True),
+        (Origin("moon", "/a/moon.yaml"), Origin("the moon", "/a/moon.yaml"), True),
+        (Origin("moon"), Origin("moon", "/a/moon.yaml"), True),
+        # A copy of a file that has kept its title, and another scenario.
+        (Origin("moon", "/a/moon.yaml"), Origin("moon", "/a/mars.yaml"), False),
+        (Origin("moon", "/a/moon.yaml"), Origin("mars", "/b/moon.yaml"), False),
+        (Origin("moon"), Origin("mars"), False),
+    ],
+)
+def test_the_result_of_something_else_is_replaced_on_request_only(
+    before: Origin, after: Origin, is_same: bool, tmp_path: Path
+) -> None:
+    with OutputFolder(tmp_path, kind="study") as output:
+        output.claim(before)
+        write_generation(output, 1)
+    with OutputFolder(tmp_path, kind="study") as output:
+        if not is_same:
+            with pytest.raises(UsageError, match=r"has the result of .* with --replace"):
+                output.claim(after)
+        assert read_generation(tmp_path) == 1
+        output.claim(after, replace=not is_same)
+        write_generation(output, 2)
+    assert read_generation(tmp_path) == 2
+    assert read_execution(tmp_path).get("scenario_file", "") == after.file
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_does_not_replace_the_result_of_another_scenario(
+    bentpipe: Program, small_file: Path, tmp_path: Path
+) -> None:
+    """Given the result of one file, expect the run of another to be refused before it starts."""
+    out = tmp_path / "out"
+    assert bentpipe("run", small_file, "--out", out).code == 0
+    other = small_file.with_name("other.json")
+    other.write_text(json.dumps(SMALL | PLAIN | {"seed": 5}), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("bentpipe._core.run", lambda *_: pytest.fail("a run was made"))
+        called = bentpipe("run", other, "--out", out)
+    assert (called.code, called.out) == (2, "")
+    assert f"{out}: has the result of" in called.err
+    assert f"from {small_file}; name another folder, or replace it with --replace" in called.err
+    assert Result.load(out).manifest["seed"] == 1
+    assert bentpipe("run", small_file, "--set", "traffic.0.size=9kB", "--out", out).code == 0
+    assert bentpipe("run", other, "--replace", "--out", out).code == 0
+    assert Result.load(out).manifest["seed"] == 5
 
 
 def test_files_of_the_user_stay_and_those_of_the_old_result_go(tmp_path: Path) -> None:

@@ -163,6 +163,35 @@ def test_a_search_begins_with_a_value_that_fits() -> None:
     assert 89 * 1_250 <= (limit.passes or 0) < 90 * 1_250
 
 
+def no_runs(_jobs: Sequence[Job]) -> Sequence[Outcome]:
+    raise RunsInterrupted("no run is complete")
+
+
+def test_the_default_bound_is_what_the_field_allows() -> None:
+    """Given that a browser opens at most 256 connections, expect no refusal of the default 1000."""
+    page = {"name": "page", "kind": "web_page", "direction": "forward", "pages": 1, "http": "1.1"}
+    sizes = {"objects": 2, "document": "4 kB", "object": "6 kB"}
+    made = scenario(page | sizes, thresholds=["pages.load_time_ns.max <= 9 s"])
+    found = search(made, "traffic.page.connections", run=no_runs)
+    assert (found.limits[0].min, found.limits[0].max) == (1, 256)
+    with pytest.raises(ScenarioError, match="must be at most 256"):
+        search(made, "traffic.page.connections", bound=257, run=no_runs)
+
+
+def test_the_default_bound_is_what_other_fields_allow() -> None:
+    """Given 8 terminals and a conference of one participant each, expect 2 to 8."""
+    talk = {"kind": "conference", "rate": "8 kbit/s", "payload": "160 B", "participants": 2}
+    data = scenario(thresholds=["flows.goodput_bps.min >= 1 kbit/s"]).to_dict()
+    data |= {"traffic": [talk], "link": {**data["link"], "terminals": 8}}
+    found = search(data, "traffic.0.participants", run=no_runs)
+    assert (found.limits[0].min, found.limits[0].max) == (2, 8)
+
+
+def test_the_default_seeds_end_at_the_largest_seed() -> None:
+    found = search(scenario(), bound=1, seed=2**64 - 2, run=no_runs)
+    assert found.seeds == (2**64 - 2, 2**64 - 1)
+
+
 def test_the_search_ends_at_its_bound() -> None:
     (limit,) = search(scenario(), seeds=1, bound=6).limits
     assert ends(limit) == (6, None, True)

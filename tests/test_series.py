@@ -139,7 +139,7 @@ def test_a_trace_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "link.forward.rate.bin" in message
     assert "more than 400 steps" in message
     assert "at least 1 ms" in refusal(rate={"trace": trace, "bin": "999 us"})
-    monkeypatch.setattr("bentpipe.plan.series.LARGEST_FILE_BYTES", 100)
+    monkeypatch.setattr("bentpipe.plan.csv_file.LARGEST_FILE_BYTES", 100)
     assert "is larger than 100 bytes" in refusal(rate={"trace": trace})
 
 
@@ -214,7 +214,7 @@ def test_losses_are_shares_percentages_or_bit_error_rates(tmp_path: Path) -> Non
     ("lines", "words"),
     [
         (["time_s,rate_mbps", "0,fast"], (':2: column "rate_mbps": read "fast"', "plain number")),
-        (["time_s,rate_mbps", "0,nan"], ('read "nan"', "plain number")),
+        (["time_s,rate_mbps", "0,nan"], ('read "nan"', "the first row needs a value")),
         (["time_s,rate_mbps", "0,1e999"], ('read "1e999"', "plain number")),
         (["time_s,rate_mbps", "0,1e99"], ('read "1e99"', "at most 100 Tbit/s")),
         (["time_s,rate_mbps", "0," + "9" * 70], (":2:", "plain number")),

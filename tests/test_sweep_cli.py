@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Generator, Iterable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -180,10 +181,12 @@ def test_a_run_without_memory_fails_and_the_others_go_on(
         (["FILE", "--vary", "link.forward.delai=1ms"], 'did you mean "delay"?'),
         (["FILE", "--vary", "link.forward.delay=1ms,2"], "the unit is missing"),
         (["FILE", "--vary", "seed=1,2"], "seeds are not varied"),
+        (["FILE", "--vary", "link.forward.delay="], "a value is empty"),
+        (["FILE", "--set", "link.forward.delay="], "--set link.forward.delay=: has no value"),
         (["FILE", *["--vary", "duration=1s"] * 2], "duration: is varied twice"),
         (["FILE", "--until-ci", "2"], '--until-ci: read "2"; expected a percentage'),
         (["FILE", "--until-ci", "2%", "--metric", "goodput"], 'did you mean "goodput_bps"?'),
-        (["FILE", "--seeds", "1000001"], "1,000,001 runs; at most 1,000,000 are allowed"),
+        (["FILE", "--seeds", "1000001"], "1,000,001 runs; more than 1,000,000 need --yes"),
         (["--resume", "x", "--out", "y"], "leave out --out"),
         (["--resume", "nowhere"], "nowhere: no such folder"),
     ],
@@ -224,6 +227,75 @@ def test_another_scenario_is_not_resumed(scenario: Path, bentpipe: Program, tmp_
     assert bentpipe("sweep", scenario, *options, "--resume", out).code == 0
     called = bentpipe("sweep", "--resume", out)
     assert (called.code, f"{out}: the sweep is complete" in called.err) == (0, True)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--vary", "link.forward.delay=1ms,2ms"], "leave out --vary and --set"),
+        (["--seeds", "9"], "leave out --vary and --set, --seeds"),
+        (["FILE", "--vary", "traffic.file.size=1kB,2kB"], "in this folder (--vary)"),
+        (["FILE", "--seeds", "2"], "in this folder (--vary, --seeds)"),
+    ],
+)
+def test_a_complete_sweep_is_not_resumed_with_other_values(
+    arguments: list[str], message: str, scenario: Path, bentpipe: Program, tmp_path: Path
+) -> None:
+    """Given a finished sweep and --resume with a new --vary, expect no "is complete" for it."""
+    out, same = tmp_path / "out", ("--vary", "traffic.file.size=1kB,3kB")
+    assert bentpipe("sweep", scenario, *same, "--out", out).code == 0
+    given = [str(scenario) if each == "FILE" else each for each in arguments]
+    called = bentpipe("sweep", *given, "--resume", out)
+    assert (called.code, called.out) == (2, "")
+    assert message in called.err
+    called = bentpipe("sweep", scenario, *same, "--resume", out)
+    assert (called.code, "the sweep is complete" in called.err) == (0, True)
+
+
+class Terminal(StringIO):
+    """Standard input or error of a user, who answers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 2), ("", 2)])
+def test_a_user_is_asked_before_more_than_a_million_runs(
+    answer: str, code: int, scenario: Path, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a limit of two runs, expect the question on a terminal, and --yes to answer it."""
+    monkeypatch.setattr(sweeps, "RUNS_MAX", 2)
+    monkeypatch.setattr("bentpipe.sweeps.run.RUNS_MAX", 2)
+    command = ("sweep", scenario, "--set", "traffic.file.size=1kB", "--seeds", "3")
+    called = bentpipe(*command)
+    refused = "bentpipe: 3 runs; more than 2 need --yes\n"
+    assert (called.code, called.out, called.err) == (2, "", refused)
+    assert bentpipe(*command, "--yes").code == 0
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(sys, "stderr", shown)
+    assert bentpipe(*command).code == code
+    assert "3 runs. Do them all? [y/N]" in shown.getvalue()
+
+
+@pytest.mark.system
+def test_narrow_intervals_that_need_too_many_runs_keep_what_has_ended(
+    scenario: Path, bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a limit of six runs and an interval that needs more, expect the data set of some."""
+    monkeypatch.setattr("bentpipe.sweeps.run.RUNS_MAX", 6)
+    out = tmp_path / "out"
+    size = ("--set", "traffic.file.size=30kB", "--set", "link.forward.bit_error_rate=1e-5")
+    called = bentpipe(
+        "sweep", scenario, *size, "--until-ci", "0.1%", "--max-seeds", "12", "--out", out
+    )
+    assert called.code == 2
+    assert "need --yes; the 5 runs that have ended are kept, continue with" in called.err
+    assert Sweep.load(out).runs.height == 5
+    assert bentpipe("sweep", "--resume", out).code == 2
+    more = bentpipe("sweep", "--resume", out, "--yes", "--threads", "1")
+    assert (more.code, Sweep.load(out).runs.height > 6) == (0, True)
 
 
 def test_a_latin_hypercube_names_the_extra(

@@ -1,12 +1,19 @@
-"""Wording shared by all messages: values that were read, and spelling suggestions."""
+"""Wording shared by all messages: values that were read, and suggestions of names and files."""
 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
 from typing import Final
 
 _SHOWN_CHARACTERS_MAX: Final = 60
+NO_VALUE: Final = "has no value; write one (an unset variable is empty), or leave it out"
+# Of a folder; more take seconds to compare.
+_FILES_MAX: Final = 10_000
 
 
 def nearest(word: str, allowed: tuple[str, ...]) -> str | None:
@@ -45,6 +52,37 @@ def did_you_mean(value: object, allowed: tuple[str, ...]) -> str:
     """Return the end of a message that asks for the nearest allowed spelling, if one is near."""
     near = nearest(value, allowed) if isinstance(value, str) else None
     return f'; did you mean "{near}"?' if near else ""
+
+
+def no_such(what: str, path: Path) -> str:
+    """Return that a file or a folder does not exist, and the nearest path that does."""
+    near = nearest_path(path)
+    return f"no such {what}" + (f'; did you mean "{near}"?' if near else "")
+
+
+def nearest_path(path: Path) -> Path | None:
+    """Return the existing path whose parts are spelt most like those of a missing one, if any.
+
+    Names are compared without their suffix: most files of a folder have the same one.
+    """
+    found = Path(path.anchor)
+    for part in path.parts[len(found.parts) :]:
+        if os.path.lexists(found / part):
+            found /= part
+            continue
+        suffix = Path(part).suffix
+        with suppress(OSError, ValueError):
+            # Of two files with one stem, the one with the suffix is the last.
+            files = sorted(
+                islice(found.iterdir(), _FILES_MAX), key=lambda each: each.suffix == suffix
+            )
+            stems = {each.stem: each for each in files if not each.name.startswith(".")}
+            near = nearest(Path(part).stem, tuple(stems))
+            if near is not None:
+                found = stems[near]
+                continue
+        return None
+    return found if found.exists() else None
 
 
 def counted(number: int, what: str) -> str:

@@ -128,7 +128,6 @@ class Coding(LinkQuestion):
     duration: str = field(default=f"{DURATION_S} s", init=False)
 
     examples = ("--link geo --queue 120kB", "--link geo --load 20 --set link.forward.loss=2%")
-    by_seed = True
     # `delay` is of a titration that none has.
     differs: ClassVar = {"pep": (), "tunnel": ("redundancy", "titration", "delay", "order")}
     entries = (_USERS,)

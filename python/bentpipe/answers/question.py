@@ -14,6 +14,7 @@ import copy
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from sys import modules
@@ -25,7 +26,7 @@ from bentpipe.answers.answer import Answer, Effect, words
 from bentpipe.answers.catalog import Option, parameters_of
 from bentpipe.answers.remedies import Goal, better_commands
 from bentpipe.answers.runs import Experiment, Measurements, Name
-from bentpipe.errors import ScenarioError, UsageError
+from bentpipe.errors import RunsInterrupted, ScenarioError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.plan.presets import link_document, preset_plans, series_values
 from bentpipe.results.result import Result
@@ -151,8 +152,6 @@ class LinkQuestion(Question):
 
     seeds: ClassVar[int | None] = None
     """The seeds of a case, if they are not as many as the time allows."""
-    by_seed: ClassVar[bool] = False
-    """Whether Ctrl-C gives the answer of the seeds that are complete."""
     searched: ClassVar[int] = 0
     """About how many cases `_find` runs beside those of `_cases`."""
     figure: ClassVar[str] = ""
@@ -223,7 +222,7 @@ class LinkQuestion(Question):
 
     def run(self, cases: Mapping[Name, Plan]) -> dict[Name, Measurements]:
         """Run cases and measure them."""
-        return self.experiment.run(cases, self._measure, by_seed=self.by_seed)
+        return self.experiment.run(cases, self._measure)
 
     def run_case(self, *settings: str, traffic: Entries | None = None) -> Measurements:
         """Run the scenario with further settings or other traffic."""
@@ -234,7 +233,12 @@ class LinkQuestion(Question):
         if not assumptions:
             return []
         before, common = self._basis(found)
-        changed = self.run(self.fitting({each: [*common, *each.settings] for each in assumptions}))
+        plans = self.fitting({each: [*common, *each.settings] for each in assumptions})
+        changed: Mapping[Assumption, Measurements] = {}
+        with suppress(RunsInterrupted):
+            changed = self.run(plans)
+        if self.experiment.interrupted:
+            return []
         self.remedies = [*better_commands(self, before, changed)]
         effects = [
             Effect(each.text, each.instead, before.change(self.figure, after))

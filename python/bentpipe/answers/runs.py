@@ -8,19 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bentpipe.errors import InternalError, UsageError
+from bentpipe.errors import InternalError, RunsInterrupted, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.plan.presets import series_values
 from bentpipe.quantities import quantity
 from bentpipe.results.confidence import mean_half_width
 from bentpipe.results.result import Result
 from bentpipe.simulation.executor import run_many
-from bentpipe.simulation.run import Job
+from bentpipe.simulation.run import Job, cores
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_S
 
@@ -34,10 +35,13 @@ _ORDER: Final[tuple[Kind, ...]] = ("pays", "mixed", "unclear", "loses")
 
 DEFAULT_SEEDS: Final = 10
 MIN_SEEDS: Final = 3
+MAX_SEEDS: Final = 10_000
 # Two slow cores simulate these in some 10 s.
 _BUDGET_PACKETS: Final = 30_000_000
 PACKET_BITS: Final = 12_000
 _SPREAD: Final = (5, 50, 95)
+# Of a batch: the last ones of a batch leave cores idle, and Ctrl-C loses at most a batch.
+_RUNS_A_CORE: Final = 4
 # A change below this is no reason for or against a box in the path of all traffic.
 WORTH_PERCENT: Final = 5.0
 
@@ -283,8 +287,8 @@ class Experiment:
     _total: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        if self.seeds is not None and self.seeds < 1:
-            raise UsageError(f"seeds: read {self.seeds}; expected 1 or more")
+        if self.seeds is not None and not 1 <= self.seeds <= MAX_SEEDS:
+            raise UsageError(f"seeds: read {self.seeds}; must be 1 to {MAX_SEEDS}")
 
     def choose_seeds(self, plan: Mapping[str, Any], cases: int, seeds: int | None = None) -> None:
         """Set how many cases like ``plan`` there will be, and from that the number of seeds.
@@ -299,40 +303,49 @@ class Experiment:
         self._total = max(self._total, self._done + cases * self.seeds)
 
     def run(
-        self,
-        cases: Mapping[Name, Plan],
-        measure: Callable[[Result], Mapping[str, float]],
-        *,
-        by_seed: bool = False,
+        self, cases: Mapping[Name, Plan], measure: Callable[[Result], Mapping[str, float]]
     ) -> dict[Name, Measurements]:
-        """Run cases; return what ``measure`` takes from each result.
+        """Run cases, all with some of the seeds first; return what ``measure`` takes from each run.
 
-        ``by_seed`` runs all cases with one seed after another, so that Ctrl-C keeps the seeds that
-        are complete.
+        After Ctrl-C that is of the seeds that are complete in all cases, and no further case runs.
 
         Raises:
-            RunsInterrupted: Ctrl-C, and no seed is complete.
+            RunsInterrupted: Ctrl-C, and no seed is complete; or Ctrl-C ended earlier runs.
             MemoryLimitError: a run reached its part of the memory limit.
         """
-        jobs = [self._jobs(case) for case in cases.values()]
+        if not cases:
+            return {}
         rows: list[list[Mapping[str, float]]] = []
-        for batch in zip(*jobs, strict=True) if by_seed else jobs:
-            try:
-                rows.append([measure(result) for result in self._run(batch)])
-            except KeyboardInterrupt:
-                if not (by_seed and rows):
-                    raise
-                self.interrupted = True
+        by_seed = list(zip(*map(self._jobs, cases.values()), strict=True))
+        # Enough runs at a time for all cores.
+        step = max(1, _RUNS_A_CORE * cores() // len(cases))
+        for first in range(0, len(by_seed), step):
+            if self.interrupted:
                 break
-        of_cases = zip(*rows, strict=True) if by_seed else rows
-        return {name: _measurements(each) for name, each in zip(cases, of_cases, strict=True)}
+            results = self._run(list(chain.from_iterable(by_seed[first : first + step])))
+            for _, of_seed in groupby(results, lambda result: result.manifest["seed"]):
+                row = [measure(result) for result in of_seed]
+                if len(row) == len(cases):
+                    rows.append(row)
+        if not rows:
+            raise RunsInterrupted(
+                f"none of {counted(len(by_seed), 'seed')} is complete in all cases"
+            )
+        return {
+            name: _measurements(each)
+            for name, each in zip(cases, zip(*rows, strict=True), strict=True)
+        }
 
     def result(self, case: Plan) -> Result:
         """Run a case with the first seed; return its whole result."""
         return run_many(self._jobs(case)[:1])[0]
 
     def _run(self, jobs: Sequence[Job]) -> Sequence[Result]:
-        results = run_many(jobs, threads=self.threads, progress=self._count)
+        results: Sequence[Result]
+        try:
+            results = run_many(jobs, threads=self.threads, progress=self._count)
+        except RunsInterrupted as ended:
+            results, self.interrupted = ended.results, True
         self._done += len(results)
         return results
 

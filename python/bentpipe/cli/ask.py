@@ -14,7 +14,7 @@ import typer
 from bentpipe import answers, live
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
 from bentpipe.cli.options import AsJson, Engine, complete_links, note, optional, print_json
-from bentpipe.cli.progress import Progress, exit_interrupted
+from bentpipe.cli.progress import Progress, exit_interrupted, telling_interrupts
 from bentpipe.errors import UsageError
 from bentpipe.units import format_rate
 
@@ -128,9 +128,9 @@ def _show_answer(
     """Answer a question, and print or write the answer."""
     if report is not None and not report.parent.is_dir():
         raise UsageError(f"--report: there is no folder {report.parent}")
-    with Progress("simulating") as progress:
+    with telling_interrupts("there is no answer"), Progress("simulating") as progress:
         answer = ask(progress=progress.count)
-    measured = _in_real_time(answer) if emulate else None
+    measured = _in_real_time(answer) if emulate and not answer.interrupted else None
     if report is not None:
         sentence = measured["sentence"] if measured else None
         answers.write_page(answer, report, real_time=sentence)

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from bentpipe.errors import UsageError
-from bentpipe.text import choice
+from bentpipe.text import NO_VALUE, choice
 
 # A value of one of these types needs no conversion.
 _PLAIN_TYPES: Final = (str, int, float, bool)
@@ -121,6 +121,11 @@ class _PlainParameter:
         several = param.multiple or param.nargs == -1
         if value is None:
             return () if several else None
+        # The arguments of a program may be empty.
+        is_program = several and param.param_type_name == "argument"
+        if not is_program and "" in (value if isinstance(value, list | tuple) else (value,)):
+            name = param.opts[0] if param.param_type_name == "option" else param.metavar
+            raise UsageError(f"{name}: {NO_VALUE}")
         kind = param.type_descriptor.annotation
         choices = param.type_descriptor.choices
         if choices is not None and isinstance(value, str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -19,6 +20,7 @@ from bentpipe.plan.presets import preset_plans
 if TYPE_CHECKING:
     from bentpipe.gateway.machine import Check
     from bentpipe.results.output import OutputFolder
+    from bentpipe.scenario.schema import Scenario
     from bentpipe.simulation.executor import Executor
 
 _SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
@@ -89,9 +91,12 @@ Out = Annotated[
     Path | None,
     optional(
         "FOLDER",
-        "Write report.html and the data to this folder; replaces an earlier result.",
+        "Write report.html and the data to this folder; replaces an earlier result of the same.",
         "--out",
     ),
+]
+Replace = Annotated[
+    bool, flag("--replace", "Let --out replace the result of another scenario or study, too.")
 ]
 Capture = Annotated[
     Path | None,
@@ -241,6 +246,22 @@ def output_folder(out: Path | None, kind: str) -> OutputFolder | nullcontext[Non
     another program cannot write to it meanwhile.
     """
     return nullcontext() if out is None else results.OutputFolder(out, kind=kind)
+
+
+def claim(output: OutputFolder | None, of: Scenario | str, *, replace: bool) -> None:
+    """Refuse to replace the result of another scenario or study, unless it is wanted.
+
+    Raises:
+        UsageError: the folder has one.
+    """
+    if output is None:
+        return
+    if isinstance(of, str):
+        origin = results.Origin(of)
+    else:
+        source = of.document.source
+        origin = results.Origin(of.name, os.path.realpath(source) if Path(source).is_file() else "")
+    output.claim(origin, replace=replace)
 
 
 def note_written(output: OutputFolder, contents: str = "report.html shows it") -> None:

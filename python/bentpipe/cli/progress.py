@@ -18,6 +18,7 @@ import typer
 from bentpipe import cli, report
 from bentpipe.cli.options import note, note_written, print_json
 from bentpipe.cli.streams import EXIT_INTERRUPTED
+from bentpipe.errors import RunsInterrupted
 
 if TYPE_CHECKING:
     from bentpipe.cli.screen import ProgressBar
@@ -82,6 +83,15 @@ def exit_interrupted(text: str = "") -> NoReturn:
     """Exit with 130 after Ctrl-C; ``text`` says what there is."""
     note(f"interrupted; {text}" if text else "interrupted")
     raise typer.Exit(EXIT_INTERRUPTED)
+
+
+@contextmanager
+def telling_interrupts(what: str) -> Iterator[None]:
+    """Exit with 130 after Ctrl-C in runs of which nothing can be shown; ``what`` says why."""
+    try:
+        yield
+    except RunsInterrupted as ended:
+        exit_interrupted(f"{ended}; {what}")
 
 
 class Progress:

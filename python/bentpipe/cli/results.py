@@ -18,7 +18,7 @@ from bentpipe.cli.options import (
     print_json,
     require_folder,
 )
-from bentpipe.cli.progress import Progress
+from bentpipe.cli.progress import Progress, exit_interrupted, telling_interrupts
 from bentpipe.cli.thresholds import require_thresholds, write_junit
 from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.units import fraction
@@ -93,7 +93,8 @@ def compare(
     """
     require_folder(report)
     sought = fraction(difference, "--difference")
-    with Progress("simulating") as progress:
+    nothing = "no seed is complete in all scenarios"
+    with telling_interrupts(nothing), Progress("simulating") as progress:
         found = comparison.compare(
             *sources,
             metrics=metric,
@@ -109,6 +110,8 @@ def compare(
         print_json(found.to_json())
     else:
         reports.show(*reports.comparison_tables(found))
+    if found.interrupted:
+        exit_interrupted("the comparison is that of the seeds that are complete in all scenarios")
 
 
 def serve(

@@ -28,6 +28,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     settings: options.Settings = None,
     seed: options.ScenarioSeed = None,
     out: options.Out = None,
+    replace: options.Replace = False,
     capture: options.Capture = None,
     engine: Annotated[
         options.Engine,
@@ -54,6 +55,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     if engine == "emulate":
         live.check_plan(resolved)
     with output_folder(out, "run") as output:
+        options.claim(output, loaded, replace=replace)
         if engine == "emulate":
             result = _emulate(resolved, seed, capture)
         else:
@@ -106,7 +108,8 @@ def _check(resolved: Plan, result: Result, out: Path | None, capture: Path | Non
     """Exit with the code of a run that was interrupted, or raise the error of an invalid one."""
     if result.interrupted:
         written = " and ".join(str(path) for path in (out, capture) if path)
-        exit_interrupted(f"what was recorded is in {written}" if written else "")
+        place = f"in {written}" if written else "shown; with --out FOLDER it is kept"
+        exit_interrupted(f"what was recorded is {place}")
     if result.memory_limit_reached:
         kept = f"; the results up to then are in {out}" if out else ""
         message = f"{simulation.memory_message(resolved, result)}{kept}"

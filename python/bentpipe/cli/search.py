@@ -9,11 +9,12 @@ from typing import Annotated, Any, Final
 import bentpipe
 from bentpipe import report, scenario
 from bentpipe.cli import options
-from bentpipe.cli.options import argument, flag, optional, output_folder
+from bentpipe.cli.options import argument, flag, note, optional, output_folder
 from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import UsageError
 from bentpipe.scenario.document import read_value
 from bentpipe.simulation.memory import limiting, read_limit
+from bentpipe.simulation.search import DEFAULT_MAX
 from bentpipe.units import fraction
 
 _SIZE: Final = re.compile(r"\d{1,9}", re.ASCII)
@@ -27,7 +28,11 @@ Field = Annotated[
 ]
 Bound = Annotated[
     str | None,
-    optional("VALUE", "Try no larger value, such as 20 or '20 Mbit/s'; by default 1000.", "--max"),
+    optional(
+        "VALUE",
+        "Try no larger value, such as 20 or '20 Mbit/s'; by default 1000 or what fits.",
+        "--max",
+    ),
 ]
 Thresholds = Annotated[
     list[str] | None,
@@ -74,6 +79,7 @@ def search(  # noqa: PLR0913, PLR0917 - typer reads the options from the argumen
     seed: options.ScenarioSeed = None,
     threads: options.Threads = None,
     out: options.Out = None,
+    replace: options.Replace = False,
     memory_limit: options.MemoryLimit = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -95,14 +101,20 @@ def search(  # noqa: PLR0913, PLR0917 - typer reads the options from the argumen
     if no_drop:
         find: Any = partial(bentpipe.search_no_drop, loaded, _sizes(sizes), flow=flow)
     else:
-        find = partial(bentpipe.search, loaded, path, bound=read_value(bound or "1000", "--max"))
+        largest = None if bound is None else read_value(bound, "--max")
+        find = partial(bentpipe.search, loaded, path, bound=largest)
     precision = None if resolution is None else fraction(resolution, "--resolution")
     find = partial(find, seeds=seeds, seed=seed, threads=threads, resolution=precision)
     limit = read_limit(memory_limit)
     with output_folder(out, "search") as output:
+        options.claim(output, loaded, replace=replace)
         with limiting(limit), Progress("searching") as progress:
             found = find(progress=progress.count)
+        if found.interrupted and not any(limit.trials for limit in found.limits):
+            exit_interrupted("no value has been tried with all seeds")
         finish(found, output, report.write_search, report.search_tables, as_json=as_json)
+    if bound is None and not no_drop and (tried_max := found.limits[0].max) < DEFAULT_MAX:
+        note(f"{found.path}: values up to {tried_max}, the largest that the scenario allows")
     if found.interrupted:
         exit_interrupted("the limits are those of the values that had been tried by then")
 

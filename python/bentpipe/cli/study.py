@@ -67,6 +67,7 @@ def _study_command(study: Study) -> Any:
         seed: Annotated[int, option("N", "The first seed.", min=0)] = _SEED,
         threads: int | None = None,
         out: options.Out = None,
+        replace: options.Replace = False,
         as_json: options.AsJson = False,
         engine: Annotated[
             options.Engine, typer.Option(help="emulate: cells in real time, with the kernel's TCP.")
@@ -94,6 +95,7 @@ def _study_command(study: Study) -> Any:
         if seconds is not None and (engine == "simulate" or study.seconds is None):
             raise UsageError("--seconds: how long a cell runs is given by the study")
         with output_folder(out, "study") as output, ExitStack() as stack:
+            options.claim(output, study.name, replace=replace)
             with Progress(f"study {study.name}") as progress:
                 if engine == "emulate":
                     folder = stack.enter_context(TemporaryDirectory(prefix="bentpipe-"))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Final
@@ -27,6 +30,7 @@ from bentpipe.cli.options import (
 from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
 from bentpipe.cli.thresholds import require_cell_thresholds, write_junit
 from bentpipe.errors import UsageError
+from bentpipe.results.files import read_manifest
 from bentpipe.scenario.document import read_file
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.memory import read_limit
@@ -88,6 +92,7 @@ SweepOut = Annotated[
 Resume = Annotated[
     str | None, optional("FOLDER", "Continue the unfinished sweep of this folder.", "--resume")
 ]
+Yes = Annotated[bool, flag("--yes", "Do more than a million runs without a question.")]
 KeepRuns = Annotated[bool, flag("--keep-runs", "Keep the result folder of each run, too.")]
 SweepEngine = Annotated[
     options.Engine,
@@ -116,6 +121,15 @@ class _Request:
 
 
 _NO_REQUEST: Final = _Request(None, [], [], None, None, keep_runs=False, engine="", thresholds=[])
+# The options that the fields of a definition come from.
+_OPTIONS: Final = {
+    "scenario": "the scenario or --set",
+    "axes": "--vary",
+    "seeds": "--seeds",
+    "until_ci": "--until-ci",
+    "keep_runs": "--keep-runs",
+    "engine": "--engine",
+}
 
 
 def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
@@ -127,7 +141,9 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     metric: Metric = "goodput_bps",
     max_seeds: MaxSeeds = 1000,
     out: SweepOut = None,
+    replace: options.Replace = False,
     resume: Resume = None,
+    yes: Yes = False,
     keep_runs: KeepRuns = False,
     engine: SweepEngine = "simulate",
     threads: options.Threads = None,
@@ -159,16 +175,13 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     )
     chosen = options.ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
     with _folder(out, resume) as folder:
-        if resume is not None and folder.is_complete:
-            note(f"{resume}: the sweep is complete")
-        elif resume is not None:
-            running = _resumed(request, folder)
-            with chosen.executor(running.definition.engine) as executor:
-                _execute(running, executor)
+        if resume is not None:
+            _resume(request, folder, chosen, yes=yes)
         else:
-            definition = _defined(request)
+            definition = _defined(request, yes=yes)
+            options.claim(folder.output, definition.scenario, replace=replace)
             with chosen.executor(definition.engine) as executor:
-                _execute(sweeps.SweepRun.begin(folder, definition), executor)
+                _execute(sweeps.SweepRun.begin(folder, definition, unlimited=yes), executor)
         kept = out or resume
         with delaying_interrupts():
             found = sweeps.Sweep.load(folder.path, results=False) if folder.has_result else None
@@ -198,25 +211,52 @@ def _folder(out: str | None, resume: str | None) -> Iterator[SweepFolder]:
             raise
 
 
-def _resumed(request: _Request, folder: SweepFolder) -> SweepRun:
+def _resume(
+    request: _Request, folder: SweepFolder, chosen: options.ExecutorOptions, *, yes: bool
+) -> None:
     """Continue an unfinished sweep; one that the command line describes, too, is compared."""
-    running = sweeps.SweepRun(folder, folder.resume())
-    if request.scenario is not None:
-        if _defined(request).to_json() != running.definition.to_json():
-            raise UsageError(
-                f"{folder.path}: the command line describes another sweep than the one in this "
-                "folder; leave out the scenario and its options, or start again in a new folder"
-            )
-    elif replace(request, engine="") != _NO_REQUEST:
+    if request.scenario is None and dataclasses.replace(request, engine="") != _NO_REQUEST:
         raise UsageError(
             "--resume: continues as the sweep was begun; leave out --vary and --set, --seeds, "
             "--until-ci, --keep-runs and --threshold"
         )
+    definition = None if folder.is_complete else folder.resume()
+    if request.scenario is not None:
+        begun = read_manifest(folder.path) if definition is None else definition.to_json()
+        described = json.loads(json.dumps(_defined(request, yes=True).to_json()))
+        others = {name for name, value in described.items() if begun.get(name) != value}
+        if others:
+            see = ", ".join(option for name, option in _OPTIONS.items() if name in others)
+            raise UsageError(
+                f"{folder.path}: the command line describes another sweep than the one in this "
+                f"folder{f' ({see})' if see else ''}; leave out the scenario and its options, or "
+                "start again in a new folder"
+            )
+    if definition is None:
+        note(f"{folder.path}: the sweep is complete")
+        return
+    running = sweeps.SweepRun(folder, definition, unlimited=yes)
     note(f"resuming: {len(folder.journal):,} of {running.total:,} runs have ended")
-    return running
+    with chosen.executor(definition.engine) as executor:
+        _execute(running, executor)
 
 
-def _defined(request: _Request) -> Definition:
+def _require_wanted(runs: int) -> None:
+    """Ask whether so many runs are wanted, if they are more than a million.
+
+    Raises:
+        UsageError: they are not, or there is nobody to ask.
+    """
+    if runs <= sweeps.RUNS_MAX:
+        return
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        print(f"bentpipe: {runs:,} runs. Do them all? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() in {"y", "yes"}:
+            return
+    raise UsageError(sweeps.runs_message(runs))
+
+
+def _defined(request: _Request, *, yes: bool) -> Definition:
     """Return what the command line and the file describe."""
     if request.scenario is None:
         raise UsageError("name a scenario file or a sweep file, or --resume FOLDER")
@@ -236,6 +276,9 @@ def _defined(request: _Request) -> Definition:
         seeds = file.seeds
     if seeds is None:
         seeds = _SEEDS_OF_INTERVALS if until else 1
+    if not yes:
+        # Before every point is resolved.
+        _require_wanted(len(points) * (seeds if isinstance(seeds, int) else len(seeds)))
     with Progress("preparing the sweep") as progress:
         definition = sweeps.Definition.of(
             scenario,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import product
 from statistics import NormalDist
 from typing import Any, Final
@@ -214,6 +214,8 @@ class Comparison:
     runs: tuple[int, ...]
     differences: tuple[Difference, ...]
     sought: float
+    interrupted: bool = False
+    """Whether Ctrl-C ended the runs early: they have the seeds that are complete in all."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as plain data."""
@@ -223,6 +225,7 @@ class Comparison:
                 for label, runs in zip(self.labels, self.runs, strict=True)
             ],
             "sought_percent": 100 * self.sought,
+            "interrupted": self.interrupted,
             "differences": [each.to_json() for each in self.differences],
         }
 
@@ -283,7 +286,8 @@ def compare(
     InvalidRunError
         A run is invalid or incomplete.
     RunsInterrupted
-        Ctrl-C.
+        Ctrl-C, and no seed is complete in all scenarios; otherwise the comparison is that of the
+        complete seeds, and is marked interrupted.
 
     Examples
     --------
@@ -299,12 +303,12 @@ def compare(
     if len(sources) < 2 - (by is not None) or (by is not None and len(sources) > 1):
         one = "one sweep, split by a varied field" if by is not None else "two or more settings"
         raise UsageError(f"{len(sources)} sources; compare takes {one}")
-    settings = read_settings(sources, seeds, threads=threads, progress=progress)
+    settings, interrupted = read_settings(sources, seeds, threads=threads, progress=progress)
     if by is not None:
         settings = settings[0].split(by)
         if len(settings) < 2:  # noqa: PLR2004 - one value has nothing to compare with
             raise UsageError(f"by: {by} has one value, so there is nothing to compare")
-    return _comparison(settings, chosen, difference)
+    return replace(_comparison(settings, chosen, difference), interrupted=interrupted)
 
 
 _Values = dict[MetricRef, dict[Cell, dict[int, float]]]

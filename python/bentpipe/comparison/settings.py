@@ -19,7 +19,7 @@ from bentpipe.results.result import Result
 from bentpipe.scenario.metric_ref import HEADINGS, MetricRef
 from bentpipe.scenario.schema import Scenario
 from bentpipe.sweeps.reader import Sweep
-from bentpipe.sweeps.run import sweep
+from bentpipe.sweeps.run import simulate_together
 from bentpipe.text import choice
 
 Source = Scenario | Result | Sweep | str | Path | Mapping[str, Any]
@@ -94,39 +94,35 @@ class Setting:
 
 def read_settings(
     sources: Sequence[Source], seeds: int, *, threads: int | None, progress: Progress | None
-) -> list[Setting]:
+) -> tuple[list[Setting], bool]:
     """Return the settings of results, sweeps and scenarios; the latter are simulated.
 
-    All scenarios are simulated with the same seeds, ``seeds`` from that of the first one on.
+    All scenarios are simulated with the same seeds, ``seeds`` from that of the first one on. Also
+    return whether Ctrl-C ended that early: they then have the seeds that are complete in all.
 
     Raises:
         UsageError: a source is none of these, or has nothing to compare.
         InvalidRunError: a run is invalid or incomplete.
+        RunsInterrupted: Ctrl-C, and no seed is complete in all scenarios.
     """
     opened = [_open(source) for source in sources]
     scenarios = [each for each in opened if isinstance(each, Scenario)]
-    total = seeds * len(scenarios)
-    done = 0
-
-    def count(finished: int, _of: int) -> None:
-        if progress is not None:
-            progress(done + finished, total)
-
+    first = scenarios[0].seed if scenarios else 0
+    chosen = range(first, first + seeds)
+    simulated = iter(simulate_together(scenarios, chosen, threads=threads, progress=progress))
     settings: list[Setting] = []
+    interrupted = False
     for source, found in zip(sources, opened, strict=True):
         label = str(source) if isinstance(source, str | Path) else _label_of(found)
         same = sum(each.label == label or each.label.startswith(f"{label} (") for each in settings)
         label = f"{label} ({same + 1})" if same else label
         if isinstance(found, Scenario):
-            first = scenarios[0].seed
-            simulated = sweep(
-                found, seeds=range(first, first + seeds), threads=threads, progress=count
-            )
-            done += seeds
-            settings.append(_setting(label, simulated))
+            runs = next(simulated)
+            interrupted = interrupted or runs.interrupted
+            settings.append(_setting(label, runs))
         else:
             settings.append(_setting(label, found))
-    return settings
+    return settings, interrupted
 
 
 def _open(source: Source) -> Scenario | Result | Sweep:

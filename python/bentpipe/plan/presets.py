@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from bentpipe import plan, scenario
 from bentpipe.errors import UsageError
-from bentpipe.text import choice
+from bentpipe.text import choice, nearest, nearest_path
 
 
 def series_values(series: Mapping[str, Any]) -> list[int]:
@@ -66,10 +66,14 @@ def link_document(link: str | Mapping[str, Any]) -> scenario.Document:
         document = scenario.Document(data={"link": {"preset": link}}, source=link)
         preset = scenario.PRESETS[link].link
         duration = _EVENTS_LAST if any("outage" in each for each in preset.values()) else duration
-    elif Path(link).exists():
+    elif link and Path(link).exists():
         document = scenario.read_file(Path(link))
     else:
-        raise UsageError(f"link: there is no such file; {choice(link, tuple(scenario.PRESETS))}")
+        presets = tuple(scenario.PRESETS)
+        # A preset that is near is meant rather than a file.
+        file = None if nearest(link, presets) or not link else nearest_path(Path(link))
+        hint = f'; did you mean "{file}"?' if file else ""
+        raise UsageError(f"link: there is no such file; {choice(link, presets)}{hint}")
     # Programs make the traffic of a lab; these fields only complete the scenario.
     whole = {
         "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 B"}],

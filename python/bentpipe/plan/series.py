@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import re
 from bisect import bisect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Iterator, Sequence
 from itertools import cycle
-from pathlib import Path
 from typing import Any, Final
 
-from bentpipe import units
-from bentpipe.errors import ScenarioError, UnitError
+from bentpipe.plan.csv_file import (
+    DURATION,
+    LONGEST_NS,
+    MAX_STEPS,
+    RATE,
+    ColumnKind,
+    SourceFile,
+    Steps,
+    Table,
+)
 from bentpipe.plan.lower import Part, PlanningError, lower, wrong
 from bentpipe.plan.presets import series_values
-from bentpipe.scenario.document import FieldPath, file_text
+from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.link import (
     DelayOrSteps,
     DeliveryTrace,
@@ -35,25 +39,15 @@ from bentpipe.scenario.link import (
     TimeSeries,
 )
 from bentpipe.scenario.record import share_of
-from bentpipe.text import choice, shown
-from bentpipe.units import NS_PER_S, Kind, format_duration, value_of
+from bentpipe.units import NS_PER_S, format_duration, value_of
 
 # Each change takes two random draws; together some ten seconds.
 _MAX_STATE_CHANGES: Final = 10**8
 # Of all directions: each terminal's return has its own steps. So many make a plan of some 25 MB.
 PLAN_STEPS_MAX: Final = 1_000_000
-# Of a file, some 2.5 MB of plan.
-MAX_STEPS: Final = 100_000
-# The traces that come with mahimahi have up to 5 MB.
-LARGEST_FILE_BYTES: Final = 16 * 1024 * 1024
 # mm-link(1): each line is an opportunity to deliver 1500 bytes, at a time in milliseconds.
 _DELIVERY_BITS: Final = 8 * 1_500
 _NS_PER_MS: Final = 10**6
-# What a plan may hold (crates/sim/src/plan): 100 days and 100 Tbit/s.
-_LONGEST_NS: Final = 100 * 86_400 * NS_PER_S
-_HIGHEST_BPS: Final = 10**14
-NUMBER: Final = re.compile(r"(?P<sign>[+-]?)(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?", re.ASCII)
-_LONGEST_NUMBER: Final = 64
 _TIMESTAMP: Final = re.compile(r"\d{1,20}", re.ASCII)
 
 # The fields that exclude ``errors``.
@@ -61,7 +55,6 @@ _CONSTANT_ERRORS: Final = ("bit_error_rate", "loss")
 
 Series = dict[str, Any]
 """A value over time in the plan: constant, or in steps."""
-Steps = list[tuple[int, float]]
 
 
 def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Series:
@@ -72,7 +65,7 @@ def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Series:
     Raises:
         PlanningError: it is missing, zero throughout, or its file is wrong.
     """
-    plan = _series(direction.rate, _RATE, (*path, "rate"), stop_ns)
+    plan = _series(direction.rate, RATE, (*path, "rate"), stop_ns)
     if max(series_values(plan)) == 0:
         raise PlanningError((*path, "rate"), "is 0 bit/s in every step; no packet could be sent")
     found = outages(direction.outage, (*path, "outage"), stop_ns)
@@ -88,12 +81,12 @@ def delay_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Series:
     Raises:
         PlanningError: it is missing, or its file is wrong.
     """
-    return _series(direction.delay, _DURATION, (*path, "delay"), stop_ns)
+    return _series(direction.delay, DURATION, (*path, "delay"), stop_ns)
 
 
 def _series(
     written: RateOrSteps | DelayOrSteps | None,
-    kind: _ColumnKind,
+    kind: ColumnKind,
     path: FieldPath,
     stop_ns: int,
 ) -> Series:
@@ -110,7 +103,7 @@ def _series(
         trace = SourceFile(written.trace, (*path, "trace"))
         return _steps(_delivery_steps(trace, bin_ns, stop_ns))
     if isinstance(written, TimeSeries):
-        return _steps(_Table(SourceFile(written.csv, (*path, "csv"))).values(kind, written.column))
+        return _steps(Table(SourceFile(written.csv, (*path, "csv"))).values(kind, written.column))
     if isinstance(written, RepeatingRates | RepeatingDelays):
         starts = _starts(written.every, 0, stop_ns, path, (PLAN_STEPS_MAX, "steps"))
         return _steps(list(zip(starts, cycle(map(value_of, written.values)), strict=False)))
@@ -136,7 +129,7 @@ def channel_plan(written: Direction, base: Direction, path: FieldPath, stop_ns: 
     if isinstance(errors, GilbertElliott):
         return _gilbert_elliott(errors, (*path, "errors"), stop_ns)
     if isinstance(errors, TimeSeries):
-        table = _Table(SourceFile(errors.csv, (*path, "errors", "csv")))
+        table = Table(SourceFile(errors.csv, (*path, "errors", "csv")))
         steps, field = table.errors(errors.column)
         return _error_series([{"at_ns": at, field: value} for at, value in steps], path, "errors")
     rate = base.bit_error_rate if written.bit_error_rate is None else written.bit_error_rate
@@ -247,101 +240,7 @@ def interrupted_steps(
     return sorted(changes.items())
 
 
-# --- values over time from files ---------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SourceFile:
-    """A file, and the field of the scenario that names it."""
-
-    name: str
-    field: FieldPath
-
-    def error(self, reason: str, field: str = "") -> PlanningError:
-        """Return an error of the file; ``field`` is the one to change, beside that of the name."""
-        path = (*self.field[:-1], field) if field else self.field
-        return PlanningError(path, f"{self.name}: {reason}")
-
-    def line_error(self, line: int, read: str, allowed: str, column: str = "") -> PlanningError:
-        """Return the error of a line: what was read, and what is allowed."""
-        where = f'column "{column}": ' if column else ""
-        message = f"{self.name}:{line}: {where}read {shown(read)}; {allowed}"
-        return PlanningError(self.field, message)
-
-    def rows(self) -> list[tuple[int, list[str]]]:
-        """Return the cells of each row of a CSV file with its line, without comments (``#``).
-
-        Raises:
-            PlanningError: the file cannot be read, is too large, or is not text.
-        """
-        return [
-            (number, [cell.strip() for cell in text.split(",")])
-            for number, text in enumerate(self.lines(), 1)
-            if text.strip() and not text.lstrip().startswith("#")
-        ]
-
-    def lines(self) -> list[str]:
-        """Return the lines; errors are those of `rows`."""
-        file = Path(self.name)
-        with suppress(OSError):
-            # A pipe might never end.
-            if file.exists() and not (file.is_file() or file.is_dir()):
-                raise self.error("is not a file")
-        try:
-            text = file_text(file, "a table or a trace", LARGEST_FILE_BYTES)
-        except ScenarioError as error:
-            missing = str(error).endswith("no such file")
-            hint = " (paths are relative to the scenario)" if missing else ""
-            raise PlanningError(self.field, f"{error}{hint}") from None
-        # splitlines would also split at form feeds and similar characters.
-        lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
-        return lines[:-1] if lines[-1] == "" else lines
-
-
-@dataclass(frozen=True)
-class _ColumnKind:
-    """The values that a column of a CSV file can hold, and the names of such columns."""
-
-    noun: str
-    suffixes: Mapping[str, Fraction | int]
-    """The suffixes of columns with plain numbers, and the unit of each."""
-    largest: float
-    largest_shown: str
-    name: str = ""
-    """The name of a column whose cells have units of ``kind``."""
-    kind: Kind | None = None
-
-    def factor(self, name: str) -> Fraction | int | None:
-        """Return the unit of a column's numbers, or None if each cell has its own unit."""
-        _, underscore, suffix = name.rpartition("_")
-        return self.suffixes.get(f"{underscore}{suffix}") if underscore else None
-
-
-_RATE: Final = _ColumnKind(
-    units.RATE.noun,
-    {"_bps": 1, "_kbps": 10**3, "_mbps": 10**6, "_gbps": 10**9},
-    _HIGHEST_BPS,
-    "100 Tbit/s",
-    "rate",
-    units.RATE,
-)
-_DURATION: Final = _ColumnKind(
-    units.DURATION.noun,
-    {"_ns": 1, "_us": 10**3, "_ms": 10**6, "_s": 10**9},
-    _LONGEST_NS,
-    "100 days",
-    "delay",
-    units.DURATION,
-)
-_SHARE: Final = _ColumnKind("a share from 0 to 1", {"": 1}, 1.0, "1")
-_PERCENT: Final = _ColumnKind("a percentage", {"": Fraction(1, 100)}, 1.0, "100")
-# The columns of errors by name, with the field of the plan for each.
-_ERROR_COLUMNS: Final[dict[str, tuple[_ColumnKind, str]]] = {
-    "loss": (_SHARE, "loss_rate"),
-    "loss_rate": (_SHARE, "loss_rate"),
-    "loss_percent": (_PERCENT, "loss_rate"),
-    "bit_error_rate": (_SHARE, "bit_error_rate"),
-}
+# --- delivery traces ---------------------------------------------------------------------------
 
 
 def _delivery_steps(trace: SourceFile, bin_ns: int, until_ns: int) -> Steps:
@@ -390,7 +289,7 @@ def _deliveries(trace: SourceFile, bin_ns: int) -> tuple[dict[int, int], int]:
         if not _TIMESTAMP.fullmatch(text):
             raise trace.line_error(line, text, "expected an integer (milliseconds), such as 12")
         stamp_ms = int(text)
-        if stamp_ms * _NS_PER_MS > _LONGEST_NS:
+        if stamp_ms * _NS_PER_MS > LONGEST_NS:
             raise trace.line_error(line, text, "must be at most 100 days")
         if stamp_ms < last_ms:
             raise trace.line_error(line, text, f"must not be before {last_ms}, the line above")
@@ -403,97 +302,3 @@ def _deliveries(trace: SourceFile, bin_ns: int) -> tuple[dict[int, int], int]:
     if last_ms == 0:
         raise trace.error("ends at 0 ms; a trace must last longer, to be repeated")
     return counts, last_ms
-
-
-class _Table:
-    """A CSV file with a header, then one row per step."""
-
-    def __init__(self, file: SourceFile) -> None:
-        self.file = file
-        rows = file.rows()
-        if not rows[1:]:
-            raise file.error("has no rows; expected a header and at least one row")
-        (self.line, self.header), *self.rows = rows
-        names = {"time", *(f"time{suffix}" for suffix in _DURATION.suffixes)}
-        times = [name for name in self.header if name in names]
-        if len(times) != 1:
-            allowed = "one column is time, time_s, time_ms, time_us or time_ns"
-            raise file.line_error(self.line, ",".join(self.header), allowed)
-        self.time = times[0]
-        self.names = [name for name in self.header if name != self.time]
-        doubled = [name for name in self.names if self.names.count(name) > 1]
-        if doubled:
-            raise file.line_error(self.line, doubled[0], "two columns have this name")
-        if len(self.rows) > MAX_STEPS:
-            raise file.error(f"has {len(self.rows)} rows; at most {MAX_STEPS} are allowed")
-
-    def values(self, kind: _ColumnKind, column: str | None) -> Steps:
-        """Return the steps of rates or delays, in bit/s or nanoseconds."""
-        possible = [name for name in self.names if name == kind.name or kind.factor(name)]
-        column = self._column(column, possible)
-        return self._steps(kind, column, kind.factor(column))
-
-    def errors(self, column: str | None) -> tuple[Steps, str]:
-        """Return the steps of errors, and their field: loss or bit error rate."""
-        column = self._column(column, [name for name in self.names if name in _ERROR_COLUMNS])
-        if column not in _ERROR_COLUMNS:
-            allowed = choice(column, tuple(_ERROR_COLUMNS))
-            raise PlanningError((*self.file.field[:-1], "column"), f'column "{column}": {allowed}')
-        kind, field = _ERROR_COLUMNS[column]
-        return self._steps(kind, column, kind.suffixes[""]), field
-
-    def _column(self, name: str | None, possible: list[str]) -> str:
-        """Return the column with this name, or the only possible one."""
-        if name is None and len(possible) == 1:
-            return possible[0]
-        at_header = SourceFile(f"{self.file.name}:{self.line}", self.file.field)
-        if name is None:
-            names = ", ".join(self.names) or "none"
-            problem = "several columns match" if possible else "no column name matches"
-            raise at_header.error(f"{problem}; name the column (there are: {names})")
-        if name not in self.names:
-            raise at_header.error(f"column: {choice(name, tuple(self.names))}", "column")
-        return name
-
-    def _steps(self, kind: _ColumnKind, column: str, factor: Fraction | int | None) -> Steps:
-        where, when = self.header.index(column), self.header.index(self.time)
-        time_factor = _DURATION.factor(self.time)
-        steps: Steps = []
-        for line, cells in self.rows:
-            if len(cells) != len(self.header):
-                allowed = f"a row must have {len(self.header)} values, as the header has"
-                raise self.file.line_error(line, ",".join(cells), allowed)
-            at_ns = int(self._cell(line, cells[when], _DURATION, self.time, time_factor))
-            if not steps and at_ns != 0:
-                raise self.file.line_error(line, cells[when], "the first time must be 0")
-            if steps and at_ns <= steps[-1][0]:
-                raise self.file.line_error(line, cells[when], "must be after the row above")
-            steps.append((at_ns, self._cell(line, cells[where], kind, column, factor)))
-        return steps
-
-    def _cell(
-        self, line: int, text: str, kind: _ColumnKind, column: str, factor: Fraction | int | None
-    ) -> float:
-        value: float
-        if factor is None:
-            assert kind.kind is not None
-            try:
-                value = kind.kind.parse(text)
-            except UnitError as error:
-                names = ", ".join(f"{column}{suffix}" for suffix in kind.suffixes)
-                plain = f"for plain numbers, name the column {names}"
-                where = f'{self.file.name}:{line}: column "{column}"'
-                raise PlanningError(self.file.field, f"{where}: {error} ({plain})") from None
-        else:
-            found = NUMBER.fullmatch(text)
-            if found is None or len(text) > _LONGEST_NUMBER:
-                allowed = f"{kind.noun} is a plain number"
-                raise self.file.line_error(line, text, allowed, column)
-            if found["sign"] == "-" and Fraction(text) < 0:
-                raise self.file.line_error(line, text, "must not be negative", column)
-            number = Fraction(text) * factor
-            value = float(number) if kind.kind is None else round(number)
-        if value > kind.largest:
-            limit = f"must be at most {kind.largest_shown}"
-            raise self.file.line_error(line, text, limit, column)
-        return value

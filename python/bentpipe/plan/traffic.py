@@ -9,9 +9,9 @@ from itertools import product
 from typing import Any, Final, NamedTuple
 
 from bentpipe.errors import ScenarioError
+from bentpipe.plan.csv_file import NUMBER, SourceFile
 from bentpipe.plan.hosts import HostPlans, host_plan
 from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, lower, origins_of, wrong
-from bentpipe.plan.series import NUMBER, SourceFile
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.schema import Scenario
@@ -343,7 +343,7 @@ def _read(file: SourceFile) -> tuple[SizeWeight, ...]:
     for line, cells in rows:
         if len(cells) != len(header):
             raise file.line_error(line, ",".join(cells), "expected a size and a weight")
-        size, weight = cells
+        size, weight = file.with_points([(line, cell) for cell in cells])
         try:
             # A plain integer is in bytes.
             size = f"{size} B" if size.isdecimal() else size

@@ -2,14 +2,14 @@
 
 They are about flows that cannot end, rates that the link cannot carry, starts, priorities and
 settings of tunnels without effect, the returns of several terminals, CoDel queues that drop too
-early, and queue limits that a setting changed.
+early, queue limits that a setting changed, and gaps in recordings.
 Every bound is on the safe side: a flow without a warning may still not end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.errors import ScenarioError, ScenarioWarning
@@ -26,7 +26,7 @@ from bentpipe.plan.traffic import (
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.gateways import Titration, Tunnel
-from bentpipe.scenario.link import DirectionName
+from bentpipe.scenario.link import DirectionName, TimeSeries
 from bentpipe.scenario.record import Record
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice, WebPage
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 Warnings = Iterator[tuple[str, str]]
 
 _BITS_PER_BYTE: Final = 8
+# The fields of a direction that may be series, and of its plan.
+_SERIES: Final = {"rate": "rate_bps", "delay": "delay_ns", "errors": "channel"}
+# Rows of a recording are equally far apart: all but a tenth, to a tenth. A gap is as long as three.
+_MIN_ROWS: Final = 10
+_REGULAR: Final = 0.1
+_GAP: Final = 3
 _TLS_ROUND_TRIPS: Final = {None: 0, "1.3": 1, "1.2": 2}
 
 
@@ -51,6 +57,7 @@ def warnings_of(plan: Plan) -> list[ScenarioWarning]:
         for field, message in warnings
     ]
     found += [*_about_terminals(plan), *_about_codel(plan), *_about_changed_queues(plan)]
+    found += _about_gaps(plan)
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
 
 
@@ -334,6 +341,36 @@ def _bdp_limits(scenario: Scenario) -> dict[tuple[int, str], str]:
         if (written := getattr(direction.queue, field, None)) is not None
         and checked(written).unit == "bdp_millionths"
     }
+
+
+# --- recordings ---------------------------------------------------------------------------------
+
+
+def _about_gaps(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+    """Yield the series of files whose rows are equally far apart, but for a gap.
+
+    Files that have rows for changes only are left out: they have no gaps.
+    """
+    for direction, data in zip(
+        plan.scenario.link.directions().items(), plan.data["directions"], strict=False
+    ):
+        name, written = direction
+        for field, series in _SERIES.items():
+            steps = data[series].get("steps", ())
+            if not isinstance(getattr(written, field), TimeSeries) or len(steps) < _MIN_ROWS:
+                continue
+            times_ns = [step["at_ns"] if field == "errors" else step[0] for step in steps]
+            gaps = [(end - start, start) for start, end in pairwise(times_ns)]
+            usual_ns = sorted(gaps)[len(gaps) // 2][0]
+            equal = sum(abs(gap_ns - usual_ns) <= _REGULAR * usual_ns for gap_ns, _ in gaps)
+            gap_ns, start_ns = max(gaps)
+            if equal >= (1 - _REGULAR) * len(gaps) and gap_ns > _GAP * usual_ns:
+                message = (
+                    f"has no value for {format_duration(gap_ns)} from "
+                    f"{format_duration(start_ns)} on, where others are "
+                    f"{format_duration(usual_ns)} apart; the value before the gap holds"
+                )
+                yield ("link", name, field, "csv"), message
 
 
 def _by_direction(flows: Sequence[Part]) -> dict[int, list[Part]]:

@@ -23,7 +23,11 @@ from .metric_values import (
     ThresholdCheck as ThresholdCheck,
     check_thresholds as check_thresholds,
 )
-from .output import OutputFolder as OutputFolder, write_folder as write_folder
+from .output import (
+    Origin as Origin,
+    OutputFolder as OutputFolder,
+    write_folder as write_folder,
+)
 from .result import Result as Result
 from .tables import TABLES as TABLES
 from .views import Cell as Cell, Column as Column, View as View

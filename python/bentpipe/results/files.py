@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from bentpipe.errors import UsageError
+from bentpipe.text import no_such
 from bentpipe.units import format_duration, format_size
 
 RESULT_FORMAT_VERSION: Final = 7
@@ -123,7 +124,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     file = folder / MANIFEST
     if not folder.exists():
-        raise UsageError(f"{folder}: no such folder")
+        raise UsageError(f"{folder}: {no_such('folder', folder)}")
     try:
         manifest = json.loads(read_file(folder, MANIFEST, Path.read_bytes))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):

@@ -25,6 +25,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -41,7 +42,9 @@ from bentpipe.results.files import (
     execution as execution_now,
     has_manifest,
     kind_of,
+    read_execution,
     read_manifest,
+    title_of,
     write_files,
 )
 
@@ -55,8 +58,29 @@ WORK: Final = "work"
 _NO_LOCKS: Final = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF}
 # The folder of the lock is removed by its last owner: then it is made again.
 _ATTEMPTS: Final = 100
+# Of execution.json: the path of the scenario file.
+_FILE: Final = "scenario_file"
 # In the root of an ext4 filesystem, made by mke2fs(8).
 _IGNORED: Final = {PART, "lost+found"}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a result is of: the title of its scenario or study, and the path of the file, if any."""
+
+    title: str
+    file: str = ""
+
+    def is_of(self, folder: Path) -> bool:
+        """Return whether a folder has a result of this: of the file, or of its name and title.
+
+        The same file may have another path, as in each checkout of a pipeline.
+        """
+        file = read_execution(folder).get(_FILE, "")
+        if file and self.file and file == self.file:
+            return True
+        has_name = not file or not self.file or Path(file).name == Path(self.file).name
+        return has_name and title_of(read_manifest(folder)) == self.title
 
 
 class OutputFolder:
@@ -75,6 +99,7 @@ class OutputFolder:
         self.path = path
         self.replaced: str | None = None
         self._kind = kind
+        self._origin: Origin | None = None
         # The target of a symbolic link, which may not exist yet.
         self._folder = Path(os.path.realpath(path))
         self._part = self._folder / PART
@@ -119,6 +144,21 @@ class OutputFolder:
         os.close(self._descriptor)
         self._descriptor, self._locked = None, False
 
+    def claim(self, origin: Origin, *, replace: bool = False) -> None:
+        """Say what the result will be of; a result of something else stays unless ``replace``.
+
+        Raises:
+            UsageError: the folder has the result of something else.
+        """
+        self._origin = origin
+        if replace or not has_manifest(self._folder) or origin.is_of(self._folder):
+            return
+        file = read_execution(self._folder).get(_FILE)
+        raise UsageError(
+            f"{self.path}: has {describe(self._folder)}{f' from {file}' if file else ''}; name "
+            "another folder, or replace it with --replace"
+        )
+
     def write(
         self,
         manifest: Mapping[str, Any],
@@ -136,7 +176,9 @@ class OutputFolder:
             stage.mkdir(parents=True)
             try:
                 fill(stage)
-                _write_json(stage / EXECUTION, execution or execution_now())
+                file = self._origin.file if self._origin else ""
+                about_file = {_FILE: file} if file else {}
+                _write_json(stage / EXECUTION, {**(execution or execution_now()), **about_file})
                 files = sorted([*(path.name for path in stage.iterdir()), MANIFEST])
                 about = {"format_version": RESULT_FORMAT_VERSION, **manifest}
                 about |= {"kind": self._kind, "files": files}

@@ -3,7 +3,9 @@
 ruamel.yaml composes the nodes (YAML 1.2); this module builds the data from them. It refuses
 constructs that hide mistakes or attack parsers: duplicate keys, tags other than those of the core
 schema, keys that are not text, several documents, aliases that expand beyond `MAX_VALUES` or
-contain themselves, and files over `LARGEST_FILE_BYTES`.
+contain themselves, and files over `LARGEST_FILE_BYTES`. It also refuses fields and entries with
+nothing after them, which YAML reads as null: they are what an unset variable leaves of a template.
+A null is written as ``null`` or ``~``.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from bentpipe.errors import Problem, ScenarioError, ScenarioWarning
-from bentpipe.text import shown
+from bentpipe.text import NO_VALUE, no_such, shown
 
 # The longest example is 2 kB; the pure-Python scanner reads about 200 kB a second.
 LARGEST_FILE_BYTES: Final = 256 * 1024
@@ -109,7 +111,7 @@ def file_text(path: Path, content: str, largest_bytes: int = LARGEST_FILE_BYTES)
         with path.open("rb") as file:
             read = file.read(largest_bytes + 1)
     except FileNotFoundError:
-        raise file_error(source, "no such file") from None
+        raise file_error(source, no_such("file", path)) from None
     except IsADirectoryError:
         raise file_error(source, "is a directory; name a file") from None
     except (OSError, ValueError) as error:
@@ -151,9 +153,12 @@ def read_value(text: str, source: str) -> Any:
     """Read a value from YAML text; ``source`` names it in errors.
 
     Raises:
-        ScenarioError: the text is not YAML as this module reads it.
+        ScenarioError: the text is not YAML as this module reads it, or has no value.
     """
-    return _build(text, source)[0]
+    data, locations = _build(text, source)
+    if not locations:
+        raise file_error(source, NO_VALUE)
+    return data
 
 
 def _build(text: str, source: str) -> tuple[Any, dict[FieldPath, SourceLocation]]:
@@ -203,6 +208,9 @@ class _Builder:
         if not isinstance(node, ScalarNode) or tag not in _SCALARS:
             raise here.error(f'tag "{tag}" is not allowed; write plain YAML', path)
         kind, text = _SCALARS[tag], node.value
+        if kind == "null" and not text:
+            # The mark of an empty value may be on the next line; its key is on its own.
+            raise self.locations[path].error(NO_VALUE, path)
         if kind == "text":
             return self._text(text, path, here)
         try:

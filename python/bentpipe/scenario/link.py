@@ -126,8 +126,8 @@ class TimeSeries(Record):
 
     csv: FileName
     """The file, relative to the scenario: a header with ``time`` (or ``time_s``, ``time_ms``) and
-    the columns, then rows with increasing times from 0 on. A value applies until the next
-    row."""
+    the columns, then rows with increasing times, from 0 on or dates. A value applies until the next
+    row that has one."""
     column: str | None = None
     """The column, if several are possible. A column whose name ends in a unit (``_mbps``, ``_ms``)
     holds plain numbers; in others each cell has a unit."""

@@ -36,7 +36,7 @@ from bentpipe.simulation.executor import Threads, run_jobs
 from bentpipe.simulation.no_drop import Loss, LossCheck, check_losses
 from bentpipe.simulation.run import Job, Outcome
 from bentpipe.text import choice, shown
-from bentpipe.units import NS_PER_S, check_seed, value_of
+from bentpipe.units import LARGEST_SEED, NS_PER_S, check_seed, value_of
 
 DEFAULT_RESOLUTION: Final = 0.005
 # Below the minimum, buffers hide more in any run of practical length; above the maximum, doubling
@@ -245,7 +245,7 @@ def search(
     path: str | None = None,
     *,
     thresholds: Sequence[str] = (),
-    bound: int | str = DEFAULT_MAX,
+    bound: int | str | None = None,
     **options: Unpack[SearchOptions],
 ) -> Search:
     """Find the largest value of a field that meets the scenario's thresholds, and further ones.
@@ -261,8 +261,9 @@ def search(
     thresholds
         Added to those of the scenario.
     bound
-        The largest value to try. The first one is 1 or, of a quantity such as ``20 Mbit/s``, a
-        thousandth of the bound; or more, if that does not fit the scenario.
+        The largest value to try; by default 1,000, or the largest that the field allows below that.
+        The first value is 1 or, of a quantity such as ``20 Mbit/s``, a thousandth of the bound; or
+        more, if that does not fit the scenario.
     options
         See `SearchOptions`.
 
@@ -289,12 +290,15 @@ def search(
     checked = _with_thresholds(Scenario.of(scenario), thresholds)
     seeds = _seeds(checked, DEFAULT_SEEDS, options)
     varied = path or _only_count(checked)
-    largest, column, unit = _integer(bound)
+    largest, column, unit = _integer(DEFAULT_MAX if bound is None else bound)
     if largest < 1:
         raise UsageError(f"max: read {shown(bound)}; must be above zero")
     plan = partial(_plan_with, checked, varied, unit)
     # What does not fit is refused before anything runs.
-    plan(largest)
+    if bound is None:
+        largest = _largest(plan, varied)
+    else:
+        plan(largest)
     lowest = _lowest(plan, largest, max(1, largest // _SPAN) if unit else 1)
     resolution = _resolution(options, DEFAULT_RESOLUTION if unit else 0.0)
     limit = Limit(min=lowest, max=largest, resolution=resolution)
@@ -327,6 +331,31 @@ def _plan_with(scenario: Scenario, path: str, unit: str, value: int) -> Plan:
     document = Document(data=scenario.to_dict(), source=source)
     setting = Setting(path, written, SourceLocation(source))
     return Plan.resolve(Scenario.from_document(document, [setting]))
+
+
+def _largest(plan: Callable[[int], Plan], path: str) -> int:
+    """Return the default bound, or the largest value below it that the field allows.
+
+    Raises:
+        ScenarioError: something else does not fit, or no value does.
+    """
+    bracket, refused = Bracket(min=1, max=DEFAULT_MAX), ScenarioError()
+    top = path.partition(".")[0]
+    value: int | None = DEFAULT_MAX
+    while value is not None:
+        try:
+            plan(value)
+            bracket.record(value, passed=True)
+        except ScenarioError as error:
+            # The limit may be that of a part around the field, such as all flows of the traffic.
+            if any(each.field.partition(".")[0] != top for each in error.problems):
+                raise
+            refused = refused if refused.problems else error
+            bracket.record(value, passed=False)
+        value = bracket.next()
+    if bracket.passes is None:
+        raise refused
+    return bracket.passes
 
 
 def _lowest(plan: Callable[[int], Plan], largest: int, lowest: int) -> int:
@@ -549,11 +578,11 @@ def _document(scenario: Scenario) -> Document:
 
 def _seeds(scenario: Scenario, default: int, options: SearchOptions) -> range:
     seeds, seed = options.get("seeds"), options.get("seed")
-    count = default if seeds is None else seeds
-    if not 1 <= count <= MAX_SEEDS:
-        raise UsageError(f"seeds: read {count}; must be 1 to {MAX_SEEDS}")
     first = scenario.seed if seed is None else seed
     check_seed(first)
+    count = min(default, LARGEST_SEED - first + 1) if seeds is None else seeds
+    if not 1 <= count <= MAX_SEEDS:
+        raise UsageError(f"seeds: read {count}; must be 1 to {MAX_SEEDS}")
     check_seed(first + count - 1)
     return range(first, first + count)
 

@@ -10,4 +10,9 @@ from .emulated import Emulated as Emulated
 from .folder import SweepFolder as SweepFolder, error_of as error_of, file_hash as file_hash
 from .points import Axis as Axis, Points as Points, vary_option as vary_option
 from .reader import Sweep as Sweep
-from .run import SweepRun as SweepRun, sweep as sweep
+from .run import (
+    RUNS_MAX as RUNS_MAX,
+    SweepRun as SweepRun,
+    runs_message as runs_message,
+    sweep as sweep,
+)

@@ -48,6 +48,7 @@ from bentpipe.results.tables import TABLES
 from bentpipe.sweeps.definition import Definition
 from bentpipe.sweeps.journal import DEFINITION, FAILURE, JOURNAL, RESULT, Journal, Run
 from bentpipe.sweeps.tables import write_dataset
+from bentpipe.text import no_such
 
 KIND: Final = "sweep"
 _KEPT: Final = "runs"
@@ -88,7 +89,7 @@ class SweepFolder:
 
     def __enter__(self) -> Self:
         if self._resume and not self.path.is_dir():
-            raise UsageError(f"{self.path}: no such folder; there is no sweep to resume")
+            raise UsageError(f"{self.path}: {no_such('folder', self.path)}")
         with ExitStack() as stack:
             if self.storage is not None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)

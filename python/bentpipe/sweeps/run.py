@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
@@ -49,21 +50,34 @@ def keep_run(outcome: Outcome, *, started: str, url: str | None) -> Kept:
     return pack(outcome)
 
 
+class TooManyRunsError(UsageError):
+    """A sweep needs more than `RUNS_MAX` runs, and nobody has said that they are wanted."""
+
+
+def runs_message(runs: int) -> str:
+    """Return that so many runs are more than is done without being asked for."""
+    return f"{runs:,} runs; more than {RUNS_MAX:,} need --yes"
+
+
 class SweepRun:
     """A sweep under way in a folder: the runs that are wanted so far, by point and seed.
 
+    ``unlimited``: narrow intervals may take more than `RUNS_MAX` runs.
+
     Raises:
-        UsageError: there are too many runs, or no such metric.
+        UsageError: there is no such metric.
     """
 
-    def __init__(self, folder: SweepFolder, definition: Definition) -> None:
+    def __init__(
+        self, folder: SweepFolder, definition: Definition, *, unlimited: bool = False
+    ) -> None:
         self.folder = folder
         self.definition = definition
         self.interrupted = False
         self.seeds = [list(definition.seeds) for _ in definition.cells]
+        self._runs_max = None if unlimited else max(RUNS_MAX, self.total)
         # Cells whose interval is narrow enough.
         self._narrow: set[int] = set()
-        self._check_count()
         if definition.until_ci is not None:
             plan = definition.cells[0].plan
             schema = flow_schema(plan.data, plan.entries)
@@ -72,9 +86,11 @@ class SweepRun:
                 raise UsageError(f"metric: {choice(metric, numeric)}")
 
     @classmethod
-    def begin(cls, folder: SweepFolder, definition: Definition) -> SweepRun:
+    def begin(
+        cls, folder: SweepFolder, definition: Definition, *, unlimited: bool = False
+    ) -> SweepRun:
         """Begin a sweep in an empty folder, or one whose result is replaced at the end."""
-        running = cls(folder, definition)
+        running = cls(folder, definition, unlimited=unlimited)
         folder.begin(definition)
         return running
 
@@ -99,10 +115,11 @@ class SweepRun:
         Ctrl-C ends it early; what has ended is kept.
 
         Raises:
-            UsageError: the folder cannot be written.
+            UsageError: the folder cannot be written, or narrow intervals need too many runs; what
+                has ended is kept.
             MachineError: the executor lost what it runs on; what has ended is kept.
         """
-        failure: MachineError | None = None
+        failure: MachineError | TooManyRunsError | None = None
         try:
             while True:
                 if todo := [run for run in self.runs if run not in self.folder.journal]:
@@ -111,14 +128,14 @@ class SweepRun:
                     break
         except KeyboardInterrupt:
             self.interrupted = True
-        except MachineError as error:
+        except (MachineError, TooManyRunsError) as error:
             failure = error
         with writing or nullcontext():
             if len(self.folder.journal):
                 is_complete = not self.interrupted and failure is None
                 self.folder.write(self.definition, self.runs, complete=is_complete)
         if failure is not None:
-            raise MachineError(f"{failure}{self.folder.advice}") from None
+            raise type(failure)(f"{failure}{self.folder.advice}") from None
 
     def _do(
         self, todo: Sequence[Run], executor: Executor, progress: Callable[[int, int], None]
@@ -173,12 +190,9 @@ class SweepRun:
                 self._narrow.add(point)
             first = max(seeds) + 1
             seeds += range(first, first + more)
-        self._check_count()
+        if self._runs_max is not None and self.total > self._runs_max:
+            raise TooManyRunsError(runs_message(self.total))
         return self.total > before
-
-    def _check_count(self) -> None:
-        if self.total > RUNS_MAX:
-            raise UsageError(f"{self.total:,} runs; at most {RUNS_MAX:,} are allowed")
 
 
 def sweep(
@@ -251,6 +265,40 @@ def sweep(
     except (RunsInterrupted, MemoryLimitError) as ended:
         kept = gather(ended.outcomes)
         raise type(ended)(str(ended), results=kept.results, sweep=kept) from None
+
+
+def simulate_together(
+    scenarios: Sequence[Scenario],
+    seeds: Sequence[int],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Sweep]:
+    """Simulate scenarios with the same seeds: one seed of all of them after the other.
+
+    After Ctrl-C the sweeps have the seeds that are complete in all, and are marked interrupted.
+
+    Raises:
+        RunsInterrupted: Ctrl-C, and no seed is.
+        BentpipeError: see `sweep`.
+    """
+    started, count = utc_now(), len(scenarios)
+    definitions = [_definition_in_memory(each, Points(), seeds) for each in scenarios]
+    plans = [definition.cells[0].plan for definition in definitions]
+    jobs = [Job(plan=plan, seed=seed) for seed in seeds for plan in plans]
+    try:
+        outcomes = run_jobs(jobs, Threads(threads), progress=progress)
+    except RunsInterrupted as ended:
+        complete = Counter(outcome.index // count for outcome in ended.outcomes)
+        outcomes = [each for each in ended.outcomes if complete[each.index // count] == count]
+        if not outcomes:
+            raise
+    by_scenario: list[list[Outcome]] = [[] for _ in scenarios]
+    for outcome in outcomes:
+        number, of = divmod(outcome.index, count)
+        by_scenario[of].append(replace(outcome, index=number))
+    found = zip(definitions, by_scenario, strict=True)
+    return [_sweep(definition, started, own) for definition, own in found]
 
 
 def _definition_in_memory(base: Scenario, points: Points, seeds: Sequence[int]) -> Definition:
