@@ -32,8 +32,7 @@ from test_emulate import EXIT_INVALID, EXIT_MACHINE, emulated
 from test_lab import wait_until
 
 from bentpipe import Plan, Result, simulate
-from bentpipe.live import flows
-from bentpipe.live import browser as browsers
+from bentpipe.live import browser as browsers, flows
 from bentpipe.live.browser import Browser, BrowserError, Client, installed_browser
 from bentpipe.live.https import new_certificate
 from bentpipe.live.page_server import (
@@ -333,7 +332,7 @@ def test_the_load_event_of_another_document_does_not_end_a_page(tmp_path: Path) 
 @pytest.mark.system
 @needs("chromium")
 def test_a_document_with_an_error_status_is_no_page(tmp_path: Path) -> None:
-    """Given a server that has no page, and one whose document is empty, expect 404 for the first."""
+    """Given a server without the first page, expect an error for it, and none for the second."""
     program = installed_browser()
     assert program is not None
     (tmp_path / "1").mkdir()
