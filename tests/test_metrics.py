@@ -15,7 +15,7 @@ from conftest import SMALL, Program
 
 import bentpipe
 from bentpipe import compare, metrics
-from bentpipe.dashboard.charts import metrics_of as menu_of
+from bentpipe.report.sweep import metrics_of as menu_of
 from bentpipe.errors import UsageError
 from bentpipe.metrics import (
     ALL,
