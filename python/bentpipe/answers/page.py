@@ -82,7 +82,7 @@ def write_answer(
         "parameters": data["parameters"],
         "interrupted": answer.interrupted,
     }
-    return write_folder(out, kind="answer", manifest=manifest, files={**files, **exports.files})
+    return write_folder(out, kind="question", manifest=manifest, files={**files, **exports.files})
 
 
 def page(answer: Answer, exports: Exports | None = None, *, real_time: str | None = None) -> str:

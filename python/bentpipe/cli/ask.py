@@ -106,7 +106,7 @@ def _command(name: str) -> Any:
             if value is not None
         }
         ask = partial(answers.ask, name, **given)
-        with output_folder(out, "answer") as output:
+        with output_folder(out, "question") as output:
             _show_answer(ask, output, report, as_json=as_json, emulate=engine == "emulate")
 
     parameters = {

@@ -58,7 +58,7 @@ def setting_views(comparison: Comparison) -> list[View]:
     names = _names(comparison)
     views = []
     if comparison.changed:
-        columns = [Column("field", "field"), *(Column(label, names[label]) for label in names)]
+        columns = [Column("field", "field"), *(Column(f"value_{n}", n) for n in names.values())]
         rows = [
             [path, *(None if value is None else text_of(value) for value in values)]
             for path, values in comparison.changed.items()

@@ -159,7 +159,7 @@ def read_execution(folder: Path) -> dict[str, Any]:
 
 
 def kind_of(manifest: Mapping[str, Any]) -> str:
-    """Return the kind of a result: ``run``, ``study``, ``search``, ``sweep`` or ``answer``."""
+    """Return the kind of a result: ``run``, ``study``, ``search``, ``sweep`` or ``question``."""
     return str(manifest.get("kind", "run"))
 
 
@@ -174,7 +174,11 @@ def describe(folder: Path) -> str:
     """Return what a folder holds, for a message: 'the result of "geo" (seed 1, DATE TIME UTC)'."""
     manifest = read_manifest(folder)
     kind, title = kind_of(manifest), title_of(manifest)
-    whole = {"run": f'"{title}"', "study": f"the study {title}", "answer": f'"{title}"'}
+    whole = {
+        "run": f'"{title}"',
+        "study": f"the study {title}",
+        "question": f'the question "{title}"',
+    }
     what = whole.get(kind, f'a {kind} of "{title}"') if title else f"a {kind}"
     seed = f"seed {manifest['seed']}" if "seed" in manifest else None
     ended = shown_time(read_execution(folder).get("ended"))

@@ -98,14 +98,14 @@ def dotted(path: FieldPath) -> str:
 def differing(*documents: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Return the values by path, one a document, that are not equal in all; None where it has none.
 
-    The title of a scenario does not count.
+    Title and seed of a scenario do not count.
     """
     written = [_values(data, ()) for data in documents]
     found = {path: tuple(each.get(path) for each in written) for data in written for path in data}
     return {
         path: values
         for path, values in found.items()
-        if path != "name" and any(value != values[0] for value in values)
+        if path not in {"name", "seed"} and any(value != values[0] for value in values)
     }
 
 
