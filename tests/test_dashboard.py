@@ -122,8 +122,13 @@ def test_an_answer_is_listed_with_its_lines_and_its_page(
 ) -> None:
     """Given `ask --out`, expect what `serve` shows, and another result in the folder refused."""
     lines, table = ("It does.", "By 7 %."), View("Cases", [Column("case", "case")], [["one"]])
-    texts = {"question": "Does it help?", "lines": lines, "reason": "r", "uncertainty": "u"}
-    answer = Answer(figures={"gain": 7.0}, tables=[table], parameters={"link": "geo"}, **texts)
+    answer = Answer(
+        question="Does it help?",
+        lines=lines,
+        figures={"gain": 7.0},
+        tables=[table],
+        parameters={"link": "geo"},
+    )
     monkeypatch.setattr(answers, "ask", lambda *_, **__: answer)
     called = bentpipe("ask", "tcp", "--link", "geo", "--out", tmp_path / "answer")
     assert called.code == 0
