@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, SMALL, Program
 
-from bentpipe import ScenarioError, UsageError
+from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.live.programs import refuse_program
 from bentpipe.refusals import Refusal, refusals, refused_program
 from bentpipe.scenario.schema import Scenario
