@@ -335,7 +335,8 @@ def test_a_document_with_an_error_status_is_no_page(tmp_path: Path) -> None:
     """Given a server without the first page, expect an error for it, and none for the second."""
     program = installed_browser()
     assert program is not None
-    (tmp_path / "1").mkdir()
+    for name in ("1", "profile"):
+        (tmp_path / name).mkdir()
     (tmp_path / "1/index.html").touch()
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
     with ThreadingHTTPServer((HOST, 0), handler) as server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,15 +158,17 @@ print(json.dumps([replies, silent, time.monotonic() - start]))
 
 @needs_lab
 @needs("curl")
-def test_curl_resumes_a_download_and_asks_for_the_header(lab: bentpipe.Lab) -> None:
-    script = """
-cd "$(mktemp -d)"
+def test_curl_resumes_a_download_and_asks_for_the_header(lab: bentpipe.Lab, tmp_path: Path) -> None:
+    script = (
+        f"cd {tmp_path}"
+        + """
 head -c 4000 /dev/zero >page
 curl -s -C - -o page -w '%{http_code} %{size_download} ' http://world/bytes/10000
 wc -c <page
 curl -s -I -m 10 -w '%{http_code} %{num_connects}\\n' -o header http://world/bytes/9
 curl -s -0 -m 10 -o page -w '%{http_code} %{size_download}\\n' http://world/bytes/9
 """
+    )
     done = lab.run("island", ["sh", "-c", script], timeout_s=60)
     lines = done.stdout.splitlines()
     assert lines == ["206 6000 10000", "200 1", "200 9"], done.stderr
