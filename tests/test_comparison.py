@@ -21,7 +21,9 @@ from bentpipe.comparison.differences import (
     unpaired_estimate,
 )
 from bentpipe.errors import InvalidRunError, UsageError
+from bentpipe.report.comparison import comparison_report, comparison_tables, setting_views
 from bentpipe.results.confidence import bootstrap_interval
+from bentpipe.results.views import View, text_table
 
 Draw = Callable[[np.random.Generator, int], Array]
 # As runs are distributed: goodput with random losses, goodput just below the link rate (skewed),
@@ -191,6 +193,49 @@ def test_transfers_that_do_not_end_are_the_slowest() -> None:
     assert found.differences[0].values[0][0] == times.max()
     with pytest.raises(UsageError, match="no metric with values in common"):
         compare(short, short, seeds=5, metrics=["flows.d.completion_time_ns.mean"])
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_several_settings_are_a_table_of_metric_by_setting() -> None:
+    """Given CUBIC, BBR and a smaller queue, expect means, changes, and differences in brackets."""
+    small = copy.deepcopy(LOSSY)
+    small["link"]["forward"]["queue"] = {"limit": "20 packets"}
+    metrics = ["flows.bulk-1.goodput_bps", "flows.call.goodput_bps"]
+    found = compare(LOSSY, with_bbr(LOSSY), small, seeds=5, metrics=metrics)
+    goodput, call = found.metrics
+    assert [str(each.metric) for each in found.metrics] == metrics
+    for label, scenario in zip(found.labels, (LOSSY, with_bbr(LOSSY), small), strict=True):
+        rates = [simulate(scenario, seed=seed).goodput_bps[0] for seed in range(1, 6)]
+        summary = goodput.settings[label]
+        assert summary is not None
+        assert (summary.runs, summary.mean) == (5, pytest.approx(np.mean(rates)))
+    assert found.changed == {
+        "traffic.0.tcp.congestion_control": (None, "bbr", None),
+        "link.forward.queue.limit": (None, None, "20 packets"),
+    }
+    data = json.loads(json.dumps(found.to_json()))
+    assert list(data["metrics"][0]["settings"]) == list(found.labels)
+    assert data["changed_settings"]["link.forward.queue.limit"]["small (3)"] == "20 packets"
+    changed, by_setting = setting_views(found)
+    assert [column.title for column in by_setting.columns] == ["metric", "A", "B", "C"]
+    # The call is the same with each; a difference that is shown is in brackets.
+    shown = {each.setting: each for each in found.differences if each.metric == goodput.metric}
+    for label, cell in zip(found.labels[1:], by_setting.rows[0][2:], strict=True):
+        assert ("%" in cell.text) is (shown[label].verdict == "difference shown")
+    assert not any("%" in cell.text for cell in by_setting.rows[1][1:])
+    assert call.settings.keys() == set(found.labels)
+    tables = [part for part in comparison_tables(found) if isinstance(part, View)]
+    assert tables[:2] == [changed, by_setting]
+    assert "20 packets" in text_table(changed, 80)
+    page = comparison_report(found)
+    assert page.index(changed.title) < page.index("Each metric by setting")
+
+
+def test_two_settings_have_what_is_changed_and_no_further_table() -> None:
+    found = compare(LOSSY, with_bbr(LOSSY), seeds=5, metrics=["flows.bulk-1.goodput_bps"])
+    (changed,) = setting_views(found)
+    assert changed.rows == [["traffic.0.tcp.congestion_control", None, "bbr"]]
+    assert setting_views(compare(LOSSY, LOSSY, seeds=5)) == []
 
 
 def test_the_same_source_twice_gets_two_labels() -> None:

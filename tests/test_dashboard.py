@@ -346,6 +346,7 @@ def test_a_comparison_of_many_cells_is_a_page_of_some_rows(
     """Given 1,000 differences and a long note, expect 200 rows, what is left out, and a fold."""
     table = View("No interval", [Column("metric", "metric")], [[str(i)] for i in range(1_000)])
     monkeypatch.setattr("bentpipe.dashboard.app.difference_views", lambda _: [table])
+    monkeypatch.setattr("bentpipe.dashboard.app.setting_views", lambda _: [])
     notes = ["short", "long " * 200]
     monkeypatch.setattr("bentpipe.dashboard.app.comparison_notes", lambda _: notes)
     page = client.get("/compare?result=small&result=deeper/every, 100 %").text
@@ -370,9 +371,9 @@ def test_a_run_that_is_not_complete_is_drawn_and_not_compared(
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("", "choose two results to compare; 0 are chosen"),
-        ("?result=small", "choose two results to compare; 1 are chosen"),
-        ("?result=small&result=small", "choose two different results"),
+        ("", "choose two to 8 results to compare; 0 are chosen"),
+        ("?result=small", "choose two to 8 results to compare; 1 are chosen"),
+        ("?result=small&result=small", "choose different results"),
         ("?result=small&result=cut-off", "cut-off: only whole runs and sweeps are compared"),
     ],
 )

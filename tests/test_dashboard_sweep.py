@@ -24,8 +24,8 @@ import bentpipe
 from bentpipe.cli.app import main
 from bentpipe.dashboard.app import create_app, progress_data
 from bentpipe.dashboard.catalog import Catalog
-from bentpipe.dashboard.charts import axes_of, metrics_of, sweep_chart
 from bentpipe.errors import UsageError
+from bentpipe.report.sweep import axes_of, metrics_of, sweep_chart
 from bentpipe.results.confidence import mean_intervals
 from bentpipe.results.output import OutputFolder, is_being_written
 from bentpipe.sweeps import Sweep

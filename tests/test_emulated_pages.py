@@ -15,7 +15,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -29,8 +32,8 @@ from test_emulate import EXIT_INVALID, EXIT_MACHINE, emulated
 from test_lab import wait_until
 
 from bentpipe import Plan, Result, simulate
-from bentpipe.live import flows
-from bentpipe.live.browser import Browser, BrowserError
+from bentpipe.live import browser as browsers, flows
+from bentpipe.live.browser import Browser, BrowserError, Client, installed_browser
 from bentpipe.live.https import new_certificate
 from bentpipe.live.page_server import (
     PORT_OFFSET,
@@ -279,6 +282,75 @@ def test_a_browser_that_ends_is_an_error(tmp_path: Path) -> None:
     assert program is not None
     with Browser(program, tmp_path, []) as browser, pytest.raises(BrowserError, match="has ended"):
         browser.attach()
+
+
+# A page that is loaded when the file `loaded` exists, between load events of about:blank.
+CHROMIUM = """
+import json, os, pathlib, time
+
+def send(**message):
+    os.write(4, json.dumps(message).encode() + b"\\0")
+
+def loaded(loader):
+    send(method="Page.loadEventFired", params={})
+    params = {"frameId": "frame", "loaderId": loader, "name": "load", "timestamp": 1}
+    send(method="Page.lifecycleEvent", params=params)
+
+results = {
+    "Target.getTargets": {"targetInfos": [{"type": "page", "targetId": "page"}]},
+    "Target.attachToTarget": {"sessionId": "session"},
+    "Page.navigate": {"frameId": "frame", "loaderId": "own"},
+}
+unread = b""
+while piece := os.read(3, 65536):
+    *messages, unread = (unread + piece).split(b"\\0")
+    for message in map(json.loads, messages):
+        is_page = message["method"] == "Page.navigate"
+        if is_page:
+            loaded("blank")
+        send(id=message["id"], result=results.get(message["method"], {}))
+        if is_page:
+            loaded("blank")
+            time.sleep(0.1)
+            (pathlib.Path.home() / "loaded").touch()
+            loaded("own")
+"""
+
+
+@pytest.mark.system
+def test_the_load_event_of_another_document_does_not_end_a_page(tmp_path: Path) -> None:
+    """Given load events of about:blank before and after the navigation, expect that of the page."""
+    program = tmp_path / "chromium"
+    program.write_text(f"#!{sys.executable} -SE\n{CHROMIUM}")
+    program.chmod(0o700)
+    with Browser(str(program), tmp_path, []) as browser:
+        browser.attach()
+        browser.load("http://page-0.bentpipe.test/0/")
+        assert (tmp_path / "loaded").exists()
+
+
+@pytest.mark.system
+@needs("chromium")
+def test_a_document_with_an_error_status_is_no_page(tmp_path: Path) -> None:
+    """Given a server without the first page, expect an error for it, and none for the second."""
+    program = installed_browser()
+    assert program is not None
+    for name in ("1", "profile"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "1/index.html").touch()
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer((HOST, 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        workload = {"dns": False, "tls": None}
+        told = {"name": "page", "seed": 1, "port": server.server_port, "workload": workload}
+        client = Client({**told, "address": HOST})
+        options = browsers.options_of(HOST, "")
+        with Browser(program, tmp_path / "profile", options) as browser:
+            browser.attach()
+            with pytest.raises(BrowserError, match=r"/0/ was not loaded: HTTP status 404$"):
+                client.load(browser)
+            client.load(browser)
+        server.shutdown()
 
 
 @pytest.mark.parametrize(

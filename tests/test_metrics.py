@@ -15,7 +15,6 @@ from conftest import SMALL, Program
 
 import bentpipe
 from bentpipe import compare, metrics
-from bentpipe.dashboard.charts import metrics_of as menu_of
 from bentpipe.errors import UsageError
 from bentpipe.metrics import (
     ALL,
@@ -34,6 +33,7 @@ from bentpipe.metrics import (
     metrics_shown,
 )
 from bentpipe.quantities import quantity
+from bentpipe.report.sweep import metrics_of as menu_of
 from bentpipe.results.metric_values import metric_values, of_runs
 from bentpipe.scenario.gateways import FunctionName
 from bentpipe.scenario.metric_ref import read_metric

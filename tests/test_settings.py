@@ -135,3 +135,24 @@ def test_vary_takes_names_and_wildcards() -> None:
         ("20 kB", "10 ms", 20_000),
         ("20 kB", "20 ms", 20_000),
     ]
+
+
+def test_a_document_knows_the_values_that_settings_have_changed() -> None:
+    """Given settings in two steps, expect the values that are not as at first, and no title."""
+    data = {"name": "a", "link": {"preset": "geo"}, "traffic": [{"name": "web", "size": "1 MB"}]}
+    first = Document(data=data, source="test")
+    assert first.changes == {}
+    once = with_settings(first, ["traffic.web.size=2 MB", "name=b"], Scenario)
+    assert once.changes == {"traffic.0.size": "2 MB"}
+    same = with_settings(first, ["traffic.web.size=1 MB"], Scenario)
+    assert same.changes == {}
+    twice = with_settings(once, ["link.preset=null", "link.forward.rate=1Mbit/s"], Scenario)
+    expected = {"link.preset": None, "link.forward.rate": "1Mbit/s", "traffic.0.size": "2 MB"}
+    assert twice.changes == expected
+
+
+def test_the_execution_of_a_run_has_its_changed_settings() -> None:
+    web = {**DATA, "traffic": DATA["traffic"][:1]}
+    changed = bentpipe.simulate(Scenario.from_dict(web, ["traffic.web.size=5 kB"]))
+    assert changed.execution["settings"] == {"traffic.0.size": "5 kB"}
+    assert "settings" not in bentpipe.simulate(web).execution

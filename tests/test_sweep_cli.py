@@ -13,6 +13,7 @@ import pytest
 from conftest import ROOT, Program
 
 from bentpipe import Sweep, sweeps
+from bentpipe.dashboard.catalog import Catalog
 from bentpipe.errors import BentpipeError, InternalError
 from bentpipe.simulation.executor import Finished, Threads
 from bentpipe.simulation.run import Job
@@ -75,13 +76,35 @@ def test_json_has_the_cells_and_the_failures(
         *("sweep", scenario, "--vary", "link.forward.delay=10ms,250ms", "--seeds", "2"),
         *("--json", "--out", out),
     )
-    assert (called.code, called.err) == (0, f"bentpipe: wrote {out} (flows, directions: Parquet)\n")
+    wrote = f"bentpipe: wrote {out} (flows, directions: Parquet; report.html shows it)\n"
+    assert (called.code, called.err) == (0, wrote)
     found = json.loads(called.out)
     assert (found["scenario"], found["state"], found["runs"]) == ("two delays", "completed", 4)
     assert found["failures"] == []
     cells = Sweep.load(out).cells.to_dicts()
     assert found["cells"] == cells
     assert [cell["link.forward.delay_ns"] for cell in cells] == [10_000_000, 250_000_000]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_sweep_writes_a_report_that_serve_lists(
+    scenario: Path, bentpipe: Program, tmp_path: Path
+) -> None:
+    """Given a threshold that one of two cells misses, expect it first, means, and a chart."""
+    out, limit = tmp_path / "served/out", "flows.goodput_bps.min >= 1 Mbit/s"
+    called = bentpipe(
+        *("sweep", scenario, "--vary", "link.forward.rate=500kbit/s,2Mbit/s"),
+        *("--set", "traffic.0.size=1MB", "--threshold", limit, "--out", out),
+    )
+    assert called.code == 99
+    page = (out / "report.html").read_text()
+    assert "Thresholds: met in 1 of 2 cells" in page
+    assert page.index(">FAILED<") < page.index(">passed<")
+    assert "goodput, application bits over link.forward.rate. Mean of the runs" in page
+    assert (out / "charts/sweep.csv").read_text().startswith("line,link.forward.rate [Mbit/s]")
+    (entry,) = Catalog(out.parent).entries()
+    assert (entry.kind, entry.has_report) == ("sweep", True)
+    assert "link.forward.rate varied" in entry.changed
 
 
 def test_a_sweep_replaces_an_earlier_one(scenario: Path, bentpipe: Program, tmp_path: Path) -> None:

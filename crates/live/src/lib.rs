@@ -18,6 +18,7 @@ mod egress;
 pub mod emulator;
 pub mod error;
 pub mod flows;
+pub mod http;
 mod ingress;
 pub mod lab;
 pub mod lateness;

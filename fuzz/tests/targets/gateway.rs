@@ -2,7 +2,7 @@
 //! parts. Any bytes are refused, or are what they say when they are written again.
 
 use bentpipe_core::wire::Headers;
-use bentpipe_gate::daemon::{MetricsRequest, Plan, SocketRequest, Start, State};
+use bentpipe_gate::daemon::{MetricsPage, MetricsRequest, Plan, SocketRequest, Start, State};
 use bentpipe_gate::transparent::Syn;
 
 use crate::ITERATIONS;
@@ -35,13 +35,16 @@ fn any_syn() {
     });
 }
 
-/// A request for metrics begins with its one line and ends with an empty one; each of its beginnings is incomplete.
+/// A request for a page of metrics begins with its line and ends with an empty one; each of its beginnings is incomplete.
 #[test]
 fn any_metrics_request() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
         match MetricsRequest::parse(bytes) {
-            MetricsRequest::Metrics => {
-                assert!(bytes.starts_with(b"GET /metrics HTTP/1.") && bytes.ends_with(b"\r\n\r\n"));
+            MetricsRequest::Page { page, is_head } => {
+                let method = if is_head { "HEAD" } else { "GET" };
+                let path = if page == MetricsPage::Index { "/" } else { "/metrics" };
+                assert!(bytes.starts_with(format!("{method} {path} HTTP/1.").as_bytes()));
+                assert!(bytes.ends_with(b"\r\n\r\n"));
                 assert_eq!(
                     MetricsRequest::parse(&bytes[..bytes.len() - 1]),
                     MetricsRequest::Incomplete

@@ -12,6 +12,7 @@ mod feedback;
 mod frames;
 mod gateway;
 mod headers;
+mod http;
 mod packets;
 mod pcapng;
 mod pep;
@@ -46,6 +47,7 @@ fn every_target_has_a_corpus() {
         "gateway__any_metrics_request",
         "gateway__any_syn",
         "headers__any_bytes",
+        "http__any_request",
         "packets__any_offload",
         "packets__any_packets_in_a_lab",
         "pcapng__any_capture",

@@ -6,5 +6,9 @@ from .catalog import (
     help_of as help_of,
     parameters_of as parameters_of,
 )
-from .page import page as page, write_page as write_page
+from .page import (
+    page as page,
+    write_answer as write_answer,
+    write_page as write_page,
+)
 from .runs import Estimate as Estimate

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
@@ -24,11 +24,15 @@ from bentpipe.report.style import (
     log_axis,
     new_figure,
 )
-from bentpipe.results.views import View
+from bentpipe.results.files import REPORT, json_text
+from bentpipe.results.output import write_folder
+from bentpipe.results.views import View, csv_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from bentpipe.results.output import OutputFolder
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _BAND: Final = "Bands and bars are 95 % confidence intervals of means over seeds."
@@ -52,16 +56,40 @@ def write_page(answer: Answer, path: Path, *, real_time: str | None = None) -> N
     write_report(path, partial(page, answer, real_time=real_time))
 
 
+def write_answer(
+    answer: Answer, out: Path | OutputFolder, *, real_time: Mapping[str, Any] | None = None
+) -> Path:
+    """Write the page of an answer, its tables as CSV, answer.json and the manifest to a folder.
+
+    ``real_time`` is what a run in real time gave, with its ``sentence``. An earlier answer in the
+    folder is replaced.
+
+    Raises:
+        UsageError: the folder contains other files, or cannot be written.
+    """
+    exports = Exports()
+    sentence = real_time["sentence"] if real_time else None
+    data = answer.to_json() | ({"real_time": real_time} if real_time else {})
+    files = {
+        REPORT: page(answer, exports, real_time=sentence),
+        "answer.json": json_text(data),
+        **{f"table-{i}.csv": csv_table(view) for i, view in enumerate(_tables(answer), start=1)},
+    }
+    manifest = {
+        "bentpipe_version": _core.version(),
+        "question": answer.question,
+        "answer": list(answer.lines),
+        "parameters": data["parameters"],
+        "interrupted": answer.interrupted,
+    }
+    return write_folder(out, kind="question", manifest=manifest, files={**files, **exports.files})
+
+
 def page(answer: Answer, exports: Exports | None = None, *, real_time: str | None = None) -> str:
     """Return the page of an answer as HTML; the same answer gives identical bytes.
 
     ``real_time`` is what a run in real time gave. Figures are added to ``exports``, and linked.
     """
-    tables = list(answer.tables)
-    if answer.effects:
-        rows = [(effect.assumption, effect.instead, effect.percent) for effect in answer.effects]
-        title = "How the answer depends on what it assumes"
-        tables.append(View(title, columns("effects"), rows))
     template = environment(_TEMPLATES).get_template("answer.html.j2")
     return template.render(
         title=answer.question,
@@ -70,9 +98,18 @@ def page(answer: Answer, exports: Exports | None = None, *, real_time: str | Non
         real_time=real_time,
         charts=[(chart, draw(chart)) for chart in answer.charts],
         band=_BAND,
-        tables=tables,
+        tables=_tables(answer),
         exports=exports,
     )
+
+
+def _tables(answer: Answer) -> list[View]:
+    tables = list(answer.tables)
+    if answer.effects:
+        rows = [(effect.assumption, effect.instead, effect.percent) for effect in answer.effects]
+        title = "How the answer depends on what it assumes"
+        tables.append(View(title, columns("effects"), rows))
+    return tables
 
 
 def draw(chart: Chart) -> Figure:

@@ -13,7 +13,16 @@ import typer
 
 from bentpipe import answers, live
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
-from bentpipe.cli.options import AsJson, Engine, complete_links, note, optional, print_json
+from bentpipe.cli.options import (
+    AsJson,
+    Engine,
+    complete_links,
+    note,
+    note_written,
+    optional,
+    output_folder,
+    print_json,
+)
 from bentpipe.cli.progress import Progress, exit_interrupted, telling_interrupts
 from bentpipe.errors import UsageError
 from bentpipe.units import format_rate
@@ -21,6 +30,7 @@ from bentpipe.units import format_rate
 if TYPE_CHECKING:
     from bentpipe.answers.answer import Answer
     from bentpipe.answers.catalog import Option
+    from bentpipe.results.output import OutputFolder
 
 _WIDTH: Final = 80
 
@@ -33,6 +43,14 @@ AskEngine = Annotated[
     typer.Option(
         "--engine",
         help="emulate: then run the case in real time, with the kernel's TCP, and compare.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    optional(
+        "FOLDER",
+        "Write the page, its tables and the answer as JSON to this folder, which serve lists.",
+        "--out",
     ),
 ]
 Report = Annotated[
@@ -75,18 +93,27 @@ def _command(name: str) -> Any:
     question: Any = answers.class_of(name)
     asked = {each.name: each for each in answers.parameters_of(question)}
 
-    def run(report: Path | None, as_json: bool, engine: Engine = "simulate", **values: Any) -> None:
+    def run(
+        out: Path | None,
+        report: Path | None,
+        as_json: bool,
+        engine: Engine = "simulate",
+        **values: Any,
+    ) -> None:
         given = {
             each: asked[each].read(value) if each in asked else value
             for each, value in values.items()
             if value is not None
         }
-        _show_answer(partial(answers.ask, name, **given), report, as_json, engine == "emulate")
+        ask = partial(answers.ask, name, **given)
+        with output_folder(out, "question") as output:
+            _show_answer(ask, output, report, as_json=as_json, emulate=engine == "emulate")
 
     parameters = {
         **{name: _option(each) for name, each in asked.items()},
         **({"seeds": (Seeds, None)} if "link" in asked else {}),
         **({"engine": (AskEngine, "simulate")} if question.can_emulate else {}),
+        "out": (Out, None),
         "report": (Report, None),
         "as_json": (AsJson, False),
     }
@@ -123,7 +150,12 @@ def _option(asked: Option) -> tuple[Any, Any]:
 
 
 def _show_answer(
-    ask: Callable[..., Answer], report: Path | None, as_json: bool, emulate: bool
+    ask: Callable[..., Answer],
+    output: OutputFolder | None,
+    report: Path | None,
+    *,
+    as_json: bool,
+    emulate: bool,
 ) -> None:
     """Answer a question, and print or write the answer."""
     if report is not None and not report.parent.is_dir():
@@ -135,6 +167,9 @@ def _show_answer(
         sentence = measured["sentence"] if measured else None
         answers.write_page(answer, report, real_time=sentence)
         note(f"wrote {report}")
+    if output is not None:
+        answers.write_answer(answer, output, real_time=measured)
+        note_written(output)
     if as_json:
         print_json(answer.to_json() | ({"real_time": measured} if measured else {}))
     else:

@@ -37,7 +37,12 @@ from bentpipe.cli.watch import EVERY_S, Watch
 from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.live.capacity import gain_privileges
 from bentpipe.live.local_lab import LocalLab
-from bentpipe.live.programs import FORWARDED_SIGNALS, exit_status, wait_for_program
+from bentpipe.live.programs import (
+    FORWARDED_SIGNALS,
+    exit_status,
+    refuse_program,
+    wait_for_program,
+)
 from bentpipe.plan.presets import link_plan
 from bentpipe.results.files import capture_file, incomplete_message
 
@@ -117,6 +122,8 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     a threshold is missed. If bentpipe itself fails, the code is 125; if the program cannot be
     executed 126; if it is not found 127.
     """
+    for words in (command or [], *(line.split() for line in world or ())):
+        refuse_program(words)
     lab = LocalLab(
         plans=[link_plan(name, settings or []) for name in link],
         seed=seed,

@@ -34,7 +34,12 @@ from bentpipe.cli.options import (
 from bentpipe.cli.streams import EXIT_INTERRUPTED, ProgramCommand
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
 from bentpipe.live import sockets
-from bentpipe.live.programs import exit_status, start_in_lab, wait_for_program
+from bentpipe.live.programs import (
+    exit_status,
+    refuse_program,
+    start_in_lab,
+    wait_for_program,
+)
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -245,6 +250,7 @@ def exec_(
 
     Processes that the program leaves behind stay in the lab until `lab down`.
     """
+    refuse_program(command)
     with sockets.connect(name) as connection:
         daemon = _pidfd_of(connection)
         _, descriptors = sockets.ask(connection, {"do": "enter", "host": host})

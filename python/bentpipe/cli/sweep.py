@@ -30,7 +30,7 @@ from bentpipe.cli.options import (
 from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
 from bentpipe.cli.thresholds import require_cell_thresholds, write_junit
 from bentpipe.errors import UsageError
-from bentpipe.results.files import read_manifest
+from bentpipe.results.files import REPORT, read_manifest
 from bentpipe.scenario.document import read_file
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.memory import read_limit
@@ -323,7 +323,11 @@ def _output(found: Sweep, folder: SweepFolder, kept: str | None, *, as_json: boo
     if kept is not None:
         if folder.output.replaced is not None:
             note(f"replaced {folder.output.replaced}")
-        note(f"wrote {kept} (flows, directions: Parquet)")
+        shown = "flows, directions: Parquet"
+        if folder.storage is None:
+            report.write_sweep_report(found, folder.path / REPORT)
+            shown += f"; {REPORT} shows it"
+        note(f"wrote {kept} ({shown})")
     if as_json:
         print_json(found.to_json())
     else:

@@ -33,6 +33,7 @@ from bentpipe.results.confidence import (
     bootstrap_interval,
 )
 from bentpipe.results.views import Column, View, html_table
+from bentpipe.scenario.document import differing
 from bentpipe.scenario.metric_ref import MetricRef, read_metric
 
 # The share of experiments that show a difference of the stated size with the stated seeds.
@@ -203,16 +204,39 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MetricValues:
+    """One metric in one cell: the runs of each setting by label, None of one without a value."""
+
+    metric: MetricRef
+    cell: Mapping[str, Any]
+    settings: Mapping[str, Summary | None]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values as plain data, in the base unit of the metric."""
+        settings = {
+            label: None if found is None else asdict(found)
+            for label, found in self.settings.items()
+        }
+        better = self.metric.better or None
+        cell = dict(self.cell)
+        return {"metric": str(self.metric), "better": better, "cell": cell, "settings": settings}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """Settings compared with the first one, the baseline.
 
-    ``differences`` has one for each other setting, cell and metric, in this order. ``sought`` is
-    the difference, as a share of the baseline's mean, for which the number of seeds is stated.
+    ``differences`` has one for each other setting, cell and metric, in this order. ``metrics`` has
+    all settings beside each other for each cell and metric, and ``changed`` the values of the
+    scenarios, by path, that are not the same in all: None where one has no such value. ``sought``
+    is the difference, as a share of the baseline's mean, for which the number of seeds is stated.
     """
 
     labels: tuple[str, ...]
     runs: tuple[int, ...]
     differences: tuple[Difference, ...]
+    metrics: tuple[MetricValues, ...]
+    changed: Mapping[str, tuple[Any, ...]]
     sought: float
     interrupted: bool = False
     """Whether Ctrl-C ended the runs early: they have the seeds that are complete in all."""
@@ -220,6 +244,11 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as plain data."""
         return {
+            "changed_settings": {
+                path: dict(zip(self.labels, values, strict=True))
+                for path, values in self.changed.items()
+            },
+            "metrics": [each.to_json() for each in self.metrics],
             "settings": [
                 {"label": label, "runs": runs}
                 for label, runs in zip(self.labels, self.runs, strict=True)
@@ -333,12 +362,35 @@ def _comparison(
     ]
     if not differences:
         raise UsageError("the settings have no metric with values in common")
+    scenarios = [each.scenario for each in settings]
     return Comparison(
         labels=tuple(each.label for each in settings),
         runs=tuple(each.runs.height for each in settings),
         differences=tuple(differences),
+        metrics=tuple(
+            MetricValues(
+                metric=metric,
+                cell=dict(zip(settings[0].varied, cell, strict=True)),
+                settings=_summaries(settings, values, metric, cell),
+            )
+            for cell, metric in product(cells, found)
+            if any(each[metric].get(cell) for each in values)
+        ),
+        # A sweep in memory does not say what its scenario was.
+        changed=differing(*scenarios) if all(scenarios) else {},
         sought=sought,
     )
+
+
+def _summaries(
+    settings: Sequence[Setting], values: Sequence[_Values], metric: MetricRef, cell: Cell
+) -> dict[str, Summary | None]:
+    """Return the runs of each setting by label; None of one without a value."""
+    found = [each[metric].get(cell, {}) for each in values]
+    return {
+        setting.label: Summary.of(_array(own, own)) if own else None
+        for setting, own in zip(settings, found, strict=True)
+    }
 
 
 def _common_cells(settings: Sequence[Setting]) -> list[Cell]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -34,13 +34,15 @@ _TABLES: Final = ("flows", "directions")
 class Setting:
     """The runs of one setting: tables with the column ``run``, and what was varied in each run.
 
-    ``runs`` has the columns ``run``, those of ``varied``, and ``seed``.
+    ``runs`` has the columns ``run``, those of ``varied``, and ``seed``. ``scenario`` is what was
+    written, plain data; of a sweep without the varied values.
     """
 
     label: str
     runs: pl.DataFrame
     tables: Mapping[str, pl.DataFrame]
     varied: tuple[str, ...] = ()
+    scenario: Mapping[str, Any] = field(default_factory=dict)
 
     def values(self, metric: MetricRef, *, required: bool) -> dict[Cell, dict[int, float]]:
         """Return a metric by cell and seed; runs without a finite value are left out.
@@ -88,7 +90,8 @@ class Setting:
                 name: table.filter(pl.col("run").is_in(runs["run"].implode()))
                 for name, table in self.tables.items()
             }
-            settings.append(Setting(f"{column}={value}", runs, tables, varied))
+            scenario = {**self.scenario, column: value}
+            settings.append(Setting(f"{column}={value}", runs, tables, varied, scenario))
         return settings
 
 
@@ -119,9 +122,9 @@ def read_settings(
         if isinstance(found, Scenario):
             runs = next(simulated)
             interrupted = interrupted or runs.interrupted
-            settings.append(_setting(label, runs))
+            settings.append(_setting(label, runs, found.to_dict()))
         else:
-            settings.append(_setting(label, found))
+            settings.append(_setting(label, found, found.manifest.get("scenario", {})))
     return settings, interrupted
 
 
@@ -145,7 +148,7 @@ def _label_of(found: Scenario | Result | Sweep) -> str:
     return (found.name or "a scenario") if isinstance(found, Scenario) else "a sweep"
 
 
-def _setting(label: str, found: Result | Sweep) -> Setting:
+def _setting(label: str, found: Result | Sweep, scenario: Mapping[str, Any]) -> Setting:
     """Return the setting of a sweep, or of a result as a sweep of one run.
 
     Raises:
@@ -175,7 +178,7 @@ def _setting(label: str, found: Result | Sweep) -> Setting:
     # The columns of numbers of a varied field, such as ``..._ns``, say the same.
     pairs = pairwise(["", *keys[1:-1]])
     varied = (name for before, name in pairs if not before or not name.startswith(f"{before}_"))
-    return Setting(label, runs, tables, tuple(varied))
+    return Setting(label, runs, tables, tuple(varied), scenario)
 
 
 # A percentile takes so many flows: at least one beyond it.

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -39,17 +40,25 @@ from bentpipe.dashboard.catalog import Catalog, Entry, NotFoundError
 from bentpipe.errors import BentpipeError
 from bentpipe.live import sockets
 from bentpipe.live.link_state import DeliveredRates
-from bentpipe.report.comparison import comparison_notes, difference_views
+from bentpipe.report.comparison import comparison_notes, difference_views, setting_views
 from bentpipe.report.html import CHARTS as CHARTS_FOLDER, environment
 from bentpipe.report.run import run_context
+from bentpipe.report.sweep import (
+    ROWS_MAX as _ROWS_MAX,
+    failures_view,
+    sweep_chart,
+    sweep_threshold_view,
+)
 from bentpipe.results.charts import CHARTS, Chart, charts_of
 from bentpipe.results.files import REPORT, has_manifest, read_file, read_manifest
 from bentpipe.results.verdict import invalid_message
 from bentpipe.results.views import Cell, Column, View
 from bentpipe.sweeps.journal import Progress, ProgressReader
+from bentpipe.sweeps.tables import text_of
 
 _FOLDER: Final = Path(__file__).parent
-_COMPARED: Final = 2
+_PAIR: Final = 2
+_COMPARED_MAX: Final = 8
 _KINDS: Final = ("run", "sweep")
 _MEDIA_TYPES: Final = {
     "css": "text/css",
@@ -64,7 +73,6 @@ _REPORT_POLICY: Final = (
     "sandbox allow-same-origin allow-downloads; default-src 'none'; style-src 'unsafe-inline'; "
     "img-src data:; frame-ancestors 'none'"
 )
-_ROWS_MAX: Final = 200
 # Of a file: a cell of a table of a study has some 100 bytes.
 _CSV_BYTES_MAX: Final = 10_000_000
 
@@ -146,6 +154,7 @@ class _Dashboard:
             result = self._catalog.run(entry.path)
             end_s = result.manifest["end_ns"] / 1e9
             context |= run_context(result) | {"charts": charts_of(result), "end_s": end_s}
+            context["changed"] = _changed_view(result.execution.get("settings", {}))
             return self._page("run", **context)
         if entry.kind == "sweep":
             return self._page("sweep", **context, **self._sweep_context(entry))
@@ -156,6 +165,7 @@ class _Dashboard:
             "files",
             **context,
             facts=f"bentpipe {manifest['bentpipe_version']}, {entry.kind}, {entry.state}",
+            lines=manifest.get("answer", ()),
             views=[_csv_view(folder, name) for name in names],
         )
 
@@ -163,23 +173,20 @@ class _Dashboard:
         """Return what the page of a sweep shows; without a data set, its progress."""
         folder, facts = self._catalog.folder(entry.path), f"sweep, {entry.state}"
         choices: dict[str, Any] | None = None
-        failures: View | None = None
+        tables: list[View] = []
         if has_manifest(folder) and read_manifest(folder)["runs"] > 0:
             sweep = self._catalog.sweep(entry.path)
             failed = sweep.failures.height
             facts += f", {sweep.runs.height:,} runs" + (f", {failed:,} failed" if failed else "")
             facts += f", bentpipe {sweep.manifest['bentpipe_version']}"
             choices = charts.choices_of(sweep)
-            if failed:
-                columns = [Column(name, name, text=str) for name in sweep.failures.columns]
-                title = "The first failed runs; the others were not affected."
-                failures = View(title, columns, sweep.failures.head(_ROWS_MAX).rows(), len(columns))
+            tables = [view for view in (sweep_threshold_view(sweep), failures_view(sweep)) if view]
         runs = folder / "runs"
         kept = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
         return {
             "facts": facts,
             "choices": choices,
-            "failures": failures,
+            "tables": tables,
             "kept": kept[:_ROWS_MAX],
             "kept_more": max(len(kept) - _ROWS_MAX, 0),
         }
@@ -198,20 +205,22 @@ class _Dashboard:
         return HTMLResponse(self._catalog.read(path, REPORT), headers=policy)
 
     def _compare(self, request: Request) -> Response:
-        """Show what `bentpipe compare` finds of two results; two runs with their charts."""
+        """Show what `bentpipe compare` finds of results; two runs with their charts."""
         paths = request.query_params.getlist("result")
-        if len(paths) != _COMPARED:
-            raise HTTPException(400, f"choose two results to compare; {len(paths)} are chosen")
+        if not _PAIR <= len(paths) <= _COMPARED_MAX:
+            text = f"choose two to {_COMPARED_MAX} results to compare; {len(paths)} are chosen"
+            raise HTTPException(400, text)
         entries = [self._catalog.entry(path) for path in paths]
         wrong = [each for each in entries if each.kind not in _KINDS or each.problem is not None]
         if wrong:
             raise HTTPException(400, f"{wrong[0].path}: only whole runs and sweeps are compared")
-        if entries[0].path == entries[1].path:
-            raise HTTPException(400, "choose two different results to compare")
+        if len({entry.path for entry in entries}) < len(entries):
+            raise HTTPException(400, "choose different results to compare")
         views: Sequence[View] = ()
         try:
             comparison = compare(*(self._catalog.folder(entry.path) for entry in entries))
-            views, notes = difference_views(comparison), comparison_notes(comparison)
+            views = [*setting_views(comparison), *difference_views(comparison)]
+            notes = comparison_notes(comparison)
         except BentpipeError as error:
             # Such as a run that was interrupted; its charts are shown all the same.
             notes = [f"{self._catalog.message(error)}."]
@@ -219,7 +228,7 @@ class _Dashboard:
         return self._page(
             "compare",
             title="Comparison",
-            entries=dict(zip("AB", entries, strict=True)),
+            entries=dict(zip(ascii_uppercase, entries, strict=False)),
             views=[_first_rows(view) for view in views],
             notes=notes,
             charts=[
@@ -227,7 +236,7 @@ class _Dashboard:
                 for chart in CHARTS.values()
                 # The bars of two runs are those of different flows.
                 if chart.kind != "stacks"
-                and len(runs) == _COMPARED
+                and len(runs) == len(entries) == _PAIR
                 and any(chart.is_shown(result) for result in runs)
             ],
             end_s=max((result.manifest["end_ns"] for result in runs), default=0) / 1e9,
@@ -258,7 +267,7 @@ class _Dashboard:
             raise HTTPException(404, "no such kind of file")
         path = request.path_params["path"]
         if name == "sweep":
-            data = charts.sweep_chart(self._catalog.sweep(path), request.query_params)
+            data = sweep_chart(self._catalog.sweep(path), request.query_params)
             content = charts.export_sweep(data, kind)
         else:
             content = charts.export_chart(_chart(name), self._catalog.run(path), kind)
@@ -267,7 +276,7 @@ class _Dashboard:
 
     def _sweep_chart(self, request: Request) -> Response:
         sweep = self._catalog.sweep(request.path_params["path"])
-        return JSONResponse(charts.sweep_chart(sweep, request.query_params))
+        return JSONResponse(sweep_chart(sweep, request.query_params))
 
     # --- what changes while a page is open -------------------------------------------------------
 
@@ -360,6 +369,13 @@ def _cell(text: str) -> Cell:
         return Cell(float(text) if text else None, text)
     except ValueError:
         return Cell(text, text)
+
+
+def _changed_view(settings: Mapping[str, Any]) -> View | None:
+    """Return the values that settings have changed; None without any."""
+    rows = [(path, None if value is None else text_of(value)) for path, value in settings.items()]
+    columns = [Column("field", "field"), Column("value", "value")]
+    return View("Changed settings (--set, --vary)", columns, rows) if rows else None
 
 
 def _first_rows(view: View) -> View:

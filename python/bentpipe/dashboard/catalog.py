@@ -38,11 +38,14 @@ from bentpipe.results.output import is_being_written
 from bentpipe.results.result import Result
 from bentpipe.sweeps import Sweep
 from bentpipe.sweeps.journal import UNFINISHED, read_definition
+from bentpipe.sweeps.tables import text_of
 
 # Of a folder that was served by mistake, such as a home folder, this many folders are searched.
 FOLDERS_MAX: Final = 20_000
 ENTRIES_MAX: Final = 5_000
 _DEPTH_MAX: Final = 16
+# Of changed settings, in the list.
+_CHANGED_MAX: Final = 4
 # The manifest of a run with 10,000 terminals has some 20 MB.
 _MANIFEST_BYTES_MAX: Final = 256_000_000
 # Pages that are followed by many browsers share one search.
@@ -60,7 +63,8 @@ class NotFoundError(Exception):
 class Entry:
     """A result: ``path`` is relative to the served folder, "." for that folder itself.
 
-    ``problem`` is why it is damaged.
+    ``ended`` is shown, ``ended_at`` is ISO 8601. ``changed`` are the settings that were changed, or
+    the fields that were varied. ``problem`` is why it is damaged.
     """
 
     path: str
@@ -70,6 +74,8 @@ class Entry:
     engine: str = ""
     seed: int | None = None
     ended: str = ""
+    ended_at: str = ""
+    changed: str = ""
     warnings: int = 0
     problem: str | None = None
     has_report: bool = False
@@ -89,7 +95,7 @@ class Catalog:
         self._kept: OrderedDict[Path, tuple[Entry, Result | Sweep]] = OrderedDict()
 
     def entries(self) -> list[Entry]:
-        """Return all results, sorted by path; at most a second old."""
+        """Return all results, the newest first; at most a second old."""
         with self._lock:
             now_s = time.monotonic()
             if self._searched_s is None or now_s - self._searched_s > _SEARCH_INTERVAL_S:
@@ -211,7 +217,10 @@ class Catalog:
         self._known = {
             folder: known for folder, known in list(self._known.items()) if folder in seen
         }
-        return sorted(found, key=lambda entry: entry.path)
+        found.sort(key=lambda entry: entry.path)
+        return sorted(
+            found, key=lambda entry: (entry.state == "running", entry.ended_at), reverse=True
+        )
 
     def _entry(self, folder: Path) -> Entry | None:
         """Return the result in a folder, None if there is none; read it only if it changed."""
@@ -239,6 +248,7 @@ class Catalog:
             kind = kind_of(manifest)
             entry = replace(entry, kind=kind, title=title_of(manifest))
             _check_files(folder, manifest)
+            about = read_execution(folder)
             interrupted = "interrupted" if manifest.get("interrupted") else "completed"
             state = str(manifest.get("state", interrupted))
             return replace(
@@ -247,7 +257,9 @@ class Catalog:
                 state=state if running is None else running.state,
                 engine=str(manifest.get("engine", "simulate" if kind == "run" else "")),
                 seed=manifest.get("seed"),
-                ended=shown_time(read_execution(folder).get("ended")) or "",
+                ended=shown_time(about.get("ended")) or "",
+                ended_at=str(about.get("ended", "")),
+                changed=_changed(manifest, about),
                 warnings=len(manifest.get("warnings", ())),
                 has_report=REPORT in manifest["files"] or (folder / REPORT).is_file(),
             )
@@ -267,6 +279,18 @@ class Catalog:
             for each in inner.rglob("*"):
                 if each.is_symlink() and not each.resolve().is_relative_to(self.root):
                     raise UsageError(f"{each}: is a link to a place outside the served folder")
+
+
+def _changed(manifest: Mapping[str, Any], about: Mapping[str, Any]) -> str:
+    """Return the settings that were changed for a result, or the fields that a sweep varies."""
+    settings = [
+        f"{path}={'none' if value is None else text_of(value)}"
+        for path, value in about.get("settings", {}).items()
+    ]
+    varied = [f"{path} varied" for axis in manifest.get("axes", ()) for path in axis["paths"]]
+    shown = [*settings, *varied]
+    more = [f"and {len(shown) - _CHANGED_MAX} more"] if len(shown) > _CHANGED_MAX else []
+    return ", ".join([*shown[:_CHANGED_MAX], *more])
 
 
 def _folders(top: Path, depth: int) -> Iterator[Path]:

@@ -140,6 +140,7 @@ class Browser:
         target = {"targetId": pages[0]["targetId"], "flatten": True}
         self._session = self.call("Target.attachToTarget", target, until_s)["sessionId"]
         self.call("Page.enable", {}, until_s)
+        self.call("Page.setLifecycleEventsEnabled", {"enabled": True}, until_s)
 
     def _pages(self, until_s: float) -> list[dict[str, Any]]:
         targets = self.call("Target.getTargets", {}, until_s)["targetInfos"]
@@ -182,7 +183,12 @@ class Browser:
         reply = self.call("Page.navigate", {"url": url})
         if "errorText" in reply:
             raise BrowserError(reply["errorText"])
-        while not any(each.get("method") == "Page.loadEventFired" for each in self._events):
+        # Another document, such as about:blank, has a load event, too.
+        loaded = {"name": "load", **{key: reply[key] for key in ("frameId", "loaderId")}}
+        while not any(
+            each.get("method") == "Page.lifecycleEvent" and loaded.items() <= each["params"].items()
+            for each in self._events
+        ):
             self._events.append(self._message(None))
 
     def _message(self, until_s: float | None) -> dict[str, Any]:
@@ -236,7 +242,7 @@ _TIMES: Final = """(() => {
         responseStart: page.responseStart,
         responseEnd: page.responseEnd,
         loadEventStart: page.loadEventStart,
-        resources: resources.map(each => [each.name, each.responseStatus]),
+        statuses: [page, ...resources].map(each => [each.name, each.responseStatus]),
     });
 })()"""
 
@@ -270,7 +276,7 @@ class Client:
         settings = self._settings
         with new_socket(settings) as control:
             control.connect((settings["address"], settings["port"]))
-            options = _options(settings["address"], control.makefile().readline().strip())
+            options = options_of(settings["address"], control.makefile().readline().strip())
             with Browser(settings["browser"], profile, options) as browser:
                 # The end of the browser does not delay the report.
                 return run_until_interrupted(
@@ -289,13 +295,18 @@ class Client:
             while workload["pages"] is None or len(self._pages) < workload["pages"]:
                 if self._pages:
                     time.sleep(self._think.draw(json.dumps(workload["think_ns"])) / 1e9)
-                self._load(browser)
+                self.load(browser)
                 control.sendall(b"%d\n" % (len(self._pages) - 1))
         except (BrowserError, OSError) as error:
             where = f"page {len(self._pages) - 1}: " if self._pages else ""
             self._error = f"{where}{error}"
 
-    def _load(self, browser: Browser) -> None:
+    def load(self, browser: Browser) -> None:
+        """Load the next page, and keep its times.
+
+        Raises:
+            BrowserError: it cannot be loaded, or its document or an object is not there.
+        """
         number, workload = len(self._pages), self._settings["workload"]
         start_ns = time.monotonic_ns()
         page: Row = {"start_ns": start_ns, **dict.fromkeys(_MOMENTS)}
@@ -308,9 +319,10 @@ class Client:
         browser.load(url)
         asked = {"expression": _TIMES, "returnByValue": True}
         times = json.loads(browser.call("Runtime.evaluate", asked)["result"]["value"])
-        failed = [name for name, status in times["resources"] if status != _OK]
-        if failed:
-            raise BrowserError(f"{failed[0]} was not loaded")
+        for name, status in times["statuses"]:
+            if status != _OK:
+                reason = f": HTTP status {status}" if status else ""
+                raise BrowserError(f"{name} was not loaded{reason}")
         # The time origin (High Resolution Time, section 4) is later than the click, and the browser
         # may open connections before it. It is on the real-time clock.
         origin_ns = round(times["timeOrigin"] * _NS_PER_MS) - (time.time_ns() - time.monotonic_ns())
@@ -321,7 +333,7 @@ class Client:
         }
 
 
-def _options(address: str, key_sha256: str) -> list[str]:
+def options_of(address: str, key_sha256: str) -> list[str]:
     """Return the options that map the host names of pages to the server, and trust its key."""
     trusted = [f"--ignore-certificate-errors-spki-list={key_sha256}"] if key_sha256 else []
     return [f"--host-resolver-rules=MAP *.{_DOMAIN} {address},MAP * ~NOTFOUND", *trusted]

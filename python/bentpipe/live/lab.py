@@ -18,6 +18,7 @@ from bentpipe.errors import UsageError
 from bentpipe.live import sockets
 from bentpipe.live.daemon import LabDaemon
 from bentpipe.live.local_lab import LocalLab
+from bentpipe.live.programs import refuse_program
 from bentpipe.units import check_seed
 
 if TYPE_CHECKING:
@@ -134,9 +135,11 @@ class Lab:
         left behind stay until the lab ends.
 
         Raises:
-            UsageError: there is no such host or program, or the lab is closed.
+            UsageError: there is no such host or program, it does not work in a lab, or the lab is
+                closed.
             InvalidRunError: the link has failed.
         """
+        refuse_program(arguments)
         if not arguments or shutil.which(arguments[0]) is None:
             raise UsageError(f"program: {' '.join(arguments[:1]) or 'none'}: no such program")
         _, descriptors = self._exchange("enter", host=host)

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from bentpipe import _core
-from bentpipe.errors import BentpipeError, MachineError, ProgramStartError
+from bentpipe.errors import BentpipeError, MachineError, ProgramStartError, UsageError
 from bentpipe.gateway import machine
+from bentpipe.refusals import refused_program
 
 # Signals that a user or a service manager sends to end or to notify a program.
 FORWARDED_SIGNALS: Final = frozenset(
@@ -107,6 +108,16 @@ class Program:
         for process in self.find_children() if directly else [self.process]:
             with suppress(ProcessLookupError):
                 os.kill(process, number)
+
+
+def refuse_program(words: Sequence[str]) -> None:
+    """Refuse a program, with its arguments, whose traffic would not pass the link of a lab.
+
+    Raises:
+        UsageError: the program does not work in a lab; the message names the page that says why.
+    """
+    if (message := refused_program(words)) is not None:
+        raise UsageError(message)
 
 
 def start_in_lab(descriptors: Sequence[int], arguments: Sequence[str], host: str) -> int:

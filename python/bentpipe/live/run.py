@@ -162,7 +162,8 @@ def run_emulation(
             "warnings": warnings + late_warnings,
         },
     }
-    return result_of(manifest, flows, reports, record, execution(started=started))
+    about = execution(started=started, settings=plan.scenario.document.changes)
+    return result_of(manifest, flows, reports, record, about)
 
 
 def post_run_warnings(flows: list[Flow], record: RunRecord) -> Iterator[str]:

@@ -26,6 +26,7 @@ from .style import (
     log_axis as log_axis,
     new_figure as new_figure,
 )
+from .sweep import write_sweep_report as write_sweep_report
 from .terminal import (
     run_tables as run_tables,
     sweep_tables as sweep_tables,

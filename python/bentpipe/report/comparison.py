@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 import numpy as np
@@ -20,6 +20,7 @@ from bentpipe.report.style import MUTED, PALETTE, STYLE, add_legend
 from bentpipe.results.charts import distribution, with_unit
 from bentpipe.results.confidence import CONFIDENCE
 from bentpipe.results.views import Cell, Column, View
+from bentpipe.sweeps.tables import text_of
 from bentpipe.text import counted
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _FIGURE_IN: Final = (7.3, 2.4)
 # Up to these values, as many decimals: two digits count.
 _DECIMALS: Final = ((1, 2), (10, 1))
+_PAIR: Final = 2
+# Of scenarios that have little in common.
+_MAX_CHANGED: Final = 40
 _NO_INTERVAL: Final = (
     "The difference may be chance. To get an interval, compare scenarios, which are simulated with "
     "30 seeds each (bentpipe compare A.yaml B.yaml), or sweeps with 5 seeds or more."
@@ -42,8 +46,62 @@ _EXACT: Final = {True: "Equal in every run", False: "The same difference with ev
 
 def comparison_tables(comparison: Comparison) -> list[View | str]:
     """Return the lines and tables of a comparison for a terminal."""
-    notes = comparison_notes(comparison)
-    return [*_settings(comparison), *difference_views(comparison), "", *notes]
+    views = [*setting_views(comparison), *difference_views(comparison)]
+    return [*_settings(comparison), *views, "", *comparison_notes(comparison)]
+
+
+def setting_views(comparison: Comparison) -> list[View]:
+    """Return what differs between the scenarios, and each metric by setting if there are several.
+
+    The tables of differences have the means of two settings already.
+    """
+    names = _names(comparison)
+    views = []
+    if comparison.changed:
+        columns = [Column("field", "field"), *(Column(f"value_{n}", n) for n in names.values())]
+        rows = [
+            [path, *(None if value is None else text_of(value) for value in values)]
+            for path, values in comparison.changed.items()
+        ]
+        title = "Changed settings: what the scenarios have, or - for a default"
+        more = f"{len(rows) - _MAX_CHANGED} more: --json" if len(rows) > _MAX_CHANGED else ""
+        views.append(View(title, columns, rows[:_MAX_CHANGED], more=more))
+    if len(names) > _PAIR:
+        views.append(_metrics_view(comparison, names))
+    return views
+
+
+def _metrics_view(comparison: Comparison, names: dict[str, str]) -> View:
+    """Return the means of each metric by setting, with the differences that are shown."""
+    first = comparison.labels[0]
+    shown = {
+        (each.metric, *each.cell.values(), each.setting): each.estimate
+        for each in comparison.differences
+        if each.estimate.shown and each.estimate.first.mean
+    }
+    varied = list(comparison.metrics[0].cell)
+    rows = []
+    for each in comparison.metrics:
+        text, where = quantity(each.metric.unit_column).text, (each.metric, *each.cell.values())
+        row: list[Any] = [*each.cell.values(), each.metric.title]
+        for label, summary in each.settings.items():
+            change = ""
+            if (estimate := shown.get((*where, label))) is not None:
+                percent = 100 * estimate.difference / abs(estimate.first.mean)
+                change = f" ({_rounded(percent, percent)} %)"
+            mean = None if summary is None else summary.mean
+            row.append(None if mean is None else Cell(mean, f"{text(mean)}{change}"))
+        rows.append(row)
+    columns = [
+        *(Column(name, name) for name in varied),
+        Column("metric", "metric"),
+        *(Column(f"mean_{name}", name, "mean") for name in names.values()),
+    ]
+    title = (
+        f"Each metric by setting; in brackets the difference from {names[first]}, where its 95 % "
+        "interval excludes zero"
+    )
+    return View(title, columns, rows, key=len(varied) + 1, group=len(varied))
 
 
 def difference_views(comparison: Comparison, setting: str | None = None) -> list[View]:
@@ -126,6 +184,7 @@ def comparison_report(comparison: Comparison, exports: Exports | None = None) ->
         title="Comparison",
         facts=f"bentpipe {_core.version()}",
         settings=_settings(comparison),
+        setting_views=setting_views(comparison),
         notes=comparison_notes(comparison),
         sections=sections,
         exports=exports,
@@ -172,7 +231,7 @@ def _pairing(found: Sequence[Difference]) -> str:
 
 def _title(each: Difference, names: dict[str, str]) -> str:
     cell = "".join(f"{name}={value}, " for name, value in each.cell.items())
-    setting = f"{names[each.setting]}, " if len(names) > 2 else ""  # noqa: PLR2004 - A and B
+    setting = f"{names[each.setting]}, " if len(names) > _PAIR else ""
     return f"{setting}{cell}{each.metric.title}"
 
 
@@ -213,10 +272,15 @@ def _difference(each: Difference) -> str:
     if estimate.interval is not None:
         values += [estimate.interval.low, estimate.interval.high]
     largest = max(abs(value / size) for value in values)
-    decimals = next((digits for limit, digits in _DECIMALS if largest < limit), 0)
-    texts = [f"{value / size:+,.{decimals}f}" for value in values]
+    texts = [_rounded(value / size, largest) for value in values]
     interval = f" ({texts[1]} to {texts[2]})" if texts[1:] else ""
     return f"{texts[0]}{interval}{end}"
+
+
+def _rounded(value: float, largest: float) -> str:
+    """Return a value with its sign, and two digits of the largest one beside it."""
+    decimals = next((digits for limit, digits in _DECIMALS if abs(largest) < limit), 0)
+    return f"{value:+,.{decimals}f}"
 
 
 def _distributions(each: Difference, names: dict[str, str]) -> Figure:

@@ -120,16 +120,41 @@ def _together(result: Result, table: str, text: str) -> list[str]:
 
 def sweep_tables(sweep: Sweep, more: str = "--json") -> list[View | str]:
     """Return a table with the means of the cells; ``more`` is where those left out are."""
-    cells = sweep.cells
     name = sweep.manifest.get("scenario", {}).get("name") or "Sweep"
+    counts, *facts = sweep_facts(sweep)
+    view = cells_view(sweep, _MAX_CELLS, more)
+    return [f"{name}: {counts}", *facts, *([view] if view else [])]
+
+
+def sweep_facts(sweep: Sweep) -> list[str]:
+    """Return what was run: the number of cells and runs, what was varied, and the thresholds."""
     failed = sweep.failures.height
     failures = f", {failed:,} failed" if failed else ""
-    head = f"{name}: {counted(cells.height, 'cell')}, {counted(sweep.runs.height, 'run')}{failures}"
-    if not cells.height:
-        return [head]
-    keys = cells.columns[: cells.columns.index("runs")]
+    cells, paths = sweep.cells, _paths(sweep)
+    facts = [f"{counted(cells.height, 'cell')}, {counted(sweep.runs.height, 'run')}{failures}"]
+    if paths:
+        facts.append(f"Varied: {', '.join(paths)}")
+    checked = {check["point"] for check in sweep.thresholds}
+    failed_cells = {check["point"] for check in sweep.thresholds if not check["passed"]}
+    if checked:
+        met = len(checked) - len(failed_cells)
+        facts.append(f"Thresholds: met in {met:,} of {counted(len(checked), 'cell')}")
+    return facts
+
+
+def _paths(sweep: Sweep) -> list[str]:
+    """Return the varied fields, without the columns of their numbers."""
+    columns = sweep.cells.columns
+    keys = columns[: columns.index("runs")] if columns else []
     numbers = {f"{key}{unit}" for key in keys for unit in _UNITS}
-    paths = [key for key in keys if key not in numbers]
+    return [key for key in keys if key not in numbers]
+
+
+def cells_view(sweep: Sweep, most: int, more: str) -> View | None:
+    """Return the means of at most so many cells; ``more`` is where those left out are."""
+    cells, paths = sweep.cells, _paths(sweep)
+    if not cells.height:
+        return None
     metrics = [
         Column(name, each.title, each.note if each.table == "flows" else "forward")
         for name, each in cell_metrics().items()
@@ -145,23 +170,16 @@ def sweep_tables(sweep: Sweep, more: str = "--json") -> list[View | str]:
             row["runs"],
             *(_mean(row, metric) for metric in metrics),
         ]
-        for row in cells.head(_MAX_CELLS).to_dicts()
+        for row in cells.head(most).to_dicts()
     ]
     left_out = cells.height - len(rows)
-    view = View(
+    return View(
         "Means, and half the 95 % confidence interval (Student's t, over the runs)",
         [*names, *metrics],
         rows,
         key=len(paths),
         more=f"{left_out:,} more cells: {more}" if left_out else "",
     )
-    lines = [f"Varied: {', '.join(paths)}"] if paths else []
-    checked = {check["point"] for check in sweep.thresholds}
-    failed_cells = {check["point"] for check in sweep.thresholds if not check["passed"]}
-    met = len(checked) - len(failed_cells)
-    if checked:
-        lines.append(f"Thresholds: met in {met:,} of {counted(len(checked), 'cell')}")
-    return [head, *lines, view]
 
 
 def _headings(paths: Sequence[str]) -> list[str]:

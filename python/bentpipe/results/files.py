@@ -46,9 +46,9 @@ def utc_now() -> str:
 
 
 def execution(**more: Any) -> dict[str, Any]:
-    """Return the facts of an execution that ends now, on this machine, with further ones."""
+    """Return the facts of an execution that ends now, on this machine, with those not empty."""
     host = {"python": platform.python_version(), "platform": platform.platform()}
-    return {"ended": utc_now(), "host": host, **more}
+    return {"ended": utc_now(), "host": host, **{name: each for name, each in more.items() if each}}
 
 
 def shown_time(ended: object) -> str | None:
@@ -160,22 +160,26 @@ def read_execution(folder: Path) -> dict[str, Any]:
 
 
 def kind_of(manifest: Mapping[str, Any]) -> str:
-    """Return the kind of a result: ``run``, ``study`` or ``search``."""
+    """Return the kind of a result: ``run``, ``study``, ``search``, ``sweep`` or ``question``."""
     return str(manifest.get("kind", "run"))
 
 
 def title_of(manifest: Mapping[str, Any]) -> str:
-    """Return the name of the study or the scenario of a result; empty if it has none."""
+    """Return the name of the study, the question or the scenario of a result; empty without one."""
     scenario = manifest.get("scenario")
     name = scenario.get("name") if isinstance(scenario, dict) else scenario
-    return str(manifest.get("study") or name or "")
+    return str(manifest.get("study") or manifest.get("question") or name or "")
 
 
 def describe(folder: Path) -> str:
     """Return what a folder holds, for a message: 'the result of "geo" (seed 1, DATE TIME UTC)'."""
     manifest = read_manifest(folder)
     kind, title = kind_of(manifest), title_of(manifest)
-    whole = {"run": f'"{title}"', "study": f"the study {title}"}
+    whole = {
+        "run": f'"{title}"',
+        "study": f"the study {title}",
+        "question": f'the question "{title}"',
+    }
     what = whole.get(kind, f'a {kind} of "{title}"') if title else f"a {kind}"
     seed = f"seed {manifest['seed']}" if "seed" in manifest else None
     ended = shown_time(read_execution(folder).get("ended"))

@@ -87,7 +87,7 @@ class OutputFolder:
     """A context in which one result may be written to the folder ``path``.
 
     Entering creates the folder, locks it and checks that a result would replace no other files;
-    ``kind`` is ``run``, ``study``, ``search`` or ``sweep``. ``replaced`` is what
+    ``kind`` is ``run``, ``study``, ``search``, ``sweep`` or ``question``. ``replaced`` is what
     `write` has replaced, for a message. Files that are not of the old result stay.
 
     Raises:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,6 +72,14 @@ class Document:
     warnings: tuple[ScenarioWarning, ...] = ()
     before: Document | None = None
 
+    @cached_property
+    def changes(self) -> dict[str, Any]:
+        """The values that settings have changed, by path; None where they removed one."""
+        first: Document = self
+        while first.before is not None:
+            first = first.before
+        return {path: new for path, (_, new) in differing(first.data, self.data).items()}
+
     def location(self, path: FieldPath) -> SourceLocation:
         """Return where ``path`` is written, or the nearest value that contains it."""
         for length in range(len(path), -1, -1):
@@ -86,6 +95,32 @@ class Document:
 def dotted(path: FieldPath) -> str:
     """Return a path as text: ``("traffic", 0, "size")`` gives ``"traffic.0.size"``."""
     return ".".join(str(part) for part in path)
+
+
+def differing(*documents: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the values by path, one a document, that are not equal in all; None where it has none.
+
+    Title and seed of a scenario do not count.
+    """
+    written = [_values(data, ()) for data in documents]
+    found = {path: tuple(each.get(path) for each in written) for data in written for path in data}
+    return {
+        path: values
+        for path, values in found.items()
+        if path not in {"name", "seed"} and any(value != values[0] for value in values)
+    }
+
+
+def _values(data: Any, path: FieldPath) -> dict[str, Any]:
+    """Return the scalars of plain data by path."""
+    if isinstance(data, Mapping | list):
+        items = data.items() if isinstance(data, Mapping) else enumerate(data)
+        return {
+            name: value
+            for key, inner in items
+            for name, value in _values(inner, (*path, key)).items()
+        }
+    return {dotted(path): data}
 
 
 def read_file(path: Path) -> Document:

@@ -34,6 +34,7 @@ from pydantic_core.core_schema import CoreSchema, ErrorType
 
 from bentpipe import units
 from bentpipe.errors import Problem, ScenarioError, UnitError
+from bentpipe.refusals import refused_kind
 from bentpipe.scenario.document import Document, FieldPath
 from bentpipe.text import choice, did_you_mean, nearest, shown
 from bentpipe.units import Kind
@@ -245,8 +246,11 @@ def known_kind(field: str, kinds: Iterable[str], *, optional: bool = False) -> B
         if isinstance(value, Mapping):
             kind = value.get(field)
             if kind not in allowed and not (optional and kind is None):
-                missing = f"missing; allowed: {', '.join(allowed)}"
-                raise refusal(missing if kind is None else choice(kind, allowed), field)
+                message = f"missing; allowed: {', '.join(allowed)}"
+                if kind is not None:
+                    reason = refused_kind(kind)
+                    message = choice(kind, allowed) + (f"; {reason}" if reason else "")
+                raise refusal(message, field)
         return value
 
     return BeforeValidator(check)

@@ -105,7 +105,9 @@ class Outcome:
         }
         # The default limit is a share of the available memory.
         memory = {"limit_bytes": self.memory_limit_bytes}
-        return Result(manifest, self.tables(), execution(started=started, memory=memory))
+        changed = plan.scenario.document.changes
+        about = execution(started=started, memory=memory, settings=changed)
+        return Result(manifest, self.tables(), about)
 
     @property
     def _state(self) -> State:

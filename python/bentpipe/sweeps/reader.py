@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,7 +57,7 @@ class Sweep:
     failures: pl.DataFrame = field(default_factory=pl.DataFrame)
     manifest: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def cells(self) -> pl.DataFrame:
         """Return a row for each combination of varied values: the number of runs, and means.
 

@@ -71,8 +71,12 @@ impl Control {
         let client = accept_with(&self.listener, SocketFlags::CLOEXEC)?;
         set_socket_timeout(&client, Timeout::Recv, Some(TIMEOUT))?;
         set_socket_timeout(&client, Timeout::Send, Some(TIMEOUT))?;
-        let (message, _) = receive(&client)?;
-        let parsed = std::str::from_utf8(&message).map_err(io::Error::other).and_then(Plan::parse);
+        let parsed = match receive(&client) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(error),
+            received => {
+                std::str::from_utf8(&received?.0).map_err(io::Error::other).and_then(Plan::parse)
+            }
+        };
         let reply = match parsed {
             Ok(plan) => reload(&plan),
             Err(error) => Reply::Refused(error.to_string()),

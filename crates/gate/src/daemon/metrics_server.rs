@@ -1,4 +1,5 @@
-//! Answers requests for the metrics, on a listener of the loopback interface, and nothing else.
+//! Answers requests for the metrics and for the name of their page, on a listener of the loopback interface, and nothing
+//! else.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -22,32 +23,59 @@ const REQUEST_BYTES_MAX: usize = 4_096;
 const TIME_LIMIT: Duration = Duration::from_secs(2);
 const CHECK_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
+const METHODS: [(&str, bool); 2] = [("GET", false), ("HEAD", true)];
+const PAGES: [(&str, Page); 2] = [("/metrics", Page::Metrics), ("/", Page::Index)];
+const INDEX: &str = "The metrics are at /metrics.\n";
+
+/// What a client may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// The metrics.
+    Metrics,
+    /// A line that names their page.
+    Index,
+}
+
 /// What the first bytes of a client are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// There must be more.
     Incomplete,
-    /// A request for the metrics.
-    Metrics,
+    /// A request for a page, or for its header alone (HEAD).
+    Page {
+        /// The page.
+        page: Page,
+        /// Whether it is for the header alone.
+        is_head: bool,
+    },
     /// Anything else: the connection is closed without an answer.
     Other,
 }
 
 impl Request {
-    /// Parses a request of HTTP/1 (RFC 9112): the first line must be the one of which the answer is known, and an
-    /// empty line must end the fields, which are not read.
+    /// Parses a request of HTTP/1 (RFC 9112): the first line must be one of which the answer is known, and an empty
+    /// line must end the fields, which are not read.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
-        const LINES: [&[u8]; 2] = [b"GET /metrics HTTP/1.1\r\n", b"GET /metrics HTTP/1.0\r\n"];
-        let begins = |line: &&[u8]| {
-            let common = line.len().min(bytes.len());
-            line[..common] == bytes[..common]
-        };
-        let Some(line) = LINES.iter().find(|line| begins(line)) else { return Self::Other };
-        // The line ends with half of the empty line, if there are no fields.
-        let rest = bytes.get(line.len() - 2..).unwrap_or_default();
+        for ((method, is_head), (path, page)) in
+            METHODS.into_iter().flat_map(|method| PAGES.map(|page| (method, page)))
+        {
+            for version in ["1.1", "1.0"] {
+                let line = format!("{method} {path} HTTP/{version}\r\n");
+                let common = line.len().min(bytes.len());
+                if line.as_bytes()[..common] == bytes[..common] {
+                    // The line ends with half of the empty line, if there are no fields.
+                    let rest = bytes.get(line.len() - 2..).unwrap_or_default();
+                    return Self::of_fields(bytes, rest, Self::Page { page, is_head });
+                }
+            }
+        }
+        Self::Other
+    }
+
+    fn of_fields(bytes: &[u8], rest: &[u8], whole: Self) -> Self {
         match rest.windows(4).position(|four| four == b"\r\n\r\n") {
-            Some(at) if at + 4 == rest.len() => Self::Metrics,
+            Some(at) if at + 4 == rest.len() => whole,
             // Bytes after the fields would be a body or a second request.
             Some(_) => Self::Other,
             None if bytes.len() >= REQUEST_BYTES_MAX => Self::Other,
@@ -134,7 +162,8 @@ impl Server {
             drop(polled);
             let now = clock.now();
             clients.retain_mut(|client| {
-                client.turn(|| self.reply()) && now.saturating_since(client.since) < TIME_LIMIT
+                client.turn(|page, is_head| self.reply(page, is_head))
+                    && now.saturating_since(client.since) < TIME_LIMIT
             });
             self.accept(&mut clients, now);
         }
@@ -148,13 +177,17 @@ impl Server {
         }
     }
 
-    fn reply(&self) -> Vec<u8> {
-        let body = text(&self.latest.get(), self.bounds.as_ref());
+    fn reply(&self, page: Page, is_head: bool) -> Vec<u8> {
+        let body = match page {
+            Page::Metrics => text(&self.latest.get(), self.bounds.as_ref()),
+            Page::Index => INDEX.to_owned(),
+        };
         let mut reply = Vec::new();
         let _ = write!(
             reply,
-            "HTTP/1.1 200 OK\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            body.len()
+            "HTTP/1.1 200 OK\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
+            body.len(),
+            if is_head { "" } else { &body }
         );
         reply
     }
@@ -162,7 +195,7 @@ impl Server {
 
 impl Client {
     /// Reads and writes what is possible now. Returns whether there is more to do.
-    fn turn(&mut self, reply: impl FnOnce() -> Vec<u8>) -> bool {
+    fn turn(&mut self, reply: impl FnOnce(Page, bool) -> Vec<u8>) -> bool {
         if self.reply.is_none() {
             let mut piece = [0; REQUEST_BYTES_MAX];
             match recv(&self.socket, &mut piece, RecvFlags::empty()) {
@@ -174,7 +207,7 @@ impl Client {
             match Request::parse(&self.request) {
                 Request::Incomplete => return true,
                 Request::Other => return false,
-                Request::Metrics => self.reply = Some(reply()),
+                Request::Page { page, is_head } => self.reply = Some(reply(page, is_head)),
             }
         }
         let Some(reply) = &mut self.reply else { return true };
@@ -196,18 +229,24 @@ impl Client {
 mod tests {
     use super::*;
 
-    /// Given the request of curl truncated at any byte, expect it to be incomplete, and whole at its end; given
+    /// Given requests of curl truncated at any byte, expect them to be incomplete, and whole at their end; given
     /// anything else, expect no answer.
     #[test]
-    fn only_the_metrics_are_answered() {
-        let whole = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9100\r\nAccept: */*\r\n\r\n";
-        for end in 0..whole.len() {
-            assert_eq!(Request::parse(&whole[..end]), Request::Incomplete, "{end}");
+    fn only_known_pages_are_answered() {
+        for (method, is_head) in METHODS {
+            for (path, page) in PAGES {
+                for rest in ["1.1\r\nHost: 127.0.0.1:9100\r\nAccept: */*\r\n\r\n", "1.0\r\n\r\n"] {
+                    let whole = format!("{method} {path} HTTP/{rest}");
+                    for end in 0..whole.len() {
+                        let parsed = Request::parse(&whole.as_bytes()[..end]);
+                        assert_eq!(parsed, Request::Incomplete, "{whole:?} {end}");
+                    }
+                    assert_eq!(Request::parse(whole.as_bytes()), Request::Page { page, is_head });
+                }
+            }
         }
-        assert_eq!(Request::parse(whole), Request::Metrics);
-        assert_eq!(Request::parse(b"GET /metrics HTTP/1.0\r\n\r\n"), Request::Metrics);
         for other in [
-            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            &b"GET /other HTTP/1.1\r\n\r\n"[..],
             b"POST /metrics HTTP/1.1\r\n\r\n",
             b"GET /metrics?name=x HTTP/1.1\r\n\r\n",
             b"GET /metrics HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\n",

@@ -30,7 +30,7 @@ mod usage;
 mod worker;
 
 pub use control::Reply;
-pub use metrics_server::Request as MetricsRequest;
+pub use metrics_server::{Page as MetricsPage, Request as MetricsRequest};
 pub use pep_plan::{Leg, PepPlan, SidePlan};
 pub use plan::{Part, Plan, Start};
 pub use privileged::{Ended, check, remove, up};

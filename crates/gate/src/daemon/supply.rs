@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bentpipe_sys::tcp_sockets::Version;
 
-use super::handover::{DESCRIPTORS_MAX, receive, send};
+use super::handover::{DESCRIPTORS_MAX, receive, receive_some, send};
 use crate::side::Side;
 use crate::transparent::{Direct, Sockets};
 
@@ -57,15 +57,21 @@ impl Supplied {
         Self { channel, stocks: Mutex::default() }
     }
 
-    /// Adds the sockets of the next answer to their stock.
+    /// Adds the sockets of the next answer to their stock, those for which this process has room.
+    ///
+    /// # Errors
+    /// It has room for none, or the privileged part is gone.
     fn receive(&self, stocks: &mut [[Stock; 2]; 2]) -> io::Result<()> {
-        let (message, sockets) = receive(&self.channel)?;
+        let (message, sockets, missing) = receive_some(&self.channel)?;
         let answered = Request::parse(&message)
             .ok_or_else(|| io::Error::other("the privileged part is gone"))?;
         let stock = &mut stocks[answered.side as usize][answered.version as usize];
         stock.sockets.extend(sockets);
         stock.is_requested = false;
-        Ok(())
+        match missing {
+            Some(missing) if stock.sockets.is_empty() => Err(missing.into()),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -26,8 +26,8 @@ fn value(text: &str, name: &str) -> f64 {
     line.unwrap_or_else(|| panic!("{name} in {text}")).parse().expect("a number")
 }
 
-/// Given a connection that carried a megabyte each way, expect its bytes and RTTs in the metrics; expect no answer to
-/// anything else, nor to strangers, also while 20 clients send nothing.
+/// Given a connection that carried a megabyte each way, expect its bytes and RTTs in the metrics, and at `/` their
+/// name; expect no answer to anything else, nor to strangers, also while 20 clients send nothing.
 #[test]
 fn metrics_are_served_to_this_host_only() {
     if !is_possible() {
@@ -79,7 +79,19 @@ fn metrics_are_served_to_this_host_only() {
             <= value(&text, "bentpipe_pep_memory_limit_bytes")
     );
 
-    for other in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"POST /metrics HTTP/1.1\r\n\r\n", &[7; 10_000]] {
+    let of = |line: &str| {
+        exchange(&setup, format!("{line} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
+    };
+    let index = of("GET /").expect("an answer");
+    assert!(index.ends_with("\r\n\r\nThe metrics are at /metrics.\n"), "{index}");
+    for path in ["/", "/metrics"] {
+        let head = of(&format!("HEAD {path}")).expect("an answer");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        assert!(value(&head.replace(':', ""), "Content-Length") > 0.0, "{head}");
+    }
+    for other in
+        [&b"GET /other HTTP/1.1\r\n\r\n"[..], b"POST /metrics HTTP/1.1\r\n\r\n", &[7; 10_000]]
+    {
         // Closed, or reset if bytes were left unread.
         assert_eq!(exchange(&setup, other).unwrap_or_default(), "");
     }

@@ -1,11 +1,13 @@
-// The list of results: sorted, filtered, two of them chosen, and updated by itself.
+// The list of results: sorted, filtered, some of them chosen, and updated by itself.
 
 import { follow } from "./follow.js";
 
 const list = document.getElementById("list");
 const filter = document.getElementById("filter");
 const count = document.getElementById("count");
-const state = { column: "folder", descending: false, chosen: new Set() };
+const COMPARED_MAX = 8;
+// The newest first: a running result, of now, before dates.
+const state = { column: "ended", descending: true, chosen: new Set() };
 const collator = new Intl.Collator("en", { numeric: true });
 
 function rows() {
@@ -51,7 +53,7 @@ function applyChoice() {
   for (const box of boxes) box.checked = state.chosen.has(box.value);
   const chosen = boxes.filter((box) => box.checked).length;
   const button = list.querySelector("#compare button[type=submit]");
-  if (button) button.disabled = chosen !== 2;
+  if (button) button.disabled = chosen < 2 || chosen > COMPARED_MAX;
 }
 
 function update() {
