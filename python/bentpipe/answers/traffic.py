@@ -30,6 +30,11 @@ UDP_IP_BYTES: Final = 28
 TIMESTAMPS_BYTES: Final = 12
 # Play-out waits for 99 of 100 packets; the others count as lost.
 _LATE_PERCENT: Final = 1.0
+# CoDel's interval is about the longest round trip, so that flows have the time to react; its target
+# is 5 % of that (RFC 8289, sections 4.3 and 4.4). The defaults are the minimum: paths go on behind
+# the link.
+_CODEL_INTERVAL_NS: Final = 100 * NS_PER_MS
+_CODEL_TARGET: Final = 0.05
 MEDIAN_PAGE_BYTES: Final = 300_000
 THINK_S: Final = 15
 # Runs with users are as long as the link carries this number of full packets, within bounds.
@@ -68,6 +73,13 @@ def bit_errors(direction: str, rate: float, instead: str) -> Assumption:
     """Return that the link may have another bit error rate."""
     setting = f"link.{direction}.bit_error_rate={rate:e}"
     return Assumption(f"bit error rate {rate:.0e}", instead, (setting,))
+
+
+def fq_codel(rtt_ns: int) -> str:
+    """Return the setting of a queue with FQ-CoDel for a round trip of ``rtt_ns`` of propagation."""
+    interval_ms = max(rtt_ns, _CODEL_INTERVAL_NS) / NS_PER_MS
+    target_ms = _CODEL_TARGET * interval_ms
+    return f"{{discipline: fq_codel, target: {target_ms:g} ms, interval: {interval_ms:g} ms}}"
 
 
 def call(direction: str, codec: Codec = CODEC) -> dict[str, Any]:
