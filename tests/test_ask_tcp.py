@@ -236,7 +236,7 @@ def test_settings_that_lose_and_those_as_good_are_named() -> None:
 def test_one_run_decides_nothing() -> None:
     answer = answered(transfer(seeds=1), **{BBR: transfer(2e6, seeds=1)})
     assert answer.figures["helps_most"] is None
-    assert line(answer, "One run").endswith(f"the largest change has {BBR}: +100.0 %")
+    assert line(answer, "One run").endswith(f"the best has {BBR}: +100.0 %")
 
 
 # --- tcp: on paper --------------------------------------------------------------------------------

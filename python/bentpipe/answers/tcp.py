@@ -22,21 +22,14 @@ from bentpipe.units import NS_PER_S, format_duration
 
 _BASE: Final = "as asked"
 # What a goodput near its bound reaches; the handshake and slow start take the rest.
-_NEAR: Final = 0.85
+NEAR: Final = 0.85
 # What a transfer that fills the link reaches.
-_FULL: Final = 0.98
+FULL: Final = 0.98
 _TCP: Final = "traffic.transfer.tcp"
 _SHORT_NS: Final = 10 * NS_PER_S
 # What makes a sender reduce its rate: losses by cause, and ECN marks of the queue.
 _MARKS: Final = "marked_packets"
 _SIGNALS: Final = (*(name for name in COLUMNS["flows"] if name.startswith("lost_")), _MARKS)
-# The parts of the capacity that a reason explains; the others are named.
-_REASONS: Final = {
-    "handshake": "start",
-    "slow_start": "start",
-    "congestion_avoidance": "control",
-    "loss_recovery": "control",
-}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -121,7 +114,6 @@ class Tcp(Transfer):
             facts={
                 "base": base,
                 "bound": bound,
-                "reason": _reason(base.mean("goodput_bps"), bound, bounds[bound], rest),
                 "rest": dict(sorted(rest.items(), key=lambda part: -part[1])),
                 "signals": dict(sorted(signals.items(), key=lambda each: -each[1].mean())),
                 "changes": changes,
@@ -157,13 +149,3 @@ def _changes(before: Measurements, found: Mapping[str, Measurements]) -> dict[st
         name: Change.of("goodput_bps", before, each, len(others)) for name, each in others.items()
     }
     return dict(sorted(changes.items(), key=lambda item: -item[1].percent.mean))
-
-
-def _reason(goodput_bps: float, bound: str, bound_bps: float, rest: Mapping[str, float]) -> str:
-    """Return what holds the goodput down."""
-    if bound.startswith("window") and goodput_bps > _NEAR * bound_bps:
-        return "window"
-    if goodput_bps > _FULL * bound_bps:
-        return "full"
-    largest = max((part for part in rest if part != "headers"), key=lambda part: rest[part])
-    return _REASONS.get(largest, "other")
