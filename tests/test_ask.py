@@ -18,11 +18,9 @@ from jinja2.meta import find_undeclared_variables
 from bentpipe import Answer, answers, ask, simulate
 from bentpipe.answers import QUESTIONS, Estimate, page
 from bentpipe.answers.answer import MAX_LINES, plain, sections
-from bentpipe.answers.buffer import BUFFERS_BDP
 from bentpipe.answers.busy_link import WINDOW_NS, windows
 from bentpipe.answers.catalog import class_of
 from bentpipe.answers.coding import VARIANTS
-from bentpipe.answers.page import draw
 from bentpipe.answers.question import largest
 from bentpipe.answers.runs import Experiment, Measurements
 from bentpipe.answers.traffic import mean_of, times_ns
@@ -30,7 +28,6 @@ from bentpipe.answers.usable import Usable
 from bentpipe.errors import InternalError, UsageError
 from bentpipe.scenario.tables import PRESETS
 
-MSS_SHARE = 1448 / 1500
 STEPS = "link.forward.rate=[{at: 0 s, value: 1 Mbit/s}, {at: 9 s, value: 2 Mbit/s}]"
 
 
@@ -60,137 +57,6 @@ def check_words(question: str, answer: Answer) -> None:
     environment = sections(question)["lines"].environment
     names = find_undeclared_variables(environment.parse(template.read_text(encoding="utf-8")))
     assert names <= {"WORTH_PERCENT", *class_of(question)().facts(answer)}
-
-
-# --- tcp ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.system
-def test_a_window_limits_a_transfer_to_one_window_a_round_trip() -> None:
-    """Given no window scaling over GEO, expect 65,535 bytes per 542 ms, less slow start."""
-    answer = ask("tcp", "geo", settings=["traffic.transfer.tcp.window_scaling=false"], **short())
-    bound_bps = 65_535 * 8 / 0.542
-    goodput_bps = answer.figures["goodput_bps"].mean
-    # Slow start from 10 segments to 45 takes three of the 110 round trips of 60 s.
-    assert 0.95 * bound_bps < goodput_bps <= bound_bps
-    assert answer.figures["helps_most"] == "window scaling"
-    assert "one window in flight per round trip" in answer.reason
-    # A window is 33.9 ms of sending at 16 Mbit/s: the link idles 93.7 % of each round trip. The
-    # handshake and slow start take some 4 of 60 s.
-    capacity = answer.figures["capacity"]
-    assert 93.7 * 0.93 < capacity["window_limit_percent"].mean < 93.8
-    assert sum(part.mean for part in capacity.values()) == pytest.approx(100)
-
-
-@pytest.mark.system
-def test_a_transfer_that_fills_the_link_gets_the_payload_of_its_packets() -> None:
-    """Given LEO, expect 1448 of each 1500 bytes, and no setting that helps by more than 1 %."""
-    answer = ask("tcp", "leo", **short(1))
-    goodput_bps = answer.figures["goodput_bps"].mean
-    assert 0.99 * 100e6 * MSS_SHARE < goodput_bps <= 100e6 * MSS_SHARE
-    assert answer.figures["helps_most"] is None
-    assert answer.reason.startswith("the link is full")
-
-
-@pytest.mark.system
-def test_bit_errors_are_what_matters_most_on_a_clean_link() -> None:
-    """Given GEO and CUBIC, expect a bit error rate of 1e-7 to cost more than half the goodput."""
-    answer = ask("tcp", "geo", **short(4))
-    assert answer.matters_most.startswith("bit error rate 1e-07 instead of 0: -")
-    assert answer.effects[0].percent.high < -50
-
-
-# --- buffer ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.system
-def test_one_newreno_transfer_uses_what_its_sawtooth_leaves() -> None:
-    """Given a buffer of b BDP, expect at most 3/4 (1 + b)^2 / (1 + b + b^2) of the goodput.
-
-    The window grows from (1 + b) / 2 to 1 + b BDP. Below 1 the link idles; above, the round trip
-    grows with the queue. Slow start and recovery take up to 4 % of these 200 s.
-    """
-    link = ["link.*.delay=50ms", "link.forward.rate=10Mbit/s"]
-    length = ["traffic.transfer.duration=200s", "duration=200s"]
-    answer = ask(
-        "buffer",
-        "geo",
-        settings=[*link, *length],
-        flows=1,
-        congestion_control="newreno",
-        **short(1),
-    )
-    queues = {queue["queue"]: queue for queue in answer.figures["queues"]}
-    for b in BUFFERS_BDP:
-        sawtooth = min(0.75 * (1 + b) ** 2 / (1 + b + b * b), 1.0) if b < 1 else 1.0
-        bound_bps = 10e6 * MSS_SHARE * sawtooth
-        assert 0.95 * bound_bps < queues[f"{b:g} BDP"]["goodput_bps"].mean <= 1.01 * bound_bps
-    assert answer.figures["knee"]["bdp"] in {0.75, 1.0}
-
-
-@pytest.mark.system
-def test_a_packet_waits_no_longer_than_the_queue_takes_to_send() -> None:
-    """Given drop-tail queues at 16 Mbit/s, expect waits up to limit / rate and a packet."""
-    answer = answer_to("buffer")
-    for factor in BUFFERS_BDP:
-        queue = next(
-            each for each in answer.figures["queues"] if each["queue"] == f"{factor:g} BDP"
-        )
-        longest_ns = factor * 0.542e9 + 1500 * 8e9 / 16e6
-        assert queue["queue_delay_p99_ns"].mean <= longest_ns
-    sizes = [row[1] for row in answer.tables[0].rows[:-1]]
-    assert sizes == pytest.approx([factor * 1_084_000 for factor in BUFFERS_BDP], abs=1)
-
-
-@pytest.mark.system
-def test_the_figures_over_the_queue_are_one_chart_with_three_scales() -> None:
-    """Given GEO, expect 1 BDP at 1,084 kB and 542 ms, and the knee at the recommended size.
-
-    16 Mbit/s send 2 kB per ms, for a round trip of 542 ms.
-    """
-    answer = answer_to("buffer")
-    (chart,) = answer.charts
-    figure = draw(chart)
-    figure.draw_without_rendering()
-    panels, lowest = figure.axes, figure.axes[-1]
-    assert [axes.get_ylabel().split("\n")[0] for axes in panels] == [
-        "Goodput",
-        "Queue delay",
-        "Call loss",
-        "Fairness",
-        "Speech quality",
-    ]
-    kb = np.array(lowest.get_xlim())
-    scales = {axes.get_xlabel(): axes.get_xlim() for axes in lowest.child_axes}
-    assert lowest.get_xlabel() == "Queue limit [kB]"
-    assert scales["at the link rate [ms]"] == pytest.approx(kb / 2)
-    assert scales["in bandwidth-delay products"] == pytest.approx(kb / 1084)
-    # Every panel marks the knee; the first names it.
-    knee = answer.figures["knee"]
-    for axes in panels:
-        assert axes.lines[-1].get_xdata() == pytest.approx([knee["limit_bytes"] / 1e3] * 2)
-    assert (
-        answer.lines[0]
-        .removeprefix("Queue: ")
-        .startswith(panels[0].texts[0].get_text().removeprefix("knee: "))
-    )
-    # The same in the JSON: each queue in three units.
-    queues = answer.to_json()["figures"]["queues"]
-    one = next(queue for queue in queues if queue["queue"] == "1 BDP")
-    assert (one["limit_bytes"], one["limit_ns"], one["bdp"]) == (1_084_000, 542e6, 1.0)
-    assert queues[-1]["queue"] == "fq_codel"
-    assert queues[-1]["limit_bytes"] is None
-
-
-@pytest.mark.thorough
-@pytest.mark.system
-def test_the_command_that_follows_works() -> None:
-    """Given the answer for LEO, expect its next command to be a valid lab setting."""
-    answer = ask("buffer", "leo", flows=1, **short())
-    setting = answer.commands[0].split("--set ")[1].split(" ")[0]
-    size = answer.figures["knee"]["limit_bytes"]
-    assert setting == f"link.forward.queue.limit={size}B"
-    assert ask("tcp", "leo", settings=[setting], **short(1)).figures["link_rate_bps"]
 
 
 # --- busy link ----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,21 @@ def test_loss_is_in_addition_to_bit_errors() -> None:
     assert plan(loss="0 %")["channel"] == {"kind": "clear"}
 
 
+def test_bursts_lose_all_packets_at_equal_intervals() -> None:
+    """Given bursts of 500 ms from 3.01, 6.01 and 9.01 s, expect 25 of 50 packets/s lost in each."""
+    bursts = {"every": "3 s", "for": "500 ms", "first": "3.01 s"}
+    steps = [(0, 0.0)]
+    for start_ms in (3_010, 6_010, 9_010):
+        steps += [(start_ms * MS, 1.0), ((start_ms + 500) * MS, 0.0)]
+    channel = plan(errors=bursts)["channel"]
+    assert [(step["at_ns"], step["loss_rate"]) for step in channel["steps"]] == steps
+    (flow,) = simulate(scenario(errors=bursts)).flows.to_dicts()
+    assert flow["lost_bit_error_packets"] == 75
+    (flow,) = simulate(scenario("200 s", errors=bursts | {"loss": "40 %"})).flows.to_dicts()
+    # 66 bursts of 25 packets; four standard deviations are 80.
+    assert abs(flow["lost_bit_error_packets"] - 660) < 80
+
+
 def test_jitter_adds_up_to_its_value_and_keeps_the_order() -> None:
     """Given jitter of 10 ms on packets 20 ms apart, expect delays from 50.8 to 60.8 ms.
 
@@ -225,6 +241,9 @@ def test_jitter_adds_up_to_its_value_and_keeps_the_order() -> None:
     ("fields", "message"),
     [
         ({"loss": "101 %"}, "must be at most 100 %"),
+        ({"errors": {"every": "1 s", "for": "1 s"}}, 'must be shorter than every, "1 s"'),
+        ({"errors": {"every": "1 us", "for": "1 ns"}}, "makes 9999999 bursts until the end"),
+        ({"errors": {"every": "1 s", "for": "9 ms", "loss": "x"}}, "expected a percentage"),
         ({"loss": "0.01"}, 'expected a percentage, such as "0.5 %"'),
         ({"loss": 0.01}, 'expected a percentage, such as "0.5 %"'),
         (
@@ -261,6 +280,22 @@ def test_leo_handover_has_epochs_of_fifteen_seconds() -> None:
         up = [at_ns for at_ns, rate_bps in rates["steps"] if rate_bps > 0]
         assert up == [0, 15 * S + 40 * MS, 30 * S + 40 * MS, 45 * S + 40 * MS]
         assert direction["jitter_ns"] == 14 * MS
+
+
+def test_leo_handover_loses_the_share_of_its_source_in_bursts_at_handovers() -> None:
+    """Given 0.40 % forward and 0.45 % back (Michel et al.), expect them after the outages alone."""
+    made = Scenario.from_dict(
+        {"link": {"preset": "leo-handover"}, "traffic": [CALL], "duration": "150 s"}
+    )
+    for direction, share in zip(
+        Plan.resolve(made).data["directions"], (0.004, 0.0045), strict=True
+    ):
+        assert direction["channel"]["kind"] == "error_series"
+        steps = [(step["at_ns"], step["loss_rate"]) for step in direction["channel"]["steps"]]
+        lossy = [(at, end) for (at, loss), (end, _) in pairwise(steps) if loss]
+        assert [at for at, _ in lossy] == [n * 15 * S + 40 * MS for n in range(1, 10)]
+        assert {end - at for at, end in lossy} == {share * 15 * S}
+        assert {loss for _, loss in steps} == {0.0, 1.0}
 
 
 def test_leo_handover_has_the_round_trips_of_its_source() -> None:

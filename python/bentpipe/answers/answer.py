@@ -129,15 +129,15 @@ class Answer:
 
     @property
     def matters_most(self) -> str:
-        """Return the assumption with the largest effect on the main figure, as a sentence."""
+        """Return the assumption with the largest effect that is shown, as a sentence."""
         if self.assumption:
             return self.assumption
         if not self.effects:
             return "none was varied."
-        largest = self.effects[0]
-        if abs(largest.percent.mean) <= (largest.percent.half_width or 0):
-            return f"none: no effect is shown; the largest was {largest}."
-        return f"{largest}."
+        for effect in self.effects:
+            if abs(effect.percent.mean) > (effect.percent.half_width or 0):
+                return f"{effect}."
+        return f"none: no effect is shown; the largest was {self.effects[0]}."
 
     def text(self) -> str:
         """Return the answer for a terminal, a paragraph a line."""

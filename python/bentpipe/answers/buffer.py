@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 from bentpipe.answers.answer import Answer, charts, table
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, initial
-from bentpipe.answers.runs import Measurements
-from bentpipe.answers.traffic import CODEC, UDP_IP_BYTES, Transfer, bit_errors, call
+from bentpipe.answers.runs import Change, Measurements
+from bentpipe.answers.traffic import CODEC, UDP_IP_BYTES, Transfer, bit_errors, call, fq_codel
 from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
@@ -29,7 +29,7 @@ BUFFERS_BDP: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 KNEE_SHARE: Final = 0.98
 # A queue holds a few packets at least, or every burst overflows it.
 _MIN_LIMIT_BYTES: Final = 6_000
-_MANAGED: Final = "fq_codel"
+MANAGED: Final = "fq_codel"
 
 
 Found = Mapping[str, Measurements]
@@ -77,12 +77,12 @@ class Buffer(Transfer):
     def _setting(self, name: str) -> str:
         """Return the setting of a queue: drop-tail, or the managed one."""
         size = self._sizes.get(name)
-        kind = f"discipline: {name}" if size is None else f"discipline: drop_tail, limit: {size} B"
-        return f"link.{self.direction}.queue={{{kind}}}"
+        drop_tail = f"{{discipline: drop_tail, limit: {size} B}}"
+        return f"link.{self.direction}.queue={fq_codel(self.rtt_ns) if size is None else drop_tail}"
 
     def _cases(self) -> Mapping[str, Plan]:
         """Return the queues, by name."""
-        return self.fitting({name: [self._setting(name)] for name in (*self._sizes, _MANAGED)})
+        return self.fitting({name: [self._setting(name)] for name in (*self._sizes, MANAGED)})
 
     def _assumptions(self) -> list[Assumption]:
         """Return other transfers, and errors."""
@@ -95,20 +95,24 @@ class Buffer(Transfer):
             bit_errors(self.direction, 1e-7, "that of the link"),
         ]
 
-    def _knee(self, found: Found) -> str:
-        goodputs = {name: found[name].mean("goodput_bps") for name in self._sizes if name in found}
-        least_bps = KNEE_SHARE * max(goodputs.values())
-        return next(name for name in goodputs if goodputs[name] >= least_bps)
+    def _knees(self, found: Found) -> list[str]:
+        """Return the knee of the mean goodputs, then those of single runs."""
+        goodputs = {name: found[name]["goodput_bps"] for name in self._sizes if name in found}
+        cases = [[each.mean() for each in goodputs.values()], *zip(*goodputs.values(), strict=True)]
+        return [
+            next(name for name, bps in zip(goodputs, case, strict=True) if bps >= least_bps)
+            for case, least_bps in ((case, KNEE_SHARE * max(case)) for case in cases)
+        ]
 
     def _basis(self, found: Found) -> tuple[Measurements, Sequence[str]]:
-        knee = self._knee(found)
+        knee = self._knees(found)[0]
         return found[knee], (self._setting(knee),)
 
     def _judge(self, found: Found) -> Answer:
-        knee = self._knee(found)
+        knee, *knees = self._knees(found)
         sized = {name: found[name] for name in self._sizes if name in found}
         names, sizes_kb = [*sized], [self._sizes[name] / 1e3 for name in sized]
-        place = names.index(knee)
+        place, others = names.index(knee), len(found) - 1
         sizes = [self._size(name) for name in found]
         queues = [{**each, **found[each["queue"]].estimates()} for each in sizes]
         rows = [{**each, **found[each["queue"]].means()} for each in sizes]
@@ -118,13 +122,19 @@ class Buffer(Transfer):
             facts={
                 "found": found,
                 "base": found[knee],
+                "others": others,
                 "size": size,
-                "others": [name for name in found if name not in sized],
+                "knee_name": knee,
+                "knees": sorted(knees, key=names.index),
                 "smaller": names[place - 1] if place else None,
                 "largest": names[-1] if knee != names[-1] else None,
+                "managed": fq_codel(self.rtt_ns),
+                "goodput": Change.of("goodput_bps", found[knee], found[MANAGED], others),
+                "wait": Change.of("queue_delay_p99_ns", found[knee], found[MANAGED], others),
             },
             figures={
                 "knee": {name: queues[place][name] for name in queues[place] if name != "queue"},
+                "knees_of_runs": knees,
                 "queues": queues,
             },
             tables=[
@@ -147,6 +157,5 @@ class Buffer(Transfer):
         size = self._sizes.get(name)
         if size is None:
             return {"queue": name, "limit_bytes": None, "limit_ns": None, "bdp": None}
-        bdp = BUFFERS_BDP[[*self._sizes].index(name)]
-        limit_ns = size * 8e9 / self.rate_bps
+        bdp, limit_ns = float(name.removesuffix(" BDP")), size * 8e9 / self.rate_bps
         return {"queue": name, "limit_bytes": size, "limit_ns": limit_ns, "bdp": bdp}

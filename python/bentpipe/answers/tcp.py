@@ -11,28 +11,25 @@ from typing import Any, Final
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, charts, table
+from bentpipe.answers.answer import Answer, charts, read_rows, table
 from bentpipe.answers.question import Assumption, initial
-from bentpipe.answers.runs import Measurements
-from bentpipe.answers.traffic import TIMESTAMPS_BYTES, Transfer, bit_errors
-from bentpipe.metrics import CAPACITY_PARTS
+from bentpipe.answers.runs import Change, Measurements
+from bentpipe.answers.traffic import Transfer, other_bit_errors
+from bentpipe.metrics import CAPACITY_PARTS, COLUMNS
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
-from bentpipe.scenario.framings import frame_bits
-from bentpipe.units import format_duration, format_size
+from bentpipe.units import NS_PER_S, format_duration
 
 _BASE: Final = "as asked"
-# A gain under this is not worth a change of a setting, whatever its interval.
-WORTH_PERCENT: Final = 1.0
-_IP_TCP_BYTES: Final = 40
-_CONGESTION_CONTROLS: Final = ("cubic", "bbr", "hybla", "newreno")
-_LARGE_BUFFER: Final = "64 MiB"
-_UNSCALED_WINDOW_BYTES: Final = 65_535
 # What a goodput near its bound reaches; the handshake and slow start take the rest.
-_NEAR: Final = 0.85
+NEAR: Final = 0.85
 # What a transfer that fills the link reaches.
-_FULL: Final = 0.98
+FULL: Final = 0.98
 _TCP: Final = "traffic.transfer.tcp"
+_SHORT_NS: Final = 10 * NS_PER_S
+# What makes a sender reduce its rate: losses by cause, and ECN marks of the queue.
+_MARKS: Final = "marked_packets"
+_SIGNALS: Final = (*(name for name in COLUMNS["flows"] if name.startswith("lost_")), _MARKS)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -49,37 +46,24 @@ class Tcp(Transfer):
     def _measure(self, result: Result) -> Mapping[str, float]:
         flow = result.flows.row(0, named=True)
         attribution = result.attribution.row(0, named=True)
+        link = result.directions.row(0 if self.direction == "forward" else 1, named=True)
         return {
             **{f"{part}_percent": attribution[f"{part}_percent"] for part in CAPACITY_PARTS},
             "goodput_bps": float(result.goodput_bps[0]),
             "rtt_mean_ns": flow["rtt_mean_ns"] if flow["rtt_mean_ns"] is not None else np.nan,
             "retransmitted_percent": flow["retransmitted_percent"] or 0.0,
-            "queue_drops": float(flow["lost_queue_full_packets"]),
-            "losses": float(flow["lost_packets"] or 0),
+            **{name: float((link if name == _MARKS else flow)[name] or 0) for name in _SIGNALS},
         }
-
-    @property
-    def sender(self) -> Mapping[str, Any]:
-        """The TCP settings of the transfer in the plan, those of both ends."""
-        sender: Mapping[str, Any] = self.base.data["flows"][0]["workload"]["sender"]
-        return sender
 
     def _cases(self) -> Mapping[str, Plan]:
-        """Return settings that may help: each case changes one."""
-        sender, queue = self.sender, self.wire["queue"]
-        options: dict[str, list[str]] = {
-            f"{_TCP}.congestion_control={name}": [f"{_TCP}.congestion_control={name}"]
-            for name in _CONGESTION_CONTROLS
-            if name != sender["congestion_control"]
-        }
-        if not sender["window_scaling"]:
-            options["window scaling"] = [f"{_TCP}.window_scaling=true"]
-        if not sender["sack"]:
-            options["selective acknowledgements"] = [f"{_TCP}.sack=true"]
-        options[f"TCP buffers of {_LARGE_BUFFER}"] = [
-            f"{_TCP}.{each}={_LARGE_BUFFER}" for each in ("send_buffer", "receive_buffer")
-        ]
-        options["initial window of 30 segments"] = [f"{_TCP}.initial_window=30"]
+        """Return settings that may help: each case changes one, and raises it if it is a number."""
+        options: dict[str, list[str]] = {}
+        for row in read_rows("tried.csv", "tcp"):
+            now, value = self.sender[row["field"]], row["value"]
+            setting = f"{_TCP}.{row['setting']}"
+            if now != value if isinstance(now, str) else now < int(value):
+                options.setdefault(row["label"] or setting, []).append(setting)
+        queue = self.wire["queue"]
         limit = queue["limit"]
         if queue["discipline"] == "drop_tail" and limit["unit"] != "unlimited":
             unit = {"packets": " packets", "time_ns": " ns"}.get(limit["unit"], " B")
@@ -91,8 +75,6 @@ class Tcp(Transfer):
 
     def _assumptions(self) -> list[Assumption]:
         """Return what may be otherwise on the real link."""
-        if self.duration == "10 s":
-            return []
         found = []
         for factor in (0.8, 1.2):
             changes = tuple(
@@ -103,60 +85,45 @@ class Tcp(Transfer):
             if changes:
                 rtt, changed = (format_duration(self.rtt_ns * each) for each in (1, factor))
                 found.append(Assumption(f"round-trip propagation {changed}", rtt, changes))
-        channel = self.wire["channel"]
-        rates, now = (1e-8, 1e-7), "0"
-        if channel["kind"] == "bit_errors":
-            rate = channel["bit_error_rate"]
-            rates, now = (rate / 10, rate * 10), f"{rate:.0e}"
-        if channel["kind"] in {"clear", "bit_errors"}:
-            found += [bit_errors(self.direction, each, now) for each in rates]
-        short = ("traffic.transfer.duration=10s", "duration=10s")
-        return [*found, Assumption("transfer of 10 s", self.length, short)]
+        found += other_bit_errors(self.direction, self.wire["channel"])
+        if self.base.data["stop_ns"] != _SHORT_NS:
+            short = ("traffic.transfer.duration=10s", "duration=10s")
+            found.append(Assumption("transfer of 10 s", self.length, short))
+        return found
 
     @property
     def length(self) -> str:
         """The length of the transfer."""
         return format_duration(self.base.data["stop_ns"])
 
-    def _bounds_bps(self) -> dict[str, float]:
-        """Return bounds of the goodput, on paper: headers, and window over round trip."""
-        sender = self.sender
-        options = TIMESTAMPS_BYTES if sender["timestamps"] else 0
-        payload = sender["mss_bytes"] - options
-        bits = frame_bits(self.wire["framing"], sender["mss_bytes"] + _IP_TCP_BYTES)
-        window = min(sender["send_buffer_bytes"], sender["receive_buffer_bytes"])
-        if not sender["window_scaling"]:
-            window = min(window, _UNSCALED_WINDOW_BYTES)
-        return {
-            "headers": self.rate_bps * 8 * payload / bits,
-            f"window {format_size(window)} / round trip": window * 8e9 / max(self.rtt_ns, 1),
-        }
-
     def _judge(self, found: Mapping[str, Measurements]) -> Answer:
-        base, bounds = found[_BASE], self._bounds_bps()
-        gains = {name: base.change("goodput_bps", found[name]) for name in found if name != _BASE}
-        best = max(gains, key=lambda name: gains[name].mean, default=None)
-        if best is not None and (gains[best].low <= 0 or gains[best].mean < WORTH_PERCENT):
-            best = None
+        base, bounds, path = found[_BASE], self.bounds_bps(), self.path_over_time
+        changes = _changes(base, found)
+        helpers = {name: found[name] for name in changes if changes[name].outcome == "gains"}
+        best = next(iter(helpers), None)
+        rivals = {} if best is None else _changes(found[best], helpers)
+        gains = {name: each.percent for name, each in changes.items()}
         rows = [
             {"setting": name, **each.means(), "change_percent": gains.get(name)}
             for name, each in found.items()
         ]
         bound = min(bounds, key=lambda name: bounds[name])
-        rest = {name: base.mean(f"{part}_percent") for part, name in CAPACITY_PARTS.items()}
-        del rest[CAPACITY_PARTS["goodput"]]
+        rest = {part: base.mean(f"{part}_percent") for part in CAPACITY_PARTS if part != "goodput"}
+        signals = {name: base[name] for name in _SIGNALS if base[name].any()}
         return Answer(
             facts={
                 "base": base,
                 "bound": bound,
-                "reason": _reason(base, bound, bounds[bound]),
-                "rest": sorted(rest.items(), key=lambda item: -item[1]),
+                "rest": dict(sorted(rest.items(), key=lambda part: -part[1])),
+                "signals": dict(sorted(signals.items(), key=lambda each: -each[1].mean())),
+                "changes": changes,
+                "as_good": [name for name, each in rivals.items() if each.outcome != "loses"],
             },
             figures={
                 "goodput_bps": base.of("goodput_bps"),
-                "link_rate_bps": self.rate_bps,
-                "rtt_propagation_ns": self.rtt_ns,
-                **base.estimates("rtt_mean_ns", "retransmitted_percent"),
+                "link_rate_bps": round(sum(share * rate for share, rate, _ in path)),
+                "rtt_propagation_ns": round(sum(share * rtt for share, _, rtt in path)),
+                **base.estimates("rtt_mean_ns", "retransmitted_percent", *signals),
                 "bounds_bps": bounds,
                 "capacity": base.estimates(*(f"{part}_percent" for part in CAPACITY_PARTS)),
                 "gains_percent": gains,
@@ -167,15 +134,18 @@ class Tcp(Transfer):
             case=self.base.scenario.to_dict(),
         )
 
+    def facts(self, answer: Answer) -> dict[str, Any]:
+        """Return what the words are made of: also whether the change above is the largest."""
+        effect = abs(answer.effects[0].percent.mean) if answer.effects else 0.0
+        best = answer.figures["helps_most"]
+        more = best is not None and answer.figures["gains_percent"][best].mean > effect
+        return {**super().facts(answer), "matters": answer.matters_most, "above_is_more": more}
 
-def _reason(base: Measurements, bound: str, bound_bps: float) -> str:
-    """Return what holds the goodput down."""
-    goodput_bps = base.mean("goodput_bps")
-    if bound.startswith("window") and goodput_bps > _NEAR * bound_bps:
-        return "window"
-    if goodput_bps > _FULL * bound_bps:
-        return "full"
-    drops, losses = base.mean("queue_drops"), base.mean("losses")
-    if losses > 2 * drops and losses >= 1:
-        return "channel"
-    return "queue" if drops >= 1 else "start"
+
+def _changes(before: Measurements, found: Mapping[str, Measurements]) -> dict[str, Change]:
+    """Return the changes of goodput to the other cases, the best first; intervals hold together."""
+    others = {name: each for name, each in found.items() if each is not before}
+    changes = {
+        name: Change.of("goodput_bps", before, each, len(others)) for name, each in others.items()
+    }
+    return dict(sorted(changes.items(), key=lambda item: -item[1].percent.mean))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
@@ -16,15 +17,24 @@ from bentpipe.answers.question import Assumption, LinkQuestion
 from bentpipe.answers.runs import PACKET_BITS
 from bentpipe.errors import UsageError
 from bentpipe.plan.link import codel_fields
+from bentpipe.plan.presets import values_over_time
 from bentpipe.results.measures import finished_times_ns
 from bentpipe.results.result import Result
+from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.tables import CODECS, CodecName
 from bentpipe.scenario.tcp import CongestionControl
-from bentpipe.units import NS_PER_S
+from bentpipe.units import NS_PER_S, format_size
 
 CODEC: Final = CODECS["g711"]
 UDP_IP_BYTES: Final = 28
+_TCP_IP_BYTES: Final = 40
+_UNSCALED_WINDOW_BYTES: Final = 65_535
+# What the memory of a received segment has beside its payload, as in receive_buffer.rs.
+_HEADROOM_BYTES: Final = 52 + 64
+_LINE_BYTES: Final = 64
+_SHARED_INFO_BYTES: Final = 320
+_SK_BUFF_BYTES: Final = 256
 # The timestamps option and its padding (RFC 7323, appendix A).
 TIMESTAMPS_BYTES: Final = 12
 MEDIAN_PAGE_BYTES: Final = 300_000
@@ -60,11 +70,63 @@ class Transfer(LinkQuestion):
         """The direction of the data, of the plan."""
         return self.directions[0 if self.direction == "forward" else 1]
 
+    @property
+    def sender(self) -> Mapping[str, Any]:
+        """The TCP settings of the transfer in the plan, those of both ends."""
+        sender: Mapping[str, Any] = self.base.data["flows"][0]["workload"]["sender"]
+        return sender
+
+    @cached_property
+    def path_over_time(self) -> list[tuple[float, int, int]]:
+        """The parts of the run with their rates and round trips: share of the time, bit/s, ns."""
+        delays = [each["delay_ns"] for each in self.directions]
+        parts = values_over_time(self.base.data["stop_ns"], self.wire["rate_bps"], *delays)
+        return [(share, rate_bps, max(sum(ways), 1)) for share, (rate_bps, *ways) in parts]
+
+    def bounds_bps(self) -> dict[str, float]:
+        """Return bounds of the goodput, on paper: headers, and window over round trip."""
+        mss_bytes, path = self.sender["mss_bytes"], self.path_over_time
+        payload = mss_bytes - (TIMESTAMPS_BYTES if self.sender["timestamps"] else 0)
+        bits = frame_bits(self.wire["framing"], mss_bytes + _TCP_IP_BYTES)
+        window = max_window_bytes(self.sender, payload)
+        return {
+            "headers": sum(share * rate for share, rate, _ in path) * 8 * payload / bits,
+            f"window {format_size(window)} / round trip": sum(
+                share * window * 8 * NS_PER_S / rtt_ns for share, _, rtt_ns in path
+            ),
+        }
+
+
+def max_window_bytes(settings: Mapping[str, Any], payload_bytes: int) -> int:
+    """Return the most bytes in flight that the buffers allow, with full segments of this payload.
+
+    If the receive buffer counts memory, the share of it that is window is that of the payload in
+    the memory of a segment (`crates/core/src/tcp/receive_buffer.rs`, docs/model/tcp.md).
+    """
+    window: int = settings["receive_buffer_bytes"]
+    if settings["receive_buffer_counts"] == "memory":
+        data = -(-(payload_bytes + _HEADROOM_BYTES) // _LINE_BYTES) * _LINE_BYTES
+        memory = (1 << (data + _SHARED_INFO_BYTES - 1).bit_length()) + _SK_BUFF_BYTES
+        window = window * min(256 * payload_bytes // memory, 255) // 256
+    if not settings["window_scaling"]:
+        window = min(window, _UNSCALED_WINDOW_BYTES)
+    return min(window, settings["send_buffer_bytes"])
+
 
 def bit_errors(direction: str, rate: float, instead: str) -> Assumption:
     """Return that the link may have another bit error rate."""
     setting = f"link.{direction}.bit_error_rate={rate:e}"
     return Assumption(f"bit error rate {rate:.0e}", instead, (setting,))
+
+
+def other_bit_errors(direction: str, channel: Mapping[str, Any]) -> list[Assumption]:
+    """Return fewer and more bit errors than those of a channel, if its errors do not vary."""
+    rates, now = (1e-8, 1e-7), "0"
+    if channel["kind"] == "bit_errors":
+        rate = channel["bit_error_rate"]
+        rates, now = (rate / 10, rate * 10), f"{rate:.0e}"
+    varies = channel["kind"] not in {"clear", "bit_errors"}
+    return [] if varies else [bit_errors(direction, each, now) for each in rates]
 
 
 def fq_codel(rtt_ns: int) -> str:

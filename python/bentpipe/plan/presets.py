@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import json
+from bisect import bisect
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +25,20 @@ def series_values(series: Mapping[str, Any]) -> list[int]:
     if series["kind"] == "constant":
         return [series["value"]]
     return [value for _, value in series["steps"]]
+
+
+def values_over_time(
+    stop_ns: int, *several: Mapping[str, Any]
+) -> list[tuple[float, tuple[int, ...]]]:
+    """Return the values of series at the same time, each with its share of the time of a run."""
+    steps = [each.get("steps") or [(0, each["value"])] for each in several]
+    starts = sorted({at_ns for each in steps for at_ns, _ in each if at_ns < stop_ns})
+    shares = [(end - at) / stop_ns for at, end in pairwise([*starts, stop_ns])]
+    columns = []
+    for each in steps:
+        times = [at_ns for at_ns, _ in each]
+        columns.append([each[bisect(times, at_ns) - 1][1] for at_ns in starts])
+    return [*zip(shares, zip(*columns, strict=True), strict=True)]
 
 
 def direction_number(flow: Mapping[str, Any]) -> int:

@@ -31,6 +31,7 @@ from bentpipe.scenario.link import (
     DeliveryTrace,
     Direction,
     GilbertElliott,
+    LossBursts,
     Outage,
     OutageAt,
     RateOrSteps,
@@ -128,10 +129,17 @@ def channel_plan(written: Direction, base: Direction, path: FieldPath, stop_ns: 
         errors = base.errors
     if isinstance(errors, GilbertElliott):
         return _gilbert_elliott(errors, (*path, "errors"), stop_ns)
+    if isinstance(errors, LossBursts):
+        bursts = _intervals(errors, "bursts", (*path, "errors"), stop_ns)
+        losses = {0: 0.0}
+        for start_ns, end_ns in bursts:
+            losses |= {start_ns: share_of(errors.loss), end_ns: 0.0}
+        steps = [{"at_ns": at, "loss_rate": loss} for at, loss in losses.items()]
+        return _error_series(steps, path, "errors")
     if isinstance(errors, TimeSeries):
         table = Table(SourceFile(errors.csv, (*path, "errors", "csv")))
-        steps, field = table.errors(errors.column)
-        return _error_series([{"at_ns": at, field: value} for at, value in steps], path, "errors")
+        rows, field = table.errors(errors.column)
+        return _error_series([{"at_ns": at, field: value} for at, value in rows], path, "errors")
     rate = base.bit_error_rate if written.bit_error_rate is None else written.bit_error_rate
     loss = base.loss if written.loss is None else written.loss
     if loss is None or share_of(loss) == 0:
@@ -197,6 +205,19 @@ def _starts(
     return starts
 
 
+def _intervals(
+    written: Outage | LossBursts, what: str, path: FieldPath, stop_ns: int
+) -> list[tuple[int, int]]:
+    """Return the start and the end of each outage or burst until the end of the run, in ns."""
+    length_ns = value_of(written.for_)
+    if length_ns >= value_of(written.every):
+        message = f'must be shorter than every, "{written.every}"'
+        raise wrong((*path, "for"), written.for_, message)
+    first_ns = value_of(written.first or written.every)
+    starts = _starts(written.every, first_ns, stop_ns, path, (PLAN_STEPS_MAX // 2, what))
+    return [(start_ns, start_ns + length_ns) for start_ns in starts]
+
+
 def outages(
     written: Outage | tuple[OutageAt, ...] | None, path: FieldPath, stop_ns: int
 ) -> list[tuple[int, int]]:
@@ -208,14 +229,7 @@ def outages(
     if written is None:
         return []
     if isinstance(written, Outage):
-        length_ns = value_of(written.for_)
-        if length_ns >= value_of(written.every):
-            message = f'must be shorter than every, "{written.every}"'
-            raise wrong((*path, "for"), written.for_, message)
-        first_ns = value_of(written.first or written.every)
-        most = (PLAN_STEPS_MAX // 2, "outages")
-        starts = _starts(written.every, first_ns, stop_ns, path, most)
-        return [(start_ns, start_ns + length_ns) for start_ns in starts]
+        return _intervals(written, "outages", path, stop_ns)
     found: list[tuple[int, int]] = []
     for i, outage in enumerate(written):
         start_ns = value_of(outage.at)

@@ -23,6 +23,7 @@ from .link import (
     FqCoDel as FqCoDel,
     GilbertElliott as GilbertElliott,
     Link as Link,
+    LossBursts as LossBursts,
     Outage as Outage,
     OutageAt as OutageAt,
     PerFlowDropTail as PerFlowDropTail,

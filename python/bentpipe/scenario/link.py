@@ -156,6 +156,21 @@ class GilbertElliott(Record):
     """The state with many errors."""
 
 
+class LossBursts(Record):
+    """Bursts of lost packets at equal intervals until the end of the run."""
+
+    is_indivisible = True
+
+    every: PositiveDuration
+    """The time from the start of a burst to that of the next."""
+    for_: PositiveDuration = Field(validation_alias="for", serialization_alias="for")
+    """The duration of each (``for_`` in Python, where ``for`` is a keyword)."""
+    first: Duration | None = None
+    """The start of the first burst, from the start of the run; by default ``every``."""
+    loss: Percent = "100 %"
+    """The share of the packets sent in a burst that are lost; between bursts none is."""
+
+
 # JSON and YAML have lists; the records hold tuples, so that they are immutable.
 RateOrSteps = Annotated[
     Rate
@@ -172,7 +187,7 @@ DelayOrSteps = Annotated[
     | TimeSeries,
     ByForm("TimeSeries"),
 ]
-Errors = Annotated[GilbertElliott | TimeSeries, ByForm()]
+Errors = Annotated[GilbertElliott | TimeSeries | LossBursts, ByForm()]
 Outages = Annotated[Outage | Annotated[tuple[OutageAt, ...], Field(strict=False)], ByForm()]
 
 
@@ -404,8 +419,8 @@ class Direction(Record):
     ``bit_error_rate``."""
     errors: Errors | None = None
     """Errors that vary with time, instead of ``bit_error_rate`` and ``loss``: the ``model``
-    ``gilbert_elliott``, or a ``csv`` time series of ``loss``, ``loss_percent`` or
-    ``bit_error_rate``."""
+    ``gilbert_elliott``, a ``csv`` time series of ``loss``, ``loss_percent`` or
+    ``bit_error_rate``, or bursts such as ``{every: 15 s, for: 60 ms}``."""
 
 
 DEFAULT_DIRECTION: Final = Direction(
