@@ -6,9 +6,9 @@ Figures are means with intervals; changes are by pairs of equal seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -28,17 +28,24 @@ Name = TypeVar("Name", bound=Hashable)
 Values = npt.NDArray[np.float64]
 # Of a change: its gain, its loss, or neither is `WORTH_PERCENT` or more, or none of this is shown.
 Outcome = Literal["gains", "loses", "equal", "not decided"]
-Kind = Literal["pays", "mixed", "loses", "unclear"]
+# Of several changes: some gain and others lose, too.
+Kind = Literal[Outcome, "mixed"]
 # The best first.
-_ORDER: Final[tuple[Kind, ...]] = ("pays", "mixed", "unclear", "loses")
-
+_ORDER: Final[tuple[Kind, ...]] = ("gains", "mixed", "not decided", "equal", "loses")
 DEFAULT_SEEDS: Final = 10
-MIN_SEEDS: Final = 3
-# Two slow cores simulate these in some 10 s.
-_BUDGET_PACKETS: Final = 30_000_000
+# With three pairs, Student's t for one of 25 comparisons is 22, with five 7, with ten 4.
+MIN_SEEDS: Final = 5
+# Two slow cores simulate these in some 20 s.
+_BUDGET_PACKETS: Final = 60_000_000
 PACKET_BITS: Final = 12_000
 # A change below this is no reason for or against a box in the path of all traffic.
 WORTH_PERCENT: Final = 5.0
+_PREDICATES: Final[Mapping[Outcome, str]] = {
+    "gains": "gains ({})",
+    "loses": "loses ({})",
+    "equal": f"changes {{}} by less than {WORTH_PERCENT:g} %",
+    "not decided": "leaves {} open",
+}
 
 
 @dataclass(frozen=True)
@@ -160,13 +167,13 @@ class Change(NamedTuple):
 
     @property
     def runs_to_decide(self) -> int | None:
-        """About how many runs would decide; None with one run, or if the mean is on a bound.
+        """About how many runs would decide; None if that is not known, as with one run.
 
         Half widths shrink with the square root of the runs, to the distance of the mean from the
         nearer bound.
         """
         distance = abs(abs(self.gain.mean) - WORTH_PERCENT)
-        if self.gain.half_width is None or distance == 0:
+        if self.gain.half_width is None or not distance > 0:
             return None
         return math.ceil(self.gain.runs * (self.gain.half_width / distance) ** 2)
 
@@ -180,22 +187,6 @@ class Change(NamedTuple):
         """The change with the sign of its value to a user: less time is a gain."""
         return self.percent.times(-1.0 if self.figure.endswith("_ns") else 1.0)
 
-    @property
-    def is_shown(self) -> bool:
-        """Whether the interval excludes zero; never with a single run."""
-        percent = self.percent
-        return percent.half_width is not None and (percent.low > 0 or percent.high < 0)
-
-    @property
-    def is_gain(self) -> bool:
-        """Whether it is a gain that is shown, and large enough to matter."""
-        return self.is_shown and self.gain.mean >= WORTH_PERCENT
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether it is a loss that is shown, and large enough to matter."""
-        return self.is_shown and self.gain.mean <= -WORTH_PERCENT
-
 
 class Verdict(NamedTuple):
     """What a variant changes at a load; the first change counts first."""
@@ -204,29 +195,56 @@ class Verdict(NamedTuple):
     variant: str
     changes: Sequence[Change]
 
+    @classmethod
+    def of(
+        cls,
+        load: int,
+        variant: str,
+        before: Measurements,
+        after: Measurements,
+        figures: Iterable[str],
+        comparisons: int,
+    ) -> Verdict:
+        """Return the changes of figures from one case to another, of ``comparisons`` in all."""
+        changes = [Change.of(each, before, after, comparisons) for each in figures]
+        return cls(load, variant, changes)
+
     @property
     def total(self) -> Change:
         """The change that counts first."""
         return self.changes[0]
 
-    @property
-    def gains(self) -> list[Change]:
-        """The changes that are gains."""
-        return [each for each in self.changes if each.is_gain]
-
-    @property
-    def losses(self) -> list[Change]:
-        """The changes that are losses."""
-        return [each for each in self.changes if each.is_loss]
+    def having(self, *outcomes: Outcome) -> list[Change]:
+        """Return the changes with one of these outcomes."""
+        return [each for each in self.changes if each.outcome in outcomes]
 
     @property
     def kind(self) -> Kind:
-        """Whether it gains, loses, does both, or shows neither; a lost total outweighs gains."""
-        if self.total.is_loss:
+        """The outcome of all changes together; a lost total outweighs gains.
+
+        Some that are not decided leave a gain a gain, and a loss a loss.
+        """
+        gains, losses = self.having("gains"), self.having("loses")
+        if self.total in losses or (losses and not gains):
             return "loses"
-        if self.gains:
-            return "mixed" if self.losses else "pays"
-        return "loses" if self.losses else "unclear"
+        if gains:
+            return "mixed" if losses else "gains"
+        return "not decided" if self.having("not decided") else "equal"
+
+    @property
+    def may_gain(self) -> bool:
+        """Whether a gain is shown, or not excluded."""
+        return any(
+            each.gain.half_width is None or not each.gain.high < WORTH_PERCENT
+            for each in self.changes
+        )
+
+    @property
+    def runs_to_decide(self) -> int | None:
+        """About how many runs would decide all changes; None if that is not known, or they are."""
+        return max(
+            filter(None, (each.runs_to_decide for each in self.having("not decided"))), default=None
+        )
 
     @property
     def percents(self) -> dict[str, Estimate]:
@@ -239,7 +257,22 @@ class Verdict(NamedTuple):
         total = self.total.gain.mean
         if self.kind != "mixed":
             return total
-        return total + min(each.gain.mean for each in self.losses)
+        return total + min(each.gain.mean for each in self.having("loses"))
+
+    def text(self, titles: Mapping[str, str], *outcomes: Outcome) -> str:
+        """Return the changes by outcome, such as "gains (goodput +12.1 % (+11.8 to +12.4))".
+
+        ``titles`` are those of figures. Without ``outcomes`` it has all of them.
+        """
+        texts = []
+        for outcome in outcomes or get_args(Outcome):
+            some = self.having(outcome)
+            names = [titles[each.figure] for each in some]
+            shown = [signed_percent(each.percent) for each in some]
+            if outcome in ("gains", "loses"):
+                names = [" ".join(each) for each in zip(names, shown, strict=True)]
+            texts += [_PREDICATES[outcome].format(", ".join(names))] if some else []
+        return ", ".join(texts)
 
 
 def decisive(verdicts: Sequence[Verdict]) -> Verdict:
@@ -247,7 +280,7 @@ def decisive(verdicts: Sequence[Verdict]) -> Verdict:
 
     It is the one with the best total of those that only gain; else, of those that gain and lose,
     the one whose total exceeds its largest loss the most; else the one with the best total of those
-    that show nothing, or of those that lose.
+    that are not decided, of those that change nothing, or of those that lose.
     """
     for kind in _ORDER:
         some = [each for each in verdicts if each.kind == kind]
@@ -261,11 +294,12 @@ class Experiment:
     """Runs cases and counts them for ``progress(done, total)``.
 
     Each case runs with the same seeds, so that differences are of pairs. `choose_seeds` decides how
-    many seeds the time is enough for, unless ``seeds`` says it. ``interrupted``: Ctrl-C ended the
-    runs after some seeds.
+    many seeds the time is enough for, unless ``seeds`` says it; they are consecutive, from
+    ``first_seed`` on. ``interrupted``: Ctrl-C ended the runs after some seeds.
     """
 
     seeds: int | None = None
+    first_seed: int = 1
     threads: int | None = None
     progress: Callable[[int, int], None] | None = None
     interrupted: bool = field(default=False, init=False)
@@ -327,7 +361,8 @@ class Experiment:
         return results
 
     def _jobs(self, case: Plan) -> list[Job]:
-        return [Job(plan=case, seed=1 + i) for i in range(self.seeds or DEFAULT_SEEDS)]
+        seeds = range(self.first_seed, self.first_seed + (self.seeds or DEFAULT_SEEDS))
+        return [Job(plan=case, seed=seed) for seed in seeds]
 
     def _count(self, done: int, total: int) -> None:
         if self.progress is not None:
