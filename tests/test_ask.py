@@ -483,12 +483,25 @@ def test_figures_become_plain_data() -> None:
     }
 
 
-@pytest.mark.parametrize(("rate_bps", "seeds"), [(10**6, 10), (10**10, 3)])
+@pytest.mark.parametrize(("rate_bps", "seeds"), [(10**6, 10), (10**10, 5)])
 def test_seeds_are_fewer_where_runs_are_long(rate_bps: int, seeds: int) -> None:
-    """Given 10 Gbit/s for 60 s, expect the minimum of 3 seeds, and 10 on a slow link."""
+    """Given 10 Gbit/s for 60 s, expect the minimum of 5 seeds, and 10 on a slow link."""
     experiment, rate = Experiment(), {"kind": "constant", "value": rate_bps}
     experiment.choose_seeds({"directions": [{"rate_bps": rate}] * 2, "stop_ns": 60 * 10**9}, 10)
     assert experiment.seeds == seeds
+
+
+def test_seeds_are_consecutive_from_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given two seeds from 11 on, expect 11 and 12, so that an answer can be asked for again."""
+    seeds: list[int] = []
+
+    def run_many(jobs: Any, **_: Any) -> list[None]:
+        seeds.extend(job.seed for job in jobs)
+        return [None] * len(jobs)
+
+    monkeypatch.setattr("bentpipe.answers.runs.run_many", run_many)
+    Experiment(seeds=2, first_seed=11).run({"": Usable().base}, lambda _: {"figure": 1.0})
+    assert seeds == [11, 12]
 
 
 @pytest.mark.system

@@ -200,7 +200,7 @@ class Coding(LinkQuestion):
         hosts = compared(found, best.load, WITH_HOSTS)
         beside = compared(found, best.load, best.variant, WITH_HOSTS)
         advised = advice(best, hosts, beside)
-        chosen = hosts if advised == "hosts" else best
+        chosen, claimed = (hosts, [hosts]) if advised == "hosts" else (best, verdicts)
         orders = [compared(found, load, UNORDERED, ADAPTIVE) for load in self.loads]
         with_plain = [
             compared(found, load, each) for load in self.loads for each in VARIANTS if each != PLAIN
@@ -222,7 +222,7 @@ class Coding(LinkQuestion):
                     for pair in _PAIRS
                 },
                 "claims": [
-                    (best.load, chosen.variant, PLAIN),
+                    *((each.load, each.variant, PLAIN) for each in claimed),
                     (best.load, best.variant, WITH_HOSTS),
                 ],
                 "without_queue": self._without_queue(),

@@ -294,7 +294,8 @@ class Pep(LinkQuestion):
         varied = self._varied(found)
         base = varied[_AS_ASKED]["large"]
         others = {name: each for name, each in varied.items() if name != _AS_ASKED}
-        plain, users = found[_PLAIN, _AS_ASKED], f"beside {self.channels} users"
+        plain = found[_PLAIN, _AS_ASKED]
+        users = f"beside {self.channels} users" if self.channels else "without users"
         gains = {
             self.variants[after].title: {each.figure: each.gain for each in verdict.changes}
             for (after, before), verdict in compared.items()
