@@ -22,6 +22,7 @@ LINK_MS = 542
 # A PEP whose slow start is that of the paper: its window doubles once a round trip.
 CONTROL = "gateways.*.pep.link_tcp.congestion_control=cubic"
 PEP = "pep_cubic"
+TOTAL, LARGE, SHORT, NOT_SPLIT, SHORT_QUIC = TITLES
 
 
 def ask(*, settings: Any = (), **asked: Any) -> Answer:
@@ -30,16 +31,18 @@ def ask(*, settings: Any = (), **asked: Any) -> Answer:
     return bentpipe.ask("pep", settings=settings, **{"load": 0.0, "seeds": 1, **asked})
 
 
-def change(answer: Answer, name: str, case: str = PEP) -> dict[str, Estimate]:
-    changes = answer.figures["changes"]
+def change(answer: Answer, figure: str, case: str = PEP) -> dict[str, Estimate]:
     pair = (case, "plain")
-    found = (each for each in changes if (each["case"], each["compared_with"]) == pair)
-    return {**next(found)[name]}
+    (changes,) = (
+        each for each in answer.figures["changes"] if (each["case"], each["compared_with"]) == pair
+    )
+    found: dict[str, Estimate] = changes[figure]
+    return found
 
 
-def saved_ms(answer: Answer, name: str) -> float:
+def saved_ms(answer: Answer, figure: str) -> float:
     """Return by how much a PEP shortens a mean time."""
-    found = change(answer, name)
+    found = change(answer, figure)
     return (found["before"].mean - found["after"].mean) / MS
 
 
@@ -67,9 +70,6 @@ def judged(*, noise: float = 1.0, seeds: int = 10, **gains: dict[str, float]) ->
     return bentpipe.Answer(
         figures=answer.figures, facts=answer.facts, **words("pep", asked.facts(answer))
     )
-
-
-SHORT, NOT_SPLIT = "short_ns", "large-quic_bps"
 
 
 def test_a_headline_names_a_loss_of_what_is_not_split() -> None:
@@ -206,8 +206,8 @@ def test_servers_at_the_hub_leave_nothing_to_gain() -> None:
     answer = ask(terrestrial_ns=0)
     assert answer.figures["advice"] == "none"
     assert answer.figures["saved_on_paper_ns"] == 0
-    for name in ("large", "large_quic", "short", "short_quic"):
-        assert change(answer, name)["percent"].mean == pytest.approx(0, abs=1)
+    for figure in (LARGE, NOT_SPLIT, SHORT, SHORT_QUIC):
+        assert change(answer, figure)["percent"].mean == pytest.approx(0, abs=1)
     assert "leave a PEP nothing to shorten" in answer.reason
 
 
@@ -219,11 +219,11 @@ def test_a_short_download_saves_two_round_trips_to_the_server(usual: Answer) -> 
     saved. QUIC saves nothing.
     """
     assert usual.figures["saved_on_paper_ns"] == 160 * MS
-    plain_ms = change(usual, "short")["before"].mean / MS
+    plain_ms = change(usual, SHORT)["before"].mean / MS
     assert plain_ms == pytest.approx(4 * (LINK_MS + 80), abs=60)
-    assert saved_ms(usual, "short") == pytest.approx(160, abs=10)
-    assert saved_ms(usual, "short_quic") == pytest.approx(0, abs=10)
-    assert change(usual, "large_quic")["percent"].mean == pytest.approx(0, abs=0.1)
+    assert saved_ms(usual, SHORT) == pytest.approx(160, abs=10)
+    assert saved_ms(usual, SHORT_QUIC) == pytest.approx(0, abs=10)
+    assert change(usual, NOT_SPLIT)["percent"].mean == pytest.approx(0, abs=0.1)
 
 
 @pytest.mark.system
@@ -231,7 +231,7 @@ def test_the_shorter_of_both_round_trips_is_what_counts() -> None:
     """Given a link of 100 ms and servers 300 ms away, expect the link's 100 ms twice, not 300."""
     answer = ask(settings=["link.*.delay=50ms"], terrestrial_ns=300 * MS)
     assert answer.figures["saved_on_paper_ns"] == 200 * MS
-    assert saved_ms(answer, "short") == pytest.approx(200, abs=20)
+    assert saved_ms(answer, SHORT) == pytest.approx(200, abs=20)
 
 
 @pytest.mark.system
@@ -239,7 +239,7 @@ def test_a_long_download_gains_its_slow_start_alone() -> None:
     """Given one download for the whole run, expect some 10 rounds of 80 ms of 110 s: below 1 %."""
     settings = ["traffic.large.size=1GB", "traffic.large-quic.size=1GB"]
     answer = ask(settings=settings)
-    assert 0 <= change(answer, "large")["percent"].mean < 2
+    assert 0 <= change(answer, LARGE)["percent"].mean < 2
 
 
 @pytest.mark.system
@@ -252,8 +252,8 @@ def test_a_larger_window_over_the_link_saves_a_round(usual: Answer, gateways: st
     those runs.
     """
     changed = ask(settings=[f"gateways.{gateways}.pep.link_tcp.initial_window=30"])
-    assert change(usual, "short")["before"] == change(changed, "short")["before"]
-    more_ms = saved_ms(changed, "short") - saved_ms(usual, "short")
+    assert change(usual, SHORT)["before"] == change(changed, SHORT)["before"]
+    more_ms = saved_ms(changed, SHORT) - saved_ms(usual, SHORT)
     assert LINK_MS - 80 <= more_ms <= LINK_MS + 10
 
 
@@ -261,8 +261,8 @@ def test_a_larger_window_over_the_link_saves_a_round(usual: Answer, gateways: st
 def test_a_link_with_a_pep_is_compared_without_it(usual: Answer) -> None:
     """Given a scenario with a PEP, expect the times of the preset that its link is, in both."""
     of_file = ask(link=str(ROOT / "scenarios" / "geo-pep.yaml"))
-    assert change(usual, "short")["before"] == change(of_file, "short")["before"]
-    assert saved_ms(of_file, "short") == pytest.approx(saved_ms(usual, "short"), abs=1)
+    assert change(usual, SHORT)["before"] == change(of_file, SHORT)["before"]
+    assert saved_ms(of_file, SHORT) == pytest.approx(saved_ms(usual, SHORT), abs=1)
 
 
 @pytest.mark.thorough
@@ -273,19 +273,19 @@ def test_users_keep_the_link_as_busy_as_asked_for() -> None:
     busy, share = answer.figures["busy"], answer.figures["splittable_share"]
     assert abs(busy.mean - 0.4) <= 0.05
     assert abs(share.mean - 0.75) <= 0.05 + share.half_width
-    assert change(answer, "large")["percent"].runs == 4
-    assert 0 < change(answer, "total")["before"].mean < 16e6 * 1448 / 1500
+    assert change(answer, LARGE)["percent"].runs == 4
+    assert 0 < change(answer, TOTAL)["before"].mean < 16e6 * 1448 / 1500
 
 
 @pytest.mark.system
 def test_users_of_quic_alone_have_nothing_that_can_be_split() -> None:
     answer = ask(load=0.2, quic_share=1.0)
     assert answer.figures["splittable_share"].mean == 0
-    assert change(answer, "total")["percent"].mean == pytest.approx(0, abs=2)
+    assert change(answer, TOTAL)["percent"].mean == pytest.approx(0, abs=2)
 
 
 @pytest.mark.system
 def test_goodput_is_over_the_duration_that_is_set() -> None:
     """Given runs of 30 s instead of 120, expect goodput near the link rate, not a quarter of it."""
     answer = ask(settings=["duration=30s", "traffic.large.size=1GB"])
-    assert change(answer, "large")["before"].mean > 0.5 * 16e6
+    assert change(answer, LARGE)["before"].mean > 0.5 * 16e6

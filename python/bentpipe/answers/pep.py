@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final, NamedTuple
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 
@@ -60,24 +60,16 @@ Cases = Mapping[Case, Measurements]
 Pair = tuple[str, str]
 
 
-class _Measure(NamedTuple):
-    """A figure of the runs with a probe: goodput in bit/s, or a time in ns."""
-
-    probe: str
-    figure: str
-    title: str
-
-
-_MEASURES: Final = {
-    "total": _Measure(SHORT, "channels_bps", "goodput of all users"),
-    "large": _Measure(LARGE, f"{LARGE}_bps", "goodput of a large download"),
-    "short": _Measure(SHORT, f"{SHORT}_ns", "time of a short download"),
-    "large_quic": _Measure(LARGE_QUIC, f"{LARGE_QUIC}_bps", "goodput of a large one not split"),
-    "short_quic": _Measure(SHORT, f"{SHORT}{QUIC}_ns", "time of a short one not split"),
+# Figures that are compared, and what a change of them is called; the first one counts first.
+TITLES: Final = {
+    "channels_bps": "goodput of all users",
+    f"{LARGE}_bps": "goodput of a large download",
+    f"{SHORT}_ns": "time of a short download",
+    f"{LARGE_QUIC}_bps": "goodput of a large one not split",
+    f"{SHORT}{QUIC}_ns": "time of a short one not split",
 }
-TITLES: Final = {each.figure: each.title for each in _MEASURES.values()}
 # Those that are shown for other assumptions, too.
-_VARIED: Final = ("large", "short")
+_VARIED: Final = (f"{LARGE}_bps", f"{SHORT}_ns")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -292,8 +284,8 @@ class Pep(LinkQuestion):
         advised = advice(split, hosts, beside)
         chosen = hosts if advised == "hosts" else split
         varied = self._varied(found)
-        base = varied[_AS_ASKED]["large"]
         others = {name: each for name, each in varied.items() if name != _AS_ASKED}
+        base = varied[_AS_ASKED][_VARIED[0]]
         plain = found[_PLAIN, _AS_ASKED]
         users = f"beside {self.channels} users" if self.channels else "without users"
         gains = {
@@ -301,17 +293,7 @@ class Pep(LinkQuestion):
             for (after, before), verdict in compared.items()
             if before == _PLAIN
         }
-        means = {
-            each.title: {figure: found[name, _AS_ASKED].text(figure) for figure in TITLES}
-            for name, each in self.variants.items()
-        }
-        gain_table, mean_table = (
-            table(name, title, [{"case": each, **cells} for each, cells in rows.items()])
-            for name, title, rows in (
-                ("pep", f"Gain [%] {users}: more goodput, or less time", gains),
-                ("pep means", f"Means {users}", means),
-            )
-        )
+        rows = [{"case": case, **each} for case, each in gains.items()]
         return Answer(
             facts={
                 "compared": compared,
@@ -321,7 +303,9 @@ class Pep(LinkQuestion):
                 "split": split,
                 "beside": beside,
                 "base": base,
-                "most": max(others, key=lambda name: abs(others[name]["large"].mean - base.mean)),
+                "most": max(
+                    others, key=lambda name: abs(others[name][_VARIED[0]].mean - base.mean)
+                ),
                 "varied": self.variants[self._varied_pep(found)].name,
             },
             figures={
@@ -333,19 +317,31 @@ class Pep(LinkQuestion):
                 "large_bytes": self.large_bytes,
                 "short_bytes": SHORT_BYTES,
                 "saved_on_paper_ns": (self.rounds - 1) * min(self.terrestrial_ns, self.rtt_ns),
-                "changes": [_change_figures(pair, each) for pair, each in compared.items()],
+                "changes": [
+                    {"case": after, "compared_with": before, **each.figures}
+                    for (after, before), each in compared.items()
+                ],
                 "assumptions": others,
             },
-            summary=gain_table,
+            summary=table("pep", f"Gain [%] {users}: more goodput, or less time", rows),
             tables=[
-                mean_table,
                 View(
                     "One assumption changed at a time",
                     columns("pep assumptions"),
                     [(name, *each.values()) for name, each in varied.items()],
-                ),
+                )
             ],
-            charts=[_chart(gains)],
+            charts=[
+                Chart.bars(
+                    "Gain over the plain link: more goodput, or less time",
+                    "Gain [%]",
+                    {
+                        f"{case}: {TITLES[figure]}": gain
+                        for case, each in gains.items()
+                        for figure, gain in each.items()
+                    },
+                )
+            ],
         )
 
     def _varied_pep(self, found: Cases) -> str:
@@ -357,35 +353,8 @@ class Pep(LinkQuestion):
         split = self._varied_pep(found)
         return {
             assumption: {
-                name: Change.of(
-                    _MEASURES[name].figure, found[_PLAIN, assumption], found[split, assumption]
-                ).gain
-                for name in _VARIED
+                figure: Change.of(figure, found[_PLAIN, assumption], found[split, assumption]).gain
+                for figure in _VARIED
             }
             for assumption in dict.fromkeys(each for _, each in found)
         }
-
-
-def _change_figures(pair: Pair, verdict: Verdict) -> dict[str, Any]:
-    """Return a comparison as figures: each measure before and after, its change and outcome."""
-    names = {each.figure: name for name, each in _MEASURES.items()}
-    measures = {
-        names[each.figure]: {
-            "before": each.before,
-            "after": each.after,
-            "percent": each.percent,
-            "outcome": each.outcome,
-            "runs_to_decide": each.runs_to_decide,
-        }
-        for each in verdict.changes
-    }
-    return {"case": pair[0], "compared_with": pair[1], "verdict": verdict.kind, **measures}
-
-
-def _chart(gains: Mapping[str, Mapping[str, Estimate]]) -> Chart:
-    bars = {
-        f"{case}: {TITLES[figure]}": gain
-        for case, each in gains.items()
-        for figure, gain in each.items()
-    }
-    return Chart.bars("Gain over the plain link: more goodput, or less time", "Gain [%]", bars)

@@ -178,11 +178,6 @@ class Change(NamedTuple):
         return math.ceil(self.gain.runs * (self.gain.half_width / distance) ** 2)
 
     @property
-    def texts(self) -> list[str]:
-        """The figure before and after, with intervals."""
-        return [each.text(quantity(self.figure).text) for each in (self.before, self.after)]
-
-    @property
     def gain(self) -> Estimate:
         """The change with the sign of its value to a user: less time is a gain."""
         return self.percent.times(-1.0 if self.figure.endswith("_ns") else 1.0)
@@ -250,6 +245,15 @@ class Verdict(NamedTuple):
     def percents(self) -> dict[str, Estimate]:
         """The changes in percent, by measure."""
         return {change.figure: change.percent for change in self.changes}
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The outcome of all, and of each figure: before, after, the change and its outcome."""
+        names = ("before", "after", "percent", "outcome", "runs_to_decide")
+        changes = {
+            each.figure: {name: getattr(each, name) for name in names} for each in self.changes
+        }
+        return {"verdict": self.kind, **changes}
 
     @property
     def net_percent(self) -> float:
