@@ -595,6 +595,7 @@ def test_bad_input_is_one_message_and_exit_code_2(
         ("pep", {"load": 0.99}, "load: read 99%; expected 0% to 95%"),
         ("pep", {"quic_share": 1.4}, "quic-share: read 140%; expected 0% to 100%"),
         ("pep", {"settings": [STEPS]}, "ask pep: rate of this link must not vary with time"),
+        ("pep", {"settings": ["gateways.hub={}"]}, "leave no PEP at the hub to compare"),
         ("coding", {"loads": [5000]}, "load: read 5,000; expected 0 to 2,000"),
         ("coding", {"loads": [1, 2, 3, 4, 5]}, "load: read 5 numbers; expected 1 to 4"),
         ("coding", {"link": "mars"}, "mars"),

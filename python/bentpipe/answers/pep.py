@@ -22,6 +22,7 @@ from bentpipe.answers.question import LinkQuestion
 from bentpipe.answers.runs import Change, Estimate, Measurements, Verdict, decisive
 from bentpipe.answers.traffic import TIMESTAMPS_BYTES
 from bentpipe.answers.variants import HOSTS, PEP_CONTROLS, PLAIN, Variant, advice, pep
+from bentpipe.errors import UsageError
 from bentpipe.results.measures import finished_times_ns
 from bentpipe.results.result import Result
 from bentpipe.results.views import View
@@ -119,10 +120,16 @@ class Pep(LinkQuestion):
         found = {_PLAIN: PLAIN, _HOSTS: HOSTS}
         for control in PEP_CONTROLS:
             plan = self.plan(functions=pep(control).functions)
-            functions = plan.data["gateways"][0]["functions"]
-            split = next(each for each in functions if each["kind"] == "pep")
-            each = pep(split["link_tcp"]["congestion_control"])
-            found[f"pep_{each.pep}"] = each
+            hub = plan.data["gateways"][0]["functions"]
+            controls = [
+                each["link_tcp"]["congestion_control"] for each in hub if each["kind"] == "pep"
+            ]
+            if not controls:
+                raise UsageError(
+                    f"ask {self.name}: the settings leave no PEP at the hub to compare; leave "
+                    "gateways.hub out"
+                )
+            found[f"pep_{controls[0]}"] = pep(controls[0])
         return found
 
     @property
@@ -191,6 +198,7 @@ class Pep(LinkQuestion):
 
     def _find(self, _cases: object) -> Cases:
         """Run the probes beside as many channels as keep the plain link as busy as asked for."""
+        variants = [*self.variants]
         if self.load:
             self.channels, _ = self.adjusted_count(
                 "channels",
@@ -200,7 +208,7 @@ class Pep(LinkQuestion):
                 wanted=self.load,
                 tolerance=_TOLERANCE,
             )
-        found = self.run_probes([*self.variants], PROBES, self.channels)
+        found = self.run_probes(variants, PROBES, self.channels)
         best = self._best_pep(self._compared(found))
         for name, changed in self._others().items():
             found |= changed.run_probes([_PLAIN, best], (LARGE, SHORT), self.channels, name)
