@@ -18,7 +18,7 @@ import numpy as np
 from bentpipe.answers.answer import Answer, Chart, table
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import MAX_COUNT, LinkQuestion
-from bentpipe.answers.runs import Measurements, Verdict, decisive
+from bentpipe.answers.runs import MANY_SEEDS, Measurements, Verdict, decisive
 from bentpipe.answers.traffic import median_and_p95, times_ns
 from bentpipe.answers.variants import HOSTS, PEP_CONTROLS, PLAIN as PLAIN_LINK, Variant, advice, pep
 from bentpipe.errors import UnitError, UsageError
@@ -122,6 +122,7 @@ class Coding(LinkQuestion):
 
     examples = ("--link geo --queue 120kB", "--link geo --load 20 --set link.forward.loss=2%")
     by_seed = True
+    most_seeds = MANY_SEEDS
     # `delay` is of a titration that none has.
     differs: ClassVar = {"pep": (), "tunnel": ("redundancy", "titration", "delay", "order")}
     entries = (_USERS,)

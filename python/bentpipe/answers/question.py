@@ -23,7 +23,7 @@ import numpy as np
 
 from bentpipe.answers.answer import Answer, Effect, words
 from bentpipe.answers.catalog import Option, parameters_of
-from bentpipe.answers.runs import Experiment, Measurements, Name
+from bentpipe.answers.runs import DEFAULT_SEEDS, Experiment, Measurements, Name
 from bentpipe.errors import ScenarioError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.plan.presets import link_document, preset_plans, series_values
@@ -144,6 +144,8 @@ class LinkQuestion(Question):
 
     seeds: ClassVar[int | None] = None
     """The seeds of a case, if they are not as many as the time allows."""
+    most_seeds: ClassVar[int] = DEFAULT_SEEDS
+    """The seeds of a case if there is time for them."""
     by_seed: ClassVar[bool] = False
     """Whether Ctrl-C gives the answer of the seeds that are complete."""
     searched: ClassVar[int] = 0
@@ -213,7 +215,7 @@ class LinkQuestion(Question):
         self._require_constants()
         cases = self._cases()
         count = self.searched + len(cases) + len(self._assumptions())
-        self.experiment.choose_seeds(self.base.data, count, self.seeds)
+        self.experiment.choose_seeds(self.base.data, count, self.seeds, most=self.most_seeds)
         return self._find(cases)
 
     def judge(self, found: Any) -> Answer:

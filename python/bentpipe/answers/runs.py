@@ -35,8 +35,10 @@ _ORDER: Final[tuple[Kind, ...]] = ("gains", "mixed", "not decided", "equal", "lo
 DEFAULT_SEEDS: Final = 10
 # With three pairs, Student's t for one of 25 comparisons is 22, with five 7, with ten 4.
 MIN_SEEDS: Final = 5
+# Of questions with large intervals, such as those of single downloads.
+MANY_SEEDS: Final = 20
 # Two slow cores simulate these in some 20 s.
-_BUDGET_PACKETS: Final = 60_000_000
+_BUDGET_PACKETS: Final = 80_000_000
 PACKET_BITS: Final = 12_000
 # A change below this is no reason for or against a box in the path of all traffic.
 WORTH_PERCENT: Final = 5.0
@@ -234,12 +236,10 @@ class Verdict(NamedTuple):
             for each in self.changes
         )
 
-    @property
-    def runs_to_decide(self) -> int | None:
-        """About how many runs would decide all changes; None if that is not known, or they are."""
-        return max(
-            filter(None, (each.runs_to_decide for each in self.having("not decided"))), default=None
-        )
+    def runs_to_decide(self, limit: int) -> int:
+        """About how many runs would decide what ``limit`` of them can; 0 if they cannot."""
+        runs = [each.runs_to_decide or 0 for each in self.having("not decided")]
+        return max((each for each in runs if each <= limit), default=0)
 
     @property
     def percents(self) -> dict[str, Estimate]:
@@ -271,12 +271,16 @@ class Verdict(NamedTuple):
         texts = []
         for outcome in outcomes or get_args(Outcome):
             some = self.having(outcome)
-            names = [titles[each.figure] for each in some]
-            shown = [signed_percent(each.percent) for each in some]
-            if outcome in ("gains", "loses"):
-                names = [" ".join(each) for each in zip(names, shown, strict=True)]
+            names = [f"{titles[each.figure]}{_detail(each)}" for each in some]
             texts += [_PREDICATES[outcome].format(", ".join(names))] if some else []
         return ", ".join(texts)
+
+
+def _detail(change: Change) -> str:
+    if change.outcome in ("gains", "loses"):
+        return f" {signed_percent(change.percent)}"
+    runs = change.runs_to_decide if change.outcome == "not decided" else None
+    return f" (some {runs:,} runs would decide)" if runs else ""
 
 
 def decisive(verdicts: Sequence[Verdict]) -> Verdict:
@@ -314,15 +318,23 @@ class Experiment:
         if self.seeds is not None and self.seeds < 1:
             raise UsageError(f"seeds: read {self.seeds}; expected 1 or more")
 
-    def choose_seeds(self, plan: Mapping[str, Any], cases: int, seeds: int | None = None) -> None:
+    def choose_seeds(
+        self,
+        plan: Mapping[str, Any],
+        cases: int,
+        seeds: int | None = None,
+        *,
+        most: int = DEFAULT_SEEDS,
+    ) -> None:
         """Set how many cases like ``plan`` there will be, and from that the number of seeds.
 
-        ``seeds`` is what a question uses by default, whatever the time.
+        ``seeds`` is what a question uses by default, whatever the time, and ``most`` if there is
+        time.
         """
         if self.seeds is None:
             bps = sum(max(series_values(each["rate_bps"])) for each in plan["directions"][:2])
             packets = cases * max(bps * int(plan["stop_ns"]) / NS_PER_S / PACKET_BITS, 1.0)
-            affordable = int(min(DEFAULT_SEEDS, max(MIN_SEEDS, _BUDGET_PACKETS / packets)))
+            affordable = int(min(most, max(MIN_SEEDS, _BUDGET_PACKETS / packets)))
             self.seeds = seeds or affordable
         self._total = max(self._total, self._done + cases * self.seeds)
 
