@@ -19,7 +19,7 @@ import numpy as np
 from bentpipe.answers.answer import Answer, Chart, columns, table
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import LinkQuestion
-from bentpipe.answers.runs import MANY_SEEDS, Change, Estimate, Measurements, Verdict, decisive
+from bentpipe.answers.runs import MANY_SEEDS, Change, Estimate, Measurements, Verdict
 from bentpipe.answers.traffic import TIMESTAMPS_BYTES
 from bentpipe.answers.variants import HOSTS, PEP_CONTROLS, PLAIN, Variant, advice, pep
 from bentpipe.errors import UsageError
@@ -258,7 +258,12 @@ class Pep(LinkQuestion):
         }
 
     def _best_pep(self, compared: Mapping[Pair, Verdict]) -> str:
-        return decisive([compared[name, _PLAIN] for name in self.peps]).variant
+        """Return the PEP with the largest gain, on average over what is compared."""
+
+        def mean_gain(name: str) -> float:
+            return float(np.mean([each.gain.mean for each in compared[name, _PLAIN].changes]))
+
+        return max(self.peps, key=mean_gain)
 
     def _others(self) -> dict[str, Pep]:
         """Return what the answer takes for granted, and may be otherwise."""

@@ -38,7 +38,7 @@ MIN_SEEDS: Final = 5
 # Of questions with large intervals, such as those of single downloads.
 MANY_SEEDS: Final = 20
 # Two slow cores simulate these in some 20 s.
-_BUDGET_PACKETS: Final = 80_000_000
+_BUDGET_PACKETS: Final = 70_000_000
 PACKET_BITS: Final = 12_000
 # A change below this is no reason for or against a box in the path of all traffic.
 WORTH_PERCENT: Final = 5.0
