@@ -45,7 +45,7 @@ _SMALL, _TRANSFER, _USERS = "small", "transfer", "users"
 _MAX_LOADS: Final = 4
 _QUEUE: Final = "link.forward.queue.limit"
 # More take minutes, and are not suggested.
-MAX_RUNS: Final = 200
+MAX_RUNS: Final = 100
 # Losses of which this share has one cause have that cause.
 MOSTLY: Final = 0.9
 # Recovery below this share of the losses leaves senders most of them.

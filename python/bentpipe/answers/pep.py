@@ -49,7 +49,7 @@ _WARM_UP_S: Final = 10
 # The link is full from this load on.
 FULL: Final = 0.9
 # More take minutes, and are not suggested.
-MAX_RUNS: Final = 200
+MAX_RUNS: Final = 100
 _AS_ASKED: Final = "as asked"
 
 _PLAIN, _HOSTS = "plain", "hosts"

@@ -42,6 +42,8 @@ _BUDGET_PACKETS: Final = 70_000_000
 PACKET_BITS: Final = 12_000
 # A change below this is no reason for or against a box in the path of all traffic.
 WORTH_PERCENT: Final = 5.0
+# Beyond, their number says only that the change is near the bound.
+_MANY_RUNS: Final = 1_000
 _PREDICATES: Final[Mapping[Outcome, str]] = {
     "gains": "gains ({})",
     "loses": "loses ({})",
@@ -280,7 +282,10 @@ def _detail(change: Change) -> str:
     if change.outcome in ("gains", "loses"):
         return f" {signed_percent(change.percent)}"
     runs = change.runs_to_decide if change.outcome == "not decided" else None
-    return f" (some {runs:,} runs would decide)" if runs else ""
+    if not runs:
+        return ""
+    text = f"some {runs:,}" if runs <= _MANY_RUNS else f"more than {_MANY_RUNS:,}"
+    return f" ({text} runs would decide)"
 
 
 def decisive(verdicts: Sequence[Verdict]) -> Verdict:

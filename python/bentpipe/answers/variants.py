@@ -68,10 +68,12 @@ def pep(control: str) -> Variant:
 def advice(box: Verdict, hosts: Verdict, beside: Verdict) -> Advice:
     """Return what follows from the changes by a box, by the hosts' TCP, and from that to the box.
 
-    The hosts' TCP wins if it gains and the box has no gain over it, or none at all.
+    The hosts' TCP wins if it gains and the box has no gain over it, or none at all. What loses the
+    total gains nothing.
     """
-    if hosts.having("gains") and not (box.having("gains") and beside.may_gain):
+    hosts_gain, box_gains = (each.kind in ("gains", "mixed") for each in (hosts, box))
+    if hosts_gain and not (box_gains and beside.may_gain):
         return "hosts"
-    if not box.having("gains"):
+    if not box_gains:
         return "none"
     return "box" if beside.having("gains") else "open"
