@@ -295,6 +295,32 @@ def test_repair_recovers_random_losses(lossy: Answer) -> None:
     assert "by errors of the channel" in lossy.reason
 
 
+@pytest.mark.system
+def test_random_losses_do_not_slow_down_bbr_at_the_hosts(lossy: Answer) -> None:
+    """Given 2 %, expect CUBIC at the bound of Reno, and BBR near the link rate.
+
+    Reno: 1448 bytes per 542 ms, times sqrt(3 / (2 p)) = 8.7, 185 kbit/s (Mathis et al. 1997). BBR
+    loses 2 % of the rate, and in PROBE_RTT some 8 % of it (docs/model/tcp.md).
+    """
+    reno_bps = 1448 * 8 / 0.542 * math.sqrt(3 / (2 * 0.02))
+    assert case(lossy, PLAIN)["transfer_bps"].mean == pytest.approx(reno_bps, rel=0.5)
+    bbr_bps = case(lossy, WITH_HOSTS)["transfer_bps"].mean
+    assert 0.6 < bbr_bps / (0.98 * 0.92 * 16e6 * 1448 / 1500) < 1.01
+
+
+@pytest.mark.system
+def test_without_losses_coding_costs_its_headers_and_its_repair() -> None:
+    """Given a transfer alone, expect 1374 bytes of a packet instead of 1448, and 10 of 11 packets.
+
+    A packet of the tunnel has 68 bytes of headers, and 6 for the packet within, so a segment has
+    1500 - 74 - 52. The transfer fills the link but for slow start, and small downloads.
+    """
+    answer = ask("coding", "geo", loads=[0], seeds=1)
+    plain = case(answer, PLAIN)["total_bps"].mean
+    for variant, share in ((ADAPTIVE, 1374 / 1448), (AT_ONCE, 1374 / 1448 * 10 / 11)):
+        assert case(answer, variant)["total_bps"].mean / plain == pytest.approx(share, abs=0.03)
+
+
 def test_fixed_repair_is_a_tenth_of_the_symbols(lossy: Answer) -> None:
     """Given 10 % redundancy and few packets uncoded, expect 1 in 11 bytes to be repair."""
     assert case(lossy, AT_ONCE)["repair_share_percent"].mean == pytest.approx(100 / 11, abs=0.5)
