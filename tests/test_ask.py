@@ -24,7 +24,7 @@ from bentpipe.answers.catalog import class_of
 from bentpipe.answers.coding import VARIANTS
 from bentpipe.answers.page import draw
 from bentpipe.answers.question import largest
-from bentpipe.answers.runs import Experiment, Measurements
+from bentpipe.answers.runs import Measurements
 from bentpipe.answers.traffic import mean_of, times_ns
 from bentpipe.answers.usable import Usable
 from bentpipe.errors import InternalError, UsageError
@@ -481,27 +481,6 @@ def test_figures_become_plain_data() -> None:
         "a": {"mean": 1.0, "half_width": None, "runs": 1},
         "b": [{"mean": 2.0, "half_width": 0.5, "runs": 3}],
     }
-
-
-@pytest.mark.parametrize(("rate_bps", "seeds"), [(10**6, 10), (10**10, 5)])
-def test_seeds_are_fewer_where_runs_are_long(rate_bps: int, seeds: int) -> None:
-    """Given 10 Gbit/s for 60 s, expect the minimum of 5 seeds, and 10 on a slow link."""
-    experiment, rate = Experiment(), {"kind": "constant", "value": rate_bps}
-    experiment.choose_seeds({"directions": [{"rate_bps": rate}] * 2, "stop_ns": 60 * 10**9}, 10)
-    assert experiment.seeds == seeds
-
-
-def test_seeds_are_consecutive_from_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given two seeds from 11 on, expect 11 and 12, so that an answer can be asked for again."""
-    seeds: list[int] = []
-
-    def run_many(jobs: Any, **_: Any) -> list[None]:
-        seeds.extend(job.seed for job in jobs)
-        return [None] * len(jobs)
-
-    monkeypatch.setattr("bentpipe.answers.runs.run_many", run_many)
-    Experiment(seeds=2, first_seed=11).run({"": Usable().base}, lambda _: {"figure": 1.0})
-    assert seeds == [11, 12]
 
 
 @pytest.mark.system

@@ -122,7 +122,7 @@ class Coding(LinkQuestion):
 
     examples = ("--link geo --queue 120kB", "--link geo --load 20 --set link.forward.loss=2%")
     by_seed = True
-    most_seeds = MANY_SEEDS
+    seeds_max = MANY_SEEDS
     # `delay` is of a titration that none has.
     differs: ClassVar = {"pep": (), "tunnel": ("redundancy", "titration", "delay", "order")}
     entries = (_USERS,)

@@ -107,7 +107,7 @@ class Pep(LinkQuestion):
     )
     constants = ("rate_bps",)
     searched = 22
-    most_seeds = MANY_SEEDS
+    seeds_max = MANY_SEEDS
     differs: ClassVar = {"pep": ()}
     entries = (*PROBES, f"{SHORT}{QUIC}", "channels", f"channels{QUIC}")
 

@@ -144,7 +144,7 @@ class LinkQuestion(Question):
 
     seeds: ClassVar[int | None] = None
     """The seeds of a case, if they are not as many as the time allows."""
-    most_seeds: ClassVar[int] = DEFAULT_SEEDS
+    seeds_max: ClassVar[int] = DEFAULT_SEEDS
     """The seeds of a case if there is time for them."""
     by_seed: ClassVar[bool] = False
     """Whether Ctrl-C gives the answer of the seeds that are complete."""
@@ -215,7 +215,7 @@ class LinkQuestion(Question):
         self._require_constants()
         cases = self._cases()
         count = self.searched + len(cases) + len(self._assumptions())
-        self.experiment.choose_seeds(self.base.data, count, self.seeds, most=self.most_seeds)
+        self.experiment.choose_seeds(self.base.data, count, self.seeds, seeds_max=self.seeds_max)
         return self._find(cases)
 
     def judge(self, found: Any) -> Answer:

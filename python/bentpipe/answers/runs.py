@@ -329,17 +329,17 @@ class Experiment:
         cases: int,
         seeds: int | None = None,
         *,
-        most: int = DEFAULT_SEEDS,
+        seeds_max: int = DEFAULT_SEEDS,
     ) -> None:
         """Set how many cases like ``plan`` there will be, and from that the number of seeds.
 
-        ``seeds`` is what a question uses by default, whatever the time, and ``most`` if there is
-        time.
+        ``seeds`` is what a question uses by default, whatever the time, and ``seeds_max`` if
+        there is time.
         """
         if self.seeds is None:
             bps = sum(max(series_values(each["rate_bps"])) for each in plan["directions"][:2])
             packets = cases * max(bps * int(plan["stop_ns"]) / NS_PER_S / PACKET_BITS, 1.0)
-            affordable = int(min(most, max(MIN_SEEDS, _BUDGET_PACKETS / packets)))
+            affordable = int(min(seeds_max, max(MIN_SEEDS, _BUDGET_PACKETS / packets)))
             self.seeds = seeds or affordable
         self._total = max(self._total, self._done + cases * self.seeds)
 
