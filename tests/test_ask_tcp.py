@@ -46,11 +46,9 @@ class Made(Experiment):
         self,
         cases: Mapping[Any, Plan],
         measure: Callable[[Result], Mapping[str, float]],
-        *,
-        by_seed: bool = False,
     ) -> dict[Any, Measurements]:
         """Return the figures of cases; keep their plans."""
-        del measure, by_seed
+        del measure
         self.plans |= cases
         texts = {each: each.text if isinstance(each, Assumption) else each for each in cases}
         return {each: self.made.get(text, self.base) for each, text in texts.items()}

@@ -57,15 +57,12 @@ def response_s(count: int, service_s: float, think_s: float) -> float:
 # --- the time that a page may take ----------------------------------------------------------------
 
 
-def run_on_paper(
-    _: Experiment, cases: Mapping[Any, Plan], measure: Any, *, by_seed: bool = False
-) -> dict[Any, Measurements]:
+def run_on_paper(_: Experiment, cases: Mapping[Any, Plan], measure: Any) -> dict[Any, Measurements]:
     """Return what queueing theory says of cases, instead of running them.
 
     Users share the link; round trips and losses, which cost a round trip each, only delay. Page
     times are exponential.
     """
-    assert not by_seed
     found = {}
     for name, plan in cases.items():
         forward, users = plan.data["directions"][0], users_of(plan.data)

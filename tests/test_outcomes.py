@@ -1,12 +1,15 @@
-"""What a change is said to be, from pairs of runs with equal seeds."""
+"""What a change is said to be, from pairs of runs with equal seeds, and with which seeds."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bentpipe.answers.answer import plain
-from bentpipe.answers.runs import Change, Measurements, percent_text
+from bentpipe.answers.runs import Change, Experiment, Measurements, percent_text
+from bentpipe.answers.usable import Usable
 
 FIGURE = "goodput_bps"
 BEFORE = [100.0, 101.0, 99.0, 100.5, 99.5]
@@ -96,3 +99,24 @@ def test_a_spread_wider_than_its_mean_is_written_as_percentiles() -> None:
     # Where the interval is narrower, and of changes, which are around 0.
     assert "spread" not in plain(found.of("page_ns"))
     assert found.change("full_ns", found).spread is None
+
+
+@pytest.mark.parametrize(("rate_bps", "seeds"), [(10**6, 10), (10**10, 5)])
+def test_seeds_are_fewer_where_runs_are_long(rate_bps: int, seeds: int) -> None:
+    """Given 10 Gbit/s for 60 s, expect the minimum of 5 seeds, and 10 on a slow link."""
+    experiment, rate = Experiment(), {"kind": "constant", "value": rate_bps}
+    experiment.choose_seeds({"directions": [{"rate_bps": rate}] * 2, "stop_ns": 60 * 10**9}, 10)
+    assert experiment.seeds == seeds
+
+
+def test_seeds_are_consecutive_from_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given two seeds from 11 on, expect 11 and 12, so that an answer can be asked for again."""
+    seeds: list[int] = []
+
+    def run_many(jobs: Any, **_: Any) -> list[None]:
+        seeds.extend(job.seed for job in jobs)
+        return [None] * len(jobs)
+
+    monkeypatch.setattr("bentpipe.answers.runs.run_many", run_many)
+    Experiment(seeds=2, first_seed=11).run({"": Usable().base}, lambda _: {"figure": 1.0})
+    assert seeds == [11, 12]

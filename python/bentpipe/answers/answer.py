@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from bentpipe.answers.runs import (
     WORTH_PERCENT,
@@ -249,10 +249,14 @@ def part(question: str, name: str, facts: dict[str, Any]) -> list[str]:
 def sections(question: str) -> dict[str, Template]:
     """Return the parts of the template of a question."""
     # Texts for terminals and JSON: pages escape them.
-    env = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    folder = Path(__file__).parent / "templates"
+    loader = FileSystemLoader(folder)
+    env = Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     env.filters |= _FILTERS
     env.globals["WORTH_PERCENT"] = WORTH_PERCENT
-    text = (Path(__file__).parent / "templates" / f"{question}.txt.j2").read_text(encoding="utf-8")
+    text = (folder / f"{question}.txt.j2").read_text(encoding="utf-8")
     common, *rest = re.split(r"^## (\w+)\n", text, flags=re.MULTILINE)
     parts = zip(rest[::2], rest[1::2], strict=True)
     return {name: env.from_string(common + section) for name, section in parts}

@@ -84,7 +84,7 @@ def ask(
         A preset or a scenario file, of which the link and the gateways are taken; by default the
         question's own.
     seeds
-        Of each case; by default up to 10, as the time allows.
+        Of each case; by default up to 10 or 20, as the time allows.
     threads
         One for each core by default.
     progress

@@ -2,8 +2,8 @@
 
 A coded tunnel between the gateways sends repair: 10 % at once, 10 % while the queue has room
 (titrated), or titrated and as much as the loss takes (adaptive), over a plain link and over a
-PEP. The answer has gains and losses with 95 % intervals, costs in link bytes and delay, and the
-reason.
+PEP. It is compared with BBR and larger buffers at the hosts, too. The answer has gains and losses
+with intervals, costs in link bytes and delay, and the reason.
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Final, NamedTuple
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 
 from bentpipe.answers.answer import Answer, Chart, table
 from bentpipe.answers.catalog import Option
-from bentpipe.answers.question import MAX_COUNT, Functions, LinkQuestion
-from bentpipe.answers.runs import Change, Measurements, Verdict, decisive
+from bentpipe.answers.question import MAX_COUNT, LinkQuestion
+from bentpipe.answers.runs import MANY_SEEDS, Measurements, Verdict, decisive
 from bentpipe.answers.traffic import median_and_p95, times_ns
+from bentpipe.answers.variants import HOSTS, PEP_CONTROLS, PLAIN as PLAIN_LINK, Variant, advice, pep
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, format_size, queue_limit
 
-DURATION_S: Final = 60
+# A run has these bits at the link rate, 60 s at 16 Mbit/s, within bounds.
+_RUN_BITS: Final = 960_000_000
+_DURATION_S: Final = (30, 60)
 # The long transfer and the small downloads start when the channels have.
 WARM_UP_S: Final = 10
 # 35 segments, 37 with the smaller segments of the tunnel: three rounds of slow start with both.
@@ -41,8 +44,8 @@ _CLIENT_BPS: Final = 4_000_000
 _SMALL, _TRANSFER, _USERS = "small", "transfer", "users"
 _MAX_LOADS: Final = 4
 _QUEUE: Final = "link.forward.queue.limit"
-# Of 100 intervals at 95 %, those that exclude zero by chance.
-BY_CHANCE: Final = 0.05
+# More take minutes, and are not suggested.
+MAX_RUNS: Final = 100
 # Losses of which this share has one cause have that cause.
 MOSTLY: Final = 0.9
 # Recovery below this share of the losses leaves senders most of them.
@@ -58,42 +61,32 @@ MEASURES: Final[Mapping[str, str]] = {
 }
 
 
-class Variant(NamedTuple):
-    """What is at the gateways: a PEP at the hub, a tunnel with settings at both, or neither.
-
-    ``title`` is for tables, ``name`` for sentences.
-    """
-
-    title: str
-    name: str
-    pep: bool = False
-    tunnel: Mapping[str, Any] | None = None
-
-    @property
-    def functions(self) -> Functions:
-        """The functions of the gateways, with their settings."""
-        tunnel = {} if self.tunnel is None else {"tunnel": self.tunnel}
-        return {"hub": {**({"pep": {}} if self.pep else {}), **tunnel}, "terminal": tunnel}
-
-
 _AT_ONCE: Final = {"redundancy": "10 %", "titration": "immediate"}
 _TITRATED: Final = {"redundancy": "10 %", "titration": "titrated"}
 _ADAPTIVE: Final = {"redundancy": "adaptive", "titration": "titrated"}
 # Without order there is no time to hold packets for it.
 _UNORDERED: Final = {**_ADAPTIVE, "order": False, "order_hold_time": None}
+_PEP: Final = pep(PEP_CONTROLS[0])
 VARIANTS: Final = {
-    "plain": Variant("plain", "the plain link"),
-    "pep": Variant("PEP", "a PEP", pep=True),
+    "plain": PLAIN_LINK,
+    "hosts": HOSTS,
+    "pep": _PEP,
     "at_once": Variant("at once 10 %", "coding sent at once", tunnel=_AT_ONCE),
     "titrated": Variant("titrated 10 %", "titrated coding", tunnel=_TITRATED),
     "adaptive": Variant("adaptive", "adaptive coding", tunnel=_ADAPTIVE),
     "unordered": Variant("unordered", "adaptive coding without order", tunnel=_UNORDERED),
-    "pep_adaptive": Variant("PEP, adaptive", "adaptive coding over a PEP", True, _ADAPTIVE),
+    "pep_adaptive": _PEP._replace(
+        title="PEP, adaptive", name="adaptive coding over a PEP", tunnel=_ADAPTIVE
+    ),
 }
-PLAIN, PEP, AT_ONCE, TITRATED, ADAPTIVE, UNORDERED, PEP_ADAPTIVE = VARIANTS
-# Those that are compared with the plain link.
+PLAIN, WITH_HOSTS, PEP, AT_ONCE, TITRATED, ADAPTIVE, UNORDERED, PEP_ADAPTIVE = VARIANTS
+# Those that are compared with the plain link, and with the hosts' TCP.
 CODED: Final = (AT_ONCE, TITRATED, ADAPTIVE, UNORDERED)
-
+# Those from which a headline chooses.
+_PAIRS: Final = (
+    (WITH_HOSTS, PLAIN),
+    *((each, before) for each in CODED for before in (PLAIN, WITH_HOSTS)),
+)
 
 # By number of channels and name of a variant.
 Case = tuple[int, str]
@@ -125,9 +118,10 @@ class Coding(LinkQuestion):
             "The limit of the forward queue, such as 120kB or 1bdp; by default the link's.", "LIMIT"
         ),
     ] = None
-    duration: str = field(default=f"{DURATION_S} s", init=False)
+    duration: str = field(default="", init=False)
 
     examples = ("--link geo --queue 120kB", "--link geo --load 20 --set link.forward.loss=2%")
+    seeds_max = MANY_SEEDS
     # `delay` is of a titration that none has.
     differs: ClassVar = {"pep": (), "tunnel": ("redundancy", "titration", "delay", "order")}
     entries = (_USERS,)
@@ -137,6 +131,7 @@ class Coding(LinkQuestion):
         if not 1 <= len(self.loads) <= _MAX_LOADS:
             raise UsageError(f"load: read {len(self.loads)} numbers; expected 1 to {_MAX_LOADS}")
         super().__post_init__()
+        self.duration = f"{self._seconds} s"
         if self.queue is not None:
             try:
                 queue_limit(self.queue)
@@ -144,8 +139,12 @@ class Coding(LinkQuestion):
                 raise UsageError(f"queue: {error}") from None
             self.settings = [*self.settings, f"{_QUEUE}={self.queue}"]
 
+    @property
+    def _seconds(self) -> int:
+        return self.seconds_of(_RUN_BITS, *_DURATION_S)
+
     def _traffic(self, load: int = 0) -> list[dict[str, Any]]:
-        transfer = {"kind": "bulk", "duration": f"{DURATION_S - WARM_UP_S} s"}
+        transfer = {"kind": "bulk", "duration": f"{self._seconds - WARM_UP_S} s"}
         small = {
             "kind": "fetch",
             "count": int(np.clip(self.link_rate_bps // _CLIENT_BPS, *_CLIENTS)),
@@ -163,7 +162,9 @@ class Coding(LinkQuestion):
 
     def _cases(self) -> Mapping[Case, Plan]:
         return {
-            (load, name): self.plan(traffic=self._traffic(load), functions=variant.functions)
+            (load, name): self.plan(
+                *variant.settings, traffic=self._traffic(load), functions=variant.functions
+            )
             for load in self.loads
             for name, variant in VARIANTS.items()
         }
@@ -172,13 +173,14 @@ class Coding(LinkQuestion):
         names = result.flows["name"].to_list()
         delivered = result.flows["delivered_bytes"].to_numpy().astype(np.float64)
         transfer = result.flows.row(names.index(_TRANSFER), named=True)
+        seconds = result.plan["stop_ns"] / NS_PER_S
         small_p50_ns, small_p95_ns = median_and_p95(_small_times_ns(result, names))
         link = result.directions.row(0, named=True)
         # All other causes are drops of queue disciplines.
         errors = link["dropped_bit_error_packets"]
         return {
-            "total_bps": float(delivered.sum()) * 8 / DURATION_S,
-            "transfer_bps": transfer["delivered_bytes"] * 8 / (DURATION_S - WARM_UP_S),
+            "total_bps": float(delivered.sum()) * 8 / seconds,
+            "transfer_bps": transfer["delivered_bytes"] * 8 / (seconds - WARM_UP_S),
             "small_p50_ns": small_p50_ns,
             "small_p95_ns": small_p95_ns,
             "rtt_mean_ns": transfer["rtt_mean_ns"] or math.nan,
@@ -195,7 +197,10 @@ class Coding(LinkQuestion):
     def _judge(self, found: Cases) -> Answer:
         verdicts = [compared(found, load, each) for load in self.loads for each in CODED]
         best = decisive(verdicts)
-        settings = [each for each in self.settings if not each.startswith(_QUEUE)]
+        hosts = compared(found, best.load, WITH_HOSTS)
+        beside = compared(found, best.load, best.variant, WITH_HOSTS)
+        advised = advice(best, hosts, beside)
+        chosen, claimed = (hosts, [hosts]) if advised == "hosts" else (best, verdicts)
         orders = [compared(found, load, UNORDERED, ADAPTIVE) for load in self.loads]
         with_plain = [
             compared(found, load, each) for load in self.loads for each in VARIANTS if each != PLAIN
@@ -211,12 +216,23 @@ class Coding(LinkQuestion):
         )
         return Answer(
             facts={
-                "other_queue": "1bdp" if len(settings) < len(self.settings) else "120kB",
-                "without_queue": replace(self, settings=settings, queue=None),
+                "compared": {
+                    (load, *pair): compared(found, load, *pair)
+                    for load in self.loads
+                    for pair in _PAIRS
+                },
+                "claims": [
+                    *((each.load, each.variant, PLAIN) for each in claimed),
+                    (best.load, best.variant, WITH_HOSTS),
+                ],
+                "without_queue": self._without_queue(),
                 "found": {load: found[load, PLAIN] for load in self.loads},
                 "coded": found[best.load, best.variant],
                 "verdicts": verdicts,
                 "best": best,
+                "hosts": hosts,
+                "beside": beside,
+                "chosen": chosen,
                 "pep": compared(found, best.load, PEP),
                 "over_pep": compared(found, best.load, PEP_ADAPTIVE, PEP),
                 "beside_pep": compared(found, best.load, best.variant, PEP),
@@ -227,33 +243,47 @@ class Coding(LinkQuestion):
                 ),
             },
             figures={
+                "advice": advised,
                 "decisive": {"load": best.load, "variant": best.variant, "verdict": best.kind},
-                "loads": [
-                    {
-                        "channels": load,
-                        "cases": {variant: found[load, variant].known() for variant in VARIANTS},
-                        "changes_percent": {
-                            each.variant: {"verdict": each.kind, **each.percents}
-                            for each in with_plain
-                            if each.load == load
-                        },
-                        "pep_adaptive_over_pep_percent": compared(
-                            found, load, PEP_ADAPTIVE, PEP
-                        ).percents,
-                    }
-                    for load in self.loads
-                ],
+                "loads": [_load_figures(found, load) for load in self.loads],
             },
             summary=summary,
             tables=others,
             charts=[_chart(measure, with_plain) for measure in ("total_bps", "small_p50_ns")],
         )
 
+    def _without_queue(self) -> Coding | None:
+        """Return the same question with the link's own queue, if another one was asked for."""
+        settings = [each for each in self.settings if not each.startswith(_QUEUE)]
+        if len(settings) == len(self.settings):
+            return None
+        return replace(self, settings=settings, queue=None)
+
 
 def compared(found: Cases, load: int, variant: str, before: str = PLAIN) -> Verdict:
-    """Return what changes from a variant to another at the same load."""
-    pair = found[load, before], found[load, variant]
-    return Verdict(load, variant, [Change.of(measure, *pair) for measure in MEASURES])
+    """Return what changes from a variant to another at the same load.
+
+    The intervals of all comparisons from which a headline chooses hold together.
+    """
+    count = len({load for load, _ in found}) * len(_PAIRS) * len(MEASURES)
+    return Verdict.of(load, variant, found[load, before], found[load, variant], MEASURES, count)
+
+
+def _load_figures(found: Cases, load: int) -> dict[str, Any]:
+    """Return the cases at a load, and what changes between them."""
+    others = [compared(found, load, name) for name in VARIANTS if name != PLAIN]
+    over_hosts = [compared(found, load, name, WITH_HOSTS) for name in CODED]
+    changes, over = (
+        {each.variant: {"verdict": each.kind, **each.percents} for each in verdicts}
+        for verdicts in (others, over_hosts)
+    )
+    return {
+        "channels": load,
+        "cases": {variant: found[load, variant].known() for variant in VARIANTS},
+        "changes_percent": changes,
+        "over_hosts_percent": over,
+        "pep_adaptive_over_pep_percent": compared(found, load, PEP_ADAPTIVE, PEP).percents,
+    }
 
 
 def _cells(found: Cases, load: int, variant: str) -> dict[str, Any]:
@@ -282,10 +312,11 @@ def _small_times_ns(result: Result, names: Sequence[str]) -> np.ndarray[Any, Any
     """Return the times of small downloads; one that has not ended has the time that it took."""
     small = [i for i, name in enumerate(names) if name.split("-")[0] == _SMALL]
     table = result.tables["exchanges"]
+    stop_ns = result.plan["stop_ns"]
     begun = table.filter(
-        table["flow"].is_in(small) & (table["start_ns"] < (DURATION_S - _LAST_S) * NS_PER_S)
+        table["flow"].is_in(small) & (table["start_ns"] < stop_ns - _LAST_S * NS_PER_S)
     )
-    return times_ns(begun, DURATION_S * NS_PER_S)
+    return times_ns(begun, stop_ns)
 
 
 def _tunnel_figures(result: Result, offered_bytes: int) -> dict[str, float]:

@@ -25,7 +25,7 @@ import numpy as np
 from bentpipe.answers.answer import Answer, Effect, words
 from bentpipe.answers.catalog import Option, parameters_of
 from bentpipe.answers.remedies import Goal, better_commands
-from bentpipe.answers.runs import Experiment, Measurements, Name
+from bentpipe.answers.runs import DEFAULT_SEEDS, Experiment, Measurements, Name
 from bentpipe.errors import RunsInterrupted, ScenarioError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.plan.presets import link_document, preset_plans, series_values
@@ -152,6 +152,8 @@ class LinkQuestion(Question):
 
     seeds: ClassVar[int | None] = None
     """The seeds of a case, if they are not as many as the time allows."""
+    seeds_max: ClassVar[int] = DEFAULT_SEEDS
+    """The seeds of a case if there is time for them."""
     searched: ClassVar[int] = 0
     """About how many cases `_find` runs beside those of `_cases`."""
     figure: ClassVar[str] = ""
@@ -210,15 +212,23 @@ class LinkQuestion(Question):
 
     def answer(self) -> Answer:
         """Run the cases, and judge."""
-        self._require_constants()
-        cases, assumptions = self._cases(), self._assumptions()
-        count = self.searched + len(cases) + len(assumptions)
-        self.experiment.choose_seeds(self.base.data, count, self.seeds)
-        found = self._find(cases)
-        answer = self._judge(found)
-        effects = [*answer.effects, *self._effects(assumptions, found)]
+        found = self.measured()
+        answer = self.judge(found)
+        effects = [*answer.effects, *self._effects(self._assumptions(), found)]
         effects.sort(key=lambda effect: -abs(effect.percent.mean))
         return replace(answer, effects=effects, interrupted=self.experiment.interrupted)
+
+    def measured(self) -> Any:
+        """Run the cases that are compared; return their figures, which `judge` takes."""
+        self._require_constants()
+        cases = self._cases()
+        count = self.searched + len(cases) + len(self._assumptions())
+        self.experiment.choose_seeds(self.base.data, count, self.seeds, seeds_max=self.seeds_max)
+        return self._find(cases)
+
+    def judge(self, found: Any) -> Answer:
+        """Return what figures say, also those of some of the seeds, without effects and words."""
+        return self._judge(found)
 
     def run(self, cases: Mapping[Name, Plan]) -> dict[Name, Measurements]:
         """Run cases and measure them."""
@@ -317,9 +327,17 @@ class LinkQuestion(Question):
             wanted = {}
             for name, settings in functions.get(end, {}).items():
                 of_file = before.get(name) or {}
-                fixed = {*self.differs[name], *settings}
-                wanted[name] = {key: of_file[key] for key in of_file if key not in fixed}
-                wanted[name] |= {key: value for key, value in settings.items() if value is not None}
+                wanted[name] = {
+                    key: of_file[key] for key in of_file if key not in self.differs[name]
+                }
+                for key, value in settings.items():
+                    if isinstance(value, Mapping):
+                        # Defaults of a part, such as the TCP of a leg.
+                        wanted[name][key] = {**value, **(of_file.get(key) or {})}
+                    elif value is None:
+                        wanted[name].pop(key, None)
+                    else:
+                        wanted[name][key] = value
             kept = {name: before[name] for name in before if name not in self.differs}
             gateways[end] = kept | wanted
             if before.get("functions") is not None:
@@ -333,7 +351,7 @@ class LinkQuestion(Question):
         for name in self.differs if path[0] == "gateways" else ():
             if name in path:
                 of_case = [each[name] for each in functions.values() if name in each]
-                return bool(of_case) and path[-1] not in of_case[0]
+                return bool(of_case) and of_case[0].get(path[-1], "") is not None
         return True
 
     def _require_constants(self) -> None:
@@ -383,6 +401,13 @@ class LinkQuestion(Question):
         document = link_scenario(self.link, [probe], "1 s")
         plan = Plan.resolve(Scenario.from_document(document, self.link_settings))
         return peak_bps(plan.data["directions"][0]["rate_bps"])
+
+    def seconds_of(self, bits: int, min_s: int, max_s: int) -> int:
+        """Return the seconds of a run with so many bits at the link rate, within bounds.
+
+        A fast link takes fewer seconds for as many downloads.
+        """
+        return max(min(bits // self.link_rate_bps, max_s), min_s)
 
     @property
     def link_settings(self) -> list[str]:

@@ -6,10 +6,10 @@ Figures are means with intervals; changes are by pairs of equal seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,21 +29,32 @@ Name = TypeVar("Name", bound=Hashable)
 Values = npt.NDArray[np.float64]
 # Of a change: its gain, its loss, or neither is `WORTH_PERCENT` or more, or none of this is shown.
 Outcome = Literal["gains", "loses", "equal", "not decided"]
-Kind = Literal["pays", "mixed", "loses", "unclear"]
+# Of several changes: some gain and others lose, too.
+Kind = Literal[Outcome, "mixed"]
 # The best first.
-_ORDER: Final[tuple[Kind, ...]] = ("pays", "mixed", "unclear", "loses")
-
+_ORDER: Final[tuple[Kind, ...]] = ("gains", "mixed", "not decided", "equal", "loses")
 DEFAULT_SEEDS: Final = 10
-MIN_SEEDS: Final = 3
+# With three pairs, Student's t for one of 25 comparisons is 22, with five 7, with ten 4.
+MIN_SEEDS: Final = 5
 MAX_SEEDS: Final = 10_000
-# Two slow cores simulate these in some 10 s.
-_BUDGET_PACKETS: Final = 30_000_000
+# Of questions with large intervals, such as those of single downloads.
+MANY_SEEDS: Final = 20
+# Two slow cores simulate these in some 20 s.
+_BUDGET_PACKETS: Final = 70_000_000
 PACKET_BITS: Final = 12_000
 _SPREAD: Final = (5, 50, 95)
 # Of a batch: the last ones of a batch leave cores idle, and Ctrl-C loses at most a batch.
 _RUNS_A_CORE: Final = 4
 # A change below this is no reason for or against a box in the path of all traffic.
 WORTH_PERCENT: Final = 5.0
+# Beyond, their number says only that the change is near the bound.
+_MANY_RUNS: Final = 1_000
+_PREDICATES: Final[Mapping[Outcome, str]] = {
+    "gains": "gains ({})",
+    "loses": "loses ({})",
+    "equal": f"changes {{}} by less than {WORTH_PERCENT:g} %",
+    "not decided": "leaves {} open",
+}
 
 
 @dataclass(frozen=True)
@@ -174,41 +185,20 @@ class Change(NamedTuple):
 
     @property
     def runs_to_decide(self) -> int | None:
-        """About how many runs would decide; None with one run, or if the mean is on a bound.
+        """About how many runs would decide; None if that is not known, as with one run.
 
         Half widths shrink with the square root of the runs, to the distance of the mean from the
         nearer bound.
         """
         distance = abs(abs(self.gain.mean) - WORTH_PERCENT)
-        if self.gain.half_width is None or distance == 0:
+        if self.gain.half_width is None or not distance > 0:
             return None
         return math.ceil(self.gain.runs * (self.gain.half_width / distance) ** 2)
-
-    @property
-    def texts(self) -> list[str]:
-        """The figure before and after, with intervals."""
-        return [each.text(quantity(self.figure).text) for each in (self.before, self.after)]
 
     @property
     def gain(self) -> Estimate:
         """The change with the sign of its value to a user: less time is a gain."""
         return self.percent.times(-1.0 if self.figure.endswith("_ns") else 1.0)
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether the interval excludes zero; never with a single run."""
-        percent = self.percent
-        return percent.half_width is not None and (percent.low > 0 or percent.high < 0)
-
-    @property
-    def is_gain(self) -> bool:
-        """Whether it is a gain that is shown, and large enough to matter."""
-        return self.is_shown and self.gain.mean >= WORTH_PERCENT
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether it is a loss that is shown, and large enough to matter."""
-        return self.is_shown and self.gain.mean <= -WORTH_PERCENT
 
 
 class Verdict(NamedTuple):
@@ -218,29 +208,54 @@ class Verdict(NamedTuple):
     variant: str
     changes: Sequence[Change]
 
+    @classmethod
+    def of(
+        cls,
+        load: int,
+        variant: str,
+        before: Measurements,
+        after: Measurements,
+        figures: Iterable[str],
+        comparisons: int,
+    ) -> Verdict:
+        """Return the changes of figures from one case to another, of ``comparisons`` in all."""
+        changes = [Change.of(each, before, after, comparisons) for each in figures]
+        return cls(load, variant, changes)
+
     @property
     def total(self) -> Change:
         """The change that counts first."""
         return self.changes[0]
 
-    @property
-    def gains(self) -> list[Change]:
-        """The changes that are gains."""
-        return [each for each in self.changes if each.is_gain]
-
-    @property
-    def losses(self) -> list[Change]:
-        """The changes that are losses."""
-        return [each for each in self.changes if each.is_loss]
+    def having(self, *outcomes: Outcome) -> list[Change]:
+        """Return the changes with one of these outcomes."""
+        return [each for each in self.changes if each.outcome in outcomes]
 
     @property
     def kind(self) -> Kind:
-        """Whether it gains, loses, does both, or shows neither; a lost total outweighs gains."""
-        if self.total.is_loss:
+        """The outcome of all changes together; a lost total outweighs gains.
+
+        Some that are not decided leave a gain a gain, and a loss a loss.
+        """
+        gains, losses = self.having("gains"), self.having("loses")
+        if self.total in losses or (losses and not gains):
             return "loses"
-        if self.gains:
-            return "mixed" if self.losses else "pays"
-        return "loses" if self.losses else "unclear"
+        if gains:
+            return "mixed" if losses else "gains"
+        return "not decided" if self.having("not decided") else "equal"
+
+    @property
+    def may_gain(self) -> bool:
+        """Whether a gain is shown, or not excluded."""
+        return any(
+            each.gain.half_width is None or not each.gain.high < WORTH_PERCENT
+            for each in self.changes
+        )
+
+    def runs_to_decide(self, limit: int) -> int:
+        """About how many runs would decide what ``limit`` of them can; 0 if they cannot."""
+        runs = [each.runs_to_decide or 0 for each in self.having("not decided")]
+        return max((each for each in runs if each <= limit), default=0)
 
     @property
     def percents(self) -> dict[str, Estimate]:
@@ -248,12 +263,43 @@ class Verdict(NamedTuple):
         return {change.figure: change.percent for change in self.changes}
 
     @property
+    def figures(self) -> dict[str, Any]:
+        """The outcome of all, and of each figure: before, after, the change and its outcome."""
+        names = ("before", "after", "percent", "outcome", "runs_to_decide")
+        changes = {
+            each.figure: {name: getattr(each, name) for name in names} for each in self.changes
+        }
+        return {"verdict": self.kind, **changes}
+
+    @property
     def net_percent(self) -> float:
         """The gain of the first measure, less the largest loss of one that gains and loses."""
         total = self.total.gain.mean
         if self.kind != "mixed":
             return total
-        return total + min(each.gain.mean for each in self.losses)
+        return total + min(each.gain.mean for each in self.having("loses"))
+
+    def text(self, titles: Mapping[str, str], *outcomes: Outcome) -> str:
+        """Return the changes by outcome, such as "gains (goodput +12.1 % (+11.8 to +12.4))".
+
+        ``titles`` are those of figures. Without ``outcomes`` it has all of them.
+        """
+        texts = []
+        for outcome in outcomes or get_args(Outcome):
+            some = self.having(outcome)
+            names = [f"{titles[each.figure]}{_detail(each)}" for each in some]
+            texts += [_PREDICATES[outcome].format(", ".join(names))] if some else []
+        return ", ".join(texts)
+
+
+def _detail(change: Change) -> str:
+    if change.outcome in ("gains", "loses"):
+        return f" {signed_percent(change.percent)}"
+    runs = change.runs_to_decide if change.outcome == "not decided" else None
+    if not runs:
+        return ""
+    text = f"some {runs:,}" if runs <= _MANY_RUNS else f"more than {_MANY_RUNS:,}"
+    return f" ({text} runs would decide)"
 
 
 def decisive(verdicts: Sequence[Verdict]) -> Verdict:
@@ -261,7 +307,7 @@ def decisive(verdicts: Sequence[Verdict]) -> Verdict:
 
     It is the one with the best total of those that only gain; else, of those that gain and lose,
     the one whose total exceeds its largest loss the most; else the one with the best total of those
-    that show nothing, or of those that lose.
+    that are not decided, of those that change nothing, or of those that lose.
     """
     for kind in _ORDER:
         some = [each for each in verdicts if each.kind == kind]
@@ -275,11 +321,12 @@ class Experiment:
     """Runs cases and counts them for ``progress(done, total)``.
 
     Each case runs with the same seeds, so that differences are of pairs. `choose_seeds` decides how
-    many seeds the time is enough for, unless ``seeds`` says it. ``interrupted``: Ctrl-C ended the
-    runs after some seeds.
+    many seeds the time is enough for, unless ``seeds`` says it; they are consecutive, from
+    ``first_seed`` on. ``interrupted``: Ctrl-C ended the runs after some seeds.
     """
 
     seeds: int | None = None
+    first_seed: int = 1
     threads: int | None = None
     progress: Callable[[int, int], None] | None = None
     interrupted: bool = field(default=False, init=False)
@@ -290,15 +337,23 @@ class Experiment:
         if self.seeds is not None and not 1 <= self.seeds <= MAX_SEEDS:
             raise UsageError(f"seeds: read {self.seeds}; must be 1 to {MAX_SEEDS}")
 
-    def choose_seeds(self, plan: Mapping[str, Any], cases: int, seeds: int | None = None) -> None:
+    def choose_seeds(
+        self,
+        plan: Mapping[str, Any],
+        cases: int,
+        seeds: int | None = None,
+        *,
+        seeds_max: int = DEFAULT_SEEDS,
+    ) -> None:
         """Set how many cases like ``plan`` there will be, and from that the number of seeds.
 
-        ``seeds`` is what a question uses by default, whatever the time.
+        ``seeds`` is what a question uses by default, whatever the time, and ``seeds_max`` if
+        there is time.
         """
         if self.seeds is None:
             bps = sum(max(series_values(each["rate_bps"])) for each in plan["directions"][:2])
             packets = cases * max(bps * int(plan["stop_ns"]) / NS_PER_S / PACKET_BITS, 1.0)
-            affordable = int(min(DEFAULT_SEEDS, max(MIN_SEEDS, _BUDGET_PACKETS / packets)))
+            affordable = int(min(seeds_max, max(MIN_SEEDS, _BUDGET_PACKETS / packets)))
             self.seeds = seeds or affordable
         self._total = max(self._total, self._done + cases * self.seeds)
 
@@ -350,7 +405,8 @@ class Experiment:
         return results
 
     def _jobs(self, case: Plan) -> list[Job]:
-        return [Job(plan=case, seed=1 + i) for i in range(self.seeds or DEFAULT_SEEDS)]
+        seeds = range(self.first_seed, self.first_seed + (self.seeds or DEFAULT_SEEDS))
+        return [Job(plan=case, seed=seed) for seed in seeds]
 
     def _count(self, done: int, total: int) -> None:
         if self.progress is not None:

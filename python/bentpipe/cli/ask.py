@@ -36,7 +36,9 @@ _WIDTH: Final = 80
 
 Seeds = Annotated[
     int | None,
-    optional("N", "Runs of each case; by default up to 10, as the time allows.", "--seeds", min=1),
+    optional(
+        "N", "Runs of each case; by default up to 10 or 20, as the time allows.", "--seeds", min=1
+    ),
 ]
 AskEngine = Annotated[
     Engine,
