@@ -8,3 +8,4 @@ from .catalog import (
 )
 from .page import page as page, write_page as write_page
 from .runs import Estimate as Estimate
+from .trial import try_in_real_time as try_in_real_time

@@ -15,6 +15,7 @@ from bentpipe.answers.answer import Answer, charts, table
 from bentpipe.answers.question import Assumption, initial
 from bentpipe.answers.runs import Measurements
 from bentpipe.answers.traffic import TIMESTAMPS_BYTES, Transfer, bit_errors
+from bentpipe.answers.trial import Trial
 from bentpipe.metrics import CAPACITY_PARTS
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
@@ -143,6 +144,7 @@ class Tcp(Transfer):
             for name, each in found.items()
         ]
         bound = min(bounds, key=lambda name: bounds[name])
+        cases, tried = self._cases(), (_BASE, *([best] if best else []))
         rest = {name: base.mean(f"{part}_percent") for part, name in CAPACITY_PARTS.items()}
         del rest[CAPACITY_PARTS["goodput"]]
         return Answer(
@@ -164,7 +166,9 @@ class Tcp(Transfer):
             },
             tables=[table("tcp", "One setting changed at a time", rows)],
             charts=charts("tcp", found),
-            case=self.base.scenario.to_dict(),
+            trial=Trial.of(
+                self.figure, self._measure, {name: cases[name] for name in tried}, found
+            ),
         )
 
 
