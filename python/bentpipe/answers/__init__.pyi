@@ -12,3 +12,4 @@ from .page import (
     write_page as write_page,
 )
 from .runs import Estimate as Estimate
+from .trial import try_in_real_time as try_in_real_time

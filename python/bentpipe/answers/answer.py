@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
@@ -29,6 +29,9 @@ from bentpipe.errors import InternalError
 from bentpipe.results.views import Column, View, from_mappings, text_table
 from bentpipe.text import counted
 from bentpipe.units import format_duration, format_rate, format_size
+
+if TYPE_CHECKING:
+    from bentpipe.answers.trial import Trial
 
 # An answer is read at once: longer ones belong in the table of the report.
 MAX_LINES: Final = 9
@@ -98,9 +101,8 @@ class Answer:
     """The answer to a question, for a person (`text`) and for programs (`to_json`).
 
     ``figures`` are its numbers: names end in their unit. ``effects`` are how its main figure
-    depends on assumptions, the largest first. ``case`` is the scenario, as plain data, whose first
-    flow has the figure ``goodput_bps``, if there is one. ``interrupted``: Ctrl-C ended the runs,
-    and the answer is that of the complete ones.
+    depends on assumptions, the largest first. ``trial`` is what can be tried in real time.
+    ``interrupted``: Ctrl-C ended the runs, and the answer is that of the complete ones.
 
     Its words are from ``question`` on, made of ``figures`` and ``facts``: ``lines`` are the answer
     itself, ``summary`` is a table for below them, and ``commands`` are what to try next.
@@ -112,7 +114,7 @@ class Answer:
     summary: View | None = None
     charts: Sequence[Chart] = ()
     effects: Sequence[Effect] = ()
-    case: Mapping[str, Any] = field(default_factory=dict)
+    trial: Trial | None = None
     interrupted: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
     question: str = ""

@@ -15,6 +15,7 @@ from bentpipe.answers.answer import Answer, charts, read_rows, table
 from bentpipe.answers.question import Assumption, initial
 from bentpipe.answers.runs import Change, Measurements
 from bentpipe.answers.traffic import Transfer, other_bit_errors
+from bentpipe.answers.trial import Trial
 from bentpipe.metrics import CAPACITY_PARTS, COLUMNS
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
@@ -110,6 +111,7 @@ class Tcp(Transfer):
         bound = min(bounds, key=lambda name: bounds[name])
         rest = {part: base.mean(f"{part}_percent") for part in CAPACITY_PARTS if part != "goodput"}
         signals = {name: base[name] for name in _SIGNALS if base[name].any()}
+        cases, tried = self._cases(), (_BASE, *([best] if best else []))
         return Answer(
             facts={
                 "base": base,
@@ -131,7 +133,9 @@ class Tcp(Transfer):
             },
             tables=[table("tcp", "One setting changed at a time", rows)],
             charts=charts("tcp", found),
-            case=self.base.scenario.to_dict(),
+            trial=Trial.of(
+                self.figure, self._measure, {name: cases[name] for name in tried}, found
+            ),
         )
 
     def facts(self, answer: Answer) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from bentpipe import answers, live
+from bentpipe import answers
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
 from bentpipe.cli.options import (
     AsJson,
@@ -25,7 +25,6 @@ from bentpipe.cli.options import (
 )
 from bentpipe.cli.progress import Progress, exit_interrupted, telling_interrupts
 from bentpipe.errors import UsageError
-from bentpipe.units import format_rate
 
 if TYPE_CHECKING:
     from bentpipe.answers.answer import Answer
@@ -44,7 +43,7 @@ AskEngine = Annotated[
     Engine,
     typer.Option(
         "--engine",
-        help="emulate: then run the case in real time, with the kernel's TCP, and compare.",
+        help="emulate: then run what was asked and what helps in real time, and compare.",
     ),
 ]
 Out = Annotated[
@@ -164,10 +163,12 @@ def _show_answer(
         raise UsageError(f"--report: there is no folder {report.parent}")
     with telling_interrupts("there is no answer"), Progress("simulating") as progress:
         answer = ask(progress=progress.count)
-    measured = _in_real_time(answer) if emulate and not answer.interrupted else None
+    measured: dict[str, Any] = {}
+    if emulate and not answer.interrupted:
+        with Progress("emulating") as progress:
+            measured = answers.try_in_real_time(answer, progress.count)
     if report is not None:
-        sentence = measured["sentence"] if measured else None
-        answers.write_page(answer, report, real_time=sentence)
+        answers.write_page(answer, report, real_time=measured.get("sentence"))
         note(f"wrote {report}")
     if output is not None:
         answers.write_answer(answer, output, real_time=measured)
@@ -180,27 +181,6 @@ def _show_answer(
             print(_wrapped(f"In real time: {measured['sentence']}"))
     if answer.interrupted:
         exit_interrupted("the answer is that of the seeds that were complete by then")
-
-
-def _in_real_time(answer: Answer) -> dict[str, Any]:
-    """Run the case of an answer in real time; return its goodput beside the simulated one.
-
-    Raises:
-        MachineError: the machine lacks something.
-        InvalidRunError: packets were late beyond the limits.
-    """
-    with Progress("emulating"):
-        result = live.emulate(answer.case)
-    measured_bps = float(result.goodput_bps[0])
-    simulated_bps = answer.figures["goodput_bps"].mean
-    difference = 100 * (measured_bps / simulated_bps - 1) if simulated_bps else float("nan")
-    return {
-        "goodput_bps": measured_bps,
-        "simulated_bps": simulated_bps,
-        "difference_percent": difference,
-        "sentence": f"Linux TCP got {format_rate(measured_bps)} in one run, {difference:+.1f} % "
-        f"from the simulated {format_rate(simulated_bps)}.",
-    }
 
 
 def _wrapped(text: str) -> str:

@@ -1,0 +1,119 @@
+"""What an answer says, tried in real time: its case as asked and the one that it recommends.
+
+Both run with the kernel's TCP, or with real gateways, and the figure is taken from the results as
+the question takes it from those of the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from bentpipe import live
+from bentpipe.answers.answer import Answer
+from bentpipe.answers.runs import Estimate, Measurements
+from bentpipe.errors import UsageError
+from bentpipe.plan.plan import Plan
+from bentpipe.quantities import quantity
+from bentpipe.results.result import Result
+
+
+class Case(NamedTuple):
+    """A scenario, and what the simulator says of the figure."""
+
+    plan: Plan
+    simulated: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """The cases of an answer, by name: the one as asked first, and one that is recommended.
+
+    ``measure`` takes figures from a result, among them ``figure``; ``percent`` is the simulated
+    change of it.
+    """
+
+    figure: str
+    measure: Callable[[Result], Mapping[str, float]]
+    cases: Mapping[str, Case]
+    percent: Estimate | None = None
+
+    @classmethod
+    def of(
+        cls,
+        figure: str,
+        measure: Callable[[Result], Mapping[str, float]],
+        plans: Mapping[str, Plan],
+        found: Mapping[str, Measurements],
+    ) -> Trial:
+        """Return the trial of one or two plans, with their figures."""
+        cases = {name: Case(plan, found[name].of(figure)) for name, plan in plans.items()}
+        before, *after = (found[name] for name in plans)
+        percent = before.change(figure, after[0]) if after else None
+        return cls(figure=figure, measure=measure, cases=cases, percent=percent)
+
+
+class Tried(NamedTuple):
+    """The figure of a case, simulated and in real time."""
+
+    name: str
+    simulated: Estimate
+    measured: float
+
+    @property
+    def difference_percent(self) -> float | None:
+        """The measured figure over the simulated one, less one; None of nothing."""
+        mean = self.simulated.mean
+        return 100 * (self.measured / mean - 1) if mean else None
+
+    def text(self, figure: str) -> str:
+        """Return both for a person."""
+        write = quantity(figure).text
+        text = f"{write(self.measured)} {self.name} (simulated {write(self.simulated.mean)}"
+        difference = self.difference_percent
+        return text + ("" if difference is None else f"; {difference:+.1f} %") + ")"
+
+
+def try_in_real_time(
+    answer: Answer, progress: Callable[[int, int], None] = lambda _done, _total: None
+) -> dict[str, Any]:
+    """Run the cases of an answer once each in real time; return what they gave as plain data.
+
+    ``sentence`` says it to a person.
+
+    Raises:
+        UsageError: the answer has nothing to try.
+        MachineError: the machine lacks something.
+        InvalidRunError: packets were late beyond the limits.
+    """
+    trial: Trial | None = answer.trial
+    if trial is None:
+        raise UsageError("this answer has nothing that could be tried in real time")
+    tried = []
+    for done, (name, case) in enumerate(trial.cases.items()):
+        progress(done, len(trial.cases))
+        measured = trial.measure(live.emulate(case.plan.scenario))[trial.figure]
+        tried.append(Tried(name, case.simulated, measured))
+    progress(len(tried), len(tried))
+    parts = [each.text(trial.figure) for each in tried]
+    sentence = f"in one run each, {trial.figure.rpartition('_')[0].replace('_', ' ')}: "
+    sentence += "; ".join(parts)
+    found: dict[str, Any] = {"figure": trial.figure}
+    if trial.percent is not None:
+        change = 100 * (tried[1].measured / tried[0].measured - 1) if tried[0].measured else None
+        found |= {
+            "change_percent": change,
+            "simulated_change_percent": trial.percent.mean,
+        }
+        if change is not None:
+            sentence += f". A change of {change:+.1f} %, simulated {trial.percent.mean:+.1f} %"
+    cases = {
+        each.name: {
+            "measured": each.measured,
+            "simulated": each.simulated.mean,
+            "difference_percent": each.difference_percent,
+        }
+        for each in tried
+    }
+    return {**found, "cases": cases, "sentence": f"{sentence}."}
