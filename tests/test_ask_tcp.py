@@ -294,7 +294,9 @@ def test_the_case_of_an_answer_agrees_with_linux() -> None:
     """Given 20 Mbit/s and 26 ms, expect the goodput of the kernel's CUBIC within 5 %."""
     settings = ["link.forward.rate=20Mbit/s", "link.return.rate=4Mbit/s"]
     answer = ask("tcp", "leo", duration="8 s", settings=settings, seeds=1)
-    measured = until_on_time(lambda: emulate(answer.case), lambda each: each.invalid)
+    assert answer.trial is not None
+    case = answer.trial.cases["as asked"]
+    measured = until_on_time(lambda: emulate(case.plan.scenario), lambda each: each.invalid)
     simulated_bps = answer.figures["goodput_bps"].mean
     assert measured.goodput_bps[0] == pytest.approx(simulated_bps, rel=0.05)
 

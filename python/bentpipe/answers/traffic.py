@@ -27,6 +27,7 @@ from bentpipe.scenario.tcp import CongestionControl
 from bentpipe.units import NS_PER_S, format_size
 
 CODEC: Final = CODECS["g711"]
+NS_PER_MS: Final = 10**6
 UDP_IP_BYTES: Final = 28
 _TCP_IP_BYTES: Final = 40
 _UNSCALED_WINDOW_BYTES: Final = 65_535
