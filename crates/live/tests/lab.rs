@@ -176,7 +176,7 @@ fn a_run_without_enough_processor_time_is_invalid() {
     let mut first = CpuSet::new();
     first.set((0..CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).expect("a processor"));
     sched_setaffinity(None, &first).expect("an allowed processor");
-    let Limits { p99, max, .. } = Limits::default();
+    let Limits { late, max, .. } = Limits::of_link(delay + delay, Duration::ZERO);
     let beyond =
         |error_ns: i64, limit: Duration| error_ns > (limit + HOSTS).as_nanos().cast_signed();
     let (mut inaccurate, mut undetected) = (0, Vec::new());
@@ -195,7 +195,7 @@ fn a_run_without_enough_processor_time_is_invalid() {
             errors.expect("a measurement")
         });
         assert!(errors.min_ns > -1_000, "{errors:?}");
-        if beyond(errors.p99_ns, p99) || beyond(errors.max_ns, max) {
+        if beyond(errors.p99_ns, late) || beyond(errors.max_ns, max) {
             inaccurate += 1;
             if errors.invalid.is_none() {
                 undetected.push((errors, lab.report().punctuality.lateness.fields()));
