@@ -212,7 +212,8 @@ def test_users_of_several_terminals_have_a_return_each(tmp_path: Path) -> None:
     answers = {}
     for terminals in (1, 8):
         file = tmp_path / f"{terminals}.json"
-        link = {"preset": "leo", "terminals": terminals, "return": {"rate": "100 kbit/s"}}
+        back = {"rate": "100 kbit/s", "queue": {"limit": "100 kB"}}
+        link = {"preset": "leo", "terminals": terminals, "return": back}
         file.write_text(json.dumps({"link": link}))
         settings = ["link.forward.rate=8Mbit/s", "traffic.call.direction=forward"]
         settings += ["traffic.video.rate=10kbit/s"]
@@ -244,7 +245,7 @@ def test_readers_take_turns_at_the_terminals_of_the_link(tmp_path: Path) -> None
 TEN_KBPS = round(10_000 / 1.72 / 8 * 365.25 / 12 * 86_400)
 
 
-@pytest.mark.parametrize(("users", "subscribers"), [(0, 0), (1, 35), (10, 616), (1000, 94_953)])
+@pytest.mark.parametrize(("users", "subscribers"), [(1, 35), (10, 616), (1000, 94_953)])
 def test_subscribers_are_a_poisson_number_of_active_users(users: int, subscribers: int) -> None:
     """Given 10 kbit/s of the 1 Mbit/s of an active user, expect 1 % of the subscribers active.
 
@@ -257,6 +258,7 @@ def test_subscribers_are_a_poisson_number_of_active_users(users: int, subscriber
     assert demand.fitting(users) == subscribers
     assert demand.fits(subscribers, users)
     assert not demand.fits(subscribers + 1, users)
+    assert (demand.fitting(0), demand.fits(1, 0)) == (0, False)
 
 
 @pytest.mark.usefixtures("on_paper")
@@ -279,8 +281,7 @@ def test_the_answer_says_whether_subscribers_fit_and_their_contention() -> None:
 
 
 def _subscribed(subscribers: int | None) -> Answer:
-    asked = {"monthly_bytes": 30_000_000_000, "subscribers": subscribers}
-    return ask("users", "geo", seeds=1, **asked)
+    return ask("users", "geo", seeds=1, monthly_bytes=30_000_000_000, subscribers=subscribers)
 
 
 @pytest.mark.usefixtures("on_paper")

@@ -38,8 +38,8 @@ class Demand(NamedTuple):
         return subscribers * self.busy_hour_bps / self.user_bps
 
     def fits(self, subscribers: int, users: int) -> bool:
-        """Return whether at most ``users`` are active for 95 % of the busy hour."""
-        return _poisson_share(users, self.active(subscribers)) >= _SHARE
+        """Return whether at most ``users`` are active for 95 % of the busy hour; 0 fit none."""
+        return users > 0 and _poisson_share(users, self.active(subscribers)) >= _SHARE
 
     def fitting(self, users: int) -> int:
         """Return the largest number of subscribers for which that holds."""
