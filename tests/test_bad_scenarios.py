@@ -118,11 +118,7 @@ CASES = [
     Bad("list for a mapping", FORWARD, "  forward: [16 Mbit/s]\n", 4, "link.forward"),
     Bad("mapping for a list", "  - kind", "    kind", 5, "traffic"),
     Bad("scalar for a flow", "  - kind: bulk\n    direction: forward\n" + SIZE, "  - bulk\n", 6, "traffic.0"),
-    # A template whose variable is unset would otherwise give the preset's rate.
     Bad("nothing for a size", "size: 1 MB", "size:", 8, "traffic.0.size"),
-    Bad("nothing for a rate", "rate: 16 Mbit/s", "rate: ", 4, "link.forward.rate"),
-    Bad("nothing for a mapping", FORWARD, "  forward:\n  # none\n", 4, "link.forward"),
-    Bad("nothing for an entry", GOOD, GOOD + "thresholds:\n  -\n", 11, "thresholds.0"),
     # Framing.
     Bad("unknown framing", FORWARD, "  forward: {framing: ethernot}\n", 4, "link.forward.framing"),
     Bad("framing without a unit", FORWARD, "  forward: {framing: 8}\n", 4, "link.forward.framing"),
@@ -209,6 +205,10 @@ CASES = [
     Bad("deep nesting", "name: good", "name: " + "[" * 500, None, ""),
     Bad("alias bomb", "name: good", "x0: &x0 [a, a, a, a, a, a, a, a, a, a]\n" + "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]\n" for i in range(1, 12)), None, ""),
     Bad("huge file", GOOD, GOOD + "# " + "x" * 300_000, None, ""),
+    # A template whose variable is unset would otherwise give the preset's rate.
+    Bad("nothing for a rate", "rate: 16 Mbit/s", "rate: ", 4, "link.forward.rate"),
+    Bad("nothing for a mapping", FORWARD, "  forward:\n  # none\n", 4, "link.forward"),
+    Bad("nothing for an entry", GOOD, GOOD + "thresholds:\n  -\n", 11, "thresholds.0"),
 ]  # fmt: skip
 
 
@@ -287,7 +287,6 @@ def test_a_bad_setting_is_named(wording: Wording, tmp_path: Path) -> None:
         (("run", "FILE", "--set", ""), "--set"),
         (("run", "FILE", "--set", "link.forward.rate="), "--set link.forward.rate="),
         (("run", ""), "SCENARIO"),
-        (("check", "FILE", "--set", "link.forward.rate="), "--set link.forward.rate="),
         (("search", "FILE", "--max", ""), "--max"),
         (("search", "FILE", "--set", "link.forward.rate="), "--set link.forward.rate="),
         (("ask", "tcp", "--link", ""), "--link"),

@@ -66,8 +66,8 @@ def test_a_misspelt_file_of_a_scenario_suggests_the_nearest(
         Result.load("result")
 
 
-def test_a_misspelt_link_suggests_a_preset_or_a_file(folder: Path) -> None:
-    assert folder
+@pytest.mark.usefixtures("folder")
+def test_a_misspelt_link_suggests_a_preset_or_a_file() -> None:
     with pytest.raises(UsageError, match='; did you mean "geo"'):
         link_plan("gio")
     with pytest.raises(UsageError, match=r'; did you mean "scenarios/geo-bulk.yaml"'):
