@@ -207,13 +207,16 @@ def proxy() -> Iterator[Proxy]:
 
 
 @pytest.fixture(scope="session")
-def browser(proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(proxy: Proxy) -> Iterator[Browser]:
     """Debian's Chromium, one for all tests."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
-    # Chromium leaves files behind.
-    folder = {"TMPDIR": str(tmp_path_factory.mktemp("chromium"))}
-    with mock.patch.dict(os.environ, folder), sync_playwright() as playwright:
+    with (
+        # Chromium leaves files behind; the path of its socket has at most 107 bytes (unix(7)).
+        tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as folder,
+        mock.patch.dict(os.environ, {"TMPDIR": folder}),
+        sync_playwright() as playwright,
+    ):
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"),
             args=["--no-sandbox"] if os.geteuid() == 0 else [],
