@@ -132,7 +132,10 @@ def test_intervals_of_a_headline_hold_together() -> None:
     one = changes[0].percent
     before, after = (Measurements({"x": np.array([1.0, 2, 4])}) for _ in range(2))
     after["x"] = np.array([2.0, 3, 3])
-    assert before.change("x", after, 25).half_width > before.change("x", after).half_width
+    together, alone = (before.change("x", after, count).half_width for count in (25, 1))
+    assert together is not None
+    assert alone is not None
+    assert together > alone
     assert one.runs == 10
 
 

@@ -198,8 +198,11 @@ def test_a_direction_without_delay_and_loss_needs_no_netem() -> None:
 
 # --- what a format cannot express ---------------------------------------------------------------
 
-PAIR = {"hub": {"tunnel": {}, "pep": {}}, "terminal": {"tunnel": {}}}
-FRAMES = {"hub": {"aggregator": {}, "pep": {}}, "terminal": {"aggregator": {}, "processor": {}}}
+PAIR: dict[str, Any] = {"hub": {"tunnel": {}, "pep": {}}, "terminal": {"tunnel": {}}}
+FRAMES: dict[str, Any] = {
+    "hub": {"aggregator": {}, "pep": {}},
+    "terminal": {"aggregator": {}, "processor": {}},
+}
 BULK = SCENARIO["traffic"][0]
 GAPS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("a PEP", {"gateways": PAIR}, {"tc": "gateways.hub.pep", "ns-3": "gateways.hub.pep"}),
@@ -265,7 +268,7 @@ def test_what_a_format_cannot_express_is_said_with_its_consequence(
     fields: dict[str, Any], expected: dict[str, str]
 ) -> None:
     """Given a part that a format lacks, expect its field in the header, and what follows."""
-    with_pep = {"gateways": {"hub": {"pep": {}}}}
+    with_pep: dict[str, Any] = {"gateways": {"hub": {"pep": {}}}}
     for name, field in expected.items():
         plan = changed(**(with_pep | fields if name == "sat.toml" else fields))
         lines = FORMATS[name](plan).splitlines()
@@ -393,7 +396,7 @@ def test_the_daemon_codes_as_the_simulated_tunnel(end: Any, tmp_path: Path) -> N
 
 
 def test_the_hub_has_a_peer_for_each_terminal(tmp_path: Path) -> None:
-    tunnels = {"hub": {"pep": {}, "tunnel": {}}, "terminal": {"tunnel": {}}}
+    tunnels: dict[str, Any] = {"hub": {"pep": {}, "tunnel": {}}, "terminal": {"tunnel": {}}}
     plan = changed(link=LINK | {"terminals": 3}, gateways=tunnels)
     made = config_of(sat_toml(plan, "hub"), tmp_path)
     peers = made["tunnel"]["peers"]

@@ -111,7 +111,8 @@ def max_window_bytes(settings: Mapping[str, Any], payload_bytes: int) -> int:
         window = window * min(256 * payload_bytes // memory, 255) // 256
     if not settings["window_scaling"]:
         window = min(window, _UNSCALED_WINDOW_BYTES)
-    return min(window, settings["send_buffer_bytes"])
+    send: int = settings["send_buffer_bytes"]
+    return min(window, send)
 
 
 def bit_errors(direction: str, rate: float, instead: str) -> Assumption:

@@ -92,7 +92,9 @@ def _chosen(plan: Plan, end: EndName | None) -> EndName:
 def _pep_lines(pep: Pep, end: EndName, missing: list[str]) -> Iterator[str]:
     """Yield what is written of a PEP, without what a kernel refuses for single connections."""
     refused = dict(gateway.refused_settings(pep))
-    missing += [f"gateways.{end}.pep.{'.'.join(path)}: {text}" for path, text in refused.items()]
+    missing += [
+        f"gateways.{end}.pep.{'.'.join(map(str, path))}: {text}" for path, text in refused.items()
+    ]
     for name, value in _written(pep):
         if (name,) in refused or name == "profile":
             continue
