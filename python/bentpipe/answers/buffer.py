@@ -98,7 +98,8 @@ class Buffer(Transfer):
     def _knees(self, found: Found) -> list[str]:
         """Return the knee of the mean goodputs, then those of single runs."""
         goodputs = {name: found[name]["goodput_bps"] for name in self._sizes if name in found}
-        cases = [[each.mean() for each in goodputs.values()], *zip(*goodputs.values(), strict=True)]
+        means = [float(each.mean()) for each in goodputs.values()]
+        cases: list[Sequence[float]] = [means, *zip(*goodputs.values(), strict=True)]
         return [
             next(name for name, bps in zip(goodputs, case, strict=True) if bps >= least_bps)
             for case, least_bps in ((case, KNEE_SHARE * max(case)) for case in cases)

@@ -102,7 +102,7 @@ class Tcp(Transfer):
         changes = _changes(base, found)
         helpers = {name: found[name] for name in changes if changes[name].outcome == "gains"}
         best = next(iter(helpers), None)
-        rivals = {} if best is None else _changes(found[best], helpers)
+        also = {} if best is None else _changes(found[best], helpers)
         gains = {name: each.percent for name, each in changes.items()}
         rows = [
             {"setting": name, **each.means(), "change_percent": gains.get(name)}
@@ -119,7 +119,7 @@ class Tcp(Transfer):
                 "rest": dict(sorted(rest.items(), key=lambda part: -part[1])),
                 "signals": dict(sorted(signals.items(), key=lambda each: -each[1].mean())),
                 "changes": changes,
-                "as_good": [name for name, each in rivals.items() if each.outcome != "loses"],
+                "as_good": [name for name, each in also.items() if each.outcome != "loses"],
             },
             figures={
                 "goodput_bps": base.of("goodput_bps"),

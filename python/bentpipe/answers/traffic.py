@@ -105,14 +105,14 @@ def max_window_bytes(settings: Mapping[str, Any], payload_bytes: int) -> int:
     the memory of a segment (`crates/core/src/tcp/receive_buffer.rs`, docs/model/tcp.md).
     """
     window: int = settings["receive_buffer_bytes"]
+    sent: int = settings["send_buffer_bytes"]
     if settings["receive_buffer_counts"] == "memory":
         data = -(-(payload_bytes + _HEADROOM_BYTES) // _LINE_BYTES) * _LINE_BYTES
         memory = (1 << (data + _SHARED_INFO_BYTES - 1).bit_length()) + _SK_BUFF_BYTES
         window = window * min(256 * payload_bytes // memory, 255) // 256
     if not settings["window_scaling"]:
         window = min(window, _UNSCALED_WINDOW_BYTES)
-    send: int = settings["send_buffer_bytes"]
-    return min(window, send)
+    return min(window, sent)
 
 
 def bit_errors(direction: str, rate: float, instead: str) -> Assumption:

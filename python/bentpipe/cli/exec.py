@@ -137,9 +137,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         command=command or [os.environ.get("SHELL", "/bin/sh")],
         host=host,
         world=world or (),
-        thresholds=[
-            scenario.read_threshold(text, scenario.PROGRAM_TABLES) for text in threshold or ()
-        ],
+        thresholds=list(map(_read_threshold, threshold or ())),
         stdout_is_json=as_json,
     )
     failure = None
@@ -164,6 +162,10 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     elif failure is not None:
         note(str(failure))
     raise typer.Exit(exit_status(run.code))
+
+
+def _read_threshold(text: str) -> Threshold:
+    return scenario.read_threshold(text, scenario.PROGRAM_TABLES)
 
 
 @dataclass(kw_only=True)

@@ -295,10 +295,7 @@ def search(
         raise UsageError(f"max: read {shown(bound)}; must be above zero")
     plan = partial(_plan_with, checked, varied, unit)
     # What does not fit is refused before anything runs.
-    if bound is None:
-        largest = _largest(plan, varied)
-    else:
-        plan(largest)
+    largest = _largest(plan, varied) if bound is None else _fitting(plan, largest)
     lowest = _lowest(plan, largest, max(1, largest // _SPAN) if unit else 1)
     resolution = _resolution(options, DEFAULT_RESOLUTION if unit else 0.0)
     limit = Limit(min=lowest, max=largest, resolution=resolution)
@@ -331,6 +328,11 @@ def _plan_with(scenario: Scenario, path: str, unit: str, value: int) -> Plan:
     document = Document(data=scenario.to_dict(), source=source)
     setting = Setting(path, written, SourceLocation(source))
     return Plan.resolve(Scenario.from_document(document, [setting]))
+
+
+def _fitting(plan: Callable[[int], Plan], value: int) -> int:
+    plan(value)
+    return value
 
 
 def _largest(plan: Callable[[int], Plan], path: str) -> int:
