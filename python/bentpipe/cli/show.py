@@ -132,7 +132,10 @@ def _preset_text(preset: Preset) -> str:
             lines.append(f"  {name}: {{{', '.join(fields)}}}")
         else:
             lines += [f"  {name}:", *(f"    {field}" for field in fields)]
-    return "\n".join([*lines, "", *textwrap.wrap(f"Source: {preset.source}", width=_WIDTH)])
+    texts = {"Source": preset.source, "Compared": preset.compared}
+    for name, text in texts.items():
+        lines += ["", *textwrap.wrap(f"{name}: {text}", width=_WIDTH)] if text else []
+    return "\n".join(lines)
 
 
 def _flow_yaml(value: object) -> str:

@@ -71,12 +71,16 @@ CODECS: Final[Mapping[CodecName, Codec]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A named link; ``link`` is plain data, as in a scenario file."""
+    """A named link; ``link`` is plain data, as in a scenario file.
+
+    ``compared`` says how far figures of runs agree with published ones.
+    """
 
     name: str
     title: str
     source: str
     link: Mapping[str, Any]
+    compared: str = ""
 
 
 PRESETS: Final[Mapping[str, Preset]] = {
