@@ -99,10 +99,10 @@ class Tcp(Transfer):
 
     def _judge(self, found: Mapping[str, Measurements]) -> Answer:
         base, bounds, path = found[_BASE], self.bounds_bps(), self.path_over_time
-        changes = _changes(base, found)
+        changes = _changes(found, _BASE)
         helpers = {name: found[name] for name in changes if changes[name].outcome == "gains"}
         best = next(iter(helpers), None)
-        also = {} if best is None else _changes(found[best], helpers)
+        also = {} if best is None else _changes(helpers, best)
         gains = {name: each.percent for name, each in changes.items()}
         rows = [
             {"setting": name, **each.means(), "change_percent": gains.get(name)}
@@ -146,10 +146,11 @@ class Tcp(Transfer):
         return {**super().facts(answer), "matters": answer.matters_most, "above_is_more": more}
 
 
-def _changes(before: Measurements, found: Mapping[str, Measurements]) -> dict[str, Change]:
+def _changes(found: Mapping[str, Measurements], before: str) -> dict[str, Change]:
     """Return the changes of goodput to the other cases, the best first; intervals hold together."""
-    others = {name: each for name, each in found.items() if each is not before}
     changes = {
-        name: Change.of("goodput_bps", before, each, len(others)) for name, each in others.items()
+        name: Change.of("goodput_bps", found[before], found[name], len(found) - 1)
+        for name in found
+        if name != before
     }
     return dict(sorted(changes.items(), key=lambda item: -item[1].percent.mean))
