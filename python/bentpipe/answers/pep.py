@@ -232,7 +232,8 @@ class Pep(LinkQuestion):
             for name in variants
             for probe in probes
         }
-        runs, found = self.run(plans), {}
+        runs = self.run(plans)
+        found: dict[Case, Measurements] = {}
         for name in variants:
             found[name, assumption] = Measurements()
             # Figures that all runs have are those beside short downloads, the first probe.
