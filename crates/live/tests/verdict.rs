@@ -126,7 +126,11 @@ fn counters_are_known_from_the_first_report_on() {
     let Some(lab) = lab(false) else { return };
     std::thread::sleep(std::time::Duration::from_millis(1_200));
     let after = std::time::Duration::from_millis(150);
-    while_running(&lab, || Ok(std::thread::sleep(after))).expect("a run");
+    let idle = || {
+        std::thread::sleep(after);
+        Ok(())
+    };
+    while_running(&lab, idle).expect("a run");
     let report = lab.report();
     assert_eq!((report.kernel_dropped, report.invalid), (Some(0), None));
 }
