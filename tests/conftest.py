@@ -213,7 +213,11 @@ def browser(proxy: Proxy) -> Iterator[Browser]:
 
     with (
         # Chromium leaves files behind; the path of its socket has at most 107 bytes (unix(7)).
-        tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryDirectory(
+            prefix="chromium-",
+            dir=os.environ["PYTEST_DEBUG_TEMPROOT"],
+            ignore_cleanup_errors=True,
+        ) as folder,
         mock.patch.dict(os.environ, {"TMPDIR": folder}),
         sync_playwright() as playwright,
     ):

@@ -161,7 +161,8 @@ def test_a_sweep_and_a_study_on_a_cluster_have_the_bytes_of_threads(
         out = tmp_path / executor[0]
         assert bentpipe("sweep", *scenario, *varied, "--out", out, *executor).code == 0
     of_threads = files_of(tmp_path / "--threads")
-    assert len(of_threads) == 5
+    # With a report and its chart as PNG, SVG and CSV.
+    assert len(of_threads) == 9
     assert files_of(tmp_path / "--scheduler") == of_threads
     study = ("study", "jpl", "--seeds", "1", "--json")
     assert bentpipe(*study).out == bentpipe(*study, "--scheduler", two_workers.address).out

@@ -477,6 +477,7 @@ def test_everything_is_refused_at_once(bentpipe: Program, tmp_path: Path) -> Non
     called = bentpipe("run", "--engine", "emulate", file)
     assert called.code == 2
     assert [line.split(": ")[2] for line in called.err.splitlines()] == [
+        "link.terminals",
         "traffic.0.payload",
         "traffic.2.tcp.sack",
         "traffic.3.kind",

@@ -236,7 +236,11 @@ GAPS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ),
     ("steps of the delay", {"link": {"preset": "leo-handover"}}, {"tc": "link.return.delay: has"}),
     ("jitter", {"link": {"preset": "leo-handover"}}, {"ns-3": "link.forward.jitter"}),
-    ("losses", {"link": {"preset": "leo-handover"}}, {"tc": "link.forward.loss"}),
+    (
+        "losses",
+        {"link": {"preset": "geo", "forward": {"loss": "1 %"}}},
+        {"tc": "link.forward.loss"},
+    ),
     (
         "web pages",
         {"traffic": [BULK, {"kind": "web_page", "direction": "forward"}]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -113,9 +114,9 @@ def test_seeds_are_consecutive_from_the_first_one(monkeypatch: pytest.MonkeyPatc
     """Given two seeds from 11 on, expect 11 and 12, so that an answer can be asked for again."""
     seeds: list[int] = []
 
-    def run_many(jobs: Any, **_: Any) -> list[None]:
+    def run_many(jobs: Any, **_: Any) -> list[Any]:
         seeds.extend(job.seed for job in jobs)
-        return [None] * len(jobs)
+        return [SimpleNamespace(manifest={"seed": job.seed}) for job in jobs]
 
     monkeypatch.setattr("bentpipe.answers.runs.run_many", run_many)
     Experiment(seeds=2, first_seed=11).run({"": Usable().base}, lambda _: {"figure": 1.0})

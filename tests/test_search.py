@@ -368,7 +368,7 @@ def test_the_command_prints_json_and_writes_a_folder(bentpipe: Program, tmp_path
     ("arguments", "words"),
     [
         (["--sizes", "58,x"], '--sizes: read "x"'),
-        (["--sizes", ""], '--sizes: read ""'),
+        (["--sizes", ""], "--sizes: has no value"),
         (["--sizes", "58,,68"], '--sizes: read ""'),
         (["--sizes", "99999"], 'read "99999 B"; must be at most 65507 B'),
         (["--max", "9"], "--max: not with --no-drop"),

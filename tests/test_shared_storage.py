@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,9 +60,13 @@ def run(bentpipe: Program, out: object, *options: str) -> Called:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return the files of a sweep, but when and where it and its runs were made."""
+    """Return the files of a sweep, but its report, and when and where its runs were made."""
     files = {str(each.relative_to(folder)): each for each in folder.rglob("*") if each.is_file()}
-    return {name: each.read_bytes() for name, each in files.items() if "execution" not in name}
+    return {
+        name: each.read_bytes()
+        for name, each in files.items()
+        if not re.match(r"report|charts|.*execution", name)
+    }
 
 
 @pytest.mark.system

@@ -54,7 +54,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             "serve results --port 8000 --open",
             module="results",
         ),
-        "show": _Verb("Show links, framings, metrics, studies, the schema, or export a scenario."),
+        "show": _Verb("Show links, metrics, studies or the schema, or export a scenario."),
     },
     "Answer a question": {
         "ask": _Verb("Answer a common question about a link, with the reason."),

@@ -62,7 +62,7 @@ class _ShowGroup(LazyGroup):
 
 show_app = typer.Typer(
     cls=_ShowGroup,
-    help="Show links, framings, metrics, studies, the schema, or export a scenario.",
+    help="Show links, metrics, studies or the schema, or export a scenario.",
     epilog=examples_text(
         "bentpipe show presets geo", "bentpipe show scenario scenarios/geo-pep.yaml --as tc"
     ),

@@ -101,7 +101,7 @@ def write_tables(views: Iterable[View], folder: Path) -> None:
         folder.mkdir(exist_ok=True)
     stems = Counter[str]()
     for view in filter(attrgetter("rows"), views):
-        stem = file_stem(view)[:_NAME_MAX]
+        stem = file_stem(view)
         stems[stem] += 1
         name = f"{stem}-{stems[stem]}" if stems[stem] > 1 else stem
         write_file(folder / f"{name}.csv", csv_table(view))

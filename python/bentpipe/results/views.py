@@ -34,6 +34,8 @@ _PADDING: Final = 2
 _UNQUOTED: Final = ",:;/()"
 # Larger numbers are written without decimals.
 _DECIMALS_BELOW: Final = 10_000
+# Of 255 bytes that a file may have.
+_STEM_MAX: Final = 60
 
 
 @dataclass(frozen=True)
@@ -337,9 +339,9 @@ def html_table(view: View, *, link: bool = False) -> str:
 
 
 def file_stem(view: View) -> str:
-    """Return the name of a file of a table, without its suffix, from its title."""
+    """Return the name of a file of a table, without its suffix, from the start of its title."""
     words = view.title.partition("(")[0].removesuffix(".csv")
-    return re.sub(r"\W+", "-", words.lower()).strip("-") or "table"
+    return re.sub(r"\W+", "-", words.lower())[:_STEM_MAX].strip("-") or "table"
 
 
 def csv_table(view: View) -> str:
