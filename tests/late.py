@@ -74,7 +74,7 @@ class Repeater:
 REPEATER = pytest.StashKey[Repeater]()
 # Why a test is skipped also if labs are required: whoever is not root cannot become it, and runs
 # all other tests. Whatever else keeps a test from running can be installed, allowed or repeated.
-_ALLOWED: Final = "needs root, "
+_ALLOWED: Final = ("needs root, ", "the kernel has no ")
 
 
 def add_option(parser: pytest.Parser) -> None:
@@ -82,7 +82,7 @@ def add_option(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require-labs",
         action="store_true",
-        help="Fail a test that would be skipped, unless it needs root.",
+        help="Fail a test that would be skipped, unless it needs root or another kernel.",
     )
 
 
