@@ -106,14 +106,15 @@ def test_the_lines_of_tc_have_the_delays_of_the_link(routers: Routers, tmp_path:
 def test_ns3_runs_the_script_with_the_goodput_of_the_simulator(tmp_path: Path) -> None:
     """Given a transfer over 8 Mbit/s and 50 ms without losses, expect its goodput within 10 %.
 
-    TCP of ns-3 and of the simulator differ in slow start, which is a part of the four seconds.
+    TCP of ns-3 and of the simulator differ in slow start, which is a part of the four seconds. That
+    of ns-3.37 fails after losses.
     """
     preprocess = ["g++", "-E", "-include", NS3_HEADER, "-x", "c++", "/dev/null"]
     if subprocess.run(preprocess, capture_output=True, check=False).returncode:
         pytest.skip(not_installed("libns3-dev"))
     plan = plan_of(
-        {"rate": "8 Mbit/s", "delay": "25 ms", "queue": {"limit": "1 bdp"}},
-        {"rate": "2 Mbit/s", "delay": "25 ms", "queue": {"limit": "1 bdp"}},
+        {"rate": "8 Mbit/s", "delay": "25 ms", "queue": {"limit": "unlimited"}},
+        {"rate": "2 Mbit/s", "delay": "25 ms", "queue": {"limit": "unlimited"}},
     )
     source, program = tmp_path / "link.cc", tmp_path / "link"
     source.write_text(ns3_script(plan))

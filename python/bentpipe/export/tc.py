@@ -108,17 +108,18 @@ def tc_script(plan: Plan) -> str:
 def _direction_lines(data: Mapping[str, Any], device: str, missing: list[str]) -> Iterator[str]:
     """Yield the commands of a direction; what they lack is appended to ``missing``."""
     shaper = _shaper(data, missing)
-    parent = "root"
+    # Only the root may have a size table; the sizes hold for the qdiscs inside it, too.
+    inner = f"root handle 2: {shaper.table}"
     if delay := _netem(data, missing):
-        yield f'tc qdisc add dev "{device}" root handle 1: netem {delay}'
-        parent = "parent 1:1"
+        yield f'tc qdisc add dev "{device}" root handle 1: {shaper.table} netem {delay}'
+        inner = "parent 1:1 handle 2:"
     missing.append(
         "rate: tbf sends what its bucket holds at once: after a pause, packets are "
         f"up to {format_duration(shaper.burst_ns)} earlier than on the link"
     )
     limit, children = _queue(data["queue"], shaper, missing)
     yield (
-        f'tc qdisc add dev "{device}" {parent} handle 2: {shaper.table} tbf '
+        f'tc qdisc add dev "{device}" {inner} tbf '
         f"rate {shaper.rate_bps}bit burst {shaper.burst_bytes} limit {limit}"
     )
     for child in children:
