@@ -63,10 +63,10 @@ def test_tc_has_the_delay_the_rate_and_the_queue_of_both_directions() -> None:
         'tc qdisc add dev "$island" root handle 1: stab overhead -14 netem limit 1000000 '
         "delay 250ms",
         'tc qdisc add dev "$island" parent 1:1 handle 2: tbf rate 16000000bit '
-        "burst 2000 limit 150000",
+        "burst 3514 limit 150000",
         'tc qdisc add dev "$island" parent 2:1 handle 3: pfifo limit 100',
         'tc qdisc add dev "$world" root handle 1: stab overhead -14 netem limit 1000000 delay 30ms',
-        'tc qdisc add dev "$world" parent 1:1 handle 2: tbf rate 2000000bit burst 1514 limit 60000',
+        'tc qdisc add dev "$world" parent 1:1 handle 2: tbf rate 2000000bit burst 1764 limit 60000',
     ]
 
 

@@ -15,6 +15,7 @@ from routers import CLIENTS, SERVERS, Routers, new_routers
 
 from bentpipe import Plan, simulate
 from bentpipe.export import ns3_script, tc_script
+from bentpipe.scenario import frame_bits, plan_framing
 
 pytestmark = pytest.mark.system
 
@@ -22,8 +23,8 @@ TRAFFIC: Final = [{"name": "get", "kind": "bulk", "direction": "forward", "size"
 # Those of ns-3 in Debian, in its folders for headers and libraries.
 NS3: Final = ("applications", "internet", "point-to-point", "traffic-control", "network", "core")
 NS3_HEADER: Final = "ns3/core-module.h"
-# Application bits of a segment over those of its packet.
-PAYLOAD_SHARE: Final = 1_448 / 1_500
+# Of a segment with timestamps in a packet of 1,500 bytes.
+PAYLOAD_BITS: Final = 8 * 1_448
 
 
 def plan_of(forward: dict[str, Any], back: dict[str, Any]) -> Plan:
@@ -58,19 +59,21 @@ def rates_bps(routers: Routers) -> tuple[float, float]:
 
 @needs("ethtool")
 @needs("tc")
-def test_the_lines_of_tc_have_the_rates_of_the_link(routers: Routers, tmp_path: Path) -> None:
-    """Given 4 and 1 Mbit/s, expect so much goodput in each direction, within 3 %."""
-    put_on(
-        routers,
-        plan_of(
-            {"rate": "4 Mbit/s", "delay": "0 ms", "queue": {"limit": "60 kB"}},
-            {"rate": "1 Mbit/s", "delay": "0 ms", "queue": {"limit": "60 kB"}},
-        ),
-        tmp_path,
+@pytest.mark.parametrize("framings", [("none", "none"), ("aal5", "ethernet")], ids="-".join)
+def test_the_lines_of_tc_have_the_rates_of_the_link(
+    framings: tuple[str, str], routers: Routers, tmp_path: Path
+) -> None:
+    """Given 4 and 1 Mbit/s, expect what the framing leaves of them, within 3 %."""
+    forward, back = (
+        {"rate": rate, "delay": "0 ms", "framing": framing, "queue": {"limit": "60 kB"}}
+        for rate, framing in zip(("4 Mbit/s", "1 Mbit/s"), framings, strict=True)
     )
-    download, upload = rates_bps(routers)
-    assert download == pytest.approx(4e6 * PAYLOAD_SHARE, rel=0.03)
-    assert upload == pytest.approx(1e6 * PAYLOAD_SHARE, rel=0.03)
+    put_on(routers, plan_of(forward, back), tmp_path)
+    for rate_bps, framing, goodput_bps in zip(
+        (4e6, 1e6), framings, rates_bps(routers), strict=True
+    ):
+        packet_bits = frame_bits(plan_framing(framing, {}), 1_500)
+        assert goodput_bps == pytest.approx(rate_bps * PAYLOAD_BITS / packet_bits, rel=0.03)
 
 
 @needs("ethtool")
@@ -98,7 +101,7 @@ def test_the_lines_of_tc_have_the_delays_of_the_link(routers: Routers, tmp_path:
     assert shortest_ms == pytest.approx(200, abs=5)
     download, _ = rates_bps(routers)
     # Handshake and slow start take some RTTs of the two seconds.
-    assert 0.5 < download / (4e6 * PAYLOAD_SHARE) < 1
+    assert 0.5 < download * 12_000 / (4e6 * PAYLOAD_BITS) < 1
 
 
 @pytest.mark.thorough

@@ -73,9 +73,9 @@ class _Shaper:
 
     @property
     def burst_bytes(self) -> int:
-        """The bucket: a packet, or what is sent while a timer may be late."""
+        """The bucket: a packet, and what is sent while a timer may be late."""
         late = self.rate_bps * _BURST_NS // (_BITS_PER_BYTE * NS_PER_S)
-        return max(self.largest_bytes, MTU_BYTES + _ETHERNET_BYTES, late)
+        return max(self.largest_bytes, MTU_BYTES + _ETHERNET_BYTES) + late
 
     @property
     def burst_ns(self) -> int:
