@@ -30,6 +30,8 @@ _MUCH_FEWER: Final = 2 / 3
 # In characters of 9 pt, of which some 94 and the space around 8 columns fit on A4 portrait.
 _PAGE_WIDTH: Final = 96
 _PADDING: Final = 2
+# Of 255 bytes that a file may have.
+_STEM_MAX: Final = 60
 # In a URL of data.
 _UNQUOTED: Final = ",:;/()"
 # Larger numbers are written without decimals.
