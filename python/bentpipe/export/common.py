@@ -89,7 +89,8 @@ def first_value(series: Mapping[str, Any]) -> int:
 
 def lost_share(state: Mapping[str, Any], bits: int) -> float:
     """Return the share of packets of ``bits`` on the link that a state of a channel loses."""
-    errors, loss = float(state.get("bit_error_rate", 0)), float(state.get("loss_rate", 0))
+    errors: float = state.get("bit_error_rate", 0.0)
+    loss: float = state.get("loss_rate", 0.0)
     damaged = 1.0 if errors == 1 else -math.expm1(bits * math.log1p(-errors))
     return loss + (1 - loss) * damaged
 

@@ -11,6 +11,7 @@ from bentpipe.errors import UsageError
 from bentpipe.export.common import gaps, render
 from bentpipe.plan import Plan
 from bentpipe.plan.gateways import EndName, uplink_of
+from bentpipe.scenario.document import dotted
 from bentpipe.scenario.gateways import Pep, Tunnel
 from bentpipe.scenario.record import Record
 from bentpipe.text import counted
@@ -92,9 +93,7 @@ def _chosen(plan: Plan, end: EndName | None) -> EndName:
 def _pep_lines(pep: Pep, end: EndName, missing: list[str]) -> Iterator[str]:
     """Yield what is written of a PEP, without what a kernel refuses for single connections."""
     refused = dict(gateway.refused_settings(pep))
-    missing += [
-        f"gateways.{end}.pep.{'.'.join(map(str, path))}: {text}" for path, text in refused.items()
-    ]
+    missing += [f"gateways.{end}.pep.{dotted(path)}: {text}" for path, text in refused.items()]
     for name, value in _written(pep):
         if (name,) in refused or name == "profile":
             continue
