@@ -36,8 +36,6 @@ _STEM_MAX: Final = 60
 _UNQUOTED: Final = ",:;/()"
 # Larger numbers are written without decimals.
 _DECIMALS_BELOW: Final = 10_000
-# Of 255 bytes that a file may have.
-_STEM_MAX: Final = 60
 
 
 @dataclass(frozen=True)
