@@ -375,7 +375,8 @@ def user() -> Iterator[User]:
     command = as_nobody.command(top) if os.geteuid() == 0 else [sys.executable]
     environment = as_nobody.environment(top)
     if os.geteuid() != 0:
-        environment |= {name: os.environ.get(name, "") for name in ("PATH", "PYTHONPATH")}
+        kept = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+        environment |= {name: os.environ.get(name, "") for name in kept}
     yield User([*command, "-m", "bentpipe"], environment, top / "tmp")
     shutil.rmtree(top)
 
