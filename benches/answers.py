@@ -26,13 +26,8 @@ from bentpipe.answers.trial import Trial
 from bentpipe.errors import BentpipeError
 from bentpipe.live import EmulationJob, emulate_as_completed
 
-# What stands for QUIC does not run in real time.
-QUESTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "tcp": {},
-    "buffer": {},
-    "pep": {"quic_share": 0.0},
-    "coding": {"loads": [0, 20]},
-}
+# Those whose answers have a trial, with parameters.
+QUESTIONS: Final[Mapping[str, Mapping[str, Any]]] = {"tcp": {}}
 RATES_MBPS: Final = (0.5, 200.0)
 DELAYS_MS: Final = (5.0, 300.0)
 BIT_ERROR_RATES: Final = (1e-9, 1e-6)
