@@ -13,9 +13,11 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,8 +36,8 @@ BIT_ERROR_RATES: Final = (1e-9, 1e-6)
 QUEUES_BDP: Final = (0.1, 2.0)
 WITHIN: Final = 0.25
 NS_PER_S: Final = 1e9
-# Runs of faster links are alone, so that they are in time.
-ALONE_MBPS: Final = 50.0
+# A run of a faster link counts as several, so that all are in time.
+MBPS_A_CORE: Final = 50.0
 COLUMNS: Final = ("link", "question", "figure", "recommended", "simulated", "measured", "holds")
 
 
@@ -61,50 +63,67 @@ def links(count: int, seed: int) -> Iterator[tuple[float, list[str]]]:
         )
 
 
-def measured(trial: Trial, seeds: int, parallel: float) -> dict[str, float]:
-    """Return the mean of the figure of each case over runs in real time."""
-    jobs = [
-        EmulationJob(plan=case.plan, seed=seed, max_s=stop_s, expected_s=stop_s)
-        for case in trial.cases.values()
-        for stop_s in [case.plan.data["stop_ns"] / NS_PER_S]
-        for seed in range(1, seeds + 1)
-    ]
-    values: dict[int, float] = {}
+@dataclass
+class Asked:
+    """A question about a link, and what came of it: cells of the table."""
+
+    rate_mbps: float
+    cells: dict[str, str]
+    trial: Trial | None = None
+    measured: dict[str, list[float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, question: str, rate_mbps: float, settings: list[str]) -> Asked:
+        """Ask a question about a link."""
+        cells = {"link": ", ".join(settings), "question": question, "holds": "-"}
+        try:
+            answer = bentpipe.ask(question, "geo", settings=settings, **QUESTIONS[question])
+        except BentpipeError as error:
+            return cls(rate_mbps, cells | {"recommended": f"no answer: {error}", "holds": "NO"})
+        if answer.trial is None or answer.trial.percent is None:
+            return cls(rate_mbps, cells | {"recommended": "nothing"})
+        return cls(rate_mbps, cells, answer.trial)
+
+    def jobs(self, seeds: int) -> Iterator[tuple[str, EmulationJob]]:
+        """Yield the runs in real time of each case, with its name."""
+        for name, case in self.trial.cases.items() if self.trial else ():
+            stop_s = case.plan.data["stop_ns"] / NS_PER_S
+            for seed in range(1, seeds + 1):
+                load = max(1.0, self.rate_mbps / MBPS_A_CORE)
+                yield name, EmulationJob(case.plan, seed, stop_s, stop_s, load)
+
+    def judge(self) -> None:
+        """Compare what was measured with what was simulated."""
+        if self.trial is None or self.trial.percent is None:
+            return
+        before, after = (float(np.mean(self.measured[name])) for name in self.trial.cases)
+        simulated, change = self.trial.percent.mean, 100 * (after / before - 1)
+        ratio = (100 + change) / (100 + simulated)
+        holds = change * simulated > 0 and abs(ratio - 1) <= WITHIN
+        self.cells |= {
+            "figure": self.trial.figure,
+            "recommended": [*self.trial.cases][1],
+            "simulated": f"{simulated:+.1f} %",
+            "measured": f"{change:+.1f} %",
+            "holds": "yes" if holds else "NO",
+        }
+
+
+def run_all(asked: list[Asked], seeds: int, parallel: float) -> None:
+    """Run all cases in real time, and judge."""
+    work = [(each, *job) for each in asked for job in each.jobs(seeds)]
+    jobs = [job for _, _, job in work]
     with closing(emulate_as_completed(jobs, parallel=parallel, total=len(jobs))) as runs:
         for run in runs:
-            if run.invalid:
-                raise BentpipeError(run.invalid)
-            values[run.index] = trial.measure(run.result)[trial.figure]
-    means = (np.mean([values[i] for i in part]) for part in _batched(range(len(jobs)), seeds))
-    return dict(zip(trial.cases, map(float, means), strict=True))
-
-
-def _batched(numbers: range, size: int) -> Iterator[range]:
-    return (numbers[i : i + size] for i in range(0, len(numbers), size))
-
-
-def row_of(question: str, settings: list[str], seeds: int, parallel: float) -> dict[str, Any]:
-    """Return the cells of a question about a link."""
-    row: dict[str, Any] = {"link": ", ".join(settings), "question": question}
-    try:
-        answer = bentpipe.ask(question, "geo", settings=settings, **QUESTIONS[question])
-        trial = answer.trial
-        if trial is None or trial.percent is None:
-            return row | {"recommended": "nothing", "holds": "-"}
-        before, after = measured(trial, seeds, parallel).values()
-    except BentpipeError as error:
-        return row | {"recommended": f"not tried: {error}", "holds": "NO"}
-    simulated = trial.percent.mean
-    change = 100 * (after / before - 1)
-    ratio = (100 + change) / (100 + simulated)
-    holds = change * simulated > 0 and abs(ratio - 1) <= WITHIN
-    return row | {
-        "figure": trial.figure,
-        "recommended": [*trial.cases][1],
-        "simulated": f"{simulated:+.1f} %",
-        "measured": f"{change:+.1f} %",
-        "holds": "yes" if holds else "NO",
-    }
+            each, name, _ = work[run.index]
+            if run.invalid or each.trial is None:
+                each.cells |= {"recommended": f"not tried: {run.invalid}", "holds": "NO"}
+                each.trial = None
+                continue
+            value = each.trial.measure(run.result)
+            each.measured.setdefault(name, []).append(value)
+    for each in asked:
+        each.judge()
 
 
 def main() -> int:
@@ -113,18 +132,17 @@ def main() -> int:
     parser.add_argument("--links", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--parallel", type=float, default=4.0)
+    parser.add_argument("--parallel", type=float, default=os.cpu_count() or 1)
     parser.add_argument("--questions", nargs="*", default=[*QUESTIONS])
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    rows = []
+    drawn = itertools.product(links(options.links, options.seed), options.questions)
+    asked = [Asked.of(question, *link) for link, question in drawn]
+    run_all(asked, options.seeds, options.parallel)
+    rows = [{column: each.cells.get(column, "") for column in COLUMNS} for each in asked]
     print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|")
-    drawn = links(options.links, options.seed)
-    for (rate_mbps, settings), question in itertools.product(drawn, options.questions):
-        parallel = 1.0 if rate_mbps > ALONE_MBPS else options.parallel
-        row = row_of(question, settings, options.seeds, parallel)
-        rows.append({column: row.get(column, "") for column in COLUMNS})
-        print("| " + " | ".join(map(str, rows[-1].values())) + " |", flush=True)
+    for row in rows:
+        print("| " + " | ".join(row.values()) + " |")
     if options.out is not None:
         with options.out.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS)

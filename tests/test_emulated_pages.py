@@ -337,7 +337,8 @@ def test_a_document_with_an_error_status_is_no_page(tmp_path: Path) -> None:
     assert program is not None
     for name in ("1", "profile"):
         (tmp_path / name).mkdir()
-    (tmp_path / "1/index.html").touch()
+    # Without an icon of its own, Chromium would ask for one.
+    (tmp_path / "1/index.html").write_text("<link rel=icon href=data:,>")
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
     with ThreadingHTTPServer((HOST, 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()

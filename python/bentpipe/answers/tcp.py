@@ -50,7 +50,7 @@ class Tcp(Transfer):
         link = result.directions.row(0 if self.direction == "forward" else 1, named=True)
         return {
             **{f"{part}_percent": attribution[f"{part}_percent"] for part in CAPACITY_PARTS},
-            "goodput_bps": float(result.goodput_bps[0]),
+            "goodput_bps": _goodput_bps(result),
             "rtt_mean_ns": flow["rtt_mean_ns"] if flow["rtt_mean_ns"] is not None else np.nan,
             "retransmitted_percent": flow["retransmitted_percent"] or 0.0,
             **{name: float((link if name == _MARKS else flow)[name] or 0) for name in _SIGNALS},
@@ -133,9 +133,7 @@ class Tcp(Transfer):
             },
             tables=[table("tcp", "One setting changed at a time", rows)],
             charts=charts("tcp", found),
-            trial=Trial.of(
-                self.figure, self._measure, {name: cases[name] for name in tried}, found
-            ),
+            trial=Trial.of(self.figure, _goodput_bps, {name: cases[name] for name in tried}, found),
         )
 
     def facts(self, answer: Answer) -> dict[str, Any]:
@@ -144,6 +142,10 @@ class Tcp(Transfer):
         best = answer.figures["helps_most"]
         more = best is not None and answer.figures["gains_percent"][best].mean > effect
         return {**super().facts(answer), "matters": answer.matters_most, "above_is_more": more}
+
+
+def _goodput_bps(result: Result) -> float:
+    return float(result.goodput_bps[0])
 
 
 def _changes(found: Mapping[str, Measurements], before: str) -> dict[str, Change]:

@@ -1,7 +1,6 @@
 """What an answer says, tried in real time: its case as asked and the one that it recommends.
 
-Both run with the kernel's TCP, or with real gateways, and the figure is taken from the results as
-the question takes it from those of the simulator.
+Both run with the kernel's TCP, or with real gateways.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ class Case(NamedTuple):
 class Trial:
     """The cases of an answer, by name: the one as asked first, and one that is recommended.
 
-    ``measure`` takes figures from a result, among them ``figure``; ``percent`` is the simulated
-    change of it.
+    ``measure`` takes the ``figure`` from a result, also one in real time, which has no figures of
+    the engines' insides; ``percent`` is the simulated change of it.
     """
 
     figure: str
-    measure: Callable[[Result], Mapping[str, float]]
+    measure: Callable[[Result], float]
     cases: Mapping[str, Case]
     percent: Estimate | None = None
 
@@ -43,7 +42,7 @@ class Trial:
     def of(
         cls,
         figure: str,
-        measure: Callable[[Result], Mapping[str, float]],
+        measure: Callable[[Result], float],
         plans: Mapping[str, Plan],
         found: Mapping[str, Measurements],
     ) -> Trial:
@@ -93,7 +92,7 @@ def try_in_real_time(
     tried = []
     for done, (name, case) in enumerate(trial.cases.items()):
         progress(done, len(trial.cases))
-        measured = trial.measure(live.emulate(case.plan.scenario))[trial.figure]
+        measured = trial.measure(live.emulate(case.plan.scenario))
         tried.append(Tried(name, case.simulated, measured))
     progress(len(tried), len(tried))
     parts = [each.text(trial.figure) for each in tried]
