@@ -37,7 +37,7 @@ def refusals() -> tuple[Refusal, ...]:
 
 
 def refused_kind(kind: object) -> Refusal | None:
-    """Return why there is no such kind of traffic; None if there is no more to say of it."""
+    """Return why there is no such kind of traffic; None if nothing else is known of it."""
     of_kinds = (each for each in refusals() if each.kind)
     return next((each for each in of_kinds if re.fullmatch(each.kind, str(kind))), None)
 

@@ -409,7 +409,7 @@ def latex_table(view: View) -> str:
 def latex_text(text: str) -> str:
     """Return a text as it is, for LaTeX, in one line."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    # Hyphens in a row would become a dash.
+    # Two hyphens would become a dash.
     return re.sub("-(?=-)", "-{}", "".join(_LATEX.get(c, c) for c in line))
 
 
