@@ -123,6 +123,7 @@ class Update(LinkQuestion):
         day_h, bits = HOURS - self.night_hours, 8.0 * self.sites * self.size_bytes
         night = (self.night_hours, found[NIGHT, 0].mean("update_bps"))
         ways: list[dict[str, Any]] = []
+        rows = []
         for name, (when, priority) in zip(WAYS, CASES[2:], strict=True):
             before, after = found[when, None], found[when, priority]
             by_day = (day_h, after.mean("update_bps"))
@@ -133,6 +134,7 @@ class Update(LinkQuestion):
             ways.append(
                 {**way, **after.estimates("update_bps", "page_p50_ns", "page_p95_ns"), **change}
             )
+            rows.append({**ways[-1], **after.means()})
         harmless = [way for way in ways if way["pages"] in {"gains", "equal"}]
         day_bps, night_bps = (self.rate_bps * (1 - load) for load in (self.load, self.night_load))
         left = [(day_h, day_bps), (self.night_hours, night_bps)]
@@ -150,5 +152,5 @@ class Update(LinkQuestion):
                 "left_hours": elapsed_h(bits, left),
                 "once_hours": 8 * self.size_bytes / day_bps / 3600,
             },
-            tables=[table(self.name, "Each way to send it", ways)],
+            tables=[table(self.name, "Each way to send it", rows)],
         )
