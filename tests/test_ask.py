@@ -342,6 +342,7 @@ def test_figures_become_plain_data() -> None:
         ["usable", "--seeds", "1"],
         ["pep", "--load", "0%", "--quic-share", "40%", "--seeds", "1"],
         ["coding", "--load", "0", "--queue", "120kB", "--seeds", "1"],
+        ["users", "--seeds", "1", "--set", "link.forward.rate=1Mbit/s"],
         ["update", "--seeds", "2"],
         ["preset", "meo"],
     ],
