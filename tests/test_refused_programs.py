@@ -49,8 +49,11 @@ def test_the_page_of_each_refusal_exists_and_names_it(refusal: Refusal) -> None:
 def test_a_program_that_does_not_work_in_a_lab_is_refused_with_its_page(
     command: str, anchor: str
 ) -> None:
-    with pytest.raises(UsageError, match=rf"to fix it: .*; see {PAGE}#{anchor}$"):
+    message = rf"to fix it: .*; see {PAGE}#{anchor}$"
+    with pytest.raises(UsageError, match=message):
         refuse_program(command.split())
+    with pytest.raises(UsageError, match=message):
+        refuse_program(["bash", "-c", f"cd /tmp && echo 'a; b' | cat;\n{command} > log"])
 
 
 @pytest.mark.parametrize(
@@ -58,6 +61,8 @@ def test_a_program_that_does_not_work_in_a_lab_is_refused_with_its_page(
     [
         "curl -s -o page http://world/bytes/7",
         "head -6 docker",
+        "sh -c echo",
+        "sh docker -c",
         "curl http://[::1]/",
         "echo 10.0.0.224 1.224.0.0.1 224.0.0.1.2 240.0.0.1",
         "python3 -m http.server",

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,37 @@ def refused_kind(kind: object) -> Refusal | None:
     return next((each for each in of_kinds if re.fullmatch(each.kind, str(kind))), None)
 
 
+_SHELLS: Final = {"sh", "bash", "dash", "ksh", "zsh"}
+
+
 def refused_program(words: Sequence[str]) -> str | None:
-    """Return a message on a program, with its arguments, that does not work in a lab; else None."""
+    """Return a message on a program, with its arguments, that does not work in a lab; else None.
+
+    The text of ``sh -c`` and other shells is read as far as it is plain commands.
+    """
     program = Path(words[0]).name if words else ""
+    if program in _SHELLS and "-c" in words[:-1]:
+        commands = _commands(words[words.index("-c") + 1])
+        return next(filter(None, map(refused_program, commands)), None)
     own = [each for each in refusals() if each.program and re.fullmatch(each.program, program)]
     for i, word in enumerate(words):
         for each in own:
             if re.fullmatch(each.argument, word):
                 return f"{f'{program} {word}' if i else program}: {each}"
     return None
+
+
+def _commands(text: str) -> Iterator[list[str]]:
+    """Yield the commands of a shell's text, without the operators between them."""
+    lexer = shlex.shlex(text.replace("\n", ";"), posix=True, punctuation_chars=True)
+    lexer.commenters, lexer.whitespace_split = "", True
+    command: list[str] = []
+    # A quote without its end is the shell's to refuse.
+    with suppress(ValueError):
+        for word in lexer:
+            if set(word) <= set("();<>|&"):
+                yield command
+                command = []
+            else:
+                command.append(word)
+    yield command
