@@ -101,6 +101,7 @@ CASES = [
     Bad("beyond 64 bits", "60 s", "1e12 s", 9, "duration"),
     Bad("integer beyond 64 bits", GOOD, GOOD + "seed: 99999999999999999999\n", 10, "seed"),
     Bad("too many flows", SIZE, SIZE + "    count: 10001\n", 9, "traffic.0.count"),
+    Bad("too many objects", BULK + SIZE, f"kind: web_page\n    direction: forward\n    objects: {2**70}\n", 8, "traffic.0.objects"),
     Bad("too many samples", GOOD, GOOD + "sample_interval: 1 us\n", 10, "sample_interval"),
     Bad("rate beyond the simulator", "16 Mbit/s", "1000 Tbit/s", 4, "link.forward.rate"),
     # Things that exclude each other.

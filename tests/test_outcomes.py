@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,14 @@ import numpy as np
 import pytest
 
 from bentpipe.answers.answer import plain
-from bentpipe.answers.runs import Change, Experiment, Measurements, percent_text
+from bentpipe.answers.runs import (
+    Change,
+    Experiment,
+    Measurements,
+    Verdict,
+    decisive,
+    percent_text,
+)
 from bentpipe.answers.usable import Usable
 
 FIGURE = "goodput_bps"
@@ -121,3 +129,26 @@ def test_seeds_are_consecutive_from_the_first_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("bentpipe.answers.runs.run_many", run_many)
     Experiment(seeds=2, first_seed=11).run({"": Usable().base}, lambda _: {"figure": 1.0})
     assert seeds == [11, 12]
+
+
+def test_what_was_nothing_before_gains_all_of_its_mean() -> None:
+    """Given a figure that is 0 with all seeds before, expect a gain of 100 %, and 0 of nothing."""
+    nothing = Measurements(total_bps=np.zeros(5))
+    some = Measurements(total_bps=np.array([5.0, 6, 7, 6, 6]))
+    change = Change.of("total_bps", nothing, some)
+    assert change.percent.mean == pytest.approx(100)
+    assert change.outcome == "gains"
+    assert Change.of("total_bps", some, nothing).outcome == "loses"
+    assert Change.of("total_bps", nothing, nothing).outcome == "equal"
+
+
+def test_a_verdict_without_figures_is_not_the_decisive_one() -> None:
+    before = Measurements(total_bps=np.full(5, 10.0))
+    verdicts = [
+        Verdict.of(0, name, before, Measurements(total_bps=np.array(after)), ["total_bps"], 1)
+        for name, after in (("unknown", [math.nan] * 5), ("open", [9.0, 12, 10, 14, 8]))
+    ]
+    assert [each.kind for each in verdicts] == ["not decided", "not decided"]
+    for some in (verdicts, verdicts[::-1]):
+        assert decisive(some).variant == "open"
+    assert Measurements(total_bps=np.array([1.0, math.nan])).of("total_bps").spread is None

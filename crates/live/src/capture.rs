@@ -171,7 +171,8 @@ impl Recorder {
     pub(crate) fn on_event(&mut self, event: &Event) {
         if self.ensure_room(0) {
             self.chunk.messages.push(Message::Event(*event));
-        } else {
+        } else if event.kind != EventKind::Marked {
+            // A mark changes a packet and is none.
             self.counts.missing.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -370,7 +371,8 @@ impl<W: Write> Writer<W> {
         let Event { at, node, kind, packet, .. } = *event;
         let stored = self.stored.get_mut(Slot::of(packet).0 as usize).and_then(Option::as_mut);
         let Some(stored) = stored.filter(|stored| stored.packet == packet) else {
-            self.counts.missing.fetch_add(1, Ordering::Relaxed);
+            let is_packet = u64::from(kind != EventKind::Marked);
+            self.counts.missing.fetch_add(is_packet, Ordering::Relaxed);
             return;
         };
         if kind == EventKind::Marked {

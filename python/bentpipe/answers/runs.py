@@ -106,7 +106,7 @@ class Measurements(dict[str, Values]):
     def of(self, figure: str) -> Estimate:
         """Return mean and 95 % interval (Student's t) of a figure; NaN if one is missing."""
         found = _estimate(self[figure])
-        if (found.half_width or 0) <= abs(found.mean):
+        if not (found.half_width or 0) > abs(found.mean):
             return found
         return replace(found, spread=tuple(np.percentile(self[figure], _SPREAD).tolist()))
 
@@ -134,6 +134,7 @@ class Measurements(dict[str, Values]):
     def change(self, figure: str, after: Measurements, comparisons: int = 1) -> Estimate:
         """Return the change of a mean in percent of the mean before, by pairs of equal seeds.
 
+        If that is 0, it is in percent of the mean after: all of that is new.
         The values vary as the ratio of the means does in the first order (delta method), so the
         interval has the noise of both. It is one of ``comparisons`` that hold together: of so many
         changes a headline chooses.
@@ -141,7 +142,8 @@ class Measurements(dict[str, Values]):
         values, others = self[figure], after[figure]
         reference = float(np.mean(values))
         if reference == 0:
-            return _estimate(np.zeros(values.size), comparisons)
+            scale = abs(float(np.mean(others))) or 1.0
+            return _estimate(100 * (others - values) / scale, comparisons)
         times = float(np.mean(others)) / reference
         percents = 100 * (times - 1 + (others - times * values) / reference)
         return _estimate(percents, comparisons)
@@ -312,7 +314,8 @@ def decisive(verdicts: Sequence[Verdict]) -> Verdict:
     for kind in _ORDER:
         some = [each for each in verdicts if each.kind == kind]
         if some:
-            return max(some, key=lambda each: each.net_percent)
+            # What is not known is the worst.
+            return max(some, key=lambda each: np.nan_to_num(each.net_percent, nan=-np.inf))
     raise InternalError("no verdict to decide on")
 
 

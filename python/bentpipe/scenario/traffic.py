@@ -29,6 +29,8 @@ from bentpipe.units import value_of
 
 # The state of a flow takes a few kB; ten thousand flows fit any machine.
 MAX_FLOWS: Final = 10_000
+# More than any page has; a client keeps the state of every request.
+MAX_OBJECTS: Final = 10_000
 # 65,535 bytes of IP packet less 20 of IPv4 and 8 of UDP header.
 MAX_PAYLOAD_BYTES: Final = 65_507
 
@@ -113,7 +115,7 @@ Terminal = Annotated[int | Terminals, BeforeValidator(_terminal), _terminal_sche
 def _version(value: object) -> object:
     """Return a version as text: YAML reads 1.1 and 2 as numbers."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_number else value
+    return f"{value:g}" if is_number else value
 
 
 def _versions(*allowed: str) -> WithJsonSchema:
@@ -180,7 +182,7 @@ class CountDraw(Draw[Count, ParetoCount, LognormalCount]):
 
 SizeOrDraw = Annotated[PositiveSize | SizeDraw, ByForm()]
 TimeOrDraw = Annotated[Duration | TimeDraw, ByForm()]
-CountOrDraw = Annotated[Annotated[int, Field(ge=0)] | CountDraw, ByForm()]
+CountOrDraw = Annotated[Annotated[int, Field(ge=0, le=MAX_OBJECTS)] | CountDraw, ByForm()]
 
 
 class _Entry(Record):
@@ -354,7 +356,7 @@ class WebPage(_TcpFlow):
     # 2012:287, table 1): main objects with mean 10,710 and deviation 25,032 bytes have sigma 1.37,
     # embedded objects with 7,758 and 126,168 have 2.36; both end at 2 MB.
     objects: CountOrDraw = 70
-    """The number of objects beside the document: a number, or a distribution."""
+    """The number of objects beside the document, at most 10000: a number, or a distribution."""
     document: SizeOrDraw = SizeDraw(
         lognormal=LognormalSize(median="18432 B", sigma=1.37, max="2 MB")
     )

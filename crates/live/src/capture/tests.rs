@@ -64,18 +64,26 @@ fn content(serial: usize, bytes: usize) -> Vec<u8> {
     content
 }
 
+/// An IPv4 packet whose ECN field can be marked: ECT(0), and nothing else of a header.
+fn markable(serial: usize, bytes: usize) -> Vec<u8> {
+    let mut packet = content(serial, bytes);
+    packet[..2].copy_from_slice(&[0x45, 2]);
+    packet
+}
+
 fn run(
     plans: &[Plan],
     arrivals: &[Arrival],
     recorder: Option<Recorder>,
 ) -> (Outcome, Option<Captured>) {
-    run_and_notify(plans, arrivals, recorder, || {})
+    run_and_notify(plans, arrivals, content, recorder, || {})
 }
 
 /// Runs arrivals through a link until all have departed, calls `notify`, and ends the capture.
 fn run_and_notify(
     plans: &[Plan],
     arrivals: &[Arrival],
+    content: fn(usize, usize) -> Vec<u8>,
     recorder: Option<Recorder>,
     notify: impl FnOnce(),
 ) -> (Outcome, Option<Captured>) {
@@ -218,7 +226,7 @@ fn a_stalled_disk_affects_the_capture_but_no_packet() {
     let (outcome, captured) = thread::scope(|scope| {
         let lock = stalled.lock().unwrap_or_else(PoisonError::into_inner);
         let notify = move || all_departed.send(()).expect("the receiver exists");
-        let running = scope.spawn(|| run_and_notify(&plans, &arrivals, Some(recorder), notify));
+        let running = scope.spawn(|| run_and_notify(&plans, &arrivals, content, Some(recorder), notify));
         // Only the end of a capture waits for the disk.
         departed.recv().expect("all packets leave while the disk stalls");
         drop(lock);
@@ -247,6 +255,28 @@ fn a_full_disk_affects_the_capture_but_no_packet() {
         captured.and_then(|captured| captured.error_number),
         Some(Errno::NOSPC.raw_os_error())
     );
+}
+
+/// Given packets that a queue marks, and a disk that takes few of them, expect those of the file and those missing to
+/// be all: a mark is no packet.
+#[test]
+fn a_mark_without_a_chunk_is_not_a_missing_packet() {
+    let limit = Limit::Packets(1_000);
+    let mut plans = [plain_link(10_000_000, MS, 0.0)];
+    plans[0].directions[0].queue =
+        Queue::Codel { limit, target_ns: 1_000_000, interval_ns: 5_000_000, ecn: true };
+    let arrivals = from_world(2_000, Span::from_micros(600));
+    let with = |chunks| {
+        let disk = Disk::of(1 << 30);
+        let recorder = Recorder::with_chunks(chunks, disk.clone(), &plans).expect("a thread");
+        let run = run_and_notify(&plans, &arrivals, markable, Some(recorder), || {});
+        (run.1.expect("a capture"), read(&disk.read()))
+    };
+    let ((whole, blocks), (part, _)) = (with(CHUNKS), with(1));
+    assert!(blocks.iter().any(|block| block.bytes[1] == 3), "no packet is marked");
+    assert_eq!(whole.missing, 0);
+    assert!(part.missing > 0, "nothing is missing");
+    assert_eq!(part.packets + part.missing, whole.packets);
 }
 
 fn queues() -> impl Strategy<Value = Queue> {

@@ -17,6 +17,9 @@ const HEADER_BYTES: usize = 8;
 const HOP_LIMIT: u8 = 64;
 /// Errors of ICMPv6 have types below.
 const V6_INFORMATIONAL: u8 = 128;
+const V6_REDIRECT: u8 = 137;
+/// Addresses from 240.0.0.0 on are of class E, or the broadcast.
+const V4_CLASS_E: u8 = 240;
 
 /// The rate of answers, like Linux's `icmp_msgs_per_sec` and `icmp_msgs_burst`.
 pub(super) const RATE: TokenRate = TokenRate { each: Duration::from_millis(1), burst: 50 };
@@ -24,26 +27,26 @@ pub(super) const RATE: TokenRate = TokenRate { each: Duration::from_millis(1), b
 /// Writes the answer to a packet that exceeds `mtu`. False if it gets none: RFC 1122, section 3.2.2, and RFC 4443,
 /// section 2.4 (e).
 ///
-/// The source of the answer is the destination of the packet. The tunnel has no address of its own that hosts need to
-/// have a route to, and a reverse path filter accepts this one.
+/// The source of the answer is the destination of the packet: the tunnel may have no address to which hosts have a
+/// route, and their reverse path filters accept this one. A packet to a group has no such address, so it gets no
+/// answer, although RFC 4443 would allow one.
 pub(super) fn answer(packet: &[u8], headers: &Headers, mtu: u16, out: &mut Vec<u8>) -> bool {
     let first = packet.get(headers.transport_offset).copied().unwrap_or(0);
-    if headers.is_later_fragment {
-        return false;
-    }
     out.clear();
     match (headers.tuple.source, headers.tuple.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             let dont_fragment =
                 ipv4::Header::parse(packet).is_some_and(|(header, _)| header.dont_fragment);
             let is_error = headers.tuple.protocol == ICMP && !matches!(first, 0 | 8..=10 | 13..=18);
-            if !dont_fragment || is_error || !is_host_v4(source) || !is_host_v4(destination) {
+            let is_answered = dont_fragment && !is_error && !headers.is_later_fragment;
+            if !is_answered || !is_host_v4(source) || !is_host_v4(destination) {
                 return false;
             }
             answer_v4(packet, (destination, source), mtu, out);
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let is_error = headers.tuple.protocol == ICMP_V6 && first < V6_INFORMATIONAL;
+            let is_error = headers.tuple.protocol == ICMP_V6
+                && (first < V6_INFORMATIONAL || first == V6_REDIRECT);
             if is_error || !is_host_v6(source) || !is_host_v6(destination) {
                 return false;
             }
@@ -55,7 +58,7 @@ pub(super) fn answer(packet: &[u8], headers: &Headers, mtu: u16, out: &mut Vec<u
 }
 
 fn is_host_v4(address: Ipv4Addr) -> bool {
-    let is_group = address.is_multicast() || address.is_broadcast();
+    let is_group = address.is_multicast() || address.octets()[0] >= V4_CLASS_E;
     !(is_group || address.is_unspecified() || address.is_loopback())
 }
 
@@ -160,9 +163,11 @@ mod tests {
     #[test]
     fn packet_too_big_has_the_checksum_of_icmp_v6() {
         let mut packet = vec![0x60, 0, 0, 0, 6, 0, UDP, 9];
-        packet.extend([0xfd; 32]);
+        packet.extend([0xfd; 16]);
+        packet.extend([0xfc; 16]);
         packet.resize(40 + 0x600, 3);
         let out = answer_to(&packet).expect("an answer");
+        assert_eq!(out[8..40], [[0xfc; 16], [0xfd; 16]].concat());
         assert_eq!(out.len(), V6_BYTES_MAX);
         assert_eq!((out[40], &out[44..48]), (2, &1_400_u32.to_be_bytes()[..]));
         let tuple = Headers::of(&out).expect("a packet").tuple;
@@ -173,12 +178,33 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_packets_that_may_be_fragmented_get_no_answer() {
+    fn errors_groups_and_packets_that_may_be_fragmented_get_no_answer() {
         assert_eq!(answer_to(&v4(false, UDP, 1_401)), None);
         // The type is 3: destination unreachable.
         assert_eq!(answer_to(&v4(true, ICMP, 1_401)), None);
-        let mut group = v4(true, UDP, 1_401);
-        group[16] = 224;
-        assert_eq!(answer_to(&group), None);
+        for first in [224, 240] {
+            let mut group = v4(true, UDP, 1_401);
+            group[16] = first;
+            assert_eq!(answer_to(&group), None);
+        }
+        for (kind, is_answered) in [(1, false), (128, true), (137, false)] {
+            let mut packet = vec![0x60, 0, 0, 0, 6, 0, ICMP_V6, 9];
+            packet.extend([0xfd; 32]);
+            packet.resize(40 + 0x600, kind);
+            assert_eq!(answer_to(&packet).is_some(), is_answered, "type {kind}");
+        }
+    }
+
+    /// Given a later fragment, expect an answer over IPv6 alone: RFC 1122 excludes those of IPv4.
+    #[test]
+    fn a_later_fragment_of_ipv6_has_its_answer() {
+        let mut packet = vec![0x60, 0, 0, 0, 6, 0, 44, 9];
+        packet.extend([0xfd; 32]);
+        packet.extend([UDP, 0, 5, 1, 0, 0, 0, 7]);
+        packet.resize(40 + 0x600, 3);
+        assert!(answer_to(&packet).is_some());
+        let mut packet = v4(true, UDP, 1_401);
+        packet[7] = 100;
+        assert_eq!(answer_to(&packet), None);
     }
 }
