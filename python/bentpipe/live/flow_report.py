@@ -168,10 +168,13 @@ class SenderWatch:
                 self._sample([tcp_info(connection) for connection in self._open])
 
     def _sample(self, infos: Sequence[TcpInfo]) -> None:
-        """Record the open connections; as in a simulation, the windows are those of the last."""
-        if not infos:
+        """Record the open connections; as in a simulation, the windows are those of the last.
+
+        Before its handshake the kernel has defaults for a connection.
+        """
+        last = next((info for info in reversed(infos) if info["rtt"]), None)
+        if last is None:
             return
-        last = infos[-1]
         self._round_trips_us.append(last["rtt"])
         acked_bytes = self._totals["bytes_acked"] + sum(info["bytes_acked"] for info in infos)
         row = {"time_ns": time.monotonic_ns(), **window_sample(last, last["rtt"])}

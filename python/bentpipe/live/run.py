@@ -297,7 +297,9 @@ class _Run:
             seen.to_the_end = sender is not None
             if sender is not None:
                 seen.sender = sender
-                seen.rows.append(_row(flow, at_ns, sender, receiver))
+                # Before the handshake the kernel has defaults, such as segments of 524 bytes.
+                if sender["rtt_us"]:
+                    seen.rows.append(_row(flow, at_ns, sender, receiver))
 
     def _take_sample(self, report: Report) -> bool:
         """Record a report if one is due; return whether it was."""
