@@ -124,6 +124,10 @@ def test_each_verb_tells_what_it_replaces(
         (Origin("moon", "/a/moon.yaml"), Origin("moon", "/a/mars.yaml"), False),
         (Origin("moon", "/a/moon.yaml"), Origin("mars", "/b/moon.yaml"), False),
         (Origin("moon"), Origin("mars"), False),
+        # Without titles only the path tells files apart.
+        (Origin("", "/a/scenario.yaml"), Origin("", "/a/scenario.yaml"), True),
+        (Origin("", "/a/scenario.yaml"), Origin("", "/b/scenario.yaml"), False),
+        (Origin(""), Origin(""), False),
     ],
 )
 def test_the_result_of_something_else_is_replaced_on_request_only(

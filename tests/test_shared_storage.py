@@ -29,6 +29,7 @@ needs_s3 = pytest.mark.skipif(
     NO_S3 is not None, reason=f"{NO_S3} is not installed (pip install 'bentpipe[dev]')"
 )
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
+VOICE = ROOT / "scenarios" / "voice.yaml"
 SWEEP = ("--set", "traffic.0.size=100 kB", "--vary", "link.forward.queue.limit=60kB,1MB")
 
 
@@ -85,6 +86,15 @@ def test_a_url_has_the_files_of_a_folder(bentpipe: Program, tmp_path: Path, stat
     # A second sweep replaces the first one, with its runs.
     assert run(bentpipe, there.as_uri()).code == 0
     assert list((there / "runs").iterdir()) == []
+    # One of another scenario does not, unless it is wanted.
+    kept = contents(there)
+    called = bentpipe("sweep", VOICE, "--seeds", "1", "--out", there.as_uri())
+    assert called.code == 2
+    assert "has the result of a sweep of" in called.err
+    assert f"from {GEO}; name another folder, or replace it with --replace" in called.err
+    assert contents(there) == kept
+    called = bentpipe("sweep", VOICE, "--seeds", "1", "--out", there.as_uri(), "--replace")
+    assert called.code == 0, called.err
 
 
 @needs_fsspec

@@ -15,6 +15,7 @@ from conftest import ROOT, Program
 from bentpipe import Sweep, sweeps
 from bentpipe.dashboard.catalog import Catalog
 from bentpipe.errors import BentpipeError, InternalError
+from bentpipe.results.files import read_execution
 from bentpipe.simulation.executor import Finished, Threads
 from bentpipe.simulation.run import Job
 
@@ -248,6 +249,7 @@ def test_another_scenario_is_not_resumed(scenario: Path, bentpipe: Program, tmp_
     assert f"{scenario}: has changed since the sweep in {out} began" in called.err
     scenario.write_text(SCENARIO)
     assert bentpipe("sweep", scenario, *options, "--resume", out).code == 0
+    assert read_execution(out)["scenario_file"] == str(scenario)
     called = bentpipe("sweep", "--resume", out)
     assert (called.code, f"{out}: the sweep is complete" in called.err) == (0, True)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bentpipe.results.output import OutputFolder
     from bentpipe.scenario.schema import Scenario
     from bentpipe.simulation.executor import Executor
+    from bentpipe.sweeps.folder import SweepFolder
 
 _SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
 
@@ -248,7 +249,7 @@ def output_folder(out: Path | None, kind: str) -> OutputFolder | nullcontext[Non
     return nullcontext() if out is None else results.OutputFolder(out, kind=kind)
 
 
-def claim(output: OutputFolder | None, of: Scenario | str, *, replace: bool) -> None:
+def claim(output: OutputFolder | SweepFolder | None, of: Scenario | str, *, replace: bool) -> None:
     """Refuse to replace the result of another scenario or study, unless it is wanted.
 
     Raises:

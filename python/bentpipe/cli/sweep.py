@@ -179,7 +179,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
             _resume(request, folder, chosen, yes=yes)
         else:
             definition = _defined(request, yes=yes)
-            options.claim(folder.output, definition.scenario, replace=replace)
+            options.claim(folder, definition.scenario, replace=replace)
             with chosen.executor(definition.engine) as executor:
                 _execute(sweeps.SweepRun.begin(folder, definition, unlimited=yes), executor)
         kept = out or resume

@@ -173,7 +173,11 @@ def title_of(manifest: Mapping[str, Any]) -> str:
 
 def describe(folder: Path) -> str:
     """Return what a folder holds, for a message: 'the result of "geo" (seed 1, DATE TIME UTC)'."""
-    manifest = read_manifest(folder)
+    return described(read_manifest(folder), read_execution(folder))
+
+
+def described(manifest: Mapping[str, Any], execution: Mapping[str, Any]) -> str:
+    """Return what a result is of, as `describe` does, from its manifest and its execution."""
     kind, title = kind_of(manifest), title_of(manifest)
     whole = {
         "run": f'"{title}"',
@@ -182,7 +186,7 @@ def describe(folder: Path) -> str:
     }
     what = whole.get(kind, f'a {kind} of "{title}"') if title else f"a {kind}"
     seed = f"seed {manifest['seed']}" if "seed" in manifest else None
-    ended = shown_time(read_execution(folder).get("ended"))
+    ended = shown_time(execution.get("ended"))
     facts = ", ".join(fact for fact in (seed, ended) if fact is not None)
     return f"the result of {what}" + (f" ({facts})" if facts else "")
 

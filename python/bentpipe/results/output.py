@@ -38,6 +38,7 @@ from bentpipe.results.files import (
     REPORT,
     RESULT_FORMAT_VERSION,
     describe,
+    described,
     error_text,
     execution as execution_now,
     has_manifest,
@@ -71,16 +72,33 @@ class Origin:
     title: str
     file: str = ""
 
-    def is_of(self, folder: Path) -> bool:
-        """Return whether a folder has a result of this: of the file, or of its name and title.
+    def is_of(self, manifest: Mapping[str, Any], execution: Mapping[str, Any]) -> bool:
+        """Return whether a result is of this: of the file, or of its name and title.
 
-        The same file may have another path, as in each checkout of a pipeline.
+        The same file may have another path, as in each checkout of a pipeline; without a title
+        nothing shows that it is the same.
         """
-        file = read_execution(folder).get(_FILE, "")
+        file = execution.get(_FILE, "")
         if file and self.file and file == self.file:
             return True
         has_name = not file or not self.file or Path(file).name == Path(self.file).name
-        return has_name and title_of(read_manifest(folder)) == self.title
+        return has_name and bool(self.title) and title_of(manifest) == self.title
+
+    def require(
+        self, place: Path | str, manifest: Mapping[str, Any], execution: Mapping[str, Any]
+    ) -> None:
+        """Check that the result at a place is of this.
+
+        Raises:
+            UsageError: it is of something else.
+        """
+        if self.is_of(manifest, execution):
+            return
+        file = execution.get(_FILE)
+        raise UsageError(
+            f"{place}: has {described(manifest, execution)}{f' from {file}' if file else ''}; "
+            "name another folder, or replace it with --replace"
+        )
 
 
 class OutputFolder:
@@ -151,13 +169,8 @@ class OutputFolder:
             UsageError: the folder has the result of something else.
         """
         self._origin = origin
-        if replace or not has_manifest(self._folder) or origin.is_of(self._folder):
-            return
-        file = read_execution(self._folder).get(_FILE)
-        raise UsageError(
-            f"{self.path}: has {describe(self._folder)}{f' from {file}' if file else ''}; name "
-            "another folder, or replace it with --replace"
-        )
+        if not replace and has_manifest(self._folder):
+            origin.require(self.path, read_manifest(self._folder), read_execution(self._folder))
 
     def write(
         self,

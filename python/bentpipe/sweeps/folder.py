@@ -33,6 +33,7 @@ from bentpipe.errors import (
     UsageError,
 )
 from bentpipe.results.files import (
+    EXECUTION,
     MANIFEST,
     PART,
     error_text,
@@ -42,7 +43,7 @@ from bentpipe.results.files import (
     read_manifest,
     utc_now,
 )
-from bentpipe.results.output import OutputFolder
+from bentpipe.results.output import Origin, OutputFolder
 from bentpipe.results.result import Result
 from bentpipe.results.tables import TABLES
 from bentpipe.sweeps.definition import Definition
@@ -82,6 +83,7 @@ class SweepFolder:
         self.path = Path(path) if self.storage is None else self.storage.local_folder
         self._temporary = temporary
         self.output = OutputFolder(self.path, kind=KIND)
+        self._origin = Origin("")
         self._resume = resume
         self._stack = ExitStack()
         self._journal: Journal | None = None
@@ -111,6 +113,17 @@ class SweepFolder:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def claim(self, origin: Origin, *, replace: bool = False) -> None:
+        """Say what the sweep is of; one of something else stays unless ``replace``.
+
+        Raises:
+            UsageError: the folder, or the shared storage, has one.
+        """
+        self._origin = origin
+        self.output.claim(origin, replace=replace)
+        if not replace and self.storage is not None and self.storage.manifest:
+            origin.require(self.storage.url, self.storage.manifest, self.storage.execution)
 
     @property
     def _work(self) -> Path:
@@ -165,6 +178,7 @@ class SweepFolder:
             "sources": list(definition.sources),
             "tables_sha256": _tables_hash(),
             "started": self._started,
+            "origin": vars(self._origin),
         }
         with self._naming_errors():
             self._work.mkdir(parents=True, exist_ok=True)
@@ -194,6 +208,7 @@ class SweepFolder:
         except (OSError, ValueError) as error:
             raise UsageError(f"{file}: cannot be read: {error}") from None
         self._started, found = about["started"], about["definition"]
+        self.output.claim(Origin(**about["origin"]), replace=True)
         version = _core.version()
         if found["bentpipe_version"] != version or about["tables_sha256"] != _tables_hash():
             raise UsageError(
@@ -308,7 +323,7 @@ def _tables_hash() -> str:
 
 
 class Storage:
-    """The folder at a URL.
+    """The folder at a URL; ``manifest`` and ``execution`` are those of a sweep that `check` found.
 
     Raises:
         UsageError: fsspec or the package for this kind of URL is not installed, or the storage does
@@ -317,6 +332,8 @@ class Storage:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
+        self.manifest: dict[str, Any] = {}
+        self.execution: dict[str, Any] = {}
         try:
             self._files, self._root = import_module("fsspec").core.url_to_fs(self.url)
         except ImportError as error:
@@ -341,10 +358,11 @@ class Storage:
         """
         with self._naming_errors("read"):
             names = {Path(each).name for each in self._names("")}
-            about = (
-                json.loads(self._files.cat_file(self._path(MANIFEST))) if MANIFEST in names else {}
+            self.manifest, self.execution = (
+                json.loads(self._files.cat_file(self._path(name))) if name in names else {}
+                for name in (MANIFEST, EXECUTION)
             )
-        if names and about.get("kind") != "sweep":
+        if names and self.manifest.get("kind") != KIND:
             raise UsageError(f"{self.url}: has other files; name a new folder")
 
     def save(self, result: Result, name: str) -> None:
