@@ -167,7 +167,7 @@ def test_a_user_without_privileges_has_the_json_alone_on_stdout_in_a_pipe(user: 
     assert printed["directions"]["forward"]["delivered_packets"] >= 2
     assert printed["verdict"]["valid"]
     assert printed["verdict"]["bounds"]["delay_ns"] == printed["lateness"]["max_ns"]
-    assert 0 < printed["verdict"]["bounds"]["goodput_percent"] < 100
+    assert 0 < printed["verdict"]["bounds"]["transfer_percent"] < 100
 
 
 @needs_lab

@@ -126,12 +126,12 @@ def measured(*windows: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def test_a_valid_run_says_by_how_much_its_figures_could_be_off() -> None:
-    """Given connections that take up to a quarter longer, expect at most a fifth less goodput."""
+    """Given chains of packets that take up to a quarter longer, expect that of transfers, too."""
     assert bounds(measured(window(0, 12), slowdown_percent=25)) == {
         "delay_ns": 12_000_000,
-        "goodput_percent": pytest.approx(20),
+        "transfer_percent": 25,
     }
-    text = "delays are too long by at most 12 ms, TCP goodput is too low by at most 0.3 %"
+    text = "delays are too long by at most 12 ms, a TCP transfer by at most 0.3 %"
     assert summary_lines(measured(window(0, 12)))[-1] == text
     late = measured(window(0, 12, "late"), fault="late")
     assert invalid_message(late) == f"{CAUSE}; {TRUST}; {text}; to fix it: {FIX}"

@@ -256,7 +256,7 @@ pub struct Verdict {
     pub lateness: Lateness,
     /// See [`Lateness::slowdown`].
     pub slowdown: f64,
-    /// What makes the run invalid first, if it is.
+    /// What makes the run invalid, if it is: the first fault but lateness, if there is another.
     pub fault: Option<Fault>,
     /// Why the run is invalid, if it is.
     pub invalid: Option<String>,
@@ -271,6 +271,7 @@ pub struct Windows {
     closed: VecDeque<Window>,
     closed_count: u64,
     invalid_count: u64,
+    /// Of those with another fault than lateness, if there are any: lateness alone has a bound.
     first_invalid: Option<Window>,
     lateness: Lateness,
     /// The start of the open window.
@@ -330,8 +331,7 @@ impl Windows {
     fn verdict(&self, at: Instant, open: Window, lateness: Lateness) -> Verdict {
         let invalid_windows = self.invalid_count + u64::from(open.invalid.is_some());
         let window_count = self.closed_count + 1;
-        let first =
-            self.first_invalid.as_ref().or(Some(&open).filter(|open| open.invalid.is_some()));
+        let first = graver(self.first_invalid.as_ref(), &open);
         let invalid = first.and_then(|first| {
             let reason = first.invalid.as_ref()?;
             if window_count == 1 {
@@ -360,13 +360,19 @@ impl Windows {
         self.closed_count += 1;
         if window.invalid.is_some() {
             self.invalid_count += 1;
-            self.first_invalid.get_or_insert_with(|| window.clone());
         }
+        self.first_invalid = graver(self.first_invalid.as_ref(), &window).cloned();
         if self.closed.len() + 1 == WINDOWS_KEPT {
             self.closed.pop_front();
         }
         self.closed.push_back(window);
     }
+}
+
+/// The first of two windows in time that is invalid, but another fault outweighs lateness.
+fn graver<'a>(before: Option<&'a Window>, window: &'a Window) -> Option<&'a Window> {
+    let Some(fault) = window.fault else { return before };
+    before.filter(|first| first.fault != Some(Fault::Late) || fault == Fault::Late).or(Some(window))
 }
 
 #[cfg(test)]
@@ -486,6 +492,26 @@ mod tests {
         let start =
             "from 10.0 s to 20.0 s (1 of 4 windows of time are invalid): packets were late by";
         assert!(reason.starts_with(start), "{reason}");
+    }
+
+    /// Given a late packet at 5 s, one that was lost at 15 s and then more windows than are kept, expect the loss to be
+    /// the fault, with its window: lateness has a bound and loss has none.
+    #[test]
+    fn another_fault_outweighs_lateness() {
+        let mut run = Run::new();
+        run.advance(5);
+        run.lateness.add(Duration::from_millis(20));
+        assert_eq!(run.advance(9).fault, Some(Fault::Late));
+        run.faults.kernel_dropped = 1;
+        for seconds in [1, 10 * (1 + WINDOWS_KEPT as u64)] {
+            let verdict = run.advance(seconds);
+            assert_eq!(verdict.fault, Some(Fault::Lost));
+            let reason = verdict.invalid.expect("a packet was lost");
+            assert!(
+                reason.starts_with("from 10.0 s to ") && reason.contains("dropped 1 packet"),
+                "{reason}"
+            );
+        }
     }
 
     /// Given 10 packets in a window of which one is 2 ms late, expect it to be valid, with a bound of its

@@ -63,8 +63,8 @@ def over_time(report: Mapping[str, Any], time_ns: int) -> dict[str, Any]:
 def bounds(record: Record) -> dict[str, float] | None:
     """Return by how much figures can be off because packets were late; None if that is unknown.
 
-    ``delay_ns``: delays are too long by at most this. ``goodput_percent``: the goodput of TCP over
-    the run is too low by at most this share of its value.
+    ``delay_ns``: delays are too long by at most this. ``transfer_percent``: a TCP transfer over all
+    of this time takes longer by at most this share.
     """
     windows = _invalid(record)
     faults = {window.get("fault") for window in windows}
@@ -74,8 +74,7 @@ def bounds(record: Record) -> dict[str, float] | None:
     if (slowdown := record.get("slowdown_percent")) is None:
         # A result of before.
         return None
-    goodput_percent = 100 * slowdown / (100 + slowdown)
-    return {"delay_ns": record["lateness"]["max_ns"], "goodput_percent": goodput_percent}
+    return {"delay_ns": record["lateness"]["max_ns"], "transfer_percent": slowdown}
 
 
 def bounds_text(record: Record) -> str | None:
@@ -83,9 +82,9 @@ def bounds_text(record: Record) -> str | None:
     if (found := bounds(record)) is None:
         return None
     # Rounded up, as a bound is.
-    percent = math.ceil(10 * found["goodput_percent"]) / 10
+    percent = math.ceil(10 * found["transfer_percent"]) / 10
     delay = format_duration(round(found["delay_ns"]))
-    return f"delays are too long by at most {delay}, TCP goodput is too low by at most {percent} %"
+    return f"delays are too long by at most {delay}, a TCP transfer by at most {percent} %"
 
 
 def verdict(record: Record) -> dict[str, Any]:

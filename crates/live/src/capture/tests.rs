@@ -226,7 +226,8 @@ fn a_stalled_disk_affects_the_capture_but_no_packet() {
     let (outcome, captured) = thread::scope(|scope| {
         let lock = stalled.lock().unwrap_or_else(PoisonError::into_inner);
         let notify = move || all_departed.send(()).expect("the receiver exists");
-        let running = scope.spawn(|| run_and_notify(&plans, &arrivals, content, Some(recorder), notify));
+        let running =
+            scope.spawn(|| run_and_notify(&plans, &arrivals, content, Some(recorder), notify));
         // Only the end of a capture waits for the disk.
         departed.recv().expect("all packets leave while the disk stalls");
         drop(lock);
