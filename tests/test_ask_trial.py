@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Program
 
 from bentpipe import Answer, Result, Scenario, ask, live, simulate
 from bentpipe.answers import try_in_real_time
-from bentpipe.errors import UsageError
+from bentpipe.errors import MachineError, UsageError
 
 SETTINGS = ["link.forward.rate=2Mbit/s", "link.*.delay=50ms", "link.forward.bit_error_rate=1e-6"]
 
@@ -53,3 +55,23 @@ def test_what_was_asked_and_what_helps_most_are_tried(
 def test_an_answer_without_a_case_has_nothing_to_try() -> None:
     with pytest.raises(UsageError, match="nothing that could be tried"):
         try_in_real_time(ask("preset", orbit="leo"))
+
+
+@pytest.mark.system
+def test_an_answer_is_kept_if_it_cannot_be_tried(
+    bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a machine without labs, expect the simulated answer, its page and the error."""
+
+    def emulate(_scenario: Scenario) -> Result:
+        raise MachineError("no labs here")
+
+    monkeypatch.setattr(live, "emulate", emulate)
+    page = tmp_path / "answer.html"
+    settings = [word for each in SETTINGS for word in ("--set", each)]
+    options = ("--link", "geo", "--seeds", "5", "--engine", "emulate", "--report", page)
+    called = bentpipe("ask", "tcp", *settings, *options)
+    assert called.code == 3
+    assert "no labs here" in called.err
+    assert "What matters most" in called.out
+    assert page.is_file()

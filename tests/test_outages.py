@@ -283,7 +283,7 @@ def test_leo_handover_has_epochs_of_fifteen_seconds() -> None:
 
 
 def test_leo_handover_loses_the_share_of_its_source_in_bursts_at_handovers() -> None:
-    """Given 0.40 % forward and 0.45 % back (Michel et al.), expect them before the outages alone."""
+    """Given 0.40 % forward and 0.45 % back (Michel et al.), expect them before outages alone."""
     made = Scenario.from_dict(
         {"link": {"preset": "leo-handover"}, "traffic": [CALL], "duration": "150 s"}
     )

@@ -122,14 +122,14 @@ def test_a_constant_rate_beyond_that_of_the_link_is_told() -> None:
     assert warnings(scenario(CALL | {"count": 132})) == []
     assert warnings(scenario(CALL | {"count": 140})) == [
         'traffic.0.rate: read "64 kbit/s"; 140 of them need 10.53 Mbit/s with headers, and forward '
-        "has 10 Mbit/s: at least 5.0% is lost"
+        "has 10 Mbit/s: 5.0% is lost once the queue is full"
     ]
     # Never more than 70 at the same time.
     turns = {"count": 140, "duration": "100 ms", "start_spacing": "1429 us"}
     assert warnings(scenario(CALL | turns)) == []
     assert warnings(scenario(CALL | {"direction": "return", "rate": "9 Mbit/s"})) == [
         'traffic.0.rate: read "9 Mbit/s"; it needs 10.57 Mbit/s with headers, and return has '
-        "10 Mbit/s: at least 5.4% is lost"
+        "10 Mbit/s: 5.4% is lost once the queue is full"
     ]
 
 
@@ -139,7 +139,7 @@ def test_the_copies_of_a_conference_count() -> None:
     # 12 streams of 1.028 Mbit/s go forward.
     assert warnings(scenario(meeting, link=link))[0] == (
         'traffic.0.rate: read "1 Mbit/s"; 12 of them need 12.34 Mbit/s with headers, and forward '
-        "has 10 Mbit/s: at least 18.9% is lost"
+        "has 10 Mbit/s: 18.9% is lost once the queue is full"
     )
 
 

@@ -250,8 +250,10 @@ class LinkQuestion(Question):
         if self.experiment.interrupted:
             return []
         self.remedies = [*better_commands(self, before, changed)]
+        # The answer names the largest of them.
+        count = max(len(changed), 1)
         effects = [
-            Effect(each.text, each.instead, before.change(self.figure, after))
+            Effect(each.text, each.instead, before.change(self.figure, after, count))
             for each, after in changed.items()
         ]
         return [each for each in effects if np.isfinite(each.percent.mean)]

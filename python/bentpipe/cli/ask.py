@@ -24,7 +24,7 @@ from bentpipe.cli.options import (
     print_json,
 )
 from bentpipe.cli.progress import Progress, exit_interrupted, telling_interrupts
-from bentpipe.errors import UsageError
+from bentpipe.errors import BentpipeError, UsageError
 
 if TYPE_CHECKING:
     from bentpipe.answers.answer import Answer
@@ -164,9 +164,14 @@ def _show_answer(
     with telling_interrupts("there is no answer"), Progress("simulating") as progress:
         answer = ask(progress=progress.count)
     measured: dict[str, Any] = {}
+    failure: BentpipeError | KeyboardInterrupt | None = None
     if emulate and not answer.interrupted:
-        with Progress("emulating") as progress:
-            measured = answers.try_in_real_time(answer, progress.count)
+        try:
+            with Progress("emulating") as progress:
+                measured = answers.try_in_real_time(answer, progress.count)
+        except (BentpipeError, KeyboardInterrupt) as error:
+            # What was simulated is complete.
+            failure = error
     if report is not None:
         answers.write_page(answer, report, real_time=measured.get("sentence"))
         note(f"wrote {report}")
@@ -179,6 +184,8 @@ def _show_answer(
         print(_wrapped(answer.text()))
         if measured:
             print(_wrapped(f"In real time: {measured['sentence']}"))
+    if failure is not None:
+        raise failure
     if answer.interrupted:
         exit_interrupted("the answer is that of the seeds that were complete by then")
 

@@ -164,7 +164,9 @@ def _about_rate(written: Flow, flows: Sequence[Part], plan: Mapping[str, Any]) -
         if needs_bps > carries_bps:
             which = "it needs" if count == 1 else f"{count} of them need"
             has = f"{direction['name']} has {format_rate(carries_bps)}"
-            lost = f"at least {1 - carries_bps / needs_bps:.1%} is lost"
+            lost = f"{1 - carries_bps / needs_bps:.1%} is lost once the queue is full"
+            if direction["queue"]["limit"]["unit"] == "unlimited":
+                lost = "the queue grows without a limit"
             message = f"{which} {format_rate(needs_bps)} with headers, and {has}: {lost}"
             yield "codec" if isinstance(written, Voice) else "rate", message
 
