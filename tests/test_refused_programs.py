@@ -53,7 +53,7 @@ def test_a_program_that_does_not_work_in_a_lab_is_refused_with_its_page(
     with pytest.raises(UsageError, match=message):
         refuse_program(command.split())
     with pytest.raises(UsageError, match=message):
-        refuse_program(["bash", "-c", f"cd /tmp && echo 'a; b' | cat;\n{command} > log"])
+        refuse_program(["bash", "-lc", f"cd /tmp && echo 'a; b' | cat;\n{command} > log"])
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,9 @@ def test_a_program_that_does_not_work_in_a_lab_is_refused_with_its_page(
         "head -6 docker",
         "sh -c echo",
         "sh docker -c",
+        "ssh world tail -6 log",
+        "python3 x.py --version=231.0.0.1",
+        "curl -A Chrome/230.0.0.1",
         "curl http://[::1]/",
         "echo 10.0.0.224 1.224.0.0.1 224.0.0.1.2 240.0.0.1",
         "python3 -m http.server",
@@ -72,6 +75,7 @@ def test_a_program_that_does_not_work_in_a_lab_is_refused_with_its_page(
 def test_other_programs_are_not_refused(command: str) -> None:
     assert refused_program(command.split()) is None
     assert refused_program([""]) is None
+    assert refused_program(["sh", "-c", f"{command} 2>&1 > docker < docker"]) is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,7 @@ def test_exec_refuses_a_program_before_it_sets_up_a_lab(bentpipe: Program) -> No
     called = bentpipe("exec", "--link", "leo", "--", "docker", "run", "alpine")
     assert called.code == 125
     assert f"see {PAGE}#containers" in called.err
-    called = bentpipe("exec", "--link", "leo", "--world", "docker ps", "--", "true")
+    called = bentpipe("exec", "--link", "leo", "--world", "sleep 1; docker ps", "--", "true")
     assert f"see {PAGE}#containers" in called.err
     called = bentpipe("lab", "exec", "none", "--", "ping", "-6", "world")
     assert f"see {PAGE}#ipv6" in called.err

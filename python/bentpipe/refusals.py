@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +47,8 @@ def refused_kind(kind: object) -> Refusal | None:
 
 
 _SHELLS: Final = {"sh", "bash", "dash", "ksh", "zsh"}
+# The option of a shell before its text, alone or with others, such as -lc.
+_IS_TEXT: Final = re.compile("-[a-z]*c")
 
 
 def refused_program(words: Sequence[str]) -> str | None:
@@ -54,9 +57,13 @@ def refused_program(words: Sequence[str]) -> str | None:
     The text of ``sh -c`` and other shells is read as far as it is plain commands.
     """
     program = Path(words[0]).name if words else ""
-    if program in _SHELLS and "-c" in words[:-1]:
-        commands = _commands(words[words.index("-c") + 1])
-        return next(filter(None, map(refused_program, commands)), None)
+    if program in _SHELLS:
+        place = next((i for i, word in enumerate(words) if _IS_TEXT.fullmatch(word)), len(words))
+        texts = map(_commands, words[place + 1 : place + 2])
+        return next(filter(None, map(refused_program, chain.from_iterable(texts))), None)
+    if program == "ssh":
+        # A command follows the host, for another shell.
+        words = [*words[:1], *takewhile(lambda word: word.startswith("-"), words[1:])]
     own = [each for each in refusals() if each.program and re.fullmatch(each.program, program)]
     for i, word in enumerate(words):
         for each in own:
@@ -66,16 +73,21 @@ def refused_program(words: Sequence[str]) -> str | None:
 
 
 def _commands(text: str) -> Iterator[list[str]]:
-    """Yield the commands of a shell's text, without the operators between them."""
+    """Yield the commands of a shell's text, without operators and redirections."""
     lexer = shlex.shlex(text.replace("\n", ";"), posix=True, punctuation_chars=True)
     lexer.commenters, lexer.whitespace_split = "", True
     command: list[str] = []
+    is_file = False
     # A quote without its end is the shell's to refuse.
     with suppress(ValueError):
         for word in lexer:
-            if set(word) <= set("();<>|&"):
-                yield command
-                command = []
+            if is_file:
+                is_file = False
+            elif set(word) <= set("();<>|&"):
+                is_file = not {*word}.isdisjoint("<>")
+                if not is_file:
+                    yield command
+                    command = []
             else:
                 command.append(word)
     yield command

@@ -122,7 +122,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     a threshold is missed. If bentpipe itself fails, the code is 125; if the program cannot be
     executed 126; if it is not found 127.
     """
-    for words in (command or [], *(line.split() for line in world or ())):
+    for words in (command or [], *(["sh", "-c", line] for line in world or ())):
         refuse_program(words)
     lab = LocalLab(
         plans=[link_plan(name, settings or []) for name in link],
