@@ -71,6 +71,7 @@ test-python: $(VENV)/.installed
 
 test-real-time: $(VENV)/.installed
 	$(PYTEST) -m "real_time and not smoke and not thorough" --ignore=tests/check $(PYTEST_OPTIONS)
+	cargo test --workspace --test lab --quiet -- --ignored
 
 # As root only: what differs in labs of a user without privileges.
 test-unprivileged: $(VENV)/.installed
