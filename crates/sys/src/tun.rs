@@ -30,12 +30,13 @@ pub struct Config<'a> {
     /// Whether segmentation is offloaded to the reader: each packet then has an
     /// [`crate::offload::Offload`] header in front, in both directions.
     pub super_packets: bool,
-    /// The queue length in packets. The kernel drops what exceeds it.
+    /// The queue length in packets, beyond which the kernel drops. A thread without CAP_NET_ADMIN in the initial user
+    /// namespace has the kernel's length instead: see [`Tun::queue_packets`].
     pub queue_packets: u32,
 }
 
 const NODE: &str = "/dev/net/tun";
-/// `Documentation/networking/tuntap.rst` in the Linux source.
+/// Major 10, minor 200: `Documentation/networking/tuntap.rst` in the Linux source.
 const NODE_NUMBER: u64 = libc::makedev(10, 200);
 
 impl Tun {
@@ -44,7 +45,8 @@ impl Tun {
     /// carry them.
     ///
     /// # Errors
-    /// If `/dev/net/tun` is missing or cannot be opened, or the thread lacks CAP_NET_ADMIN.
+    /// If `/dev/net/tun` is missing or cannot be opened, the thread lacks CAP_NET_ADMIN, or the kernel refuses the name,
+    /// the address or the MTU.
     pub fn create(config: Config<'_>) -> Result<Self, SystemError> {
         // tun-rs would create a missing device node on the machine, permanently.
         check_device_node()?;
@@ -97,17 +99,15 @@ impl Tun {
     pub fn send(&self, packet: &[u8]) -> bool {
         self.device.send(packet).is_ok()
     }
-}
 
-impl Tun {
     /// Like [`Tun::send`], for a packet in several buffers.
     pub fn send_parts(&self, parts: &[IoSlice<'_>]) -> bool {
         rustix::io::writev(&self.device, parts).is_ok()
     }
 }
 
-/// Creates a device without an address, which is down, in the calling thread's network namespace. It is removed when
-/// the last descriptor of it is closed, also by a kill: with its addresses and routes.
+/// Creates a device without an address, which is down, in the calling thread's network namespace. When its last
+/// descriptor is closed, which a kill does, too, the kernel removes it with its addresses and routes.
 ///
 /// # Errors
 /// As [`Tun::create`], or an interface of that name exists.

@@ -229,7 +229,9 @@ fn a_stalled_disk_affects_the_capture_but_no_packet() {
         let running =
             scope.spawn(|| run_and_notify(&plans, &arrivals, content, Some(recorder), notify));
         // Only the end of a capture waits for the disk.
-        departed.recv().expect("all packets leave while the disk stalls");
+        departed
+            .recv_timeout(std::time::Duration::from_secs(60))
+            .expect("all packets leave while the disk stalls");
         drop(lock);
         running.join().expect("it does not panic")
     });

@@ -1,4 +1,9 @@
-"""The figures of a run: those of the study, those that both engines have, and of halves."""
+"""The figures of one run of the study.
+
+`figures` are those of a simulated run, `real_figures` the few that a run in real time has, too,
+and `halves` those of a run in which half of the channels has a coded tunnel. The scenario is the
+study's: entries of traffic with these names, one terminal, and direction 0 forward.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +31,13 @@ REPAIR_SHARE, ORDER_WAIT = "repair_share_percent", "order_wait_mean_ms"
 _SIZE_EDGES: Final = (1, 10**3, 10**4, 10**5, 10**6, 10**7, 2**62)
 SIZE_CLASSES: Final = ("< 1 kB", "1-10 kB", "10-100 kB", "0.1-1 MB", "1-10 MB", ">= 10 MB")
 
-# Samples of the link without the transfer: after all channels have started, and after the
-# transfer's last packets. They are multiples of the sample interval.
+# When the link carries no transfer, from and to: after all channels have started, and after the
+# transfer's last packets. There is a sample at each of these times, unless the run ends before.
 _ALONE_S: Final = ((30, 150), (480, 600))
 # The ends of the tunnel in results.
 _HUB, _TERMINAL = "hub-tunnel", "terminal-1-tunnel"
 CODED_HALF, UNCODED_HALF = "coded_half_mbps", "uncoded_half_mbps"
-# Of the figures of a cell that both engines have.
+# The figures that both engines have, with their units.
 UNITS: Final = {"total goodput": "Mbit/s", "transfer goodput": "Mbit/s", "median download": "s"}
 
 
@@ -90,15 +95,17 @@ def _background_busy_percent(outcome: Outcome) -> float:
     rate_bps = outcome.job.plan.data["directions"][0]["rate_bps"]["value"]
     # A run ends early if its traffic does, as without channels.
     total = float(outcome.column("directions", "sent_bytes")[0])
-    bits = sum(8 * (by_second.get(end, total) - by_second[start]) for start, end in _ALONE_S)
+    bits = sum(
+        8 * (by_second.get(end, total) - by_second.get(start, total)) for start, end in _ALONE_S
+    )
     return float(100 * bits / rate_bps / sum(end - start for start, end in _ALONE_S))
 
 
 def _ping(outcome: Outcome, names: list[str]) -> dict[str, float]:
     """Return the RTT of the datagrams: the delays of both directions added.
 
-    The return direction carries acknowledgements alone, so that its mean stands for its delay in
-    the percentile and in the maximum, too.
+    The return direction carries acknowledgements alone, and its queue is nearly empty. So its delay
+    hardly varies, and the mean stands for it in the percentile and in the maximum, too.
     """
     there, back = (names.index(f"{PING}-{way}") for way in ("forward", "return"))
     return_ns = outcome.column("flows", "one_way_delay_mean_ns")[back]
@@ -152,16 +159,17 @@ def halves(outcome: Outcome) -> dict[str, float]:
     stop_ns = plan["stop_ns"]
     found = {}
     for figure, entry_name in ((CODED_HALF, BACKGROUND), (UNCODED_HALF, OTHERS)):
-        mine = [flow["name"].startswith(entry_name) for flow in plan["flows"]]
-        found[figure] = float(delivered[mine].sum()) * 8e3 / stop_ns
+        is_half = [flow["name"].startswith(entry_name) for flow in plan["flows"]]
+        found[figure] = float(delivered[is_half].sum()) * 8 * NS_PER_S / stop_ns / 1e6
     return found
 
 
 def real_figures(result: Result) -> dict[str, float | None]:
     """Return the figures that both engines have, as in `UNITS`; None without a value.
 
-    The transfer counts until its duration is over, between samples: iperf3 leaves then, while a
-    simulated receiver waits for what a PEP still holds. In real time it starts a little late.
+    What the transfer has delivered counts until its duration is over, interpolated between two
+    samples: iperf3 ends then, while a simulated receiver waits for what a PEP still holds. In real
+    time the transfer starts a little late.
     """
     flows = result.plan["flows"]
     is_channel = np.array([flow["name"].startswith(BACKGROUND) for flow in flows])
@@ -177,8 +185,8 @@ def real_figures(result: Result) -> dict[str, float | None]:
         transfer = transfer_bytes * 8 * NS_PER_S / duration_ns / 1e6
         total = float(channel_bytes + transfer_bytes) * 8 * NS_PER_S / result.plan["stop_ns"] / 1e6
     exchanges = result.exchanges
-    mine = np.array([name.startswith(BACKGROUND) for name in exchanges["name"]], dtype=bool)
-    took_ns = exchanges["time_ns"].to_numpy()[mine].astype(np.float64)
+    is_download = np.array([name.startswith(BACKGROUND) for name in exchanges["name"]], dtype=bool)
+    took_ns = exchanges["time_ns"].to_numpy()[is_download].astype(np.float64)
     took_ns = took_ns[np.isfinite(took_ns)]
     median_s = float(np.median(took_ns)) / NS_PER_S if took_ns.size else None
     return dict(zip(UNITS, (total, transfer, median_s), strict=True))
