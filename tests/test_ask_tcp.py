@@ -18,7 +18,7 @@ from test_emulate_api import emulate
 from bentpipe import Answer, ask
 from bentpipe.answers import Estimate
 from bentpipe.answers.answer import Effect
-from bentpipe.answers.buffer import BUFFERS_BDP, Buffer
+from bentpipe.answers.buffer import BUFFERS_BDP, NOW, Buffer
 from bentpipe.answers.page import draw
 from bentpipe.answers.question import Assumption
 from bentpipe.answers.runs import Experiment, Measurements
@@ -339,7 +339,7 @@ def test_a_packet_waits_no_longer_than_the_queue_takes_to_send() -> None:
         )
         longest_ns = factor * 0.542e9 + 1500 * 8e9 / 16e6
         assert queue["queue_delay_p99_ns"].mean <= longest_ns
-    sizes = [row[1] for row in answer.tables[0].rows[:-1]]
+    _now, *sizes, _managed = (row[1] for row in answer.tables[0].rows)
     assert sizes == pytest.approx([factor * 1_084_000 for factor in BUFFERS_BDP], abs=1)
 
 
@@ -397,14 +397,15 @@ def test_the_command_that_follows_works() -> None:
 # --- buffer: what is said -------------------------------------------------------------------------
 
 
-def queues(*, seeds: int = 3, **goodputs_mbps: Any) -> dict[str, Measurements]:
+def queues(
+    *, seeds: int = 3, now_wait_s: float = 1.0, **goodputs_mbps: Any
+) -> dict[str, Measurements]:
     """Return the figures of queues by name: goodputs, and a wait of 1 s per bdp."""
-    names = [*(f"{bdp:g} BDP" for bdp in BUFFERS_BDP), "fq_codel"]
+    waits_s = {f"{bdp:g} BDP": bdp for bdp in BUFFERS_BDP} | {"fq_codel": 0.005, NOW: now_wait_s}
     found = {}
-    for name in names:
+    for name, wait_s in waits_s.items():
         bps = np.resize(np.asarray(goodputs_mbps.get(name, 10.0), float), seeds) * 1e6
-        wait_ns = 5e6 if name == "fq_codel" else float(name.split()[0]) * 1e9
-        figures = {"goodput_bps": bps, "queue_delay_p99_ns": np.full(seeds, wait_ns)}
+        figures = {"goodput_bps": bps, "queue_delay_p99_ns": np.full(seeds, wait_s * 1e9)}
         others = ("fairness", "call_loss_percent", "call_r_factor", "call_mos")
         found[name] = Measurements(figures | {each: np.ones(seeds) for each in others})
     return found
@@ -439,6 +440,58 @@ def test_a_knee_that_another_seed_moves_is_said() -> None:
 def test_a_queue_is_recommended_with_its_delay() -> None:
     answer, _ = sized(**SMALL)
     assert answer.lines[0].endswith("packets of a call wait at most 350 ms in it (99 % of them)")
+
+
+@pytest.mark.parametrize(
+    ("now_mbps", "now_wait_s", "figure", "percent"),
+    [
+        (8.0, 0.1, "goodput_bps", 25.0),
+        (8.0, 1.0, "goodput_bps", 25.0),
+        (10.0, 0.7, "queue_delay_p99_ns", -50.0),
+        (10.0, 0.34, None, None),
+        (10.8, 1.0, None, None),
+    ],
+)
+def test_the_knee_is_compared_with_the_queue_of_the_link(
+    now_mbps: float, now_wait_s: float, figure: str | None, percent: float | None
+) -> None:
+    """Given 10 Mbit/s and 350 ms at the knee, expect goodput first, then the wait, or neither.
+
+    A shorter wait does not make up for less goodput.
+    """
+    answer, made = sized(**SMALL, now=now_mbps, now_wait_s=now_wait_s)
+    assert answer.figures["better_by"] == figure
+    trial = answer.trial
+    assert trial is not None
+    assert [*trial.cases] == [NOW, "0.35 BDP"][: 1 if figure is None else 2]
+    assert trial.cases[NOW].plan is made.plans[NOW]
+    assert (trial.figure, trial.percent and trial.percent.mean) == (
+        figure or "goodput_bps",
+        percent and pytest.approx(percent),
+    )
+    assert line(answer, "Now").startswith(f"Now, 1.084 MB: goodput {now_mbps:g} Mbit/s, wait ")
+    assert ("not shown to be better" in line(answer, "Now")) == (figure is None)
+    assert answer.figures["queues"][0]["queue"] == NOW
+
+
+@pytest.mark.parametrize(
+    ("queue", "own_queue", "limit_bytes"),
+    [
+        ("{limit: 100 kB}", "100 kB", 100_000),
+        ("{limit: 50 ms}", "100 kB", 100_000),
+        ("{limit: 100 packets}", "drop_tail", None),
+        ("{discipline: codel}", "codel", None),
+    ],
+)
+def test_the_queue_of_the_link_has_its_size_or_its_name(
+    queue: str, own_queue: str, limit_bytes: int | None
+) -> None:
+    """Given 16 Mbit/s, expect 50 ms to be 100 kB."""
+    made = Made(queues()["3 BDP"], **queues())
+    asked = Buffer(settings=[f"link.forward.queue={queue}"], experiment=made)
+    assert asked.own_queue == own_queue
+    (now, *_) = asked.ask().figures["queues"]
+    assert now["limit_bytes"] == limit_bytes
 
 
 def test_fq_codel_is_set_for_the_round_trip_and_better_with_equal_goodput() -> None:

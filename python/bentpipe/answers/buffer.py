@@ -2,7 +2,8 @@
 
 It carries TCP transfers and a G.711 call. The answer is the knee: the smallest of the tried
 drop-tail queues with 98 % of the best goodput, with the delay and the speech quality that it
-costs. The delay of a queue is that which the packets of the call see: 99 % of them waited less.
+costs, compared with the queue that the link has. The delay of a queue is that which the packets of
+the call see: 99 % of them waited less.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, initial
 from bentpipe.answers.runs import Change, Measurements
 from bentpipe.answers.traffic import CODEC, UDP_IP_BYTES, Transfer, bit_errors, call, fq_codel
+from bentpipe.answers.trial import Trial
 from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
@@ -30,7 +32,9 @@ KNEE_SHARE: Final = 0.98
 # A queue holds a few packets at least, or every burst overflows it.
 _MIN_LIMIT_BYTES: Final = 6_000
 MANAGED: Final = "fq_codel"
-
+# The queue of the link as it is.
+NOW: Final = "now"
+GOODPUT, WAIT = "goodput_bps", "queue_delay_p99_ns"
 
 Found = Mapping[str, Measurements]
 
@@ -43,7 +47,8 @@ class Buffer(Transfer):
 
     examples = ("--link geo", "--link geo --flows 16 --report buffer.html")
     constants = ("rate_bps", "delay_ns")
-    figure = "goodput_bps"
+    can_emulate = True
+    figure = GOODPUT
 
     def _traffic(self) -> list[dict[str, Any]]:
         return [self.transfer(count=self.flows, start_jitter="1 s"), call(self.direction)]
@@ -53,20 +58,22 @@ class Buffer(Transfer):
         return self.rate_bps * self.rtt_ns / NS_PER_S / 8
 
     def _measure(self, result: Result) -> Mapping[str, float]:
-        bits = frame_bits(self.wire["framing"], CODEC.payload_bytes + UDP_IP_BYTES)
-        on_link_ns = initial(self.wire["delay_ns"]) + bits * NS_PER_S / self.rate_bps
-        kinds = result.flows["kind"].to_list()
-        transfers = [i for i, kind in enumerate(kinds) if kind == "bulk"]
-        speaker = result.flows.row(kinds.index("voice"), named=True)
-        late_ns = speaker["one_way_delay_p99_ns"] or math.nan
+        speaker = _speaker(result)
         return {
-            "goodput_bps": aggregate_goodput_bps(result, transfers),
-            "fairness": jain(result.goodput_bps[transfers]),
-            "queue_delay_p99_ns": max(late_ns - on_link_ns, 0.0),
+            GOODPUT: _goodput_bps(result),
+            "fairness": jain(result.goodput_bps[_transfers(result)]),
+            WAIT: self._wait_ns(result),
             "call_loss_percent": speaker["loss_percent"] or 0.0,
             "call_r_factor": speaker["r_factor"],
             "call_mos": speaker["mos"],
         }
+
+    def _wait_ns(self, result: Result) -> float:
+        """Return what 99 % of the packets of the call waited at most."""
+        bits = frame_bits(self.wire["framing"], CODEC.payload_bytes + UDP_IP_BYTES)
+        on_link_ns = initial(self.wire["delay_ns"]) + bits * NS_PER_S / self.rate_bps
+        late_ns = _speaker(result)["one_way_delay_p99_ns"] or math.nan
+        return max(late_ns - on_link_ns, 0.0)
 
     @property
     def _sizes(self) -> dict[str, int]:
@@ -82,7 +89,8 @@ class Buffer(Transfer):
 
     def _cases(self) -> Mapping[str, Plan]:
         """Return the queues, by name."""
-        return self.fitting({name: [self._setting(name)] for name in (*self._sizes, MANAGED)})
+        tried = {name: [self._setting(name)] for name in (*self._sizes, MANAGED)}
+        return {NOW: self.base, **self.fitting(tried)}
 
     def _assumptions(self) -> list[Assumption]:
         """Return other transfers, and errors."""
@@ -111,14 +119,21 @@ class Buffer(Transfer):
 
     def _judge(self, found: Found) -> Answer:
         knee, *knees = self._knees(found)
+        changes = {
+            figure: Change.of(figure, found[NOW], found[knee], len(found) - 1)
+            for figure in (GOODPUT, WAIT)
+        }
+        better = _better(changes[GOODPUT], changes[WAIT])
         sized = {name: found[name] for name in self._sizes if name in found}
         names, sizes_kb = [*sized], [self._sizes[name] / 1e3 for name in sized]
         place, others = names.index(knee), len(found) - 1
-        sizes = [self._size(name) for name in found]
-        queues = [{**each, **found[each["queue"]].estimates()} for each in sizes]
-        rows = [{**each, **found[each["queue"]].means()} for each in sizes]
-        limit_bytes, limit_ns = sizes[place]["limit_bytes"], sizes[place]["limit_ns"]
-        size = f"{format_size(limit_bytes)} = {knee} = {format_duration(limit_ns)}"
+        sizes = {name: self._size(name) for name in found}
+        queues = {name: {**sizes[name], **found[name].estimates()} for name in found}
+        rows = [{**sizes[name], **found[name].means()} for name in found]
+        limit = sizes[knee]
+        size = " = ".join(
+            [format_size(limit["limit_bytes"]), knee, format_duration(limit["limit_ns"])]
+        )
         return Answer(
             facts={
                 "found": found,
@@ -130,16 +145,23 @@ class Buffer(Transfer):
                 "smaller": names[place - 1] if place else None,
                 "largest": names[-1] if knee != names[-1] else None,
                 "managed": fq_codel(self.rtt_ns),
-                "goodput": Change.of("goodput_bps", found[knee], found[MANAGED], others),
-                "wait": Change.of("queue_delay_p99_ns", found[knee], found[MANAGED], others),
+                "changes": changes,
+                "goodput": Change.of(GOODPUT, found[knee], found[MANAGED], others),
+                "wait": Change.of(WAIT, found[knee], found[MANAGED], others),
             },
             figures={
-                "knee": {name: queues[place][name] for name in queues[place] if name != "queue"},
+                "knee": {name: each for name, each in queues[knee].items() if name != "queue"},
                 "knees_of_runs": knees,
-                "queues": queues,
+                "better_by": better,
+                "queues": [*queues.values()],
             },
             tables=[
-                table("buffer", "Each queue; the knee is emphasized", rows, strong={(place, 0)})
+                table(
+                    "buffer",
+                    "Each queue; the knee is emphasized",
+                    rows,
+                    strong={([*found].index(knee), 0)},
+                )
             ],
             charts=charts(
                 "buffer",
@@ -151,12 +173,60 @@ class Buffer(Transfer):
                 ],
                 marks=[(sizes_kb[place], f"knee: {size}")],
             ),
+            trial=self._trial(knee, better, found),
         )
+
+    def _trial(self, knee: str, better: str | None, found: Found) -> Trial:
+        """Return the link's own queue, and the knee if it is better than that."""
+        cases, measures = self._cases(), {GOODPUT: _goodput_bps, WAIT: self._wait_ns}
+        tried = {name: cases[name] for name in (NOW, *([knee] if better else []))}
+        return Trial.of(better or GOODPUT, measures[better or GOODPUT], tried, found)
+
+    @property
+    def _limit_bytes(self) -> int | None:
+        """The limit of the link's own queue, if it is drop-tail and has a size or a time."""
+        queue = self.wire["queue"]
+        limit = queue["limit"]
+        if queue["discipline"] != "drop_tail":
+            return None
+        if limit["unit"] == "time_ns":
+            return round(limit["value"] * self.rate_bps / (8 * NS_PER_S))
+        return limit["value"] if limit["unit"] in {"bytes", "link_bytes"} else None
+
+    @property
+    def own_queue(self) -> str:
+        """The link's own queue, for a sentence: its size, if it has one, or its discipline."""
+        size = self._limit_bytes
+        return str(self.wire["queue"]["discipline"]) if size is None else format_size(size)
 
     def _size(self, name: str) -> dict[str, Any]:
         """Return the size of a queue in three units, without a limit of its own None."""
-        size = self._sizes.get(name)
+        size = self._limit_bytes if name == NOW else self._sizes.get(name)
         if size is None:
             return {"queue": name, "limit_bytes": None, "limit_ns": None, "bdp": None}
-        bdp, limit_ns = float(name.removesuffix(" BDP")), size * 8e9 / self.rate_bps
+        bdp = size / self._bdp_bytes if name == NOW else float(name.removesuffix(" BDP"))
+        limit_ns = size * 8 * NS_PER_S / self.rate_bps
         return {"queue": name, "limit_bytes": size, "limit_ns": limit_ns, "bdp": bdp}
+
+
+def _transfers(result: Result) -> list[int]:
+    return [i for i, kind in enumerate(result.flows["kind"]) if kind == "bulk"]
+
+
+def _speaker(result: Result) -> dict[str, Any]:
+    return result.flows.row(result.flows["kind"].to_list().index("voice"), named=True)
+
+
+def _goodput_bps(result: Result) -> float:
+    return aggregate_goodput_bps(result, _transfers(result))
+
+
+def _better(goodput: Change, wait: Change) -> str | None:
+    """Return the figure by which a queue is better than another one, None if it is not.
+
+    Goodput counts first, because the knee is chosen by it. A wait differs between any two queues,
+    so that it counts only where it is shorter, and goodput is not less.
+    """
+    if goodput.outcome == "gains":
+        return GOODPUT
+    return WAIT if wait.outcome == "gains" and goodput.outcome != "loses" else None

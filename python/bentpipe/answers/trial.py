@@ -30,7 +30,8 @@ class Trial:
     """The cases of an answer, by name: the one as asked first, and one that is recommended.
 
     ``measure`` takes the ``figure`` from a result, also one in real time, which has no figures of
-    the engines' insides; ``percent`` is the simulated change of it.
+    the engines' insides; ``percent`` is the simulated change of it. With one case nothing is
+    recommended, and ``percent`` is None.
     """
 
     figure: str
@@ -99,7 +100,9 @@ def try_in_real_time(
     sentence = f"in one run each, {trial.figure.rpartition('_')[0].replace('_', ' ')}: "
     sentence += "; ".join(parts)
     found: dict[str, Any] = {"figure": trial.figure}
-    if trial.percent is not None:
+    if trial.percent is None:
+        sentence += ". Nothing is recommended, so there is no change to try"
+    else:
         change = 100 * (tried[1].measured / tried[0].measured - 1) if tried[0].measured else None
         found |= {
             "change_percent": change,
