@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from conftest import Program
 
@@ -12,17 +13,30 @@ from bentpipe import Answer, Result, Scenario, ask, live, simulate
 from bentpipe.answers import try_in_real_time
 from bentpipe.errors import MachineError, UsageError
 
+# What cannot be observed in real time, by table (docs/results-format.md).
+HIDDEN = {
+    "flows": "^(fast_recoveries|tail_loss_probes|spurious_.*|retransmitted_bytes|.*_limited_ns)$",
+    "directions": "^queue_.*_ns$",
+}
 SETTINGS = ["link.forward.rate=2Mbit/s", "link.*.delay=50ms", "link.forward.bit_error_rate=1e-6"]
 
 
 @pytest.fixture
 def emulated(monkeypatch: pytest.MonkeyPatch) -> list[Scenario]:
-    """The scenarios that ran; each run is that of the simulator with another seed."""
+    """The scenarios that ran; each run is that of the simulator with another seed.
+
+    What cannot be observed in real time is missing.
+    """
     scenarios: list[Scenario] = []
 
     def emulate(scenario: Scenario) -> Result:
         scenarios.append(scenario)
-        return simulate(scenario, seed=100)
+        result = simulate(scenario, seed=100)
+        tables = {**result.tables, "capacity": result.tables["capacity"].clear()}
+        for name, columns in HIDDEN.items():
+            nulls = pl.when(pl.lit(value=False)).then(pl.col(columns))
+            tables[name] = tables[name].with_columns(nulls)
+        return Result(result.manifest, tables)
 
     monkeypatch.setattr(live, "emulate", emulate)
     return scenarios
@@ -50,6 +64,44 @@ def test_what_was_asked_and_what_helps_most_are_tried(
     simulated = answer.figures["gains_percent"][best].mean
     assert found["simulated_change_percent"] == pytest.approx(simulated)
     assert f"A change of {found['change_percent']:+.1f} %" in found["sentence"]
+
+
+def asked_buffer(limit: str) -> Answer:
+    lengths = ["traffic.transfer.duration=10s", "duration=10s"]
+    settings = [*SETTINGS[:2], *lengths, f"link.forward.queue.limit={limit}"]
+    return ask("buffer", "geo", settings=settings, flows=1, seeds=5)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("limit", "figure"), [("3 kB", "goodput_bps"), ("100 kB", "queue_delay_p99_ns")]
+)
+def test_the_queue_of_the_link_and_the_knee_are_tried(
+    limit: str, figure: str, emulated: list[Scenario]
+) -> None:
+    """Given a short queue, expect more goodput at the knee; given a long one, a shorter wait."""
+    answer = asked_buffer(limit)
+    found = try_in_real_time(answer)
+    assert found["figure"] == figure
+    assert [*found["cases"]] == ["now", f"{answer.figures['knee']['bdp']:g} BDP"]
+    limits = [each.to_dict()["link"]["forward"]["queue"]["limit"] for each in emulated]
+    assert limits == [limit, f"{answer.figures['knee']['limit_bytes']} B"]
+    changes = found["change_percent"], found["simulated_change_percent"]
+    assert min(changes) > 5 if figure == "goodput_bps" else max(changes) < -5
+    for case in found["cases"].values():
+        assert case["measured"] == pytest.approx(case["simulated"], rel=0.2)
+
+
+@pytest.mark.system
+def test_without_a_recommendation_the_case_as_asked_is_tried(emulated: list[Scenario]) -> None:
+    """Given the queue of the knee, expect nothing else to be tried."""
+    answer = asked_buffer("0.75bdp")
+    assert answer.figures["knee"]["bdp"] == 0.75
+    found = try_in_real_time(answer)
+    assert [*found["cases"]] == ["now"]
+    assert len(emulated) == 1
+    assert "change_percent" not in found
+    assert found["sentence"].endswith("Nothing is recommended, so there is no change to try.")
 
 
 def test_an_answer_without_a_case_has_nothing_to_try() -> None:

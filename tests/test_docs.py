@@ -16,6 +16,7 @@ import pytest
 from conftest import Program, not_installed, why_no_lab
 from test_dashboard_server import browser
 
+from bentpipe.answers import QUESTIONS
 from bentpipe.dashboard.app import create_app
 from bentpipe.results.tables import TABLES
 
@@ -35,6 +36,9 @@ EXIT_FAILED = 125
 # Commands are programs, and some examples take seconds.
 pytestmark = pytest.mark.system
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# What these commands print is the same in every run; a block of text below them has some of it.
+REPEATABLE = {"run", "ask", "compare"}
+SHOWN = re.compile(r"\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -42,18 +46,46 @@ class Block:
     page: Path
     language: str
     text: str
+    shown: str = ""
+
+    @property
+    def commands(self) -> list[list[str]]:
+        return [words for line in self.text.splitlines() if (words := shlex.split(line, True))]
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}: {self.text.splitlines()[0]}"
 
 
 def blocks(language: str) -> list[Block]:
-    return [
-        Block(page, found.group(1), found.group(2))
-        for page in PAGES
-        for found in BLOCK.finditer(page.read_text())
-        if found.group(1) == language
-    ]
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for match in BLOCK.finditer(text):
+            if match.group(1) == language:
+                below = SHOWN.match(text, match.end())
+                found.append(Block(page, *match.groups(), below.group(1) if below else ""))
+    return found
+
+
+def shown_of(block: Block) -> str:
+    """Return what a page shows of the output of the commands of a block, if that is repeatable."""
+    verbs = {words[1] for words in block.commands if words[0] == "bentpipe"}
+    return "" if "emulate" in block.text or not verbs <= REPEATABLE else block.shown
+
+
+def missing_lines(shown: str, printed: str) -> list[str]:
+    """Return the lines of a page that are not printed in that order; "..." stands for any text."""
+    missing, rest = [], [line.rstrip() for line in printed.splitlines()]
+    for line in shown.splitlines():
+        start = line.removesuffix("...").rstrip()
+        if not start:
+            continue
+        lines = rest if line == start else [each[: len(start)] for each in rest]
+        if start in lines:
+            rest = rest[lines.index(start) + 1 :]
+        else:
+            missing.append(line)
+    return missing
 
 
 @pytest.fixture
@@ -79,6 +111,50 @@ def test_there_are_commands_to_run() -> None:
     assert blocks("python")
 
 
+def question_of(words: list[str]) -> str:
+    """Return a question as it is asked, whatever file its answer is written to."""
+    is_file = [each in {"--report", "--out"} for each in ["", *words]]
+    return " ".join(word for i, word in enumerate(words) if not is_file[i] and not is_file[i + 1])
+
+
+def test_pages_show_the_answers_to_their_questions() -> None:
+    """Given `bentpipe ask` in the README or a how-to page, expect its output below it once."""
+    pages = [block for block in blocks("sh") if "model" not in block.page.parts]
+    asked = [
+        (question_of(words), bool(shown_of(block)))
+        for block in pages
+        for words in block.commands
+        if words[1] == "ask"
+    ]
+    shown = [question for question, is_shown in asked if is_shown]
+    assert {question for question, _ in asked} == {*shown}
+    assert len(shown) == len({*shown}) >= 5
+
+
+def test_the_page_of_questions_says_when_not_to_believe_each() -> None:
+    page = (ROOT / "docs/how-to/ask-a-question.md").read_text()
+    parts = re.split(r"^(?:## .*|\*\*([\w-]+)\*\*: )", page, flags=re.MULTILINE)[1:]
+    sections = {name: text for name, text in zip(parts[::2], parts[1::2], strict=True) if name}
+    assert {*sections} == {*QUESTIONS}
+    for name, text in sections.items():
+        for part in ("It assumes", "It compares", "Do not believe it"):
+            assert " ".join(text.split()).count(f"*{part}*") == 1, f"{name}: {part}"
+
+
+@pytest.mark.parametrize(
+    ("shown", "missing"),
+    [
+        ("a 1.5\n...\nb 2", []),
+        ("a ...\n\nb 2", []),
+        ("a 1.6\nb 2", ["a 1.6"]),
+        ("a 1\nb 2", ["a 1"]),
+        ("b 2\na 1.5", ["a 1.5"]),
+    ],
+)
+def test_another_number_on_a_page_is_found(shown: str, missing: list[str]) -> None:
+    assert missing_lines(shown, "a 1.5\nb 2\n") == missing
+
+
 # Whole studies, sweeps of many runs, and clusters.
 SLOW = (
     "study snip",
@@ -88,6 +164,8 @@ SLOW = (
     "lossy-c",
     "--sets",
     "ask pep",
+    "ask coding",
+    "ask update",
 )
 
 
@@ -107,6 +185,7 @@ def test_shell_commands_work(
     block: Block, workshop: Path, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(workshop)
+    monkeypatch.setenv("COLUMNS", "80")
     # A late run is as good here as a valid one.
     monkeypatch.setattr("bentpipe.live.pool.MAX_ATTEMPTS", 1)
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -115,6 +194,7 @@ def test_shell_commands_work(
     for program in sorted(programs_of(block)):
         if shutil.which(program) is None:
             pytest.skip(not_installed(program))
+    shown, printed = shown_of(block), ""
     for line in block.text.splitlines():
         words = shlex.split(line, comments=True)
         if not words or line == RUN_ELSEWHERE:
@@ -134,13 +214,14 @@ def test_shell_commands_work(
         if in_real_time and (reason := why_no_lab()):
             pytest.skip(f"no labs here: {reason}")
         if words[0] == "bentpipe" and (not in_real_time or words[1] == "sweep"):
-            # What an answer says is tested elsewhere.
-            if words[1] == "ask" and not {"preset", "--seeds"} & {*words}:
+            # Without text below it, what an answer says is tested elsewhere.
+            if words[1] == "ask" and not shown and not {"preset", "--seeds"} & {*words}:
                 words += ["--seeds", "1"]
             # In this process, which saves the start of another.
             called = bentpipe(*words[1:])
             invalid = in_real_time and called.code == EXIT_INVALID
             assert called.code == 0 or invalid, f"{line}\n{called.out}{called.err}"
+            printed += called.out
             continue
         done = subprocess.run(
             words,
@@ -156,19 +237,7 @@ def test_shell_commands_work(
             or (done.returncode == EXIT_FAILED and "the run is invalid" in done.stderr)
         )
         assert done.returncode == 0 or invalid, f"{line}\n{done.stdout}{done.stderr}"
-
-
-def test_the_readme_shows_what_is_printed(
-    workshop: Path, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Given a terminal of 80 columns, expect the lines of the README."""
-    (shown,) = (block for block in blocks("text") if block.page.name == "README.md")
-    monkeypatch.chdir(workshop)
-    monkeypatch.setenv("COLUMNS", "80")
-    printed = bentpipe("run", "scenarios/geo-bulk.yaml").out.splitlines()
-    for line in shown.text.splitlines():
-        start = line.removesuffix(" ...")
-        assert any(each.startswith(start) for each in printed), line
+    assert missing_lines(shown, printed) == []
 
 
 @pytest.mark.usefixtures("undrawn")
