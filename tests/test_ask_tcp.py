@@ -394,6 +394,20 @@ def test_the_command_that_follows_works() -> None:
     assert ask("tcp", "leo", settings=[setting], **short(1)).figures["link_rate_bps"]
 
 
+@measures
+@needs("iperf3")
+def test_the_wait_of_a_call_agrees_with_linux() -> None:
+    """Given two transfers over 8 Mbit/s and 40 ms, expect the wait at the kernel's within 10 %."""
+    lengths = ["traffic.transfer.duration=8s", "duration=8s"]
+    link = ["link.forward.rate=8Mbit/s", "link.*.delay=20ms", "link.forward.queue.limit=80kB"]
+    answer = ask("buffer", "leo", settings=[*link, *lengths], flows=2, seeds=5)
+    assert answer.trial is not None
+    assert answer.trial.figure == "queue_delay_p99_ns"
+    now = answer.trial.cases[NOW]
+    measured = until_on_time(lambda: emulate(now.plan.scenario), lambda each: each.invalid)
+    assert answer.trial.measure(measured) == pytest.approx(now.simulated.mean, rel=0.1)
+
+
 # --- buffer: what is said -------------------------------------------------------------------------
 
 

@@ -165,6 +165,7 @@ SLOW = (
     "--sets",
     "ask pep",
     "ask coding",
+    "ask users",
     "ask update",
 )
 

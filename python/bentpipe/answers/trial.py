@@ -70,7 +70,7 @@ class Tried(NamedTuple):
     def text(self, figure: str) -> str:
         """Return both for a person."""
         write = quantity(figure).text
-        text = f"{write(self.measured)} {self.name} (simulated {write(self.simulated.mean)}"
+        text = f"{self.name} {write(self.measured)} (simulated {write(self.simulated.mean)}"
         difference = self.difference_percent
         return text + ("" if difference is None else f"; {difference:+.1f} %") + ")"
 
