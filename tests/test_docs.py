@@ -63,7 +63,8 @@ def blocks(language: str) -> list[Block]:
         for match in BLOCK.finditer(text):
             if match.group(1) == language:
                 below = SHOWN.match(text, match.end())
-                found.append(Block(page, *match.groups(), below.group(1) if below else ""))
+                shown = below.group(1) if below else ""
+                found.append(Block(page, language, match.group(2), shown))
     return found
 
 

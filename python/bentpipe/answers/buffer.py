@@ -191,7 +191,7 @@ class Buffer(Transfer):
             return None
         if limit["unit"] == "time_ns":
             return round(limit["value"] * self.rate_bps / (8 * NS_PER_S))
-        return limit["value"] if limit["unit"] in {"bytes", "link_bytes"} else None
+        return int(limit["value"]) if limit["unit"] in {"bytes", "link_bytes"} else None
 
     @property
     def own_queue(self) -> str:
@@ -222,11 +222,11 @@ def _goodput_bps(result: Result) -> float:
 
 
 def _better(goodput: Change, wait: Change) -> str | None:
-    """Return the figure by which a queue is better than another one, None if it is not.
+    """Return the figure by which a queue is shown to be better than another one, or None.
 
-    Goodput counts first, because the knee is chosen by it. A wait differs between any two queues,
-    so that it counts only where it is shorter, and goodput is not less.
+    Goodput counts first, because the knee is chosen by it. The wait differs between any two queues:
+    it counts where it is shorter and goodput is equal.
     """
     if goodput.outcome == "gains":
         return GOODPUT
-    return WAIT if wait.outcome == "gains" and goodput.outcome != "loses" else None
+    return WAIT if goodput.outcome == "equal" and wait.outcome == "gains" else None
