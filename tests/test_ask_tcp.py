@@ -509,6 +509,26 @@ def test_the_queue_of_the_link_has_its_size_or_its_name(
     assert now["limit_bytes"] == limit_bytes
 
 
+@pytest.mark.parametrize(
+    ("rate", "names"),
+    [
+        ("16Mbit/s", ["0.05 BDP", "0.1 BDP", "0.2 BDP", "0.35 BDP", "0.5 BDP", "0.75 BDP"]),
+        ("1Mbit/s", ["0.48 BDP", "0.5 BDP", "0.75 BDP"]),
+        ("150kbit/s", []),
+    ],
+)
+def test_no_queue_is_smaller_than_a_few_packets(rate: str, names: list[str]) -> None:
+    """Given 6 kB at least, 0.48 of the BDP of 1 Mbit/s and 100 ms, expect it in place of less."""
+    made = Made(queues()["3 BDP"])
+    settings = [f"link.forward.rate={rate}", "link.*.delay=50ms"]
+    answer = Buffer(settings=settings, experiment=made).ask()
+    now, *found = answer.figures["queues"]
+    assert now["queue"] == NOW
+    large = ["1 BDP", "1.5 BDP", "2 BDP", "3 BDP"] if names else ["3.2 BDP"]
+    assert [each["queue"] for each in found] == [*names, *large, "fq_codel"]
+    assert found[0]["limit_bytes"] == (10_000 if rate == "16Mbit/s" else 6_000)
+
+
 def test_fq_codel_is_set_for_the_round_trip_and_better_with_equal_goodput() -> None:
     """Given GEO, expect an interval of 542 ms; "better" only without a loss of goodput."""
     answer, made = sized(**SMALL)

@@ -78,8 +78,8 @@ class Buffer(Transfer):
     @property
     def _sizes(self) -> dict[str, int]:
         """The limits of the drop-tail queues in bytes, by name."""
-        limits = {f"{bdp:g} BDP": round(bdp * self._bdp_bytes) for bdp in BUFFERS_BDP}
-        return {name: max(limit, _MIN_LIMIT_BYTES) for name, limit in limits.items()}
+        limits = {max(round(bdp * self._bdp_bytes), _MIN_LIMIT_BYTES) for bdp in BUFFERS_BDP}
+        return {f"{limit / self._bdp_bytes:.2g} BDP": limit for limit in sorted(limits)}
 
     def _setting(self, name: str) -> str:
         """Return the setting of a queue: drop-tail, or the managed one."""
