@@ -115,6 +115,15 @@ def max_window_bytes(settings: Mapping[str, Any], payload_bytes: int) -> int:
     return min(window, sent)
 
 
+def slow_start_rounds(server: Mapping[str, Any], size_bytes: int) -> int:
+    """Return the rounds of slow start of a download: the window doubles in each.
+
+    ``server`` has the TCP settings of the plan.
+    """
+    segments = math.ceil(size_bytes / (server["mss_bytes"] - TIMESTAMPS_BYTES))
+    return math.ceil(math.log2(1 + segments / server["initial_window_segments"]))
+
+
 def bit_errors(direction: str, rate: float, instead: str) -> Assumption:
     """Return that the link may have another bit error rate."""
     setting = f"link.{direction}.bit_error_rate={rate:e}"
