@@ -344,7 +344,7 @@ class VariantQuestion(LinkQuestion):
                 for each in best.changes
                 if not self.charted or each.figure in self.charted
             ],
-            trial=self._trial(chosen),
+            trial=self.trial(chosen),
         )
 
     def rows(self, found: Cases) -> list[dict[str, Any]]:
@@ -369,7 +369,7 @@ class VariantQuestion(LinkQuestion):
         title = f"Change of the {self.titles[figure]} from the plain link"
         return Chart.bars(title, "Change [%]", changes)
 
-    def _trial(self, chosen: Verdict) -> Trial:
+    def trial(self, chosen: Verdict) -> Trial:
         """Return what can be tried in real time: the plain link and what is chosen.
 
         It is by the figure that changes most. If a machine lacks something for the box that is

@@ -304,7 +304,7 @@ def part_times(row: Mapping[str, int]) -> dict[str, Fraction]:
     }
 
 
-# --- gateway functions ------------------------------------------------------------------------------
+# --- gateway functions ----------------------------------------------------------------------------
 
 
 def tunnel_measures(result: Result) -> dict[str, float]:
