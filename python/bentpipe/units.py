@@ -25,6 +25,14 @@ from bentpipe.text import csv_rows, nearest, shown
 # The plan holds unsigned 64-bit integers; half of their range keeps a sum of two of them in range.
 LARGEST: Final = 2**63 - 1
 NS_PER_S: Final = 10**9
+NS_PER_MS: Final = 10**6
+NS_PER_US: Final = 10**3
+BITS_PER_BYTE: Final = 8
+# Headers of IPv4 with TCP or UDP, without options: the MSS is what remains of a packet (RFC 9293,
+# section 3.7.1). Then the timestamps option with its padding (RFC 7323, appendix A).
+TCP_IP_BYTES: Final = 40
+UDP_IP_BYTES: Final = 28
+TIMESTAMPS_BYTES: Final = 12
 # The simulator takes an unsigned 64-bit integer.
 LARGEST_SEED: Final = 2**64 - 1
 

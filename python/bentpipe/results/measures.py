@@ -18,12 +18,11 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.metrics import CAPACITY_PARTS, KINDS_OF_ROWS, metrics_shown
-from bentpipe.units import NS_PER_S
+from bentpipe.units import BITS_PER_BYTE, NS_PER_S
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
 
-_BITS_PER_BYTE: Final = 8
 # More flows are shown by entry: they fill more than a screen.
 MAX_SINGLE_FLOWS: Final = 12
 # Of a band of many flows in a plot, and of the flows of an entry.
@@ -285,7 +284,7 @@ def part_times(row: Mapping[str, int]) -> dict[str, Fraction]:
     # Recovered data came as repair, the airtime of which is that of other traffic.
     direct_bytes = row["delivered_bytes"] - row["recovered_bytes"]
     airtime_ns = Fraction(row["sending_ns"])
-    per_byte_ns = airtime_ns * _BITS_PER_BYTE / max(row["sent_bits"], 1)
+    per_byte_ns = airtime_ns * BITS_PER_BYTE / max(row["sent_bits"], 1)
     return {
         "goodput": direct_bytes * per_byte_ns,
         "headers": airtime_ns - row["payload_bytes"] * per_byte_ns,
