@@ -20,10 +20,10 @@ from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import MAX_COUNT
 from bentpipe.answers.traffic import median_and_p95, times_ns
 from bentpipe.answers.variants import BESIDE, WARM_UP_S, Cases, VariantQuestion
-from bentpipe.errors import UsageError
+from bentpipe.errors import UnitError, UsageError
 from bentpipe.results.measures import tunnel_measures
 from bentpipe.results.result import Result
-from bentpipe.units import NS_PER_S, format_size
+from bentpipe.units import NS_PER_S, format_size, queue_limit
 
 # 35 segments, 37 with the smaller segments of the tunnel: three rounds of slow start with both.
 # Near the end of a round, such as 100 kB, a tunnel would cost a round trip by its headers alone.
@@ -85,6 +85,10 @@ class Coding(VariantQuestion):
             raise UsageError(f"load: read {len(self.loads)} numbers; expected 1 to {_MAX_LOADS}")
         super().__post_init__()
         if self.queue is not None:
+            try:
+                queue_limit(self.queue)
+            except UnitError as error:
+                raise UsageError(f"queue: {error}") from None
             self.settings = [*self.settings, f"{_QUEUE}={self.queue}"]
 
     def _traffic(self, load: int = 0) -> list[dict[str, Any]]:
