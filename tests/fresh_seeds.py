@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from bentpipe import Answer
 from bentpipe.answers.question import LinkQuestion
 from bentpipe.answers.runs import Change, Measurements
+from bentpipe.answers.variants import HOSTS, PLAIN
 
 # What is claimed, such as the figure of a variant: the change that shows it.
 Claims = Mapping[Hashable, Change]
@@ -59,11 +60,13 @@ def sets_of(found: Found, size: int) -> Iterator[dict[Any, Measurements]]:
 
 def claims_of(answer: Answer) -> dict[Hashable, Change]:
     """Return what the first line of ``ask pep`` and ``ask coding`` claims."""
-    compared = answer.facts["compared"]
+    facts, best = answer.facts, answer.facts["best"]
+    claimed = [facts["hosts"]] if answer.figures["advice"] == "hosts" else facts["boxes"]
+    keys = [(each.load, each.variant, PLAIN) for each in claimed]
     return {
-        (pair, change.figure): change
-        for pair in answer.facts["claims"]
-        for change in compared[pair].having("gains", "loses")
+        (key, change.figure): change
+        for key in (*keys, (best.load, best.variant, HOSTS))
+        for change in facts["compared"][key].having("gains", "loses")
     }
 
 

@@ -20,7 +20,7 @@ from bentpipe.answers import QUESTIONS, Estimate, page
 from bentpipe.answers.answer import MAX_LINES, plain, sections
 from bentpipe.answers.busy_link import WINDOW_NS, windows
 from bentpipe.answers.catalog import class_of
-from bentpipe.answers.coding import VARIANTS
+from bentpipe.answers.coding import Coding
 from bentpipe.answers.question import largest
 from bentpipe.answers.runs import Measurements
 from bentpipe.answers.traffic import mean_of, times_ns
@@ -369,7 +369,7 @@ def test_a_verb_prints_text_in_80_columns_and_json_and_a_page(
         assert answer["figures"]["calls"] == 25
         assert "The rate of the return link is reached" in answer["reason"]
     if name == "coding":
-        assert all(f" {each.title} " in shown.out for each in VARIANTS.values())
+        assert all(f" {each.title} " in shown.out for each in Coding().variants.values())
     assert shown.out.startswith(answer["question"][:60])
     for line in shown.out.splitlines():
         assert len(line) <= 80 or line.startswith("Next: bentpipe ")

@@ -13,25 +13,21 @@ from hypothesis import given, strategies as st
 
 from bentpipe import Answer, ask
 from bentpipe.answers.answer import words
-from bentpipe.answers.coding import (
-    ADAPTIVE,
-    AT_ONCE,
-    CODED,
-    MEASURES,
-    PEP,
-    PEP_ADAPTIVE,
-    PLAIN,
-    TITRATED,
-    VARIANTS,
-    WITH_HOSTS,
-    Coding,
-    compared,
-)
+from bentpipe.answers.coding import Coding
 from bentpipe.answers.runs import Measurements, Verdict
+from bentpipe.answers.variants import HOSTS, PLAIN, Case
 from bentpipe.errors import RunsInterrupted
 from bentpipe.results.confidence import t_quantile
 from bentpipe.simulation.executor import run_many
 
+PEP, AT_ONCE, TITRATED, ADAPTIVE, PEP_ADAPTIVE = (
+    "pep",
+    "at_once",
+    "titrated",
+    "adaptive",
+    "pep_adaptive",
+)
+MEASURES, CODED = Coding().titles, Coding().boxes
 # What runs differ by, in percent; its mean is 0.
 NOISE = np.array([-1.0, 0.5, 0.0, 1.5, -1.0])
 
@@ -49,7 +45,8 @@ PLAIN_RUNS = runs(noise=-0.2)
 
 
 def compare(before: Measurements, after: Measurements, load: int = 20) -> Verdict:
-    return compared({(load, PLAIN): before, (load, ADAPTIVE): after}, load, ADAPTIVE)
+    found: dict[Case, Measurements] = {(load, PLAIN): before, (load, ADAPTIVE): after}
+    return Coding(loads=[load]).verdict(found, load, ADAPTIVE)
 
 
 def facts(**changed: float) -> dict[str, float]:
@@ -82,9 +79,9 @@ def judged(
     Variants that are not given are those of the plain link.
     """
     asked = Coding(loads=[20, 0][: len(loads)])
-    found = {}
+    found: Any = {}
     for load, cases in zip((20, 0), loads, strict=False):
-        for name, variant in VARIANTS.items():
+        for name, variant in asked.variants.items():
             others = (coded if variant.tunnel else plain) or facts()
             figures = {each: np.full(5, value) for each, value in others.items()}
             figures |= cases.get(name, PLAIN_RUNS)
@@ -199,7 +196,7 @@ def test_a_gain_with_a_loss_names_both() -> None:
 @pytest.mark.parametrize(("coding", "does"), [(50.0, "does no better"), (0.0, "shows no gain")])
 def test_a_remedy_without_a_box_that_is_as_good_is_the_headline(coding: float, does: str) -> None:
     """Given BBR at the hosts with a total of +50 %, expect it, not coding with the same one."""
-    answer = judged({WITH_HOSTS: runs(total=50), ADAPTIVE: runs(total=coding)})
+    answer = judged({HOSTS: runs(total=50), ADAPTIVE: runs(total=coding)})
     assert answer.figures["advice"] == "hosts"
     assert answer.lines[0].startswith("At 20 channels BBR at the hosts gains (total goodput +50.0")
     assert answer.lines[0].endswith(f"; coding {does}")
@@ -210,7 +207,7 @@ def test_a_remedy_that_loses_the_total_is_not_the_headline() -> None:
 
     With seeds 21 to 40 this was the headline of `ask coding --link geo`, with 1 to 20 it was not.
     """
-    answer = judged({WITH_HOSTS: runs(total=-30, p50=-50)})
+    answer = judged({HOSTS: runs(total=-30, p50=-50)})
     assert answer.figures["advice"] == "none"
     assert answer.lines[0].startswith("No gain or loss of 5 % or more between coding and the plain")
 
@@ -223,7 +220,7 @@ def test_one_run_decides_nothing() -> None:
 def test_of_gains_with_losses_the_largest_difference_counts() -> None:
     """Given totals of +60 and +50 % with times of +40 and +10 %, expect the second one."""
     answer = judged(LOSING | {AT_ONCE: runs(60, p50=40), ADAPTIVE: runs(50, p50=10)})
-    assert answer.figures["decisive"]["variant"] == ADAPTIVE
+    assert answer.figures["best"]["case"] == ADAPTIVE
 
 
 def test_a_short_queue_is_not_suggested() -> None:
@@ -277,8 +274,8 @@ def lossy() -> Answer:
 
 
 def case(answer: Answer, variant: str) -> dict[str, Any]:
-    found: dict[str, Any] = answer.figures["loads"][0]["cases"][variant]
-    return found
+    (found,) = (each for each in answer.figures["cases"] if each["case"] == variant)
+    return dict(found)
 
 
 @pytest.mark.system
@@ -306,7 +303,7 @@ def test_random_losses_do_not_slow_down_bbr_at_the_hosts(lossy: Answer) -> None:
     window = (50 * 0.542 / 0.925 / 0.75 ** (1 / 3)) ** (3 / 4)
     cubic_bps = 0.925 * window * 1448 * 8 / 0.542
     assert case(lossy, PLAIN)["transfer_bps"].mean == pytest.approx(cubic_bps, rel=0.5)
-    bbr_bps = case(lossy, WITH_HOSTS)["transfer_bps"].mean
+    bbr_bps = case(lossy, HOSTS)["transfer_bps"].mean
     assert 0.6 < bbr_bps / (0.98 * 0.92 * 16e6 * 1448 / 1500) < 1.01
 
 
@@ -405,6 +402,10 @@ def test_an_interrupted_command_answers_and_exits_with_130(
 def test_the_json_has_the_parameters_and_the_runs_of_a_change(lossy: Answer) -> None:
     answer = json.loads(json.dumps(lossy.to_json()))
     assert answer["parameters"]["loads"] == [0]
-    changes = answer["figures"]["loads"][0]["changes_percent"][AT_ONCE]
-    assert {*MEASURES} < {*changes}
-    assert changes["total_bps"]["runs"] == 1
+    (change,) = (
+        each
+        for each in answer["figures"]["changes"]
+        if (each["case"], each["compared_with"]) == (AT_ONCE, PLAIN)
+    )
+    assert {*MEASURES} < {*change}
+    assert change["total_bps"]["percent"]["runs"] == 1

@@ -11,7 +11,10 @@ from conftest import Program
 
 from bentpipe import Answer, Result, Scenario, ask, live, simulate
 from bentpipe.answers import try_in_real_time
+from bentpipe.answers.pep import Pep
+from bentpipe.answers.runs import Experiment
 from bentpipe.errors import MachineError, UsageError
+from bentpipe.plan.plan import Plan
 
 # What cannot be observed in real time, by table (docs/results-format.md).
 HIDDEN = {
@@ -102,6 +105,77 @@ def test_without_a_recommendation_the_case_as_asked_is_tried(emulated: list[Scen
     assert len(emulated) == 1
     assert "change_percent" not in found
     assert found["sentence"].endswith("Nothing is recommended, so there is no change to try.")
+
+
+def functions(scenario: Scenario) -> list[str]:
+    """Return the functions at the hub."""
+    hub = Plan.resolve(scenario).data["gateways"][0]["functions"]
+    return [each["kind"] for each in hub]
+
+
+@pytest.fixture(scope="module")
+def about_pep() -> Answer:
+    settings = [*SETTINGS[:2], "link.return.rate=500kbit/s", "duration=40s"]
+    return ask("pep", "geo", settings=settings, load=0.3, seeds=2, threads=1)
+
+
+@pytest.mark.system
+def test_a_pep_is_tried_without_quic(
+    about_pep: Answer, emulated: list[Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given 40 % of QUIC, which the kernel cannot send, expect TCP alone, plain and with a PEP."""
+    monkeypatch.setattr(live, "check_plan", lambda _plan: None)
+    found = try_in_real_time(about_pep)
+    assert [*found["cases"]] == ["plain", f"PEP, {about_pep.figures['best']['case'][4:]}"]
+    assert found["figure"] in {"channels_bps", "large_bps", "short_ns"}
+    assert [functions(each) for each in emulated] == [[], ["pep"]]
+    flows = [flow for each in emulated for flow in Plan.resolve(each).data["flows"]]
+    assert all(flow["splittable"] for flow in flows)
+    assert not any("quic" in flow["name"] for flow in flows)
+    assert about_pep.trial is not None
+    assert about_pep.trial.percent is not None
+    assert found["simulated_change_percent"] == about_pep.trial.percent.mean
+
+
+@pytest.mark.system
+def test_a_kernel_without_a_congestion_control_tries_another_pep(
+    emulated: list[Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a kernel without Hybla, expect the PEP with BBR, and the reason."""
+
+    def check_plan(plan: Plan) -> None:
+        for each in plan.data["gateways"][0]["functions"]:
+            if each["kind"] == "pep" and each["link_tcp"]["congestion_control"] == "hybla":
+                raise MachineError("the kernel has no congestion control hybla")
+
+    monkeypatch.setattr(live, "check_plan", check_plan)
+    asked = Pep(settings=SETTINGS[:2], experiment=Experiment(seeds=1, threads=1), load=0)
+    asked.duration = "40 s"
+    found = asked.measured()
+    hybla = asked.verdict(found, 0, "pep_hybla")
+    tried = try_in_real_time(Answer(figures={}, trial=asked.trial(hybla)))
+    assert [*tried["cases"]] == ["plain", "PEP, bbr"]
+    assert tried["not_tried"] == {"PEP, hybla": "the kernel has no congestion control hybla"}
+    assert tried["sentence"].endswith(
+        ". Not tried: PEP, hybla, as the kernel has no congestion control hybla."
+    )
+    assert len(emulated) == 2
+
+
+@pytest.mark.system
+def test_the_best_coding_is_tried_by_the_total(
+    emulated: list[Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given 2 % of random loss, expect a tunnel to raise the total about as simulated."""
+    monkeypatch.setattr(live, "check_plan", lambda _plan: None)
+    settings = [*SETTINGS[:2], "link.forward.loss=2%"]
+    answer = ask("coding", "geo", settings=settings, loads=[0], seeds=2, threads=1)
+    found = try_in_real_time(answer)
+    assert found["figure"] == "total_bps"
+    assert [functions(each) for each in emulated] == [[], ["tunnel"]]
+    assert found["change_percent"] > 20
+    for case in found["cases"].values():
+        assert case["measured"] == pytest.approx(case["simulated"], rel=0.2)
 
 
 def test_an_answer_without_a_case_has_nothing_to_try() -> None:

@@ -9,10 +9,10 @@ import pytest
 from fresh_seeds import SETS, changes_of, claims_of, tally
 
 from bentpipe.answers.catalog import class_of
-from bentpipe.answers.coding import MEASURES, VARIANTS, Coding
-from bentpipe.answers.pep import TITLES, Pep
+from bentpipe.answers.pep import Pep
 from bentpipe.answers.question import LinkQuestion
 from bentpipe.answers.runs import MIN_SEEDS, Measurements, Verdict
+from bentpipe.answers.variants import Case, VariantQuestion
 
 # A link on which a run takes some milliseconds.
 SMALL = [
@@ -64,16 +64,14 @@ def test_other_seeds_do_not_turn_a_verdict_round(name: str) -> None:
 
 def without_effect(asked: LinkQuestion) -> dict[Any, Measurements]:
     """Return figures of variants that change nothing; those of seeds vary by 15 %."""
+    assert isinstance(asked, VariantQuestion)
+    asked.loads = [20]
+    more = ["link_loss_percent", "loss_after_percent", "busy", "splittable_share"]
+    figures = [*asked.titles, *more]
+    cases: list[Case] = [*asked.cases]
     if isinstance(asked, Pep):
-        asked.channels = 12
-        figures = [*TITLES, "busy", "splittable_share"]
-        cases: list[Any] = [(name, "as asked") for name in asked.variants]
-        cases += [(name, "another") for name in ("plain", asked.peps[0])]
-    else:
-        assert isinstance(asked, Coding)
-        figures = [*MEASURES, "link_loss_percent", "loss_after_percent"]
-        cases = [(20, name) for name in VARIANTS]
-        asked.loads = [20]
+        others = ("as asked", "another")
+        cases += [(text, name) for text in others for name in ("plain", asked.boxes[0])]
     rng, seeds = np.random.default_rng(7), SETS * MIN_SEEDS
     return {
         case: Measurements({name: rng.normal(100, 15, seeds) for name in figures}) for case in cases

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from bentpipe import _core
 from bentpipe.quantities import quantity, title
+from bentpipe.text import csv_rows
 
 ShownIn: TypeAlias = Literal["run", "entry", "sweep", "compare", "dashboard"]
 
@@ -113,17 +113,16 @@ _GROUPS: Final = {"": ALL, "tcp": TCP, "udp": UDP, "exchanges": EXCHANGES}
 
 
 def _metrics() -> Iterator[Metric]:
-    with (Path(__file__).parent / "metrics.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(line for line in file if not line.startswith("#")):
-            values: dict[str, Any] = {
-                **row,
-                "title": row["title"] or title(row["name"]),
-                "kinds": _GROUPS.get(row["kinds"], (row["kinds"],)),
-                "formula": row["formula"].format(**_SUMS, tcp=TCP),
-                "optional": row["optional"] == "yes",
-                "decimals": int(row["decimals"]) if row["decimals"] else None,
-            }
-            yield Metric(**values)
+    for row in csv_rows(Path(__file__).parent / "metrics.csv"):
+        values: dict[str, Any] = {
+            **row,
+            "title": row["title"] or title(row["name"]),
+            "kinds": _GROUPS.get(row["kinds"], (row["kinds"],)),
+            "formula": row["formula"].format(**_SUMS, tcp=TCP),
+            "optional": row["optional"] == "yes",
+            "decimals": int(row["decimals"]) if row["decimals"] else None,
+        }
+        yield Metric(**values)
 
 
 METRICS: tuple[Metric, ...] = tuple(_metrics())

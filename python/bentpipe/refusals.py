@@ -6,7 +6,6 @@ A row is for a kind of traffic, or for a program in a lab and one of its words: 
 
 from __future__ import annotations
 
-import csv
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,8 @@ from functools import cache
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import Final
+
+from bentpipe.text import csv_rows
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,7 @@ class Refusal:
 @cache
 def refusals() -> tuple[Refusal, ...]:
     """Return the list."""
-    with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as file:
-        return tuple(Refusal(**row) for row in csv.DictReader(file))
+    return tuple(Refusal(**row) for row in csv_rows(Path(__file__).with_suffix(".csv")))
 
 
 def refused_kind(kind: object) -> Refusal | None:

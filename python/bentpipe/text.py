@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import difflib
 import os
 from collections.abc import Mapping
@@ -14,6 +15,12 @@ _SHOWN_CHARACTERS_MAX: Final = 60
 NO_VALUE: Final = "has no value; write one (an unset variable is empty), or leave it out"
 # Of a folder; more take seconds to compare.
 _FILES_MAX: Final = 10_000
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file by its header; lines that begin with ``#`` are comments."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
 def nearest(word: str, allowed: tuple[str, ...]) -> str | None:

@@ -11,7 +11,6 @@ Numbers are read exactly, as decimal fractions: a quantity that is not an intege
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,11 +20,19 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from bentpipe.errors import UnitError, UsageError
-from bentpipe.text import nearest, shown
+from bentpipe.text import csv_rows, nearest, shown
 
 # The plan holds unsigned 64-bit integers; half of their range keeps a sum of two of them in range.
 LARGEST: Final = 2**63 - 1
 NS_PER_S: Final = 10**9
+NS_PER_MS: Final = 10**6
+NS_PER_US: Final = 10**3
+BITS_PER_BYTE: Final = 8
+# Headers of IPv4 with TCP or UDP, without options: the MSS is what remains of a packet (RFC 9293,
+# section 3.7.1). Then the timestamps option with its padding (RFC 7323, appendix A).
+TCP_IP_BYTES: Final = 40
+UDP_IP_BYTES: Final = 28
+TIMESTAMPS_BYTES: Final = 12
 # The simulator takes an unsigned 64-bit integer.
 LARGEST_SEED: Final = 2**64 - 1
 
@@ -285,9 +292,8 @@ def _readings(unit: str, kind: Kind) -> tuple[str, ...]:
 @cache
 def _spellings() -> Mapping[str, tuple[str, ...]]:
     """Return the units that refused spellings may stand for."""
-    with (Path(__file__).parent / "spellings.csv").open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        return {row["spelling"]: tuple(row["units"].split()) for row in rows}
+    rows = csv_rows(Path(__file__).parent / "spellings.csv")
+    return {row["spelling"]: tuple(row["units"].split()) for row in rows}
 
 
 def _either(choices: Iterable[str]) -> str:

@@ -7,7 +7,6 @@ The words are a template for each question. It has a section for each part, belo
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from bentpipe.answers.runs import (
 )
 from bentpipe.errors import InternalError
 from bentpipe.results.views import Column, View, from_mappings, text_table
-from bentpipe.text import counted
+from bentpipe.text import counted, csv_rows
 from bentpipe.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
@@ -229,9 +228,8 @@ def charts(name: str, found: Mapping[Any, Measurements], **options: Any) -> list
 
 def read_rows(file: str, key: str) -> list[dict[str, Any]]:
     """Return the rows of a CSV file of this package whose first cell is ``key``, without it."""
-    with (Path(__file__).parent / file).open(encoding="utf-8", newline="") as lines:
-        _, *names = next(rows := csv.reader(lines))
-        return [dict(zip(names, cells, strict=True)) for first, *cells in rows if first == key]
+    rows = csv_rows(Path(__file__).parent / file)
+    return [row for row in rows if row.pop(next(iter(row))) == key]
 
 
 def words(question: str, facts: dict[str, Any]) -> dict[str, Any]:

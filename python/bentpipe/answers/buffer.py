@@ -17,13 +17,13 @@ from bentpipe.answers.answer import Answer, charts, table
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, initial
 from bentpipe.answers.runs import Change, Measurements
-from bentpipe.answers.traffic import CODEC, UDP_IP_BYTES, Transfer, bit_errors, call, fq_codel
+from bentpipe.answers.traffic import CODEC, Transfer, bit_errors, call, fq_codel
 from bentpipe.answers.trial import Trial
 from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.units import NS_PER_S, format_duration, format_size
+from bentpipe.units import NS_PER_S, UDP_IP_BYTES, format_duration, format_size
 
 # The queues that are tried, in bandwidth-delay products of the round-trip propagation.
 BUFFERS_BDP: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -190,7 +190,7 @@ class Buffer(Transfer):
         if queue["discipline"] != "drop_tail":
             return None
         if limit["unit"] == "time_ns":
-            return round(limit["value"] * self.rate_bps / (8 * NS_PER_S))
+            return round(int(limit["value"]) * self.rate_bps / (8 * NS_PER_S))
         return int(limit["value"]) if limit["unit"] in {"bytes", "link_bytes"} else None
 
     @property

@@ -15,10 +15,11 @@ from bentpipe.answers.answer import Answer, Effect, table
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import MAX_COUNT, Link, LinkQuestion, initial, largest, peak_bps
 from bentpipe.answers.runs import Estimate, Measurements
-from bentpipe.answers.traffic import UDP_IP_BYTES, call
+from bentpipe.answers.traffic import call
 from bentpipe.results.result import Result
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.tables import CODECS, PACKET_INTERVAL_MS, CodecName
+from bentpipe.units import UDP_IP_BYTES
 
 # What calls may lose and wait, on average over the calls; a count above the limit exceeds it soon.
 MAX_LOSS_PERCENT: Final = 0.1

@@ -16,6 +16,7 @@ from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, LinkQuestion
 from bentpipe.answers.runs import PACKET_BITS
 from bentpipe.errors import UsageError
+from bentpipe.plan.hosts import windows_bytes
 from bentpipe.plan.link import codel_fields
 from bentpipe.plan.presets import values_over_time
 from bentpipe.results.measures import finished_times_ns
@@ -24,20 +25,9 @@ from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.tables import CODECS, CodecName
 from bentpipe.scenario.tcp import CongestionControl
-from bentpipe.units import NS_PER_S, format_size
+from bentpipe.units import NS_PER_S, TCP_IP_BYTES, TIMESTAMPS_BYTES, format_size
 
 CODEC: Final = CODECS["g711"]
-NS_PER_MS: Final = 10**6
-UDP_IP_BYTES: Final = 28
-_TCP_IP_BYTES: Final = 40
-_UNSCALED_WINDOW_BYTES: Final = 65_535
-# What the memory of a received segment has beside its payload, as in receive_buffer.rs.
-_HEADROOM_BYTES: Final = 52 + 64
-_LINE_BYTES: Final = 64
-_SHARED_INFO_BYTES: Final = 320
-_SK_BUFF_BYTES: Final = 256
-# The timestamps option and its padding (RFC 7323, appendix A).
-TIMESTAMPS_BYTES: Final = 12
 MEDIAN_PAGE_BYTES: Final = 300_000
 THINK_S: Final = 15
 # Runs with users are as long as the link carries this number of full packets, within bounds.
@@ -88,8 +78,8 @@ class Transfer(LinkQuestion):
         """Return bounds of the goodput, on paper: headers, and window over round trip."""
         mss_bytes, path = self.sender["mss_bytes"], self.path_over_time
         payload = mss_bytes - (TIMESTAMPS_BYTES if self.sender["timestamps"] else 0)
-        bits = frame_bits(self.wire["framing"], mss_bytes + _TCP_IP_BYTES)
-        window = max_window_bytes(self.sender, payload)
+        bits = frame_bits(self.wire["framing"], mss_bytes + TCP_IP_BYTES)
+        window = min(windows_bytes(self.sender).values())
         return {
             "headers": sum(share * rate for share, rate, _ in path) * 8 * payload / bits,
             f"window {format_size(window)} / round trip": sum(
@@ -98,21 +88,13 @@ class Transfer(LinkQuestion):
         }
 
 
-def max_window_bytes(settings: Mapping[str, Any], payload_bytes: int) -> int:
-    """Return the most bytes in flight that the buffers allow, with full segments of this payload.
+def slow_start_rounds(server: Mapping[str, Any], size_bytes: int) -> int:
+    """Return the rounds of slow start of a download: the window doubles in each.
 
-    If the receive buffer counts memory, the share of it that is window is that of the payload in
-    the memory of a segment (`crates/core/src/tcp/receive_buffer.rs`, docs/model/tcp.md).
+    ``server`` has the TCP settings of the plan.
     """
-    window: int = settings["receive_buffer_bytes"]
-    sent: int = settings["send_buffer_bytes"]
-    if settings["receive_buffer_counts"] == "memory":
-        data = -(-(payload_bytes + _HEADROOM_BYTES) // _LINE_BYTES) * _LINE_BYTES
-        memory = (1 << (data + _SHARED_INFO_BYTES - 1).bit_length()) + _SK_BUFF_BYTES
-        window = window * min(256 * payload_bytes // memory, 255) // 256
-    if not settings["window_scaling"]:
-        window = min(window, _UNSCALED_WINDOW_BYTES)
-    return min(window, sent)
+    segments = math.ceil(size_bytes / (server["mss_bytes"] - TIMESTAMPS_BYTES))
+    return math.ceil(math.log2(1 + segments / server["initial_window_segments"]))
 
 
 def bit_errors(direction: str, rate: float, instead: str) -> Assumption:

@@ -5,14 +5,15 @@ Both run with the kernel's TCP, or with real gateways.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from bentpipe import live
 from bentpipe.answers.answer import Answer
 from bentpipe.answers.runs import Estimate, Measurements
-from bentpipe.errors import UsageError
+from bentpipe.errors import MachineError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.quantities import quantity
 from bentpipe.results.result import Result
@@ -27,17 +28,19 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """The cases of an answer, by name: the one as asked first, and one that is recommended.
+    """What can be tried: the case as asked, and those that are recommended, the best first.
 
-    ``measure`` takes the ``figure`` from a result, also one in real time, which has no figures of
-    the engines' insides; ``percent`` is the simulated change of it. With one case nothing is
+    Of these the first one is tried that the machine has all for. ``measure`` takes the ``figure``
+    from a result, also one in real time, which has no figures of the engines' insides.
+    ``simulate`` returns the figures of plans, by the names of their cases. With one case nothing is
     recommended, and ``percent`` is None.
     """
 
     figure: str
     measure: Callable[[Result], float]
-    cases: Mapping[str, Case]
-    percent: Estimate | None = None
+    names: Sequence[str]
+    plan: Callable[[str], Plan]
+    simulate: Callable[[Mapping[str, Plan]], Mapping[str, Measurements]]
 
     @classmethod
     def of(
@@ -48,10 +51,47 @@ class Trial:
         found: Mapping[str, Measurements],
     ) -> Trial:
         """Return the trial of one or two plans, with their figures."""
-        cases = {name: Case(plan, found[name].of(figure)) for name, plan in plans.items()}
-        before, *after = (found[name] for name in plans)
-        percent = before.change(figure, after[0]) if after else None
-        return cls(figure=figure, measure=measure, cases=cases, percent=percent)
+        plan = plans.__getitem__
+        return cls(
+            figure=figure, measure=measure, names=[*plans], plan=plan, simulate=lambda _: found
+        )
+
+    @cached_property
+    def skipped(self) -> dict[str, str]:
+        """The recommended cases that the machine cannot run before one that is tried, and why."""
+        skipped = {}
+        for name in self.names[1:-1]:
+            try:
+                live.check_plan(self.plan(name))
+            except MachineError as error:
+                skipped[name] = str(error)
+            else:
+                break
+        return skipped
+
+    @cached_property
+    def plans(self) -> dict[str, Plan]:
+        """The scenarios of the cases that are tried, by name."""
+        names = [name for name in self.names if name not in self.skipped]
+        return {name: self.plan(name) for name in names[:2]}
+
+    @cached_property
+    def found(self) -> Mapping[str, Measurements]:
+        """The figures of their simulation."""
+        return self.simulate(self.plans)
+
+    @property
+    def cases(self) -> dict[str, Case]:
+        """The cases that are tried, by name: the one as asked first."""
+        return {
+            name: Case(plan, self.found[name].of(self.figure)) for name, plan in self.plans.items()
+        }
+
+    @property
+    def percent(self) -> Estimate | None:
+        """The simulated change of the figure; None if nothing is recommended."""
+        before, *after = (self.found[name] for name in self.plans)
+        return before.change(self.figure, after[0]) if after else None
 
 
 class Tried(NamedTuple):
@@ -100,16 +140,16 @@ def try_in_real_time(
     sentence = f"in one run each, {trial.figure.rpartition('_')[0].replace('_', ' ')}: "
     sentence += "; ".join(parts)
     found: dict[str, Any] = {"figure": trial.figure}
-    if trial.percent is None:
+    if (simulated := trial.percent) is None:
         sentence += ". Nothing is recommended, so there is no change to try"
     else:
         change = 100 * (tried[1].measured / tried[0].measured - 1) if tried[0].measured else None
         found |= {
             "change_percent": change,
-            "simulated_change_percent": trial.percent.mean,
+            "simulated_change_percent": simulated.mean,
         }
         if change is not None:
-            sentence += f". A change of {change:+.1f} %, simulated {trial.percent.mean:+.1f} %"
+            sentence += f". A change of {change:+.1f} %, simulated {simulated.mean:+.1f} %"
     cases = {
         each.name: {
             "measured": each.measured,
@@ -118,4 +158,9 @@ def try_in_real_time(
         }
         for each in tried
     }
+    if trial.skipped:
+        found["not_tried"] = trial.skipped
+        sentence += "".join(
+            f". Not tried: {name}, as {trial.skipped[name]}" for name in trial.skipped
+        )
     return {**found, "cases": cases, "sentence": f"{sentence}."}

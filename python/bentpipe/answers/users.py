@@ -22,19 +22,11 @@ from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import MAX_COUNT, Assumption, LinkQuestion, largest
 from bentpipe.answers.runs import Experiment, Measurements
 from bentpipe.answers.subscribers import Demand
-from bentpipe.answers.traffic import (
-    NS_PER_MS,
-    THINK_S,
-    median_and_p95,
-    reader,
-    run_length,
-    times_ns,
-    users_of,
-)
+from bentpipe.answers.traffic import THINK_S, median_and_p95, reader, run_length, times_ns, users_of
 from bentpipe.errors import UsageError
 from bentpipe.results.result import Result
 from bentpipe.text import counted
-from bentpipe.units import NS_PER_S, format_rate
+from bentpipe.units import NS_PER_MS, NS_PER_S, format_rate
 
 _SLOW_SHARE: Final = 0.05
 # Counts closer than this are not told apart: the percentiles of three runs differ by more.

@@ -1,15 +1,31 @@
 """What questions compare with the plain link: the TCP of hosts, and functions of gateways.
 
-The remedy without a box, in the hosts' TCP, comes first.
+The remedy without a box, in the hosts' TCP, comes first: a box has to do better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
-from bentpipe.answers.question import Functions
-from bentpipe.answers.runs import Verdict
+from bentpipe.answers.answer import Answer, Chart, columns, read_rows
+from bentpipe.answers.question import Entries, Functions, LinkQuestion
+from bentpipe.answers.runs import (
+    MANY_SEEDS,
+    Change,
+    Measurements,
+    Verdict,
+    decisive,
+)
+from bentpipe.answers.trial import Trial
+from bentpipe.errors import UsageError
+from bentpipe.plan.plan import Plan
+from bentpipe.results.result import Result
+from bentpipe.results.views import View
+from bentpipe.text import counted
 
 # What is advised: a box, or the hosts' TCP; a box, if it is better than that; nothing.
 Advice = Literal["box", "hosts", "open", "none"]
@@ -19,6 +35,20 @@ Advice = Literal["box", "hosts", "open", "none"]
 # proxies on it (FortiOS 8.0, "TCP congestion control enhancement with BBR") have beside CUBIC.
 PEP_CONTROLS: Final = ("hybla", "bbr")
 _LARGE_BUFFER: Final = "64 MiB"
+# More runs of a case take minutes, and are not suggested.
+_MAX_RUNS: Final = 100
+# Channels are adjusted until the load is this near to the one asked for.
+_TOLERANCE: Final = 0.02
+_FIRST_CHANNELS: Final = 10
+_AS_ASKED: Final = "as asked"
+# Channels have filled the link by then; what is measured beside them starts.
+WARM_UP_S: Final = 10
+BESIDE: Final[Mapping[str, Any]] = {"direction": "forward", "start": f"{WARM_UP_S} s"}
+_OTHERWISE: Final = "One assumption changed at a time"
+
+# A number of channels, or what else the cases that are compared have in common; and a variant.
+Case = tuple[int | str, str]
+Cases = Mapping[Case, Measurements]
 
 
 class Variant(NamedTuple):
@@ -34,6 +64,14 @@ class Variant(NamedTuple):
     tunnel: Mapping[str, Any] | None = None
     tcp: Mapping[str, str] = {}
 
+    @classmethod
+    def of(cls, title: str, name: str, pep: str, order: str, **tunnel: str) -> Variant:
+        """Return a variant from the texts of a table; an empty one is not set."""
+        # Without order there is no time to hold packets for it.
+        others = {"order": False, "order_hold_time": None} if order == "none" else {}
+        settings = {**tunnel, **others} if any(tunnel.values()) else None
+        return cls(title, name, pep or None, settings)
+
     @property
     def functions(self) -> Functions:
         """The functions of the gateways, with their settings."""
@@ -47,9 +85,11 @@ class Variant(NamedTuple):
         return [f"traffic.*.tcp.{name}={value}" for name, value in self.tcp.items()]
 
 
-PLAIN: Final = Variant("plain", "the plain link")
+# What every question compares, by name.
+PLAIN, HOSTS = "plain", "hosts"
+PLAIN_LINK: Final = Variant("plain", "the plain link")
 # The cheapest remedy: no box in the path of all traffic, and QUIC has it, too.
-HOSTS: Final = Variant(
+BBR_AT_HOSTS: Final = Variant(
     "BBR at hosts",
     "BBR at the hosts",
     tcp={
@@ -77,3 +117,274 @@ def advice(box: Verdict, hosts: Verdict, beside: Verdict) -> Advice:
     if not box_gains:
         return "none"
     return "box" if beside.having("gains") else "open"
+
+
+@dataclass(kw_only=True, eq=False)
+class VariantQuestion(LinkQuestion):
+    """A question that compares boxes with the plain link, and with BBR at the hosts.
+
+    It states the boxes, the traffic of the runs at a load, and their figures. ``tables.csv`` names
+    the figures that are compared, the first of which counts first.
+    """
+
+    duration: str = field(default="", init=False)
+    loads: Sequence[int] = field(default=(0,), init=False)
+    """The numbers of channels beside which variants are compared."""
+
+    can_emulate = True
+    seeds_max = MANY_SEEDS
+    length: ClassVar[tuple[int, int, int]]
+    """The bits of a run at the link rate, and the bounds of its length in seconds."""
+    charted: ClassVar[Collection[str]] = ()
+    """The figures whose changes are drawn, if not all."""
+    tried: ClassVar[Collection[str]]
+    """The figures that runs in real time can be compared by."""
+    more_pairs: ClassVar[Sequence[tuple[str, str]]] = ()
+    """Variants that are compared, too, each with another one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.duration = f"{self.seconds} s"
+
+    @property
+    def seconds(self) -> int:
+        """The length of a run, unless a setting has another one."""
+        return self.seconds_of(*self.length)
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """The figures that are compared, and what a change of them is called."""
+        rows = read_rows("tables.csv", f"{self.name} compared")
+        return {row["name"]: row["title"] for row in rows}
+
+    @cached_property
+    def variants(self) -> Mapping[str, Variant]:
+        """What is compared, by name: the plain link, the hosts' TCP, and boxes, here PEPs.
+
+        ``variants.csv`` may have others. There is one PEP if settings have its congestion control
+        over the link.
+
+        Raises:
+            UsageError: the settings leave no PEP.
+        """
+        found = {PLAIN: PLAIN_LINK, HOSTS: BBR_AT_HOSTS}
+        rows = read_rows("variants.csv", self.name)
+        if rows:
+            return found | {row.pop("case"): Variant.of(**row) for row in rows}
+        for made in map(pep, PEP_CONTROLS):
+            hub = self.plan(functions=made.functions).data["gateways"][0]["functions"]
+            legs = [each["link_tcp"] for each in hub if each["kind"] == "pep"]
+            if not legs:
+                raise UsageError(
+                    f"ask {self.name}: the settings leave no PEP at the hub to compare; leave "
+                    "gateways.hub out"
+                )
+            control = legs[0]["congestion_control"]
+            found[f"pep_{control}"] = pep(control)
+        return found
+
+    @property
+    def boxes(self) -> Sequence[str]:
+        """The variants from which the first line chooses."""
+        return [name for name in self.variants if name not in {PLAIN, HOSTS}]
+
+    @abstractmethod
+    def _traffic(self, load: int = 0) -> list[dict[str, Any]]:
+        """Return the entries of ``traffic`` beside so many channels."""
+
+    def parts(self, load: int) -> Sequence[Entries]:
+        """Return the traffic of each run of a case: what must not disturb each other is apart."""
+        return [self._traffic(load)]
+
+    def _others(self) -> Mapping[str, tuple[Self, Entries]]:
+        """Return what may be otherwise: by its name the question and the traffic."""
+        return {}
+
+    def _trial_traffic(self, load: int, _figure: str) -> Entries:
+        """Return the traffic with which a figure is measured in real time."""
+        return self._traffic(load)
+
+    @abstractmethod
+    def _measure_flows(self, result: Result) -> dict[str, float]:
+        """Return the figures of a run that one in real time has, too."""
+
+    def _measure(self, result: Result) -> Mapping[str, float]:
+        return self._measure_flows(result)
+
+    def case_plan(self, name: str, traffic: Entries) -> Plan:
+        """Return the scenario with a variant, and traffic."""
+        variant = self.variants[name]
+        return self.plan(*variant.settings, traffic=traffic, functions=variant.functions)
+
+    @property
+    def cases(self) -> list[tuple[int, str]]:
+        """The cases as asked: load and variant."""
+        return [(load, name) for load in self.loads for name in self.variants]
+
+    def _cases(self) -> dict[tuple[Case, int], Plan]:
+        """Return the runs of all cases, each a part of a case, with its number."""
+        return {
+            ((load, name), part): self.case_plan(name, traffic)
+            for load, name in self.cases
+            for part, traffic in enumerate(self.parts(load))
+        }
+
+    def _find(self, cases: Mapping[tuple[Case, int], Plan]) -> Cases:
+        """Run cases; a figure of one is that of the first part that has it.
+
+        What may be otherwise is run with the plain link and the best box.
+        """
+        found: dict[Case, Measurements] = {}
+        for (case, _), measured in self.run(cases).items():
+            of_case = found.setdefault(case, Measurements())
+            of_case.update({name: measured[name] for name in measured if name not in of_case})
+        names = (PLAIN, self.best(self._of_boxes(found)).variant)
+        others: dict[Case, Plan] = {
+            (text, name): other.case_plan(name, traffic)
+            for text, (other, traffic) in self._others().items()
+            for name in names
+        }
+        if others:
+            found |= {(_AS_ASKED, name): found[self.loads[0], name] for name in names}
+        return {**found, **self.run(others)}
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The comparisons at a load from which the first line chooses: after, before."""
+        of_boxes = [(box, before) for box in self.boxes for before in (PLAIN, HOSTS)]
+        return [(HOSTS, PLAIN), *of_boxes]
+
+    def verdict(self, found: Cases, load: int, variant: str, before: str = PLAIN) -> Verdict:
+        """Return what changes from a variant to another at the same load.
+
+        The intervals of all comparisons from which the first line chooses hold together.
+        """
+        cases = found[load, before], found[load, variant]
+        figures = [each for each in self.titles if each in cases[1]]
+        count = len(self.loads) * len(self.pairs) * len(figures)
+        return Verdict.of(load, variant, *cases, figures, count)
+
+    def _varied(self, found: Cases) -> dict[str, Any]:
+        """Return the box that ran with other assumptions, its gains, and where they differ most."""
+        boxes = {text: box for text, box in found if isinstance(text, str) and box != PLAIN}
+        if not boxes:
+            return {}
+        gains = {
+            text: Change.of(self.figure, found[text, PLAIN], found[text, box]).gain
+            for text, box in boxes.items()
+        }
+        asked = gains[_AS_ASKED].mean
+        most = max(gains, key=lambda text: abs(gains[text].mean - asked))
+        return {"box": boxes[most], "gains": gains, "most": most}
+
+    def channels_for(self, load: float, traffic: Callable[[int], Entries]) -> int:
+        """Return how many channels keep the plain link this busy (0 to 1), from their traffic."""
+        count, _ = self.adjusted_count(
+            "channels",
+            lambda count: self.run_case(traffic=traffic(count)),
+            first=_FIRST_CHANNELS,
+            figure="busy",
+            wanted=load,
+            tolerance=_TOLERANCE,
+        )
+        return count
+
+    def _of_boxes(self, found: Cases) -> list[Verdict]:
+        return [self.verdict(found, load, box) for load in self.loads for box in self.boxes]
+
+    def best(self, boxes: Sequence[Verdict]) -> Verdict:
+        """Return the verdict of the box that the answer is about."""
+        return decisive(boxes)
+
+    def _judge(self, found: Cases) -> Answer:
+        alone = [(name, PLAIN) for name in self.variants if name != PLAIN]
+        changes = {
+            (load, *pair): self.verdict(found, load, *pair)
+            for load in self.loads
+            for pair in dict.fromkeys([*alone, *self.pairs, *self.more_pairs])
+        }
+        compared = {key: each for key, each in changes.items() if key[1:] in self.pairs}
+        boxes = self._of_boxes(found)
+        best = self.best(boxes)
+        hosts, beside = compared[best.load, HOSTS, PLAIN], compared[best.load, best.variant, HOSTS]
+        advised = advice(best, hosts, beside)
+        chosen = hosts if advised == "hosts" else best
+        runs = max(each.runs_to_decide(_MAX_RUNS) for each in (chosen, beside))
+        varied = self._varied(found)
+        gains = varied.get("gains", {})
+        return Answer(
+            facts={
+                "found": found,
+                "compared": compared,
+                "comparisons": sum(len(each.changes) for each in compared.values()),
+                "boxes": boxes,
+                "best": best,
+                "hosts": hosts,
+                "beside": beside,
+                "chosen": chosen,
+                "varied": varied,
+                "runs": runs if runs > best.total.percent.runs else None,
+            },
+            figures={
+                "advice": advised,
+                "best": {"channels": best.load, "case": best.variant, "verdict": best.kind},
+                "cases": [
+                    {"channels": load, "case": name, **found[load, name].known()}
+                    for load, name in self.cases
+                ],
+                "changes": [
+                    {"channels": load, "case": name, "compared_with": before, **each.figures}
+                    for (load, name, before), each in changes.items()
+                ],
+                **({"assumptions": gains} if gains else {}),
+            },
+            tables=[View(_OTHERWISE, columns(f"{self.name} assumptions"), [*gains.items()])],
+            charts=[
+                self._chart(each.figure, found)
+                for each in best.changes
+                if not self.charted or each.figure in self.charted
+            ],
+            trial=self.trial(chosen),
+        )
+
+    def rows(self, found: Cases) -> list[dict[str, Any]]:
+        """Return the cases with means, and the changes and gains from the plain link in percent."""
+        rows: list[dict[str, Any]] = []
+        for load, name in self.cases:
+            means = found[load, name].means()
+            rows.append({"channels": load, "case": self.variants[name].title, **means})
+            for each in self.verdict(found, load, name).changes if name != PLAIN else ():
+                rows[-1][f"{each.figure}_change_percent"] = each.percent
+                rows[-1][f"{each.figure}_gain_percent"] = each.gain
+        return rows
+
+    def _chart(self, figure: str, found: Cases) -> Chart:
+        changes = {
+            f"{counted(load, 'channel')}, {self.variants[name].title}": self.verdict(
+                found, load, name
+            ).percents[figure]
+            for load, name in self.cases
+            if name != PLAIN
+        }
+        title = f"Change of the {self.titles[figure]} from the plain link"
+        return Chart.bars(title, "Change [%]", changes)
+
+    def trial(self, chosen: Verdict) -> Trial:
+        """Return what can be tried in real time: the plain link and what is chosen.
+
+        It is by the figure that changes most. If a machine lacks something for the box that is
+        chosen, another one is tried.
+        """
+        changes = [each for each in chosen.changes if each.figure in self.tried]
+        figure = max(changes, key=lambda each: abs(each.percent.mean)).figure
+        others = [] if chosen.variant == HOSTS else [*self.boxes]
+        names = {self.variants[name].title: name for name in (PLAIN, chosen.variant, *others)}
+        return Trial(
+            figure=figure,
+            measure=lambda result: self._measure_flows(result)[figure],
+            names=[*names],
+            plan=lambda title: self.case_plan(
+                names[title], self._trial_traffic(chosen.load, figure)
+            ),
+            simulate=self.run,
+        )

@@ -6,7 +6,6 @@ and hosts.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -18,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from bentpipe import _core
 from bentpipe.plan import Plan
 from bentpipe.plan.presets import series_values
+from bentpipe.text import csv_rows
 
 # A packet of the largest size on Ethernet, for which sizes are exact.
 MTU_BYTES: Final = 1_500
@@ -59,9 +59,8 @@ def _parts(plan: Plan) -> Iterator[str]:
 @cache
 def _sentences() -> Mapping[str, Mapping[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    with (_FOLDER / "gaps.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            found.setdefault(row["format"], {})[row["part"]] = row["consequence"]
+    for row in csv_rows(_FOLDER / "gaps.csv"):
+        found.setdefault(row["format"], {})[row["part"]] = row["consequence"]
     return found
 
 

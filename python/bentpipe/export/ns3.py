@@ -26,14 +26,10 @@ from bentpipe.plan import Plan
 from bentpipe.plan.presets import series_values
 from bentpipe.plan.traffic import datagram_interval_ns
 from bentpipe.scenario import frame_bits
-from bentpipe.units import NS_PER_S
+from bentpipe.units import BITS_PER_BYTE, NS_PER_S, TCP_IP_BYTES, TIMESTAMPS_BYTES
 
-_BITS_PER_BYTE: Final = 8
 # PointToPointNetDevice: a header of PPP.
 _PPP_BYTES: Final = 2
-_TCP_IP_BYTES: Final = 40
-# Of the option for timestamps, which ns-3 does not count in its segments.
-_TIMESTAMPS_BYTES: Final = 12
 _UNLIMITED_PACKETS: Final = 1_000_000
 # Names of earlier versions follow: the script takes the first that ns-3 has.
 _CONGESTION_CONTROLS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -120,7 +116,7 @@ def _direction(data: Mapping[str, Any], missing: list[str]) -> dict[str, Any]:
     field, framing = f"link.{data['name']}", data["framing"]
     bits = frame_bits(framing, MTU_BYTES)
     # So that a packet of the largest size takes as long as on the link.
-    factor = Fraction(_BITS_PER_BYTE * (MTU_BYTES + _PPP_BYTES), bits)
+    factor = Fraction(BITS_PER_BYTE * (MTU_BYTES + _PPP_BYTES), bits)
     if frame_bits(framing, 0) or framing["cells"] or framing["expansion"][0] != 1:
         missing.append(
             f"{field}.framing: ns-3 adds {_PPP_BYTES} B to each packet: the rate is exact for "
@@ -233,7 +229,7 @@ def _size(limit: Mapping[str, Any], rate_bps: int, bits: int) -> str:
         return f"{_UNLIMITED_PACKETS}p"
     link_bits = {
         "bytes": Fraction(value * bits, MTU_BYTES),
-        "link_bytes": Fraction(value * _BITS_PER_BYTE),
+        "link_bytes": Fraction(value * BITS_PER_BYTE),
         "time_ns": Fraction(value * rate_bps, NS_PER_S),
     }[limit["unit"]]
     # The device holds one packet of it.
@@ -335,8 +331,9 @@ def _socket_defaults(tcps: list[Mapping[str, Any]], missing: list[str]) -> list[
         "traffic.*.tcp: TCP is that of ns-3, whose receive buffer is not tuned and whose pacing, "
         "HyStart and recovery differ from Linux"
     )
-    options = _TIMESTAMPS_BYTES if first["timestamps"] else 0
-    segment = min(first["mss_bytes"], MTU_BYTES - _TCP_IP_BYTES) - options
+    # ns-3 does not count the option in its segments.
+    options = TIMESTAMPS_BYTES if first["timestamps"] else 0
+    segment = min(first["mss_bytes"], MTU_BYTES - TCP_IP_BYTES) - options
     window = first["receive_buffer_bytes"] * _WINDOW_SHARE[first["receive_buffer_counts"]]
     recovery = "TcpPrrRecovery" if first["prr"] else "TcpClassicRecovery"
     own = [

@@ -17,9 +17,8 @@ from bentpipe.export.common import MTU_BYTES, directions, first_value, gaps, los
 from bentpipe.plan import Plan
 from bentpipe.plan.presets import series_values
 from bentpipe.scenario import frame_bits
-from bentpipe.units import NS_PER_S, format_duration, format_rate
+from bentpipe.units import BITS_PER_BYTE, NS_PER_S, format_duration, format_rate
 
-_BITS_PER_BYTE: Final = 8
 # What Linux counts beside the IP packet on an interface of Ethernet.
 _ETHERNET_BYTES: Final = 14
 # tc-stab(8) knows the cells of ATM alone (ITU-T I.361).
@@ -74,13 +73,13 @@ class _Shaper:
     @property
     def burst_bytes(self) -> int:
         """The bucket: a packet, and what is sent while a timer may be late."""
-        late = self.rate_bps * _BURST_NS // (_BITS_PER_BYTE * NS_PER_S)
+        late = self.rate_bps * _BURST_NS // (BITS_PER_BYTE * NS_PER_S)
         return max(self.largest_bytes, MTU_BYTES + _ETHERNET_BYTES) + late
 
     @property
     def burst_ns(self) -> int:
         """How long the link takes for what the bucket holds."""
-        return self.burst_bytes * _BITS_PER_BYTE * NS_PER_S // self.rate_bps
+        return self.burst_bytes * BITS_PER_BYTE * NS_PER_S // self.rate_bps
 
 
 def tc_script(plan: Plan) -> str:
@@ -141,7 +140,7 @@ def _shaper(data: Mapping[str, Any], missing: list[str]) -> _Shaper:
     )
     if cells is not None and cells != _ATM_CELLS:
         # Exact for packets of the largest size.
-        share = Fraction(_BITS_PER_BYTE * shaper.largest_bytes, frame_bits(framing, MTU_BYTES))
+        share = Fraction(BITS_PER_BYTE * shaper.largest_bytes, frame_bits(framing, MTU_BYTES))
         missing.append(
             f"framing: tc has no cells of {cells['cell_bytes']} B: the rate is that of packets of "
             f"{MTU_BYTES} B, and smaller ones take less of it than in the scenario"
@@ -270,7 +269,7 @@ def _limit_bytes(limit: Mapping[str, Any], shaper: _Shaper) -> int:
             "bytes": Fraction(value * shaper.largest_bytes, MTU_BYTES),
             "link_bytes": Fraction(value),
             "packets": Fraction(value * shaper.largest_bytes),
-            "time_ns": Fraction(value * shaper.rate_bps, _BITS_PER_BYTE * NS_PER_S),
+            "time_ns": Fraction(value * shaper.rate_bps, BITS_PER_BYTE * NS_PER_S),
             "unlimited": Fraction(_UNLIMITED_BYTES),
         }[limit["unit"]]
     )

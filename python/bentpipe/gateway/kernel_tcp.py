@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from bentpipe.errors import MachineError
-from bentpipe.units import format_duration, format_size
+from bentpipe.units import TCP_IP_BYTES, format_duration, format_size
 
 # Who may differ in a setting: each connection, or each host; else nobody.
 Scope = Literal["connection", "host", "kernel"]
@@ -30,8 +30,6 @@ _AVAILABLE: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 _CONGESTION_CONTROLS: Final = {"newreno": "reno"}
 # The initial window of routes without another (RFC 6928).
 DEFAULT_WINDOW_SEGMENTS: Final = 10
-# Header sizes, without options.
-TCP_IP_BYTES: Final = 40
 
 
 @dataclass(frozen=True, kw_only=True)

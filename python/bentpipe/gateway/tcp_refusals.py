@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
-from bentpipe.gateway.kernel_tcp import KERNEL_TCP, TCP_IP_BYTES, KernelSetting, setting_text
+from bentpipe.gateway.kernel_tcp import KERNEL_TCP, KernelSetting, setting_text
 from bentpipe.plan.hosts import host_plan
 from bentpipe.plan.lower import field_name
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.gateways import Pep
 from bentpipe.scenario.tcp import PROFILES, Tcp
 from bentpipe.text import shown
-from bentpipe.units import value_of
+from bentpipe.units import TCP_IP_BYTES, value_of
 
 # setsockopt(2) takes an int, and the kernel doubles it (socket(7), SO_SNDBUF).
 _SOCKET_BUFFER_BYTES_MAX: Final = (2**31 - 1) // 2

@@ -34,6 +34,7 @@ from bentpipe._core import Stream
 from bentpipe.live.exchanges import new_socket, run_until_interrupted
 from bentpipe.live.flow_report import FlowReport, Row
 from bentpipe.live.page_server import FIRST_DOCUMENT, look_up
+from bentpipe.units import NS_PER_MS
 
 # Debian's name, and those of other distributions.
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
@@ -228,7 +229,6 @@ def _pipe() -> tuple[int, int]:
 
 # --- the client ---------------------------------------------------------------------------------
 
-_NS_PER_MS: Final = 1_000_000
 _DOMAIN: Final = "bentpipe.test"
 _OK: Final = 200
 # A browser keeps the times of 250 resources by default (Resource Timing, section 4.2).
@@ -325,9 +325,9 @@ class Client:
                 raise BrowserError(f"{name} was not loaded{reason}")
         # The time origin (High Resolution Time, section 4) is later than the click, and the browser
         # may open connections before it. It is on the real-time clock.
-        origin_ns = round(times["timeOrigin"] * _NS_PER_MS) - (time.time_ns() - time.monotonic_ns())
+        origin_ns = round(times["timeOrigin"] * NS_PER_MS) - (time.time_ns() - time.monotonic_ns())
         page |= {
-            moment: max(start_ns, origin_ns + round(times[name] * _NS_PER_MS))
+            moment: max(start_ns, origin_ns + round(times[name] * NS_PER_MS))
             for moment, name in _MOMENTS.items()
             if name is not None
         }

@@ -21,10 +21,9 @@ from typing import Any, Final
 
 from bentpipe import _core
 from bentpipe.live.flow_report import FlowReport, Row, SenderWatch
-from bentpipe.units import NS_PER_S
+from bentpipe.units import BITS_PER_BYTE, NS_PER_S
 
 _PIECE: Final = bytes(64 * 1024)
-_BITS_PER_BYTE: Final = 8
 
 
 def new_socket(settings: Mapping[str, Any]) -> socket.socket:
@@ -217,7 +216,7 @@ def segment_bytes(media: Mapping[str, int], number: int) -> int:
     """Return the size of a segment, rounded up; the last one may be shorter than the others."""
     left_ns = media["duration_ns"] - number * media["segment_ns"]
     bits_ns = min(media["segment_ns"], left_ns) * media["rate_bps"]
-    return -(-bits_ns // (_BITS_PER_BYTE * NS_PER_S))
+    return -(-bits_ns // (BITS_PER_BYTE * NS_PER_S))
 
 
 def playback(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from bentpipe.units import NS_PER_S
+from bentpipe.units import NS_PER_S, NS_PER_US
 
 # struct tcp_info of linux/tcp.h up to tcpi_bytes_retrans, of Linux 4.19: 8 bytes, 24 words, 4 long
 # words, 6 words, 4 long words, 2 words, 2 long words; and the places after the bytes.
@@ -34,7 +34,6 @@ _PLACES: Final = {
 }
 # linux/tcp.h, TCP_INFINITE_SSTHRESH: no congestion so far.
 _UNKNOWN_SSTHRESH: Final = 0x7FFF_FFFF
-_NS_PER_US: Final = 1_000
 
 TcpInfo = dict[str, int]
 Row = dict[str, int | None]
@@ -97,7 +96,7 @@ class FlowReport:
                     row = {
                         "time_ns": round(interval["sum"]["end"] * NS_PER_S),
                         "cwnd_bytes": each.get("snd_cwnd"),
-                        "srtt_ns": each.get("rtt", 0) * _NS_PER_US or None,
+                        "srtt_ns": each.get("rtt", 0) * NS_PER_US or None,
                     }
                     made.samples.append(row)
         if (end := receiver.get("end")) is not None:
@@ -126,7 +125,7 @@ def window_sample(info: TcpInfo, srtt_us: int) -> Row:
     return {
         "cwnd_bytes": info["snd_cwnd"] * mss,
         "ssthresh_bytes": None if ssthresh >= _UNKNOWN_SSTHRESH else ssthresh * mss,
-        "srtt_ns": srtt_us * _NS_PER_US or None,
+        "srtt_ns": srtt_us * NS_PER_US or None,
         "in_flight_bytes": max(0, out) * mss,
     }
 

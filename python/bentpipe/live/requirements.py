@@ -12,30 +12,19 @@ from typing import Any, Final
 
 from bentpipe._core import Stream
 from bentpipe.errors import Problem, ScenarioError
-from bentpipe.gateway.kernel_tcp import (
-    TCP_IP_BYTES,
-    host_sysctls,
-    initial_window,
-    require_congestion_controls,
-)
+from bentpipe.gateway.kernel_tcp import host_sysctls, initial_window, require_congestion_controls
 from bentpipe.gateway.tcp_refusals import refused_tcp
 from bentpipe.live.capacity import largest_value
 from bentpipe.live.gateways import hosts_behind
+from bentpipe.plan.hosts import windows_bytes
 from bentpipe.plan.plan import Plan
 from bentpipe.scenario.tcp import Side
-from bentpipe.units import NS_PER_S
+from bentpipe.units import NS_PER_S, TCP_IP_BYTES, UDP_IP_BYTES
 
 # The largest precedence: the three highest bits of the traffic class (RFC 2474, section 4.2.2).
 _PRECEDENCE_MAX: Final = 7
 _PRECEDENCE_SHIFT: Final = 5
 CLASSES_MAX: Final = 8
-# Headers of datagrams.
-_UDP_IP_BYTES: Final = 28
-# The window of the memory that a segment takes, as in the simulator's receive_buffer.rs.
-_BEFORE_PAYLOAD_BYTES: Final = 52 + 64
-_CACHE_LINE_BYTES: Final = 64
-_SHARED_INFO_BYTES: Final = 320
-_SK_BUFF_BYTES: Final = 256
 # Several times the set-up time of a lab, and of the programs of a flow.
 _LAB_NS: Final = 1_500_000_000
 _FLOW_NS: Final = 250_000_000
@@ -50,7 +39,6 @@ MAX_CHANNELS: Final = 1_000
 MIN_PAYLOAD_BYTES: Final = 16
 # Chromium's ClientSocketPoolManager, for each server.
 BROWSER_CONNECTIONS: Final = 6
-_LARGEST_UNSCALED_WINDOW_BYTES: Final = 65_535
 
 
 # --- hosts, starts and classes of flows ---------------------------------------------------------
@@ -142,24 +130,12 @@ def tcp_of(flow: Mapping[str, Any]) -> dict[str, Any] | None:
 def mtu_bytes(plan: Mapping[str, Any]) -> int:
     """Return the size of the largest IP packet of the flows, at least 1,500 bytes."""
     sizes: list[int] = [
-        flow["workload"]["payload_bytes"] + _UDP_IP_BYTES
+        flow["workload"]["payload_bytes"] + UDP_IP_BYTES
         if (tcp := tcp_of(flow)) is None
         else tcp["mss_bytes"] + TCP_IP_BYTES
         for flow in plan["flows"]
     ]
     return max(1_500, *sizes)
-
-
-def largest_window_bytes(tcp: dict[str, Any]) -> int:
-    """Return the largest window that a receiver of the plan advertises, in bytes."""
-    buffer: int = tcp["receive_buffer_bytes"]
-    if tcp["receive_buffer_counts"] == "window":
-        return buffer
-    options = 12 if tcp["timestamps"] else 0
-    payload: int = tcp["mss_bytes"] - options
-    before = -(-(payload + _BEFORE_PAYLOAD_BYTES) // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
-    memory: int = (1 << (before + _SHARED_INFO_BYTES - 1).bit_length()) + _SK_BUFF_BYTES
-    return buffer * (payload * 256 // memory) // 256
 
 
 # --- the link -----------------------------------------------------------------------------------
@@ -314,13 +290,7 @@ def window_warnings(plan: Plan) -> list[str]:
         tcp = tcp_of(flow)
         if tcp is None:
             continue
-        windows = {
-            "receive_buffer": largest_window_bytes(tcp),
-            "send_buffer": tcp["send_buffer_bytes"],
-        }
-        if not tcp["window_scaling"]:
-            windows["window_scaling: false"] = _LARGEST_UNSCALED_WINDOW_BYTES
-        field, window = min(windows.items(), key=lambda item: item[1])
+        field, window = min(windows_bytes(tcp).items(), key=lambda item: item[1])
         product = rates[flow["direction"]] * round_trip_ns // (8 * NS_PER_S)
         if window < product:
             lines[entry] = (

@@ -20,10 +20,9 @@ from bentpipe.results.metric_values import ThresholdCheck, metric_values
 from bentpipe.results.result import Result, State
 from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES, TABLES, table_rows
 from bentpipe.scenario.metric_ref import Threshold
+from bentpipe.units import BITS_PER_BYTE, NS_PER_US
 
 _TYPES: Final = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
-_BITS_PER_BYTE: Final = 8
-_NS_PER_US: Final = 1_000
 # linux/tcp.h: no round trip was measured.
 _UNKNOWN_RTT_US: Final = 0xFFFF_FFFF
 # Columns of ``flows`` that are 0 for datagrams.
@@ -283,8 +282,8 @@ class FlowRun:
             "timeouts": report.timeouts,
         }
         if report.rtt_min_us is not None and report.rtt_mean_us is not None:
-            found["rtt_min_ns"] = report.rtt_min_us * _NS_PER_US
-            found["rtt_mean_ns"] = float(report.rtt_mean_us * _NS_PER_US)
+            found["rtt_min_ns"] = report.rtt_min_us * NS_PER_US
+            found["rtt_mean_ns"] = float(report.rtt_mean_us * NS_PER_US)
         if flow.size_bytes is not None:
             # The sender continues until the receiver ends the test.
             delivered = min(delivered, flow.size_bytes)
@@ -351,7 +350,7 @@ class FlowRun:
             if self.watched.unsent_bytes and written:
                 found["acked_bytes"] = min(found["acked_bytes"], written)
         if sender["min_rtt_us"] < _UNKNOWN_RTT_US:
-            found["rtt_min_ns"] = sender["min_rtt_us"] * _NS_PER_US
+            found["rtt_min_ns"] = sender["min_rtt_us"] * NS_PER_US
         round_trips_ns = [row["srtt_ns"] for row in self.watched.rows if row["srtt_ns"]]
         if round_trips_ns:
             found["rtt_mean_ns"] = float(np.mean(round_trips_ns))
@@ -454,7 +453,7 @@ def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
         "direction": number,
         "received_packets": counters["delivered_packets"] + sum(packets.values()) + held_packets,
         "received_bytes": counters["delivered_bytes"] + sum(sizes.values()) + held_bytes,
-        "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
+        "sent_bytes": counters["sent_bits"] // BITS_PER_BYTE,
         **{f"dropped_{cause}_packets": packets.get(cause, 0) for cause in DROP_CAUSES},
         **{f"dropped_{cause}_bytes": sizes.get(cause, 0) for cause in DROP_CAUSES},
         "held_packets": held_packets,

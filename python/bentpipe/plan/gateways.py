@@ -21,7 +21,7 @@ from bentpipe.scenario.gateways import (
     Tunnel,
 )
 from bentpipe.scenario.record import share_of
-from bentpipe.units import NS_PER_S, value_of
+from bentpipe.units import BITS_PER_BYTE, NS_PER_S, value_of
 
 if TYPE_CHECKING:
     from bentpipe.scenario.schema import Scenario
@@ -116,7 +116,6 @@ _HOLD_BUFFER_BYTES_MAX: Final = 2**30
 _CAPACITY_BYTES_MAX: Final = 2**40
 
 _MILLION: Final = 10**6
-_BITS_PER_BYTE: Final = 8
 _PACKET_BYTES: Final = 1_500
 # UDP and IP, the transport of the tunnel (`docs/model/tunnel-sessions.md`) and the header of a
 # symbol (`crates/core/src/tunnel/message.rs`).
@@ -142,7 +141,7 @@ def uplink_of(directions: Sequence[Mapping[str, Any]], end: EndName) -> Uplink:
     branches = [branch["delay_ns"] for each in directions for branch in each["to"]]
     delays = [max(series_values(each["delay_ns"])) for each in (forward, returns[0])]
     rate_bps = max(series_values(away["rate_bps"]))
-    link_bytes = -(-frame_bits(away["framing"], _PACKET_BYTES) // _BITS_PER_BYTE)
+    link_bytes = -(-frame_bits(away["framing"], _PACKET_BYTES) // BITS_PER_BYTE)
     return Uplink(
         rate_bps=rate_bps,
         capacity_bytes=min(_capacity_bytes(away["queue"]["limit"], rate_bps), _CAPACITY_BYTES_MAX),
@@ -257,7 +256,7 @@ def _hold_bytes(tunnel: Tunnel, plan: Part) -> int:
     )
     share_ppm: int = plan["redundancy_max" if tunnel.is_adaptive else "redundancy"]
     repair_bytes: int = (
-        plan["rate_bps"] * wait_ns * share_ppm // (_BITS_PER_BYTE * NS_PER_S * _MILLION)
+        plan["rate_bps"] * wait_ns * share_ppm // (BITS_PER_BYTE * NS_PER_S * _MILLION)
     )
     return min(max(repair_bytes, _HOLD_BUFFER_BYTES_MIN), _HOLD_BUFFER_BYTES_MAX)
 
@@ -268,6 +267,6 @@ def _capacity_bytes(limit: Mapping[str, Any], rate_bps: int) -> int:
         "bytes": value,
         "link_bytes": value,
         "packets": value * _PACKET_BYTES,
-        "time_ns": max(1, rate_bps * value // (_BITS_PER_BYTE * NS_PER_S)),
-        "unlimited": max(1, rate_bps // _BITS_PER_BYTE),
+        "time_ns": max(1, rate_bps * value // (BITS_PER_BYTE * NS_PER_S)),
+        "unlimited": max(1, rate_bps // BITS_PER_BYTE),
     }[limit["unit"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.plan.lower import Part, PlanningError, PlanningErrors, lower, wrong
@@ -19,9 +19,17 @@ from bentpipe.scenario.tcp import (
     Side,
     Tcp,
 )
+from bentpipe.units import TIMESTAMPS_BYTES
 
 if TYPE_CHECKING:
     from bentpipe.scenario.schema import Scenario
+
+
+# What the memory of a received segment has beside its payload.
+_HEADROOM_BYTES: Final = 52 + 64
+_CACHE_LINE_BYTES: Final = 64
+_SHARED_INFO_BYTES: Final = 320
+_SK_BUFF_BYTES: Final = 256
 
 
 class HostPlans:
@@ -167,3 +175,19 @@ def host_plan(profile: ProfileName, written: Tcp, path: FieldPath) -> Part:
             plan["receive_buffer_initial_bytes"], plan["receive_buffer_bytes"]
         )
     return plan
+
+
+def windows_bytes(tcp: Mapping[str, Any]) -> dict[str, int]:
+    """Return the windows that limit the bytes in flight, by the field of TCP settings of a plan.
+
+    If the receive buffer counts memory, the share of it that is window is that of the payload in
+    the memory of a full segment (`crates/core/src/tcp/receive_buffer.rs`, docs/model/tcp.md).
+    """
+    window: int = tcp["receive_buffer_bytes"]
+    if tcp["receive_buffer_counts"] == "memory":
+        payload: int = tcp["mss_bytes"] - (TIMESTAMPS_BYTES if tcp["timestamps"] else 0)
+        data = -(-(payload + _HEADROOM_BYTES) // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
+        memory = (1 << (data + _SHARED_INFO_BYTES - 1).bit_length()) + _SK_BUFF_BYTES
+        window = window * (256 * payload // memory) // 256
+    windows = {"receive_buffer": window, "send_buffer": tcp["send_buffer_bytes"]}
+    return windows if tcp["window_scaling"] else {**windows, "window_scaling: false": 65_535}

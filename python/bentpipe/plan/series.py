@@ -40,7 +40,7 @@ from bentpipe.scenario.link import (
     TimeSeries,
 )
 from bentpipe.scenario.record import share_of
-from bentpipe.units import NS_PER_S, format_duration, value_of
+from bentpipe.units import NS_PER_MS, NS_PER_S, format_duration, value_of
 
 # Each change takes two random draws; together some ten seconds.
 _MAX_STATE_CHANGES: Final = 10**8
@@ -48,7 +48,6 @@ _MAX_STATE_CHANGES: Final = 10**8
 PLAN_STEPS_MAX: Final = 1_000_000
 # mm-link(1): each line is an opportunity to deliver 1500 bytes, at a time in milliseconds.
 _DELIVERY_BITS: Final = 8 * 1_500
-_NS_PER_MS: Final = 10**6
 _TIMESTAMP: Final = re.compile(r"\d{1,20}", re.ASCII)
 
 # The fields that exclude ``errors``.
@@ -99,7 +98,7 @@ def _series(
         return {"kind": "constant", "value": value_of(written)}
     if isinstance(written, DeliveryTrace):
         bin_ns = value_of(written.bin)
-        if bin_ns < _NS_PER_MS:
+        if bin_ns < NS_PER_MS:
             raise wrong((*path, "bin"), written.bin, "must be at least 1 ms")
         trace = SourceFile(written.trace, (*path, "trace"))
         return _steps(_delivery_steps(trace, bin_ns, stop_ns))
@@ -264,7 +263,7 @@ def _delivery_steps(trace: SourceFile, bin_ns: int, until_ns: int) -> Steps:
     queued at the end of the run can leave.
     """
     counts, length_ms = _deliveries(trace, bin_ns)
-    length_ns = length_ms * _NS_PER_MS
+    length_ns = length_ms * NS_PER_MS
     until_ns = max(until_ns, length_ns)
     steps: Steps = []
     for start_ns, rate_bps in _repeated_bins(counts, length_ns, bin_ns):
@@ -303,13 +302,13 @@ def _deliveries(trace: SourceFile, bin_ns: int) -> tuple[dict[int, int], int]:
         if not _TIMESTAMP.fullmatch(text):
             raise trace.line_error(line, text, "expected an integer (milliseconds), such as 12")
         stamp_ms = int(text)
-        if stamp_ms * _NS_PER_MS > LONGEST_NS:
+        if stamp_ms * NS_PER_MS > LONGEST_NS:
             raise trace.line_error(line, text, "must be at most 100 days")
         if stamp_ms < last_ms:
             raise trace.line_error(line, text, f"must not be before {last_ms}, the line above")
         last_ms = stamp_ms
         # A bin includes its end, as the trace does.
-        number = max(stamp_ms * _NS_PER_MS - 1, 0) // bin_ns
+        number = max(stamp_ms * NS_PER_MS - 1, 0) // bin_ns
         counts[number] = counts.get(number, 0) + 1
     if not counts:
         raise trace.error("is empty; a trace has a line for each delivery")

@@ -36,14 +36,17 @@ from bentpipe.scenario.traffic import (
     Voice,
     WebPage,
 )
-from bentpipe.units import NS_PER_S, format_duration, value_of
+from bentpipe.units import (
+    BITS_PER_BYTE,
+    NS_PER_S,
+    TCP_IP_BYTES,
+    UDP_IP_BYTES,
+    format_duration,
+    value_of,
+)
 
-_BITS_PER_BYTE: Final = 8
-# IPv4 and TCP headers without options; the MSS is what remains of the packet (RFC 9293 3.7.1).
-_TCP_IP_HEADER_BYTES: Final = 40
 # IPv4 header and the largest TCP header: no acknowledgement is larger.
 _LARGEST_ACK_BYTES: Final = 80
-UDP_IP_HEADER_BYTES: Final = 28
 # ITU-T P.59 (03/1993), table 2: conversational speech, mean durations.
 _TALK_SPURTS: Final = {"talk_ns": 1_004_000_000, "pause_ns": 1_587_000_000}
 # A GET with the headers of a browser; the round figure is ours.
@@ -197,7 +200,7 @@ def datagram_interval_ns(workload: Mapping[str, Any]) -> int:
     """Return the time between two datagrams of a flow; 0 of other workloads."""
     if "payload_bytes" not in workload:
         return 0
-    return int(workload["payload_bytes"] * _BITS_PER_BYTE * NS_PER_S // workload["rate_bps"])
+    return int(workload["payload_bytes"] * BITS_PER_BYTE * NS_PER_S // workload["rate_bps"])
 
 
 def largest_flow_packet_bytes(flows: Sequence[Part]) -> dict[DirectionName, int]:
@@ -298,10 +301,10 @@ def largest_packets(workload: Mapping[str, Any]) -> tuple[int, int]:
     """Return the largest IP packet of a workload, in its direction and in the other, in bytes."""
     tcp = workload.get("sender") or workload.get("server")
     if tcp is None:
-        datagram_bytes = workload["payload_bytes"] + UDP_IP_HEADER_BYTES
+        datagram_bytes = workload["payload_bytes"] + UDP_IP_BYTES
         # The reflector of a conference forwards the same datagrams to the other participants.
         return datagram_bytes, datagram_bytes if workload["kind"] == "conference" else 0
-    largest = tcp["mss_bytes"] + _TCP_IP_HEADER_BYTES
+    largest = tcp["mss_bytes"] + TCP_IP_BYTES
     if workload["kind"] == "web_page":
         # Requests may follow each other, and the flights of TLS fill several packets.
         return largest, largest

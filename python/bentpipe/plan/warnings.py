@@ -18,11 +18,7 @@ from bentpipe.plan.gateways import largest_coded_packet_bytes
 from bentpipe.plan.link import codel_fields, complete_directions, directions_plan
 from bentpipe.plan.lower import Part, PlanningErrors
 from bentpipe.plan.presets import direction_number, series_values
-from bentpipe.plan.traffic import (
-    UDP_IP_HEADER_BYTES,
-    datagram_interval_ns,
-    largest_flow_packet_bytes,
-)
+from bentpipe.plan.traffic import datagram_interval_ns, largest_flow_packet_bytes
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.gateways import Titration, Tunnel
@@ -31,7 +27,15 @@ from bentpipe.scenario.record import Record
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice, WebPage
 from bentpipe.text import shown
-from bentpipe.units import NS_PER_S, checked, format_duration, format_rate, value_of
+from bentpipe.units import (
+    BITS_PER_BYTE,
+    NS_PER_S,
+    UDP_IP_BYTES,
+    checked,
+    format_duration,
+    format_rate,
+    value_of,
+)
 
 if TYPE_CHECKING:
     from bentpipe.plan.plan import Plan
@@ -39,7 +43,6 @@ if TYPE_CHECKING:
 # Fields of a record with what may be wrong about them.
 Warnings = Iterator[tuple[str, str]]
 
-_BITS_PER_BYTE: Final = 8
 # The fields of a direction that may be series, and of its plan.
 _SERIES: Final = {"rate": "rate_bps", "delay": "delay_ns", "errors": "channel"}
 # Rows of a recording are equally far apart: all but a tenth, to a tenth. A gap is as long as three.
@@ -137,7 +140,7 @@ def _needed_ns(flows: Sequence[Part], plan: Mapping[str, Any]) -> int:
             size_bytes = min(size_bytes for size_bytes, _ in workload["sizes"])
         case _:
             return int(workload["duration_ns"])
-    sending_ns = size_bytes * _BITS_PER_BYTE * NS_PER_S // rate_bps
+    sending_ns = size_bytes * BITS_PER_BYTE * NS_PER_S // rate_bps
     return int(first_ns + count * (round_trips * rtt_ns + sending_ns) + max(0, count - 1) * think)
 
 
@@ -185,14 +188,14 @@ def _concurrent(flows: Sequence[Part]) -> int:
 
 def _expansion(payload_bytes: int, direction: Part, plan: Mapping[str, Any]) -> float:
     """Return the bits on the link for each bit of payload."""
-    packet_bytes = payload_bytes + UDP_IP_HEADER_BYTES
+    packet_bytes = payload_bytes + UDP_IP_BYTES
     functions = plan["gateways"][direction["from"]]["functions"]
     # A frame of an aggregator has one framing for many packets.
     packed = any(function["kind"] == "aggregator" for function in functions)
-    bits = packet_bytes * _BITS_PER_BYTE
+    bits = packet_bytes * BITS_PER_BYTE
     if not packed:
         bits = frame_bits(direction["framing"], packet_bytes)
-    return bits / (payload_bytes * _BITS_PER_BYTE)
+    return bits / (payload_bytes * BITS_PER_BYTE)
 
 
 def _about_settings(written: Flow, flows: Sequence[Part], plan: Mapping[str, Any]) -> Warnings:

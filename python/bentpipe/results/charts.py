@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bentpipe.errors import UsageError
 from bentpipe.metrics import CAPACITY_PARTS
-from bentpipe.results.files import csv_rows, csv_text
+from bentpipe.results.files import csv_text
 from bentpipe.results.measures import (
     MAX_SINGLE_FLOWS,
     PERCENTILES,
@@ -27,6 +27,7 @@ from bentpipe.results.measures import (
 )
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 from bentpipe.results.voice import call_quality
+from bentpipe.text import csv_rows
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:

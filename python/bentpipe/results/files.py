@@ -258,12 +258,6 @@ def _replaced(path: Path) -> Iterator[Path]:
         raise
 
 
-def csv_rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a CSV file by its header; lines that begin with ``#`` are comments."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
-
-
 @contextmanager
 def capture_file(path: Path | None) -> Iterator[Path | None]:
     """Yield the temporary name to write to; None if nothing is to be captured.

@@ -7,6 +7,7 @@ is Jain's index; see each function.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -17,12 +18,11 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.metrics import CAPACITY_PARTS, KINDS_OF_ROWS, metrics_shown
-from bentpipe.units import NS_PER_S
+from bentpipe.units import BITS_PER_BYTE, NS_PER_S
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
 
-_BITS_PER_BYTE: Final = 8
 # More flows are shown by entry: they fill more than a screen.
 MAX_SINGLE_FLOWS: Final = 12
 # Of a band of many flows in a plot, and of the flows of an entry.
@@ -284,7 +284,7 @@ def part_times(row: Mapping[str, int]) -> dict[str, Fraction]:
     # Recovered data came as repair, the airtime of which is that of other traffic.
     direct_bytes = row["delivered_bytes"] - row["recovered_bytes"]
     airtime_ns = Fraction(row["sending_ns"])
-    per_byte_ns = airtime_ns * _BITS_PER_BYTE / max(row["sent_bits"], 1)
+    per_byte_ns = airtime_ns * BITS_PER_BYTE / max(row["sent_bits"], 1)
     return {
         "goodput": direct_bytes * per_byte_ns,
         "headers": airtime_ns - row["payload_bytes"] * per_byte_ns,
@@ -301,3 +301,47 @@ def part_times(row: Mapping[str, int]) -> dict[str, Fraction]:
         "in_flight": (row["payload_bytes"] - direct_bytes - wasted_bytes) * per_byte_ns,
         "last_delay": Fraction(row["last_delay_ns"]),
     }
+
+
+# --- gateway functions ----------------------------------------------------------------------------
+
+
+def tunnel_measures(result: Result) -> dict[str, float]:
+    """Return what coded tunnels did to the forward direction, summed over all terminals.
+
+    Losses are before and after decoding, in percent of the packets; the bytes of repair are in
+    percent of those that the link received. What there is none of is NaN; without a tunnel there is
+    nothing.
+    """
+    tunnels = [each for each in result.functions if each["function"].endswith("-tunnel")]
+    if not tunnels:
+        return {}
+    at_terminals = [each for each in tunnels if each["function"].startswith("terminal")]
+    at_hub = [each for each in tunnels if each not in at_terminals]
+
+    def total(ends: Sequence[Mapping[str, Any]], *names: str) -> float:
+        return float(sum(each[name] for each in ends for name in names))
+
+    lost = total(at_terminals, "sources_lost_packets")
+    due = lost + total(at_terminals, "sources_received_packets")
+    repairs = total(at_hub, "repairs_sent_packets")
+    reasons = ("expired", "obsolete", "overflowed", "outdated")
+    unsent = total(at_hub, *(f"titrator_{reason}_packets" for reason in reasons))
+    arrived = total(at_terminals, "repairs_received_packets")
+    left = lost - total(at_terminals, "recovered_packets")
+    link_bytes = result.directions["received_bytes"][0]
+    waits_ns = [each["order_wait_max_ns"] for each in at_terminals]
+    return {
+        "loss_before_percent": _ratio(100 * lost, due),
+        "loss_after_percent": _ratio(100 * left, due),
+        "repair_share_percent": _ratio(100 * total(at_hub, "repairs_sent_bytes"), link_bytes),
+        "repairs_received_percent": _ratio(100 * arrived, repairs),
+        "repairs_unsent_percent": _ratio(100 * unsent, repairs + unsent),
+        # Of all packets, those that did not wait too.
+        "order_wait_mean_ns": _ratio(total(at_terminals, "order_wait_sum_ns"), due),
+        "order_wait_max_ns": float(max(waits_ns)),
+    }
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan

@@ -16,9 +16,9 @@ import numpy as np
 
 from bentpipe.metrics import ALL, EXCHANGES, TCP, UDP, Metric, metrics_shown
 from bentpipe.quantities import quantity
-from bentpipe.results.files import csv_rows
 from bentpipe.results.measures import ENTRY_PERCENTILES, MAX_SINGLE_FLOWS, entry_statistics
 from bentpipe.results.views import Column, View, from_mappings, html_table
+from bentpipe.text import csv_rows
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result

@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 import polars as pl
 
 from bentpipe.scenario.tables import CODECS, Codec, CodecName
+from bentpipe.units import NS_PER_MS
 
 # Ro - Is - Idte - Idle with the defaults of table 1; `tests/test_voice_quality.py` derives it.
 BEST_R: Final = 93.20620772327571
@@ -29,7 +30,6 @@ _MAX_R: Final = 100.0
 _MAX_MOS: Final = 4.5
 # The impairment of complete loss (equation 7-29).
 _COMPLETE_LOSS: Final = 95.0
-_NS_PER_MS: Final = 10**6
 # What the quality is computed from.
 _MEASURED: Final = (
     "expected_segments",
@@ -135,11 +135,11 @@ def call_quality(workload: dict[str, Any], row: dict[str, Any]) -> dict[str, flo
     codec = CODECS[cast("CodecName", workload["codec"])]
     unplayed = min((row["lost_packets"] or 0) + (row["late_packets"] or 0), sent)
     loss_percent = 100 * unplayed / sent
-    mouth_to_ear_ms = play_out_ns / _NS_PER_MS + codec.coding_delay_ms
+    mouth_to_ear_ms = play_out_ns / NS_PER_MS + codec.coding_delay_ms
     # Runs in real time do not know which packets were lost: losses count as independent.
     burst_ratio = burst_ratio_of(sent, unplayed, row["loss_bursts"] or 0)
     rated = quality(mouth_to_ear_ms, codec, loss_percent=loss_percent, burst_ratio=burst_ratio)
     return asdict(rated) | {
-        "mouth_to_ear_ns": mouth_to_ear_ms * _NS_PER_MS,
+        "mouth_to_ear_ns": mouth_to_ear_ms * NS_PER_MS,
         "unplayed_percent": loss_percent,
     }

@@ -23,9 +23,7 @@ import numpy as np
 
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.simulation.run import Outcome
-from bentpipe.units import NS_PER_S
-
-_BITS_PER_BYTE: Final = 8
+from bentpipe.units import BITS_PER_BYTE, NS_PER_S
 
 _OVERLOAD: Final = "processor_overload"
 # Nothing was lost yet.
@@ -158,7 +156,7 @@ def _delays(outcome: Outcome) -> Iterator[tuple[float, float, float] | None]:
             yield None
             continue
         workload = flow["workload"]
-        interval_ns = _BITS_PER_BYTE * workload["payload_bytes"] * NS_PER_S / workload["rate_bps"]
+        interval_ns = BITS_PER_BYTE * workload["payload_bytes"] * NS_PER_S / workload["rate_bps"]
         sent_ns = (int(received[number]) - 1) * interval_ns
         yield interval_ns, sent_ns, float(last_ns[number] - first_ns[number]) - sent_ns
 

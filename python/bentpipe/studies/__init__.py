@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from bentpipe.text import csv_rows
 
 if TYPE_CHECKING:
     from bentpipe.studies.base.outcome import StudyOutcome
@@ -73,8 +74,7 @@ def _study(row: dict[str, Any]) -> Study:
 
 
 def _studies() -> dict[str, Study]:
-    text = (Path(__file__).parent / "studies.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    rows = csv_rows(Path(__file__).parent / "studies.csv")
     return {row["name"]: _study(row) for row in rows}
 
 

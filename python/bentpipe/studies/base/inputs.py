@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 
 from bentpipe.scenario import PROFILES, Scenario
+from bentpipe.text import csv_rows
 
 STUDIES_FOLDER: Final = Path(__file__).parent.parent
 
@@ -32,9 +32,8 @@ def load_scenario(study: str) -> dict[str, Any]:
 
 
 def read_rows(study: str, name: str) -> list[dict[str, str]]:
-    """Return the rows of a CSV file by its header; lines that begin with ``#`` are comments."""
-    with (STUDIES_FOLDER / study / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+    """Return the rows of a CSV file of a study."""
+    return csv_rows(STUDIES_FOLDER / study / name)
 
 
 def read_yaml(study: str, name: str) -> Any:

@@ -25,11 +25,10 @@ from bentpipe.simulation import (
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base.comparison import Comparison, Measurement, Samples
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.units import LARGEST_SEED
+from bentpipe.units import LARGEST_SEED, TCP_IP_BYTES, TIMESTAMPS_BYTES
 
 # All plans are made before the first run: a thousand of the largest study take some 2 GB.
 MAX_RUNS: Final = 1000
-TCP_IP_HEADER_BYTES: Final = 40
 # The TCP of hosts of the 1990s, as far as the kernel can be configured.
 KERNEL_RENO: Final[Mapping[str, Any]] = {
     "congestion_control": "reno",
@@ -254,7 +253,6 @@ def check_seeds(runs: int, seed: int) -> None:
 def largest_goodput_bps(plan: Mapping[str, Any], flow: Mapping[str, Any]) -> float:
     """Return the application bit/s of a link that only sends full segments of a flow."""
     forward, sender = plan["directions"][0], flow["workload"]["sender"]
-    # The timestamps option and its padding (RFC 7323, appendix A).
-    payload_bytes = sender["mss_bytes"] - (12 if sender["timestamps"] else 0)
-    segment_bits = frame_bits(forward["framing"], sender["mss_bytes"] + TCP_IP_HEADER_BYTES)
+    payload_bytes = sender["mss_bytes"] - (TIMESTAMPS_BYTES if sender["timestamps"] else 0)
+    segment_bits = frame_bits(forward["framing"], sender["mss_bytes"] + TCP_IP_BYTES)
     return float(forward["rate_bps"]["value"] * 8 * payload_bytes / segment_bits)

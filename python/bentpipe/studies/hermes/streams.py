@@ -27,7 +27,7 @@ from bentpipe.studies.hermes.network import (
     steady_bps,
     stream,
 )
-from bentpipe.units import NS_PER_S
+from bentpipe.units import NS_PER_S, UDP_IP_BYTES
 
 _START_S: Final = 20
 # Packets in transit when a stream ends still arrive, and those that wait in a full queue.
@@ -43,7 +43,6 @@ TOLERABLE_LOSS_PERCENT: Final = 1.0
 # Assumed: some 25 datagrams a second at these rates. Headers and framing add 12 % on the carrier
 # and 9.5 % on ISDN.
 PAYLOAD_BYTES: Final = 450
-_UDP_IP_HEADER_BYTES: Final = 28
 _TIME_S: Final = 60
 _DURATION: Final = {"duration": f"{_TIME_S} s"}
 
@@ -220,6 +219,6 @@ def max_upstream_kbps(found: Found) -> int | None:
 def _offered_percent(outcome: Outcome) -> float:
     """Return what is offered to the carrier, framing included, in percent of its rate."""
     forward = outcome.job.plan.data["directions"][0]
-    frame = frame_bits(forward["framing"], PAYLOAD_BYTES + _UDP_IP_HEADER_BYTES)
+    frame = frame_bits(forward["framing"], PAYLOAD_BYTES + UDP_IP_BYTES)
     packets = direction(outcome, "received_packets", 0)
     return 100 * packets * frame / (_TIME_S * float(forward["rate_bps"]["value"]))

@@ -11,7 +11,7 @@ import numpy as np
 
 from bentpipe.scenario import Scenario, frame_bits
 from bentpipe.simulation import Outcome
-from bentpipe.studies.base.work import TCP_IP_HEADER_BYTES, largest_goodput_bps
+from bentpipe.studies.base.work import largest_goodput_bps
 from bentpipe.studies.hermes import network
 from bentpipe.studies.hermes.network import (
     DEFAULT_WINDOW_BYTES,
@@ -26,7 +26,7 @@ from bentpipe.studies.hermes.network import (
     steady_bps,
     stream,
 )
-from bentpipe.units import NS_PER_S
+from bentpipe.units import NS_PER_S, TCP_IP_BYTES
 
 _TUNED_KIB: Final = 64
 WINDOWS_BYTES: Final = tuple(
@@ -294,8 +294,8 @@ def asymmetry(mss_bytes: int) -> dict[str, float]:
     (job,) = SessionsCase(1, TUNED_WINDOW_BYTES, mss_bytes=mss_bytes).jobs([1])
     plan = job.plan.data
     forward, isdn, *_ = plan["directions"]
-    data_bits = frame_bits(forward["framing"], mss_bytes + TCP_IP_HEADER_BYTES)
-    ack_bits = frame_bits(isdn["framing"], TCP_IP_HEADER_BYTES)
+    data_bits = frame_bits(forward["framing"], mss_bytes + TCP_IP_BYTES)
+    ack_bits = frame_bits(isdn["framing"], TCP_IP_BYTES)
     forward_bps, isdn_bps = forward["rate_bps"]["value"], isdn["rate_bps"]["value"]
     segments_an_ack = plan["flows"][0]["workload"]["receiver"]["delayed_ack_segments"]
     return {

@@ -14,13 +14,12 @@ from bentpipe.results import Result, aggregate_goodput_bps, finished_times_ns
 from bentpipe.scenario import Scenario
 from bentpipe.studies.base.inputs import read_rows, read_scenario
 from bentpipe.studies.base.real_time import RealCell, load_of
-from bentpipe.units import NS_PER_S
+from bentpipe.units import BITS_PER_BYTE, NS_PER_S
 
 MIN_QUEUE_BYTES: Final = 15_000
 PACKET_BYTES: Final = 1_500
 # Of a packet: 20 bytes are the IP header, 32 the TCP header with timestamps.
 PAYLOAD_BYTES: Final = 1_448
-_BITS_PER_BYTE: Final = 8
 # The durations of the other kinds, in seconds. BBR enters ProbeRTT 10 s after the start: steps and
 # outages come well after that, so that a few milliseconds do not change their order.
 STEP_AT_S: Final = 12.0
@@ -89,7 +88,7 @@ class Point(RealCell):
     @property
     def queue_bytes(self) -> int:
         """The limit of the queue, in bytes at the IP layer."""
-        product_bytes = self.rate_mbps * 1e3 * self.rtt_ms / _BITS_PER_BYTE
+        product_bytes = self.rate_mbps * 1e3 * self.rtt_ms / BITS_PER_BYTE
         return max(MIN_QUEUE_BYTES, round(self.queue_bdp * product_bytes))
 
     @property
@@ -127,7 +126,7 @@ class Point(RealCell):
             return self.largest_s
         # The handshake, the request and slow start, then transmission at the rate.
         round_trips = 2 + max(0.0, math.log2(self.size_bytes / MIN_QUEUE_BYTES))
-        sending_s = self.size_bytes * _BITS_PER_BYTE / (self.rate_mbps * 1e6)
+        sending_s = self.size_bytes * BITS_PER_BYTE / (self.rate_mbps * 1e6)
         rtt_ms = self.rtt_ms + (2 * _SERVER_MS if self.place else 0.0)
         return self.files * (round_trips * rtt_ms / 1e3 + sending_s)
 
@@ -139,7 +138,7 @@ class Point(RealCell):
         for way in link.values():
             way |= {"delay": f"{self.rtt_ms / 2:g} ms", "rate": f"{self.rate_mbps:g} Mbit/s"}
         limit = {"limit": f"{self.queue_bytes} B"}
-        bits = PACKET_BYTES * _BITS_PER_BYTE
+        bits = PACKET_BYTES * BITS_PER_BYTE
         errors = -math.expm1(math.log1p(-self.loss) / bits) if self.loss else 0.0
         link["forward"] |= {"queue": limit, "bit_error_rate": errors, **self._rate()}
         bulk |= {"duration": data["duration"], "count": self.flows, "direction": self.direction}
@@ -218,7 +217,7 @@ class Point(RealCell):
         mean_bytes = float(np.mean(waiting)) if len(waiting) else 0.0
         segments = result.tables["flows"]["retransmitted_segments"].fill_null(0).sum()
         return {
-            "queue_ms": mean_bytes * _BITS_PER_BYTE / (self.rate_mbps * 1e3),
+            "queue_ms": mean_bytes * BITS_PER_BYTE / (self.rate_mbps * 1e3),
             "retransmitted_segments": float(segments),
         }
 
@@ -267,7 +266,7 @@ class DeliveredBytes:
 
     def goodput_bps(self, from_s: float, until_s: float) -> float:
         """Return the goodput in bit/s between two times."""
-        return (self.bytes(until_s) - self.bytes(from_s)) * _BITS_PER_BYTE / (until_s - from_s)
+        return (self.bytes(until_s) - self.bytes(from_s)) * BITS_PER_BYTE / (until_s - from_s)
 
     def seconds_until(self, wanted_bytes: float, *, after_s: float) -> float:
         """Return the time in s until so many bytes are delivered, or until the last sample."""

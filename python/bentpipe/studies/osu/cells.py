@@ -16,14 +16,13 @@ from bentpipe.simulation import Outcome
 from bentpipe.studies.base import work
 from bentpipe.studies.base.comparison import Array, Measurement, Samples
 from bentpipe.studies.base.inputs import Provenance, read_scenario, read_yaml
-from bentpipe.units import NS_PER_S, parse_rate
+from bentpipe.units import NS_PER_MS, NS_PER_S, parse_rate
 
 KS: Final = (-1, 0, 1, 2, 3, 4, 5, 6)
 SELECTIVE, DROP_TAIL = DISCIPLINES = ("selective_drop", "drop_tail")
 
 # On each side of the satellite, one way.
 _ACCESS_MS: Final = 5
-_NS_PER_MS: Final = 10**6
 _CELL_BITS: Final = 8 * 53
 # Slow start from one segment and what it loses are over by then, in all but the smallest buffers.
 WARM_UP_S: Final = 20
@@ -106,7 +105,7 @@ class Cell(work.Cell):
     @property
     def stagger(self) -> tuple[str, int]:
         """Sources start at times drawn from the seed, evenly over the first second."""
-        return "source", self.variant.start_within_ms * _NS_PER_MS
+        return "source", self.variant.start_within_ms * NS_PER_MS
 
     @property
     def buffer_rtt(self) -> float:

@@ -19,12 +19,11 @@ from bentpipe.simulation import Limit, Outcome, Search
 from bentpipe.studies.base.inputs import read_scenario, read_yaml
 from bentpipe.studies.base.real_time import RealCell
 from bentpipe.studies.base.work import KERNEL_RENO, Measured, Work
-from bentpipe.units import NS_PER_S
+from bentpipe.units import NS_PER_MS, NS_PER_S, UDP_IP_BYTES
 
 # With the modes' own rates (PROCESSOR_PPS) instead of the calibrated one.
 MODES: Final = ("bridge", "pass-thru")
 NARROW_RATE: Final = "4 Mbit/s"
-UDP_IP_HEADER_BYTES: Final = 28
 DUPLEX_PAYLOAD_BYTES: Final = 200
 LOAD_PAYLOAD_BYTES: Final = 100
 
@@ -93,7 +92,7 @@ def is_channel_limited(plan: Mapping[str, Any], payload_bytes: int) -> bool:
     """Return whether the channel, not the processor, limits the rate of packets of this size."""
     (processor,) = plan["gateways"][0]["functions"]
     by_processor: float = processor["packets_per_second"]
-    return _link_pps(plan, payload_bytes + UDP_IP_HEADER_BYTES) < by_processor
+    return _link_pps(plan, payload_bytes + UDP_IP_BYTES) < by_processor
 
 
 def _link_pps(plan: Mapping[str, Any], packet_bytes: int) -> float:
@@ -131,7 +130,6 @@ _SHORT_PACKET_BYTES: Final = 127
 _SHORT_FIRST_PACKET_BYTES: Final = 63
 _LONG_PACKET_BYTES: Final = 8191
 _FRAME_HEADER_BYTES: Final = 28
-_NS_PER_MS: Final = 1e6
 # The last packet of a run may be alone in its frame.
 _PAYS_BELOW: Final = 0.99
 
@@ -191,7 +189,7 @@ class Run(RealCell):
             "goodput_bps": goodput_bps,
             "goodput_kbps": goodput_bps / 1e3,
             "efficiency_percent": 100 * goodput_bps / plan["directions"][0]["rate_bps"]["value"],
-            "delay_ms": float(outcome.column("flows", "one_way_delay_mean_ns")[0]) / _NS_PER_MS,
+            "delay_ms": float(outcome.column("flows", "one_way_delay_mean_ns")[0]) / NS_PER_MS,
             "forward_pps": float(rates_pps[0]),
             "return_pps": float(rates_pps[-1]),
             "frames": float(outcome.column("directions", "received_packets")[0]),
@@ -270,7 +268,7 @@ def size_of(
 def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> tuple[int, float, str]:
     """Return packets a frame and a second, in full frames, and whether processor or link limits."""
     functions = {each["kind"]: each for each in plan["gateways"][0]["functions"]}
-    packet = payload_bytes + UDP_IP_HEADER_BYTES
+    packet = payload_bytes + UDP_IP_BYTES
     first = packet + 2 + (packet > _SHORT_FIRST_PACKET_BYTES) + (packet > _LONG_PACKET_BYTES)
     later = packet + 1 + (packet > _SHORT_PACKET_BYTES)
     room = functions["aggregator"]["frame_size_bytes"] - _FRAME_HEADER_BYTES - first
@@ -412,7 +410,7 @@ def _crossover(narrow: Scenario, fine: Search | None) -> dict[str, float] | None
     plan: Mapping[str, Any] = Plan.resolve(narrow).data
     for each in () if fine is None else fine.limits:
         if each.first_loss is not None and each.first_loss.limit == "channel":
-            ip_bytes = each.payload_bytes + UDP_IP_HEADER_BYTES
+            ip_bytes = each.payload_bytes + UDP_IP_BYTES
             link_bytes = frame_bits(plan["directions"][0]["framing"], ip_bytes) / 8
             sizes = {"payload_bytes": each.payload_bytes, "ip_bytes": ip_bytes}
             return {**sizes, "link_bytes": link_bytes}

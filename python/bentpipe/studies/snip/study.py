@@ -41,7 +41,7 @@ from bentpipe.studies.base.real_time import (
 from bentpipe.studies.base.tables import plot_published, plot_samples
 from bentpipe.studies.base.work import Work
 from bentpipe.studies.snip import measure
-from bentpipe.units import parse_rate
+from bentpipe.units import UDP_IP_BYTES, parse_rate
 
 (TOLERANCE,) = read_tolerances("snip")
 RATES, PACKETS = "rates", "packets_per_second"
@@ -359,7 +359,7 @@ class SnipOutcome(StudyOutcome):
             "channel": channel,
             "packets": {row.name: row for row in packets.rows},
             "framings": framings_view(channel, link_bps),
-            "header_bytes": measure.UDP_IP_HEADER_BYTES,
+            "header_bytes": UDP_IP_BYTES,
             "published_load_pps": measure.PUBLISHED_LOAD_PPS,
             "rate_figure": table_figure(self.main, "Payload [Mbit/s]"),
             "packet_figure": table_figure(packets, "Packets [1/s]"),
@@ -421,7 +421,7 @@ def framings_view(channel: Sequence[Row], link_bps: int) -> View:
         errors = []
         for row in channel:
             size = int(row["packet_bytes"])
-            bits = frame_bits(framing, size + measure.UDP_IP_HEADER_BYTES)
+            bits = frame_bits(framing, size + UDP_IP_BYTES)
             rate_mbps = link_bps / 1e6 * 8 * size / bits
             errors.append(100 * (rate_mbps / (row.published or 1.0) - 1))
         named = ", ".join(f"{name} {value}" for name, value in options.items())
