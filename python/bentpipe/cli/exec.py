@@ -285,10 +285,10 @@ def _note_failures(commands: Mapping[int, str]) -> None:
 
 
 def _print_summary(measured: dict[str, Any], capture: Path | None) -> None:
-    is_captured = capture is not None and capture.exists()
-    if is_captured:
+    # The verdict is the last line.
+    if capture is not None and capture.exists():
         note(f"wrote {capture}")
+        if (missing := incomplete_message(capture, measured)) is not None:
+            note(missing)
     for line in summary_lines(measured):
         note(line)
-    if is_captured and (missing := incomplete_message(capture, measured)) is not None:
-        note(missing)
