@@ -167,6 +167,7 @@ esac""",
 }
 
 
+@pytest.mark.system
 def test_the_script_says_how_to_take_the_link_off_and_what_the_kernel_lacks(tmp_path: Path) -> None:
     """Given interfaces with GRO, no TSO and fq, expect these back; without tbf, expect its name."""
     for name, text in PROGRAMS.items():

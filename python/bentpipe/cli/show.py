@@ -263,7 +263,6 @@ def schema() -> None:
 @show_app.command(
     "scenario",
     epilog=examples_text(
-        "bentpipe show scenario scenarios/geo-pep.yaml --as tc > tc.sh",
         "bentpipe show scenario geo --as tc > tc.sh",
         "bentpipe show scenario scenarios/geo-pep.yaml --as sat.toml > sat.toml",
         "bentpipe show scenario scenarios/geo-bulk.yaml --as ns-3 > link.cc",
