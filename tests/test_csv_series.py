@@ -141,7 +141,7 @@ def test_a_measured_round_trip_is_halved_or_a_warning(
     assert warning.endswith("round trips are longer than it is; write scale: 0.5 in both")
     half = written | {"scale": 0.5}
     plan = Plan.resolve(with_delays(tmp_path / "dish.csv", half, half))
-    assert plan.warnings == []
+    assert plan.warnings == ()
     expected = [[0, 15_750_000], [2 * S, 20_125_000]]
     assert [each["delay_ns"]["steps"] for each in plan.data["directions"]] == [expected] * 2
 

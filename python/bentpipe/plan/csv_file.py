@@ -218,7 +218,7 @@ class Table:
         exact = {"time", *(f"time{suffix}" for suffix in DURATION.suffixes)}
         times = [name for name in self.header if name in exact]
         times = times or [name for name in self.header if _TIME_COLUMN.fullmatch(name)]
-        if any(NUMBER.fullmatch(cell) or _DATE.match(cell) for cell in self.header):
+        if not times and any(NUMBER.fullmatch(cell) or _DATE.match(cell) for cell in self.header):
             allowed = "the first line is data; a header is missing: write one, such as time,rate"
             # All fields with this file have one error.
             whole = SourceFile(file.name, file.field[:1])

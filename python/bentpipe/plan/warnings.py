@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from bentpipe.metrics import UDP
 from bentpipe.plan.csv_file import DURATION, SourceFile, Table
 from bentpipe.plan.gateways import largest_coded_packet_bytes
 from bentpipe.plan.link import codel_fields, complete_directions, directions_plan
-from bentpipe.plan.lower import Part, PlanningErrors
+from bentpipe.plan.lower import Part, PlanningError, PlanningErrors
 from bentpipe.plan.presets import direction_number, series_values
 from bentpipe.plan.traffic import (
     UDP_IP_HEADER_BYTES,
@@ -383,16 +384,23 @@ def _about_round_trips(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     """Yield a warning if measured round trips are the delay of both directions, not divided."""
     delays = [each.delay for each in plan.scenario.link.directions().values()]
     series = [each for each in delays if isinstance(each, ScaledSeries)]
-    columns = [
-        Table(SourceFile(each.csv, ("link",))).column(DURATION, each.column) for each in series
-    ]
-    is_round_trip = len(series) > 1 and all(map(_ROUND_TRIP.search, columns))
-    if is_round_trip and sum(each.scale for each in series) > 1:
+    if len(series) < len(delays) or sum(each.scale for each in series) <= 1:
+        return
+    columns = list(map(_delay_column, series))
+    if all(map(_ROUND_TRIP.search, columns)):
         message = (
             f'column "{columns[0]}" is a round trip by its name, and both directions have it: '
             "round trips are longer than it is; write scale: 0.5 in both"
         )
         yield ("link", "forward", "delay"), message
+
+
+def _delay_column(series: ScaledSeries) -> str:
+    """Return the name of a column; empty if its file has changed since the plan was made."""
+    if series.column is None:
+        with suppress(PlanningError):
+            return Table(SourceFile(series.csv, ("link",))).column(DURATION, None)
+    return series.column or ""
 
 
 def _by_direction(flows: Sequence[Part]) -> dict[int, list[Part]]:
