@@ -148,11 +148,15 @@ def test_a_measured_round_trip_is_halved_or_a_warning(
 
 def test_a_rate_can_be_scaled_and_errors_cannot(tmp_path: Path) -> None:
     csv = tmp_path / "path.csv"
-    csv.write_text("time_s,up_mbps,loss\n0,2,0\n1,0,0.5\n")
+    csv.write_text("time_s,up_mbps,loss\n0,2,0\n1,0,0.5\n2,1,0\n")
     scenario = with_delays(csv, {}, {})
     hop = {"delay": "5 ms", "rate": {"csv": str(csv), "scale": 3}}
     plan = Plan.resolve(scenario | {"link": {"forward": hop, "return": hop}})
-    assert plan.data["directions"][0]["rate_bps"]["steps"] == [[0, 6_000_000], [S, 0]]
+    assert plan.data["directions"][0]["rate_bps"]["steps"] == [
+        [0, 6_000_000],
+        [S, 0],
+        [2 * S, 3_000_000],
+    ]
     for scale, message in ((0, "above 0"), (1_001, "at most 1000"), (".inf", "")):
         hop["rate"] = {"csv": str(csv), "scale": scale}
         with pytest.raises(ScenarioError, match=rf"rate\.scale: read .*{message}"):
