@@ -115,9 +115,8 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     """Run a program, or a shell, behind a link in real time.
 
     Every program that is started in the shell is behind the link, too. The island reaches the host
-    `world` over the link. The world has a web server that gives N bytes at http://world/bytes/N,
-    as each host of the scenario's hosts.world does, and, if it is installed, an iperf3 server. The
-    machine's own network is not changed.
+    `world` over the link. The world has a web server that gives N bytes at http://world/bytes/N (so
+    do hosts.world) and, if it is installed, an iperf3 server. The machine's network stays as it is.
 
     It exits with the program's code, or with 128 + N if signal N ended it; with 99 if that is 0 and
     a threshold is missed. If bentpipe itself fails, the code is 125; if the program cannot be

@@ -102,7 +102,7 @@ def search(
     bound
         The largest value to try; by default 1,000, or the largest that the field allows below that.
         The first value is 1 or, of a quantity such as ``20 Mbit/s``, a thousandth of the bound; or
-        more, if that does not fit the scenario. A quantity needs a bound.
+        more, if that does not fit. A quantity needs a bound.
     smallest
         Find the smallest value, where larger ones are better, such as that of a rate.
     options
@@ -131,26 +131,21 @@ def search(
     checked = _with_thresholds(Scenario.of(scenario), thresholds)
     seeds = _seeds(checked, DEFAULT_SEEDS, options)
     varied = path or _only_count(checked)
-    if bound is None:
-        _refuse_quantity(checked, varied)
-    largest, column, unit = _integer(DEFAULT_MAX if bound is None else bound)
-    if largest < 1:
-        raise UsageError(f"max: read {shown(bound)}; must be above zero")
+    largest, column, unit = _integer(_default_bound(checked, varied) if bound is None else bound)
     plan = partial(_plan_with, checked, varied, unit)
     # What does not fit is refused before anything runs.
     largest = _largest(plan, varied) if bound is None else _fitting(plan, largest)
     lowest = _lowest(plan, largest, max(1, largest // _SPAN) if unit else 1)
-    resolution = _resolution(options, DEFAULT_RESOLUTION if unit else 0.0)
-    limit = Limit(min=lowest, max=largest, resolution=resolution, smallest=smallest)
-    series = _Series(limit, plan, lambda run: check_thresholds(run.result(started=utc_now())))
-    interrupted = _narrow([series], seeds, options)
+    precision = _resolution(options, DEFAULT_RESOLUTION if unit else 0.0)
+    limit = Limit(min=lowest, max=largest, resolution=precision, smallest=smallest)
+    series = [_Series(limit, plan, lambda run: check_thresholds(run.result(started=utc_now())))]
     return Search(
         scenario=checked.name,
         path=varied,
         unit=column,
         seeds=tuple(seeds),
         limits=(limit,),
-        interrupted=interrupted,
+        interrupted=_narrow(series, seeds, options),
         thresholds=checked.thresholds,
     )
 
@@ -173,11 +168,11 @@ def _plan_with(scenario: Scenario, path: str, unit: str, value: int) -> Plan:
     return Plan.resolve(Scenario.from_document(document, [setting]))
 
 
-def _refuse_quantity(scenario: Scenario, path: str) -> None:
-    """Refuse a field with a unit, whose largest value has no default.
+def _default_bound(scenario: Scenario, path: str) -> int:
+    """Return the default of the largest value to try.
 
     Raises:
-        UsageError: with an example of a bound.
+        UsageError: the field has a unit; the message has an example of a bound.
     """
     for written in (1, *(kind.example for kind in (RATE, DURATION, SIZE))):
         with suppress(ScenarioError):
@@ -185,7 +180,8 @@ def _refuse_quantity(scenario: Scenario, path: str) -> None:
             if written != 1:
                 example = f"name the largest value to try, such as --max '{written}'"
                 raise UsageError(f"max: {path} has a unit; {example}")
-            return
+            break
+    return DEFAULT_MAX
 
 
 def _fitting(plan: Callable[[int], Plan], value: int) -> int:
@@ -230,12 +226,18 @@ def _lowest(plan: Callable[[int], Plan], largest: int, lowest: int) -> int:
 def _integer(bound: int | str) -> tuple[int, str, str]:
     """Return a bound in the base unit, the end of the columns of such values, and the base unit."""
     if isinstance(bound, int) and not isinstance(bound, bool):
-        return bound, "", ""
+        return _above_zero(bound, bound), "", ""
     for name, parse, base in QUANTITIES:
         with suppress(UnitError):
-            return parse(bound), name, base
+            return _above_zero(parse(bound), bound), name, base
     expected = 'expected an integer, a rate, a time or a size, such as 100 or "20 Mbit/s"'
     raise UsageError(f"max: read {shown(bound)}; {expected}")
+
+
+def _above_zero(largest: int, written: int | str) -> int:
+    if largest < 1:
+        raise UsageError(f"max: read {shown(written)}; must be above zero")
+    return largest
 
 
 def _only_count(scenario: Scenario) -> str:
