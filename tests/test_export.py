@@ -177,7 +177,7 @@ def test_the_script_says_how_to_take_the_link_off_and_what_the_kernel_lacks(tmp_
 
     def run(lacks: str) -> subprocess.CompletedProcess[str]:
         env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LACKS": lacks}
-        words = ["sh", tmp_path / "tc.sh", "sat0", "lan0"]
+        words = ["sh", str(tmp_path / "tc.sh"), "sat0", "lan0"]
         return subprocess.run(words, env=env, capture_output=True, text=True, check=False)
 
     ran = run("none")
