@@ -87,7 +87,7 @@ def search(  # noqa: PLR0913, PLR0917 - typer reads the options from the argumen
     memory_limit: options.MemoryLimit = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Find the largest or smallest value that meets a scenario's thresholds.
+    """Find the largest or smallest value that meets thresholds.
 
     The value is doubled until a threshold fails with one of the seeds, and then bisected. This
     assumes that a larger value than one that fails fails, too; with --smallest, a smaller one. With
