@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import example, given, strategies as st
@@ -13,6 +14,7 @@ from properties import attempt, examples
 from wording import Wording
 
 from bentpipe import Plan
+from bentpipe.errors import ScenarioError
 from bentpipe.plan.csv_file import DURATION, RATE, ColumnKind, SourceFile, Steps, Table
 from bentpipe.plan.lower import PlanningError
 
@@ -115,6 +117,68 @@ def test_a_gap_in_a_recording_is_a_warning(
     assert len(found) == (gap is not None)
     for warning in found:
         assert warning.startswith(f"link.forward.delay.csv: has no value for {gap}, where others")
+
+
+def with_delays(csv: Path, forward: dict[str, Any], back: dict[str, Any]) -> dict[str, Any]:
+    """Return a scenario with delays of a file in both directions."""
+    link = {
+        name: {"rate": "8 Mbit/s", "delay": {"csv": str(csv), **written}}
+        for name, written in (("forward", forward), ("return", back))
+    }
+    bulk = {"kind": "bulk", "direction": "forward", "size": "10 kB"}
+    return {"link": link, "traffic": [bulk], "duration": "9 s"}
+
+
+@pytest.mark.parametrize("written", [{"column": "pop_ping_latency_ms"}, {}], ids=str)
+def test_a_measured_round_trip_is_halved_or_a_warning(
+    written: dict[str, Any], tmp_path: Path
+) -> None:
+    """Given the log of a dish with round trips of 31.5 and 40.25 ms, expect half each way."""
+    (tmp_path / "dish.csv").write_text(DISH if written else "time_s,rtt_ms\n0,31.5\n2,40.25\n")
+    plan = Plan.resolve(with_delays(tmp_path / "dish.csv", written, written))
+    (warning,) = map(str, plan.warnings)
+    assert warning.startswith('link.forward.delay: column "')
+    assert warning.endswith("round trips are longer than it is; write scale: 0.5 in both")
+    half = written | {"scale": 0.5}
+    plan = Plan.resolve(with_delays(tmp_path / "dish.csv", half, half))
+    assert plan.warnings == ()
+    expected = [[0, 15_750_000], [2 * S, 20_125_000]]
+    assert [each["delay_ns"]["steps"] for each in plan.data["directions"]] == [expected] * 2
+
+
+def test_a_rate_can_be_scaled_and_errors_cannot(tmp_path: Path) -> None:
+    csv = tmp_path / "path.csv"
+    csv.write_text("time_s,up_mbps,loss\n0,2,0\n1,0,0.5\n2,1,0\n")
+    scenario = with_delays(csv, {}, {})
+    hop = {"delay": "5 ms", "rate": {"csv": str(csv), "scale": 3}}
+    plan = Plan.resolve(scenario | {"link": {"forward": hop, "return": hop}})
+    assert plan.data["directions"][0]["rate_bps"]["steps"] == [
+        [0, 6_000_000],
+        [S, 0],
+        [2 * S, 3_000_000],
+    ]
+    for scale, message in ((0, "above 0"), (1_001, "at most 1000"), (".inf", "")):
+        hop["rate"] = {"csv": str(csv), "scale": scale}
+        with pytest.raises(ScenarioError, match=rf"rate\.scale: read .*{message}"):
+            Plan.resolve(scenario | {"link": {"forward": hop, "return": hop}})
+    csv.write_text("time_s,up_gbps\n0,200\n")
+    hop["rate"] = {"csv": str(csv), "scale": 1_000}
+    with pytest.raises(ScenarioError, match=r"scale: read 1000\.0; makes .* than 100 Tbit/s"):
+        Plan.resolve(scenario | {"link": {"forward": hop, "return": hop}})
+    hop |= {"rate": "1 Mbit/s", "errors": {"csv": str(csv), "scale": 2}}
+    with pytest.raises(ScenarioError, match=r"errors\.scale: "):
+        Plan.resolve(scenario | {"link": {"forward": hop, "return": hop}})
+
+
+def test_a_missing_header_is_one_error_for_all_fields(tmp_path: Path) -> None:
+    """Given a log without its header in both directions, expect one problem that says so."""
+    csv = tmp_path / "nohead.csv"
+    csv.write_text("2024-05-01T12:00:00Z,1000,31.5\n2024-05-01T12:00:01Z,1000,40.25\n")
+    with pytest.raises(ScenarioError) as refused:
+        Plan.resolve(with_delays(csv, {}, {}))
+    (problem,) = refused.value.problems
+    assert "nohead.csv:1: read" in problem.message
+    assert "the first line is data; a header is missing" in problem.message
 
 
 BAD = {

@@ -17,6 +17,12 @@ from test_live import BENTPIPE, bentpipe as run
 from bentpipe.cli.exec import ProgramRun
 
 EXEC = ("exec", "--link", "leo", "--")
+LATE = {
+    "directions": {},
+    "at_ns": 10**9,
+    "lateness": {"p50_ns": 2_000, "p99_ns": 106_000, "max_ns": 827_000},
+    "capture": None,
+}
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +137,7 @@ def test_strict_is_125_unless_the_program_failed(
     bentpipe: Program,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    late = {"p50_ns": 2_000, "p99_ns": 106_000, "max_ns": 827_000}
-    measured = {"directions": {}, "at_ns": 10**9, "lateness": late, "capture": None}
-    measured |= {"invalid": "p99 is too much"}
+    measured = LATE | {"invalid": "p99 is too much"}
 
     def execute(run: ProgramRun, *, watch: bool) -> None:
         del watch
@@ -144,6 +148,28 @@ def test_strict_is_125_unless_the_program_failed(
     assert called.code == code
     message = "bentpipe: --strict: the run is invalid, and the exit code 125; the program's was 0"
     assert (message in called.err) is (program_code == 0 and bool(options))
+
+
+def test_the_verdict_is_the_last_line_of_a_program_that_sends_nothing(
+    bentpipe: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Given an idle link and a capture with a gap, expect code 0 and the verdict at the end."""
+    captured = {"missing_packets": 3, "packets": 5, "error_number": None}
+    measured = LATE | {"invalid": "no packet has left the link", "capture": captured}
+
+    def execute(run: ProgramRun, *, watch: bool) -> None:
+        del watch
+        assert run.lab.capture is not None
+        run.lab.capture.write_bytes(b"")
+        run.finish(measured, 0, 10**9)
+
+    monkeypatch.setattr("bentpipe.cli.exec.ProgramRun.execute", execute)
+    called = bentpipe(*EXEC[:-1], "--capture", tmp_path / "all.pcapng", "--", "true")
+    assert called.code == 0
+    first, missing, *_, last = called.err.splitlines()
+    assert first.startswith("bentpipe: wrote ")
+    assert "3" in missing
+    assert last.startswith("bentpipe: INVALID: no packet has left the link")
 
 
 @needs_lab

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,47 @@ def test_strict_priority_has_a_band_for_each_class() -> None:
     assert [each.rpartition("parent ")[2] for each in island[3:]] == [
         f"3:{band} pfifo limit 50" for band in (1, 2, 3)
     ]
+
+
+FEATURES = (
+    "generic-receive-offload: on\\ntx-checksumming: on\\ntcp-segmentation-offload: off [fixed]"
+)
+PROGRAMS = {
+    "ethtool": f"""[ "$1" = -K ] || printf '{FEATURES}\\n'""",
+    "tc": """case "$*" in
+*show*) echo 'qdisc noqueue 0: root'; echo 'qdisc fq 8001: root' ;;
+*"$LACKS"*) echo 'Error: Specified qdisc kind is unknown.' >&2; exit 2 ;;
+esac""",
+}
+
+
+@pytest.mark.system
+def test_the_script_says_how_to_take_the_link_off_and_what_the_kernel_lacks(tmp_path: Path) -> None:
+    """Given interfaces with GRO, no TSO and fq, expect these back; without tbf, expect its name."""
+    for name, text in PROGRAMS.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "tc.sh").write_text(tc_script(changed()))
+
+    def run(lacks: str) -> subprocess.CompletedProcess[str]:
+        env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LACKS": lacks}
+        words = ["sh", str(tmp_path / "tc.sh"), "sat0", "lan0"]
+        return subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+
+    ran = run("none")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines() == [
+        line
+        for device in ("sat0", "lan0")
+        for line in (
+            f"tc qdisc del dev {device} root; ethtool -K {device} gro on tso off",
+            f"# {device} had: qdisc fq 8001: root",
+        )
+    ]
+    ran = run("tbf")
+    assert ran.returncode == 1
+    assert ": no tbf by: tc qdisc add dev lan0 parent 1:1 handle 2: tbf rate" in ran.stderr
+    assert "modprobe sch_tbf" in ran.stderr
 
 
 def test_jitter_keeps_the_order_of_packets() -> None:
@@ -431,9 +474,23 @@ def test_the_command_prints_each_format(bentpipe: Program) -> None:
     assert "rate 5000000bit" in bentpipe("show", "scenario", GEO_PEP, "--as", "tc", *rate).out
 
 
+def test_a_link_alone_is_enough_for_a_router(bentpipe: Program, tmp_path: Path) -> None:
+    """Given a preset, and a file without traffic and duration, expect the scripts."""
+    called = bentpipe("show", "scenario", "geo", "--as", "tc")
+    assert (called.code, called.err) == (0, "")
+    assert called.out.startswith("#!/bin/sh\n# Geostationary")
+    (tmp_path / "link.yaml").write_text("link: {preset: geo, forward: {rate: 5 Mbit/s}}\n")
+    called = bentpipe("show", "scenario", tmp_path / "link.yaml", "--as", "tc")
+    assert (called.code, called.err) == (0, "")
+    assert "rate 5000000bit" in called.out
+    called = bentpipe("show", "scenario", tmp_path / "link.yaml", "--as", "ns-3")
+    assert "traffic: missing" in called.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("scenario", "geo", "--as", "ns-3"), "--as ns-3: a preset has no traffic to simulate;"),
         (("scenario", GEO_PEP, "--as", "sattoml"), '--as: read "sattoml"; allowed: tc, sat.toml'),
         (("scenario", GEO_PEP, "--as", "tc", "--end", "hub"), "--end: only for --as sat.toml"),
         (

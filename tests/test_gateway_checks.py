@@ -298,6 +298,22 @@ def test_paths_past_the_gateway_are_found(
         assert said in problem.found
 
 
+def test_a_route_beside_that_of_the_tunnel_is_to_be_deleted_first(
+    healthy: pytest.MonkeyPatch,
+) -> None:
+    """Given a PEP before a tunnel, and a plain route to the network of its peer, expect the fix."""
+    plain = [*ROUTES, {"dst": "10.0.3.0/24", "dev": "wan1"}]
+    healthy.setattr(machine, "routes", lambda version: plain if version == 4 else [])
+    tunneled = [{"dst": "10.0.3.0/24", "dev": "bp0"}]
+    problem = path_problem(["lan0"], ["sat0", "bp0"], tunneled)
+    assert problem is not None
+    fix = "ip -4 route del 10.0.3.0/24 dev wan1, so that the tunnel alone has this network; or add "
+    assert problem.fix.startswith(fix)
+    # The tunnel's own route of a gateway that is up is no obstacle.
+    healthy.setattr(machine, "routes", lambda version: [*ROUTES, *tunneled] * (version == 4))
+    assert path_problem(["lan0"], ["sat0", "bp0"], tunneled) is None
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GatewayFolder:
     monkeypatch.setattr("bentpipe.gateway.daemon.base_folder", lambda: tmp_path / "gateways")
@@ -350,8 +366,10 @@ def test_counters_and_the_log_may_be_missing_or_broken(folder: GatewayFolder) ->
     folder.log_file.write_text("\n")
     assert (folder.counters(), folder.last_words()) == (None, None)
     folder.state_file.write_text('{"split_connections": 1}')
+    os.utime(folder.state_file, (7, 7))
     folder.log_file.write_text("first\nbentpipe-gate: second\n")
-    assert (folder.counters(), folder.last_words()) == ({"split_connections": 1}, "second")
+    assert folder.counters() == {"split_connections": 1, "unix_s": 7.0}
+    assert folder.last_words() == "second"
 
 
 def test_the_folder_is_that_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

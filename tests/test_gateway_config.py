@@ -5,6 +5,7 @@ from __future__ import annotations
 import pwd
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -297,8 +298,8 @@ def test_the_status_fits_80_columns() -> None:
         "lan": ["lan0", "lan1"],
         "link": ["sat0"],
         "connections": 10_000,
-        "started_unix_s": 0.0,
-        "counters": {"pep": COUNTED, "tunnel": None},
+        "started_unix_s": time.time() - 86_400,
+        "counters": {"pep": COUNTED, "tunnel": None, "unix_s": time.time()},
     }
     lines = status_lines(found)
     assert max(map(len, lines)) <= 80

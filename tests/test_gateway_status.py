@@ -67,6 +67,19 @@ def test_the_only_one_that_is_up_needs_no_name(started: Start, bentpipe: Program
     assert bentpipe("gateway", "status", "b").err == ""
 
 
+def test_the_status_has_its_age_and_seconds(
+    started: Start, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given counters of 1.3 s before now, 45 s and 4 min after the start, expect these times."""
+    started("b")
+    os.utime(GatewayFolder("b").state_file, (43.7, 43.7))
+    monkeypatch.setattr("time.time", lambda: 45.0)
+    first = bentpipe("gateway", "status").out.splitlines()[0]
+    assert first == "b: pep, lan0 to sat0, up for 45 s; counters as of 1.3 s ago"
+    monkeypatch.setattr("time.time", lambda: 240.0)
+    assert "up for 4 min; " in bentpipe("gateway", "status").out
+
+
 def test_of_several_that_are_up_one_must_be_named(started: Start, bentpipe: Program) -> None:
     started("a", killed=True)
     started("b", "c")

@@ -291,7 +291,7 @@ def test_the_status_of_a_tunnel_has_its_peers(tmp_path: Path) -> None:
     found = {
         **config.described(),
         "started_unix_s": 0.0,
-        "counters": {"pep": None, "tunnel": COUNTED},
+        "counters": {"pep": None, "tunnel": COUNTED, "unix_s": 0.0},
     }
     lines = status_lines(found)
     assert max(map(len, lines)) <= 100

@@ -17,6 +17,7 @@ RTT_S = 0.2
 LINK = {"rate": "50 Mbit/s", "delay": "100 ms"}
 SCENARIO = {
     "link": {"forward": LINK, "return": LINK},
+    "hosts": {"world": [{"name": "far", "delay": "40 ms"}]},
     "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 MB"}],
     "duration": "5 s",
 }
@@ -74,6 +75,21 @@ print(json.dumps([one, exchange(keep, keep, request + b"{ab}")]))
     assert body == "\0" * 100_000
     assert kept.count("Connection: keep-alive\r\n") == 2
     assert kept.count("\0") == 300_000
+
+
+@needs_lab
+def test_a_distant_host_of_the_world_serves_after_its_delay(lab: bentpipe.Lab) -> None:
+    length, time_s = on_island(
+        lab,
+        """
+client, began = http.client.HTTPConnection("far", timeout=60), time.monotonic()
+client.request("GET", "/bytes/7")
+print(json.dumps([len(client.getresponse().read()), time.monotonic() - began]))
+""",
+    )
+    assert length == 7
+    # The handshake and the request take a round trip each, 80 ms longer than that to the world.
+    assert time_s >= 2 * (RTT_S + 0.08)
 
 
 @needs_lab

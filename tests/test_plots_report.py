@@ -110,7 +110,7 @@ def test_the_report_is_self_contained_with_a_figure_for_each_quantity(small_repo
         assert label in text
     for label in ("Goodput [Mbit/s]", "Queue [kB]", "Dropped [packets]", "Time [s]"):
         assert label in text
-    assert "forward: bit error" in text
+    assert "forward: on the channel" in text
 
 
 @pytest.mark.system

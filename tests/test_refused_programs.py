@@ -53,12 +53,33 @@ def test_a_program_that_does_not_work_in_a_lab_is_refused_with_its_page(
     with pytest.raises(UsageError, match=message):
         refuse_program(command.split())
     with pytest.raises(UsageError, match=message):
+        refuse_program(["timeout", "-k", "5", "60", "env", "-i", "A=b", *command.split()])
+    with pytest.raises(UsageError, match=message):
         refuse_program(["bash", "-lc", f"cd /tmp && echo 'a; b' | cat;\n{command} > log"])
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        *("env", "env -u HOME A=docker", "nice -n 5", "nice -5", "nohup", "setsid -w"),
+        *("stdbuf -oL", "sudo -u root -E", "timeout --signal=INT 5", "xargs -n 1 -I {}"),
+        "/usr/bin/env -- nice sh -c",
+    ],
+)
+def test_a_program_is_refused_behind_those_that_start_it(launcher: str) -> None:
+    words = launcher.split()
+    assert "#containers" in (refused_program([*words, "docker"]) or "")
+    assert refused_program([*words, "true", "docker"][: len(words) + 1]) is None
+    assert refused_program(words) is None
 
 
 @pytest.mark.parametrize(
     "command",
     [
+        "timeout 5 grep docker log",
+        "timeout 5 ssh world tail -6 log",
+        "env -u docker true",
+        "nice",
         "curl -s -o page http://world/bytes/7",
         "head -6 docker",
         "sh -c echo",

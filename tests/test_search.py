@@ -150,7 +150,7 @@ def test_no_rate_passes_if_every_packet_is_lost() -> None:
     (found,) = search_no_drop(Scenario.from_dict(data), [100]).limits
     assert (found.passes, found.packets_per_second, found.converged) == (None, None, True)
     assert found.first_loss is not None
-    assert (found.first_loss.limit, found.first_loss.packets) == ("bit errors", 10)
+    assert (found.first_loss.limit, found.first_loss.packets) == ("random loss", 10)
 
 
 def test_a_processor_with_a_large_buffer_is_found_too() -> None:

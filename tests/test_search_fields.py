@@ -18,8 +18,8 @@ from bentpipe.results import Result
 from bentpipe.results.views import View
 from bentpipe.simulation import Job, Limit
 from bentpipe.simulation.executor import run_jobs
+from bentpipe.simulation.limits import Bracket
 from bentpipe.simulation.run import Outcome
-from bentpipe.simulation.search import Bracket
 
 HOP = {"rate": "1 Mbit/s", "delay": "100 ms"}
 MOS = "flows.mos.p5 >= 3.6"
@@ -56,12 +56,15 @@ def ends(limit: Limit) -> tuple[int | None, int | None, bool]:
 
 
 def narrowed(bracket: Bracket, limit: int, first: int) -> list[int]:
-    """Search from a first value, where all up to the limit pass; return the values tried."""
+    """Search from a first value; return those tried.
+
+    All up to the limit pass, or all from it on if the smallest is searched.
+    """
     tried = []
     value: int | None = first
     while value is not None:
         tried.append(value)
-        bracket.record(value, passed=value <= limit)
+        bracket.record(value, passed=value >= limit if bracket.smallest else value <= limit)
         value = bracket.next()
     return tried
 
@@ -93,6 +96,27 @@ def test_a_bracket_ends_at_the_limit(
     elif fails is not None:
         assert passes <= limit < fails
         assert fails - passes <= max(1, resolution * passes)
+
+
+@given(
+    st.integers(0, 3_000),
+    st.integers(1, 100),
+    st.integers(0, 2_000),
+    st.sampled_from([0.0, 1e-4, 0.005, 0.1, 0.5]),
+)
+def test_a_bracket_of_the_smallest_value_ends_at_the_limit(
+    limit: int, low: int, span: int, resolution: float
+) -> None:
+    """Given that all values from a limit on pass, expect its bracket."""
+    bracket = Bracket(min=low, max=low + span, resolution=resolution, smallest=True)
+    tried = narrowed(bracket, limit, low)
+    assert len(set(tried)) == len(tried) <= bracket.max_trials
+    assert all(low <= value <= low + span for value in tried)
+    passes, fails = bracket.passes, bracket.fails
+    assert (passes is None, fails is None) == (limit > low + span, limit <= low)
+    if passes is not None and fails is not None:
+        assert fails < limit <= passes
+        assert passes - fails <= max(1, resolution * fails)
 
 
 def test_a_bracket_is_no_narrower_than_needed() -> None:
@@ -148,6 +172,27 @@ def test_a_quantity_is_searched_in_its_base_unit(
     assert (found.unit, limit.resolution, limit.converged) == (unit, 0.005, True)
     assert limit.trials[0].value == limit.max // 1_000
     assert limit.passes == pytest.approx(expected, rel=0.01)
+
+
+def test_the_smallest_rate_is_found_where_more_is_better() -> None:
+    """Given packets of 10,000 bits and 100 ms of delay, expect 200 kbit/s for 150 ms at most."""
+    delay = "flows.stream.one_way_delay_max_ns <= 150 ms"
+    made = scenario(STREAM, thresholds=[delay])
+    found = search(made, "link.forward.rate", seeds=1, bound="10 Mbit/s", smallest=True)
+    (limit,) = found.limits
+    assert limit.converged
+    assert (limit.fails or 0) < 200_000 <= (limit.passes or 0) <= 201_000
+    said, _, note = map(str, search_tables(found))
+    assert "link.forward.rate: the smallest value that meets the thresholds is 20" in said
+    assert "every value below one that fails fails" in note
+    low = search(made, "link.forward.rate", seeds=1, bound="10 Mbit/s")
+    assert "even 10 kbit/s misses the thresholds; at" in str(search_tables(low)[0])
+    assert str(search_tables(low)[0]).endswith("; if larger values are better, use --smallest")
+    high = search(made, "link.forward.rate", seeds=1, bound="150 kbit/s", smallest=True)
+    assert "even 150 kbit/s misses the thresholds; at" in str(search_tables(high)[0])
+    first = search(made, "link.forward.rate", seeds=1, bound="300 Mbit/s", smallest=True)
+    said = str(search_tables(first)[0])
+    assert said.endswith("300 kbit/s meets the thresholds, and no smaller value was tried (--max)")
 
 
 def test_a_search_begins_with_a_value_that_fits() -> None:
@@ -246,7 +291,7 @@ def test_ctrl_c_keeps_the_counts_so_far() -> None:
     [
         ({"path": "traffic.call.conut"}, 'traffic.0.conut: .*did you mean "count"'),
         ({"path": "traffic.cell.count"}, 'no entry "cell"; did you mean "call"'),
-        ({"path": "link.forward.delay"}, "link.forward.delay=1000: .*the unit is missing"),
+        ({"path": "link.forward.delay"}, r"max: link.forward.delay has a unit; .* --max '275 ms'"),
         ({"bound": 0}, "max: read 0; must be above zero"),
         ({"bound": "many"}, 'max: read "many"; expected an integer, a rate, a time or a size'),
         ({"bound": 0.5}, "max: read 0.5; expected an integer"),

@@ -9,7 +9,7 @@ import pytest
 
 from bentpipe.results import voice
 from bentpipe.results.voice import quality
-from bentpipe.scenario.tables import CODECS
+from bentpipe.scenario.tables import CODECS, Codec
 
 G711 = CODECS["g711"]
 
@@ -99,6 +99,15 @@ def test_bursts_of_loss_impair_more_than_independent_losses() -> None:
     """Ie,eff with BurstR 2 at 4 %: 95 * 4 / (4 / 2 + 25.1), by hand 14.02 instead of 13.06."""
     assert round(voice.loss_impairment(G711, 4), 2) == 13.06
     assert round(voice.loss_impairment(G711, 4, 2.0), 2) == 14.02
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=list(CODECS))
+def test_no_loss_impairs_more_than_complete_loss(codec: Codec) -> None:
+    """Given 90 % lost in one burst of 900 packets, BurstR 90, expect 95, not 327 with G.711."""
+    burst_ratio = voice.burst_ratio_of(1_000, 900, 1)
+    assert burst_ratio == pytest.approx(90)
+    found = quality(0, codec, loss_percent=90, burst_ratio=burst_ratio)
+    assert (found.loss_impairment, found.r_factor, found.mos) == (95.0, 0.0, 1.0)
 
 
 def test_the_burst_ratio_is_that_of_the_mean_lengths() -> None:

@@ -241,7 +241,7 @@ def test_rates_are_those_since_the_previous_report() -> None:
     direction, late = status.lines(after)
     assert direction == (
         "forward: 8.00 Mbit/s of IP delivered; queue 12 packets, 18.0 kB; "
-        "lost: 3 queue_full, 1,200 bit_error"
+        "lost: 3 queue_full, 1,200 on the channel"
     )
     assert late == "2 s; late by 2 µs (median), 106 µs (p99), 827 µs (max)"
     # The same report again changes nothing.

@@ -28,8 +28,10 @@ from .scenario import (
 from .simulation import (
     simulate as simulate,
 )
-from .simulation.search import (
+from .simulation.limits import (
     Search as Search,
+)
+from .simulation.search import (
     search as search,
     search_no_drop as search_no_drop,
 )

@@ -61,6 +61,8 @@ def refused_program(words: Sequence[str]) -> str | None:
         place = next((i for i, word in enumerate(words) if _IS_TEXT.fullmatch(word)), len(words))
         texts = map(_commands, words[place + 1 : place + 2])
         return next(filter(None, map(refused_program, chain.from_iterable(texts))), None)
+    if program in _LAUNCHERS:
+        return refused_program(_launched(program, words[1:]))
     if program == "ssh":
         # A command follows the host, for another shell.
         words = [*words[:1], *takewhile(lambda word: word.startswith("-"), words[1:])]
@@ -91,3 +93,33 @@ def _commands(text: str) -> Iterator[list[str]]:
             else:
                 command.append(word)
     yield command
+
+
+# Programs that start another one: their options whose value is the next word, and the number of
+# their operands before the command, as coreutils, util-linux, findutils and sudo have them.
+_LAUNCHERS: Final[dict[str, tuple[str, int]]] = {
+    "env": ("-u --unset -C --chdir", 0),
+    "nice": ("-n --adjustment", 0),
+    "nohup": ("", 0),
+    "setsid": ("", 0),
+    "stdbuf": ("-i --input -o --output -e --error", 0),
+    "sudo": ("-u --user -g --group -h --host -p --prompt -C -D --chdir -R -r -t -T -U", 0),
+    "timeout": ("-s --signal -k --kill-after", 1),
+    "xargs": ("-a --arg-file -d --delimiter -E -I -L -n --max-args -P --max-procs -s", 0),
+}
+
+
+def _launched(launcher: str, words: Sequence[str]) -> list[str]:
+    """Return the command among the words after a program of `_LAUNCHERS`; empty if there is none.
+
+    Words such as ``NAME=VALUE``, for the environment of the command, are no part of it.
+    """
+    options, operands = _LAUNCHERS[launcher]
+    rest = list(words)
+    while rest and (rest[0].startswith("-") or "=" in rest[0]):
+        word = rest.pop(0)
+        if word == "--":
+            break
+        if word in options.split():
+            del rest[:1]
+    return rest[operands:]

@@ -13,6 +13,8 @@ from typing import Final
 
 _SHOWN_CHARACTERS_MAX: Final = 60
 NO_VALUE: Final = "has no value; write one (an unset variable is empty), or leave it out"
+# Causes of drops whose name says too little: `bit_error` is any loss on the channel.
+CAUSE_TITLES: Final[Mapping[str, str]] = {"bit_error": "on the channel"}
 # Of a folder; more take seconds to compare.
 _FILES_MAX: Final = 10_000
 

@@ -32,7 +32,7 @@ from bentpipe.plan.presets import link_document, preset_plans, series_values
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.search import Bracket
+from bentpipe.simulation.limits import Bracket
 from bentpipe.text import choice
 
 Link = Annotated[

@@ -69,7 +69,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             module="results",
         ),
         "search": _Verb(
-            "Find the largest value of a scenario that meets its thresholds.",
+            "Find the largest or smallest value that meets thresholds.",
             "search scenarios/voice.yaml --threshold 'flows.mos.p5>3'",
             "search scenarios/snip-duplex.yaml --no-drop --sizes 58,200,1400",
         ),

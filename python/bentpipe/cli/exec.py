@@ -115,8 +115,8 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     """Run a program, or a shell, behind a link in real time.
 
     Every program that is started in the shell is behind the link, too. The island reaches the host
-    `world` over the link. The world has a web server that gives N bytes at http://world/bytes/N
-    and, if it is installed, an iperf3 server. The machine's own network is not changed.
+    `world` over the link. The world has a web server that gives N bytes at http://world/bytes/N (so
+    do hosts.world) and, if it is installed, an iperf3 server. The machine's network stays as it is.
 
     It exits with the program's code, or with 128 + N if signal N ended it; with 99 if that is 0 and
     a threshold is missed. If bentpipe itself fails, the code is 125; if the program cannot be
@@ -285,10 +285,10 @@ def _note_failures(commands: Mapping[int, str]) -> None:
 
 
 def _print_summary(measured: dict[str, Any], capture: Path | None) -> None:
-    is_captured = capture is not None and capture.exists()
-    if is_captured:
+    # The verdict is the last line.
+    if capture is not None and capture.exists():
         note(f"wrote {capture}")
+        if (missing := incomplete_message(capture, measured)) is not None:
+            note(missing)
     for line in summary_lines(measured):
         note(line)
-    if is_captured and (missing := incomplete_message(capture, measured)) is not None:
-        note(missing)

@@ -23,6 +23,7 @@ from bentpipe.cli.options import (
     print_checks,
     print_json,
     show_status,
+    up_for,
 )
 from bentpipe.errors import MachineError, ScenarioError, UsageError
 from bentpipe.text import choice, counted
@@ -337,7 +338,7 @@ _TUNNEL_COUNTERS: Final = {
     "refused_datagrams": "datagrams refused",
     "unsent_datagrams": "datagrams not sent",
 }
-# The daemon writes its counters once a second.
+# The daemon writes its counters every 0.75 s.
 _UNCHANGED_S: Final = 2.0
 _BILLION: Final = 10**9
 _MILLION: Final = 10**6
@@ -358,14 +359,16 @@ def action_text(found: Mapping[str, Any]) -> str:
 
 def status_lines(found: Status) -> list[str]:
     """Return the status of a gateway."""
-    counters, minutes = found["counters"], max(time.time() - found["started_unix_s"], 0) / 60
+    counters, running = found["counters"], up_for(found["started_unix_s"])
+    age_s = max(time.time() - counters["unix_s"], 0)
     ends = []
     if "lan" in found:
         ends.append(f"{', '.join(found['lan'])} to {', '.join(found['link'])}")
     if "device" in found:
         ends.append(f"{found['device']} to {counted(len(found['peers']), 'peer')}")
     functions = ", ".join(found["functions"])
-    lines = [f"{found['name']}: {functions}, {', '.join(ends)}, up for {minutes:.0f} min"]
+    title = f"{found['name']}: {functions}, {', '.join(ends)}, {running}"
+    lines = [f"{title}; counters as of {age_s:.1f} s ago"]
     if "lan" in found:
         lines += _pep_lines(counters.get("pep") or {}, found["connections"])
     if "device" in found:

@@ -30,6 +30,7 @@ from bentpipe.cli.options import (
     note,
     print_json,
     show_status,
+    up_for,
 )
 from bentpipe.cli.streams import EXIT_INTERRUPTED, ProgramCommand
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
@@ -144,8 +145,7 @@ def list_(as_json: AsJson = False) -> None:
     if not found:
         note("no lab is up; bentpipe lab up creates one")
     for each in found:
-        minutes = max(time.time() - each["started_unix_s"], 0) / 60
-        state = each["failure"] or f"up for {minutes:.0f} min"
+        state = each["failure"] or up_for(each["started_unix_s"])
         print(f"{each['name']}\t{' '.join(each['links'])}\t{state}")
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from bentpipe.live.link_state import DeliveredRates
 from bentpipe.results.verdict import IDLE_FAULT, bounds_text, invalid_message
+from bentpipe.text import CAUSE_TITLES
 from bentpipe.units import format_duration, format_rate, format_size
 
 Report = Mapping[str, Any]
@@ -78,7 +79,8 @@ def window_lines(report: Report) -> list[str]:
 
 
 def _losses(direction: Mapping[str, Any]) -> str:
-    causes = [f"{count:,} {cause}" for cause, count in direction["dropped_packets"].items()]
+    dropped = direction["dropped_packets"].items()
+    causes = [f"{count:,} {CAUSE_TITLES.get(cause, cause)}" for cause, count in dropped]
     return f"lost: {', '.join(causes)}" if causes else "none lost"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from bentpipe.simulation.executor import Executor
     from bentpipe.sweeps.folder import SweepFolder
 
+_MINUTES_FROM_S: Final = 120
 _SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
 
 
@@ -177,6 +179,13 @@ Internet = Annotated[
     bool,
     flag("--internet", "Give the lab access to the Internet, over the link (slirp4netns)."),
 ]
+
+
+def up_for(started_unix_s: float) -> str:
+    """Return how long something has been up, in seconds below two minutes."""
+    seconds = max(time.time() - started_unix_s, 0)
+    in_seconds = seconds < _MINUTES_FROM_S
+    return f"up for {seconds:.0f} s" if in_seconds else f"up for {seconds / 60:.0f} min"
 
 
 def print_checks(checks: Sequence[Check]) -> None:

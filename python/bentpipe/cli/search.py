@@ -43,6 +43,9 @@ Thresholds = Annotated[
         "--threshold",
     ),
 ]
+Smallest = Annotated[
+    bool, flag("--smallest", "Find the smallest value that passes instead, such as of a rate.")
+]
 NoDrop = Annotated[
     bool, flag("--no-drop", "Find the largest rate of constant_rate flows without loss instead.")
 ]
@@ -70,6 +73,7 @@ def search(  # noqa: PLR0913, PLR0917 - typer reads the options from the argumen
     path: Field = None,
     bound: Bound = None,
     threshold: Thresholds = None,
+    smallest: Smallest = False,
     no_drop: NoDrop = False,
     sizes: Sizes = None,
     flow: FlowName = None,
@@ -83,15 +87,17 @@ def search(  # noqa: PLR0913, PLR0917 - typer reads the options from the argumen
     memory_limit: options.MemoryLimit = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Find the largest value of a scenario that meets its thresholds.
+    """Find the largest or smallest value that meets thresholds.
 
     The value is doubled until a threshold fails with one of the seeds, and then bisected. This
-    assumes that a larger value than one that fails fails, too. With --no-drop it is the rate of the
-    constant_rate flows, for each packet size, and nothing may be lost.
+    assumes that a larger value than one that fails fails, too; with --smallest, a smaller one. With
+    --no-drop it is the rate of the constant_rate flows, for each packet size, and nothing may be
+    lost.
     """
     if usage := _FORMER.get(str(scenario_file)):
         raise UsageError(f"search {scenario_file}: write bentpipe search {usage}")
     others: dict[str, Any] = {"PATH": path, "--max": bound, "--threshold": threshold or None}
+    others["--smallest"] = smallest or None
     if not no_drop:
         others = {"--sizes": sizes, "--flow": flow}
     for name, value in others.items():
@@ -102,7 +108,7 @@ def search(  # noqa: PLR0913, PLR0917 - typer reads the options from the argumen
         find: Any = partial(bentpipe.search_no_drop, loaded, _sizes(sizes), flow=flow)
     else:
         largest = None if bound is None else read_value(bound, "--max")
-        find = partial(bentpipe.search, loaded, path, bound=largest)
+        find = partial(bentpipe.search, loaded, path, bound=largest, smallest=smallest)
     precision = None if resolution is None else fraction(resolution, "--resolution")
     find = partial(find, seeds=seeds, seed=seed, threads=threads, resolution=precision)
     limit = read_limit(memory_limit)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_args
 
 import typer
@@ -14,16 +15,16 @@ from bentpipe import _core, export, plan, report, scenario
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import (
     AsJson,
-    ScenarioInput,
     Settings,
     argument,
+    complete_links,
     note,
     optional,
     print_json,
 )
 from bentpipe.errors import UsageError
 from bentpipe.metrics import METRICS, metrics_named
-from bentpipe.plan.presets import preset_plans
+from bentpipe.plan.presets import link_document, preset_plans
 from bentpipe.results.views import Column, View, records
 from bentpipe.scenario.tables import read_table
 from bentpipe.text import choice, did_you_mean
@@ -262,13 +263,18 @@ def schema() -> None:
 @show_app.command(
     "scenario",
     epilog=examples_text(
-        "bentpipe show scenario scenarios/geo-pep.yaml --as tc > tc.sh",
+        "bentpipe show scenario geo --as tc > tc.sh",
         "bentpipe show scenario scenarios/geo-pep.yaml --as sat.toml > sat.toml",
         "bentpipe show scenario scenarios/geo-bulk.yaml --as ns-3 > link.cc",
     ),
 )
 def scenario_as(
-    scenario_file: ScenarioInput,
+    scenario_file: Annotated[
+        Path,
+        argument(
+            "SCENARIO", "A scenario file (YAML), - for standard input, or a preset.", complete_links
+        ),
+    ],
     export_format: Annotated[
         ExportFormat,
         optional(
@@ -286,11 +292,12 @@ def scenario_as(
 ) -> None:
     """Print a scenario for tc(8), for bentpipe gateway or for ns-3.
 
-    What a format cannot express is in comments of its header, each with its consequence.
+    The link alone is enough for tc and the gateway; ns-3 needs traffic and duration, too. What a
+    format cannot express is in comments of its header, each with its consequence.
     """
     if end is not None and export_format != "sat.toml":
         raise UsageError("--end: only for --as sat.toml, the configuration of one gateway")
-    resolved = plan.Plan.resolve(scenario.Scenario.load(scenario_file, settings or ()))
+    resolved = plan.Plan.resolve(_exported(str(scenario_file), export_format, settings or ()))
     for warning in resolved.warnings:
         note(f"warning: {warning}")
     if export_format == "tc":
@@ -300,6 +307,20 @@ def scenario_as(
     else:
         text = export.sat_toml(resolved, end)
     print(text, end="")
+
+
+def _exported(name: str, export_format: ExportFormat, settings: Sequence[str]) -> scenario.Scenario:
+    """Return the scenario to export; what only ns-3 needs may be missing for others."""
+    preset = scenario.PRESETS.get(name)
+    if export_format == "ns-3":
+        if preset is not None:
+            message = "a preset has no traffic to simulate; write a scenario with it"
+            raise UsageError(f"--as ns-3: {message} (link: {{preset: {name}}})")
+        return scenario.Scenario.load(name, settings)
+    document = link_document(name)
+    if preset is not None:
+        document.data["name"] = preset.title
+    return scenario.Scenario.from_document(document, settings)
 
 
 @show_app.command(epilog=examples_text("bentpipe show cite"))

@@ -55,6 +55,7 @@ from bentpipe.results.verdict import invalid_message
 from bentpipe.results.views import Cell, Column, View
 from bentpipe.sweeps.journal import Progress, ProgressReader
 from bentpipe.sweeps.tables import text_of
+from bentpipe.text import CAUSE_TITLES
 
 _FOLDER: Final = Path(__file__).parent
 _PAIR: Final = 2
@@ -485,7 +486,10 @@ def lab_sample(status: Mapping[str, Any], rates: DeliveredRates) -> dict[str, An
                 "queue_kb": direction["queue_bytes"] / 1e3,
                 "queue_packets": direction["queue_packets"],
                 "delivered_packets": direction["delivered_packets"],
-                "lost": dict(direction["dropped_packets"]),
+                "lost": {
+                    CAUSE_TITLES.get(cause, cause): count
+                    for cause, count in direction["dropped_packets"].items()
+                },
             }
             for name, direction in report["directions"].items()
         ],

@@ -235,12 +235,12 @@ def summary(checks: list[Check]) -> str:
 def path_problem(
     lan: Sequence[str], link: Sequence[str], added: Sequence[Mapping[str, Any]] = ()
 ) -> Check | None:
-    """Return the first problem of the routes, or None. The daemon adds those of ``added``.
+    """Return the first problem of the routes, or None. A tunnel of the daemon adds ``added``.
 
     A PEP must see both directions of a connection. Packets that leave or return on an interface of
     neither side pass it by, and the connection is reset.
     """
-    listed = {*lan, *link}
+    listed, tunneled = {*lan, *link}, {route["dst"] for route in added}
     known = {version: [*machine.routes(version), *added] for version in _VERSIONS}
     for version, routes in known.items():
         for destination, found in _best(routes).items():
@@ -248,7 +248,11 @@ def path_problem(
             if destination == "default" and others:
                 return _elsewhere(f"The IPv{version} default route", others, link)
             if others and found & listed:
-                return _elsewhere(f"A part of the packets to {destination}", others, link)
+                fix = ""
+                if destination in tunneled:
+                    deleted = (f"ip -{version} route del {destination} dev {o}" for o in others)
+                    fix = f"{' && '.join(deleted)}, so that the tunnel alone has this network; or "
+                return _elsewhere(f"A part of the packets to {destination}", others, link, fix)
     used = {
         device for routes in known.values() for each in routes for device in machine.devices(each)
     }
@@ -262,13 +266,14 @@ def path_problem(
     return None
 
 
-def _elsewhere(what: str, others: Sequence[str], link: Sequence[str]) -> Check:
+def _elsewhere(what: str, others: Sequence[str], link: Sequence[str], fix: str = "") -> Check:
+    """Return the problem of a route past both sides; ``fix`` is what to try before the others."""
     names = " and ".join(others)
     return failed(
         "path",
         f"{what} uses {names}, on neither side of the gateway: the PEP would see one "
         "direction of a connection only.",
-        f"add {names} to the interfaces of lan or link, or route over {' or '.join(link)}",
+        f"{fix}add {names} to the interfaces of lan or link, or route over {' or '.join(link)}",
     )
 
 

@@ -4,7 +4,7 @@ The folder of a gateway has
 
 - ``gateway.json``: its record. Whoever starts a daemon locks it (flock(2)), and the processes of
   the daemon inherit the lock: while one of them runs, the gateway is up.
-- ``state.json``: its counters, which the daemon writes once a second.
+- ``state.json``: its counters, which the daemon writes every 0.75 s.
 - ``log``: what the daemon has printed, if it runs in the background.
 - ``control``: a socket of a daemon with a tunnel, for `reload_gateway`.
 """
@@ -141,12 +141,12 @@ class GatewayFolder:
             raise self._unwritable(error) from None
 
     def counters(self) -> dict[str, Any] | None:
-        """Return the latest counters, or None before the first ones."""
+        """Return the latest counters, with the time of theirs, or None before the first ones."""
         try:
-            read = json.loads(self.state_file.read_bytes())
-        except (OSError, ValueError):
+            with self.state_file.open("rb") as file:
+                return {**json.load(file), "unix_s": os.fstat(file.fileno()).st_mtime}
+        except (OSError, ValueError, TypeError):
             return None
-        return read if isinstance(read, dict) else None
 
     def last_words(self) -> str | None:
         """Return the last line that the daemon printed to its log."""

@@ -165,8 +165,11 @@ class LocalLab:
             raise UsageError(f"host: {choice(host, tuple(names))}")
 
     def start_servers(self) -> None:
-        """Start the servers of the world: HTTP, and iperf3 if it is installed."""
-        self.core.serve("world")
+        """Start HTTP on the world and its distant hosts, and iperf3 on it if it is installed."""
+        distant = (host for plan in self.plans for host in plan["hosts"] if host["gateway"] == 0)
+        names = dict.fromkeys(["world", *(host["name"] for host in distant)])
+        for name in names.keys() & {*self.hosts()}:
+            self.core.serve(name)
         iperf3 = shutil.which("iperf3")
         if iperf3 is not None:
             # Its `init` process is forked after the packet rings were mapped and so shares them:

@@ -218,6 +218,11 @@ class Table:
         exact = {"time", *(f"time{suffix}" for suffix in DURATION.suffixes)}
         times = [name for name in self.header if name in exact]
         times = times or [name for name in self.header if _TIME_COLUMN.fullmatch(name)]
+        if not times and any(NUMBER.fullmatch(cell) or _DATE.match(cell) for cell in self.header):
+            allowed = "the first line is data; a header is missing: write one, such as time,rate"
+            # All fields with this file have one error.
+            whole = SourceFile(file.name, file.field[:1])
+            raise whole.line_error(self.line, ",".join(self.header), allowed)
         if len(times) != 1:
             allowed = "one column is time, time_s, time_ms, time_us, time_ns or timestamp"
             raise file.line_error(self.line, ",".join(self.header), allowed)
@@ -235,9 +240,17 @@ class Table:
         Raises:
             PlanningError: naming the line, what was read and what is allowed.
         """
-        possible = [name for name in self.names if name == kind.name or kind.factor(name)]
-        column = self._column(column, possible)
+        column = self.column(kind, column)
         return self._steps(kind, column, kind.factor(column))
+
+    def column(self, kind: ColumnKind, name: str | None) -> str:
+        """Return the name of the column of rates or delays; by default that of the only one.
+
+        Raises:
+            PlanningError: there is none, or several.
+        """
+        possible = [each for each in self.names if each == kind.name or kind.factor(each)]
+        return self._column(name, possible)
 
     def errors(self, column: str | None) -> tuple[Steps, str]:
         """Return the steps of errors, and their field: loss or bit error rate.

@@ -71,6 +71,8 @@ def resolved_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -
 def link_document(link: str | Mapping[str, Any]) -> scenario.Document:
     """Return a whole scenario with a link: a preset by name, or that of a scenario file or mapping.
 
+    The file ``-`` is standard input.
+
     Raises:
         ScenarioError: the file cannot be read.
         UsageError: it is neither a preset nor a file.
@@ -82,7 +84,7 @@ def link_document(link: str | Mapping[str, Any]) -> scenario.Document:
         document = scenario.Document(data={"link": {"preset": link}}, source=link)
         preset = scenario.PRESETS[link].link
         duration = _EVENTS_LAST if any("outage" in each for each in preset.values()) else duration
-    elif link and Path(link).exists():
+    elif link == "-" or (link and Path(link).exists()):
         document = scenario.read_file(Path(link))
     else:
         presets = tuple(scenario.PRESETS)

@@ -37,6 +37,7 @@ from bentpipe.scenario.link import (
     RateOrSteps,
     RepeatingDelays,
     RepeatingRates,
+    ScaledSeries,
     TimeSeries,
 )
 from bentpipe.scenario.record import share_of
@@ -102,12 +103,22 @@ def _series(
             raise wrong((*path, "bin"), written.bin, "must be at least 1 ms")
         trace = SourceFile(written.trace, (*path, "trace"))
         return _steps(_delivery_steps(trace, bin_ns, stop_ns))
-    if isinstance(written, TimeSeries):
-        return _steps(Table(SourceFile(written.csv, (*path, "csv"))).values(kind, written.column))
+    if isinstance(written, ScaledSeries):
+        return _steps(_scaled_steps(written, kind, path))
     if isinstance(written, RepeatingRates | RepeatingDelays):
         starts = _starts(written.every, 0, stop_ns, path, (PLAN_STEPS_MAX, "steps"))
         return _steps(list(zip(starts, cycle(map(value_of, written.values)), strict=False)))
     return _steps([(value_of(step.at), value_of(step.value)) for step in written])
+
+
+def _scaled_steps(written: ScaledSeries, kind: ColumnKind, path: FieldPath) -> Steps:
+    table = Table(SourceFile(written.csv, (*path, "csv")))
+    steps = table.values(kind, written.column)
+    largest = max(value for _, value in steps) * written.scale
+    if largest > kind.largest:
+        message = f"makes {kind.noun} of more than {kind.largest_shown}, the most that is allowed"
+        raise wrong((*path, "scale"), written.scale, message)
+    return [(at_ns, round(value * written.scale)) for at_ns, value in steps]
 
 
 def _steps(steps: Sequence[tuple[int, float]]) -> Series:

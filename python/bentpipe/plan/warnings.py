@@ -2,27 +2,30 @@
 
 They are about flows that cannot end, rates that the link cannot carry, starts, priorities and
 settings of tunnels without effect, the returns of several terminals, CoDel queues that drop too
-early, queue limits that a setting changed, and gaps in recordings.
+early, queue limits that a setting changed, gaps in recordings, and round trips as delays.
 Every bound is on the safe side: a flow without a warning may still not end.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.errors import ScenarioError, ScenarioWarning
 from bentpipe.metrics import UDP
+from bentpipe.plan.csv_file import DURATION, SourceFile, Table
 from bentpipe.plan.gateways import largest_coded_packet_bytes
 from bentpipe.plan.link import codel_fields, complete_directions, directions_plan
-from bentpipe.plan.lower import Part, PlanningErrors
+from bentpipe.plan.lower import Part, PlanningError, PlanningErrors
 from bentpipe.plan.presets import direction_number, series_values
 from bentpipe.plan.traffic import datagram_interval_ns, largest_flow_packet_bytes
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.gateways import Titration, Tunnel
-from bentpipe.scenario.link import DirectionName, TimeSeries
+from bentpipe.scenario.link import DirectionName, ScaledSeries, TimeSeries
 from bentpipe.scenario.record import Record
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice, WebPage
@@ -49,6 +52,8 @@ _SERIES: Final = {"rate": "rate_bps", "delay": "delay_ns", "errors": "channel"}
 _MIN_ROWS: Final = 10
 _REGULAR: Final = 0.1
 _GAP: Final = 3
+# In the names of columns.
+_ROUND_TRIP: Final = re.compile(r"(?<![a-z])(ping|rtt|round.?trip)", re.IGNORECASE)
 _TLS_ROUND_TRIPS: Final = {None: 0, "1.3": 1, "1.2": 2}
 
 
@@ -60,7 +65,7 @@ def warnings_of(plan: Plan) -> list[ScenarioWarning]:
         for field, message in warnings
     ]
     found += [*_about_terminals(plan), *_about_codel(plan), *_about_changed_queues(plan)]
-    found += _about_gaps(plan)
+    found += [*_about_gaps(plan), *_about_round_trips(plan)]
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
 
 
@@ -376,6 +381,29 @@ def _about_gaps(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
                     f"{format_duration(usual_ns)} apart; the value before the gap holds"
                 )
                 yield ("link", name, field, "csv"), message
+
+
+def _about_round_trips(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+    """Yield a warning if measured round trips are the delay of both directions, not divided."""
+    delays = [each.delay for each in plan.scenario.link.directions().values()]
+    series = [each for each in delays if isinstance(each, ScaledSeries)]
+    if len(series) < len(delays) or sum(each.scale for each in series) <= 1:
+        return
+    columns = list(map(_delay_column, series))
+    if all(map(_ROUND_TRIP.search, columns)):
+        message = (
+            f'column "{columns[0]}" is a round trip by its name, and both directions have it: '
+            "round trips are longer than it is; write scale: 0.5 in both"
+        )
+        yield ("link", "forward", "delay"), message
+
+
+def _delay_column(series: ScaledSeries) -> str:
+    """Return the name of a column; empty if its file has changed since the plan was made."""
+    if series.column is None:
+        with suppress(PlanningError):
+            return Table(SourceFile(series.csv, ("link",))).column(DURATION, None)
+    return series.column or ""
 
 
 def _by_direction(flows: Sequence[Part]) -> dict[int, list[Part]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from bentpipe.results.output import OutputFolder
-    from bentpipe.simulation.search import Limit, Search, Trial
+    from bentpipe.simulation.limits import Limit, Search, Trial
 
 # The names of flows that fit in a line.
 _MAX_NAMES: Final = 4
@@ -41,15 +41,14 @@ _NOT_PROVEN: Final = (
 )
 _NOTE: Final = (
     "A value passes if every threshold holds with every seed. The search assumes that every value "
-    "above one that fails fails, too; with random traffic or errors, a larger one may pass by "
-    "chance."
+    "{} one that fails fails, too; with random traffic or errors, a {} one may pass by chance."
 )
 
 
 def search_tables(found: Search) -> list[View | str]:
     """Return the table of a search for a terminal, with its answer above it and notes below."""
     rates = (limit for limit in found.limits if limit.passes is not None and limit.payload_bytes)
-    notes = [_NOTE] if found.thresholds else []
+    notes = [_note(found)] if found.thresholds else []
     if not all(limit.proven for limit in rates):
         notes.append(_NOT_PROVEN)
     return [_answer(found), _view(found), *notes]
@@ -86,15 +85,25 @@ def search_report(found: Search, exports: Exports | None = None) -> str:
     what = found.path if found.thresholds else "rate without loss"
     template = environment().get_template("search.html.j2")
     return template.render(
-        title=f"{found.scenario or 'Scenario'}: largest {what}",
+        title=f"{found.scenario or 'Scenario'}: {_wanted(found)} {what}",
         facts=f"bentpipe {_core.version()}; {_seeds(found)}",
         found=found,
         answer=_answer(found),
         view=_view(found),
         figure=_trial_figure(found) if found.thresholds else _rate_figure(found),
-        note=_NOTE,
+        note=_note(found),
         sending=_sending(found),
         exports=exports,
+    )
+
+
+def _wanted(found: Search) -> str:
+    return "smallest" if found.limits[0].smallest else "largest"
+
+
+def _note(found: Search) -> str:
+    return _NOTE.format(
+        *(("below", "smaller") if found.limits[0].smallest else ("above", "larger"))
     )
 
 
@@ -176,17 +185,21 @@ def _value_answer(found: Search) -> str:
     ends = (limit.passes, limit.fails)
     value, fails = ("" if end is None else text(end) for end in ends)
     if value and fails:
-        between = "" if limit.converged else f", or one below {fails}"
-        said = f"the largest value that meets the thresholds is {value}{between}"
+        side = "above" if limit.smallest else "below"
+        between = "" if limit.converged else f", or one {side} {fails}"
+        said = f"the {_wanted(found)} value that meets the thresholds is {value}{between}"
     elif value:
-        said = f"{value} meets the thresholds, and no larger value was tried"
+        beyond = "smaller" if limit.smallest else "larger"
+        said = f"{value} meets the thresholds, and no {beyond} value was tried"
         said += " (--max)" if limit.converged else ""
     else:
         said = f"even {fails} misses the thresholds" if fails else "no value was tried"
     reason = limit.reason
     why = f"; at {fails}, {reason.message}" if isinstance(reason, ThresholdCheck) else ""
     interrupted = "" if limit.converged else " (interrupted)"
-    return f"{found.path}: {said}{interrupted}{why}"
+    is_low = fails and not value and not limit.smallest
+    hint = "; if larger values are better, use --smallest" if is_low else ""
+    return f"{found.path}: {said}{interrupted}{why}{hint}"
 
 
 def _rows(found: Search) -> list[tuple[Trial, list[ThresholdCheck]]]:

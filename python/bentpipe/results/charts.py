@@ -27,7 +27,7 @@ from bentpipe.results.measures import (
 )
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 from bentpipe.results.voice import call_quality
-from bentpipe.text import csv_rows
+from bentpipe.text import CAUSE_TITLES, csv_rows
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -245,7 +245,8 @@ def _drops(result: Result, tables: Sequence[str]) -> list[Series]:
         )
         for each in _samples(result, tables)
         for cause in DROP_CAUSES
-        for what, values in [(cause.replace("_", " "), each.rows[f"dropped_{cause}_packets"])]
+        for what in [CAUSE_TITLES.get(cause, cause.replace("_", " "))]
+        for values in [each.rows[f"dropped_{cause}_packets"]]
         if values[-1] > 0
     ]
 

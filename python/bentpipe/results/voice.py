@@ -90,9 +90,14 @@ def delay_impairment(mouth_to_ear_ms: float) -> float:
 
 
 def loss_impairment(codec: Codec, loss_percent: float, burst_ratio: float = 1.0) -> float:
-    """Return Ie,eff, the impairment by codec and loss (equation 7-29)."""
+    """Return Ie,eff, the impairment by codec and loss (equation 7-29), at most 95.
+
+    With BurstR 1 it stays below 95, the impairment of complete loss; with long bursts of loss it
+    would exceed that.
+    """
     robustness = loss_percent / burst_ratio + codec.robustness
-    return codec.impairment + (_COMPLETE_LOSS - codec.impairment) * loss_percent / robustness
+    share = min(1.0, loss_percent / robustness)
+    return codec.impairment + (_COMPLETE_LOSS - codec.impairment) * share
 
 
 def burst_ratio_of(packets: int, lost: int, bursts: int) -> float:

@@ -133,6 +133,14 @@ class TimeSeries(Record):
     holds plain numbers; in others each cell has a unit."""
 
 
+class ScaledSeries(TimeSeries):
+    """A column of rates or delays of a CSV file, one row per step."""
+
+    scale: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
+    """A factor of each value, above 0 and at most 1000, such as 0.5 for a direction's part of a
+    measured round trip."""
+
+
 class ChannelState(Record):
     """One state of a channel."""
 
@@ -177,15 +185,15 @@ RateOrSteps = Annotated[
     | Annotated[tuple[RateStep, ...], Field(strict=False, min_length=1)]
     | RepeatingRates
     | DeliveryTrace
-    | TimeSeries,
+    | ScaledSeries,
     ByForm("DeliveryTrace"),
 ]
 DelayOrSteps = Annotated[
     Duration
     | Annotated[tuple[DelayStep, ...], Field(strict=False, min_length=1)]
     | RepeatingDelays
-    | TimeSeries,
-    ByForm("TimeSeries"),
+    | ScaledSeries,
+    ByForm("ScaledSeries"),
 ]
 Errors = Annotated[GilbertElliott | TimeSeries | LossBursts, ByForm()]
 Outages = Annotated[Outage | Annotated[tuple[OutageAt, ...], Field(strict=False)], ByForm()]

@@ -5,6 +5,7 @@ from .executor import (
     run_jobs as run_jobs,
     run_many as run_many,
 )
+from .limits import Limit as Limit, Search as Search
 from .memory import memory_message as memory_message, memory_warning as memory_warning
 from .run import (
     Job as Job,
@@ -14,8 +15,6 @@ from .run import (
     simulate as simulate,
 )
 from .search import (
-    Limit as Limit,
-    Search as Search,
     max_trials as max_trials,
     search_no_drop as search_no_drop,
 )

@@ -34,7 +34,7 @@ _LIMITS: Final[Mapping[str, str]] = {
     _PROCESSOR_QUEUE_GROWTH: "packet rate",
     _LINK_QUEUE_GROWTH: "channel",
     "queue_full": "channel",
-    "bit_error": "bit errors",
+    "bit_error": "random loss",
 }
 
 

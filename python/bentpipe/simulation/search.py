@@ -1,8 +1,9 @@
-"""Searches for the largest value of a scenario at which its runs pass.
+"""Searches for the largest value of a scenario at which its runs pass, or for the smallest one.
 
 A value is doubled until a trial fails or the largest one passes, and is then bisected. This assumes
 that what fails at one value fails at every larger one; with random traffic or bit errors, a larger
-one may pass by chance.
+one may pass by chance. For the smallest value it is doubled until a trial passes, and what fails at
+one value is assumed to fail at every smaller one.
 
 `search` varies a field of the scenario; a trial passes if every threshold holds with every seed.
 `search_no_drop` varies the rates of constant_rate flows, for each packet size; a trial passes if no
@@ -12,31 +13,30 @@ the time (`bentpipe.simulation.no_drop`).
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from bentpipe.errors import RunsInterrupted, ScenarioError, UnitError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.plan.presets import direction_number, series_values
 from bentpipe.quantities import QUANTITIES
 from bentpipe.results.files import utc_now
-from bentpipe.results.metric_values import ThresholdCheck, check_thresholds
+from bentpipe.results.metric_values import check_thresholds
 from bentpipe.scenario.document import Document, SourceLocation
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.settings import Setting
 from bentpipe.scenario.traffic import Channels, Conference, ConstantRate
 from bentpipe.simulation.executor import Threads, run_jobs
-from bentpipe.simulation.no_drop import Loss, LossCheck, check_losses
+from bentpipe.simulation.limits import Bracket, Check, Limit, Search
+from bentpipe.simulation.no_drop import check_losses
 from bentpipe.simulation.run import Job, Outcome
 from bentpipe.text import choice, shown
-from bentpipe.units import LARGEST_SEED, NS_PER_S, check_seed, value_of
+from bentpipe.units import DURATION, LARGEST_SEED, NS_PER_S, RATE, SIZE, check_seed, value_of
 
 DEFAULT_RESOLUTION: Final = 0.005
 # Below the minimum, buffers hide more in any run of practical length; above the maximum, doubling
@@ -51,173 +51,11 @@ MAX_SEEDS: Final = 1_000
 _FIRST_PACKETS: Final = 10
 # A quantity is searched from this part of the bound.
 _SPAN: Final = 1_000
+_MAX: Final = SourceLocation("--max")
 _PLAIN_NAME: Final = re.compile(r"[^\W\d][\w-]*")
 
-Check: TypeAlias = ThresholdCheck | LossCheck
 RunJobs: TypeAlias = Callable[[Sequence[Job]], Sequence[Outcome]]
 Progress: TypeAlias = Callable[[int, int], None]
-
-
-@dataclass
-class Bracket:
-    """The integers from ``min`` to ``max`` between which the limit of a search is.
-
-    ``passes`` is the largest value that passed, ``fails`` the smallest that failed. The search has
-    converged when they differ by 1, or by ``resolution`` times ``passes``.
-    """
-
-    min: int
-    max: int
-    resolution: float = 0.0
-    passes: int | None = None
-    fails: int | None = None
-
-    @property
-    def max_trials(self) -> int:
-        """The largest number of trials of a search from ``min``."""
-        doublings = math.ceil(math.log2(self.max / self.min))
-        return 1 + doublings + math.ceil(math.log2(1 / (self.resolution or 1 / self.max)))
-
-    def next(self) -> int | None:
-        """Return the next value to try; None once the search has converged."""
-        if self.passes is None:
-            if self.fails is None:
-                return self.min
-            return max(self.fails // 2, self.min) if self.fails > self.min else None
-        if self.fails is None:
-            return min(2 * self.passes, self.max) if self.passes < self.max else None
-        if self.fails - self.passes <= max(1, self.resolution * self.passes):
-            return None
-        return (self.passes + self.fails) // 2
-
-    def record(self, value: int, *, passed: bool) -> None:
-        """Narrow the bracket by a trial."""
-        if passed:
-            self.passes = value
-        else:
-            self.fails = value
-
-
-# --- the result -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """A value that was tried: of each threshold, or of the losses, the worst check of all seeds."""
-
-    value: int
-    checks: tuple[Check, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Return whether the criterion is met with every seed."""
-        return all(check.passed for check in self.checks)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the trial as plain data."""
-        checks = [check.to_json() for check in self.checks]
-        return {"value": self.value, "passed": self.passed, "checks": checks}
-
-
-@dataclass
-class Limit(Bracket):
-    """The largest value that passes, in the base unit, and the trials that found it.
-
-    ``passes`` is None if none passed, and ``fails`` if ``max`` passed. A no-drop search has a limit
-    for each ``payload_bytes`` (0 in another search): the rate of each of ``flows`` flows, in
-    payload bits per second as ``iperf -b`` counts.
-    """
-
-    payload_bytes: int = 0
-    flows: int = 1
-    trials: list[Trial] = field(default_factory=list)
-
-    def judge(self, value: int, checks: tuple[Check, ...]) -> None:
-        """Add a trial, and narrow the bracket by it."""
-        self.trials.append(Trial(value=value, checks=checks))
-        self.record(value, passed=self.trials[-1].passed)
-
-    @property
-    def converged(self) -> bool:
-        """Return whether the values that pass and fail differ by no more than the resolution."""
-        return self.next() is None
-
-    @property
-    def packets_per_second(self) -> float | None:
-        """Return the rate of each flow in packets per second."""
-        if self.passes is None or not self.payload_bytes:
-            return None
-        return self.passes / (8 * self.payload_bytes)
-
-    @property
-    def aggregate_packets_per_second(self) -> float | None:
-        """Return the rate of all searched flows together in packets per second."""
-        each = self.packets_per_second
-        return None if each is None else self.flows * each
-
-    @property
-    def proven(self) -> bool:
-        """Return whether the runs at the rate that passes show that it can last.
-
-        It is then above what the path carries by no more than the resolution; if not, buffers or
-        variations of the delay may hide more.
-        """
-        checks = self._checks(self.passes)
-        return any(isinstance(check, LossCheck) and check.proven for check in checks)
-
-    @property
-    def reason(self) -> Check | None:
-        """Return the first check that fails at ``fails``."""
-        return next((check for check in self._checks(self.fails) if not check.passed), None)
-
-    @property
-    def first_loss(self) -> Loss | None:
-        """Return the largest loss at the smallest rate that failed; None if none failed."""
-        return self.reason.losses[0] if isinstance(self.reason, LossCheck) else None
-
-    def _checks(self, value: int | None) -> tuple[Check, ...]:
-        return next((trial.checks for trial in self.trials if trial.value == value), ())
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the limit as plain data."""
-        rates = ("packets_per_second", "aggregate_packets_per_second", "proven", "converged")
-        names = (*(each.name for each in fields(self)), *rates)
-        reason = None if self.reason is None else self.reason.to_json()
-        trials = [trial.to_json() for trial in self.trials]
-        return {name: getattr(self, name) for name in names} | {"reason": reason, "trials": trials}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """The limits that a search found, and its parameters.
-
-    ``path`` is the varied field and ``unit`` the end of the columns of its values: ``bps``, ``ns``,
-    ..., or nothing for a number. A no-drop search has no ``thresholds``; it has a limit for each
-    packet size, the names of its ``flows``, and in ``sending_s`` the shortest time that one of them
-    sends. ``interrupted``: Ctrl-C ended the search early.
-    """
-
-    scenario: str
-    path: str
-    unit: str
-    seeds: tuple[int, ...]
-    limits: tuple[Limit, ...]
-    interrupted: bool
-    thresholds: tuple[str, ...] = ()
-    flows: tuple[str, ...] = ()
-    sending_s: float | None = None
-
-    @property
-    def criterion(self) -> Literal["thresholds", "no-drop"]:
-        """Return what a trial must meet."""
-        return "thresholds" if self.thresholds else "no-drop"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the search as plain data."""
-        data = {each.name: getattr(self, each.name) for each in fields(self)}
-        lists = {name: list(data[name]) for name in ("seeds", "thresholds", "flows")}
-        limits = [limit.to_json() for limit in self.limits]
-        return {"criterion": self.criterion, **data, **lists, "limits": limits}
 
 
 class SearchOptions(TypedDict, total=False):
@@ -246,9 +84,10 @@ def search(
     *,
     thresholds: Sequence[str] = (),
     bound: int | str | None = None,
+    smallest: bool = False,
     **options: Unpack[SearchOptions],
 ) -> Search:
-    """Find the largest value of a field that meets the scenario's thresholds, and further ones.
+    """Find the largest or smallest value of a field that meets the scenario's thresholds.
 
     Parameters
     ----------
@@ -263,7 +102,9 @@ def search(
     bound
         The largest value to try; by default 1,000, or the largest that the field allows below that.
         The first value is 1 or, of a quantity such as ``20 Mbit/s``, a thousandth of the bound; or
-        more, if that does not fit the scenario.
+        more, if that does not fit. A quantity needs a bound.
+    smallest
+        Find the smallest value, where larger ones are better, such as that of a rate.
     options
         See `SearchOptions`.
 
@@ -290,24 +131,21 @@ def search(
     checked = _with_thresholds(Scenario.of(scenario), thresholds)
     seeds = _seeds(checked, DEFAULT_SEEDS, options)
     varied = path or _only_count(checked)
-    largest, column, unit = _integer(DEFAULT_MAX if bound is None else bound)
-    if largest < 1:
-        raise UsageError(f"max: read {shown(bound)}; must be above zero")
+    largest, column, unit = _integer(_default_bound(checked, varied) if bound is None else bound)
     plan = partial(_plan_with, checked, varied, unit)
     # What does not fit is refused before anything runs.
     largest = _largest(plan, varied) if bound is None else _fitting(plan, largest)
     lowest = _lowest(plan, largest, max(1, largest // _SPAN) if unit else 1)
-    resolution = _resolution(options, DEFAULT_RESOLUTION if unit else 0.0)
-    limit = Limit(min=lowest, max=largest, resolution=resolution)
-    series = _Series(limit, plan, lambda run: check_thresholds(run.result(started=utc_now())))
-    interrupted = _narrow([series], seeds, options)
+    precision = _resolution(options, DEFAULT_RESOLUTION if unit else 0.0)
+    limit = Limit(min=lowest, max=largest, resolution=precision, smallest=smallest)
+    series = [_Series(limit, plan, lambda run: check_thresholds(run.result(started=utc_now())))]
     return Search(
         scenario=checked.name,
         path=varied,
         unit=column,
         seeds=tuple(seeds),
         limits=(limit,),
-        interrupted=interrupted,
+        interrupted=_narrow(series, seeds, options),
         thresholds=checked.thresholds,
     )
 
@@ -328,6 +166,22 @@ def _plan_with(scenario: Scenario, path: str, unit: str, value: int) -> Plan:
     document = Document(data=scenario.to_dict(), source=source)
     setting = Setting(path, written, SourceLocation(source))
     return Plan.resolve(Scenario.from_document(document, [setting]))
+
+
+def _default_bound(scenario: Scenario, path: str) -> int:
+    """Return the default of the largest value to try.
+
+    Raises:
+        UsageError: the field has a unit; the message has an example of a bound.
+    """
+    for written in (1, *(kind.example for kind in (RATE, DURATION, SIZE))):
+        with suppress(ScenarioError):
+            Scenario.from_document(_document(scenario), [Setting(path, written, _MAX)])
+            if written != 1:
+                example = f"name the largest value to try, such as --max '{written}'"
+                raise UsageError(f"max: {path} has a unit; {example}")
+            break
+    return DEFAULT_MAX
 
 
 def _fitting(plan: Callable[[int], Plan], value: int) -> int:
@@ -372,12 +226,18 @@ def _lowest(plan: Callable[[int], Plan], largest: int, lowest: int) -> int:
 def _integer(bound: int | str) -> tuple[int, str, str]:
     """Return a bound in the base unit, the end of the columns of such values, and the base unit."""
     if isinstance(bound, int) and not isinstance(bound, bool):
-        return bound, "", ""
+        return _above_zero(bound, bound), "", ""
     for name, parse, base in QUANTITIES:
         with suppress(UnitError):
-            return parse(bound), name, base
+            return _above_zero(parse(bound), bound), name, base
     expected = 'expected an integer, a rate, a time or a size, such as 100 or "20 Mbit/s"'
     raise UsageError(f"max: read {shown(bound)}; {expected}")
+
+
+def _above_zero(largest: int, written: int | str) -> int:
+    if largest < 1:
+        raise UsageError(f"max: read {shown(written)}; must be above zero")
+    return largest
 
 
 def _only_count(scenario: Scenario) -> str:

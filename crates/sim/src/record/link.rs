@@ -19,7 +19,7 @@ pub fn drop_causes() -> impl Iterator<Item = (DropCause, &'static str)> {
 pub(super) fn meaning_of(cause: DropCause) -> &'static str {
     match cause {
         DropCause::QueueFull => "the queue was full",
-        DropCause::BitError => "bit error on the channel",
+        DropCause::BitError => "a bit error or a loss on the channel",
         DropCause::ProcessorOverload => "the buffer of a processor was full",
         DropCause::Red => "random early detection",
         DropCause::Codel => "CoDel, at the head of the queue",
