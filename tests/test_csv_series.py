@@ -92,6 +92,21 @@ def test_the_log_of_a_satellite_terminal_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    "column", ["percent_packet_loss", "loss_percent", "rx_loss_pct", "Percentage_loss", "%_loss"]
+)
+def test_a_column_of_percentages_is_read_as_such(column: str) -> None:
+    """Given 1 in a column whose name has percent, expect 1 %."""
+    assert read(f"time_s,{column}\n0,0\n10,1\n", None) == [(0, 0.0), (10 * S, 0.01)]
+
+
+def test_a_table_may_have_many_columns() -> None:
+    """Given 20,000 columns, expect to read one within the time of a unit test."""
+    names = [f"c{number}_ms" for number in range(20_000)]
+    content = f"time_s,{','.join(names)}\n0{',7' * len(names)}\n"
+    assert read(content, DURATION, "c9_ms") == [(0, 7 * MS)]
+
+
+@pytest.mark.parametrize(
     ("seconds", "gap"),
     [
         ([*range(20)], None),
@@ -197,6 +212,7 @@ BAD = {
     "a date of another form": "time,delay_ms\n01.05.2024 12:00,1\n",
     "a date that does not exist": "time,delay_ms\n2024-02-30 12:00:00,1\n",
     "a date without a time": "time,delay_ms\n2024-05-01,1\n",
+    "a fraction of a minute": "time,delay_ms\n2024-05-01T12:00.5Z,1\n",
     "time zones in some rows": "time,delay_ms\n2024-05-01 12:00Z,1\n2024-05-01 12:01,1\n",
     "numbers among dates": "time,delay_ms\n2024-05-01 12:00Z,1\n60,1\n",
     "dates among numbers": "time_s,delay_ms\n0,1\n2024-05-01 12:00Z,1\n",

@@ -73,9 +73,19 @@ def test_tc_has_the_delay_the_rate_and_the_queue_of_both_directions() -> None:
 
 
 def size_by_kernel(line: str, ip_bytes: int) -> int:
-    """Return the size of a packet with a size table (tc-stab(8)), as the kernel computes it."""
-    fields = dict(re.findall(r"(overhead|mpu|linklayer|rate) (\S+)", line))
-    size = max(ip_bytes + 14 + int(fields["overhead"]), int(fields.get("mpu", 0)))
+    """Return the size of a packet with the size table that tc(8) makes.
+
+    Sources: `tc_calc_size_table` of iproute2, and `__qdisc_calculate_pkt_len` of Linux.
+    """
+    fields = dict(re.findall(r"(overhead|mpu|linklayer|mtu|tsize) (\S+)", line))
+    size, slots = ip_bytes + 14 + int(fields["overhead"]), int(fields.get("tsize", 0))
+    if not slots:
+        return size
+    log = 0
+    while int(fields["mtu"]) >> log > slots - 1:
+        log += 1
+    # The last size of its slot.
+    size = max((((size - 1) >> log) + 1) << log, int(fields.get("mpu", 0)))
     return -(-size // 48) * 53 if fields.get("linklayer") == "atm" else size
 
 
@@ -96,6 +106,43 @@ def test_tc_takes_the_time_of_the_framing_for_a_packet(name: str) -> None:
         # A byte of 64, and the fraction of a bit per second.
         assert 8 * size_by_kernel(line, ip_bytes) / rate_bps == pytest.approx(expected_s, rel=0.01)
     assert is_exact == ("tc has no cells" not in tc_script(plan))
+
+
+@pytest.mark.parametrize("ip_bytes", [20, 47, 575, 1_499])
+def test_tc_has_the_size_of_odd_packets(ip_bytes: int) -> None:
+    """Given frames of Ethernet, which have a size table, expect no byte more than on the link."""
+    line = commands(changed("link.forward.framing", "ethernet"))[0]
+    assert 8 * size_by_kernel(line, ip_bytes) == frame_bits(plan_framing("ethernet", {}), ip_bytes)
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        {"kind": "none"},
+        {"kind": "aal5-sonet"},
+        {"kind": "mpe"},
+        {"kind": "mpe", "packing": False},
+        {"kind": "ppp", "payload": "ones"},
+    ],
+    ids=lambda each: "-".join(map(str, each.values())),
+)
+def test_a_limit_of_the_link_holds_as_many_packets(framing: dict[str, Any]) -> None:
+    """Given 1 BDP, 560,000 bytes on the link, expect the largest packets that it holds there."""
+    forward = LINK["forward"] | {"framing": framing, "queue": {"limit": "1 bdp"}}
+    shaper, line = commands(changed("link.forward", forward))[:2]
+    limit = int(line.rpartition("limit ")[2])
+    kind, options = framing["kind"], {name: framing[name] for name in framing if name != "kind"}
+    held = 8 * 560_000 / frame_bits(plan_framing(kind, options), 1_500)
+    # The limit is rounded to a byte.
+    assert limit / size_by_kernel(shaper, 1_500) == pytest.approx(held, abs=0.001)
+
+
+def test_the_slowest_rate_has_a_bucket() -> None:
+    """Given 1 bit/s and a framing, which leave none, expect the least that tc takes, and a word."""
+    plan = changed("link.forward", {"rate": "1 bit/s", "delay": "250 ms", "framing": "gse"})
+    assert "tbf rate 99bit burst 1514 " in commands(plan)[1]
+    assert "# - link.forward.rate: tbf has 100 bit/s at least" in tc_script(plan)
+    assert '{ { 0.0, "1bps" }, }' in ns3_script(plan)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +169,13 @@ def test_tc_takes_the_time_of_the_framing_for_a_packet(name: str) -> None:
             "pfifo limit 80",
         ),
         ({"discipline": "selective_drop", "limit": "60 kB"}, "limit 60000", ""),
+        # The kernel has no prio of one band (TCQ_MIN_PRIO_BANDS).
+        (
+            {"discipline": "strict_priority", "classes": 1, "limit": "50 packets"},
+            "limit 75000",
+            "pfifo limit 50",
+        ),
+        ({"discipline": "strict_priority", "classes": 1, "limit": "60 kB"}, "limit 60000", ""),
     ],
     ids=lambda each: str(each)[:40],
 )
@@ -131,16 +185,43 @@ def test_tc_has_the_queue(queue: dict[str, Any], shaper: str, inside: str) -> No
     assert [each.partition("handle 3: ")[2] for each in island[2:]] == [inside] * bool(inside)
 
 
-def test_tc_has_red_with_the_nearest_weight() -> None:
+def red_fields(framing: str, **queue: Any) -> dict[str, float]:
+    """Return the options of RED, which tc counts in the bytes of the size table."""
+    queue = {"discipline": "red", "gentle": False} | queue
+    forward = LINK["forward"] | {"framing": framing, "queue": queue}
+    plan = changed("link.forward", forward)
+    text, in_bytes = tc_script(plan), "min_threshold" in queue
+    # Bytes without framing are the same there.
+    is_exact = in_bytes and framing == "none"
+    assert ("# - link.forward.queue.min_threshold: " in text) == (not is_exact)
+    assert ("# - link.forward.queue.max_probability: " in text) == in_bytes
+    options = re.findall(r"(\w+) ([\d.]+)", commands(plan)[2].partition("red ")[2])
+    return {name: float(value) for name, value in options}
+
+
+@pytest.mark.parametrize(("framing", "packet_bytes"), [("none", 1_500), ("aal5", 1_696)])
+def test_red_of_tc_has_its_thresholds_in_packets_of_the_largest_size(
+    framing: str, packet_bytes: int
+) -> None:
+    """Given 5 and 15 of 100 packets, and the same in bytes, expect their shares of the limit."""
+    in_bytes = {"limit": "150 kB", "min_threshold": "7500 B", "max_threshold": "22500 B"}
+    for queue in ({"limit": "100 packets"}, in_bytes):
+        fields = red_fields(framing, **queue)
+        assert [fields[name] / packet_bytes for name in ("min", "max", "limit")] == [5, 15, 100]
+    # In bytes a packet is dropped in proportion to its size, 1 for a packet of 1000 bytes.
+    assert fields["probability"] == 0.15
+
+
+@pytest.mark.parametrize("framing", ["none", "aal5"])
+def test_red_of_tc_has_the_nearest_weight(framing: str) -> None:
     """Given a weight of 0.002, expect the burst from which tc computes 1/512 (tc_red_eval_ewma)."""
-    queue = {"discipline": "red", "limit": "120 kB", "gentle": False}
-    line = commands(changed("link.forward.queue", queue))[2]
-    fields = dict(re.findall(r"(\w+) (\d+)", line.partition("red ")[2]))
-    assert (fields["min"], fields["max"], fields["limit"]) == ("5000", "15000", "120000")
-    burst, low = int(fields["burst"]), 5
+    fields = red_fields(framing, limit="100 packets")
+    burst = fields["burst"]
+    excess = burst + 1 - fields["min"] / fields["avpkt"]
+    assert excess >= 1
 
     def fits(weight: float) -> bool:
-        return burst + 1 - low <= (1 - (1 - weight) ** burst) / weight
+        return bool(excess <= (1 - (1 - weight) ** burst) / weight)
 
     assert fits(2**-9)
     assert not fits(2**-8)
@@ -207,7 +288,7 @@ def test_jitter_keeps_the_order_of_packets() -> None:
     [
         ({"loss": "0.5 %"}, "loss random 0.5%"),
         ({"bit_error_rate": 1.0}, "loss random 100%"),
-        ({"bit_error_rate": 1e-6}, f"loss random {100 * (1 - (1 - 1e-6) ** 12_000):.6f}%"),
+        ({"bit_error_rate": 1e-6}, f"loss random {100 * (1 - (1 - 1e-6) ** 12_000):.10f}%"),
         (
             {
                 "errors": {
@@ -218,6 +299,17 @@ def test_jitter_keeps_the_order_of_packets() -> None:
             },
             # A packet of 1,500 bytes takes 0.75 ms.
             "loss gemodel 0.0075% 1.5% 30% 0%",
+        ),
+        (
+            {
+                "errors": {
+                    "model": "gilbert_elliott",
+                    "good": {"mean_duration": "75000 min"},
+                    "bad": {"mean_duration": "50 ms", "loss_rate": 0.3},
+                }
+            },
+            # netem has steps of 2^-32, some 0.00000002 %.
+            "loss gemodel 0.0000000167% 1.5% 30% 0%",
         ),
     ],
 )
@@ -340,8 +432,7 @@ def test_an_expressed_part_is_no_gap(name: str) -> None:
 def test_every_example_becomes_a_script(path: Path) -> None:
     plan = Plan.resolve(path)
     for text in (tc_script(plan), ns3_script(plan)):
-        assert "nan" not in re.findall(r"\w+", text)
-        assert "None" not in re.findall(r"\w+", text)
+        assert not {"nan", "none"} & set(re.findall(r"\w+", text.lower()))
     assert_is_balanced(ns3_script(plan))
 
 
@@ -390,6 +481,32 @@ def test_a_name_ends_no_comment_and_no_literal(name: str) -> None:
     literal = flow.removeprefix("    { ").removesuffix(plain_flow.partition('"a"')[2])
     assert re.fullmatch(r'"(?:\\.|[^"\\])*"', literal)
     assert literal.isascii()
+
+
+# --- ns-3 ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("framing", ["none", "aal5"])
+@pytest.mark.parametrize("errors", [1e-6, 1e-3, 1.0])
+def test_ns3_loses_as_many_packets_to_bit_errors(framing: str, errors: float) -> None:
+    """Given a bit error rate, expect the loss of 1,500 bytes; ns-3 adds 2 bytes of PPP to them."""
+    forward = LINK["forward"] | {"framing": framing, "bit_error_rate": errors}
+    text = ns3_script(changed("link.forward", forward))
+    (rate,) = re.findall(r"([\d.e-]+),\s+RateErrorModel::ERROR_UNIT_BIT", text)
+    bits = frame_bits(plan_framing(framing, {}), 1_500)
+    # RateErrorModel::DoCorruptBit of ns-3.
+    lost = 1 - (1 - float(rate)) ** (8 * 1_502)
+    assert lost == pytest.approx(1 - (1 - errors) ** bits, rel=1e-6)
+    assert "// - link.forward.bit_error_rate: exact for packets of 1500 B" in text
+
+
+@pytest.mark.parametrize(("payload", "written"), [("4 B", 12), ("12 B", 12), ("200 B", 200)])
+def test_datagrams_of_ns3_have_room_for_their_header(payload: str, written: int) -> None:
+    """Given datagrams smaller than the header of ns3::UdpClient, expect 12 bytes, and a word."""
+    call = {"name": "call", "kind": "constant_rate", "rate": "8 kbit/s", "payload": payload}
+    text = ns3_script(changed(traffic=[call | {"direction": "forward", "duration": "9 s"}]))
+    assert re.findall(r'{ "call", true, 0.0, 9.0, 0, (\d+),', text) == [str(written)]
+    assert ("// - traffic.0.payload: " in text) == (payload == "4 B")
 
 
 # --- bentpipe gateway ---------------------------------------------------------------------------
@@ -444,6 +561,19 @@ def test_the_daemon_codes_as_the_simulated_tunnel(end: Any, tmp_path: Path) -> N
     (function,) = plan.data["gateways"][number]["functions"]
     assert made["settings"] == {name: each for name, each in function.items() if name != "kind"}
     assert len(made["peers"]) == 1
+
+
+@pytest.mark.parametrize("end", ["hub", "terminal"])
+def test_the_daemon_expects_the_reports_of_the_other_end(end: Any, tmp_path: Path) -> None:
+    """Given ends with other intervals of their reports, expect the settings of the simulator."""
+    tunnels = {
+        "hub": {"tunnel": {"feedback_interval": "none"}},
+        "terminal": {"tunnel": {"redundancy": "10 %", "feedback_interval": "1 s"}},
+    }
+    plan = changed(gateways=tunnels)
+    made = config_of(sat_toml(plan, end), tmp_path)["tunnel"]["settings"]
+    (function,) = plan.data["gateways"][end == "terminal"]["functions"]
+    assert {"kind": "tunnel"} | made == function
 
 
 def test_the_hub_has_a_peer_for_each_terminal(tmp_path: Path) -> None:

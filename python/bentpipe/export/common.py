@@ -86,7 +86,7 @@ def first_value(series: Mapping[str, Any]) -> int:
     return next((value for value in series_values(series) if value), 0)
 
 
-def lost_share(state: Mapping[str, Any], bits: int) -> float:
+def lost_share(state: Mapping[str, Any], bits: float) -> float:
     """Return the share of packets of ``bits`` on the link that a state of a channel loses."""
     errors: float = state.get("bit_error_rate", 0.0)
     loss: float = state.get("loss_rate", 0.0)

@@ -30,6 +30,10 @@ from bentpipe.units import BITS_PER_BYTE, NS_PER_S, TCP_IP_BYTES, TIMESTAMPS_BYT
 
 # PointToPointNetDevice: a header of PPP.
 _PPP_BYTES: Final = 2
+# What a device sends of a packet of the largest size, and what its error model sees.
+_DEVICE_BITS: Final = BITS_PER_BYTE * (MTU_BYTES + _PPP_BYTES)
+# UdpClient: a sequence number and a time.
+_DATAGRAM_BYTES_MIN: Final = 12
 _UNLIMITED_PACKETS: Final = 1_000_000
 # Names of earlier versions follow: the script takes the first that ns-3 has.
 _CONGESTION_CONTROLS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -116,7 +120,7 @@ def _direction(data: Mapping[str, Any], missing: list[str]) -> dict[str, Any]:
     field, framing = f"link.{data['name']}", data["framing"]
     bits = frame_bits(framing, MTU_BYTES)
     # So that a packet of the largest size takes as long as on the link.
-    factor = Fraction(BITS_PER_BYTE * (MTU_BYTES + _PPP_BYTES), bits)
+    factor = Fraction(_DEVICE_BITS, bits)
     if frame_bits(framing, 0) or framing["cells"] or framing["expansion"][0] != 1:
         missing.append(
             f"{field}.framing: ns-3 adds {_PPP_BYTES} B to each packet: the rate is exact for "
@@ -124,7 +128,9 @@ def _direction(data: Mapping[str, Any], missing: list[str]) -> dict[str, Any]:
         )
     if data["jitter_ns"]:
         missing.append(f"{field}.jitter: the delay of a channel of ns-3 is constant")
-    rates = [(at, math.floor(value * factor)) for at, value in _steps(data["rate_bps"])]
+    rates = [
+        (at, value and max(1, math.floor(value * factor))) for at, value in _steps(data["rate_bps"])
+    ]
     if any(rate == 0 for _, rate in rates):
         missing.append(f"{field}.outage: a device of ns-3 never stops: it sends during outages")
     rate_bps = first_value(data["rate_bps"])
@@ -169,7 +175,14 @@ def _errors(
         )
     if loss:
         return {"rate": f"{lost_share(first, bits):.9g}", "unit": "PACKET"}
-    return {"rate": f"{errors:.9g}", "unit": "BIT"} if errors else None
+    if not errors:
+        return None
+    missing.append(
+        f"{field}.bit_error_rate: exact for packets of {MTU_BYTES} B: ns-3 counts the bits of a "
+        f"packet and {_PPP_BYTES} B, not those of the framing"
+    )
+    # Of a bit of ns-3, which stands for so many on the link.
+    return {"rate": f"{lost_share(first, bits / _DEVICE_BITS):.9g}", "unit": "BIT"}
 
 
 def _queue(
@@ -280,13 +293,20 @@ def _flows(plan: Plan, hosts: dict[tuple[Any, ...], int], missing: list[str]) ->
         is_timed = amount["unit"] == "duration_ns"
         end_ns = start_ns + amount["value"] if is_timed else plan.data["stop_ns"]
         control = workload["sender"]["congestion_control"] if kind == "bulk" else ""
+        payload_bytes = workload.get("payload_bytes", 0)
+        if kind != "bulk" and payload_bytes < _DATAGRAM_BYTES_MIN:
+            missing.append(
+                f"{field}.payload: datagrams of ns-3 have {_DATAGRAM_BYTES_MIN} B at least: the "
+                "flow has more bytes, not more packets"
+            )
+            payload_bytes = _DATAGRAM_BYTES_MIN
         yield _Flow(
             name=flow["name"],
             is_forward=flow["direction"] == "forward",
             start_s=start_ns / NS_PER_S,
             stop_s=min(end_ns, plan.data["stop_ns"]) / NS_PER_S,
             size_bytes=0 if is_timed else amount["value"],
-            payload_bytes=workload.get("payload_bytes", 0),
+            payload_bytes=payload_bytes,
             interval_ns=datagram_interval_ns(workload),
             hosts=hosts.setdefault((control, *delays_ns), len(hosts)),
         )

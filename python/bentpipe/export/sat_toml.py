@@ -110,14 +110,20 @@ def _pep_lines(pep: Pep, end: EndName, missing: list[str]) -> Iterator[str]:
 
 
 def _tunnel_lines(plan: Plan, tunnel: Tunnel, end: EndName) -> Iterator[str]:
-    """Yield what is written of a tunnel, and what a gateway cannot see of the link."""
+    """Yield what is written of a tunnel, and what a gateway cannot see of the link and its peer."""
     uplink = uplink_of(plan.data["directions"], end)
+    gateways = plan.scenario.gateways
+    other = gateways.terminal if end == "hub" else gateways.hub
+    peer = dict(other.in_order())["tunnel"]
+    assert isinstance(peer, Tunnel), "a scenario without one is refused"
+    differs = peer.feedback_interval != tunnel.feedback_interval
     link = {
         "rate": _quantity(uplink.rate_bps, "bps"),
         "queue": f"{uplink.capacity_bytes} B",
         # One without delay has that of the daemon's default.
         **({"round_trip": _quantity(uplink.round_trip_ns, "ns")} if uplink.round_trip_ns else {}),
         "packet_overhead": f"{uplink.packet_overhead_bytes} B",
+        **({"peer_feedback_interval": peer.feedback_interval} if differs else {}),
     }
     for name, value in (link | dict(_written(tunnel))).items():
         yield f"{name} = {_toml(value)}"

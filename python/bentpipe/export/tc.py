@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
@@ -23,8 +23,10 @@ from bentpipe.units import BITS_PER_BYTE, NS_PER_S, format_duration, format_rate
 _ETHERNET_BYTES: Final = 14
 # tc-stab(8) knows the cells of ATM alone (ITU-T I.361).
 _ATM_CELLS: Final = {"payload_bytes": 48, "cell_bytes": 53}
-# A slot for each byte: tables with fewer slots round sizes up.
+# A slot for each byte: tables with fewer slots round sizes up. The last one is that of the MTU + 1.
 _TABLE_BYTES: Final = 2_048
+# The time of a bucket has 32 bits of 64 ns: at lower rates it has no room for a packet.
+_SLOWEST_BPS: Final = 100
 # Tokens of so long are lost by no timer that fires late.
 _BURST_NS: Final = 1_000_000
 # More than any link has in flight; memory is taken as packets arrive.
@@ -45,6 +47,8 @@ class _Shaper:
     overhead_bytes: int
     min_bytes: int
     is_atm: bool
+    link_bits: int
+    """The bits of the largest packet on the link."""
 
     def size(self, ip_bytes: int) -> int:
         """Return the bytes that a packet takes of the rate."""
@@ -67,7 +71,7 @@ class _Shaper:
         if self.is_atm:
             words.append("linklayer atm")
         if len(words) > 1:
-            words = [f"mtu {_TABLE_BYTES} tsize {_TABLE_BYTES}", *words]
+            words = [f"mtu {_TABLE_BYTES - 1} tsize {_TABLE_BYTES}", *words]
         return f"stab {' '.join(words)}"
 
     @property
@@ -126,7 +130,9 @@ def _direction_lines(data: Mapping[str, Any], device: str, missing: list[str]) -
 
 
 def _shaper(data: Mapping[str, Any], missing: list[str]) -> _Shaper:
-    rate_bps, framing = first_value(data["rate_bps"]), data["framing"]
+    rate_bps, framing = max(first_value(data["rate_bps"]), _SLOWEST_BPS), data["framing"]
+    if rate_bps > first_value(data["rate_bps"]):
+        missing.append(f"rate: tbf has {format_rate(rate_bps)} at least: the link is slower")
     _note_steps(data["rate_bps"], "rate", format_rate, missing)
     cells, (numerator, denominator) = framing["cells"], framing["expansion"]
     factor = Fraction(numerator, denominator)
@@ -137,15 +143,16 @@ def _shaper(data: Mapping[str, Any], missing: list[str]) -> _Shaper:
         overhead_bytes=framing["header_bytes"] + gap_bytes,
         min_bytes=framing["min_bytes"] and framing["min_bytes"] + gap_bytes,
         is_atm=cells == _ATM_CELLS,
+        link_bits=frame_bits(framing, MTU_BYTES),
     )
     if cells is not None and cells != _ATM_CELLS:
         # Exact for packets of the largest size.
-        share = Fraction(BITS_PER_BYTE * shaper.largest_bytes, frame_bits(framing, MTU_BYTES))
+        share = Fraction(BITS_PER_BYTE * shaper.largest_bytes, shaper.link_bits)
         missing.append(
             f"framing: tc has no cells of {cells['cell_bytes']} B: the rate is that of packets of "
             f"{MTU_BYTES} B, and smaller ones take less of it than in the scenario"
         )
-        return _Shaper(math.floor(rate_bps * share), shaper.overhead_bytes, shaper.min_bytes, False)
+        return replace(shaper, rate_bps=math.floor(rate_bps * share))
     return shaper
 
 
@@ -216,7 +223,8 @@ def _loss(data: Mapping[str, Any], missing: list[str]) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.6f}".rstrip("0").rstrip(".") + "%"
+    # netem has steps of 2^-32.
+    return f"{100 * share:.10f}".rstrip("0").rstrip(".") + "%"
 
 
 # --- queues -------------------------------------------------------------------------------------
@@ -243,7 +251,8 @@ def _queue(queue: Mapping[str, Any], shaper: _Shaper, missing: list[str]) -> tup
             return limit_bytes, [f"{inside} {_codel(queue, limit)}"]
         case "red":
             return limit_bytes, [f"{inside} {_red(queue, limit_bytes, shaper, missing)}"]
-        case "strict_priority":
+        # That of one class is a drop-tail queue, and the kernel has no prio of one band.
+        case "strict_priority" if queue["classes"] > 1:
             return limit_bytes, list(_bands(queue, packets, limit_bytes, missing))
         case "early_packet_discard":
             # It drops whole packets that arrive above the threshold.
@@ -267,7 +276,8 @@ def _limit_bytes(limit: Mapping[str, Any], shaper: _Shaper) -> int:
     return math.ceil(
         {
             "bytes": Fraction(value * shaper.largest_bytes, MTU_BYTES),
-            "link_bytes": Fraction(value),
+            # As many packets of the largest size as on the link.
+            "link_bytes": Fraction(value * BITS_PER_BYTE * shaper.largest_bytes, shaper.link_bits),
             "packets": Fraction(value * shaper.largest_bytes),
             "time_ns": Fraction(value * shaper.rate_bps, BITS_PER_BYTE * NS_PER_S),
             "unlimited": Fraction(_UNLIMITED_BYTES),
@@ -289,11 +299,27 @@ def _codel(queue: Mapping[str, Any], packets: int) -> str:
 
 
 def _red(queue: Mapping[str, Any], limit_bytes: int, shaper: _Shaper, missing: list[str]) -> str:
-    """Return RED in bytes; tc computes the weight from a burst."""
-    mean_bytes = queue["mean_packet_bytes"]
-    factor = mean_bytes if queue["unit"] == "packets" else 1
-    low, high = queue["min_threshold"] * factor, queue["max_threshold"] * factor
-    burst, weight = _red_burst(queue["weight"], low // mean_bytes)
+    """Return RED in bytes of the shaper, exact for packets of the largest size.
+
+    tc computes the weight from a burst.
+    """
+    is_packets = queue["unit"] == "packets"
+    unit_bytes = Fraction(shaper.largest_bytes, 1 if is_packets else MTU_BYTES)
+    low, high = (round(queue[f"{end}_threshold"] * unit_bytes) for end in ("min", "max"))
+    if unit_bytes != 1:
+        missing.append(
+            f"queue.min_threshold: tc counts link bytes: exact for packets of {MTU_BYTES} B, and "
+            "smaller ones count by their size on the link"
+        )
+    probability = queue["max_probability"]
+    if not is_packets:
+        probability = min(1.0, probability * MTU_BYTES / queue["mean_packet_bytes"])
+        missing.append(
+            "queue.max_probability: in the scenario it is in proportion to the size of a packet; "
+            f"tc drops all sizes as those of {MTU_BYTES} B"
+        )
+    mean_bytes = shaper.size(queue["mean_packet_bytes"])
+    burst, weight = _red_burst(queue["weight"], low / mean_bytes)
     missing.append(f"queue.weight: tc has powers of two: {weight:g}, not {queue['weight']:g}")
     if queue["gentle"]:
         missing.append(
@@ -302,18 +328,18 @@ def _red(queue: Mapping[str, Any], limit_bytes: int, shaper: _Shaper, missing: l
     ecn = " ecn" if queue["ecn"] else ""
     return (
         f"red limit {limit_bytes} min {low} max {high} avpkt {mean_bytes} burst {burst} "
-        f"probability {queue['max_probability']:g} bandwidth {shaper.rate_bps}bit{ecn}"
+        f"probability {probability:g} bandwidth {shaper.rate_bps}bit{ecn}"
     )
 
 
-def _red_burst(weight: float, min_packets: int) -> tuple[int, float]:
+def _red_burst(weight: float, min_packets: float) -> tuple[int, float]:
     """Return the burst from which tc computes the nearest weight, and that weight.
 
     tc takes the largest weight W of 1/2, 1/4, ... with burst + 1 - min <= (1 - (1 - W)^burst) / W,
-    where min is in packets (tc_red_eval_ewma of iproute2).
+    where min is in packets and at most the burst (tc_red_eval_ewma of iproute2).
     """
     wanted = max(1, round(-math.log2(weight)))
-    burst = found = max(min_packets, 1)
+    burst = found = max(math.ceil(min_packets), 1)
     log = 1
     while log < wanted and (next_log := _log_weight(burst, min_packets)) is not None:
         found, log = burst, next_log
@@ -321,7 +347,7 @@ def _red_burst(weight: float, min_packets: int) -> tuple[int, float]:
     return found, 2.0**-log
 
 
-def _log_weight(burst: int, min_packets: int) -> int | None:
+def _log_weight(burst: int, min_packets: float) -> int | None:
     for log in _LOG_WEIGHTS:
         weight = 2.0**-log
         if burst + 1 - min_packets <= -math.expm1(burst * math.log1p(-weight)) / weight:

@@ -30,7 +30,14 @@ from bentpipe.plan.gateways import Uplink, tunnel_plan
 from bentpipe.plan.lower import lower
 from bentpipe.scenario.document import Document, file_error, file_text
 from bentpipe.scenario.gateways import Pep, Tunnel
-from bentpipe.scenario.record import Duration, PositiveDuration, Record, Size, refusal
+from bentpipe.scenario.record import (
+    Duration,
+    DurationOrNone,
+    PositiveDuration,
+    Record,
+    Size,
+    refusal,
+)
 from bentpipe.scenario.tcp import Tcp
 from bentpipe.text import counted, shown
 
@@ -307,6 +314,9 @@ class DaemonTunnel(Tunnel):
     default that of a geostationary satellite."""
     packet_overhead: Size = units.size("0 B")
     """What the link adds to each packet outside the tunnel."""
+    peer_feedback_interval: DurationOrNone | None = None
+    """The ``feedback_interval`` of the peers, whose reports ``adaptive`` follows; by default that
+    of this end."""
 
     @model_validator(mode="after")
     def _check_daemon(self) -> Self:
@@ -510,14 +520,16 @@ def _leg(pep: DaemonPep, tcp: Tcp) -> dict[str, Any]:
 
 
 def _tunnel_plan(tunnel: DaemonTunnel, path: Path, folder: GatewayFolder) -> dict[str, Any]:
-    """Return the plan of a tunnel; both ends are taken to have the same coding."""
+    """Return the plan of a tunnel; both ends have the same coding, but for what is written."""
     uplink = Uplink(
         rate_bps=_UNKNOWN_RATE_BPS,
         capacity_bytes=_UNKNOWN_QUEUE_BYTES,
         packet_overhead_bytes=units.value_of(tunnel.packet_overhead),
         round_trip_ns=units.value_of(tunnel.round_trip),
     )
-    settings = tunnel_plan(tunnel, tunnel, uplink, ("tunnel",))
+    reports = tunnel.peer_feedback_interval or tunnel.feedback_interval
+    peer = tunnel.model_copy(update={"feedback_interval": reports})
+    settings = tunnel_plan(tunnel, peer, uplink, ("tunnel",))
     del settings["kind"]
     listen = tunnel.listen
     address, port = split_port(listen) if isinstance(listen, str) else (None, listen)

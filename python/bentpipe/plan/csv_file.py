@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,9 +39,10 @@ _STATED_SEPARATOR: Final = re.compile(r"\s*sep=([,;|\t])\s*", re.IGNORECASE)
 # A decimal comma and a separator of thousands look alike in 1,234.
 _THOUSANDS: Final = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+\D*", re.ASCII)
 _DATE: Final = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d", re.ASCII)
+# A fraction of a minute, which ISO 8601 allows, is refused: only one of a second is read.
 _DATE_AND_TIME: Final = re.compile(
-    r"(?P<date>\d{4}-\d\d-\d\d)[T ](?P<time>\d\d:\d\d(:\d\d)?)([.,](?P<fraction>\d{1,9}))?"
-    r"\s*(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?",
+    r"(?P<date>\d{4}-\d\d-\d\d)[T ](?P<time>\d\d:\d\d(:\d\d)?)"
+    r"((?<=:\d\d:\d\d)[.,](?P<fraction>\d{1,9}))?\s*(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?",
     re.ASCII,
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -187,19 +189,23 @@ DURATION: Final = ColumnKind(
 _SHARE: Final = ColumnKind("a share from 0 to 1", {"": 1}, 1.0, "1")
 _PERCENT: Final = ColumnKind("a percentage", {"": Fraction(1, 100)}, 1.0, "100")
 # The columns of errors by the end of their names, with the field of the plan for each.
-_ERROR_COLUMNS: Final[dict[str, tuple[ColumnKind, str]]] = {
-    "loss": (_SHARE, "loss_rate"),
-    "loss_rate": (_SHARE, "loss_rate"),
-    "drop_rate": (_SHARE, "loss_rate"),
-    "loss_percent": (_PERCENT, "loss_rate"),
-    "bit_error_rate": (_SHARE, "bit_error_rate"),
+_ERROR_COLUMNS: Final[dict[str, str]] = {
+    "loss": "loss_rate",
+    "loss_rate": "loss_rate",
+    "drop_rate": "loss_rate",
+    "loss_percent": "loss_rate",
+    "loss_pct": "loss_rate",
+    "bit_error_rate": "bit_error_rate",
 }
+# Anywhere in the name, as in percent_packet_loss.
+_PERCENT_NAME: Final = re.compile("percent|pct|%", re.IGNORECASE)
 
 
 def _error_column(name: str) -> tuple[ColumnKind, str] | None:
     """Return what a column of errors holds; None if its name does not say it."""
+    kind = _PERCENT if _PERCENT_NAME.search(name) else _SHARE
     ends = (each for each in _ERROR_COLUMNS if name == each or name.endswith(f"_{each}"))
-    return next((_ERROR_COLUMNS[end] for end in ends), None)
+    return next(((kind, _ERROR_COLUMNS[end]) for end in ends), None)
 
 
 class Table:
@@ -228,7 +234,7 @@ class Table:
             raise file.line_error(self.line, ",".join(self.header), allowed)
         self.time = times[0]
         self.names = [name for name in self.header if name and name != self.time]
-        doubled = [name for name in self.names if self.names.count(name) > 1]
+        doubled = [name for name, count in Counter(self.names).items() if count > 1]
         if doubled:
             raise file.line_error(self.line, doubled[0], "two columns have this name; rename one")
         if len(self.rows) > MAX_STEPS:
