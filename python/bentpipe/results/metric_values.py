@@ -180,7 +180,7 @@ class ThresholdCheck:
             return ""
         distance = abs((self.value or 0) - limit)
         share = f" ({100 * distance / abs(limit):.3g} %)" if limit else ""
-        return f"{self._text(distance)}{share}"
+        return f"{quantity(self.threshold.metric.unit_column).difference(distance)}{share}"
 
     @property
     def message(self) -> str:
