@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from conftest import Program, User, needs, needs_lab
@@ -67,7 +69,7 @@ def test_a_program_has_its_time_and_the_metrics_of_directions(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("time <= 10", "the unit is missing"),
+        ("time <= 10", 'the unit is missing; write "10 ns", "10 us", "10 ms" or "10 s"'),
         ("tiem <= 10 s", 'table: read "tiem"; allowed: time, program, directions; did you mean'),
         ("flows.goodput_bps.min >= 1 Mbit/s", "allowed: time, program, directions"),
         ("directions.forward.goodput_bps >= 1 bit/s", "has no column"),
@@ -108,6 +110,7 @@ def test_the_exit_code_says_whether_thresholds_hold(
     code: int,
     bentpipe: Program,
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     def execute(run: Any, *, watch: bool) -> None:
         del watch
@@ -115,8 +118,9 @@ def test_the_exit_code_says_whether_thresholds_hold(
         run.finish(report, program_code, 3 * S)
 
     monkeypatch.setattr("bentpipe.cli.exec.ProgramRun.execute", execute)
-    words = ("exec", "--link", "leo", "--json", "--threshold", threshold, "--", "true")
-    called = bentpipe(*words)
+    junit = tmp_path / "junit.xml"
+    words = ("exec", "--link", "leo", "--json", "--junit", junit, "--threshold", threshold)
+    called = bentpipe(*words, "--", "true")
     assert called.code == code, called.err
     missed = "bentpipe: time <= 2 s: 3 s, missed by 1 s (50 %)"
     assert (missed in called.err) is (code == EXIT_MISSED)
@@ -127,6 +131,14 @@ def test_the_exit_code_says_whether_thresholds_hold(
     assert printed["program"] == {"command": ["true"], "time_ns": 3 * S, "code": program_code}
     checks = [each["passed"] for each in printed.get("thresholds", ())]
     assert checks == ([] if invalid else [threshold == "time <= 3 s"])
+    # The metrics that thresholds use, beside the counters.
+    assert printed["directions"]["forward"].items() >= {"loss_percent": 2.0, **DIRECTION}.items()
+    assert printed["directions"]["return"]["loss_percent"] == 0
+    # A program that failed, or a link that was late, has met no threshold.
+    root = ET.parse(junit).getroot()
+    errors, failures = int(bool(invalid or program_code)), int(code == EXIT_MISSED)
+    assert (root.get("errors"), root.get("failures")) == (str(errors), str(failures))
+    assert [case.get("name") for case in root.iter("testcase")] == [threshold]
 
 
 # --- in a lab -------------------------------------------------------------------------------------

@@ -266,6 +266,12 @@ def test_a_margin_is_how_far_a_value_is_on_the_right_side(
     assert check.margin == margin
 
 
+def test_percentages_miss_a_limit_by_points() -> None:
+    threshold = read_threshold("directions.forward.loss_percent <= 1 %")
+    message = ThresholdCheck(threshold, 8.56).message
+    assert message == f"{threshold.text}: 8.56 %, missed by 7.56 points (756 %)"
+
+
 # --- the command line ---------------------------------------------------------------------------
 
 
@@ -357,10 +363,8 @@ def test_a_junit_file_has_a_case_a_threshold(bentpipe: Program, file: Path, tmp_
 
 def test_names_are_escaped(small_result: Result) -> None:
     """Given a name with markup and a control character, which XML has no form of, expect XML."""
-    manifest = copy.deepcopy(small_result.manifest)
-    manifest["scenario"]["name"] = '<a> & "b" \x07'
-    result = Result(manifest, small_result.tables)
-    root = ET.fromstring(junit_text(result, checks_of(result, MET)))
+    checks = checks_of(small_result, MET)
+    root = ET.fromstring(junit_text('<a> & "b" \x07', small_result.manifest, checks))
     suite = root.find("testsuite")
     assert suite is not None
     assert suite.get("name") == '<a> & "b" \N{REPLACEMENT CHARACTER}'
@@ -368,7 +372,7 @@ def test_names_are_escaped(small_result: Result) -> None:
 
 def test_cases_of_an_invalid_run_are_errors(small_result: Result) -> None:
     checks = checks_of(small_result, MET, MISSED)
-    root = ET.fromstring(junit_text(small_result, checks, error="late by 20 ms"))
+    root = ET.fromstring(junit_text("small", {}, checks, error="late by 20 ms"))
     assert (root.get("failures"), root.get("errors")) == ("0", "2")
     assert [each.get("message") for each in root.iter("error")] == ["late by 20 ms"] * 2
 

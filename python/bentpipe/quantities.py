@@ -50,6 +50,10 @@ class Quantity:
         reached = (unit for unit in self.units if abs(largest) >= unit[1])
         return next(reached, self.units[-1])
 
+    def difference(self, value: float) -> str:
+        """Return a difference of two values: that of percentages is in points."""
+        return re.sub(r"%$", "points", self.text(value))
+
 
 def _digits(value: float) -> str:
     return f"{value:.4g}" if abs(value) < _DECIMALS_BELOW else f"{value:,.0f}"

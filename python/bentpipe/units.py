@@ -266,7 +266,7 @@ def _what(kind: Kind) -> str:
 
 def _unit_advice(number: str, unit: str, kind: Kind) -> str:
     if not unit:
-        choices = _either(f"{number} {each}" for each in kind.shown[:3])
+        choices = _either(f"{number} {each}" for each in kind.shown[:4])
         return f"the unit is missing; write {choices}"
     if not unit[0].isalpha():
         return f"{_what(kind)}, without separators in the number"

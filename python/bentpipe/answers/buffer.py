@@ -23,6 +23,7 @@ from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
 from bentpipe.scenario.framings import frame_bits
+from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, UDP_IP_BYTES, format_duration, format_size
 
 # The queues that are tried, in bandwidth-delay products of the round-trip propagation.
@@ -94,11 +95,11 @@ class Buffer(Transfer):
 
     def _assumptions(self) -> list[Assumption]:
         """Return other transfers, and errors."""
-        entry, now = "traffic.transfer", f"{self.flows} transfers"
+        entry, now = "traffic.transfer", counted(self.flows, "transfer")
         counts = (max(self.flows // 4, 1), 4 * self.flows)
         tcp, control = f"{entry}.tcp.congestion_control", self.congestion_control
         return [
-            *(Assumption(f"{n} transfers", now, (f"{entry}.count={n}",)) for n in counts),
+            *(Assumption(counted(n, "transfer"), now, (f"{entry}.count={n}",)) for n in counts),
             *(Assumption(each, control, (f"{tcp}={each}",)) for each in ("bbr", "newreno")),
             bit_errors(self.direction, 1e-7, "that of the link"),
         ]

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bentpipe import cli, live, scenario
+from bentpipe import _core, cli, live, scenario
 from bentpipe.cli.link_status import LinkStatus, summary_lines
 from bentpipe.cli.options import (
     Capture,
     Gateways,
     Host,
     Internet,
+    JUnit,
     Links,
     LinkSeed,
     LinkSettings,
@@ -44,7 +45,7 @@ from bentpipe.live.programs import (
     wait_for_program,
 )
 from bentpipe.plan.presets import link_plan
-from bentpipe.results.files import capture_file, incomplete_message
+from bentpipe.results.files import capture_file, incomplete_message, write_file
 
 if TYPE_CHECKING:
     from bentpipe.scenario.metric_ref import Threshold
@@ -110,6 +111,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     gateways: Gateways = False,
     internet: Internet = False,
     threshold: ProgramThresholds = None,
+    junit: JUnit = None,
     as_json: JsonOfProgram = False,
 ) -> None:
     """Run a program, or a shell, behind a link in real time.
@@ -131,7 +133,8 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         gateways=gateways,
         internet=internet,
     )
-    require_folder(statistics)
+    for file in (statistics, junit):
+        require_folder(file)
     run = ProgramRun(
         lab=lab,
         command=command or [os.environ.get("SHELL", "/bin/sh")],
@@ -140,16 +143,8 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         thresholds=list(map(_read_threshold, threshold or ())),
         stdout_is_json=as_json,
     )
-    failure = None
-    try:
-        with capture_file(capture) as lab.capture:
-            run.execute(watch=watch)
-    except UsageError as error:
-        # The statistics are valid without the capture.
-        if not run.measured:
-            raise
-        failure = error
-    unwritten = _write(statistics, run.measured)
+    failure = _execute(run, capture, watch=watch)
+    unwritten = _write_files(run, statistics, junit)
     failure = failure or unwritten
     _print_summary(run.measured, capture)
     if as_json:
@@ -228,6 +223,14 @@ class ProgramRun:
         if self.thresholds and report["invalid"] is None:
             self.measured["thresholds"] = self._check(report, time_ns)
 
+    def add_metrics(self) -> None:
+        """Add the derived metrics of directions, such as the loss, to the statistics."""
+        derived = live.derived_metrics(self.measured)
+        counters = self.measured["directions"]
+        self.measured["directions"] = {
+            name: {**derived[name], **values} for name, values in counters.items()
+        }
+
     def _check(self, report: dict[str, Any], time_ns: int) -> list[dict[str, Any]]:
         checks = live.check_program(report, time_ns, self.thresholds)
         return [check.to_json() for check in checks]
@@ -249,6 +252,27 @@ def _stdout_as_stderr() -> Iterator[None]:
         os.close(stdout)
 
 
+def _execute(run: ProgramRun, capture: Path | None, *, watch: bool) -> UsageError | None:
+    """Run the program; return the error if the capture alone cannot be written."""
+    try:
+        with capture_file(capture) as run.lab.capture:
+            run.execute(watch=watch)
+    except UsageError as error:
+        # The statistics are valid without the capture.
+        if not run.measured:
+            raise
+        return error
+    return None
+
+
+def _write_files(run: ProgramRun, statistics: Path | None, junit: Path | None) -> UsageError | None:
+    """Write the files that are wanted; return the first error if one cannot be written."""
+    if run.stdout_is_json or statistics is not None:
+        run.add_metrics()
+    errors = _write(statistics, run.measured), _write_junit(junit, run)
+    return next(filter(None, errors), None)
+
+
 def _write(statistics: Path | None, measured: Mapping[str, Any]) -> UsageError | None:
     """Write the statistics to a file, if there is one; return the error if that fails."""
     if statistics is None:
@@ -258,6 +282,26 @@ def _write(statistics: Path | None, measured: Mapping[str, Any]) -> UsageError |
     except OSError as error:
         reason = error.strerror or error
         return UsageError(f"{statistics}: cannot be written: {reason}")
+    return None
+
+
+def _write_junit(junit: Path | None, run: ProgramRun) -> UsageError | None:
+    """Write the thresholds to a file, if there is one; return the error if that fails.
+
+    No value holds if the run is invalid, or the program has failed.
+    """
+    if junit is None:
+        return None
+    missing = [{"threshold": each.text, "message": each.text} for each in run.thresholds]
+    error = run.measured["invalid"]
+    if error is None and run.code != 0:
+        error = f"the program failed with exit code {exit_status(run.code)}"
+    checks = run.measured.get("thresholds", missing)
+    about = {"bentpipe_version": _core.version()}
+    try:
+        write_file(junit, cli.junit_text(shlex.join(run.command), about, checks, error))
+    except UsageError as failure:
+        return failure
     return None
 
 

@@ -34,6 +34,7 @@ from bentpipe.results.files import REPORT, read_manifest
 from bentpipe.scenario.document import read_file
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.memory import read_limit
+from bentpipe.text import counted
 from bentpipe.units import fraction
 
 if TYPE_CHECKING:
@@ -298,7 +299,7 @@ def _defined(request: _Request, *, yes: bool) -> Definition:
     for warning in warnings[:_MAX_WARNINGS]:
         note(f"warning: {warning}")
     if len(warnings) > _MAX_WARNINGS:
-        note(f"and {len(warnings) - _MAX_WARNINGS:,} more warnings")
+        note(f"and {counted(len(warnings) - _MAX_WARNINGS, 'more warning')}")
     return definition
 
 
@@ -337,7 +338,8 @@ def _output(found: Sweep, folder: SweepFolder, kept: str | None, *, as_json: boo
 def _check(found: Sweep | None, kept: str | None) -> None:
     """Exit with the code of an interrupted sweep, or raise the error of failed runs."""
     if found is None or found.interrupted:
-        count = f"{found.runs.height:,} runs are" if found else "no run is"
+        runs = found.runs.height if found else 0
+        count = f"{counted(runs, 'run')} {'is' if runs == 1 else 'are'}" if runs else "no run is"
         advice = f"; continue with bentpipe sweep --resume {kept}" if kept else ""
         exit_interrupted(f"{count} complete{advice}")
     if found.failures.height:

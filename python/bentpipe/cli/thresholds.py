@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 from bentpipe import results
 from bentpipe.errors import ThresholdError
 from bentpipe.results.files import write_file
+from bentpipe.text import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,7 +73,9 @@ def require_cell_thresholds(checks: Sequence[Check], where: str) -> None:
 
 
 def write_junit(file: Path | None, result: Result | Sweep, checks: Sequence[Check]) -> None:
-    """Write checks as JUnit XML (`junit_text`) if there is a file.
+    """Write the checks of a run, or of the cells of a sweep, as JUnit XML if there is a file.
+
+    Those of runs that are invalid, failed or were interrupted are errors.
 
     Raises:
         UsageError: the file cannot be written.
@@ -85,16 +88,19 @@ def write_junit(file: Path | None, result: Result | Sweep, checks: Sequence[Chec
     elif result.interrupted:
         error = "the sweep was interrupted"
     elif result.failures.height:
-        error = f"{result.failures.height:,} runs failed"
-    write_file(file, junit_text(result, checks, error))
+        error = f"{counted(result.failures.height, 'run')} failed"
+    name = result.manifest["scenario"].get("name") or "Scenario"
+    write_file(file, junit_text(name, result.manifest, checks, error))
 
 
-def junit_text(result: Result | Sweep, checks: Sequence[Check], error: str | None = None) -> str:
-    """Return the thresholds of a run, or of the cells of a sweep, as JUnit XML.
+def junit_text(
+    name: str, manifest: Mapping[str, Any], checks: Sequence[Check], error: str | None = None
+) -> str:
+    """Return the thresholds of what has a name as JUnit XML; ``error`` is why no value holds.
 
-    ``error`` is why the values do not hold, for runs that are invalid, failed or were interrupted.
+    The version, the seed and the state are those of the manifest.
     """
-    name = _clean(result.manifest["scenario"].get("name") or "Scenario")
+    name = _clean(name)
     counts = {
         "tests": str(len(checks)),
         "failures": str(0 if error else sum(not check["passed"] for check in checks)),
@@ -105,8 +111,8 @@ def junit_text(result: Result | Sweep, checks: Sequence[Check], error: str | Non
     properties = ET.SubElement(suite, "properties")
     for key in ("bentpipe_version", "seed", "state"):
         # A sweep has several seeds.
-        if key in result.manifest:
-            value = str(result.manifest[key])
+        if key in manifest:
+            value = str(manifest[key])
             ET.SubElement(properties, "property", {"name": key, "value": value})
     for check in checks:
         title, message = _clean(_named(check, check["threshold"])), _clean(_message(check))

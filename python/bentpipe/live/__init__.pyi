@@ -17,4 +17,4 @@ from .pool import (
     run_plan as run_plan,
 )
 from .run import check_plan as check_plan
-from .tables import check_program as check_program
+from .tables import check_program as check_program, derived_metrics as derived_metrics

@@ -15,6 +15,7 @@ from bentpipe.live.exchanges import exchanges_of, playback
 from bentpipe.live.flow_report import FlowReport
 from bentpipe.live.flows import ChannelFlow, ExchangesFlow, Flow, WebPageFlow
 from bentpipe.live.gateways import gateway_hosts
+from bentpipe.metrics import metrics_of
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.metric_values import ThresholdCheck, metric_values
 from bentpipe.results.result import Result, State
@@ -464,6 +465,24 @@ def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
 # --- programs -----------------------------------------------------------------------------------
 
 
+def _directions(report: Report) -> pl.DataFrame:
+    """Return the directions of a lab's report as the table of a run, with derived columns."""
+    directions = report["directions"]
+    rows = [_direction(number, each) for number, each in enumerate(directions.values())]
+    plan = {"directions": [{"name": name} for name in directions]}
+    tables = {"directions": _table("directions", rows)}
+    return table_rows("directions", tables, plan, [], [report["at_ns"]])
+
+
+def derived_metrics(report: Report) -> dict[str, dict[str, float]]:
+    """Return the derived metrics that the directions of a lab's report have, by direction."""
+    names = [each.name for each in metrics_of("directions").values() if each.is_derived]
+    return {
+        row["direction"]: {name: row[name] for name in names if row[name] is not None}
+        for row in _directions(report).to_dicts()
+    }
+
+
 def check_program(
     report: Report, time_ns: int, thresholds: Sequence[Threshold]
 ) -> list[ThresholdCheck]:
@@ -474,13 +493,9 @@ def check_program(
     Raises:
         UsageError: a threshold names a direction that the lab does not have.
     """
-    directions = report["directions"]
-    rows = [_direction(number, each) for number, each in enumerate(directions.values())]
-    tables = {"directions": _table("directions", rows)}
-    plan = {"directions": [{"name": name} for name in directions]}
     frames = {
         "program": pl.DataFrame({"name": ["program"], "time_ns": [time_ns]}),
-        "directions": table_rows("directions", tables, plan, [], [report["at_ns"]]),
+        "directions": _directions(report),
     }
     checks = []
     for threshold in thresholds:

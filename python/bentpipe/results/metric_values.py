@@ -51,6 +51,16 @@ def unfinished(has_size: pl.Expr) -> list[pl.Expr]:
     ]
 
 
+def with_unfinished(flows: pl.DataFrame) -> pl.DataFrame:
+    """Return flows of many runs with the times of what did not end as `unfinished` has them.
+
+    A transfer that has ended shows that those of its entry of ``traffic`` have a size.
+    """
+    return flows.with_columns(
+        unfinished(pl.col("completion_time_ns").is_not_null().any().over("entry"))
+    )
+
+
 def metric_value(result: Result, metric: MetricRef) -> float | None:
     """Return a metric of a run; None if it has no value, such as the loss of TCP.
 
@@ -180,7 +190,7 @@ class ThresholdCheck:
             return ""
         distance = abs((self.value or 0) - limit)
         share = f" ({100 * distance / abs(limit):.3g} %)" if limit else ""
-        return f"{self._text(distance)}{share}"
+        return f"{quantity(self.threshold.metric.unit_column).difference(distance)}{share}"
 
     @property
     def message(self) -> str:

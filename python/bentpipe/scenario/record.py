@@ -36,7 +36,7 @@ from bentpipe import units
 from bentpipe.errors import Problem, ScenarioError, UnitError
 from bentpipe.refusals import refused_kind
 from bentpipe.scenario.document import Document, FieldPath
-from bentpipe.text import choice, did_you_mean, nearest, shown
+from bentpipe.text import choice, counted, did_you_mean, nearest, shown
 from bentpipe.units import Kind
 
 # The fields that say which record a mapping is.
@@ -58,7 +58,7 @@ def problems_of(error: ValidationError, document: Document) -> list[Problem]:
     problems.sort(key=lambda problem: problem.line or 0)
     if len(problems) <= _MAX_PROBLEMS:
         return problems
-    more = f"and {len(problems) - _MAX_PROBLEMS} more problems"
+    more = f"and {counted(len(problems) - _MAX_PROBLEMS, 'more problem')}"
     return [*problems[:_MAX_PROBLEMS], Problem(source=document.source, field="", message=more)]
 
 
