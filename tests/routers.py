@@ -134,20 +134,27 @@ class Routers:
         # A pair is made by the host that is named first.
         for host, lines in batches.items():
             self.batch(host, *lines)
-        # Routers need link-local addresses, which appear by themselves.
-        listed = [host for first, _, second, _, _ in self.links for host in (first, second)]
-        wait_until(lambda: all(self._link_local(host) == listed.count(host) for host in self.hosts))
+        self.wait_for_link_local()
 
     def batch(self, host: str, *lines: str) -> None:
         """Run commands of ip(8) on a host."""
         command = ["ip", "-n", self.namespace(host), "-batch", "-"]
         run(*command, given="\n".join(lines))
 
-    def _link_local(self, host: str) -> int:
-        """Return how many link-local addresses are ready: fe80::/10, without IFA_F_TENTATIVE."""
+    def wait_for_link_local(self) -> None:
+        """Wait until routers can be found: link-local addresses appear by themselves."""
+        wait_until(lambda: not any(self._without_link_local(host) for host in self.hosts))
+
+    def _without_link_local(self, host: str) -> set[str]:
+        """Return the interfaces with a global address and none of fe80::/10 that is ready."""
         with self.within(host):
             lines = Path("/proc/thread-self/net/if_inet6").read_text().splitlines()
-        return sum(line.startswith("fe8") and not int(line.split()[4], 16) & 0x40 for line in lines)
+        found: dict[str, set[str]] = {"00": set(), "20": set()}
+        for _, _, _, scope, flags, name in map(str.split, lines):
+            # IFA_F_TENTATIVE
+            if not int(flags, 16) & 0x40:
+                found.setdefault(scope, set()).add(name)
+        return found["00"] - found["20"] - {"lo"}
 
     def remove(self) -> None:
         for host in self.hosts:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from router.cases import all_cases
 from router.matrix import Outcome, run_case, write_files, write_known_failures
-from router.table import markdown, summary
+from router.table import markdown, summary, write
 
 
 def main() -> int:
@@ -19,7 +19,7 @@ def main() -> int:
     parser.add_argument("--journey", action="append", default=[], help="one of the journeys")
     parser.add_argument("--large", action="store_true", help="add the journeys of 100 MB")
     parser.add_argument("--runs", type=int, default=1, help="runs of all; the table has the last")
-    parser.add_argument("--out", type=Path, help="write the tables to this file")
+    parser.add_argument("--out", type=Path, help="a file for the tables, or a page with a place")
     parser.add_argument("--write-known", action="store_true", help="write known_failures.csv")
     options = parser.parse_args()
     chosen = [all_cases()[name] for name in options.cases or all_cases()]
@@ -36,7 +36,7 @@ def main() -> int:
                 _report(outcome)
     text = markdown(runs[-1])
     if options.out:
-        options.out.write_text(text, encoding="utf-8")
+        write(text, options.out)
     else:
         sys.stdout.write(text)
     if options.write_known:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from routers import Routers, counters, daemons_of
+from routers import Routers, counters, daemons_of, wait_until
 
 from router import servers
 from router.cases import Case
@@ -87,24 +87,22 @@ def run_case(
     chosen = {name: chosen[name] for name in names or chosen}
     with _network(case) as routers:
         outcome.without = _make(routers, case, folder, chosen)
-    with _network(case) as routers:
-        name = f"{routers.prefix}a"
-        config = folder / f"{name}.toml"
-        config.write_text(_CONFIG.format(name=name, lan=case.lan, link=case.link))
-        done = routers.bentpipe("a", "gateway", "up", str(config))
-        if done.returncode:
-            assert "; to fix it: " in done.stderr, done.stderr
-            outcome.refusal = done.stderr.strip()
+    with _network(case) as routers, gateway(routers, case, folder) as (name, outcome.refusal):
+        if outcome.refusal:
             return outcome
-        try:
-            outcome.with_pep = _make(routers, case, folder, chosen)
-            is_up = bool(daemons_of(name))
-            outcome.split = counters(name)["split_connections"] if is_up else 0
-            for version in VERSIONS:
-                outcome.with_pep[Cell(case.name, version, DAEMON)] = _UP if is_up else _ENDED
-        finally:
-            routers.bentpipe("a", "gateway", "down", name)
+        outcome.with_pep = _make(routers, case, folder, chosen)
+        is_up = bool(daemons_of(name))
+        outcome.split = _split_connections(name) if is_up else 0
+        for version in VERSIONS:
+            outcome.with_pep[Cell(case.name, version, DAEMON)] = _UP if is_up else _ENDED
     return outcome
+
+
+def _split_connections(name: str) -> int:
+    """Return how many connections a gateway has split, from its next report."""
+    path, now_s = Path(f"/run/bentpipe/{name}/state.json"), time.time()
+    wait_until(lambda: path.stat().st_mtime > now_s)
+    return int(counters(name)["split_connections"])
 
 
 @contextmanager
@@ -112,6 +110,22 @@ def _network(case: Case) -> Iterator[Routers]:
     with new_network(case) as routers:
         separate_sequence_numbers(routers)
         yield routers
+
+
+@contextmanager
+def gateway(routers: Routers, case: Case, folder: Path) -> Iterator[tuple[str, str | None]]:
+    """Start a PEP on the router; yield its name, and why the router was refused, if it was."""
+    name = f"{routers.prefix}a"
+    config = folder / f"{name}.toml"
+    config.write_text(_CONFIG.format(name=name, lan=case.lan, link=case.link))
+    done = routers.bentpipe("a", "gateway", "up", str(config))
+    # A refusal says what to change.
+    assert done.returncode == 0 or "; to fix it: " in done.stderr, done.stderr
+    try:
+        yield name, done.stderr.strip() if done.returncode else None
+    finally:
+        if done.returncode == 0:
+            routers.bentpipe("a", "gateway", "down", name)
 
 
 def _make(

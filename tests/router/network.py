@@ -71,6 +71,7 @@ def new_network(case: Case) -> Iterator[Routers]:
         for host, commands in case.commands.items():
             for command in commands:
                 routers.on(host, "sh", "-c", Template(command).substitute(names))
+        routers.wait_for_link_local()
         for host, rules in case.rules.items():
             add_rules(routers, host, rules)
         yield routers
