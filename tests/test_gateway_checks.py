@@ -114,6 +114,8 @@ LACKING: list[tuple[str, Any, str]] = [
             ("tproxy", "nft_tproxy"),
             ("socket", "nft_socket"),
             ("fib", "nft_fib_inet"),
+            ("ct", "nft_ct"),
+            ("snat", "nft_nat"),
         )
     ),
     (
@@ -180,7 +182,7 @@ LACKING: list[tuple[str, Any, str]] = [
         lambda version: (
             [{"fwmark": "0x200", "fwmask": "0x200", "table": "9"}] if version == 4 else []
         ),
-        "rules: A rule of ip -4 rule uses mark 0x200; to fix it: write mark = 25216 in the "
+        "rules: A rule of ip -4 rule uses mark 0x200; to fix it: write mark = 25344 in the "
         "configuration, or another free one",
     ),
 ]
@@ -249,7 +251,8 @@ MARK = {"meta": {"key": "mark"}}
         ({"match": {"op": "==", "left": MARK, "right": {"set": [1, 25_088]}}}, True),
         ({"mangle": {"key": MARK, "value": 25_088}}, True),
         ({"mangle": {"key": {"ct": {"key": "mark"}}, "value": 25_088}}, True),
-        ({"match": {"op": "==", "left": MARK, "right": 25_090}}, False),
+        ({"match": {"op": "==", "left": MARK, "right": 25_091}}, True),
+        ({"match": {"op": "==", "left": MARK, "right": 25_092}}, False),
         ({"counter": {"packets": 25_088, "bytes": 1}}, False),
         ({"match": {"left": {"payload": {"field": "dport"}}, "right": 25_088}}, False),
     ],

@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 _CAPABILITIES: Final = ("CAP_SETGID", "CAP_SETUID", "CAP_NET_ADMIN", "CAP_NET_RAW")
 _VERSIONS: Final = (4, 6)
 _ALL_BITS: Final = 2**32 - 1
-# The marks of the largest number of workers.
-_STEP: Final = 128
-# One expression of the rules for each module of the kernel.
+# More than the marks of the largest number of workers, and a multiple as theirs.
+_STEP: Final = 256
+# One expression of the rules for each module of the kernel, and the hook of its chain.
+_FILTER: Final = "filter hook prerouting priority mangle"
 _EXPRESSIONS: Final = {
-    "nft_socket": "socket transparent 1 accept",
-    "nft_tproxy": "tproxy ip to 127.0.0.1:1 accept",
-    "nft_fib_inet": "fib daddr type != local accept",
+    "nft_socket": (_FILTER, "socket transparent 1 accept"),
+    "nft_tproxy": (_FILTER, "tproxy ip to 127.0.0.1:1 accept"),
+    "nft_fib_inet": (_FILTER, "fib daddr type != local accept"),
+    "nft_ct": (_FILTER, "ct zone set 1"),
+    "nft_nat": ("nat hook postrouting priority srcnat", "snat ip to ip saddr"),
 }
 
 
@@ -83,10 +86,9 @@ def _privileges() -> Check:
 
 
 def _kernel() -> Check:
-    for module, expression in _EXPRESSIONS.items():
+    for module, (hook, expression) in _EXPRESSIONS.items():
         rules = (
-            "table inet bentpipe_check {\n chain prerouting {\n"
-            "  type filter hook prerouting priority mangle; policy accept;\n"
+            f"table inet bentpipe_check {{\n chain tried {{\n  type {hook}; policy accept;\n"
             f"  meta l4proto tcp {expression}\n }}\n}}\n"
         )
         reason = machine.refused_by_nft(rules)
@@ -298,7 +300,7 @@ def _numbers_in_use(name: str, plan: Mapping[str, Any], *, has_own: bool) -> Ite
     ``has_own``: rules of this gateway itself are no problem.
     """
     first, table = plan["mark"], plan["route_table"]
-    marks = range(first, first + mark_count(plan["workers"]))
+    marks = range(first, first + mark_count(plan["workers"]) + 2)
     other_mark = f"write mark = {first + _STEP} in the configuration, or another free one"
     other_table = f"write route_table = {table + 1} in the configuration, or another free one"
     for version in _VERSIONS:

@@ -166,7 +166,7 @@ impl OpenPep {
                 let settings = plan.leg(side);
                 let mut ports = [0; 2];
                 for (version, port) in VERSIONS.into_iter().zip(&mut ports) {
-                    let opened = listener(version, &settings);
+                    let opened = listener(version, &settings, rules.client_leg_mark());
                     let (socket, bound) =
                         opened.map_err(|error| named("opening a transparent listener", &error))?;
                     *port = bound;
@@ -175,7 +175,7 @@ impl OpenPep {
                 rules.sides[side as usize].listeners.push(ports);
             }
             let marks = Side::ALL.map(|side| Some(rules.mark_of(worker, side)));
-            for mark in marks.into_iter().chain([None]) {
+            for mark in marks.into_iter().chain([Some(rules.refusal_mark()), None]) {
                 for version in VERSIONS {
                     let opened = raw(version, mark);
                     sockets.push(opened.map_err(|error| named("opening a raw socket", &error))?);
@@ -197,7 +197,7 @@ impl OpenPep {
         // One more for metrics.
         match 1 + handed[0].sockets.len() + handed[0].taps.len() {
             ..=DESCRIPTORS_MAX => Ok(Self { handed, rules }),
-            _ => Err(io::Error::other("too many interfaces; at most 26 on both sides together")),
+            _ => Err(io::Error::other("too many interfaces; at most 25 on both sides together")),
         }
     }
 }

@@ -59,6 +59,8 @@ pub struct Taps {
     pub syns: Vec<(Side, SynSocket)>,
     /// Raw sockets to the relay's listeners for each side, for IPv4 and IPv6.
     pub to_relay: [[OwnedFd; 2]; 2],
+    /// Raw sockets to clients whose servers refuse.
+    pub refusals: [OwnedFd; 2],
     /// Raw sockets to anywhere.
     pub outside: [OwnedFd; 2],
 }
@@ -305,7 +307,7 @@ impl Worker {
             }
             Ok(Err(Errno::CONNREFUSED)) => {
                 count(&self.counters.refused);
-                self.send(&self.taps.outside, ends.client, &syn.refusal());
+                self.send(&self.taps.refusals, ends.client, &syn.refusal());
             }
             _ => count(&self.counters.expired),
         }

@@ -3,6 +3,9 @@
 //! They are one table of nftables, which is made, replaced and deleted as a whole, one routing rule and one
 //! routing table for each version of IP. A SYN is held only while an element of a set exists, which the kernel removes
 //! after [`ALIVE`] unless it is renewed: if the relay dies or hangs, new connections pass without it.
+//!
+//! Both legs of a connection have the same addresses and ports, so connection tracking would take them for one. The
+//! legs to clients are therefore in a zone of their own, and those to servers are what other rules, such as NAT, see.
 
 use std::fmt::Write;
 use std::io;
@@ -16,13 +19,17 @@ use crate::side::Side;
 /// and 2 s, other systems after 1 s and 3 s (RFC 6298): so the second or the third one passes.
 pub const ALIVE: Duration = Duration::from_millis(1_800);
 
+/// The SYNs that are held.
+const HELD: &str =
+    "tcp flags & (fin | syn | rst | ack) == syn fib daddr type != local meta l4proto @alive";
+
 /// See the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// The name of the table of nftables.
     pub table: String,
     /// The mark of packets for the relay. SYNs for each of its processes have one for either side, from this one
-    /// on, so it is a multiple of [`marks`].
+    /// on, so it is a multiple of [`marks`]. The two after them are those of legs to clients and of refusals.
     pub mark: u32,
     /// The number of processes of the relay.
     pub processes: usize,
@@ -41,7 +48,7 @@ pub struct SideRules {
     pub listeners: Vec<[u16; 2]>,
 }
 
-/// The number of marks that a relay of so many processes has: a power of 2.
+/// The number of marks of SYNs that a relay of so many processes has: a power of 2. Two more follow them.
 #[must_use]
 pub fn marks(processes: usize) -> u32 {
     2 * u32::try_from(processes).unwrap_or(u32::MAX / 4).next_power_of_two()
@@ -54,11 +61,24 @@ impl Rules {
         self.mark + 2 * process as u32 + side as u32
     }
 
+    /// The mark of the legs to clients.
+    #[must_use]
+    pub fn client_leg_mark(&self) -> u32 {
+        self.mark + marks(self.processes)
+    }
+
+    /// The mark of the resets with which a server's refusal is passed on. They belong to no connection.
+    #[must_use]
+    pub fn refusal_mark(&self) -> u32 {
+        self.client_leg_mark() + 1
+    }
+
     /// The table of nftables, as the program `nft` reads it. It replaces a table of the same name.
     ///
     /// A SYN that the relay sends on is first. It reopens a connection of which a socket is left in TIME-WAIT, and
     /// otherwise reaches the socket of the connection, if there is one. SYNs from clients are held before the rule that
-    /// leads packets to sockets: they reach them by way of the relay.
+    /// leads packets to sockets: they reach them by way of the relay. That rule comes after NAT, since servers may
+    /// answer to another address.
     #[must_use]
     pub fn nft(&self) -> String {
         let Self { table, mark, .. } = self;
@@ -68,8 +88,10 @@ impl Rules {
              delete table inet {table}\n\
              table inet {table} {{\n\
              \tset alive {{ type inet_proto; timeout {alive_ms}ms; }}\n\
+             {zones}\
              \tchain prerouting {{\n\
-             \t\ttype filter hook prerouting priority mangle; policy accept;\n"
+             \t\ttype filter hook prerouting priority mangle; policy accept;\n",
+            zones = self.zones(),
         );
         for side in Side::ALL {
             for (process, [v4, v6]) in self.sides[side as usize].listeners.iter().enumerate() {
@@ -81,21 +103,70 @@ impl Rules {
                 );
             }
         }
-        for SideRules { interfaces, .. } in
-            self.sides.iter().filter(|side| !side.interfaces.is_empty())
-        {
-            let names: Vec<_> = interfaces.iter().map(|name| format!("\"{name}\"")).collect();
-            let names = names.join(", ");
-            let _ = writeln!(
-                text,
-                "\t\tiifname {{ {names} }} tcp flags & (fin | syn | rst | ack) == syn fib daddr type != local meta l4proto @alive drop"
-            );
+        if let Some(interfaces) = self.interfaces() {
+            let _ = writeln!(text, "\t\tiifname {interfaces} {HELD} drop");
         }
         let _ = write!(
             text,
-            "\t\tmeta l4proto tcp socket transparent 1 meta mark set {mark} accept\n\t}}\n}}\n"
+            "\t}}\n\
+             \tchain after_nat {{\n\
+             \t\ttype filter hook prerouting priority dstnat + 1; policy accept;\n\
+             \t\tmeta l4proto tcp socket transparent 1 meta mark set {mark}\n\
+             \t}}\n}}\n"
         );
         text
+    }
+
+    /// The chains that put the legs to clients into a zone of connection tracking, before it sees their packets.
+    ///
+    /// Sockets of the handshake have no mark, but are transparent, as those of TIME-WAIT, to which peers repeat their FIN
+    /// alone. A SYN on its way to the relay keeps its source, whatever others translate.
+    fn zones(&self) -> String {
+        let Self { mark, .. } = self;
+        let (leg, refusal, zone) = (self.client_leg_mark(), self.refusal_mark(), self.zone());
+        let last = leg - 1;
+        let mut text = format!(
+            "\tchain client_leg {{\n\
+             \t\tct zone set {zone} accept\n\
+             \t}}\n\
+             \tchain output {{\n\
+             \t\ttype filter hook output priority raw; policy accept;\n\
+             \t\tmeta mark {refusal} notrack\n\
+             \t\tmeta mark {mark}-{leg} ct zone set {zone}\n\
+             \t}}\n\
+             \tchain postrouting {{\n\
+             \t\ttype nat hook postrouting priority srcnat - 1; policy accept;\n\
+             \t\toifname \"lo\" meta mark {mark}-{last} snat ip to ip saddr\n\
+             \t\toifname \"lo\" meta mark {mark}-{last} snat ip6 to ip6 saddr\n\
+             \t}}\n"
+        );
+        if let Some(interfaces) = self.interfaces() {
+            let _ = write!(
+                text,
+                "\tchain legs {{\n\
+                 \t\t{HELD} goto client_leg\n\
+                 \t\tsocket mark vmap {{ 0 : accept, {leg} : goto client_leg }}\n\
+                 \t\ttcp flags & (fin | syn) == 0 socket transparent 1 goto client_leg\n\
+                 \t}}\n\
+                 \tchain before_tracking {{\n\
+                 \t\ttype filter hook prerouting priority raw; policy accept;\n\
+                 \t\tiifname {interfaces} meta l4proto tcp goto legs\n\
+                 \t}}\n"
+            );
+        }
+        text
+    }
+
+    /// The zone of the legs to clients; that of all others is 0.
+    fn zone(&self) -> u16 {
+        1 + (self.route_table % u32::from(u16::MAX)) as u16
+    }
+
+    /// Those of both sides, as a set of nftables.
+    fn interfaces(&self) -> Option<String> {
+        let names = self.sides.iter().flat_map(|side| &side.interfaces);
+        let names: Vec<_> = names.map(|name| format!("\"{name}\"")).collect();
+        (!names.is_empty()).then(|| format!("{{ {} }}", names.join(", ")))
     }
 
     /// Adds all rules. New connections pass without the relay until [`Rules::renew`].
@@ -172,7 +243,9 @@ mod tests {
         let rules = Rules { table, mark, processes: 2, route_table, sides };
         let text = rules.nft();
         assert!(text.starts_with("table inet bentpipe\ndelete table inet bentpipe\n"), "{text}");
-        for part in ["{ \"lan0\", \"lan1\" }", "127.0.0.1:4000", "[::1]:6000", "mark set 8"] {
+        let parts =
+            ["{ \"lan0\", \"lan1\", \"sat0\" }", "127.0.0.1:4000", "[::1]:6000", "mark set 8"];
+        for part in [&parts[..], &["mark 8-12 ct zone set 101", "mark 13 notrack"]].concat() {
             assert!(text.contains(part), "{part} in {text}");
         }
         for (mark, port) in [(8, 4_000), (9, 4_001), (10, 4_002), (11, 4_003)] {

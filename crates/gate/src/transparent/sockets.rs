@@ -81,12 +81,13 @@ impl Sockets for Direct {
 }
 
 /// Returns a listening socket for connections that the firewall redirects to it, and its port. It has an
-/// address of the loopback interface, so that nobody else reaches it. What is accepted has its settings.
+/// address of the loopback interface, so that nobody else reaches it. What is accepted has its settings and its mark.
 ///
 /// # Errors
 /// The kernel's error; it requires `CAP_NET_ADMIN`.
-pub fn listener(version: Version, settings: &LegSettings) -> io::Result<(OwnedFd, u16)> {
+pub fn listener(version: Version, settings: &LegSettings, mark: u32) -> io::Result<(OwnedFd, u16)> {
     let socket = transparent(version)?;
+    set_mark(&socket, mark)?;
     settings.apply(&socket)?;
     let address: SocketAddr = match version {
         Version::V4 => (Ipv4Addr::LOCALHOST, 0).into(),
