@@ -21,7 +21,7 @@ use slab::Slab;
 use super::alive::Alive;
 use super::ready::{Ready, Waiting, version};
 use super::sockets::Sockets;
-use super::syn::{Ends, Syn};
+use super::syn::{Ends, Syn, Unreachable};
 use super::unsplit::Unsplit;
 use crate::relay::{Dial, Slot, Slots};
 use crate::side::Side;
@@ -309,7 +309,17 @@ impl Worker {
                 count(&self.counters.refused);
                 self.send(&self.taps.refusals, ends.client, &syn.refusal());
             }
-            _ => count(&self.counters.expired),
+            Ok(Err(error)) => {
+                count(&self.counters.expired);
+                let reason = match error {
+                    Errno::NETUNREACH => Unreachable::Network,
+                    Errno::HOSTUNREACH => Unreachable::Host,
+                    Errno::ACCESS => Unreachable::Prohibited,
+                    _ => return,
+                };
+                self.send(&self.taps.refusals, ends.client, &syn.unreachable(reason));
+            }
+            Err(_) => count(&self.counters.expired),
         }
     }
 

@@ -23,6 +23,9 @@ pub const ALIVE: Duration = Duration::from_millis(1_800);
 const HELD: &str =
     "tcp flags & (fin | syn | rst | ack) == syn fib daddr type != local meta l4proto @alive";
 
+/// What belongs to a connection: its segments, and ICMP errors about them, which quote one.
+const PROTOCOLS: &str = "{ tcp, icmp, ipv6-icmp }";
+
 /// See the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -111,7 +114,7 @@ impl Rules {
             "\t}}\n\
              \tchain after_nat {{\n\
              \t\ttype filter hook prerouting priority dstnat + 1; policy accept;\n\
-             \t\tmeta l4proto tcp socket transparent 1 meta mark set {mark}\n\
+             \t\tmeta l4proto {PROTOCOLS} socket transparent 1 meta mark set {mark}\n\
              \t}}\n}}\n"
         );
         text
@@ -150,7 +153,7 @@ impl Rules {
                  \t}}\n\
                  \tchain before_tracking {{\n\
                  \t\ttype filter hook prerouting priority raw; policy accept;\n\
-                 \t\tiifname {interfaces} meta l4proto tcp goto legs\n\
+                 \t\tiifname {interfaces} meta l4proto {PROTOCOLS} goto legs\n\
                  \t}}\n"
             );
         }
