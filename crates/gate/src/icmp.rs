@@ -8,8 +8,8 @@ use bentpipe_core::wire::{ipv4, ipv6};
 pub(crate) const ICMP: u8 = 1;
 pub(crate) const ICMP_V6: u8 = 58;
 /// The largest messages: RFC 1812, section 4.3.2.3, and RFC 4443, section 2.4 (c).
-const V4_BYTES_MAX: usize = 576;
-const V6_BYTES_MAX: usize = 1_280;
+pub(crate) const V4_BYTES_MAX: usize = 576;
+pub(crate) const V6_BYTES_MAX: usize = 1_280;
 const HEADER_BYTES: usize = 8;
 const HOP_LIMIT: u8 = 64;
 

@@ -67,7 +67,9 @@ fn is_host_v6(address: Ipv6Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::icmp::{V4_BYTES_MAX, V6_BYTES_MAX};
     use bentpipe_core::wire::UDP;
+    use bentpipe_core::wire::checksum::Checksum;
 
     fn v4(dont_fragment: bool, protocol: u8, bytes: u16) -> Vec<u8> {
         let mut packet = Vec::new();
