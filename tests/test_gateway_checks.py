@@ -115,6 +115,7 @@ LACKING: list[tuple[str, Any, str]] = [
             ("socket", "nft_socket"),
             ("fib", "nft_fib_inet"),
             ("ct", "nft_ct"),
+            ("log", "nft_log"),
             ("snat", "nft_nat"),
         )
     ),

@@ -114,7 +114,7 @@ def _ending(act: Callable[[], str]) -> str:
     except OSError as error:
         if error.errno in {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EACCES}:
             return UNREACHABLE_HOST
-        raise
+        return errno.errorcode[error.errno or 0]
 
 
 def _received(connection: socket.socket, size: int) -> bytes:

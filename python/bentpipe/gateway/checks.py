@@ -30,6 +30,7 @@ _EXPRESSIONS: Final = {
     "nft_tproxy": (_FILTER, "tproxy ip to 127.0.0.1:1 accept"),
     "nft_fib_inet": (_FILTER, "fib daddr type != local accept"),
     "nft_ct": (_FILTER, "ct zone set 1"),
+    "nft_log": (_FILTER, "log group 1"),
     "nft_nat": ("nat hook postrouting priority srcnat", "snat ip to ip saddr"),
 }
 

@@ -4,6 +4,9 @@
 //! routing table for each version of IP. A SYN is held only while an element of a set exists, which the kernel removes
 //! after [`ALIVE`] unless it is renewed: if the relay dies or hangs, new connections pass without it.
 //!
+//! A SYN is held where it would leave the FORWARD hook, by the rule that logs it to the relay. So what other rules
+//! forbid or reject there stays so, and the relay has exactly the SYNs that are held.
+//!
 //! Both legs of a connection have the same addresses and ports, so connection tracking would take them for one. The
 //! legs to clients are therefore in a zone of their own, and those to servers are what other rules, such as NAT, see.
 
@@ -19,9 +22,12 @@ use crate::side::Side;
 /// and 2 s, other systems after 1 s and 3 s (RFC 6298): so the second or the third one passes.
 pub const ALIVE: Duration = Duration::from_millis(1_800);
 
-/// The SYNs that are held.
-const HELD: &str =
-    "tcp flags & (fin | syn | rst | ack) == syn fib daddr type != local meta l4proto @alive";
+/// The longest SYN that is held; a longer one has data (TCP Fast Open) and passes without the relay.
+pub const SYN_BYTES_MAX: usize = 1_280;
+
+const IS_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
+/// TCP without IPv6 extension headers, behind which the relay does not read.
+const IS_PLAIN: [&str; 2] = ["ip protocol tcp", "ip6 nexthdr tcp"];
 
 /// What belongs to a connection: its segments, and ICMP errors about them, which quote one.
 const PROTOCOLS: &str = "{ tcp, icmp, ipv6-icmp }";
@@ -79,9 +85,8 @@ impl Rules {
     /// The table of nftables, as the program `nft` reads it. It replaces a table of the same name.
     ///
     /// A SYN that the relay sends on is first. It reopens a connection of which a socket is left in TIME-WAIT, and
-    /// otherwise reaches the socket of the connection, if there is one. SYNs from clients are held before the rule that
-    /// leads packets to sockets: they reach them by way of the relay. That rule comes after NAT, since servers may
-    /// answer to another address.
+    /// otherwise reaches the socket of the connection, if there is one. SYNs from clients are not led to sockets: they
+    /// reach them by way of the relay. That rule comes after NAT, since servers may answer to another address.
     #[must_use]
     pub fn nft(&self) -> String {
         let Self { table, mark, .. } = self;
@@ -106,18 +111,59 @@ impl Rules {
                 );
             }
         }
-        if let Some(interfaces) = self.interfaces() {
-            let _ = writeln!(text, "\t\tiifname {interfaces} {HELD} drop");
-        }
+        let zone = self.zone();
         let _ = write!(
             text,
             "\t}}\n\
              \tchain after_nat {{\n\
              \t\ttype filter hook prerouting priority dstnat + 1; policy accept;\n\
+             \t\tct zone {zone} {IS_SYN} accept\n\
              \t\tmeta l4proto {PROTOCOLS} socket transparent 1 meta mark set {mark}\n\
-             \t}}\n}}\n"
+             \t}}\n"
         );
+        self.hold(&mut text);
+        text.push_str("}\n");
         text
+    }
+
+    /// The chains that hold SYNs.
+    fn hold(&self, text: &mut String) {
+        let (zone, processes) = (self.zone(), self.processes);
+        let sides = || Side::ALL.into_iter().zip(&self.sides);
+        for (side, _) in sides() {
+            for process in 0..processes {
+                let group = self.group(process, side);
+                let _ = write!(
+                    text,
+                    "\tchain hold_{side:?}_{process} {{\n\
+                     \t\tlog group {group} snaplen {SYN_BYTES_MAX} queue-threshold 1 drop\n\
+                     \t}}\n"
+                );
+            }
+        }
+        // After every other chain.
+        text.push_str(
+            "\tchain forward {\n\t\ttype filter hook forward priority 1000; policy accept;\n",
+        );
+        for (side, rules) in sides() {
+            let Some(interfaces) = set_of(&rules.interfaces) else { continue };
+            let target: Vec<_> =
+                (0..processes).map(|each| format!("{each} : goto hold_{side:?}_{each}")).collect();
+            // All SYNs of a connection go to one process.
+            let target = match &target[..] {
+                [_] => format!("goto hold_{side:?}_0"),
+                several => format!("symhash mod {processes} vmap {{ {} }}", several.join(", ")),
+            };
+            let _ = writeln!(text, "\t\tiifname {interfaces} ct zone {zone} {IS_SYN} {target}");
+        }
+        text.push_str("\t}\n");
+    }
+
+    /// The group of nfnetlink_log by which a process of the relay receives the SYNs of clients on a side.
+    #[must_use]
+    pub fn group(&self, process: usize, side: Side) -> u16 {
+        let first = u64::from(self.route_table) + 2 * process as u64 + side as u64;
+        1 + (first % u64::from(u16::MAX)) as u16
     }
 
     /// The chains that put the legs to clients into a zone of connection tracking, before it sees their packets.
@@ -143,11 +189,18 @@ impl Rules {
              \t\toifname \"lo\" meta mark {mark}-{last} snat ip6 to ip6 saddr\n\
              \t}}\n"
         );
-        if let Some(interfaces) = self.interfaces() {
+        let both: Vec<_> = self.sides.iter().flat_map(|side| side.interfaces.clone()).collect();
+        if let Some(interfaces) = set_of(&both) {
+            let [v4, v6] = IS_PLAIN.map(|plain| {
+                format!(
+                    "{plain} {IS_SYN} meta length 0-{SYN_BYTES_MAX} fib daddr type != local meta l4proto @alive goto client_leg"
+                )
+            });
             let _ = write!(
                 text,
                 "\tchain legs {{\n\
-                 \t\t{HELD} goto client_leg\n\
+                 \t\t{v4}\n\
+                 \t\t{v6}\n\
                  \t\tsocket mark vmap {{ 0 : accept, {leg} : goto client_leg }}\n\
                  \t\ttcp flags & (fin | syn) == 0 socket transparent 1 goto client_leg\n\
                  \t}}\n\
@@ -165,13 +218,6 @@ impl Rules {
         1 + (self.route_table % u32::from(u16::MAX)) as u16
     }
 
-    /// Those of both sides, as a set of nftables.
-    fn interfaces(&self) -> Option<String> {
-        let names = self.sides.iter().flat_map(|side| &side.interfaces);
-        let names: Vec<_> = names.map(|name| format!("\"{name}\"")).collect();
-        (!names.is_empty()).then(|| format!("{{ {} }}", names.join(", ")))
-    }
-
     /// Adds all rules. New connections pass without the relay until [`Rules::renew`].
     ///
     /// # Errors
@@ -182,7 +228,8 @@ impl Rules {
         run("nft", &["-f", "-"], &self.nft()).map(|_| ())
     }
 
-    /// Holds new connections for the relay during the next [`ALIVE`].
+    /// Holds new connections for the relay during the next [`ALIVE`]. A table that another program has removed, for
+    /// instance by `nft flush ruleset`, is made again.
     ///
     /// # Errors
     /// As [`Rules::add`].
@@ -193,7 +240,9 @@ impl Rules {
         for verb in ["add", "delete", "add"] {
             let _ = writeln!(text, "{verb} element inet {table} alive {{ tcp }}");
         }
-        run("nft", &["-f", "-"], &text).map(|_| ())
+        run("nft", &["-f", "-"], &text)
+            .or_else(|_| run("nft", &["-f", "-"], &(self.nft() + &text)))
+            .map(|_| ())
     }
 
     /// Removes all rules. Those that are not there are no error.
@@ -228,6 +277,12 @@ impl Rules {
     }
 }
 
+/// Interfaces as a set of nftables; `None` if there are none.
+fn set_of(interfaces: &[String]) -> Option<String> {
+    let names: Vec<_> = interfaces.iter().map(|name| format!("\"{name}\"")).collect();
+    (!names.is_empty()).then(|| format!("{{ {} }}", names.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,8 +302,11 @@ mod tests {
         let text = rules.nft();
         assert!(text.starts_with("table inet bentpipe\ndelete table inet bentpipe\n"), "{text}");
         let parts =
-            ["{ \"lan0\", \"lan1\", \"sat0\" }", "127.0.0.1:4000", "[::1]:6000", "mark set 8"];
-        for part in [&parts[..], &["mark 8-12 ct zone set 101", "mark 13 notrack"]].concat() {
+            ["127.0.0.1:4000", "[::1]:6000", "mark set 8", "{ \"lan0\", \"lan1\", \"sat0\" }"];
+        let zones =
+            ["mark 8-12 ct zone set 101", "mark 13 notrack", "log group 101 ", "log group 104 "];
+        let shares = ["iifname { \"lan0\", \"lan1\" } ct zone 101", "1 : goto hold_Lan_1 }"];
+        for part in [&parts[..], &zones, &shares].concat() {
             assert!(text.contains(part), "{part} in {text}");
         }
         for (mark, port) in [(8, 4_000), (9, 4_001), (10, 4_002), (11, 4_003)] {
