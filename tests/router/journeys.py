@@ -95,6 +95,16 @@ class Trip:
             yield made, took_s > _LATE_S
 
 
+_ENDINGS: Final = {
+    errno.ECONNREFUSED: REFUSED,
+    errno.ECONNRESET: RESET,
+    errno.EPIPE: RESET,
+    errno.EHOSTUNREACH: UNREACHABLE_HOST,
+    errno.ENETUNREACH: UNREACHABLE_HOST,
+    errno.EACCES: UNREACHABLE_HOST,
+}
+
+
 class _NoAnswerError(Exception):
     """A connection did not open in time."""
 
@@ -107,14 +117,9 @@ def _ending(act: Callable[[], str]) -> str:
         return NO_ANSWER
     except TimeoutError:
         return STALLED
-    except ConnectionRefusedError:
-        return REFUSED
-    except (ConnectionResetError, BrokenPipeError):
-        return RESET
     except OSError as error:
-        if error.errno in {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EACCES}:
-            return UNREACHABLE_HOST
-        return errno.errorcode[error.errno or 0]
+        number = error.errno or 0
+        return _ENDINGS.get(number, errno.errorcode.get(number, str(error)))
 
 
 def _received(connection: socket.socket, size: int) -> bytes:

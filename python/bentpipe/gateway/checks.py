@@ -6,7 +6,7 @@ Nothing is changed, but the kernel may load modules that it has.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,6 +67,7 @@ def _of_pep(
     yield from (_kernel(), _ipv6(), *interfaces)
     if all(check.ok for check in interfaces):
         yield from (_source_marks(listed), _paths(config))
+    yield _filters(plan, name)
     yield from _congestion_controls(plan)
     yield from (_buffer(plan), _rules(name, plan, has_own=has_own))
 
@@ -153,7 +154,8 @@ def _paths(config: GatewayConfig) -> Check:
         for peer in tunnel.peers
         for network in peer.networks
     ]
-    if (problem := path_problem(lan, link, added)) is not None:
+    problem = path_problem(lan, link, added) or _policy_problem({*lan, *link})
+    if problem is not None:
         return problem
     rules = sum(
         rule.get("table") not in {"local", "main", "default"} and "fwmark" not in rule
@@ -265,6 +267,27 @@ def path_problem(
     return None
 
 
+def _policy_problem(listed: AbstractSet[str]) -> Check | None:
+    """Return a rule of ip rule for the packets of hosts that does not apply to a leg, or None.
+
+    The legs to servers are this machine's own packets, from the addresses of the hosts.
+    """
+    for version in _VERSIONS:
+        rules = machine.routing_rules(version)
+        by_source = {rule.get("table") for rule in rules if rule.get("src", "all") != "all"}
+        for rule in rules:
+            name, table = rule.get("iif"), rule.get("table")
+            if name in listed and table not in by_source:
+                return failed(
+                    "path",
+                    f"A rule of ip -{version} rule chooses table {table} for packets from {name}, "
+                    "and does not apply to the connections that the gateway opens for them.",
+                    f"ip -{version} rule add from NETWORK lookup {table}, with the network behind "
+                    f"{name}",
+                )
+    return None
+
+
 def _elsewhere(what: str, others: Sequence[str], link: Sequence[str]) -> Check:
     names = " and ".join(others)
     return failed(
@@ -290,6 +313,58 @@ def _best(routes: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
         if metric == metrics[destination]:
             found[destination] |= set(machine.devices(route))
     return found
+
+
+# --- filters of this machine's own packets, which those of split connections are ------------------
+
+_IS_TRANSPARENT: Final = {"left": {"socket": {"key": "transparent"}}, "right": 1}
+
+
+def _filters(plan: Mapping[str, Any], name: str) -> Check:
+    """Check that INPUT and OUTPUT chains of nftables let the legs of connections pass.
+
+    A chain is taken for closed if its policy, or its last rule, drops or rejects.
+    """
+    ruleset = [each for each in machine.nft_ruleset() if _owner(each) != f"inet {name}"]
+    rules = [each["rule"] for each in ruleset if "rule" in each]
+    for chain in (each["chain"] for each in ruleset if "chain" in each):
+        hook, owner = chain.get("hook"), f"{chain['family']} {chain['table']}"
+        inside = [rule for rule in rules if f"{rule['family']} {rule['table']}" == owner]
+        last = next((rule for rule in reversed(inside) if rule["chain"] == chain["name"]), {})
+        verdicts = {*chain.get("policy", "").split()}
+        verdicts |= {key for part in last.get("expr", [])[:1] for key in part}
+        is_closed = bool(verdicts & {"drop", "reject"})
+        if hook not in {"input", "output"} or chain.get("type") != "filter" or not is_closed:
+            continue
+        if not any(_accepts_legs(rule, hook) for rule in inside):
+            return failed(
+                "filters",
+                f"Chain {chain['name']} of {owner} in nftables drops or rejects what no rule "
+                f"accepts in the hook {hook}: the PEP's own packets.",
+                f"nft insert rule {owner} {chain['name']} socket transparent 1 accept",
+            )
+    return passed("filters", f"Filters of nftables let packets of mark {plan['mark']} pass.")
+
+
+def _owner(item: Mapping[str, Any]) -> str:
+    """Return the table of an object of nftables."""
+    kind = next(iter(item.values()))
+    return f"{kind.get('family')} {kind.get('table', kind.get('name'))}"
+
+
+def _accepts_legs(rule: Mapping[str, Any], hook: str) -> bool:
+    """Return whether a rule accepts all legs; in INPUT, those that arrive on lo are enough."""
+    statements = rule.get("expr", [])
+    matches = [each["match"] for each in statements if "match" in each]
+    if not any("accept" in each for each in statements):
+        return False
+    if any(_IS_TRANSPARENT.items() <= match.items() for match in matches):
+        return True
+    return hook == "input" and any(
+        match["left"] in ({"meta": {"key": key}} for key in ("iif", "iifname"))
+        and "lo" in [*_parts(match["right"])]
+        for match in matches[:1]
+    )
 
 
 # --- marks, routing tables and tables of nftables that others use already ------------------------

@@ -258,10 +258,11 @@ impl Worker {
         };
         if self.config.early_accept {
             count(&self.counters.split);
-            self.ready.insert(ends, Waiting { server: None, slot, since: now });
+            let traffic_class = syn.traffic_class();
+            self.ready.insert(ends, Waiting { server: None, slot, since: now, traffic_class });
             return self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
         }
-        match self.ready.open(ends, side) {
+        match self.ready.open(ends, side, syn.traffic_class()) {
             Ok(server) => self.hold(Held { syn, side, server, slot, since: now }),
             // The relay has this connection: its socket answers.
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
@@ -296,7 +297,8 @@ impl Worker {
         match sockopt::socket_error(&server) {
             Ok(Ok(())) => {
                 let _ = epoll::delete(&self.epoll, &server);
-                self.ready.insert(ends, Waiting { server: Some(server), slot, since: now });
+                let (server, traffic_class) = (Some(server), syn.traffic_class());
+                self.ready.insert(ends, Waiting { server, slot, since: now, traffic_class });
                 self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
             }
             Ok(Err(Errno::CONNREFUSED)) => {

@@ -5,10 +5,12 @@
 //! after [`ALIVE`] unless it is renewed: if the relay dies or hangs, new connections pass without it.
 //!
 //! A SYN is held where it would leave the FORWARD hook, by the rule that logs it to the relay. So what other rules
-//! forbid or reject there stays so, and the relay has exactly the SYNs that are held.
+//! forbid or reject there stays so, and the relay has exactly the SYNs that are held. Connections whose destination
+//! other rules translate pass without the relay.
 //!
 //! Both legs of a connection have the same addresses and ports, so connection tracking would take them for one. The
-//! legs to clients are therefore in a zone of their own, and those to servers are what other rules, such as NAT, see.
+//! legs to clients are therefore in a zone of their own, from the first SYN that is repeated on, and those to servers
+//! are what other rules, such as NAT, see.
 
 use std::fmt::Write;
 use std::io;
@@ -28,6 +30,16 @@ pub const SYN_BYTES_MAX: usize = 1_280;
 const IS_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 /// TCP without IPv6 extension headers, behind which the relay does not read.
 const IS_PLAIN: [&str; 2] = ["ip protocol tcp", "ip6 nexthdr tcp"];
+/// The ends of a connection. A client repeats its SYN after 1, 2, 4, 8 and 16 s (RFC 6298).
+const ENDS: [&str; 2] = [
+    "ip saddr . tcp sport . ip daddr . tcp dport",
+    "ip6 saddr . tcp sport . ip6 daddr . tcp dport",
+];
+const REPEATED: Duration = Duration::from_secs(20);
+/// The sets of those of which a SYN is held.
+const HELD: [&str; 2] = ["held4", "held6"];
+/// The most in each. Beyond them connections pass without the relay.
+const HELD_MAX: usize = 1 << 20;
 
 /// What belongs to a connection: its segments, and ICMP errors about them, which quote one.
 const PROTOCOLS: &str = "{ tcp, icmp, ipv6-icmp }";
@@ -111,13 +123,12 @@ impl Rules {
                 );
             }
         }
-        let zone = self.zone();
         let _ = write!(
             text,
             "\t}}\n\
              \tchain after_nat {{\n\
              \t\ttype filter hook prerouting priority dstnat + 1; policy accept;\n\
-             \t\tct zone {zone} {IS_SYN} accept\n\
+             \t\tiifname != \"lo\" {IS_SYN} accept\n\
              \t\tmeta l4proto {PROTOCOLS} socket transparent 1 meta mark set {mark}\n\
              \t}}\n"
         );
@@ -128,7 +139,7 @@ impl Rules {
 
     /// The chains that hold SYNs.
     fn hold(&self, text: &mut String) {
-        let (zone, processes) = (self.zone(), self.processes);
+        let processes = self.processes;
         let sides = || Side::ALL.into_iter().zip(&self.sides);
         for (side, _) in sides() {
             for process in 0..processes {
@@ -154,7 +165,12 @@ impl Rules {
                 [_] => format!("goto hold_{side:?}_0"),
                 several => format!("symhash mod {processes} vmap {{ {} }}", several.join(", ")),
             };
-            let _ = writeln!(text, "\t\tiifname {interfaces} ct zone {zone} {IS_SYN} {target}");
+            for ((plain, ends), set) in IS_PLAIN.into_iter().zip(ENDS).zip(HELD) {
+                let _ = writeln!(
+                    text,
+                    "\t\tiifname {interfaces} {plain} {IS_SYN} meta length 0-{SYN_BYTES_MAX} ct status & dnat == 0 meta l4proto @alive update @{set} {{ {ends} }} {target}"
+                );
+            }
         }
         text.push_str("\t}\n");
     }
@@ -174,7 +190,21 @@ impl Rules {
         let Self { mark, .. } = self;
         let (leg, refusal, zone) = (self.client_leg_mark(), self.refusal_mark(), self.zone());
         let last = leg - 1;
-        let mut text = format!(
+        let mut text = String::new();
+        for (ends, set) in ENDS.into_iter().zip(HELD) {
+            let _ = write!(
+                text,
+                "\tset {set} {{\n\
+                 \t\ttypeof {ends}\n\
+                 \t\tflags dynamic,timeout\n\
+                 \t\ttimeout {}s\n\
+                 \t\tsize {HELD_MAX}\n\
+                 \t}}\n",
+                REPEATED.as_nanos() / 1_000_000_000
+            );
+        }
+        let _ = write!(
+            text,
             "\tchain client_leg {{\n\
              \t\tct zone set {zone} accept\n\
              \t}}\n\
@@ -191,16 +221,16 @@ impl Rules {
         );
         let both: Vec<_> = self.sides.iter().flat_map(|side| side.interfaces.clone()).collect();
         if let Some(interfaces) = set_of(&both) {
-            let [v4, v6] = IS_PLAIN.map(|plain| {
-                format!(
-                    "{plain} {IS_SYN} meta length 0-{SYN_BYTES_MAX} fib daddr type != local meta l4proto @alive goto client_leg"
-                )
-            });
+            text.push_str("\tchain legs {\n");
+            for (ends, set) in ENDS.into_iter().zip(HELD) {
+                let _ = writeln!(
+                    text,
+                    "\t\t{IS_SYN} {ends} @{set} meta l4proto @alive goto client_leg"
+                );
+            }
             let _ = write!(
                 text,
-                "\tchain legs {{\n\
-                 \t\t{v4}\n\
-                 \t\t{v6}\n\
+                "\
                  \t\tsocket mark vmap {{ 0 : accept, {leg} : goto client_leg }}\n\
                  \t\ttcp flags & (fin | syn) == 0 socket transparent 1 goto client_leg\n\
                  \t}}\n\
@@ -305,7 +335,7 @@ mod tests {
             ["127.0.0.1:4000", "[::1]:6000", "mark set 8", "{ \"lan0\", \"lan1\", \"sat0\" }"];
         let zones =
             ["mark 8-12 ct zone set 101", "mark 13 notrack", "log group 101 ", "log group 104 "];
-        let shares = ["iifname { \"lan0\", \"lan1\" } ct zone 101", "1 : goto hold_Lan_1 }"];
+        let shares = ["iifname { \"lan0\", \"lan1\" } ip protocol tcp", "1 : goto hold_Lan_1 }"];
         for part in [&parts[..], &zones, &shares].concat() {
             assert!(text.contains(part), "{part} in {text}");
         }

@@ -102,13 +102,15 @@ pub fn listener(version: Version, settings: &LegSettings, mark: u32) -> io::Resu
     Ok((socket, bound.port()))
 }
 
-/// Returns a socket that sends whole IP packets (raw(7)), all with this mark.
+/// Returns a socket that sends whole IP packets (raw(7)), all with this mark. It is transparent, as those of the legs are,
+/// so that one rule of a filter can accept all of them.
 ///
 /// # Errors
 /// The kernel's error; it requires `CAP_NET_RAW`, and `CAP_NET_ADMIN` with a mark.
 pub fn raw(version: Version, mark: Option<u32>) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family(version), SocketType::RAW, flags, Some(ipproto::RAW))?;
+    set_transparent(&socket, version)?;
     if let Some(mark) = mark {
         set_mark(&socket, mark)?;
     }
