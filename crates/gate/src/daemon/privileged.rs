@@ -12,6 +12,7 @@ use bentpipe_sys::packet_log::PacketLog;
 use bentpipe_sys::signals::EndSignals;
 use bentpipe_sys::tcp_sockets::Version;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::netdevice::name_to_index;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::control::{Control, Reply, changed_settings};
@@ -159,6 +160,12 @@ impl OpenPep {
     /// Opens all sockets, and notes the ports of the listeners in the rules.
     fn open(plan: &PepPlan, name: &str) -> io::Result<Self> {
         let mut rules = plan.rules(name);
+        let socket =
+            raw(Version::V4, None).map_err(|error| named("opening a raw socket", &error))?;
+        for interface in Side::ALL.iter().flat_map(|&side| &plan.side(side).interfaces) {
+            name_to_index(&socket, interface)
+                .map_err(|error| named(&format!("listening on interface {interface}"), &error))?;
+        }
         let mut handed: Vec<Handed> = Vec::new();
         for worker in 0..plan.workers {
             let mut sockets = Vec::new();

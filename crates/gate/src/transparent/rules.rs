@@ -97,8 +97,10 @@ impl Rules {
     /// The table of nftables, as the program `nft` reads it. It replaces a table of the same name.
     ///
     /// A SYN that the relay sends on is first. It reopens a connection of which a socket is left in TIME-WAIT, and
-    /// otherwise reaches the socket of the connection, if there is one. SYNs from clients are not led to sockets: they
-    /// reach them by way of the relay. That rule comes after NAT, since servers may answer to another address.
+    /// otherwise reaches the socket of the connection, if there is one. SYNs from clients reach sockets by way of the
+    /// relay alone. Those of connections that have one are held at once: the kernel does not forward what it has found a
+    /// socket for. The rule that leads other packets to sockets comes after NAT, since servers may answer to another
+    /// address.
     #[must_use]
     pub fn nft(&self) -> String {
         let Self { table, mark, .. } = self;
@@ -111,7 +113,7 @@ impl Rules {
              {zones}\
              \tchain prerouting {{\n\
              \t\ttype filter hook prerouting priority mangle; policy accept;\n",
-            zones = self.zones(),
+            zones = self.zones() + &self.logs(),
         );
         for side in Side::ALL {
             for (process, [v4, v6]) in self.sides[side as usize].listeners.iter().enumerate() {
@@ -128,21 +130,24 @@ impl Rules {
             "\t}}\n\
              \tchain after_nat {{\n\
              \t\ttype filter hook prerouting priority dstnat + 1; policy accept;\n\
-             \t\tiifname != \"lo\" {IS_SYN} accept\n\
+             {again}\
              \t\tmeta l4proto {PROTOCOLS} socket transparent 1 meta mark set {mark}\n\
-             \t}}\n"
+             \t}}\n\
+             \tchain forward {{\n\
+             \t\ttype filter hook forward priority 1000; policy accept;\n\
+             {new}\
+             \t}}\n}}\n",
+            again = self.hold("socket transparent 1"),
+            new = self.hold("ct status & dnat == 0"),
         );
-        self.hold(&mut text);
-        text.push_str("}\n");
         text
     }
 
-    /// The chains that hold SYNs.
-    fn hold(&self, text: &mut String) {
-        let processes = self.processes;
-        let sides = || Side::ALL.into_iter().zip(&self.sides);
-        for (side, _) in sides() {
-            for process in 0..processes {
+    /// The chains to which held SYNs go.
+    fn logs(&self) -> String {
+        let mut text = String::new();
+        for side in Side::ALL {
+            for process in 0..self.processes {
                 let group = self.group(process, side);
                 let _ = write!(
                     text,
@@ -152,11 +157,13 @@ impl Rules {
                 );
             }
         }
-        // After every other chain.
-        text.push_str(
-            "\tchain forward {\n\t\ttype filter hook forward priority 1000; policy accept;\n",
-        );
-        for (side, rules) in sides() {
+        text
+    }
+
+    /// The rules that hold SYNs on this condition.
+    fn hold(&self, condition: &str) -> String {
+        let (processes, mut text) = (self.processes, String::new());
+        for (side, rules) in Side::ALL.into_iter().zip(&self.sides) {
             let Some(interfaces) = set_of(&rules.interfaces) else { continue };
             let target: Vec<_> =
                 (0..processes).map(|each| format!("{each} : goto hold_{side:?}_{each}")).collect();
@@ -168,11 +175,11 @@ impl Rules {
             for ((plain, ends), set) in IS_PLAIN.into_iter().zip(ENDS).zip(HELD) {
                 let _ = writeln!(
                     text,
-                    "\t\tiifname {interfaces} {plain} {IS_SYN} meta length 0-{SYN_BYTES_MAX} ct status & dnat == 0 meta l4proto @alive update @{set} {{ {ends} }} {target}"
+                    "\t\tiifname {interfaces} {plain} {IS_SYN} meta length 0-{SYN_BYTES_MAX} {condition} meta l4proto @alive update @{set} {{ {ends} }} {target}"
                 );
             }
         }
-        text.push_str("\t}\n");
+        text
     }
 
     /// The group of nfnetlink_log by which a process of the relay receives the SYNs of clients on a side.
