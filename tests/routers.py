@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,20 +26,22 @@ from conftest import in_process, not_installed
 
 from bentpipe.gateway.machine import find_binary
 
-HOSTS: Final = ("client", "a", "b", "server")
 SERVERS: Final = ("10.0.3.2", "fd03::2")
 CLIENTS: Final = ("10.0.1.1", "fd01::1")
 # From, its interface, to, its interface, and the third byte of the network.
-_LINKS: Final = (
+Link = tuple[str, str, str, str, int]
+# Of a host, to all networks (0) or one, by a network and the number of a host there.
+Route = tuple[str, int, int, int]
+_LINKS: Final[tuple[Link, ...]] = (
     ("client", "eth0", "a", "lan0", 1),
     ("a", "sat0", "b", "sat0", 2),
     ("b", "eth0", "server", "eth0", 3),
 )
-_ROUTES: Final = (
-    ("client", "default", 1, 2),
-    ("a", "default", 2, 2),
-    ("b", "1", 2, 1),
-    ("server", "default", 3, 1),
+_ROUTES: Final[tuple[Route, ...]] = (
+    ("client", 0, 1, 2),
+    ("a", 0, 2, 2),
+    ("b", 1, 2, 1),
+    ("server", 0, 3, 1),
 )
 _CLONE_NEWNET: Final = 0x4000_0000
 _NUMBERS: Final = itertools.count()
@@ -67,8 +69,8 @@ def why_no_routers() -> str | None:
     return f"no labs here: {tried.stderr.strip()}" if tried.returncode else None
 
 
-def run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def run(*command: str, given: str | None = None) -> str:
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
     return done.stdout
 
@@ -78,6 +80,14 @@ class Routers:
     """The network; ``prefix`` begins the names of its namespaces."""
 
     prefix: str = field(default_factory=lambda: f"bpt{os.getpid()}x{next(_NUMBERS)}")
+    links: Sequence[Link] = _LINKS
+    routes: Sequence[Route] = _ROUTES
+
+    @property
+    def hosts(self) -> list[str]:
+        return [
+            *dict.fromkeys(host for first, _, second, *_ in self.links for host in (first, second))
+        ]
 
     def namespace(self, host: str) -> str:
         return f"{self.prefix}-{host}"
@@ -98,13 +108,13 @@ class Routers:
         return subprocess.Popen([*command, *arguments], text=True, process_group=0, **options)
 
     def set_up(self) -> None:
-        for host in HOSTS:
+        for host in self.hosts:
             run("ip", "netns", "add", self.namespace(host))
             with self.within(host):
                 for setting, value in _SYSCTLS.items():
                     (_SYSCTL / setting).write_text(value)
-        batches = {host: ["link set lo up"] for host in HOSTS}
-        for first, device, second, other, network in _LINKS:
+        batches = {host: ["link set lo up"] for host in self.hosts}
+        for first, device, second, other, network in self.links:
             there = self.namespace(second)
             # Linux takes up to a second to announce an interface whose peer has the same index.
             pair = f"link add {device} index 9{network} type veth peer name {other} netns {there}"
@@ -115,8 +125,8 @@ class Routers:
                     f"addr add fd0{network}::{number}/64 dev {name} nodad",
                     f"link set {name} up",
                 ]
-        for host, to, network, number in _ROUTES:
-            v4, v6 = ("default", "default") if to == "default" else ("10.0.1.0/24", "fd01::/64")
+        for host, to, network, number in self.routes:
+            v4, v6 = (f"10.0.{to}.0/24", f"fd0{to}::/64") if to else ("default", "default")
             batches[host] += [
                 f"route add {v4} via 10.0.{network}.{number}",
                 f"route add {v6} via fd0{network}::{number}",
@@ -124,25 +134,30 @@ class Routers:
         # A pair is made by the host that is named first.
         for host, lines in batches.items():
             self.batch(host, *lines)
-        # Routers need link-local addresses, which appear by themselves.
-        listed = [host for first, _, second, _, _ in _LINKS for host in (first, second)]
-        wait_until(lambda: all(self._link_local(host) == listed.count(host) for host in HOSTS))
+        self.wait_for_link_local()
 
     def batch(self, host: str, *lines: str) -> None:
         """Run commands of ip(8) on a host."""
         command = ["ip", "-n", self.namespace(host), "-batch", "-"]
-        text = "\n".join(lines)
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        run(*command, given="\n".join(lines))
 
-    def _link_local(self, host: str) -> int:
-        """Return how many link-local addresses are ready: fe80::/10, without IFA_F_TENTATIVE."""
+    def wait_for_link_local(self) -> None:
+        """Wait until routers can be found: link-local addresses appear by themselves."""
+        wait_until(lambda: not any(self._without_link_local(host) for host in self.hosts))
+
+    def _without_link_local(self, host: str) -> set[str]:
+        """Return the interfaces with a global address and none of fe80::/10 that is ready."""
         with self.within(host):
             lines = Path("/proc/thread-self/net/if_inet6").read_text().splitlines()
-        return sum(line.startswith("fe8") and not int(line.split()[4], 16) & 0x40 for line in lines)
+        found: dict[str, set[str]] = {"00": set(), "20": set()}
+        for _, _, _, scope, flags, name in map(str.split, lines):
+            # IFA_F_TENTATIVE
+            if not int(flags, 16) & 0x40:
+                found.setdefault(scope, set()).add(name)
+        return found["00"] - found["20"] - {"lo"}
 
     def remove(self) -> None:
-        for host in HOSTS:
+        for host in self.hosts:
             command = ["ip", "netns", "del", self.namespace(host)]
             subprocess.run(command, capture_output=True, check=False)
 
@@ -240,12 +255,12 @@ def _set_network(descriptor: int) -> None:
 
 
 @contextmanager
-def new_routers() -> Iterator[Routers]:
+def new_routers(made: Routers | None = None) -> Iterator[Routers]:
     """Set up routers for a test, or skip it where they are impossible."""
     reason = why_no_routers()
     if reason is not None:
         pytest.skip(reason)
-    made = Routers()
+    made = made or Routers()
     try:
         made.set_up()
         yield made

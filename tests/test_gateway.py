@@ -253,11 +253,11 @@ def test_a_run_folder_that_fills_does_not_end_a_gateway(gateway: Gateway) -> Non
         (
             "nft add table inet other; nft add chain inet other c; "
             "nft add rule inet other c meta mark 0x6201 accept",
-            "rules: Table inet other of nftables uses the mark; to fix it: write mark = 25216 in",
+            "rules: Table inet other of nftables uses the mark; to fix it: write mark = 25344 in",
         ),
         (
             "ip rule add fwmark 0x6200 lookup 77",
-            "rules: A rule of ip -4 rule uses mark 0x6200; to fix it: write mark = 25216 in",
+            "rules: A rule of ip -4 rule uses mark 0x6200; to fix it: write mark = 25344 in",
         ),
         (
             "ip -6 route add local default dev lo table 25113",

@@ -73,7 +73,7 @@ def test_on_a_healthy_router_all_checks_are_passed(healthy: pytest.MonkeyPatch) 
     assert healthy is not None
     checks = examine(config(), plan_of(config(), Path("/none/sat.toml")))
     assert [each.name for each in checks if not each.ok] == []
-    assert summary(checks) == "14 checks passed, 0 failed"
+    assert summary(checks) == "15 checks passed, 0 failed"
     assert checks[-1].found == (
         "The daemon can open its sockets: at most 10000 connections, with at most 9 MB."
     )
@@ -114,6 +114,9 @@ LACKING: list[tuple[str, Any, str]] = [
             ("tproxy", "nft_tproxy"),
             ("socket", "nft_socket"),
             ("fib", "nft_fib_inet"),
+            ("ct", "nft_ct"),
+            ("log", "nft_log"),
+            ("snat", "nft_nat"),
         )
     ),
     (
@@ -180,7 +183,7 @@ LACKING: list[tuple[str, Any, str]] = [
         lambda version: (
             [{"fwmark": "0x200", "fwmask": "0x200", "table": "9"}] if version == 4 else []
         ),
-        "rules: A rule of ip -4 rule uses mark 0x200; to fix it: write mark = 25216 in the "
+        "rules: A rule of ip -4 rule uses mark 0x200; to fix it: write mark = 25344 in the "
         "configuration, or another free one",
     ),
 ]
@@ -239,6 +242,49 @@ def rule(*expressions: Any, table: str = "other") -> list[dict[str, Any]]:
     return [{"rule": {"family": "ip", "table": table, "expr": list(expressions)}}]
 
 
+ON_LO = {"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": {"set": ["lo"]}}}
+ON_LAN = {"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": "lan0"}}
+LEGS = {"match": {"op": "==", "left": {"socket": {"key": "transparent"}}, "right": 1}}
+ACCEPT, REJECT = {"accept": None}, {"reject": None}
+
+
+@pytest.mark.parametrize(
+    ("hook", "policy", "rules", "is_refused"),
+    [
+        ("input", "drop", [[ON_LAN, ACCEPT]], True),
+        ("input", "drop", [[ON_LO, ACCEPT]], False),
+        ("input", "drop", [[ON_LO, REJECT]], True),
+        ("input", "drop", [[LEGS, ACCEPT]], False),
+        ("input", "accept", [[ON_LAN, ACCEPT]], False),
+        ("input", "accept", [[ON_LAN, ACCEPT], [REJECT]], True),
+        ("input", "accept", [[ON_LO, ACCEPT], [REJECT]], False),
+        ("output", "drop", [[ON_LO, ACCEPT]], True),
+        ("output", "drop", [[LEGS, ACCEPT]], False),
+        ("forward", "drop", [], False),
+    ],
+)
+def test_a_filter_that_drops_the_legs_is_refused(
+    healthy: pytest.MonkeyPatch, hook: str, policy: str, rules: list[Any], is_refused: bool
+) -> None:
+    """Given a chain for this machine's own packets, expect one line with the rule that helps."""
+    names = {"family": "ip", "table": "other"}
+    chain = names | {"name": "own", "type": "filter", "hook": hook, "policy": policy}
+    found = [{"rule": names | {"chain": "own", "expr": each}} for each in rules]
+    healthy.setattr(machine, "nft_ruleset", lambda: [{"chain": chain}, *found])
+    lines = failures()
+    assert len(lines) == is_refused
+    assert all("nft insert rule ip other own socket transparent 1 accept" in x for x in lines)
+
+
+def test_a_rule_for_packets_of_hosts_needs_one_for_the_legs(healthy: pytest.MonkeyPatch) -> None:
+    """Given a rule of ip rule by interface, expect it to need another by source."""
+    rules = [{"src": "all", "iif": "lan0", "table": "7"}]
+    healthy.setattr(machine, "routing_rules", lambda _version: rules)
+    assert "ip -4 rule add from NETWORK lookup 7, with the network behind lan0" in failures()[0]
+    rules.append({"src": "10.0.1.0", "table": "7"})
+    assert failures() == []
+
+
 MARK = {"meta": {"key": "mark"}}
 
 
@@ -249,7 +295,8 @@ MARK = {"meta": {"key": "mark"}}
         ({"match": {"op": "==", "left": MARK, "right": {"set": [1, 25_088]}}}, True),
         ({"mangle": {"key": MARK, "value": 25_088}}, True),
         ({"mangle": {"key": {"ct": {"key": "mark"}}, "value": 25_088}}, True),
-        ({"match": {"op": "==", "left": MARK, "right": 25_090}}, False),
+        ({"match": {"op": "==", "left": MARK, "right": 25_091}}, True),
+        ({"match": {"op": "==", "left": MARK, "right": 25_092}}, False),
         ({"counter": {"packets": 25_088, "bytes": 1}}, False),
         ({"match": {"left": {"payload": {"field": "dport"}}, "right": 25_088}}, False),
     ],

@@ -6,6 +6,7 @@
 //! The tunnel carries coded and sealed packets between gateways: its sessions, its data path, and the thread that forwards.
 
 pub mod daemon;
+mod icmp;
 mod programs;
 pub mod relay;
 mod side;

@@ -91,17 +91,6 @@ pub(crate) fn set(socket: impl AsFd, level: i32, option: i32, value: i32) -> io:
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-#[allow(unsafe_code, reason = "neither std nor rustix has these options")]
-pub(crate) fn get(socket: impl AsFd, level: i32, option: i32) -> io::Result<i32> {
-    let (mut value, mut bytes) = (0_i32, size_of::<i32>() as libc::socklen_t);
-    // SAFETY: the kernel writes no more than the bytes of the integer.
-    let done = unsafe {
-        let value = (&raw mut value).cast();
-        libc::getsockopt(socket.as_fd().as_raw_fd(), level, option, value, &raw mut bytes)
-    };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};

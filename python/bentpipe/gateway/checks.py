@@ -6,7 +6,7 @@ Nothing is changed, but the kernel may load modules that it has.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 _CAPABILITIES: Final = ("CAP_SETGID", "CAP_SETUID", "CAP_NET_ADMIN", "CAP_NET_RAW")
 _VERSIONS: Final = (4, 6)
 _ALL_BITS: Final = 2**32 - 1
-# The marks of the largest number of workers.
-_STEP: Final = 128
-# One expression of the rules for each module of the kernel.
+# More than the marks of the largest number of workers, and a multiple as theirs.
+_STEP: Final = 256
+# One expression of the rules for each module of the kernel, and the hook of its chain.
+_FILTER: Final = "filter hook prerouting priority mangle"
 _EXPRESSIONS: Final = {
-    "nft_socket": "socket transparent 1 accept",
-    "nft_tproxy": "tproxy ip to 127.0.0.1:1 accept",
-    "nft_fib_inet": "fib daddr type != local accept",
+    "nft_socket": (_FILTER, "socket transparent 1 accept"),
+    "nft_tproxy": (_FILTER, "tproxy ip to 127.0.0.1:1 accept"),
+    "nft_fib_inet": (_FILTER, "fib daddr type != local accept"),
+    "nft_ct": (_FILTER, "ct zone set 1"),
+    "nft_log": (_FILTER, "log group 1"),
+    "nft_nat": ("nat hook postrouting priority srcnat", "snat ip to ip saddr"),
 }
 
 
@@ -63,6 +67,7 @@ def _of_pep(
     yield from (_kernel(), _ipv6(), *interfaces)
     if all(check.ok for check in interfaces):
         yield from (_source_marks(listed), _paths(config))
+    yield _filters(plan, name)
     yield from _congestion_controls(plan)
     yield from (_buffer(plan), _rules(name, plan, has_own=has_own))
 
@@ -83,10 +88,9 @@ def _privileges() -> Check:
 
 
 def _kernel() -> Check:
-    for module, expression in _EXPRESSIONS.items():
+    for module, (hook, expression) in _EXPRESSIONS.items():
         rules = (
-            "table inet bentpipe_check {\n chain prerouting {\n"
-            "  type filter hook prerouting priority mangle; policy accept;\n"
+            f"table inet bentpipe_check {{\n chain tried {{\n  type {hook}; policy accept;\n"
             f"  meta l4proto tcp {expression}\n }}\n}}\n"
         )
         reason = machine.refused_by_nft(rules)
@@ -150,7 +154,8 @@ def _paths(config: GatewayConfig) -> Check:
         for peer in tunnel.peers
         for network in peer.networks
     ]
-    if (problem := path_problem(lan, link, added)) is not None:
+    problem = path_problem(lan, link, added) or _policy_problem({*lan, *link})
+    if problem is not None:
         return problem
     rules = sum(
         rule.get("table") not in {"local", "main", "default"} and "fwmark" not in rule
@@ -266,6 +271,27 @@ def path_problem(
     return None
 
 
+def _policy_problem(listed: AbstractSet[str]) -> Check | None:
+    """Return a rule of ip rule for the packets of hosts that does not apply to a leg, or None.
+
+    The legs to servers are this machine's own packets, from the addresses of the hosts.
+    """
+    for version in _VERSIONS:
+        rules = machine.routing_rules(version)
+        by_source = {rule.get("table") for rule in rules if rule.get("src", "all") != "all"}
+        for rule in rules:
+            name, table = rule.get("iif"), rule.get("table")
+            if name in listed and table not in by_source:
+                return failed(
+                    "path",
+                    f"A rule of ip -{version} rule chooses table {table} for packets from {name}, "
+                    "and does not apply to the connections that the gateway opens for them.",
+                    f"ip -{version} rule add from NETWORK lookup {table}, with the network behind "
+                    f"{name}",
+                )
+    return None
+
+
 def _elsewhere(what: str, others: Sequence[str], link: Sequence[str], fix: str = "") -> Check:
     """Return the problem of a route past both sides; ``fix`` is what to try before the others."""
     names = " and ".join(others)
@@ -294,6 +320,58 @@ def _best(routes: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
     return found
 
 
+# --- filters of this machine's own packets, which those of split connections are ------------------
+
+_IS_TRANSPARENT: Final = {"left": {"socket": {"key": "transparent"}}, "right": 1}
+
+
+def _filters(plan: Mapping[str, Any], name: str) -> Check:
+    """Check that INPUT and OUTPUT chains of nftables let the legs of connections pass.
+
+    A chain is taken for closed if its policy, or its last rule, drops or rejects.
+    """
+    ruleset = [each for each in machine.nft_ruleset() if _owner(each) != f"inet {name}"]
+    rules = [each["rule"] for each in ruleset if "rule" in each]
+    for chain in (each["chain"] for each in ruleset if "chain" in each):
+        hook, owner = chain.get("hook"), f"{chain['family']} {chain['table']}"
+        inside = [rule for rule in rules if f"{rule['family']} {rule['table']}" == owner]
+        last = next((rule for rule in reversed(inside) if rule["chain"] == chain["name"]), {})
+        verdicts = {*chain.get("policy", "").split()}
+        verdicts |= {key for part in last.get("expr", [])[:1] for key in part}
+        is_closed = bool(verdicts & {"drop", "reject"})
+        if hook not in {"input", "output"} or chain.get("type") != "filter" or not is_closed:
+            continue
+        if not any(_accepts_legs(rule, hook) for rule in inside):
+            return failed(
+                "filters",
+                f"Chain {chain['name']} of {owner} in nftables drops or rejects what no rule "
+                f"accepts in the hook {hook}: the PEP's own packets.",
+                f"nft insert rule {owner} {chain['name']} socket transparent 1 accept",
+            )
+    return passed("filters", f"Filters of nftables let packets of mark {plan['mark']} pass.")
+
+
+def _owner(item: Mapping[str, Any]) -> str:
+    """Return the table of an object of nftables."""
+    kind = next(iter(item.values()))
+    return f"{kind.get('family')} {kind.get('table', kind.get('name'))}"
+
+
+def _accepts_legs(rule: Mapping[str, Any], hook: str) -> bool:
+    """Return whether a rule accepts all legs; in INPUT, those that arrive on lo are enough."""
+    statements = rule.get("expr", [])
+    matches = [each["match"] for each in statements if "match" in each]
+    if not any("accept" in each for each in statements):
+        return False
+    if any(_IS_TRANSPARENT.items() <= match.items() for match in matches):
+        return True
+    return hook == "input" and any(
+        match["left"] in ({"meta": {"key": key}} for key in ("iif", "iifname"))
+        and "lo" in [*_parts(match["right"])]
+        for match in matches[:1]
+    )
+
+
 # --- marks, routing tables and tables of nftables that others use already ------------------------
 
 
@@ -303,7 +381,7 @@ def _numbers_in_use(name: str, plan: Mapping[str, Any], *, has_own: bool) -> Ite
     ``has_own``: rules of this gateway itself are no problem.
     """
     first, table = plan["mark"], plan["route_table"]
-    marks = range(first, first + mark_count(plan["workers"]))
+    marks = range(first, first + mark_count(plan["workers"]) + 2)
     other_mark = f"write mark = {first + _STEP} in the configuration, or another free one"
     other_table = f"write route_table = {table + 1} in the configuration, or another free one"
     for version in _VERSIONS:

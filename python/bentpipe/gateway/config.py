@@ -43,7 +43,7 @@ from bentpipe.text import counted, shown
 
 _WORKERS_MAX: Final = 64
 # The daemon hands over its sockets in one message.
-_INTERFACES_MAX: Final = 26
+_INTERFACES_MAX: Final = 25
 # The smallest MTU of IPv4 (RFC 791), and the largest of a device.
 _MTU_MIN: Final = 576
 _MTU_MAX: Final = 65_535
@@ -372,9 +372,9 @@ class GatewayConfig(Record):
     """Its server of metrics; none by default."""
     user: Annotated[str, _text(_user)] = "nobody"
     """The user as whom traffic is carried."""
-    mark: Annotated[int, Field(ge=2, le=2**32 - 2)] = MARK
+    mark: Annotated[int, Field(ge=2, le=2**32 - 256)] = MARK
     """The first mark of packets for the relay: an even number, with 2 workers a multiple of 4, with
-    4 of 8 and so on. The numbers up to the next multiple are used, too."""
+    4 of 8 and so on. The numbers up to the next multiple are used, too, and two more."""
     route_table: Annotated[int, Field(ge=256, le=2**32 - 1)] = ROUTE_TABLE
     """The number of the routing table for these packets."""
 
@@ -408,7 +408,7 @@ class GatewayConfig(Record):
             workers = counted(self.pep.workers, "worker")
             raise refusal(
                 f"read mark {self.mark}; must be a multiple of {multiple} for {workers}, which "
-                "use the marks up to the next one"
+                "use the marks up to the next one, and two more"
             )
 
     @property

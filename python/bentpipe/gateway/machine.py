@@ -60,7 +60,10 @@ class Check:
 
 
 def mark_count(workers: int) -> int:
-    """Return how many marks a daemon uses; the first one is a multiple of this power of two."""
+    """Return how many marks of SYNs a daemon has; the first is a multiple of this power of two.
+
+    It uses two more after them.
+    """
     return 2 << (workers - 1).bit_length()
 
 

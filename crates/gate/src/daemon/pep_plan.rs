@@ -16,7 +16,7 @@ use crate::transparent::{IntakeConfig, LegSettings, Rules, SideRules, marks};
 #[serde(deny_unknown_fields)]
 pub struct PepPlan {
     /// The mark of packets for the relay: with one worker an even number, with 2 a multiple of 4, with 4 of 8 and so
-    /// on. The numbers up to the next multiple are used, too.
+    /// on. The numbers up to the next multiple are used, too, and two more.
     pub mark: u32,
     /// The number of the routing table.
     pub route_table: u32,
@@ -111,9 +111,10 @@ impl PepPlan {
             )));
         }
         let multiple = marks(self.workers);
-        if self.mark == 0 || !self.mark.is_multiple_of(multiple) {
+        let has_more = self.mark.checked_add(multiple + 2).is_some();
+        if self.mark == 0 || !self.mark.is_multiple_of(multiple) || !has_more {
             return Err(refused(&format!(
-                "pep.mark: {} is no multiple of {multiple}, of which {} workers need the numbers up to the next one",
+                "pep.mark: {} is no multiple of {multiple}, of which {} workers need the numbers up to the next one and two more",
                 self.mark, self.workers
             )));
         }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bentpipe_sys::packet_socket::SynSocket;
+use bentpipe_sys::packet_log::PacketLog;
 
 use super::confine::{RELAY_CALLS, drop_privileges, filter_system_calls};
 use super::memory::Memory;
@@ -22,8 +22,8 @@ use crate::transparent::{ALIVE, Alive, Intake, Taps};
 
 /// Relays connections until the privileged part is gone.
 ///
-/// Its descriptors come in this order: the listeners, by side and version, the raw sockets to them, those to
-/// anywhere, the listener for metrics, if there is one, then the taps of each side, of both versions for each interface.
+/// Its descriptors come in this order: the listeners, by side and version, the raw sockets to them, those for
+/// refusals, those to anywhere, the listener for metrics, if there is one, then the logs of SYNs of each side.
 pub(super) fn relay(
     plan: &Plan,
     whole: &PepPlan,
@@ -39,11 +39,10 @@ pub(super) fn relay(
     }
     let mut pair = || Ok::<_, io::Error>([next()?, next()?]);
     let to_relay = [pair()?, pair()?];
-    let outside = pair()?;
+    let [refusals, outside] = [pair()?, pair()?];
     let metrics = plan.metrics_address()?.map(|_| next()).transpose()?;
-    let of_side = |side| std::iter::repeat_n(side, 2 * pep.side(side).interfaces.len());
-    let syns = Side::ALL.into_iter().flat_map(of_side).zip(descriptors.map(SynSocket::from_fd));
-    let taps = Taps { to_relay, outside, syns: syns.collect() };
+    let syns = Side::ALL.into_iter().zip(descriptors.map(PacketLog::from_fd));
+    let taps = Taps { to_relay, refusals, outside, syns: syns.collect() };
     drop_privileges(plan.user, plan.group)?;
     let usage = Usage::open()?;
     let (alive, slots) = (Arc::new(Alive::start()?), Slots::new(pep.connections as u64));

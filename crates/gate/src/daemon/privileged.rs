@@ -8,14 +8,15 @@ use std::process::{Child, Command};
 
 use bentpipe_core::time::Duration;
 use bentpipe_sys::clock::Clock;
-use bentpipe_sys::packet_socket::SynSocket;
+use bentpipe_sys::packet_log::PacketLog;
 use bentpipe_sys::signals::EndSignals;
 use bentpipe_sys::tcp_sockets::Version;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::netdevice::name_to_index;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::control::{Control, Reply, changed_settings};
-use super::handover::{DESCRIPTORS_MAX, pair, receive, send};
+use super::handover::{pair, receive, send};
 use super::memory::Memory;
 use super::metrics_server::listen;
 use super::report::{ToWorker, WorkerReport};
@@ -23,7 +24,7 @@ use super::supply::supply;
 use super::tunnel_device::OpenTunnel;
 use super::{Part, PepPlan, Plan, Start, State};
 use crate::side::Side;
-use crate::transparent::{Direct, Rules, listener, raw};
+use crate::transparent::{Direct, Rules, SYN_BYTES_MAX, listener, raw};
 
 const VERSIONS: [Version; 2] = [Version::V4, Version::V6];
 /// The time without a report of each worker after which one is taken for hung, and all are ended.
@@ -54,7 +55,7 @@ pub fn up(plan: &Plan) -> io::Result<Ended> {
     }
     if let Some(pep) = &plan.pep {
         allow_descriptors(pep)?;
-        opened.pep = Some(OpenPep::open(pep, &plan.name)?);
+        opened.pep = Some(OpenPep::open(pep, &plan.name)?.open_logs()?);
         say_bounds(pep);
     }
     let metrics = plan.metrics_address()?.map(listen).transpose()?;
@@ -159,6 +160,12 @@ impl OpenPep {
     /// Opens all sockets, and notes the ports of the listeners in the rules.
     fn open(plan: &PepPlan, name: &str) -> io::Result<Self> {
         let mut rules = plan.rules(name);
+        let socket =
+            raw(Version::V4, None).map_err(|error| named("opening a raw socket", &error))?;
+        for interface in Side::ALL.iter().flat_map(|&side| &plan.side(side).interfaces) {
+            name_to_index(&socket, interface)
+                .map_err(|error| named(&format!("listening on interface {interface}"), &error))?;
+        }
         let mut handed: Vec<Handed> = Vec::new();
         for worker in 0..plan.workers {
             let mut sockets = Vec::new();
@@ -166,7 +173,7 @@ impl OpenPep {
                 let settings = plan.leg(side);
                 let mut ports = [0; 2];
                 for (version, port) in VERSIONS.into_iter().zip(&mut ports) {
-                    let opened = listener(version, &settings);
+                    let opened = listener(version, &settings, rules.client_leg_mark());
                     let (socket, bound) =
                         opened.map_err(|error| named("opening a transparent listener", &error))?;
                     *port = bound;
@@ -175,7 +182,7 @@ impl OpenPep {
                 rules.sides[side as usize].listeners.push(ports);
             }
             let marks = Side::ALL.map(|side| Some(rules.mark_of(worker, side)));
-            for mark in marks.into_iter().chain([None]) {
+            for mark in marks.into_iter().chain([Some(rules.refusal_mark()), None]) {
                 for version in VERSIONS {
                     let opened = raw(version, mark);
                     sockets.push(opened.map_err(|error| named("opening a raw socket", &error))?);
@@ -183,22 +190,19 @@ impl OpenPep {
             }
             handed.push(Handed { sockets, taps: Vec::new() });
         }
-        for interface in Side::ALL.iter().flat_map(|&side| &plan.side(side).interfaces) {
-            for version in VERSIONS {
-                let taps =
-                    SynSocket::open_group(interface, version, plan.workers).map_err(|error| {
-                        named(&format!("listening on interface {interface}"), &error)
-                    })?;
-                for (handed, tap) in handed.iter_mut().zip(taps) {
-                    handed.taps.push(tap.into());
-                }
+        Ok(Self { handed, rules })
+    }
+
+    /// Opens the logs of SYNs. A group has one reader, so another daemon with the same numbers cannot.
+    fn open_logs(mut self) -> io::Result<Self> {
+        for (worker, handed) in self.handed.iter_mut().enumerate() {
+            for side in Side::ALL {
+                let log = PacketLog::open(self.rules.group(worker, side), SYN_BYTES_MAX as u32);
+                let log = log.map_err(|error| named("opening a log of SYNs", &error))?;
+                handed.taps.push(log.into());
             }
         }
-        // One more for metrics.
-        match 1 + handed[0].sockets.len() + handed[0].taps.len() {
-            ..=DESCRIPTORS_MAX => Ok(Self { handed, rules }),
-            _ => Err(io::Error::other("too many interfaces; at most 26 on both sides together")),
-        }
+        Ok(self)
     }
 }
 
@@ -311,9 +315,13 @@ fn reload(plan: &Plan, new: &Plan, workers: &[Worker]) -> Reply {
     }
 }
 
-/// All workers have reported.
+/// All workers have reported. Without rules, new connections pass, and the workers must not take them for held.
 fn on_reports(plan: &Plan, rules: Option<&Rules>, workers: &mut [Worker]) -> io::Result<()> {
-    rules.map_or(Ok(()), Rules::renew)?;
+    if let Some(Err(error)) = rules.map(Rules::renew) {
+        eprintln!("bentpipe-gate: renewing the rules: {error}");
+        workers.iter_mut().for_each(|worker| worker.reported = None);
+        return Ok(());
+    }
     let mut state = State::default();
     for worker in &mut *workers {
         worker.reported.take().into_iter().for_each(|report| state.add(report));

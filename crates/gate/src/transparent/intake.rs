@@ -1,27 +1,27 @@
 //! The intake: holds SYNs, opens the legs to servers, and lets the SYNs go on to the relay.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sys::clock::Clock;
-use bentpipe_sys::local_address::LocalAddresses;
-use bentpipe_sys::packet_socket::SynSocket;
+use bentpipe_sys::packet_log::PacketLog;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sendto, sockopt};
 use slab::Slab;
 
+use super::SYN_BYTES_MAX;
 use super::alive::Alive;
 use super::ready::{Ready, Waiting, version};
 use super::sockets::Sockets;
-use super::syn::{Ends, Syn};
+use super::syn::{Ends, Syn, Unreachable};
 use super::unsplit::Unsplit;
 use crate::relay::{Dial, Slot, Slots};
 use crate::side::Side;
@@ -29,17 +29,12 @@ use crate::side::Side;
 const EVENTS: usize = 256;
 /// SYNs that are read before servers' answers have their turn.
 const SYNS: usize = 64;
-/// An IPv6 packet of the smallest MTU: a SYN with data is at most the MTU, and is not held beyond this size.
-const SYN_BYTES_MAX: usize = 1_280;
 const CHECK: Duration = Duration::from_secs(1);
 const CHECK_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const STOP: u64 = u64::MAX;
 const STALE: u64 = u64::MAX - 1;
 /// The tokens of taps are above those of connections.
 const TAPS: u64 = 1 << 32;
-
-/// Addresses of which is known whether they are this host's; more than that are asked for again.
-const ADDRESSES_MAX: usize = 1_024;
 
 /// The settings of an intake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +50,12 @@ pub struct IntakeConfig {
 /// The sockets on which SYNs arrive and leave.
 #[derive(Debug)]
 pub struct Taps {
-    /// Copies of SYNs from clients on each side.
-    pub syns: Vec<(Side, SynSocket)>,
+    /// SYNs from clients on each side.
+    pub syns: Vec<(Side, PacketLog)>,
     /// Raw sockets to the relay's listeners for each side, for IPv4 and IPv6.
     pub to_relay: [[OwnedFd; 2]; 2],
+    /// Raw sockets to clients whose servers refuse.
+    pub refusals: [OwnedFd; 2],
     /// Raw sockets to anywhere.
     pub outside: [OwnedFd; 2],
 }
@@ -118,7 +115,6 @@ impl Intake {
             held: Slab::new(),
             ends: BTreeSet::new(),
             unsplit: Unsplit::default(),
-            own: Own { addresses: LocalAddresses::open()?, known: BTreeMap::new() },
             ready: Arc::clone(&ready),
             counters: Arc::clone(&counters),
             _stop: Arc::clone(&stop),
@@ -170,7 +166,6 @@ struct Worker {
     /// The ends of all that are held, to know a repeated SYN.
     ends: BTreeSet<Ends>,
     unsplit: Unsplit,
-    own: Own,
     ready: Arc<Ready>,
     counters: Arc<IntakeCounters>,
     /// Kept open for `epoll`.
@@ -215,18 +210,19 @@ impl Worker {
     }
 
     fn read(&mut self, tap: usize, now: Instant) {
-        let mut buffer = [0; SYN_BYTES_MAX];
+        let mut buffer = [0; PacketLog::buffer_bytes(SYN_BYTES_MAX)];
         for _ in 0..SYNS {
             let (side, socket) = &self.taps.syns[tap];
             let side = *side;
-            let Ok(received) = socket.receive(&mut buffer) else { return };
+            let Ok(packet) = socket.receive(&mut buffer) else { return };
             if !self.alive.holds() {
                 continue;
             }
             if self.alive.take_stale() {
                 return self.discard();
             }
-            if let Some(syn) = Syn::parse(&buffer[..received.bytes], received.has_checksum) {
+            // Connection tracking has verified the checksum, or a sender on this machine leaves it to the device.
+            if let Some(syn) = Syn::parse(packet, false) {
                 self.on_syn(syn, side, now);
             }
         }
@@ -234,7 +230,7 @@ impl Worker {
 
     /// Reads all that waits, without effect. What was held is repeated by the client.
     fn discard(&self) {
-        let mut buffer = [0; SYN_BYTES_MAX];
+        let mut buffer = [0; PacketLog::buffer_bytes(SYN_BYTES_MAX)];
         for (_, socket) in &self.taps.syns {
             while socket.receive(&mut buffer).is_ok() {}
         }
@@ -242,8 +238,8 @@ impl Worker {
 
     fn on_syn(&mut self, syn: Syn, side: Side, now: Instant) {
         let ends = syn.ends();
-        if self.ends.contains(&ends) || self.own.contains(ends.server.ip()) {
-            // A repeated one of a server that has not answered; or one that the rules do not hold.
+        if self.ends.contains(&ends) {
+            // A repeated one of a server that has not answered.
         } else if self.ready.contains(&ends) {
             self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
         } else if self.unsplit.contains(&ends) {
@@ -262,10 +258,11 @@ impl Worker {
         };
         if self.config.early_accept {
             count(&self.counters.split);
-            self.ready.insert(ends, Waiting { server: None, slot, since: now });
+            let traffic_class = syn.traffic_class();
+            self.ready.insert(ends, Waiting { server: None, slot, since: now, traffic_class });
             return self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
         }
-        match self.ready.open(ends, side) {
+        match self.ready.open(ends, side, syn.traffic_class()) {
             Ok(server) => self.hold(Held { syn, side, server, slot, since: now }),
             // The relay has this connection: its socket answers.
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
@@ -300,14 +297,25 @@ impl Worker {
         match sockopt::socket_error(&server) {
             Ok(Ok(())) => {
                 let _ = epoll::delete(&self.epoll, &server);
-                self.ready.insert(ends, Waiting { server: Some(server), slot, since: now });
+                let (server, traffic_class) = (Some(server), syn.traffic_class());
+                self.ready.insert(ends, Waiting { server, slot, since: now, traffic_class });
                 self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
             }
             Ok(Err(Errno::CONNREFUSED)) => {
                 count(&self.counters.refused);
-                self.send(&self.taps.outside, ends.client, &syn.refusal());
+                self.send(&self.taps.refusals, ends.client, &syn.refusal());
             }
-            _ => count(&self.counters.expired),
+            Ok(Err(error)) => {
+                count(&self.counters.expired);
+                let reason = match error {
+                    Errno::NETUNREACH => Unreachable::Network,
+                    Errno::HOSTUNREACH => Unreachable::Host,
+                    Errno::ACCESS => Unreachable::Prohibited,
+                    _ => return,
+                };
+                self.send(&self.taps.refusals, ends.client, &syn.unreachable(reason));
+            }
+            Err(_) => count(&self.counters.expired),
         }
     }
 
@@ -332,28 +340,6 @@ impl Worker {
         });
         self.counters.expired.fetch_add(expired, Ordering::Relaxed);
         self.unsplit.forget_old(now);
-        self.own.known.clear();
-    }
-}
-
-/// Which addresses are this host's. The rules do not hold connections to them.
-struct Own {
-    addresses: LocalAddresses,
-    /// What was found since the last check.
-    known: BTreeMap<IpAddr, bool>,
-}
-
-impl Own {
-    fn contains(&mut self, address: IpAddr) -> bool {
-        if let Some(&is_own) = self.known.get(&address) {
-            return is_own;
-        }
-        if self.known.len() >= ADDRESSES_MAX {
-            self.known.clear();
-        }
-        let is_own = self.addresses.contains(address).unwrap_or(false);
-        self.known.insert(address, is_own);
-        is_own
     }
 }
 

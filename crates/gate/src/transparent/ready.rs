@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sys::tcp_sockets::Version;
 use rustix::io::Errno;
-use rustix::net::{bind, connect, getsockname};
+use rustix::net::{bind, connect, getsockname, sockopt};
 
 use super::sockets::Sockets;
 use super::syn::Ends;
@@ -22,6 +22,8 @@ pub(super) struct Waiting {
     pub(super) server: Option<OwnedFd>,
     pub(super) slot: Slot,
     pub(super) since: Instant,
+    /// That of the SYN.
+    pub(super) traffic_class: u8,
 }
 
 /// Those that wait, for the intake and for the threads of the relay.
@@ -51,9 +53,15 @@ impl Ready {
         (before - waiting.len()) as u64
     }
 
-    /// Starts to connect from the address of a client on a side to its server.
-    pub(super) fn open(&self, ends: Ends, side: Side) -> io::Result<OwnedFd> {
+    /// Starts to connect from the address of a client on a side to its server, with the DSCP of its SYN.
+    pub(super) fn open(&self, ends: Ends, side: Side, traffic_class: u8) -> io::Result<OwnedFd> {
         let server = self.sockets.take(side.other(), version(ends.server))?;
+        // The kernel keeps the ECN field to itself.
+        if ends.server.is_ipv4() {
+            sockopt::set_ip_tos(&server, traffic_class)?;
+        } else {
+            sockopt::set_ipv6_tclass(&server, u32::from(traffic_class))?;
+        }
         bind(&server, &ends.client)?;
         match connect(&server, &ends.server) {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(server),
@@ -70,9 +78,9 @@ impl Dial for Ready {
     fn dial(&self, client: BorrowedFd<'_>, from: SocketAddr, side: Side) -> io::Result<Dialed> {
         let ends = Ends { client: from, server: getsockname(client)?.try_into()? };
         let found = self.waiting().remove(&ends);
-        let Waiting { server, slot, .. } = found.ok_or(Errno::NOTCONN)?;
+        let Waiting { server, slot, traffic_class, .. } = found.ok_or(Errno::NOTCONN)?;
         let is_connected = server.is_some();
-        let server = server.map_or_else(|| self.open(ends, side), Ok)?;
+        let server = server.map_or_else(|| self.open(ends, side, traffic_class), Ok)?;
         Ok(Dialed { server, is_connected, slot: Some(slot) })
     }
 }
@@ -106,7 +114,7 @@ mod tests {
         let ready = Ready::new(Arc::new(Direct::default()));
         let slot = Slots::new(1).take().expect("a slot");
         let server = Some(listener.as_fd().try_clone_to_owned().expect("a descriptor"));
-        ready.insert(ends, Waiting { server, slot, since: Instant::START });
+        ready.insert(ends, Waiting { server, slot, since: Instant::START, traffic_class: 0 });
         set_socket_linger(&client, Some(std::time::Duration::ZERO)).expect("a socket");
         drop(client);
         let (accepted, from) =

@@ -3,6 +3,14 @@
 //! They are one table of nftables, which is made, replaced and deleted as a whole, one routing rule and one
 //! routing table for each version of IP. A SYN is held only while an element of a set exists, which the kernel removes
 //! after [`ALIVE`] unless it is renewed: if the relay dies or hangs, new connections pass without it.
+//!
+//! A SYN is held where it would leave the FORWARD hook, by the rule that logs it to the relay. So what other rules
+//! forbid or reject there stays so, and the relay has exactly the SYNs that are held. Connections whose destination
+//! other rules translate pass without the relay.
+//!
+//! Both legs of a connection have the same addresses and ports, so connection tracking would take them for one. The
+//! legs to clients are therefore in a zone of their own, from the first SYN that is repeated on, and those to servers
+//! are what other rules, such as NAT, see.
 
 use std::fmt::Write;
 use std::io;
@@ -16,13 +24,33 @@ use crate::side::Side;
 /// and 2 s, other systems after 1 s and 3 s (RFC 6298): so the second or the third one passes.
 pub const ALIVE: Duration = Duration::from_millis(1_800);
 
+/// The longest SYN that is held; a longer one has data (TCP Fast Open) and passes without the relay.
+pub const SYN_BYTES_MAX: usize = 1_280;
+
+const IS_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
+/// TCP without IPv6 extension headers, behind which the relay does not read.
+const IS_PLAIN: [&str; 2] = ["ip protocol tcp", "ip6 nexthdr tcp"];
+/// The ends of a connection. A client repeats its SYN after 1, 2, 4, 8 and 16 s (RFC 6298).
+const ENDS: [&str; 2] = [
+    "ip saddr . tcp sport . ip daddr . tcp dport",
+    "ip6 saddr . tcp sport . ip6 daddr . tcp dport",
+];
+const REPEATED: Duration = Duration::from_secs(20);
+/// The sets of those of which a SYN is held.
+const HELD: [&str; 2] = ["held4", "held6"];
+/// The most in each. Beyond them connections pass without the relay.
+const HELD_MAX: usize = 1 << 20;
+
+/// What belongs to a connection: its segments, and ICMP errors about them, which quote one.
+const PROTOCOLS: &str = "{ tcp, icmp, ipv6-icmp }";
+
 /// See the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// The name of the table of nftables.
     pub table: String,
     /// The mark of packets for the relay. SYNs for each of its processes have one for either side, from this one
-    /// on, so it is a multiple of [`marks`].
+    /// on, so it is a multiple of [`marks`]. The two after them are those of legs to clients and of refusals.
     pub mark: u32,
     /// The number of processes of the relay.
     pub processes: usize,
@@ -41,7 +69,7 @@ pub struct SideRules {
     pub listeners: Vec<[u16; 2]>,
 }
 
-/// The number of marks that a relay of so many processes has: a power of 2.
+/// The number of marks of SYNs that a relay of so many processes has: a power of 2. Two more follow them.
 #[must_use]
 pub fn marks(processes: usize) -> u32 {
     2 * u32::try_from(processes).unwrap_or(u32::MAX / 4).next_power_of_two()
@@ -54,11 +82,25 @@ impl Rules {
         self.mark + 2 * process as u32 + side as u32
     }
 
+    /// The mark of the legs to clients.
+    #[must_use]
+    pub fn client_leg_mark(&self) -> u32 {
+        self.mark + marks(self.processes)
+    }
+
+    /// The mark of the resets with which a server's refusal is passed on. They belong to no connection.
+    #[must_use]
+    pub fn refusal_mark(&self) -> u32 {
+        self.client_leg_mark() + 1
+    }
+
     /// The table of nftables, as the program `nft` reads it. It replaces a table of the same name.
     ///
     /// A SYN that the relay sends on is first. It reopens a connection of which a socket is left in TIME-WAIT, and
-    /// otherwise reaches the socket of the connection, if there is one. SYNs from clients are held before the rule that
-    /// leads packets to sockets: they reach them by way of the relay.
+    /// otherwise reaches the socket of the connection, if there is one. SYNs from clients reach sockets by way of the
+    /// relay alone. Those of connections that have one are held at once: the kernel does not forward what it has found a
+    /// socket for. The rule that leads other packets to sockets comes after NAT, since servers may answer to another
+    /// address.
     #[must_use]
     pub fn nft(&self) -> String {
         let Self { table, mark, .. } = self;
@@ -68,8 +110,10 @@ impl Rules {
              delete table inet {table}\n\
              table inet {table} {{\n\
              \tset alive {{ type inet_proto; timeout {alive_ms}ms; }}\n\
+             {zones}\
              \tchain prerouting {{\n\
-             \t\ttype filter hook prerouting priority mangle; policy accept;\n"
+             \t\ttype filter hook prerouting priority mangle; policy accept;\n",
+            zones = self.zones() + &self.logs(),
         );
         for side in Side::ALL {
             for (process, [v4, v6]) in self.sides[side as usize].listeners.iter().enumerate() {
@@ -81,21 +125,134 @@ impl Rules {
                 );
             }
         }
-        for SideRules { interfaces, .. } in
-            self.sides.iter().filter(|side| !side.interfaces.is_empty())
-        {
-            let names: Vec<_> = interfaces.iter().map(|name| format!("\"{name}\"")).collect();
-            let names = names.join(", ");
-            let _ = writeln!(
+        let _ = write!(
+            text,
+            "\t}}\n\
+             \tchain after_nat {{\n\
+             \t\ttype filter hook prerouting priority dstnat + 1; policy accept;\n\
+             {again}\
+             \t\tmeta l4proto {PROTOCOLS} socket transparent 1 meta mark set {mark}\n\
+             \t}}\n\
+             \tchain forward {{\n\
+             \t\ttype filter hook forward priority 1000; policy accept;\n\
+             {new}\
+             \t}}\n}}\n",
+            again = self.hold("socket transparent 1"),
+            new = self.hold("ct status & dnat == 0"),
+        );
+        text
+    }
+
+    /// The chains to which held SYNs go.
+    fn logs(&self) -> String {
+        let mut text = String::new();
+        for side in Side::ALL {
+            for process in 0..self.processes {
+                let group = self.group(process, side);
+                let _ = write!(
+                    text,
+                    "\tchain hold_{side:?}_{process} {{\n\
+                     \t\tlog group {group} snaplen {SYN_BYTES_MAX} queue-threshold 1 drop\n\
+                     \t}}\n"
+                );
+            }
+        }
+        text
+    }
+
+    /// The rules that hold SYNs on this condition.
+    fn hold(&self, condition: &str) -> String {
+        let (processes, mut text) = (self.processes, String::new());
+        for (side, rules) in Side::ALL.into_iter().zip(&self.sides) {
+            let Some(interfaces) = set_of(&rules.interfaces) else { continue };
+            let target: Vec<_> =
+                (0..processes).map(|each| format!("{each} : goto hold_{side:?}_{each}")).collect();
+            // All SYNs of a connection go to one process.
+            let target = match &target[..] {
+                [_] => format!("goto hold_{side:?}_0"),
+                several => format!("symhash mod {processes} vmap {{ {} }}", several.join(", ")),
+            };
+            for ((plain, ends), set) in IS_PLAIN.into_iter().zip(ENDS).zip(HELD) {
+                let _ = writeln!(
+                    text,
+                    "\t\tiifname {interfaces} {plain} {IS_SYN} meta length 0-{SYN_BYTES_MAX} {condition} meta l4proto @alive update @{set} {{ {ends} }} {target}"
+                );
+            }
+        }
+        text
+    }
+
+    /// The group of nfnetlink_log by which a process of the relay receives the SYNs of clients on a side.
+    #[must_use]
+    pub fn group(&self, process: usize, side: Side) -> u16 {
+        let first = u64::from(self.route_table) + 2 * process as u64 + side as u64;
+        1 + (first % u64::from(u16::MAX)) as u16
+    }
+
+    /// The chains that put the legs to clients into a zone of connection tracking, before it sees their packets.
+    ///
+    /// Sockets of the handshake have no mark, but are transparent, as those of TIME-WAIT, to which peers repeat their FIN
+    /// alone. A SYN on its way to the relay keeps its source, whatever others translate.
+    fn zones(&self) -> String {
+        let Self { mark, .. } = self;
+        let (leg, refusal, zone) = (self.client_leg_mark(), self.refusal_mark(), self.zone());
+        let last = leg - 1;
+        let mut text = String::new();
+        for (ends, set) in ENDS.into_iter().zip(HELD) {
+            let _ = write!(
                 text,
-                "\t\tiifname {{ {names} }} tcp flags & (fin | syn | rst | ack) == syn fib daddr type != local meta l4proto @alive drop"
+                "\tset {set} {{\n\
+                 \t\ttypeof {ends}\n\
+                 \t\tflags dynamic,timeout\n\
+                 \t\ttimeout {}s\n\
+                 \t\tsize {HELD_MAX}\n\
+                 \t}}\n",
+                REPEATED.as_nanos() / 1_000_000_000
             );
         }
         let _ = write!(
             text,
-            "\t\tmeta l4proto tcp socket transparent 1 meta mark set {mark} accept\n\t}}\n}}\n"
+            "\tchain client_leg {{\n\
+             \t\tct zone set {zone} accept\n\
+             \t}}\n\
+             \tchain output {{\n\
+             \t\ttype filter hook output priority raw; policy accept;\n\
+             \t\tmeta mark {refusal} notrack\n\
+             \t\tmeta mark {mark}-{leg} ct zone set {zone}\n\
+             \t}}\n\
+             \tchain postrouting {{\n\
+             \t\ttype nat hook postrouting priority srcnat - 1; policy accept;\n\
+             \t\toifname \"lo\" meta mark {mark}-{last} snat ip to ip saddr\n\
+             \t\toifname \"lo\" meta mark {mark}-{last} snat ip6 to ip6 saddr\n\
+             \t}}\n"
         );
+        let both: Vec<_> = self.sides.iter().flat_map(|side| side.interfaces.clone()).collect();
+        if let Some(interfaces) = set_of(&both) {
+            text.push_str("\tchain legs {\n");
+            for (ends, set) in ENDS.into_iter().zip(HELD) {
+                let _ = writeln!(
+                    text,
+                    "\t\t{IS_SYN} {ends} @{set} meta l4proto @alive goto client_leg"
+                );
+            }
+            let _ = write!(
+                text,
+                "\
+                 \t\tsocket mark vmap {{ 0 : accept, {leg} : goto client_leg }}\n\
+                 \t\ttcp flags & (fin | syn) == 0 socket transparent 1 goto client_leg\n\
+                 \t}}\n\
+                 \tchain before_tracking {{\n\
+                 \t\ttype filter hook prerouting priority raw; policy accept;\n\
+                 \t\tiifname {interfaces} meta l4proto {PROTOCOLS} goto legs\n\
+                 \t}}\n"
+            );
+        }
         text
+    }
+
+    /// The zone of the legs to clients; that of all others is 0.
+    fn zone(&self) -> u16 {
+        1 + (self.route_table % u32::from(u16::MAX)) as u16
     }
 
     /// Adds all rules. New connections pass without the relay until [`Rules::renew`].
@@ -108,7 +265,8 @@ impl Rules {
         run("nft", &["-f", "-"], &self.nft()).map(|_| ())
     }
 
-    /// Holds new connections for the relay during the next [`ALIVE`].
+    /// Holds new connections for the relay during the next [`ALIVE`]. A table that another program has removed, for
+    /// instance by `nft flush ruleset`, is made again.
     ///
     /// # Errors
     /// As [`Rules::add`].
@@ -119,7 +277,9 @@ impl Rules {
         for verb in ["add", "delete", "add"] {
             let _ = writeln!(text, "{verb} element inet {table} alive {{ tcp }}");
         }
-        run("nft", &["-f", "-"], &text).map(|_| ())
+        run("nft", &["-f", "-"], &text)
+            .or_else(|_| run("nft", &["-f", "-"], &(self.nft() + &text)))
+            .map(|_| ())
     }
 
     /// Removes all rules. Those that are not there are no error.
@@ -154,6 +314,12 @@ impl Rules {
     }
 }
 
+/// Interfaces as a set of nftables; `None` if there are none.
+fn set_of(interfaces: &[String]) -> Option<String> {
+    let names: Vec<_> = interfaces.iter().map(|name| format!("\"{name}\"")).collect();
+    (!names.is_empty()).then(|| format!("{{ {} }}", names.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,7 +338,12 @@ mod tests {
         let rules = Rules { table, mark, processes: 2, route_table, sides };
         let text = rules.nft();
         assert!(text.starts_with("table inet bentpipe\ndelete table inet bentpipe\n"), "{text}");
-        for part in ["{ \"lan0\", \"lan1\" }", "127.0.0.1:4000", "[::1]:6000", "mark set 8"] {
+        let parts =
+            ["127.0.0.1:4000", "[::1]:6000", "mark set 8", "{ \"lan0\", \"lan1\", \"sat0\" }"];
+        let zones =
+            ["mark 8-12 ct zone set 101", "mark 13 notrack", "log group 101 ", "log group 104 "];
+        let shares = ["iifname { \"lan0\", \"lan1\" } ip protocol tcp", "1 : goto hold_Lan_1 }"];
+        for part in [&parts[..], &zones, &shares].concat() {
             assert!(text.contains(part), "{part} in {text}");
         }
         for (mark, port) in [(8, 4_000), (9, 4_001), (10, 4_002), (11, 4_003)] {

@@ -81,12 +81,13 @@ impl Sockets for Direct {
 }
 
 /// Returns a listening socket for connections that the firewall redirects to it, and its port. It has an
-/// address of the loopback interface, so that nobody else reaches it. What is accepted has its settings.
+/// address of the loopback interface, so that nobody else reaches it. What is accepted has its settings and its mark.
 ///
 /// # Errors
 /// The kernel's error; it requires `CAP_NET_ADMIN`.
-pub fn listener(version: Version, settings: &LegSettings) -> io::Result<(OwnedFd, u16)> {
+pub fn listener(version: Version, settings: &LegSettings, mark: u32) -> io::Result<(OwnedFd, u16)> {
     let socket = transparent(version)?;
+    set_mark(&socket, mark)?;
     settings.apply(&socket)?;
     let address: SocketAddr = match version {
         Version::V4 => (Ipv4Addr::LOCALHOST, 0).into(),
@@ -101,13 +102,15 @@ pub fn listener(version: Version, settings: &LegSettings) -> io::Result<(OwnedFd
     Ok((socket, bound.port()))
 }
 
-/// Returns a socket that sends whole IP packets (raw(7)), all with this mark.
+/// Returns a socket that sends whole IP packets (raw(7)), all with this mark. It is transparent, as those of the legs are,
+/// so that one rule of a filter can accept all of them.
 ///
 /// # Errors
 /// The kernel's error; it requires `CAP_NET_RAW`, and `CAP_NET_ADMIN` with a mark.
 pub fn raw(version: Version, mark: Option<u32>) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family(version), SocketType::RAW, flags, Some(ipproto::RAW))?;
+    set_transparent(&socket, version)?;
     if let Some(mark) = mark {
         set_mark(&socket, mark)?;
     }

@@ -7,6 +7,8 @@ use bentpipe_core::packet::seq::SeqNumber;
 use bentpipe_core::wire::checksum::Checksum;
 use bentpipe_core::wire::{FiveTuple, Headers, Payload, TCP, ipv4, ipv6, tcp};
 
+use crate::icmp;
+
 /// RFC 1340 and its successors: the default time to live.
 const TIME_TO_LIVE: u8 = 64;
 /// The offsets of the flags and of the checksum in a TCP header.
@@ -64,6 +66,15 @@ impl Syn {
         Ends { client, server: SocketAddr::new(destination, destination_port) }
     }
 
+    /// The IPv4 type of service or IPv6 traffic class.
+    #[must_use]
+    pub fn traffic_class(&self) -> u8 {
+        match self.tuple.source {
+            IpAddr::V4(_) => self.packet[1],
+            IpAddr::V6(_) => self.packet[0] << 4 | self.packet[1] >> 4,
+        }
+    }
+
     /// The packet with which a host without a server on that port answers: a reset that acknowledges the SYN
     /// (RFC 9293, section 3.10.7.1).
     #[must_use]
@@ -103,6 +114,45 @@ impl Syn {
         set_checksum(&tuple, &mut out[transport..]);
         out
     }
+
+    /// The ICMP error with which a router answers whose next hop does not lead to the server.
+    ///
+    /// Its source is the server's address, to which the client has a route.
+    #[must_use]
+    pub fn unreachable(&self, reason: Unreachable) -> Vec<u8> {
+        let mut out = Vec::new();
+        match (self.tuple.destination, self.tuple.source) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let code = match reason {
+                    Unreachable::Network => 0,
+                    Unreachable::Host => 1,
+                    Unreachable::Prohibited => 13,
+                };
+                icmp::emit_v4(&self.packet, (from, to), [3, code, 0, 0, 0, 0, 0, 0], &mut out);
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                let code = match reason {
+                    Unreachable::Network => 0,
+                    Unreachable::Prohibited => 1,
+                    Unreachable::Host => 3,
+                };
+                icmp::emit_v6(&self.packet, (from, to), [1, code, 0, 0, 0, 0, 0, 0], &mut out);
+            }
+            _ => unreachable!("both addresses are of one packet"),
+        }
+        out
+    }
+}
+
+/// Why a server cannot be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// There is no route to it.
+    Network,
+    /// It does not answer on its network.
+    Host,
+    /// A firewall forbids it.
+    Prohibited,
 }
 
 /// The two ends of a connection.

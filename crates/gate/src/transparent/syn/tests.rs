@@ -124,3 +124,35 @@ proptest! {
         prop_assert!(at < ipv4::HEADER_BYTES || found.is_none());
     }
 }
+
+/// Given a SYN, expect errors of both versions that quote it, from the server's address, with the codes of RFC 792 and
+/// RFC 4443 and right checksums.
+#[test]
+fn a_syn_to_no_host_is_answered_by_an_icmp_error() {
+    let reasons = [Unreachable::Network, Unreachable::Host, Unreachable::Prohibited];
+    for ([client, server], kind, codes) in [(ENDS[0], 3, [0, 1, 13]), (ENDS[1], 1, [0, 3, 1])] {
+        let packet = syn(client, server, Flags::SYN);
+        let held = Syn::parse(&packet, true).expect("a SYN");
+        for (reason, code) in reasons.into_iter().zip(codes) {
+            let error = held.unreachable(reason);
+            let headers = Headers::of(&error).expect("a packet");
+            let Ends { client, server } = held.ends();
+            assert_eq!(
+                (headers.tuple.source, headers.tuple.destination),
+                (server.ip(), client.ip())
+            );
+            let message = &error[headers.transport_offset..];
+            assert_eq!(message[..2], [kind, code]);
+            assert_eq!(message[8..], packet);
+            let mut sum = match client.ip() {
+                IpAddr::V4(_) => Checksum::default(),
+                IpAddr::V6(to) => {
+                    let bytes = message.len() as u32;
+                    Checksum::of_pseudo_header(server.ip(), to.into(), icmp::ICMP_V6, bytes)
+                }
+            };
+            sum.add(message);
+            assert_eq!(sum.finish(), 0);
+        }
+    }
+}

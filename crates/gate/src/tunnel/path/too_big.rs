@@ -5,16 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bentpipe_core::time::Duration;
 use bentpipe_core::token_bucket::TokenRate;
-use bentpipe_core::wire::checksum::Checksum;
-use bentpipe_core::wire::{Headers, ipv4, ipv6};
+use bentpipe_core::wire::{Headers, ipv4};
 
-const ICMP: u8 = 1;
-const ICMP_V6: u8 = 58;
-/// The largest messages: RFC 1812, section 4.3.2.3, and RFC 4443, section 2.4 (c).
-const V4_BYTES_MAX: usize = 576;
-const V6_BYTES_MAX: usize = 1_280;
-const HEADER_BYTES: usize = 8;
-const HOP_LIMIT: u8 = 64;
+use crate::icmp::{self, ICMP, ICMP_V6};
+
 /// Errors of ICMPv6 have types below.
 const V6_INFORMATIONAL: u8 = 128;
 const V6_REDIRECT: u8 = 137;
@@ -42,7 +36,9 @@ pub(super) fn answer(packet: &[u8], headers: &Headers, mtu: u16, out: &mut Vec<u
             if !is_answered || !is_host_v4(source) || !is_host_v4(destination) {
                 return false;
             }
-            answer_v4(packet, (destination, source), mtu, out);
+            let [high, low] = mtu.to_be_bytes();
+            let head = [3, 4, 0, 0, 0, 0, high, low];
+            icmp::emit_v4(packet, (destination, source), head, out);
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             let is_error = headers.tuple.protocol == ICMP_V6
@@ -50,7 +46,9 @@ pub(super) fn answer(packet: &[u8], headers: &Headers, mtu: u16, out: &mut Vec<u
             if is_error || !is_host_v6(source) || !is_host_v6(destination) {
                 return false;
             }
-            answer_v6(packet, (destination, source), mtu, out);
+            let [high, low] = mtu.to_be_bytes();
+            let head = [2, 0, 0, 0, 0, 0, high, low];
+            icmp::emit_v6(packet, (destination, source), head, out);
         }
         _ => return false,
     }
@@ -66,59 +64,12 @@ fn is_host_v6(address: Ipv6Addr) -> bool {
     !(address.is_multicast() || address.is_unspecified() || address.is_loopback())
 }
 
-fn answer_v4(packet: &[u8], (from, to): (Ipv4Addr, Ipv4Addr), mtu: u16, out: &mut Vec<u8>) {
-    let quoted = &packet[..packet.len().min(V4_BYTES_MAX - ipv4::HEADER_BYTES - HEADER_BYTES)];
-    ipv4::Header {
-        source: from,
-        destination: to,
-        protocol: ICMP,
-        // Internetwork control, RFC 1812, section 4.3.2.5.
-        traffic_class: 0xc0,
-        identification: 0,
-        dont_fragment: true,
-        more_fragments: false,
-        fragment_offset: 0,
-        time_to_live: HOP_LIMIT,
-        total_bytes: (ipv4::HEADER_BYTES + HEADER_BYTES + quoted.len()) as u16,
-    }
-    .emit(out);
-    let start = out.len();
-    let [high, low] = mtu.to_be_bytes();
-    out.extend([3, 4, 0, 0, 0, 0, high, low]);
-    out.extend_from_slice(quoted);
-    finish(out, start, Checksum::default());
-}
-
-fn answer_v6(packet: &[u8], (from, to): (Ipv6Addr, Ipv6Addr), mtu: u16, out: &mut Vec<u8>) {
-    let quoted = &packet[..packet.len().min(V6_BYTES_MAX - ipv6::HEADER_BYTES - HEADER_BYTES)];
-    let payload_bytes = HEADER_BYTES + quoted.len();
-    ipv6::Header {
-        source: from,
-        destination: to,
-        next_header: ICMP_V6,
-        traffic_class: 0,
-        flow_label: 0,
-        hop_limit: HOP_LIMIT,
-        payload_bytes: payload_bytes as u16,
-    }
-    .emit(out);
-    let start = out.len();
-    out.extend([2, 0, 0, 0]);
-    out.extend(u32::from(mtu).to_be_bytes());
-    out.extend_from_slice(quoted);
-    let bytes = payload_bytes as u32;
-    finish(out, start, Checksum::of_pseudo_header(from.into(), to.into(), ICMP_V6, bytes));
-}
-
-fn finish(out: &mut [u8], start: usize, mut sum: Checksum) {
-    sum.add(&out[start..]);
-    out[start + 2..start + 4].copy_from_slice(&sum.finish().to_be_bytes());
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::icmp::{V4_BYTES_MAX, V6_BYTES_MAX};
     use bentpipe_core::wire::UDP;
+    use bentpipe_core::wire::checksum::Checksum;
 
     fn v4(dont_fragment: bool, protocol: u8, bytes: u16) -> Vec<u8> {
         let mut packet = Vec::new();
