@@ -18,14 +18,14 @@ from jinja2.meta import find_undeclared_variables
 from bentpipe import Answer, answers, ask, simulate
 from bentpipe.answers import QUESTIONS, Estimate, page
 from bentpipe.answers.answer import MAX_LINES, plain, sections
-from bentpipe.answers.busy_link import WINDOW_NS, windows
 from bentpipe.answers.catalog import class_of
 from bentpipe.answers.coding import VARIANTS
-from bentpipe.answers.question import largest
+from bentpipe.answers.counts import largest
 from bentpipe.answers.runs import Measurements
 from bentpipe.answers.traffic import mean_of, times_ns
 from bentpipe.answers.usable import Usable
 from bentpipe.errors import InternalError, UsageError
+from bentpipe.results.measures import WINDOW_NS, window_loads
 from bentpipe.scenario.tables import PRESETS
 
 STEPS = "link.forward.rate=[{at: 0 s, value: 1 Mbit/s}, {at: 9 s, value: 2 Mbit/s}]"
@@ -69,7 +69,7 @@ def test_windows_of_an_average(
     loads: list[float], full: float, empty: float, longest_s: float
 ) -> None:
     """Given 60 %, in bursts at the link rate or evenly, expect full windows in bursts only."""
-    found = windows([load * 8e6 * WINDOW_NS / 8e9 for load in loads * 3], 8e6)
+    found = window_loads([load * 8e6 * WINDOW_NS / 8e9 for load in loads * 3], 8e6)
     expected = {"average": 0.6, "full": full, "empty": empty, "longest_full_ns": longest_s * 1e9}
     assert found == pytest.approx(expected)
 
@@ -77,7 +77,7 @@ def test_windows_of_an_average(
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
 def test_full_windows_never_exceed_what_the_average_allows(loads: list[float]) -> None:
     """Given any loads, expect full * 0.95 <= average (Markov's inequality)."""
-    found = windows([load * 8e6 * WINDOW_NS / 8e9 for load in loads], 8e6)
+    found = window_loads([load * 8e6 * WINDOW_NS / 8e9 for load in loads], 8e6)
     assert found["full"] * 0.95 <= found["average"] + 1e-9
     assert found["full"] + found["empty"] <= 1 + 1e-9
 

@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Effect, words
+from bentpipe.answers.answer import Answer, Effect, read_rows, words
 from bentpipe.answers.catalog import Option, parameters_of
 from bentpipe.answers.remedies import Goal, better_commands
 from bentpipe.answers.runs import DEFAULT_SEEDS, Experiment, Measurements, Name
@@ -32,7 +32,6 @@ from bentpipe.plan.presets import link_document, preset_plans, series_values
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.search import Bracket
 from bentpipe.text import choice
 
 Link = Annotated[
@@ -196,7 +195,8 @@ class LinkQuestion(Question):
 
     def _assumptions(self) -> Sequence[Assumption]:
         """Return what the answer takes for granted, and may be otherwise."""
-        return ()
+        rows = read_rows("assumed.csv", self.name)
+        return [Assumption(row["text"], row["instead"], (row["setting"],)) for row in rows]
 
     def _find(self, cases: Mapping[Any, Plan]) -> Any:
         """Run the cases, and those that depend on the figures of others."""
@@ -273,11 +273,7 @@ class LinkQuestion(Question):
         """
         count = first
         for left in reversed(range(_ADJUSTMENTS)):
-            if count > MAX_COUNT:
-                raise UsageError(
-                    f"ask {self.name}: this load takes {count:,} {noun}, more than {MAX_COUNT:,}; "
-                    "ask with a lower rate, such as --set link.forward.rate=100Mbit/s"
-                )
+            self.check_count("this load takes", count, noun)
             count = max(count, 1)
             found = run(count)
             value = found.mean(figure)
@@ -286,6 +282,18 @@ class LinkQuestion(Question):
                 break
             count = better
         return count, found
+
+    def check_count(self, subject: str, count: int, noun: str) -> None:
+        """Check that a number of users or channels can be run.
+
+        Raises:
+            UsageError: there are more than `MAX_COUNT`.
+        """
+        if count > MAX_COUNT:
+            raise UsageError(
+                f"ask {self.name}: {subject} {count:,} {noun}, more than {MAX_COUNT:,}; ask with "
+                "a lower rate, such as --set link.forward.rate=100Mbit/s"
+            )
 
     @cached_property
     def base(self) -> Plan:
@@ -481,19 +489,3 @@ def initial(series: Mapping[str, Any]) -> int:
 def peak_bps(rate: Mapping[str, Any]) -> int:
     """Return the largest rate of a direction, in link bit/s."""
     return max(series_values(rate))
-
-
-def largest(
-    passes: Callable[[int], bool], *, guess: int, limit: int, tolerance: float = 0.0
-) -> int:
-    """Return the largest count from 1 to ``limit`` that passes, or 0 if 1 does not.
-
-    It is exact if no count passes above one that fails. The search begins with ``guess`` and ends
-    when it is no further from a count that fails than ``tolerance`` times the latter.
-    """
-    bracket = Bracket(min=1, max=limit, resolution=tolerance / (1 - tolerance))
-    count: int | None = min(max(guess, 1), limit)
-    while count is not None:
-        bracket.record(count, passed=passes(count))
-        count = bracket.next()
-    return bracket.passes or 0

@@ -103,9 +103,12 @@ class Estimate:
 class Measurements(dict[str, Values]):
     """The figures of a case, by name: an array over seeds each."""
 
-    def of(self, figure: str) -> Estimate:
-        """Return mean and 95 % interval (Student's t) of a figure; NaN if one is missing."""
-        found = _estimate(self[figure])
+    def of(self, figure: str, comparisons: int = 1) -> Estimate:
+        """Return mean and 95 % interval (Student's t) of a figure; NaN if one is missing.
+
+        The interval is one of ``comparisons`` that hold together.
+        """
+        found = _estimate(self[figure], comparisons)
         if (found.half_width or 0) <= abs(found.mean):
             return found
         return replace(found, spread=tuple(np.percentile(self[figure], _SPREAD).tolist()))

@@ -10,9 +10,13 @@ sessions (M/G/infinity).
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, NamedTuple
 
-from bentpipe.answers.question import largest
+from bentpipe.answers.catalog import Option
+from bentpipe.answers.counts import largest
+from bentpipe.answers.question import LinkQuestion
+from bentpipe.errors import UsageError
 
 # The ratio of the busy hour to the average hour: Cisco VNI Usage Study 2010, of service providers
 # worldwide (blogs.cisco.com, "Prime Time for Broadband: Part 2", 2010). In 2009 it was 1.59.
@@ -59,6 +63,42 @@ class Demand(NamedTuple):
             "active_users": subscribers and self.active(subscribers),
             "subscribers_fit": subscribers and self.fits(subscribers, users),
         }
+
+
+@dataclass(kw_only=True, eq=False)
+class Subscribed(LinkQuestion):
+    """A question about active users that is asked for subscribers, too."""
+
+    monthly_bytes: Annotated[
+        int | None,
+        Option(
+            "The data of a subscriber in a month: then also how many subscribers fit.",
+            "DATA",
+            flag="--monthly-data",
+            min=1,
+        ),
+    ] = None
+    subscribers: Annotated[
+        int | None,
+        Option("Whether so many fit in the busy hour, with --monthly-data.", "N", min=1),
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.subscribers is not None and self.monthly_bytes is None:
+            raise UsageError(
+                f"--subscribers {self.subscribers}: how active they are is missing; add the data "
+                "of a subscriber in a month, such as --monthly-data 100GB"
+            )
+
+    def demand(self, users: int, user_bps: float) -> dict[str, Any]:
+        """Return the figures of subscribers of whom ``users`` fit; none without their data.
+
+        ``user_bps`` is the mean rate of an active user in bit/s.
+        """
+        if self.monthly_bytes is None:
+            return {}
+        return Demand(self.monthly_bytes, user_bps).figures(users, self.subscribers)
 
 
 def _poisson_share(at_most: int, mean: float) -> float:

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from bentpipe.answers.answer import Answer, charts, read_rows, table
-from bentpipe.answers.question import Assumption, initial
+from bentpipe.answers.question import Assumption
 from bentpipe.answers.runs import Change, Measurements
-from bentpipe.answers.traffic import Transfer, other_bit_errors
+from bentpipe.answers.traffic import Transfer, other_bit_errors, other_round_trips
 from bentpipe.answers.trial import Trial
 from bentpipe.metrics import CAPACITY_PARTS, COLUMNS
 from bentpipe.plan.plan import Plan
@@ -76,16 +76,7 @@ class Tcp(Transfer):
 
     def _assumptions(self) -> list[Assumption]:
         """Return what may be otherwise on the real link."""
-        found = []
-        for factor in (0.8, 1.2):
-            changes = tuple(
-                f"link.{name}.delay={round(initial(each['delay_ns']) * factor)}ns"
-                for name, each in zip(("forward", "return"), self.directions, strict=True)
-                if each["delay_ns"]["kind"] == "constant"
-            )
-            if changes:
-                rtt, changed = (format_duration(self.rtt_ns * each) for each in (1, factor))
-                found.append(Assumption(f"round-trip propagation {changed}", rtt, changes))
+        found = other_round_trips(self.directions)
         found += other_bit_errors(self.direction, self.wire["channel"])
         if self.base.data["stop_ns"] != _SHORT_NS:
             short = ("traffic.transfer.duration=10s", "duration=10s")

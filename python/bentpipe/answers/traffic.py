@@ -13,8 +13,8 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.answers.catalog import Option
-from bentpipe.answers.question import Assumption, LinkQuestion
-from bentpipe.answers.runs import PACKET_BITS
+from bentpipe.answers.question import Assumption, LinkQuestion, initial
+from bentpipe.answers.runs import PACKET_BITS, Estimate
 from bentpipe.errors import UsageError
 from bentpipe.plan.link import codel_fields
 from bentpipe.plan.presets import values_over_time
@@ -24,7 +24,7 @@ from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.tables import CODECS, CodecName
 from bentpipe.scenario.tcp import CongestionControl
-from bentpipe.units import NS_PER_S, format_size
+from bentpipe.units import NS_PER_S, format_duration, format_size
 
 CODEC: Final = CODECS["g711"]
 NS_PER_MS: Final = 10**6
@@ -40,6 +40,10 @@ _SK_BUFF_BYTES: Final = 256
 TIMESTAMPS_BYTES: Final = 12
 MEDIAN_PAGE_BYTES: Final = 300_000
 THINK_S: Final = 15
+# The media rate of a video beside users of web pages: one of standard definition, and a small part
+# of a slow link.
+_VIDEO_BPS: Final = 1_000_000
+_VIDEO_SHARE: Final = 0.1
 # Runs with users are as long as the link carries this number of full packets, within bounds.
 _RUN_PACKETS: Final = 500_000
 _RUN_S: Final = (60, 300)
@@ -131,9 +135,31 @@ def other_bit_errors(direction: str, channel: Mapping[str, Any]) -> list[Assumpt
     return [] if varies else [bit_errors(direction, each, now) for each in rates]
 
 
+def other_round_trips(directions: Sequence[Mapping[str, Any]]) -> list[Assumption]:
+    """Return round trips of 80 and 120 % of the propagation of both directions, where constant."""
+    delays = [each["delay_ns"] for each in directions]
+    rtt_ns, found = sum(map(initial, delays)), []
+    for factor in (0.8, 1.2):
+        changes = tuple(
+            f"link.{name}.delay={round(initial(delay) * factor)}ns"
+            for name, delay in zip(("forward", "return"), delays, strict=True)
+            if delay["kind"] == "constant"
+        )
+        if changes:
+            rtt, changed = (format_duration(rtt_ns * each) for each in (1, factor))
+            found.append(Assumption(f"round-trip propagation {changed}", rtt, changes))
+    return found
+
+
 def fq_codel(rtt_ns: int) -> str:
     """Return the setting of a queue with FQ-CoDel for a round trip of ``rtt_ns`` of propagation."""
     return f"{{discipline: fq_codel, {codel_fields(rtt_ns)}}}"
+
+
+def with_fq_codel(rtt_ns: int) -> Assumption:
+    """Return the remedy of FQ-CoDel on the forward link, for this round trip of propagation."""
+    setting = f"link.forward.queue={fq_codel(rtt_ns)}"
+    return Assumption("with fq_codel on the forward link", "its queue", (setting,), is_remedy=True)
 
 
 def call(direction: str, codec: CodecName = "g711") -> dict[str, Any]:
@@ -146,6 +172,11 @@ def call(direction: str, codec: CodecName = "g711") -> dict[str, Any]:
         # The interval of its packets.
         "start_jitter": "20 ms",
     }
+
+
+def frame_bits_of(codec: CodecName, framing: Mapping[str, Any]) -> int:
+    """Return the link bits of a packet of a call with this codec."""
+    return frame_bits(framing, CODECS[codec].payload_bytes + UDP_IP_BYTES)
 
 
 def times_ns(table: pl.DataFrame, end_ns: int, limit_ns: int = 0) -> npt.NDArray[np.float64]:
@@ -195,6 +226,40 @@ def page_times(result: Result) -> dict[str, float]:
     return {"page_p50_ns": median_ns, "page_p95_ns": slow_ns, "pages": float(pages_ns.size)}
 
 
+def web_reader(link_bps: int) -> list[dict[str, Any]]:
+    """Return users of web pages, the entry ``reader`` of traffic, beside a call and a video.
+
+    ``link_bps`` is the rate of the link in bit/s.
+    """
+    video_bps = round(min(_VIDEO_BPS, _VIDEO_SHARE * link_bps))
+    video = {"kind": "video", "direction": "forward", "rate": f"{video_bps} bit/s"}
+    return [
+        reader(kind="web_page", pages=None),
+        {"name": "call", "kind": "voice", "direction": "both", "codec": "g711"},
+        {"name": "video", **video},
+    ]
+
+
+def web_quality(result: Result, limit_ns: int) -> dict[str, float]:
+    """Return the times of the pages of `web_reader`, and the quality of the call and the video.
+
+    Those of ``slow_share`` take longer than ``limit_ns``. Without a page times are infinite.
+    """
+    pages_ns = times_ns(result.tables["pages"], result.manifest["end_ns"], limit_ns)
+    median_ns, high_ns = median_and_p95(pages_ns, missing=math.inf)
+    calls = result.flows["mos"].drop_nulls().to_numpy()
+    stalls = result.flows["stall_ratio_percent"].drop_nulls().to_numpy()
+    return {
+        "page_mean_ns": float(pages_ns.mean()) if pages_ns.size else math.inf,
+        "page_p50_ns": median_ns,
+        "page_p95_ns": high_ns,
+        "slow_share": float(np.mean(pages_ns > limit_ns)) if pages_ns.size else 1.0,
+        "mos_p5": float(np.quantile(calls, 0.05)) if calls.size else math.nan,
+        "stall_ratio_percent": float(stalls.mean()) if stalls.size else math.nan,
+        "utilization": float(result.directions["utilization"][0]),
+    }
+
+
 def run_length(rate_bps: int) -> str:
     """Return the duration of runs with users: some pages of each, and many of few users."""
     return f"{round(np.clip(_RUN_PACKETS * PACKET_BITS / rate_bps, *_RUN_S))} s"
@@ -216,6 +281,21 @@ def elapsed_h(bits: float, phases: Sequence[tuple[float, float]]) -> float:
             return elapsed + left / bps / 3600
         left, elapsed = left - most, elapsed + hours
     return elapsed
+
+
+def elapsed_range_h(
+    bits: float, phases: Sequence[tuple[float, Estimate]], day_h: float
+) -> tuple[float, list[float]]:
+    """Return `elapsed_h` at the mean rates, and at the ends of their intervals, the shorter first.
+
+    What ``phases`` leave of ``day_h`` hours is idle.
+    """
+    idle = (day_h - sum(hours for hours, _ in phases), 0.0)
+    mean_h, low_h, high_h = (
+        elapsed_h(bits, [*((hours, max(getattr(bps, end), 0.0)) for hours, bps in phases), idle])
+        for end in ("mean", "high", "low")
+    )
+    return mean_h, [low_h, high_h]
 
 
 class Users(NamedTuple):

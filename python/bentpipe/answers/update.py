@@ -13,9 +13,18 @@ from typing import Annotated, Any, Final
 
 from bentpipe.answers.answer import Answer, table
 from bentpipe.answers.catalog import Option
-from bentpipe.answers.question import Assumption, LinkQuestion
+from bentpipe.answers.question import LinkQuestion
 from bentpipe.answers.runs import Change, Measurements
-from bentpipe.answers.traffic import elapsed_h, page_reader, page_times, run_length, users_of
+from bentpipe.answers.traffic import (
+    elapsed_h,
+    elapsed_range_h,
+    page_reader,
+    page_times,
+    run_length,
+    users_of,
+)
+from bentpipe.plan.plan import Plan
+from bentpipe.results.measures import entry_bps
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S, parse_size
 
@@ -23,14 +32,17 @@ _TOLERANCE: Final = 0.02
 HOURS: Final = 24
 # The sites that download at the same time.
 AT_ONCE: Final = 8
-# The ways to send it, in the order of `CASES`.
-WAYS: Final = ("in the class of the users", "in the lowest class", "in the night alone")
 _UPDATE: Final = "update"
 _CLASSES: Final = "link.forward.queue={discipline: strict_priority}"
 # Runs: the load by day or in the night, and the class of the update, if there is one.
 DAY, NIGHT = "day", "night"
 Case = tuple[str, int | None]
-CASES: Final[tuple[Case, ...]] = ((DAY, None), (NIGHT, None), (DAY, 0), (DAY, 1), (NIGHT, 0))
+WAYS: Final[Mapping[str, Case]] = {
+    "in the class of the users": (DAY, 0),
+    "in the lowest class": (DAY, 1),
+    "in the night alone": (NIGHT, 0),
+}
+CASES: Final[tuple[Case, ...]] = ((DAY, None), (NIGHT, None), *WAYS.values())
 
 
 @dataclass(kw_only=True, eq=False)
@@ -56,6 +68,7 @@ class Update(LinkQuestion):
     searched = 4 + len(CASES)
     figure = "update_bps"
     duration: str = field(default="", init=False)
+    users: dict[str, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,31 +88,19 @@ class Update(LinkQuestion):
         readers = {**page_reader(), "count": users}
         return [readers] if priority is None else [readers, update]
 
-    def _run(self, *cases: tuple[str, int | None, int]) -> dict[Case, Measurements]:
-        """Run cases, each with the time, the class of the update, and the number of users."""
-        plans = {
-            (when, priority): self.plan(
-                *([_CLASSES] if priority else []), traffic=self._traffic(users, priority)
-            )
-            for when, priority, users in cases
-        }
-        return self.run(plans)
-
     def _measure(self, result: Result) -> Mapping[str, float]:
-        flows = result.flows
-        bits = 8 * float(flows.filter(flows["entry"] == _UPDATE)["delivered_bytes"].sum())
         return {
             **page_times(result),
-            "update_bps": bits * NS_PER_S / result.manifest["end_ns"],
+            "update_bps": entry_bps(result, _UPDATE),
             "busy": float(result.directions["utilization"][0]),
         }
 
     def _find(self, _cases: object) -> Mapping[Case, Measurements]:
         """Run the cases beside as many users as keep the link this busy without the update."""
-        self._counts = {
+        self.users = {
             when: self.adjusted_count(
                 "users",
-                lambda count: self._run((DAY, None, count))[DAY, None],
+                lambda count: self.run_case(traffic=self._traffic(count, None)),
                 first=round(users_of(self.base.data).at(load, self.rate_bps, NS_PER_S)),
                 figure="busy",
                 wanted=load,
@@ -107,47 +108,39 @@ class Update(LinkQuestion):
             )[0]
             for when, load in ((DAY, self.load), (NIGHT, self.night_load))
         }
-        return self._run(*((*case, self._counts[case[0]]) for case in CASES))
+        return self.run({case: self._plan(*case) for case in CASES})
 
-    def _assumptions(self) -> list[Assumption]:
-        entry, now = f"traffic.{_UPDATE}", f"{min(AT_ONCE, self.sites)}"
-        return [
-            Assumption("BBR at the server", "CUBIC", (f"{entry}.tcp.congestion_control=bbr",)),
-            Assumption("one site at a time", now, (f"{entry}.count=1",)),
-        ]
+    def _plan(self, when: str, priority: int | None) -> Plan:
+        traffic = self._traffic(self.users[when], priority)
+        return self.plan(*([_CLASSES] if priority else []), traffic=traffic)
 
     def _basis(self, found: Mapping[Case, Measurements]) -> tuple[Measurements, Sequence[str]]:
-        return found[DAY, 1], (_CLASSES, f"traffic.reader.count={self._counts[DAY]}")
+        return found[DAY, 1], (_CLASSES, f"traffic.reader.count={self.users[DAY]}")
 
     def _judge(self, found: Mapping[Case, Measurements]) -> Answer:
         day_h, bits = HOURS - self.night_hours, 8.0 * self.sites * self.size_bytes
-        night = (self.night_hours, found[NIGHT, 0].mean("update_bps"))
+        night = (self.night_hours, found[NIGHT, 0].of("update_bps"))
         ways: list[dict[str, Any]] = []
         rows = []
-        for name, (when, priority) in zip(WAYS, CASES[2:], strict=True):
+        for name, (when, priority) in WAYS.items():
             before, after = found[when, None], found[when, priority]
-            by_day = (day_h, after.mean("update_bps"))
-            phases = [by_day, night] if when == DAY else [night, (day_h, 0)]
+            phases = [(day_h, after.of("update_bps")), night][when == NIGHT :]
+            hours, between = elapsed_range_h(bits, phases, HOURS)
             pages = Change.of("page_p50_ns", before, after, comparisons=len(WAYS))
-            way = {"way": name, "hours": elapsed_h(bits, phases), "pages": pages.outcome}
-            change = {"page_change_percent": pages.percent}
-            ways.append(
-                {**way, **after.estimates("update_bps", "page_p50_ns", "page_p95_ns"), **change}
-            )
+            way = {"way": name, "hours": hours, "hours_range": between, "pages": pages.outcome}
+            shown = after.estimates("update_bps", "page_p50_ns", "page_p95_ns")
+            ways.append({**way, **shown, "page_change_percent": pages.percent})
             rows.append({**ways[-1], **after.means()})
         harmless = [way for way in ways if way["pages"] in {"gains", "equal"}]
+        # Else the one that may lengthen pages the least.
+        least = min(ways, key=lambda way: way["page_change_percent"].high)
+        best = min(harmless, key=lambda way: way["hours"], default=least)
         day_bps, night_bps = (self.rate_bps * (1 - load) for load in (self.load, self.night_load))
         left = [(day_h, day_bps), (self.night_hours, night_bps)]
         return Answer(
-            facts={
-                # Else the one that may lengthen pages the least.
-                "best": min(harmless, key=lambda way: way["hours"])
-                if harmless
-                else min(ways, key=lambda way: way["page_change_percent"].high),
-                "harmless": harmless,
-            },
+            facts={"best": best, "harmless": harmless},
             figures={
-                "users": self._counts,
+                "users": self.users,
                 "ways": ways,
                 "left_hours": elapsed_h(bits, left),
                 "once_hours": 8 * self.size_bytes / day_bps / 3600,

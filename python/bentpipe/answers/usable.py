@@ -19,9 +19,9 @@ import polars as pl
 from bentpipe.answers.answer import Answer, columns
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, LinkQuestion
-from bentpipe.answers.remedies import Goal
+from bentpipe.answers.remedies import Goal, all_met
 from bentpipe.answers.runs import Measurements
-from bentpipe.answers.traffic import call, fq_codel, median_and_p95, times_ns
+from bentpipe.answers.traffic import call, median_and_p95, times_ns, with_fq_codel
 from bentpipe.results.result import Result
 from bentpipe.results.views import View
 from bentpipe.results.voice import BEST_R
@@ -92,9 +92,8 @@ class Usable(LinkQuestion):
         many = (f"{count}={4 * self.downloads}",)
         # A download that starts at the end of the run sends nothing.
         none = (f"{start}=119s", f"{start}_jitter=0s", f"{count}=1")
-        queue = (f"link.forward.queue={fq_codel(self.rtt_ns)}",)
         found = [
-            Assumption("with fq_codel on the forward link", "its queue", queue, is_remedy=True),
+            with_fq_codel(self.rtt_ns),
             Assumption("with four times the downloads", "with those asked for", many),
             Assumption("without downloads", "with them", none),
         ]
@@ -133,18 +132,16 @@ class Usable(LinkQuestion):
 
     def _judge(self, found: Mapping[str, Measurements]) -> Answer:
         (base,) = found.values()
-        usable = {}
-        for service, goals in _NEEDS.items():
-            met = [goal.is_met(base) for goal in goals]
-            usable[service] = False if False in met else None if None in met else True
+        # The verdicts on all services hold together.
+        count = len(self.goals)
+        usable = {service: all_met(goals, base, count) for service, goals in _NEEDS.items()}
         words = {service: _WORDS[good] for service, good in usable.items()}
-        stalled = f"{base.mean('lecture_stall_percent'):.2f} % stalled"
+        mean, means = base.mean, base.means()
         figures = {
-            "call": (f"R {base.mean('r_factor'):.1f}", "mouth_to_ear_ns"),
-            "lecture": (stalled, "lecture_start_up_ns"),
-            "image": (f"{format_duration(base.mean('image_p50_ns'))} (median)", "image_p95_ns"),
+            "call": (f"R {mean('r_factor'):.1f}", "mouth_to_ear_ns"),
+            "lecture": (f"{mean('lecture_stall_percent'):.2f} % stalled", "lecture_start_up_ns"),
+            "image": (f"{format_duration(mean('image_p50_ns'))} (median)", "image_p95_ns"),
         }
-        means = base.means()
         rows = [(name, words[name], text, means[time]) for name, (text, time) in figures.items()]
         return Answer(
             facts={"base": base, "words": words, "best_r": BEST_R},
