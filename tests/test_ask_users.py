@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Program
-from hypothesis import given, strategies as st
-from properties import examples
 
 from bentpipe import Answer, Plan, ask
 from bentpipe.answers.runs import Experiment, Measurements
 from bentpipe.answers.subscribers import Demand
 from bentpipe.answers.traffic import users_of
-from bentpipe.answers.users import ATTENTION_NS, TOLERANCE, Users
+from bentpipe.answers.users import ATTENTION_NS, Users
 from bentpipe.errors import UsageError
 
 S = 1_000_000_000
@@ -147,41 +145,6 @@ def test_pages_that_users_load_change_what_is_allowed() -> None:
         for settings in ([], ["traffic.reader.objects=0"])
     )
     assert small.figures["page_time_ns"] < usual.figures["page_time_ns"]
-
-
-@pytest.mark.thorough
-@pytest.mark.system
-@given(
-    rate_mbps=st.integers(2, 16),
-    delay_ms=st.integers(5, 300),
-    part=st.sampled_from(sorted(WORSE)),
-    factor=st.integers(2, 8),
-)
-@examples(12)
-def test_users_never_rise_when_a_link_gets_worse(
-    rate_mbps: int, delay_ms: int, part: str, factor: int
-) -> None:
-    """Given any link and one of its properties made worse, expect no more users in simulations.
-
-    Counts are searched to 5 %, with three seeds.
-    """
-    queue_kb = max(rate_mbps * delay_ms // 4, 60)
-    settings = {
-        "rate": (f"{rate_mbps}Mbit/s", f"{1000 * rate_mbps // factor}kbit/s"),
-        "delay": (f"{delay_ms}ms", f"{factor * delay_ms}ms"),
-        "loss": ("1e-9", f"{factor}e-7"),
-        "queue": (f"{queue_kb}kB", f"{max(queue_kb // (4 * factor), 3)}kB"),
-    }
-    paths = {
-        "rate": "link.forward.rate",
-        "delay": "link.*.delay",
-        "loss": "link.forward.bit_error_rate",
-        "queue": "link.forward.queue.limit",
-    }
-    better = [f"{paths[name]}={values[0]}" for name, values in settings.items()]
-    worse = [*better, f"{paths[part]}={settings[part][1]}"]
-    more, fewer = (ask("users", "geo", settings=each).figures["users"] for each in (better, worse))
-    assert fewer <= math.ceil(more * (1 + TOLERANCE))
 
 
 # --- users on paper -------------------------------------------------------------------------------

@@ -221,10 +221,9 @@ class LinkQuestion(Question):
     def measured(self) -> Any:
         """Run the cases that are compared; return their figures, which `judge` takes."""
         self._require_constants()
-        cases = self._cases()
-        count = self.searched + len(cases) + len(self._assumptions())
+        count = self.searched + len(self.cases) + len(self._assumptions())
         self.experiment.choose_seeds(self.base.data, count, self.seeds, seeds_max=self.seeds_max)
-        return self._find(cases)
+        return self._find(self.cases)
 
     def judge(self, found: Any) -> Answer:
         """Return what figures say, also those of some of the seeds, without effects and words."""
@@ -294,6 +293,11 @@ class LinkQuestion(Question):
                 f"ask {self.name}: {subject} {count:,} {noun}, more than {MAX_COUNT:,}; ask with "
                 "a lower rate, such as --set link.forward.rate=100Mbit/s"
             )
+
+    @cached_property
+    def cases(self) -> Mapping[Any, Plan]:
+        """The cases that are compared, but for those that are searched."""
+        return self._cases()
 
     @cached_property
     def base(self) -> Plan:

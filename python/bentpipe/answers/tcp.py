@@ -102,7 +102,7 @@ class Tcp(Transfer):
         bound = min(bounds, key=lambda name: bounds[name])
         rest = {part: base.mean(f"{part}_percent") for part in CAPACITY_PARTS if part != "goodput"}
         signals = {name: base[name] for name in _SIGNALS if base[name].any()}
-        cases, tried = self._cases(), (_BASE, *([best] if best else []))
+        cases, tried = self.cases, (_BASE, *([best] if best else []))
         return Answer(
             facts={
                 "base": base,

@@ -38,7 +38,7 @@ MAX_IMAGE_NS: Final = 10 * NS_PER_S
 MAX_START_UP_NS: Final = MAX_IMAGE_NS
 MAX_STALL_PERCENT: Final = 1.0
 # What each service needs.
-_NEEDS: Final[Mapping[str, tuple[Goal, ...]]] = {
+NEEDS: Final[Mapping[str, tuple[Goal, ...]]] = {
     "call": (Goal("r_factor", MIN_R_FACTOR, more_is_better=True),),
     "lecture": (
         Goal("lecture_start_up_ns", MAX_START_UP_NS),
@@ -68,7 +68,7 @@ class Usable(LinkQuestion):
 
     examples = ("--link geo", "--link isdn-return --video 300kbit/s --downloads 0")
     figure = "image_p95_ns"
-    goals = tuple(chain.from_iterable(_NEEDS.values()))
+    goals = tuple(chain.from_iterable(NEEDS.values()))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,7 +134,7 @@ class Usable(LinkQuestion):
         (base,) = found.values()
         # The verdicts on all services hold together.
         count = len(self.goals)
-        usable = {service: all_met(goals, base, count) for service, goals in _NEEDS.items()}
+        usable = {service: all_met(goals, base, count) for service, goals in NEEDS.items()}
         words = {service: _WORDS[good] for service, good in usable.items()}
         mean, means = base.mean, base.means()
         figures = {
