@@ -14,7 +14,7 @@ from bentpipe import Answer
 from bentpipe.answers.buffer import BUFFERS_BDP
 from bentpipe.answers.catalog import class_of
 from bentpipe.answers.question import LinkQuestion
-from bentpipe.answers.runs import WORTH_PERCENT, Change, Estimate, Measurements
+from bentpipe.answers.runs import MIN_SEEDS, WORTH_PERCENT, Change, Estimate, Measurements
 from bentpipe.answers.usable import NEEDS
 
 SETS = 200
@@ -52,6 +52,11 @@ def asked(name: str, seeds: int, first_seed: int = 1, **parameters: Any) -> Link
     question = class_of(name).of(parameters, seeds=seeds, first_seed=first_seed)
     assert isinstance(question, LinkQuestion)
     return question
+
+
+def size_of(question: LinkQuestion) -> int:
+    """Return the fewest seeds of an answer."""
+    return question.seeds or MIN_SEEDS
 
 
 def tally(question: LinkQuestion, found: Any, size: int) -> Tally:

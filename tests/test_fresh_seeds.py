@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fresh_seeds import HEADLINES, SETS, asked, tally
+from fresh_seeds import HEADLINES, SETS, asked, size_of, tally
 
 from bentpipe.answers.question import LinkQuestion
-from bentpipe.answers.runs import MIN_SEEDS, Measurements, Verdict
+from bentpipe.answers.runs import Measurements, Verdict
 
 S = 1_000_000_000
 # A link on which a run takes some milliseconds.
@@ -33,8 +33,11 @@ QUICK: dict[str, dict[str, Any]] = {
         "settings": [*SMALL, *(f"traffic.reader.{each}" for each in OBJECTS)],
         "page_time_ns": 2 * S,
     },
-    # A run of half a second has 25 packets of a call each way.
-    "small-packets": {"settings": ["duration=500ms"], "packets_per_second": 500},
+    # Half a second has 25 packets of a call each way.
+    "small-packets": {
+        "settings": ["traffic.call.duration=500ms", "duration=1s"],
+        "packets_per_second": 500,
+    },
     # The lecture starts in some 10 s, and an image takes as long.
     "usable": {"settings": [*SMALL, "duration=60s"], "video": "700kbit/s", "image": "300kB"},
     "pep": {"settings": SMALL},
@@ -50,11 +53,6 @@ def most_wrong(name: str) -> float:
     return (0.08 if name in INTERVALS else 0.05) * SETS
 
 
-def size_of(question: LinkQuestion) -> int:
-    """Return the fewest seeds of an answer."""
-    return question.seeds or MIN_SEEDS
-
-
 def measured(question: LinkQuestion, name: str) -> Any:
     """Return the figures of all seeds; of a search those of each count that a set may run."""
 
@@ -67,7 +65,7 @@ def measured(question: LinkQuestion, name: str) -> Any:
     if name == "small-packets":
         bundling = [f"gateways.{end}.aggregator.hold_time=5ms" for end in ("hub", "terminal")]
         bundled = counts("call", range(30, 46), *bundling)
-        others = dict.fromkeys(("hold 20 ms", "other codec"), bundled)
+        others = dict.fromkeys(("hold 20 ms", "other codec"), {30: bundled[30]})
         return {"none": counts("call", range(2, 8)), "hold 5 ms": bundled, **others}
     return question.measured()
 

@@ -25,6 +25,8 @@ from bentpipe.scenario.tables import PACKET_INTERVAL_MS, CodecName
 # What calls may lose and wait, on average over the calls; a count above the limit exceeds it soon.
 MAX_LOSS_PERCENT: Final = 0.1
 MAX_WAIT_NS: Final = 50_000_000
+# How long calls last, in seconds.
+CALLS_S: Final = 5
 # A count this near to the bound on paper is at it; the last call may not fit as a whole.
 NEAR: Final = 0.9
 # Of one call more, those that the link has however few calls there are first.
@@ -45,7 +47,8 @@ class SmallPackets(LinkQuestion):
         int, Option("Packets per second of each gateway, both ways.", "N", flag="--pps", min=1)
     ] = 6_000
     codec: Annotated[CodecName, Option("The codec of the calls.")] = "g711"
-    duration: str = field(default="5 s", init=False)
+    # Longer than the calls, so that their last packets arrive, whatever the delay.
+    duration: str = field(default=f"{CALLS_S + 3} s", init=False)
 
     examples = ("--link leo --pps 6000", "--link leo --pps 2000 --codec g729")
     seeds = 3
@@ -53,7 +56,7 @@ class SmallPackets(LinkQuestion):
     goals = (Goal("loss_percent", MAX_LOSS_PERCENT), Goal("wait_p99_ns", MAX_WAIT_NS))
 
     def _traffic(self) -> list[dict[str, Any]]:
-        return [call("both", self.codec)]
+        return [{**call("both", self.codec), "duration": f"{CALLS_S} s"}]
 
     def _amend(self, data: dict[str, Any]) -> None:
         processor = {"processor": {"packets_per_second": self.packets_per_second}}
@@ -86,9 +89,8 @@ class SmallPackets(LinkQuestion):
         guess = int(min(self._bounds().values()))
         found = {_PLAIN: self.search(guess), _BUNDLED: self.search(2 * guess, "5ms")}
         bundled = Fitting.of(found[_BUNDLED], self.goals).count
-        other = replace(self, codec=self._other_codec)
         found[_LONGER] = self.search(2 * bundled, "20ms")
-        return {**found, _OTHER: other.search(bundled, "5ms")}
+        return {**found, _OTHER: replace(self, codec=self._other_codec).search(bundled, "5ms")}
 
     def search(self, guess: int, hold: str | None = None) -> dict[int, Measurements]:
         """Search the largest number of calls, with packets that are held for ``hold``."""

@@ -156,6 +156,13 @@ def fq_codel(rtt_ns: int) -> str:
     return f"{{discipline: fq_codel, {codel_fields(rtt_ns)}}}"
 
 
+def strict_priority(wire: Mapping[str, Any]) -> str:
+    """Return the setting of a forward queue with classes; a drop-tail queue keeps its limit."""
+    if wire["queue"]["discipline"] == "drop_tail":
+        return "link.forward.queue.discipline=strict_priority"
+    return "link.forward.queue={discipline: strict_priority}"
+
+
 def with_fq_codel(rtt_ns: int) -> Assumption:
     """Return the remedy of FQ-CoDel on the forward link, for this round trip of propagation."""
     setting = f"link.forward.queue={fq_codel(rtt_ns)}"

@@ -21,6 +21,7 @@ from bentpipe.answers.traffic import (
     page_reader,
     page_times,
     run_length,
+    strict_priority,
     users_of,
 )
 from bentpipe.plan.plan import Plan
@@ -33,7 +34,6 @@ HOURS: Final = 24
 # The sites that download at the same time.
 AT_ONCE: Final = 8
 _UPDATE: Final = "update"
-_CLASSES: Final = "link.forward.queue={discipline: strict_priority}"
 # Runs: the load by day or in the night, and the class of the update, if there is one.
 DAY, NIGHT = "day", "night"
 Case = tuple[str, int | None]
@@ -112,10 +112,11 @@ class Update(LinkQuestion):
 
     def _plan(self, when: str, priority: int | None) -> Plan:
         traffic = self._traffic(self.users[when], priority)
-        return self.plan(*([_CLASSES] if priority else []), traffic=traffic)
+        return self.plan(*([strict_priority(self.wire)] if priority else []), traffic=traffic)
 
     def _basis(self, found: Mapping[Case, Measurements]) -> tuple[Measurements, Sequence[str]]:
-        return found[DAY, 1], (_CLASSES, f"traffic.reader.count={self.users[DAY]}")
+        count = f"traffic.reader.count={self.users[DAY]}"
+        return found[DAY, 1], (strict_priority(self.wire), count)
 
     def _judge(self, found: Mapping[Case, Measurements]) -> Answer:
         day_h, bits = HOURS - self.night_hours, 8.0 * self.sites * self.size_bytes
