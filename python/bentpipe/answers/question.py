@@ -25,7 +25,7 @@ import numpy as np
 from bentpipe.answers.answer import Answer, Effect, read_rows, words
 from bentpipe.answers.catalog import Option, parameters_of
 from bentpipe.answers.remedies import Goal, better_commands
-from bentpipe.answers.runs import DEFAULT_SEEDS, Experiment, Measurements, Name
+from bentpipe.answers.runs import DEFAULT_SEEDS, Experiment, Figures, Measurements, Name
 from bentpipe.errors import RunsInterrupted, ScenarioError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.plan.presets import link_document, preset_plans, series_values
@@ -33,6 +33,7 @@ from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
 from bentpipe.text import choice
+from bentpipe.units import parse_duration
 
 Link = Annotated[
     str,
@@ -186,7 +187,7 @@ class LinkQuestion(Question):
         """Change the scenario of all cases."""
 
     @abstractmethod
-    def _measure(self, result: Result) -> Mapping[str, float]:
+    def _measure(self, result: Result) -> Figures:
         """Return the figures of a run."""
 
     def _cases(self) -> Mapping[Any, Plan]:
@@ -405,6 +406,12 @@ class LinkQuestion(Question):
     def rtt_ns(self) -> int:
         """The round-trip propagation delay of the link, at the start of a run."""
         return sum(initial(each["delay_ns"]) for each in self.directions)
+
+    @property
+    def stop_ns(self) -> int:
+        """The duration of a run, which a setting may override."""
+        own = [each.partition("=")[2] for each in self.settings if each.startswith("duration=")]
+        return parse_duration([self.duration, *own][-1])
 
     @cached_property
     def link_rate_bps(self) -> int:

@@ -46,7 +46,7 @@ class Goal(NamedTuple):
         means = (abs(self.limit or 0), abs(before.mean(self.figure)), abs(after.mean(self.figure)))
         scale = next((each for each in means if each), 1.0)
         sign = 1 if self.more_is_better else -1
-        gains = sign * (after[self.figure] - before[self.figure]) / scale
+        gains = sign * (after.by_run(self.figure) - before.by_run(self.figure)) / scale
         return Measurements(gain=100 * gains).of("gain")
 
 

@@ -100,18 +100,59 @@ class Estimate:
         return Estimate(self.mean * factor, half_width, self.runs, spread)
 
 
-class Measurements(dict[str, Values]):
-    """The figures of a case, by name: an array over seeds each."""
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """A figure of a run that has a sample for each of its pages: their mean, or a quantile."""
+
+    values: Values
+    quantile: float | None = None
+
+    def value(self) -> float:
+        """Return the mean or the quantile; NaN without samples."""
+        if not self.values.size:
+            return math.nan
+        if self.quantile is None:
+            return float(np.mean(self.values))
+        return float(np.quantile(self.values, self.quantile))
+
+
+# The figures of a run, by name.
+Figures = Mapping[str, float | Samples]
+
+
+class Measurements(dict[str, npt.NDArray[Any]]):
+    """The figures of a case, by name: an array over seeds each, of numbers or of `Samples`."""
+
+    def by_run(self, figure: str) -> Values:
+        """Return a value for each run, the mean of which is the figure.
+
+        That of `Samples` is the one of the samples of all runs together: the mean over runs of a
+        high quantile of few samples is too small. The value of a run says how far its own is from
+        that; of a mean, which is a ratio of sums, in the first order (delta method).
+        """
+        found = self[figure]
+        if found.dtype != object:
+            return found
+        pooled = Samples(np.concatenate([each.values for each in found]), found[0].quantile).value()
+        if not math.isfinite(pooled):
+            return np.full(found.size, pooled)
+        own = np.array([each.value() for each in found])
+        own = np.where(np.isfinite(own), own, pooled)
+        if found[0].quantile is not None:
+            return own - np.mean(own) + pooled
+        sizes = np.array([each.values.size for each in found])
+        return pooled + (own - pooled) * sizes / np.mean(sizes)
 
     def of(self, figure: str, comparisons: int = 1) -> Estimate:
         """Return mean and 95 % interval (Student's t) of a figure; NaN if one is missing.
 
         The interval is one of ``comparisons`` that hold together.
         """
-        found = _estimate(self[figure], comparisons)
+        values = self.by_run(figure)
+        found = _estimate(values, comparisons)
         if (found.half_width or 0) <= abs(found.mean):
             return found
-        return replace(found, spread=tuple(np.percentile(self[figure], _SPREAD).tolist()))
+        return replace(found, spread=tuple(np.percentile(values, _SPREAD).tolist()))
 
     def mean(self, figure: str) -> float:
         """Return the mean of a figure."""
@@ -141,7 +182,7 @@ class Measurements(dict[str, Values]):
         interval has the noise of both. It is one of ``comparisons`` that hold together: of so many
         changes a headline chooses.
         """
-        values, others = self[figure], after[figure]
+        values, others = self.by_run(figure), after.by_run(figure)
         reference = float(np.mean(values))
         if reference == 0:
             return _estimate(np.zeros(values.size), comparisons)
@@ -361,7 +402,7 @@ class Experiment:
         self._total = max(self._total, self._done + cases * self.seeds)
 
     def run(
-        self, cases: Mapping[Name, Plan], measure: Callable[[Result], Mapping[str, float]]
+        self, cases: Mapping[Name, Plan], measure: Callable[[Result], Figures]
     ) -> dict[Name, Measurements]:
         """Run cases, all with some of the seeds first; return what ``measure`` takes from each run.
 
@@ -373,7 +414,7 @@ class Experiment:
         """
         if not cases:
             return {}
-        rows: list[list[Mapping[str, float]]] = []
+        rows: list[list[Figures]] = []
         by_seed = list(zip(*map(self._jobs, cases.values()), strict=True))
         # Enough runs at a time for all cores.
         step = max(1, _RUNS_A_CORE * cores() // len(cases))
@@ -416,9 +457,15 @@ class Experiment:
             self.progress(self._done + done, max(self._total, self._done + total))
 
 
-def _measurements(rows: Sequence[Mapping[str, float]]) -> Measurements:
+def _measurements(rows: Sequence[Figures]) -> Measurements:
     return Measurements(
-        {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
+        {
+            name: np.array(
+                [row[name] for row in rows],
+                dtype=object if isinstance(rows[0][name], Samples) else np.float64,
+            )
+            for name in rows[0]
+        }
     )
 
 

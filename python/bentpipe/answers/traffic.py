@@ -14,11 +14,10 @@ import polars as pl
 
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, LinkQuestion, initial
-from bentpipe.answers.runs import PACKET_BITS, Estimate
+from bentpipe.answers.runs import PACKET_BITS, Estimate, Samples
 from bentpipe.errors import UsageError
 from bentpipe.plan.link import codel_fields
 from bentpipe.plan.presets import values_over_time
-from bentpipe.results.measures import finished_times_ns
 from bentpipe.results.result import Result
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName
@@ -44,9 +43,17 @@ THINK_S: Final = 15
 # of a slow link.
 _VIDEO_BPS: Final = 1_000_000
 _VIDEO_SHARE: Final = 0.1
+# Users start within `THINK_S`, so more of them load pages at first than later: what starts before
+# that is over does not count, in runs of at least five times as long.
+WARM_UP_NS: Final = 60 * NS_PER_S
+_WARM_UP_SHARE: Final = 5
+# Runs have the time for so many pages of their mean size at the link rate, and for a fifth of them
+# that take as long as they may.
+_PAGES: Final = 20
+_PAGES_IN_TIME: Final = 5
 # Runs with users are as long as the link carries this number of full packets, within bounds.
-_RUN_PACKETS: Final = 500_000
-_RUN_S: Final = (60, 300)
+_RUN_PACKETS: Final = 2_500_000
+_RUN_S: Final = (120, 300)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -186,23 +193,36 @@ def frame_bits_of(codec: CodecName, framing: Mapping[str, Any]) -> int:
     return frame_bits(framing, CODECS[codec].payload_bytes + UDP_IP_BYTES)
 
 
-def times_ns(table: pl.DataFrame, end_ns: int, limit_ns: int = 0) -> npt.NDArray[np.float64]:
+def warm_up_ns(stop_ns: int) -> int:
+    """Return the time at the start of a run of ``stop_ns`` in which pages do not count."""
+    return min(WARM_UP_NS, stop_ns // _WARM_UP_SHARE)
+
+
+def times_ns(
+    table: pl.DataFrame, end_ns: int, limit_ns: int = 0, start_ns: int = 0
+) -> npt.NDArray[np.float64]:
     """Return the times of exchanges or pages from start to finish.
 
-    One that the end of the run cut off counts with its age if that is above ``limit_ns``;
-    otherwise it is not known whether it is slow, and it is left out.
+    They are those that start from ``start_ns`` to ``limit_ns`` before the end of the run. One that
+    the end cut off counts with its age, which is at least ``limit_ns``: whether it takes longer
+    than that is known of all.
     """
-    took_ns = pl.col("finished_ns").fill_null(end_ns) - pl.col("start_ns")
-    known = table.filter(pl.col("finished_ns").is_not_null() | (took_ns > limit_ns))
-    return known.select(took_ns).to_series().to_numpy().astype(np.float64)
+    rows = table.filter(pl.col("start_ns").is_between(start_ns, end_ns - limit_ns))
+    took_ns = rows.select(pl.col("finished_ns").fill_null(end_ns) - pl.col("start_ns"))
+    return took_ns.to_series().to_numpy().astype(np.float64)
 
 
-def median_and_p95(times_ns: npt.NDArray[Any], missing: float = math.nan) -> tuple[float, float]:
-    """Return two quantiles of times, ``missing`` without any."""
+def median_and_p95(times_ns: npt.NDArray[Any]) -> tuple[float, float]:
+    """Return two quantiles of times, NaN without any."""
     if not times_ns.size:
-        return missing, missing
+        return math.nan, math.nan
     median, high = np.quantile(times_ns, (0.5, 0.95))
     return float(median), float(high)
+
+
+def quantiles(name: str, times_ns: npt.NDArray[np.float64]) -> dict[str, Samples]:
+    """Return the figures ``name_p50_ns`` and ``name_p95_ns`` of times."""
+    return {f"{name}_p{round(100 * q)}_ns": Samples(times_ns, q) for q in (0.5, 0.95)}
 
 
 def reader(**page: Any) -> dict[str, Any]:
@@ -226,50 +246,65 @@ def page_reader() -> dict[str, Any]:
     return reader(kind="request_response", request="500 B", response={"lognormal": size})
 
 
-def page_times(result: Result) -> dict[str, float]:
-    """Return two quantiles of the times of the pages of `page_reader`, and their number."""
-    pages_ns = finished_times_ns(result, "exchanges")
-    median_ns, slow_ns = median_and_p95(pages_ns)
-    return {"page_p50_ns": median_ns, "page_p95_ns": slow_ns, "pages": float(pages_ns.size)}
+def page_times(result: Result) -> dict[str, float | Samples]:
+    """Return two quantiles of the times of the pages of `page_reader`, and their number.
+
+    They are those that start after the warm-up and as long before the end.
+    """
+    readers = [i for i, entry in enumerate(result.flows["entry"]) if entry == "reader"]
+    pages = result.tables["exchanges"].filter(pl.col("flow").is_in(readers))
+    end_ns = result.manifest["end_ns"]
+    edge_ns = warm_up_ns(end_ns)
+    pages_ns = times_ns(pages, end_ns, limit_ns=edge_ns, start_ns=edge_ns)
+    return {**quantiles("page", pages_ns), "pages": float(pages_ns.size)}
 
 
-def web_reader(link_bps: int) -> list[dict[str, Any]]:
+def web_reader(link_bps: int, start_ns: int) -> list[dict[str, Any]]:
     """Return users of web pages, the entry ``reader`` of traffic, beside a call and a video.
 
-    ``link_bps`` is the rate of the link in bit/s.
+    ``link_bps`` is the rate of the link in bit/s; the call and the video start at ``start_ns``.
     """
     video_bps = round(min(_VIDEO_BPS, _VIDEO_SHARE * link_bps))
     video = {"kind": "video", "direction": "forward", "rate": f"{video_bps} bit/s"}
+    start = {"start": f"{start_ns} ns"}
     return [
         reader(kind="web_page", pages=None),
-        {"name": "call", "kind": "voice", "direction": "both", "codec": "g711"},
-        {"name": "video", **video},
+        {"name": "call", "kind": "voice", "direction": "both", "codec": "g711", **start},
+        {"name": "video", **video, **start},
     ]
 
 
-def web_quality(result: Result, limit_ns: int) -> dict[str, float]:
+def web_quality(result: Result, limit_ns: int) -> dict[str, float | Samples]:
     """Return the times of the pages of `web_reader`, and the quality of the call and the video.
 
-    Those of ``slow_share`` take longer than ``limit_ns``. Without a page times are infinite.
+    The share ``slow_share`` of the pages takes longer than ``limit_ns``. They start after the
+    warm-up and ``limit_ns`` before the end; without one times are infinite.
     """
-    pages_ns = times_ns(result.tables["pages"], result.manifest["end_ns"], limit_ns)
-    median_ns, high_ns = median_and_p95(pages_ns, missing=math.inf)
-    calls = result.flows["mos"].drop_nulls().to_numpy()
+    end_ns = result.manifest["end_ns"]
+    pages_ns = times_ns(result.tables["pages"], end_ns, limit_ns, warm_up_ns(end_ns))
+    pages_ns = pages_ns if pages_ns.size else np.array([math.inf])
+    calls = result.flows.select("mos", "unplayed_percent").drop_nulls()
     stalls = result.flows["stall_ratio_percent"].drop_nulls().to_numpy()
     return {
-        "page_mean_ns": float(pages_ns.mean()) if pages_ns.size else math.inf,
-        "page_p50_ns": median_ns,
-        "page_p95_ns": high_ns,
-        "slow_share": float(np.mean(pages_ns > limit_ns)) if pages_ns.size else 1.0,
-        "mos_p5": float(np.quantile(calls, 0.05)) if calls.size else math.nan,
+        "page_mean_ns": Samples(pages_ns),
+        **quantiles("page", pages_ns),
+        "slow_share": Samples((pages_ns > limit_ns).astype(np.float64)),
+        "mos_p5": float(np.quantile(calls["mos"], 0.05)) if len(calls) else math.nan,
+        "unplayed_percent": float(np.max(calls["unplayed_percent"], initial=0.0)),
         "stall_ratio_percent": float(stalls.mean()) if stalls.size else math.nan,
         "utilization": float(result.directions["utilization"][0]),
     }
 
 
-def run_length(rate_bps: int) -> str:
-    """Return the duration of runs with users: some pages of each, and many of few users."""
-    return f"{round(np.clip(_RUN_PACKETS * PACKET_BITS / rate_bps, *_RUN_S))} s"
+def run_length(rate_bps: int, page_bytes: float, page_time_ns: int = 0) -> str:
+    """Return the duration of runs with users: a warm-up and then some pages of each.
+
+    ``page_bytes`` is their mean size, and ``page_time_ns`` what a page may take. Runs are shorter
+    on links of more than 100 Mbit/s, where many users take as many pages in less time.
+    """
+    duration_s = float(np.clip(_RUN_PACKETS * PACKET_BITS / rate_bps, *_RUN_S))
+    pages_s = _PAGES * max(8 * page_bytes / rate_bps, page_time_ns / NS_PER_S / _PAGES_IN_TIME)
+    return f"{math.ceil(max(duration_s, WARM_UP_NS / NS_PER_S + pages_s))} s"
 
 
 def elapsed_h(bits: float, phases: Sequence[tuple[float, float]]) -> float:
