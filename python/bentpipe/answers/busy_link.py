@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from bentpipe.answers.answer import Answer, Chart
 from bentpipe.answers.catalog import Option
-from bentpipe.answers.question import Assumption, LinkQuestion, initial, peak_bps
+from bentpipe.answers.question import Assumption, LinkQuestion
 from bentpipe.answers.remedies import Goal
-from bentpipe.answers.runs import Estimate, Measurements
+from bentpipe.answers.runs import Estimate, Figures, Measurements
 from bentpipe.answers.traffic import (
     MEDIAN_PAGE_BYTES,
     page_reader,
@@ -52,19 +52,19 @@ class BusyLink(LinkQuestion):
     # Counts of users that are run.
     searched = 1
     figure = "full"
+    figure_text = "the time that the link is full"
     goals = (Goal("wait_p99_ns"), Goal("page_p50_ns"), Goal("page_p95_ns"))
 
     def _traffic(self) -> list[dict[str, Any]]:
-        # Small packets at equal intervals meet the queue as it is on average.
-        probe = {"kind": "constant_rate", "rate": "8 kbit/s", "payload": "50 B"}
-        return [page_reader(), {"name": "probe", "direction": "forward", **probe}]
+        return [page_reader()]
 
-    def _measure(self, result: Result) -> Mapping[str, float]:
-        wire, probe = result.plan["directions"][0], result.flows.row(-1, named=True)
+    def _measure(self, result: Result) -> Figures:
+        forward = result.directions.row(0, named=True)
         return {
-            **window_loads(sampled_bytes(result), peak_bps(wire["rate_bps"])),
-            "wait_p50_ns": probe["one_way_delay_p50_ns"] - initial(wire["delay_ns"]),
-            "wait_p99_ns": probe["one_way_delay_p99_ns"] - initial(wire["delay_ns"]),
+            **window_loads(sampled_bytes(result), self.rate_bps),
+            # Without the delay of the link and its jitter, which may vary with time.
+            "wait_p50_ns": forward["queue_delay_p50_ns"],
+            "wait_p99_ns": forward["queue_delay_p99_ns"],
             **page_times(result),
         }
 

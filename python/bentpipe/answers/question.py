@@ -158,6 +158,8 @@ class LinkQuestion(Question):
     """About how many cases `_find` runs beside those of `_cases`."""
     figure: ClassVar[str] = ""
     """The figure that is shown for other assumptions."""
+    figure_text: ClassVar[str] = ""
+    """That figure in a sentence, where the texts of assumptions lack it."""
     goals: ClassVar[Sequence[Goal]] = ()
     """By what remedies are judged."""
     constants: ClassVar[Sequence[str]] = ()
@@ -251,7 +253,7 @@ class LinkQuestion(Question):
             return []
         self.remedies = [*better_commands(self, before, changed)]
         effects = [
-            Effect(each.text, each.instead, before.change(self.figure, after))
+            Effect(each.text, each.instead, before.change(self.figure, after), self.figure_text)
             for each, after in changed.items()
         ]
         return [each for each in effects if np.isfinite(each.percent.mean)]
@@ -368,12 +370,19 @@ class LinkQuestion(Question):
         return True
 
     def _require_constants(self) -> None:
-        varying = [name for name in self.constants if self.wire[name]["kind"] != "constant"]
+        # A packet travels both ways, but only the data of one direction fill it.
+        wires = {"delay_ns": self.directions}
+        varying = [
+            name
+            for name in self.constants
+            if any(wire[name]["kind"] != "constant" for wire in wires.get(name, [self.wire]))
+        ]
         if varying:
             words = " and ".join(name.partition("_")[0] for name in varying)
+            example = "forward.rate=16Mbit/s" if "rate_bps" in varying else "*.delay=20ms"
             raise UsageError(
                 f"ask {self.name}: {words} of this link must not vary with time; set constants, "
-                "such as --set link.forward.rate=16Mbit/s"
+                f"such as --set link.{example}"
             )
 
     @property

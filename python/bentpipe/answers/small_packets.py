@@ -51,6 +51,7 @@ class SmallPackets(LinkQuestion):
     duration: str = field(default=f"{CALLS_S + 3} s", init=False)
 
     examples = ("--link leo --pps 6000", "--link leo --pps 2000 --codec g729")
+    constants = ("delay_ns",)
     seeds = 3
     searched = 4
     goals = (Goal("loss_percent", MAX_LOSS_PERCENT), Goal("wait_p99_ns", MAX_WAIT_NS))

@@ -14,12 +14,17 @@ import numpy as np
 from bentpipe.answers.answer import Answer, charts, read_rows, table
 from bentpipe.answers.question import Assumption
 from bentpipe.answers.runs import Change, Measurements
-from bentpipe.answers.traffic import Transfer, other_bit_errors, other_round_trips
+from bentpipe.answers.traffic import (
+    UNSCALED_WINDOW_BYTES,
+    Transfer,
+    other_bit_errors,
+    other_round_trips,
+)
 from bentpipe.answers.trial import Trial
 from bentpipe.metrics import CAPACITY_PARTS, COLUMNS
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
-from bentpipe.units import NS_PER_S, format_duration
+from bentpipe.units import NS_PER_S, format_duration, format_size
 
 _BASE: Final = "as asked"
 # What a goodput near its bound reaches; the handshake and slow start take the rest.
@@ -84,6 +89,20 @@ class Tcp(Transfer):
         return found
 
     @property
+    def is_random(self) -> bool:
+        """Whether runs with other seeds may differ."""
+        return is_random(self.base.data)
+
+    @property
+    def window_text(self) -> str:
+        """Of which buffer the window is a part, where it is one; else nothing."""
+        sender, limits = self.sender, {UNSCALED_WINDOW_BYTES, self.sender["send_buffer_bytes"]}
+        if sender["receive_buffer_counts"] != "memory" or self.window_bytes in limits:
+            return ""
+        size = format_size(sender["receive_buffer_bytes"])
+        return f", a part of {size} since Linux counts the memory of packets,"
+
+    @property
     def length(self) -> str:
         """The length of the transfer."""
         return format_duration(self.base.data["stop_ns"])
@@ -133,6 +152,19 @@ class Tcp(Transfer):
         best = answer.figures["helps_most"]
         more = best is not None and answer.figures["gains_percent"][best].mean > effect
         return {**super().facts(answer), "matters": answer.matters_most, "above_is_more": more}
+
+
+def is_random(part: Any) -> bool:
+    """Return whether a part of a plan draws from random numbers."""
+    if isinstance(part, Mapping):
+        return any(
+            (name == "channel" and value["kind"] != "clear")
+            or (name.endswith("jitter_ns") and value)
+            or value in ("red", "fq_codel", "bbr")
+            or is_random(value)
+            for name, value in part.items()
+        )
+    return isinstance(part, list) and any(map(is_random, part))
 
 
 def _goodput_bps(result: Result) -> float:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.answers.catalog import Option
-from bentpipe.answers.question import Assumption, LinkQuestion, initial
+from bentpipe.answers.question import Assumption, LinkQuestion, initial, peak_bps
 from bentpipe.answers.runs import PACKET_BITS, Estimate, Samples
 from bentpipe.errors import UsageError
 from bentpipe.plan.link import codel_fields
@@ -29,7 +29,7 @@ CODEC: Final = CODECS["g711"]
 NS_PER_MS: Final = 10**6
 UDP_IP_BYTES: Final = 28
 _TCP_IP_BYTES: Final = 40
-_UNSCALED_WINDOW_BYTES: Final = 65_535
+UNSCALED_WINDOW_BYTES: Final = 65_535
 # What the memory of a received segment has beside its payload, as in receive_buffer.rs.
 _HEADROOM_BYTES: Final = 52 + 64
 _LINE_BYTES: Final = 64
@@ -95,14 +95,23 @@ class Transfer(LinkQuestion):
         parts = values_over_time(self.base.data["stop_ns"], self.wire["rate_bps"], *delays)
         return [(share, rate_bps, max(sum(ways), 1)) for share, (rate_bps, *ways) in parts]
 
+    @property
+    def payload_bytes(self) -> int:
+        """The data of a full segment."""
+        options = TIMESTAMPS_BYTES if self.sender["timestamps"] else 0
+        return int(self.sender["mss_bytes"]) - options
+
+    @property
+    def window_bytes(self) -> int:
+        """The most bytes in flight that the buffers allow."""
+        return max_window_bytes(self.sender, self.payload_bytes)
+
     def bounds_bps(self) -> dict[str, float]:
         """Return bounds of the goodput, on paper: headers, and window over round trip."""
-        mss_bytes, path = self.sender["mss_bytes"], self.path_over_time
-        payload = mss_bytes - (TIMESTAMPS_BYTES if self.sender["timestamps"] else 0)
-        bits = frame_bits(self.wire["framing"], mss_bytes + _TCP_IP_BYTES)
-        window = max_window_bytes(self.sender, payload)
+        path, window = self.path_over_time, self.window_bytes
+        bits = frame_bits(self.wire["framing"], self.sender["mss_bytes"] + _TCP_IP_BYTES)
         return {
-            "headers": sum(share * rate for share, rate, _ in path) * 8 * payload / bits,
+            "headers": sum(share * rate for share, rate, _ in path) * 8 * self.payload_bytes / bits,
             f"window {format_size(window)} / round trip": sum(
                 share * window * 8 * NS_PER_S / rtt_ns for share, _, rtt_ns in path
             ),
@@ -122,7 +131,7 @@ def max_window_bytes(settings: Mapping[str, Any], payload_bytes: int) -> int:
         memory = (1 << (data + _SHARED_INFO_BYTES - 1).bit_length()) + _SK_BUFF_BYTES
         window = window * min(256 * payload_bytes // memory, 255) // 256
     if not settings["window_scaling"]:
-        window = min(window, _UNSCALED_WINDOW_BYTES)
+        window = min(window, UNSCALED_WINDOW_BYTES)
     return min(window, sent)
 
 
@@ -163,17 +172,27 @@ def fq_codel(rtt_ns: int) -> str:
     return f"{{discipline: fq_codel, {codel_fields(rtt_ns)}}}"
 
 
-def strict_priority(wire: Mapping[str, Any]) -> str:
-    """Return the setting of a forward queue with classes; a drop-tail queue keeps its limit."""
-    if wire["queue"]["discipline"] == "drop_tail":
-        return "link.forward.queue.discipline=strict_priority"
-    return "link.forward.queue={discipline: strict_priority}"
+def with_fq_codel(rtt_ns: int, direction: str = "forward") -> Assumption:
+    """Return the remedy of FQ-CoDel on a direction, for this round trip of propagation."""
+    setting = f"link.{direction}.queue={fq_codel(rtt_ns)}"
+    text = f"with fq_codel on the {direction} link"
+    return Assumption(text, "its queue", (setting,), is_remedy=True)
 
 
-def with_fq_codel(rtt_ns: int) -> Assumption:
-    """Return the remedy of FQ-CoDel on the forward link, for this round trip of propagation."""
-    setting = f"link.forward.queue={fq_codel(rtt_ns)}"
-    return Assumption("with fq_codel on the forward link", "its queue", (setting,), is_remedy=True)
+def with_classes(direction: str, wire: Mapping[str, Any]) -> str:
+    """Return the setting of a queue with two classes, each with the limit of a direction's queue.
+
+    A queue that has classes is left as it is.
+    """
+    queue = wire["queue"]
+    if queue["discipline"] == "strict_priority":
+        return f"link.{direction}.queue.discipline=strict_priority"
+    value, unit = queue["limit"]["value"], queue["limit"]["unit"]
+    # A time is a limit of other queues alone.
+    time_bytes = value * peak_bps(wire["rate_bps"]) // (8 * NS_PER_S)
+    limits = {"unlimited": unit, "packets": f"{value} packets", "time_ns": f"{time_bytes} B"}
+    limit = limits.get(unit, f"{value} B")
+    return f"link.{direction}.queue={{discipline: strict_priority, classes: 2, limit: {limit}}}"
 
 
 def call(direction: str, codec: CodecName = "g711") -> dict[str, Any]:
@@ -290,7 +309,7 @@ def web_quality(result: Result, limit_ns: int) -> dict[str, float | Samples]:
         **quantiles("page", pages_ns),
         "slow_share": Samples((pages_ns > limit_ns).astype(np.float64)),
         "mos_p5": float(np.quantile(calls["mos"], 0.05)) if len(calls) else math.nan,
-        "unplayed_percent": float(np.max(calls["unplayed_percent"], initial=0.0)),
+        "unplayed_percent": max(calls["unplayed_percent"], default=math.nan),
         "stall_ratio_percent": float(stalls.mean()) if stalls.size else math.nan,
         "utilization": float(result.directions["utilization"][0]),
     }

@@ -24,6 +24,7 @@ from bentpipe.answers.traffic import (
     page_times,
     run_length,
     users_of,
+    with_classes,
 )
 from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import entry_bps
@@ -36,8 +37,6 @@ HOURS: Final = 24
 AT_ONCE: Final = 8
 _UPDATE: Final = "update"
 DAY, NIGHT = "day", "night"
-# The update has the class of the users, or the one below.
-CLASSES: Final = 2
 # Runs: the load by day or in the night, the class of the update, None without it, and whether the
 # queue has classes.
 Case = tuple[str, int | None, bool]
@@ -133,20 +132,8 @@ class Update(LinkQuestion):
 
     @property
     def classes(self) -> str:
-        """The setting of a queue with classes and the limit of the link's queue, for each class."""
-        queue = self.wire["queue"]
-        if queue["discipline"] == "strict_priority":
-            return "link.forward.queue.discipline=strict_priority"
-        value, unit = queue["limit"]["value"], queue["limit"]["unit"]
-        time_bytes = value * self.rate_bps // (8 * NS_PER_S)
-        limits = {
-            "unlimited": "unlimited",
-            "packets": f"{value} packets",
-            "time_ns": f"{time_bytes} B",
-        }
-        limit = limits.get(unit, f"{value} B")
-        queue = f"{{discipline: strict_priority, classes: {CLASSES}, limit: {limit}}}"
-        return f"link.forward.queue={queue}"
+        """The setting of a queue with a class below that of the users, and the same limit."""
+        return with_classes("forward", self.wire)
 
     def _basis(self, found: Mapping[Case, Measurements]) -> tuple[Measurements, Sequence[str]]:
         return found[DAY, 1, True], (self.classes, f"traffic.reader.count={self.users[DAY]}")

@@ -190,12 +190,18 @@ def channel_utilization(
 def longest_wait_ns(result: Result) -> float:
     """Return what 99 % of the packets of each flow wait at most, of the flow that waits longest.
 
-    It is their delay beyond the propagation at the start of the run; 0 if no packet arrived.
+    It is their delay beyond the propagation, which is constant, and the largest jitter of it; 0 if
+    no packet arrived.
     """
-    delays_ns = [series_values(each["delay_ns"])[0] for each in result.plan["directions"][:2]]
+    delays_ns = {
+        name: series_values(wire["delay_ns"])[0] + wire["jitter_ns"]
+        for name, wire in zip(("forward", "return"), result.plan["directions"], strict=False)
+    }
     late = result.flows.select("one_way_delay_p99_ns", "direction").drop_nulls().iter_rows()
-    waits_ns = (ns - delays_ns[0 if direction == "forward" else 1] for ns, direction in late)
-    return float(max(waits_ns, default=0))
+    return max(
+        (float(ns - delays_ns[direction]) for ns, direction in late if ns > delays_ns[direction]),
+        default=0.0,
+    )
 
 
 # --- windows of time -----------------------------------------------------------------------------
