@@ -272,9 +272,9 @@ def test_subscribers_are_a_binomial_number_of_active_users(
 
 @pytest.mark.usefixtures("on_paper")
 def test_more_data_than_a_reader_takes_is_refused_with_the_most() -> None:
-    """Given 16 Mbit/s and 21.7 Mbit of pages, expect at most 1.33 Mbit/s: a page each 16.4 s.
+    """Given 16 Mbit/s and pages of 22 Mbit, expect at most 1.34 Mbit/s: a page each 16.4 s.
 
-    Over 1.72 of a month that is 254 GB.
+    Over 1.72 of a month that is 257 GB.
     """
     with pytest.raises(
         UsageError, match=r"one downloads up to 1\.3\d+ Mbit/s, 25\d\.\d GB a month"

@@ -136,23 +136,29 @@ class Measurements(dict[str, npt.NDArray[Any]]):
         pooled = Samples(np.concatenate([each.values for each in found]), found[0].quantile).value()
         if not math.isfinite(pooled):
             return np.full(found.size, pooled)
-        own = np.array([each.value() for each in found])
+        own = self._single(figure)
         own = np.where(np.isfinite(own), own, pooled)
         if found[0].quantile is not None:
             return own - np.mean(own) + pooled
         sizes = np.array([each.values.size for each in found])
         return pooled + (own - pooled) * sizes / np.mean(sizes)
 
+    def _single(self, figure: str) -> Values:
+        """Return the figure of each run by itself."""
+        found = self[figure]
+        if found.dtype != object:
+            return found
+        return np.array([each.value() for each in found])
+
     def of(self, figure: str, comparisons: int = 1) -> Estimate:
         """Return mean and 95 % interval (Student's t) of a figure; NaN if one is missing.
 
         The interval is one of ``comparisons`` that hold together.
         """
-        values = self.by_run(figure)
-        found = _estimate(values, comparisons)
+        found = _estimate(self.by_run(figure), comparisons)
         if (found.half_width or 0) <= abs(found.mean):
             return found
-        return replace(found, spread=tuple(np.percentile(values, _SPREAD).tolist()))
+        return replace(found, spread=tuple(np.percentile(self._single(figure), _SPREAD).tolist()))
 
     def mean(self, figure: str) -> float:
         """Return the mean of a figure."""

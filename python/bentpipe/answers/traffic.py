@@ -172,11 +172,10 @@ def fq_codel(rtt_ns: int) -> str:
     return f"{{discipline: fq_codel, {codel_fields(rtt_ns)}}}"
 
 
-def with_fq_codel(rtt_ns: int, direction: str = "forward") -> Assumption:
-    """Return the remedy of FQ-CoDel on a direction, for this round trip of propagation."""
-    setting = f"link.{direction}.queue={fq_codel(rtt_ns)}"
-    text = f"with fq_codel on the {direction} link"
-    return Assumption(text, "its queue", (setting,), is_remedy=True)
+def with_fq_codel(rtt_ns: int) -> Assumption:
+    """Return the remedy of FQ-CoDel on the forward link, for this round trip of propagation."""
+    setting = f"link.forward.queue={fq_codel(rtt_ns)}"
+    return Assumption("with fq_codel on the forward link", "its queue", (setting,), is_remedy=True)
 
 
 def with_classes(direction: str, wire: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, LinkQuestion
 from bentpipe.answers.remedies import Goal, all_met
 from bentpipe.answers.runs import Figures, Measurements, Samples
-from bentpipe.answers.traffic import call, quantiles, times_ns, with_classes, with_fq_codel
+from bentpipe.answers.traffic import call, fq_codel, quantiles, times_ns, with_classes
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.results.views import View
@@ -70,7 +70,8 @@ class Usable(LinkQuestion):
     image: Annotated[str, Option("The size of an image.", "SIZE")] = "500kB"
     downloads: Annotated[int, Option("TCP downloads at the same time.", "N", min=0, max=500)] = 1
     duration: str = field(default="120 s", init=False)
-    worse: DirectionName = field(default="forward", init=False)
+    limiting: tuple[DirectionName, ...] = field(default=("forward",), init=False)
+    """The directions in which the call is not usable, the worst first; else the worse one."""
 
     examples = ("--link geo", "--link isdn-return --video 300kbit/s --downloads 0")
     figure = "image_p95_ns"
@@ -99,26 +100,33 @@ class Usable(LinkQuestion):
         many = (f"{count}={4 * self.downloads}",)
         # A download that starts at the end of the run sends nothing.
         none = (f"{start}=119s", f"{start}_jitter=0s", f"{count}=1")
-        wire = self.directions[0 if self.worse == "forward" else 1]
         others = ("lecture", "image", "download") if self.downloads else ("lecture", "image")
-        first = (
-            with_classes(self.worse, wire),
-            *(f"traffic.{name}.priority=1" for name in others),
-        )
-        text = f"with the call before the rest on the {self.worse} link"
+        wires = dict(zip(_DIRECTIONS, self.directions, strict=True))
+        remedies = {
+            "fq_codel": [f"link.{name}.queue={fq_codel(self.rtt_ns)}" for name in self.limiting],
+            "the call before the rest": [
+                *(with_classes(name, wires[name]) for name in self.limiting),
+                *(f"traffic.{name}.priority=1" for name in others),
+            ],
+        }
+        links = " and ".join(f"the {name} link" for name in self.limiting)
         found = [
-            with_fq_codel(self.rtt_ns, self.worse),
-            Assumption(text, "in its queue", first, is_remedy=True),
+            *(
+                Assumption(f"with {text} on {links}", "its queue", tuple(settings), is_remedy=True)
+                for text, settings in remedies.items()
+            ),
             Assumption("with four times the downloads", "with those asked for", many),
             Assumption("without downloads", "with them", none),
         ]
         return found if self.downloads else found[:2]
 
     def _find(self, cases: Mapping[str, Plan]) -> dict[str, Measurements]:
-        """Run what was asked; remedies are for the direction in which the call is worse."""
+        """Run what was asked; remedies are for the directions that limit the call."""
         found = self.run(cases)
         (base,) = found.values()
-        self.worse = min(_DIRECTIONS, key=lambda name: base.mean(f"{name}_r_factor"))
+        means = {name: base.mean(f"{name}_r_factor") for name in _DIRECTIONS}
+        first, *others = sorted(_DIRECTIONS, key=lambda name: means[name])
+        self.limiting = (first, *(name for name in others if means[name] < MIN_R_FACTOR))
         return found
 
     def _measure(self, result: Result) -> Figures:
