@@ -113,6 +113,10 @@ class Samples:
             return math.nan
         if self.quantile is None:
             return float(np.mean(self.values))
+        if not np.all(np.isfinite(self.values)):
+            # Between infinite values is none.
+            rank = math.ceil(self.quantile * self.values.size)
+            return float(np.sort(self.values)[max(rank, 1) - 1])
         return float(np.quantile(self.values, self.quantile))
 
 

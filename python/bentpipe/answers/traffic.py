@@ -186,7 +186,7 @@ def with_classes(direction: str, wire: Mapping[str, Any]) -> str:
     queue = wire["queue"]
     if queue["discipline"] == "strict_priority":
         return f"link.{direction}.queue.discipline=strict_priority"
-    value, unit = queue["limit"]["value"], queue["limit"]["unit"]
+    value, unit = queue["limit"].get("value", 0), queue["limit"]["unit"]
     # A time is a limit of other queues alone.
     time_bytes = value * peak_bps(wire["rate_bps"]) // (8 * NS_PER_S)
     limits = {"unlimited": unit, "packets": f"{value} packets", "time_ns": f"{time_bytes} B"}
