@@ -19,10 +19,11 @@ from jinja2.meta import find_undeclared_variables
 from bentpipe import Answer, answers, ask, simulate
 from bentpipe.answers import QUESTIONS, Estimate, page
 from bentpipe.answers.answer import MAX_LINES, Effect, plain, sections
+from bentpipe.answers.busy_link import BusyLink
 from bentpipe.answers.catalog import class_of
 from bentpipe.answers.coding import VARIANTS
 from bentpipe.answers.counts import largest
-from bentpipe.answers.runs import Measurements, Samples
+from bentpipe.answers.runs import Experiment, Measurements, Samples
 from bentpipe.answers.traffic import mean_of, times_ns
 from bentpipe.answers.usable import Usable
 from bentpipe.errors import InternalError, UsageError
@@ -183,7 +184,7 @@ def test_a_quantile_of_few_samples_is_that_of_all_runs_together() -> None:
     runs = [np.array([5.0] * 5 + [11.0 if run < 4 else 5.0]) for run in range(10)]
     found = Measurements(
         p95=np.array([Samples(each, 0.95) for each in runs]),
-        late=np.array([Samples(each > 10) for each in runs]),
+        late=np.array([Samples(np.where(each > 10, 1.0, 0.0)) for each in runs]),
     )
     assert found.mean("p95") == 11
     assert found.mean("late") == pytest.approx(4 / 60)
@@ -203,7 +204,7 @@ def test_a_wait_has_no_delay_of_the_link() -> None:
     """Given a delay that falls after the start, and jitter, expect waits that are not negative."""
     delay = "{every: 1s, values: [40ms, 10ms]}"
     settings = [f"link.{way}.delay={delay}" for way in ("forward", "return")]
-    asked = class_of("busy-link").of({"settings": [*settings, "duration=10s"]}, seeds=1)
+    asked = BusyLink(settings=[*settings, "duration=10s"], experiment=Experiment(seeds=1))
     assert asked.run_case().mean("wait_p50_ns") >= 0
     call = [{"kind": "voice", "direction": "both"}]
     back = simulate(

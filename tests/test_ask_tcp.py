@@ -21,7 +21,7 @@ from bentpipe.answers.answer import Effect
 from bentpipe.answers.buffer import BUFFERS_BDP, Buffer
 from bentpipe.answers.page import draw
 from bentpipe.answers.question import Assumption
-from bentpipe.answers.runs import Experiment, Measurements
+from bentpipe.answers.runs import Experiment, Figures, Measurements
 from bentpipe.answers.tcp import Tcp
 from bentpipe.answers.traffic import fq_codel
 from bentpipe.metrics import CAPACITY_PARTS, COLUMNS
@@ -45,7 +45,7 @@ class Made(Experiment):
     def run(
         self,
         cases: Mapping[Any, Plan],
-        measure: Callable[[Result], Mapping[str, float]],
+        measure: Callable[[Result], Figures],
     ) -> dict[Any, Measurements]:
         """Return the figures of cases; keep their plans."""
         del measure

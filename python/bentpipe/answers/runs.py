@@ -134,13 +134,13 @@ class Measurements(dict[str, npt.NDArray[Any]]):
         high quantile of few samples is too small. The value of a run says how far its own is from
         that; of a mean, which is a ratio of sums, in the first order (delta method).
         """
-        found = self[figure]
+        found: npt.NDArray[Any] = self[figure]
+        own = self._single(figure)
         if found.dtype != object:
-            return found
+            return own
         pooled = Samples(np.concatenate([each.values for each in found]), found[0].quantile).value()
         if not math.isfinite(pooled):
             return np.full(found.size, pooled)
-        own = self._single(figure)
         own = np.where(np.isfinite(own), own, pooled)
         if found[0].quantile is not None:
             return own - np.mean(own) + pooled
@@ -150,9 +150,8 @@ class Measurements(dict[str, npt.NDArray[Any]]):
     def _single(self, figure: str) -> Values:
         """Return the figure of each run by itself."""
         found = self[figure]
-        if found.dtype != object:
-            return found
-        return np.array([each.value() for each in found])
+        values = [each.value() for each in found] if found.dtype == object else found
+        return np.asarray(values, dtype=np.float64)
 
     def of(self, figure: str, comparisons: int = 1) -> Estimate:
         """Return mean and 95 % interval (Student's t) of a figure; NaN if one is missing.

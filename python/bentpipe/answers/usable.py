@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Annotated, Any, Final
 
+import numpy as np
 import polars as pl
 
 from bentpipe.answers.answer import Answer, columns
@@ -150,7 +151,7 @@ class Usable(LinkQuestion):
             "lecture_stalls": float(lecture["stalls"]),
             "lecture_stall_percent": lecture["stall_ratio_percent"],
             **quantiles("image", images_ns),
-            "image_late_percent": Samples(100.0 * (images_ns > MAX_IMAGE_NS)),
+            "image_late_percent": Samples(np.where(images_ns > MAX_IMAGE_NS, 100.0, 0.0)),
         }
 
     @property

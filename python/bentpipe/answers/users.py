@@ -115,7 +115,7 @@ class Users(Subscribed):
         return users_of(self.base.data).at(1.0, self.rate_bps, self.limit_ns)
 
     def _find(self, _cases: object) -> Mapping[int, Measurements]:
-        """Search the largest number of users; return the counts that were run, one too, in order."""
+        """Search the largest number of users; return what was run, also one user, in order."""
         self.check_demand(users_of(self.base.data), self.rate_bps)
         self.check_count(f"{format_rate(self.rate_bps)} may carry", round(self.bound), "users")
         found = search(
