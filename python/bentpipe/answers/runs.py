@@ -143,7 +143,8 @@ class Measurements(dict[str, npt.NDArray[Any]]):
             return np.full(found.size, pooled)
         own = np.where(np.isfinite(own), own, pooled)
         if found[0].quantile is not None:
-            return own - np.mean(own) + pooled
+            shifted: Values = own - np.mean(own) + pooled
+            return shifted
         sizes = np.array([each.values.size for each in found])
         return pooled + (own - pooled) * sizes / np.mean(sizes)
 
