@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 _EXAMPLES = os.environ.get("BENTPIPE_EXAMPLES")
 
@@ -38,9 +38,16 @@ def load_tables() -> None:
     given(st.text(min_size=1))(lambda _: None)()
 
 
-def examples(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Try so many examples, or as many as the user asks for."""
-    return settings(max_examples=count if _EXAMPLES is None else int(_EXAMPLES))
+def examples(
+    count: int, *, shrink: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Try so many examples, or as many as the user asks for.
+
+    Without ``shrink`` the first one that fails is shown: to look for a simpler one takes hundreds.
+    """
+    phases = [phase for phase in Phase if shrink or phase not in (Phase.shrink, Phase.explain)]
+    number = count if _EXAMPLES is None else int(_EXAMPLES)
+    return settings(max_examples=number, phases=phases)
 
 
 T = TypeVar("T")

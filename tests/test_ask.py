@@ -10,6 +10,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from conftest import Program
 from hypothesis import given, strategies as st
@@ -17,15 +18,16 @@ from jinja2.meta import find_undeclared_variables
 
 from bentpipe import Answer, answers, ask, simulate
 from bentpipe.answers import QUESTIONS, Estimate, page
-from bentpipe.answers.answer import MAX_LINES, plain, sections
-from bentpipe.answers.busy_link import WINDOW_NS, windows
+from bentpipe.answers.answer import MAX_LINES, Effect, plain, sections
+from bentpipe.answers.busy_link import BusyLink
 from bentpipe.answers.catalog import class_of
 from bentpipe.answers.coding import Coding
-from bentpipe.answers.question import largest
-from bentpipe.answers.runs import Measurements
+from bentpipe.answers.counts import largest
+from bentpipe.answers.runs import Experiment, Measurements, Samples
 from bentpipe.answers.traffic import mean_of, times_ns
 from bentpipe.answers.usable import Usable
 from bentpipe.errors import InternalError, UsageError
+from bentpipe.results.measures import WINDOW_NS, longest_wait_ns, window_loads
 from bentpipe.scenario.tables import PRESETS
 
 STEPS = "link.forward.rate=[{at: 0 s, value: 1 Mbit/s}, {at: 9 s, value: 2 Mbit/s}]"
@@ -69,7 +71,7 @@ def test_windows_of_an_average(
     loads: list[float], full: float, empty: float, longest_s: float
 ) -> None:
     """Given 60 %, in bursts at the link rate or evenly, expect full windows in bursts only."""
-    found = windows([load * 8e6 * WINDOW_NS / 8e9 for load in loads * 3], 8e6)
+    found = window_loads([load * 8e6 * WINDOW_NS / 8e9 for load in loads * 3], 8e6)
     expected = {"average": 0.6, "full": full, "empty": empty, "longest_full_ns": longest_s * 1e9}
     assert found == pytest.approx(expected)
 
@@ -77,7 +79,7 @@ def test_windows_of_an_average(
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
 def test_full_windows_never_exceed_what_the_average_allows(loads: list[float]) -> None:
     """Given any loads, expect full * 0.95 <= average (Markov's inequality)."""
-    found = windows([load * 8e6 * WINDOW_NS / 8e9 for load in loads], 8e6)
+    found = window_loads([load * 8e6 * WINDOW_NS / 8e9 for load in loads], 8e6)
     assert found["full"] * 0.95 <= found["average"] + 1e-9
     assert found["full"] + found["empty"] <= 1 + 1e-9
 
@@ -160,16 +162,63 @@ def test_one_page_on_paper_is_the_page_of_one_user() -> None:
     assert 2.5 < alone["mos_p5"].mean < 4
 
 
-def test_a_page_that_the_end_cuts_off_counts_if_it_is_slow() -> None:
-    """Given a page that takes 2.7 s and a run of 2 s, expect its age if that is above the limit."""
-    way = {"rate": "1 Mbit/s", "delay": "250 ms"}
-    page = {"kind": "web_page", "direction": "forward", "objects": 1}
-    result = simulate(
-        {"link": {"forward": way, "return": way}, "traffic": [page], "duration": "2 s"}
+def test_pages_count_if_the_run_shows_whether_they_are_slow() -> None:
+    """Given a run of 100 s and a limit of 10 s, expect pages from the 20th to the 90th second.
+
+    A page that the end cut off counts with its age. A fast one of the last 10 s does not count: a
+    slow one of that time would not.
+    """
+    pages = pl.DataFrame(
+        {"start_ns": [5, 30, 89, 95, 96], "finished_ns": [17, 33, None, 97, None]},
+        schema={"start_ns": pl.UInt64, "finished_ns": pl.UInt64},
     )
-    pages = result.tables["pages"]
-    assert times_ns(pages, result.manifest["end_ns"], 1_000_000_000).tolist() == [2_000_000_000]
-    assert times_ns(pages, result.manifest["end_ns"], 3_000_000_000).tolist() == []
+    assert times_ns(pages, 100, 10, 20).tolist() == [3, 11]
+    assert times_ns(pages, 100).tolist() == [12, 3, 11, 2, 4]
+
+
+def test_a_quantile_of_few_samples_is_that_of_all_runs_together() -> None:
+    """Given ten runs of six samples, one of which is late in four runs, expect all 60 to count.
+
+    The mean of the 95th percentiles of runs is 7.4 s, and 4 of 60 take 11 s.
+    """
+    runs = [np.array([5.0] * 5 + [11.0 if run < 4 else 5.0]) for run in range(10)]
+    found = Measurements(
+        p95=np.array([Samples(each, 0.95) for each in runs]),
+        late=np.array([Samples(np.where(each > 10, 1.0, 0.0)) for each in runs]),
+    )
+    assert found.mean("p95") == 11
+    assert found.mean("late") == pytest.approx(4 / 60)
+    # Runs with more samples count for more.
+    uneven = Measurements(mean=np.array([Samples(np.zeros(9)), Samples(np.ones(1))]))
+    assert uneven.mean("mean") == pytest.approx(0.1)
+    assert math.isnan(Measurements(mean=np.array([Samples(np.zeros(0))])).mean("mean"))
+
+
+def test_an_effect_says_of_what() -> None:
+    effect = Effect("with fq_codel", "its queue", Estimate(-93.2, None, 1), "the time of images")
+    assert str(effect) == "with fq_codel instead of its queue: the time of images -93.2 %"
+
+
+@pytest.mark.system
+def test_a_wait_has_no_delay_of_the_link() -> None:
+    """Given a delay that falls after the start, and jitter, expect waits that are not negative."""
+    delay = "{every: 1s, values: [40ms, 10ms]}"
+    settings = [f"link.{way}.delay={delay}" for way in ("forward", "return")]
+    asked = BusyLink(settings=[*settings, "duration=10s"], experiment=Experiment(seeds=1))
+    assert asked.run_case().mean("wait_p50_ns") >= 0
+    call = [{"kind": "voice", "direction": "both"}]
+    back = simulate(
+        {
+            "link": {
+                "preset": "leo",
+                "forward": {"jitter": "14 ms"},
+                "return": {"jitter": "14 ms"},
+            },
+            "traffic": call,
+            "duration": "2 s",
+        }
+    )
+    assert longest_wait_ns(back) < 1e6
 
 
 @pytest.mark.system
@@ -418,6 +467,7 @@ def test_bad_input_is_one_message_and_exit_code_2(
         ("preset", {"orbit": "mars"}, 'orbit: read "mars"; allowed: geo, meo, leo'),
         ("small-packets", {"codec": "mp3"}, 'codec: read "mp3"; allowed: g711'),
         ("small-packets", {"packets_per_second": 0}, "pps: read 0; expected 1 or more"),
+        ("small-packets", {"link": "leo-handover"}, "delay of this link must not vary with time"),
         ("tcp", {"seeds": 0}, "seeds: read 0; must be 1 to 10000"),
         ("buffer", {"flows": 501}, "flows: read 501; expected 1 to 500"),
         ("busy-link", {"average": 0.0}, "average: read 0%; expected 1% to 95%"),

@@ -21,7 +21,7 @@ from bentpipe.answers.answer import Effect
 from bentpipe.answers.buffer import BUFFERS_BDP, NOW, Buffer
 from bentpipe.answers.page import draw
 from bentpipe.answers.question import Assumption
-from bentpipe.answers.runs import Experiment, Measurements
+from bentpipe.answers.runs import Experiment, Figures, Measurements
 from bentpipe.answers.tcp import Tcp
 from bentpipe.answers.traffic import fq_codel
 from bentpipe.metrics import CAPACITY_PARTS, COLUMNS
@@ -45,7 +45,7 @@ class Made(Experiment):
     def run(
         self,
         cases: Mapping[Any, Plan],
-        measure: Callable[[Result], Mapping[str, float]],
+        measure: Callable[[Result], Figures],
     ) -> dict[Any, Measurements]:
         """Return the figures of cases; keep their plans."""
         del measure
@@ -562,3 +562,29 @@ def test_fq_codel_is_set_for_the_round_trip_and_better_with_equal_goodput() -> N
 def test_codel_gets_an_interval_for_the_round_trip_of_the_link(rtt_ms: int, queue: str) -> None:
     """RFC 8289, sections 4.3 and 4.4: the interval is a round trip, the target 5 % of it."""
     assert fq_codel(rtt_ms * 10**6) == queue
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_random"),
+    [
+        ("link.forward.rate=8Mbit/s", False),
+        ("link.forward.bit_error_rate=1e-11", True),
+        ("link.return.jitter=1ms", True),
+        ("link.forward.queue={discipline: red}", True),
+        ("traffic.transfer.tcp.congestion_control=bbr", True),
+    ],
+)
+def test_runs_that_agree_by_chance_are_told_from_those_without(
+    setting: str, *, is_random: bool
+) -> None:
+    assert Tcp(settings=[setting]).is_random is is_random
+
+
+def test_a_window_says_of_which_buffer_it_is_a_part() -> None:
+    """Given 64 kB of memory, expect that of the words; a window that is set needs none."""
+    buffer = "traffic.transfer.tcp.receive_buffer=64kB"
+    text = ", a part of 64 kB since Linux counts the memory of packets,"
+    assert Tcp(settings=[buffer]).window_text == text
+    counts = "traffic.transfer.tcp.receive_buffer_counts=window"
+    assert Tcp(settings=[buffer, counts]).window_text == ""
+    assert Tcp(settings=["traffic.transfer.tcp.send_buffer=16kB"]).window_text == ""

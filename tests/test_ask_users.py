@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Program
-from hypothesis import given, strategies as st
-from properties import examples
 
 from bentpipe import Answer, Plan, ask
 from bentpipe.answers.runs import Experiment, Measurements
 from bentpipe.answers.subscribers import Demand
 from bentpipe.answers.traffic import users_of
-from bentpipe.answers.users import ATTENTION_NS, TOLERANCE, Users
+from bentpipe.answers.users import ATTENTION_NS, Users
 from bentpipe.errors import UsageError
+from bentpipe.units import format_rate
 
 S = 1_000_000_000
 # Pages of one object of 1.25 MB, which 10 Mbit/s carry in about a second, on a short link.
@@ -80,6 +79,7 @@ def run_on_paper(_: Experiment, cases: Mapping[Any, Plan], measure: Any) -> dict
             "page_p95_ns": math.log(20) * mean_s * S,
             "slow_share": math.exp(-measure.__self__.limit_ns / (mean_s * S)),
             "mos_p5": 4.0,
+            "unplayed_percent": 0.0,
             "stall_ratio_percent": 0.0,
             "utilization": count / (users.think_s + mean_s) * sending_s,
         }
@@ -149,39 +149,44 @@ def test_pages_that_users_load_change_what_is_allowed() -> None:
     assert small.figures["page_time_ns"] < usual.figures["page_time_ns"]
 
 
-@pytest.mark.thorough
-@pytest.mark.system
-@given(
-    rate_mbps=st.integers(2, 16),
-    delay_ms=st.integers(5, 300),
-    part=st.sampled_from(sorted(WORSE)),
-    factor=st.integers(2, 8),
-)
-@examples(12)
-def test_users_never_rise_when_a_link_gets_worse(
-    rate_mbps: int, delay_ms: int, part: str, factor: int
-) -> None:
-    """Given any link and one of its properties made worse, expect no more users in simulations.
+# --- the steady state ---------------------------------------------------------------------------
 
-    Counts are searched to 5 %, with three seeds.
+
+@pytest.mark.parametrize(("settings", "start_s"), [([], 60), (["duration=20s"], 4)])
+def test_calls_and_videos_start_when_users_are_in_a_steady_state(
+    settings: list[str], start_s: int
+) -> None:
+    flows = Users(settings=settings).base.data["flows"]
+    starts = {flow["name"]: flow["start_ns"] for flow in flows}
+    assert starts.pop("reader") == 0
+    assert {*starts.values()} == {start_s * S}
+
+
+@pytest.mark.parametrize(("rate_bps", "run_s"), [(16e6, 300), (1e9, 120), (1e6, 60 + 20 * 21.6)])
+def test_runs_of_users_are_longer_than_their_start(rate_bps: int, run_s: float) -> None:
+    """Given a slow link, expect 20 pages of 2.7 MB after the first minute, of 21.6 s each."""
+    setting = f"link.forward.rate={rate_bps:.0f}bps"
+    assert Users(settings=[setting]).base.data["stop_ns"] == pytest.approx(run_s * S, abs=S)
+
+
+@pytest.mark.system
+def test_users_are_those_of_the_steady_state() -> None:
+    """Given the users that fit on a fast link, expect as few slow pages of runs twice as long.
+
+    Of pages that start in the first 15 s, when all users start, far more are slow.
     """
-    queue_kb = max(rate_mbps * delay_ms // 4, 60)
-    settings = {
-        "rate": (f"{rate_mbps}Mbit/s", f"{1000 * rate_mbps // factor}kbit/s"),
-        "delay": (f"{delay_ms}ms", f"{factor * delay_ms}ms"),
-        "loss": ("1e-9", f"{factor}e-7"),
-        "queue": (f"{queue_kb}kB", f"{max(queue_kb // (4 * factor), 3)}kB"),
-    }
-    paths = {
-        "rate": "link.forward.rate",
-        "delay": "link.*.delay",
-        "loss": "link.forward.bit_error_rate",
-        "queue": "link.forward.queue.limit",
-    }
-    better = [f"{paths[name]}={values[0]}" for name, values in settings.items()]
-    worse = [*better, f"{paths[part]}={settings[part][1]}"]
-    more, fewer = (ask("users", "geo", settings=each).figures["users"] for each in (better, worse))
-    assert fewer <= math.ceil(more * (1 + TOLERANCE))
+    settings = ["link.forward.rate=8Mbit/s", "traffic.reader.objects=20"]
+    answer = ask("users", "leo", settings=settings, page_time_ns=5 * S, seeds=4)
+    count = answer.figures["users"]
+    asked = Users(
+        link="leo",
+        settings=[*settings, "duration=600s"],
+        page_time_ns=5 * S,
+        experiment=Experiment(seeds=4, first_seed=101),
+    )
+    longer = {n: asked.run_case(f"traffic.reader.count={n}") for n in (count, round(1.3 * count))}
+    assert longer[count].mean("slow_share") < 0.1
+    assert longer[round(1.3 * count)].mean("slow_share") > 0.05
 
 
 # --- users on paper -------------------------------------------------------------------------------
@@ -245,16 +250,20 @@ def test_readers_take_turns_at_the_terminals_of_the_link(tmp_path: Path) -> None
 TEN_KBPS = round(10_000 / 1.72 / 8 * 365.25 / 12 * 86_400)
 
 
-@pytest.mark.parametrize(("users", "subscribers"), [(1, 35), (10, 616), (1000, 94_953)])
-def test_subscribers_are_a_poisson_number_of_active_users(users: int, subscribers: int) -> None:
-    """Given 10 kbit/s of the 1 Mbit/s of an active user, expect 1 % of the subscribers active.
+@pytest.mark.parametrize(
+    ("activity", "users", "subscribers"),
+    [(0.01, 1, 35), (0.01, 10, 618), (0.01, 1000, 94978), (0.45, 12, 19), (1.0, 5, 5), (3.0, 5, 5)],
+)
+def test_subscribers_are_a_binomial_number_of_active_users(
+    activity: float, users: int, subscribers: int
+) -> None:
+    """Given 10 kbit/s, and an active user with less or more, expect that share active.
 
-    P(X <= c) = 0.95 has the means of chi-squared tables: 0.355 for c = 1, 6.169 for c = 10, and
-    949.5 for c = 1,000.
+    The sums of binomial probabilities are those of exact fractions. No more than all are active.
     """
-    demand = Demand(TEN_KBPS, 1e6)
+    demand = Demand(TEN_KBPS, 1e4 / activity)
     assert demand.busy_hour_bps == pytest.approx(10_000)
-    assert demand.active(600) == pytest.approx(6)
+    assert demand.activity == pytest.approx(min(activity, 1))
     assert demand.fitting(users) == subscribers
     assert demand.fits(subscribers, users)
     assert not demand.fits(subscribers + 1, users)
@@ -262,11 +271,23 @@ def test_subscribers_are_a_poisson_number_of_active_users(users: int, subscriber
 
 
 @pytest.mark.usefixtures("on_paper")
+def test_more_data_than_a_reader_takes_is_refused_with_the_most() -> None:
+    """Given 16 Mbit/s and pages of 22 Mbit, expect at most 1.34 Mbit/s: a page each 16.4 s.
+
+    Over 1.72 of a month that is 257 GB.
+    """
+    with pytest.raises(
+        UsageError, match=r"one downloads up to 1\.3\d+ Mbit/s, 25\d\.\d GB a month"
+    ):
+        ask("users", "geo", monthly_bytes=10**12, seeds=1)
+
+
+@pytest.mark.usefixtures("on_paper")
 def test_the_answer_says_whether_subscribers_fit_and_their_contention() -> None:
     """Given twice the subscribers that fit, expect a refusal with contention and activity."""
     fitting = _subscribed(None)
     most = fitting.figures["demand"]["fitting_subscribers"]
-    assert f"At most {most:,} subscribers of 30 GB a month fit" in fitting.lines[-1]
+    assert f"At most {most:,} subscribers with 30 GB of downloads a month fit" in fitting.lines[-2]
     assert fitting.figures["demand"]["subscribers_fit"] is None
     # Little's law: the pages of all subscribers in the busy hour, times the time of a user's page.
     few, many = _subscribed(most), _subscribed(2 * most)
@@ -275,9 +296,25 @@ def test_the_answer_says_whether_subscribers_fit_and_their_contention() -> None:
     active = pages_s * (15 + shown["page_mean_ns"].mean / S)
     assert few.figures["demand"]["active_users"] == pytest.approx(active)
     assert active < few.figures["users"]
-    assert few.lines[-1].startswith(f"{most:,} subscribers fit: contention {most:,}:1")
-    assert many.lines[-1].startswith(f"{2 * most:,} subscribers do NOT fit: contention")
+    offered = format_rate(most * few.figures["demand"]["busy_hour_bps"])
+    assert f"offer {offered} to 16 Mbit/s of the forward link" in few.lines[-1]
+    assert f"contention {most:,}:1: fit, {active:.1f} active on average" in few.lines[-1]
+    # At such a load the time of a page is not known, nor are those who are active.
+    assert many.lines[-1].endswith(f"contention {2 * most:,}:1: do NOT fit")
+    assert many.figures["demand"]["active_users"] is None
     assert any("Cisco VNI Usage Study" in source for source in many.sources)
+
+
+@pytest.mark.usefixtures("on_paper")
+def test_a_user_alone_about_at_the_limit_says_nothing_of_the_rate() -> None:
+    """Given a limit 2 % above what the pages of one user take, expect that instead of a density."""
+    alone_ns = ask("users", "geo", seeds=1).figures["alone_page_p95_ns"]
+    near, far = (
+        ask("users", "geo", page_time_ns=round(times * alone_ns), seeds=1) for times in (1.02, 2.0)
+    )
+    assert near.lines[0].endswith("one user alone is about at the limit")
+    assert near.figures["users_per_mbps"] is None
+    assert far.lines[0].endswith("per Mbit/s")
 
 
 def _subscribed(subscribers: int | None) -> Answer:
@@ -316,13 +353,14 @@ def busy() -> Answer:
 def test_an_average_has_the_users_of_the_response_time_law(busy: Answer) -> None:
     """Given pages that take the link 1.04 s, expect the users that MVA puts at 60 %.
 
-    They load N / (Z + R) pages a second, R by MVA; the law has the average of it, within 5 %.
+    They load N / (Z + R) pages a second, R by MVA; the law has the average of it, within 5 %. Pages
+    count for 180 s.
     """
     users, average = busy.figures["users"], busy.figures["average"].mean
     pages_s = users / (THINK_S + response_s(users, SERVICE_S, THINK_S))
     assert average == pytest.approx(0.6, abs=0.03)
     assert average == pytest.approx(pages_s * SERVICE_S, rel=0.05)
-    assert busy.figures["pages"].mean == pytest.approx(300 * pages_s, rel=0.06)
+    assert busy.figures["pages"].mean == pytest.approx(180 * pages_s, rel=0.06)
 
 
 @pytest.mark.system
@@ -332,7 +370,7 @@ def test_a_shared_link_is_full_for_its_average_and_else_empty(busy: Answer) -> N
     A server that is shared is busy for its load, M/G/1: 60 % of the time, in busy periods. Of these
     there are at most as many as pages, N / (Z + R) a second, with two windows at their edges.
     """
-    average, pages_s = busy.figures["average"].mean, busy.figures["pages"].mean / 300
+    average, pages_s = busy.figures["average"].mean, busy.figures["pages"].mean / 180
     full, empty = busy.figures["full"].mean, busy.figures["empty"].mean
     edges = 2 * pages_s * (1 - average) * 0.1
     assert average - edges - 0.02 <= full <= average + 0.02

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
-from fresh_seeds import SETS, changes_of, claims_of, tally
+from fresh_seeds import HEADLINES, SETS, asked, size_of, tally
 
-from bentpipe.answers.catalog import class_of
-from bentpipe.answers.pep import Pep
 from bentpipe.answers.question import LinkQuestion
-from bentpipe.answers.runs import MIN_SEEDS, Measurements, Verdict
-from bentpipe.answers.variants import Case, VariantQuestion
+from bentpipe.answers.runs import Measurements, Verdict
 
+S = 1_000_000_000
 # A link on which a run takes some milliseconds.
 SMALL = [
     "link.forward.rate=2Mbit/s",
@@ -21,38 +20,78 @@ SMALL = [
     "link.*.delay=60ms",
     "duration=30s",
 ]
+LOSSY = [*SMALL, "link.forward.loss=1%"]
+# Pages of few objects, of which six users load many in a run.
+OBJECTS = ["objects=2", "object=10kB", "document=20kB", "think.exponential=2s"]
+# Pages of one response that take some tenths of a second.
+PAGES = [*SMALL, "traffic.reader.response.lognormal.median=20kB"]
 QUICK: dict[str, dict[str, Any]] = {
+    "tcp": {"settings": LOSSY},
+    "buffer": {"settings": LOSSY},
+    "busy-link": {"settings": PAGES},
+    "users": {
+        "settings": [*SMALL, *(f"traffic.reader.{each}" for each in OBJECTS)],
+        "page_time_ns": 2 * S,
+    },
+    # Half a second has 25 packets of a call each way.
+    "small-packets": {
+        "settings": ["traffic.call.duration=500ms", "duration=1s"],
+        "packets_per_second": 500,
+    },
+    # The lecture starts in some 10 s, and an image takes as long.
+    "usable": {"settings": [*SMALL, "duration=60s"], "video": "700kbit/s", "image": "300kB"},
     "pep": {"settings": SMALL},
-    "coding": {"settings": [*SMALL, "link.forward.loss=1%"], "loads": [2]},
+    "coding": {"settings": LOSSY, "loads": [2]},
+    "update": {"settings": PAGES, "size": "1MB"},
 }
+# Of claims that are 95 % intervals of values, 5 % are wrong; of 200 sets up to 3 % more by chance,
+# two standard errors. Claims of changes and of counts are wrong less often.
+INTERVALS = ("busy-link", "update")
 
 
-def question(name: str, seeds: int, first_seed: int = 1, **parameters: Any) -> LinkQuestion:
-    asked = class_of(name).of(parameters, seeds=seeds, first_seed=first_seed)
-    assert isinstance(asked, LinkQuestion)
-    return asked
+def most_wrong(name: str) -> float:
+    return (0.08 if name in INTERVALS else 0.05) * SETS
+
+
+def measured(question: LinkQuestion, name: str) -> Any:
+    """Return the figures of all seeds; of a search those of each count that a set may run."""
+
+    def counts(entry: str, numbers: Iterable[int], *settings: str) -> dict[int, Measurements]:
+        plans = {n: question.plan(*settings, f"traffic.{entry}.count={n}") for n in numbers}
+        return question.run(plans)
+
+    if name == "users":
+        return counts("reader", range(1, 11))
+    if name == "small-packets":
+        bundling = [f"gateways.{end}.aggregator.hold_time=5ms" for end in ("hub", "terminal")]
+        bundled = counts("call", range(30, 46), *bundling)
+        others = {name: {30: bundled[30]} for name in ("hold 20 ms", "other codec")}
+        return {"none": counts("call", range(2, 8)), "hold 5 ms": bundled, **others}
+    return question.measured()
 
 
 @pytest.mark.thorough
 @pytest.mark.system
-@pytest.mark.parametrize("name", QUICK)
-def test_a_headline_from_fresh_seeds_has_the_sign_of_all_seeds(name: str) -> None:
-    """Given 200 disjoint sets of the fewest seeds, expect the wrong sign in at most 5 %."""
-    asked = question(name, SETS * MIN_SEEDS, **QUICK[name])
-    result = tally(asked, asked.measured(), MIN_SEEDS, claims_of, changes_of)
+@pytest.mark.parametrize("name", HEADLINES)
+def test_a_headline_from_fresh_seeds_is_that_of_all_seeds(name: str) -> None:
+    """Given 200 disjoint sets of the fewest seeds, expect the headline wrong in at most 5 %."""
+    size = size_of(asked(name, 1, **QUICK[name]))
+    question = asked(name, SETS * size, **QUICK[name])
+    result = tally(question, measured(question, name), size)
     assert result.sets == SETS
-    assert result.wrong <= 0.05 * SETS, result
+    assert result.claiming > 0
+    assert result.wrong <= most_wrong(name), result
 
 
 def verdicts(name: str, seeds: int, first_seed: int) -> dict[Any, Verdict]:
     """Return all comparisons of the question as it is by default, from these seeds."""
-    found: dict[Any, Verdict] = question(name, seeds, first_seed).answer().facts["compared"]
+    found: dict[Any, Verdict] = asked(name, seeds, first_seed).answer().facts["compared"]
     return found
 
 
 @pytest.mark.thorough
 @pytest.mark.system
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", ["pep", "coding"])
 def test_other_seeds_do_not_turn_a_verdict_round(name: str) -> None:
     """Given seeds 1 to 10, 11 to 20 and 21 to 40, expect equal outcomes where they are decided."""
     found = [verdicts(name, *seeds) for seeds in ((10, 1), (10, 11), (20, 21))]
@@ -62,27 +101,42 @@ def test_other_seeds_do_not_turn_a_verdict_round(name: str) -> None:
             assert len(outcomes) <= 1, (pair, changes)
 
 
-def without_effect(asked: LinkQuestion) -> dict[Any, Measurements]:
-    """Return figures of variants that change nothing; those of seeds vary by 15 %."""
-    assert isinstance(asked, VariantQuestion)
-    asked.loads = [20]
-    more = ["link_loss_percent", "loss_after_percent", "busy", "splittable_share"]
-    figures = [*asked.titles, *more]
-    cases: list[Case] = [*asked.cases]
-    if isinstance(asked, Pep):
-        others = ("as asked", "another")
-        cases += [(text, name) for text in others for name in ("plain", asked.boxes[0])]
-    rng, seeds = np.random.default_rng(7), SETS * MIN_SEEDS
-    return {
-        case: Measurements({name: rng.normal(100, 15, seeds) for name in figures}) for case in cases
-    }
+# --- without any effect ---------------------------------------------------------------------------
+
+# How much figures vary from seed to seed, of their mean; goodputs over queues have the same seeds.
+DEVIATION = {"buffer": 0.01}
+
+
+def without_effect(question: LinkQuestion, found: Any) -> Any:
+    """Return figures like ``found``, but of cases that differ by chance alone.
+
+    The means of figures with a limit are the limit. Those of counts grow with the fourth power,
+    and reach the limit in the middle.
+    """
+    rng, size = np.random.default_rng(7), SETS * size_of(question)
+    limits = {goal.figure: goal.limit for goal in question.goals if goal.limit}
+    deviation = DEVIATION.get(question.name, 0.15)
+
+    def drawn(part: Any, share: float = 1.0) -> Any:
+        if not isinstance(part, Measurements):
+            counts = [case for case in part if isinstance(case, int)]
+            return {
+                case: drawn(each, (case / np.median(counts)) ** 4 if counts else 1.0)
+                for case, each in part.items()
+            }
+        means = {name: share * limits[name] if name in limits else 100.0 for name in part}
+        return Measurements(
+            {name: rng.normal(mean, deviation * mean, size) for name, mean in means.items()}
+        )
+
+    return drawn(found)
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", QUICK)
-def test_what_changes_nothing_seldom_has_a_headline(name: str) -> None:
-    """Given 200 sets of figures that differ by chance alone, expect claims in at most 5 %."""
-    asked = question(name, MIN_SEEDS)
-    result = tally(asked, without_effect(asked), MIN_SEEDS, claims_of, changes_of)
+@pytest.mark.parametrize("name", HEADLINES)
+def test_a_headline_of_chance_is_seldom_wrong(name: str) -> None:
+    """Given 200 sets of figures that differ by chance alone, expect at most 5 % wrong headlines."""
+    question = asked(name, 1, **QUICK[name])
+    result = tally(question, without_effect(question, measured(question, name)), size_of(question))
     assert result.sets == SETS
-    assert result.claiming <= 0.05 * SETS
+    assert result.wrong <= most_wrong(name), result

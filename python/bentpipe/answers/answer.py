@@ -51,15 +51,20 @@ _FILTERS: Final = {
 
 @dataclass(frozen=True)
 class Effect:
-    """How the figure of an answer changes if one assumption is another, in percent of it."""
+    """How the figure of an answer changes if one assumption is another, in percent of it.
+
+    ``figure`` names it, unless the assumption does.
+    """
 
     assumption: str
     instead: str
     percent: Estimate
+    figure: str = ""
 
     def __str__(self) -> str:
         """Return a part of a sentence, such as "bit error rate 1e-07 instead of 0: -74.6 %"."""
-        return f"{self.assumption} instead of {self.instead}: {signed_percent(self.percent)}"
+        change = f"{self.figure} {signed_percent(self.percent)}".lstrip()
+        return f"{self.assumption} instead of {self.instead}: {change}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,56 +8,33 @@ the forward direction over 5 minutes is as asked for; windows of 100 ms show wha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from bentpipe.answers.answer import Answer, Chart
 from bentpipe.answers.catalog import Option
-from bentpipe.answers.question import Assumption, LinkQuestion, initial, peak_bps
+from bentpipe.answers.question import Assumption, LinkQuestion
 from bentpipe.answers.remedies import Goal
-from bentpipe.answers.runs import Estimate, Measurements
+from bentpipe.answers.runs import Estimate, Figures, Measurements
 from bentpipe.answers.traffic import (
     MEDIAN_PAGE_BYTES,
-    fq_codel,
     page_reader,
     page_times,
     users_of,
+    with_fq_codel,
 )
 from bentpipe.plan.plan import Plan
+from bentpipe.results.measures import FULL_SHARE, WINDOW_NS, sampled_bytes, window_loads
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S
 
-WINDOW_NS: Final = 100_000_000
-# A window with this share of the link's capacity is full, with the rest of it empty.
-FULL_SHARE: Final = 0.95
-EMPTY_SHARE: Final = 0.05
 # The users are adjusted until the average is this near to the one asked for.
 _TOLERANCE: Final = 0.01
 _SHOWN_WINDOWS: Final = 600
 _SAMPLED: Final = f"sample_interval={WINDOW_NS}ns"
-
-
-def windows(sent_bytes: npt.ArrayLike, rate_bps: float) -> dict[str, float]:
-    """Return the load of windows of equal length from the link bytes sent in each.
-
-    A window is full with 95 % of the link's capacity and empty with less than 5 %. The figures are
-    the average, of the link rate, the shares of windows that are full and empty, and the longest
-    time without a window that is not full.
-    """
-    load = np.asarray(sent_bytes, dtype=np.float64) * 8 * NS_PER_S / (rate_bps * WINDOW_NS)
-    full = load >= FULL_SHARE
-    # The ends of runs of full windows: a boundary before the first and after the last.
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], full, [False])).astype(np.int8)))
-    return {
-        "average": float(np.mean(load)),
-        "full": float(np.mean(full)),
-        "empty": float(np.mean(load < EMPTY_SHARE)),
-        "longest_full_ns": int(np.max(edges[1::2] - edges[::2], initial=0)) * WINDOW_NS,
-    }
 
 
 @dataclass(kw_only=True, eq=False)
@@ -75,19 +52,19 @@ class BusyLink(LinkQuestion):
     # Counts of users that are run.
     searched = 1
     figure = "full"
+    figure_text = "the time that the link is full"
     goals = (Goal("wait_p99_ns"), Goal("page_p50_ns"), Goal("page_p95_ns"))
 
     def _traffic(self) -> list[dict[str, Any]]:
-        # Small packets at equal intervals meet the queue as it is on average.
-        probe = {"kind": "constant_rate", "rate": "8 kbit/s", "payload": "50 B"}
-        return [page_reader(), {"name": "probe", "direction": "forward", **probe}]
+        return [page_reader()]
 
-    def _measure(self, result: Result) -> Mapping[str, float]:
-        wire, probe = result.plan["directions"][0], result.flows.row(-1, named=True)
+    def _measure(self, result: Result) -> Figures:
+        forward = result.directions.row(0, named=True)
         return {
-            **windows(_load(result), peak_bps(wire["rate_bps"])),
-            "wait_p50_ns": probe["one_way_delay_p50_ns"] - initial(wire["delay_ns"]),
-            "wait_p99_ns": probe["one_way_delay_p99_ns"] - initial(wire["delay_ns"]),
+            **window_loads(sampled_bytes(result), self.rate_bps),
+            # Without the delay of the link and its jitter, which may vary with time.
+            "wait_p50_ns": forward["queue_delay_p50_ns"],
+            "wait_p99_ns": forward["queue_delay_p99_ns"],
             **page_times(result),
         }
 
@@ -98,18 +75,17 @@ class BusyLink(LinkQuestion):
     def _assumptions(self) -> list[Assumption]:
         size = f"traffic.reader.response.lognormal.median={MEDIAN_PAGE_BYTES // 2}B"
         rate, same = f"link.forward.rate={2 * self.rate_bps}bps", "with the same users"
-        queue = (f"link.forward.queue={fq_codel(self.rtt_ns)}",)
         return [
-            Assumption("with fq_codel on the forward link", "its queue", queue, is_remedy=True),
+            with_fq_codel(self.rtt_ns),
             Assumption(f"twice the link rate, {same}", "the rate", (rate,)),
             Assumption(f"pages of half the size, {same}", "a median of 300 kB", (size,)),
         ]
 
-    def _find(self, cases: Mapping[int, Plan]) -> list[tuple[int, Measurements]]:
+    def _find(self, cases: Mapping[int, Plan]) -> Mapping[int, Measurements]:
         """Return a user alone, and as many as make the average."""
-        alone = self.run(cases)[1]
-        readers, page_ns = users_of(self.base.data), alone.mean("page_p50_ns")
-        found = self.adjusted_count(
+        found = self.run(cases)
+        readers, page_ns = users_of(self.base.data), found[1].mean("page_p50_ns")
+        users, of_users = self.adjusted_count(
             "users",
             lambda count: self.run_case(*_with(count)),
             first=round(readers.at(self.average, self.rate_bps, page_ns)),
@@ -117,29 +93,25 @@ class BusyLink(LinkQuestion):
             wanted=self.average,
             tolerance=_TOLERANCE,
         )
-        return [(1, alone), found]
+        return {**found, users: of_users}
 
-    def _basis(self, found: Any) -> tuple[Measurements, Sequence[str]]:
-        users, of_users = found[-1]
-        return of_users, _with(users)
+    def _basis(self, found: Mapping[int, Measurements]) -> tuple[Measurements, Sequence[str]]:
+        return found[max(found)], _with(max(found))
 
-    def _judge(self, found: list[tuple[int, Measurements]]) -> Answer:
-        (_, alone), (users, shown) = found
-        idle_page_ns = alone.mean("page_p50_ns")
-        return Answer(
-            facts={"base": shown},
-            figures={"users": users, "idle_page_p50_ns": idle_page_ns, **shown.estimates()},
-            charts=[_chart(_load(self.experiment.result(self.plan(*_with(users)))))],
-        )
+    def _judge(self, found: Mapping[int, Measurements]) -> Answer:
+        shown, idle_page_ns = found[max(found)], found[1].mean("page_p50_ns")
+        figures = {"users": max(found), "idle_page_p50_ns": idle_page_ns, **shown.estimates()}
+        return Answer(facts={"base": shown}, figures=figures)
+
+    def answer(self) -> Answer:
+        """Run the cases, and judge; draw a minute of a run."""
+        answer = super().answer()
+        result = self.experiment.result(self.plan(*_with(answer.figures["users"])))
+        return replace(answer, charts=[_chart(sampled_bytes(result))])
 
 
 def _with(users: int) -> tuple[str, str]:
     return _SAMPLED, f"traffic.reader.count={users}"
-
-
-def _load(result: Result) -> npt.NDArray[np.float64]:
-    samples = result.tables["direction_samples"].filter(pl.col("direction") == 0)
-    return np.diff(samples["sent_bytes"].to_numpy().astype(np.float64))
 
 
 def _chart(load: npt.NDArray[np.float64]) -> Chart:

@@ -22,18 +22,18 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Effect, words
+from bentpipe.answers.answer import Answer, Effect, read_rows, words
 from bentpipe.answers.catalog import Option, parameters_of
 from bentpipe.answers.remedies import Goal, better_commands
-from bentpipe.answers.runs import DEFAULT_SEEDS, Experiment, Measurements, Name
+from bentpipe.answers.runs import DEFAULT_SEEDS, Experiment, Figures, Measurements, Name
 from bentpipe.errors import RunsInterrupted, ScenarioError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.plan.presets import link_document, preset_plans, series_values
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.limits import Bracket
 from bentpipe.text import choice
+from bentpipe.units import parse_duration
 
 Link = Annotated[
     str,
@@ -158,6 +158,8 @@ class LinkQuestion(Question):
     """About how many cases `_find` runs beside those of `_cases`."""
     figure: ClassVar[str] = ""
     """The figure that is shown for other assumptions."""
+    figure_text: ClassVar[str] = ""
+    """That figure in a sentence, where the texts of assumptions lack it."""
     goals: ClassVar[Sequence[Goal]] = ()
     """By what remedies are judged."""
     constants: ClassVar[Sequence[str]] = ()
@@ -187,7 +189,7 @@ class LinkQuestion(Question):
         """Change the scenario of all cases."""
 
     @abstractmethod
-    def _measure(self, result: Result) -> Mapping[str, float]:
+    def _measure(self, result: Result) -> Figures:
         """Return the figures of a run."""
 
     def _cases(self) -> Mapping[Any, Plan]:
@@ -196,7 +198,8 @@ class LinkQuestion(Question):
 
     def _assumptions(self) -> Sequence[Assumption]:
         """Return what the answer takes for granted, and may be otherwise."""
-        return ()
+        rows = read_rows("assumed.csv", self.name)
+        return [Assumption(row["text"], row["instead"], (row["setting"],)) for row in rows]
 
     def _find(self, cases: Mapping[Any, Plan]) -> Any:
         """Run the cases, and those that depend on the figures of others."""
@@ -221,10 +224,9 @@ class LinkQuestion(Question):
     def measured(self) -> Any:
         """Run the cases that are compared; return their figures, which `judge` takes."""
         self._require_constants()
-        cases = self._cases()
-        count = self.searched + len(cases) + len(self._assumptions())
+        count = self.searched + len(self.cases) + len(self._assumptions())
         self.experiment.choose_seeds(self.base.data, count, self.seeds, seeds_max=self.seeds_max)
-        return self._find(cases)
+        return self._find(self.cases)
 
     def judge(self, found: Any) -> Answer:
         """Return what figures say, also those of some of the seeds, without effects and words."""
@@ -253,7 +255,12 @@ class LinkQuestion(Question):
         # The answer names the largest of them.
         count = max(len(changed), 1)
         effects = [
-            Effect(each.text, each.instead, before.change(self.figure, after, count))
+            Effect(
+                each.text,
+                each.instead,
+                before.change(self.figure, after, count),
+                self.figure_text,
+            )
             for each, after in changed.items()
         ]
         return [each for each in effects if np.isfinite(each.percent.mean)]
@@ -275,11 +282,7 @@ class LinkQuestion(Question):
         """
         count = first
         for left in reversed(range(_ADJUSTMENTS)):
-            if count > MAX_COUNT:
-                raise UsageError(
-                    f"ask {self.name}: this load takes {count:,} {noun}, more than {MAX_COUNT:,}; "
-                    "ask with a lower rate, such as --set link.forward.rate=100Mbit/s"
-                )
+            self.check_count("this load takes", count, noun)
             count = max(count, 1)
             found = run(count)
             value = found.mean(figure)
@@ -288,6 +291,23 @@ class LinkQuestion(Question):
                 break
             count = better
         return count, found
+
+    def check_count(self, subject: str, count: int, noun: str) -> None:
+        """Check that a number of users or channels can be run.
+
+        Raises:
+            UsageError: there are more than `MAX_COUNT`.
+        """
+        if count > MAX_COUNT:
+            raise UsageError(
+                f"ask {self.name}: {subject} {count:,} {noun}, more than {MAX_COUNT:,}; ask with "
+                "a lower rate, such as --set link.forward.rate=100Mbit/s"
+            )
+
+    @cached_property
+    def cases(self) -> Mapping[Any, Plan]:
+        """The cases that are compared, but for those that are searched."""
+        return self._cases()
 
     @cached_property
     def base(self) -> Plan:
@@ -357,12 +377,19 @@ class LinkQuestion(Question):
         return True
 
     def _require_constants(self) -> None:
-        varying = [name for name in self.constants if self.wire[name]["kind"] != "constant"]
+        # A packet travels both ways, but only the data of one direction fill it.
+        wires = {"delay_ns": self.directions}
+        varying = [
+            name
+            for name in self.constants
+            if any(wire[name]["kind"] != "constant" for wire in wires.get(name, [self.wire]))
+        ]
         if varying:
             words = " and ".join(name.partition("_")[0] for name in varying)
+            example = "forward.rate=16Mbit/s" if "rate_bps" in varying else "*.delay=20ms"
             raise UsageError(
                 f"ask {self.name}: {words} of this link must not vary with time; set constants, "
-                "such as --set link.forward.rate=16Mbit/s"
+                f"such as --set link.{example}"
             )
 
     @property
@@ -395,6 +422,12 @@ class LinkQuestion(Question):
     def rtt_ns(self) -> int:
         """The round-trip propagation delay of the link, at the start of a run."""
         return sum(initial(each["delay_ns"]) for each in self.directions)
+
+    @property
+    def stop_ns(self) -> int:
+        """The duration of a run, which a setting may override."""
+        own = [each.partition("=")[2] for each in self.settings if each.startswith("duration=")]
+        return parse_duration([self.duration, *own][-1])
 
     @cached_property
     def link_rate_bps(self) -> int:
@@ -483,19 +516,3 @@ def initial(series: Mapping[str, Any]) -> int:
 def peak_bps(rate: Mapping[str, Any]) -> int:
     """Return the largest rate of a direction, in link bit/s."""
     return max(series_values(rate))
-
-
-def largest(
-    passes: Callable[[int], bool], *, guess: int, limit: int, tolerance: float = 0.0
-) -> int:
-    """Return the largest count from 1 to ``limit`` that passes, or 0 if 1 does not.
-
-    It is exact if no count passes above one that fails. The search begins with ``guess`` and ends
-    when it is no further from a count that fails than ``tolerance`` times the latter.
-    """
-    bracket = Bracket(min=1, max=limit, resolution=tolerance / (1 - tolerance))
-    count: int | None = min(max(guess, 1), limit)
-    while count is not None:
-        bracket.record(count, passed=passes(count))
-        count = bracket.next()
-    return bracket.passes or 0

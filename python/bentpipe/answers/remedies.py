@@ -21,12 +21,22 @@ class Goal(NamedTuple):
     limit: float | None = None
     more_is_better: bool = False
 
-    def is_met(self, found: Measurements) -> bool | None:
-        """Return whether the mean keeps to the limit; None if its interval has the limit inside."""
-        mean = found.of(self.figure)
+    def holds(self, found: Measurements) -> bool:
+        """Return whether the mean keeps to the limit, as it does without one."""
+        mean = found.mean(self.figure)
+        if self.limit is None:
+            return True
+        return mean >= self.limit if self.more_is_better else mean <= self.limit
+
+    def is_met(self, found: Measurements, comparisons: int = 1) -> bool | None:
+        """Return whether the mean keeps to the limit; None if its interval has the limit inside.
+
+        The interval is one of ``comparisons`` that hold together.
+        """
+        mean = found.of(self.figure, comparisons)
         if self.limit is None or mean.low < self.limit < mean.high:
             return None
-        return (mean.mean >= self.limit) if self.more_is_better else (mean.mean <= self.limit)
+        return self.holds(found)
 
     def gain(self, before: Measurements, after: Measurements) -> Estimate:
         """Return what a change gains, by pairs of equal seeds, in percent of the limit.
@@ -36,8 +46,14 @@ class Goal(NamedTuple):
         means = (abs(self.limit or 0), abs(before.mean(self.figure)), abs(after.mean(self.figure)))
         scale = next((each for each in means if each), 1.0)
         sign = 1 if self.more_is_better else -1
-        gains = sign * (after[self.figure] - before[self.figure]) / scale
+        gains = sign * (after.by_run(self.figure) - before.by_run(self.figure)) / scale
         return Measurements(gain=100 * gains).of("gain")
+
+
+def all_met(goals: Sequence[Goal], found: Measurements, comparisons: int = 1) -> bool | None:
+    """Return whether all goals are met; None if one is not decided, and no other one is missed."""
+    met = [goal.is_met(found, comparisons) for goal in goals]
+    return False if False in met else None if None in met else True
 
 
 def is_better(goals: Sequence[Goal], before: Measurements, after: Measurements) -> bool:

@@ -100,15 +100,69 @@ class Estimate:
         return Estimate(self.mean * factor, half_width, self.runs, spread)
 
 
-class Measurements(dict[str, Values]):
-    """The figures of a case, by name: an array over seeds each."""
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """A figure of a run that has a sample for each of its pages: their mean, or a quantile."""
 
-    def of(self, figure: str) -> Estimate:
-        """Return mean and 95 % interval (Student's t) of a figure; NaN if one is missing."""
-        found = _estimate(self[figure])
+    values: Values
+    quantile: float | None = None
+
+    def value(self) -> float:
+        """Return the mean or the quantile; NaN without samples."""
+        if not self.values.size:
+            return math.nan
+        if self.quantile is None:
+            return float(np.mean(self.values))
+        if not np.all(np.isfinite(self.values)):
+            # Between infinite values is none.
+            rank = math.ceil(self.quantile * self.values.size)
+            return float(np.sort(self.values)[max(rank, 1) - 1])
+        return float(np.quantile(self.values, self.quantile))
+
+
+# The figures of a run, by name.
+Figures = Mapping[str, float | Samples]
+
+
+class Measurements(dict[str, npt.NDArray[Any]]):
+    """The figures of a case, by name: an array over seeds each, of numbers or of `Samples`."""
+
+    def by_run(self, figure: str) -> Values:
+        """Return a value for each run, the mean of which is the figure.
+
+        That of `Samples` is the one of the samples of all runs together: the mean over runs of a
+        high quantile of few samples is too small. The value of a run says how far its own is from
+        that; of a mean, which is a ratio of sums, in the first order (delta method).
+        """
+        found: npt.NDArray[Any] = self[figure]
+        own = self._single(figure)
+        if found.dtype != object:
+            return own
+        pooled = Samples(np.concatenate([each.values for each in found]), found[0].quantile).value()
+        if not math.isfinite(pooled):
+            return np.full(found.size, pooled)
+        own = np.where(np.isfinite(own), own, pooled)
+        if found[0].quantile is not None:
+            shifted: Values = own - np.mean(own) + pooled
+            return shifted
+        sizes = np.array([each.values.size for each in found])
+        return pooled + (own - pooled) * sizes / np.mean(sizes)
+
+    def _single(self, figure: str) -> Values:
+        """Return the figure of each run by itself."""
+        found = self[figure]
+        values = [each.value() for each in found] if found.dtype == object else found
+        return np.asarray(values, dtype=np.float64)
+
+    def of(self, figure: str, comparisons: int = 1) -> Estimate:
+        """Return mean and 95 % interval (Student's t) of a figure; NaN if one is missing.
+
+        The interval is one of ``comparisons`` that hold together.
+        """
+        found = _estimate(self.by_run(figure), comparisons)
         if not (found.half_width or 0) > abs(found.mean):
             return found
-        return replace(found, spread=tuple(np.percentile(self[figure], _SPREAD).tolist()))
+        return replace(found, spread=tuple(np.percentile(self._single(figure), _SPREAD).tolist()))
 
     def mean(self, figure: str) -> float:
         """Return the mean of a figure."""
@@ -139,7 +193,7 @@ class Measurements(dict[str, Values]):
         interval has the noise of both. It is one of ``comparisons`` that hold together: of so many
         changes a headline chooses.
         """
-        values, others = self[figure], after[figure]
+        values, others = self.by_run(figure), after.by_run(figure)
         reference = float(np.mean(values))
         if reference == 0:
             scale = abs(float(np.mean(others))) or 1.0
@@ -361,7 +415,7 @@ class Experiment:
         self._total = max(self._total, self._done + cases * self.seeds)
 
     def run(
-        self, cases: Mapping[Name, Plan], measure: Callable[[Result], Mapping[str, float]]
+        self, cases: Mapping[Name, Plan], measure: Callable[[Result], Figures]
     ) -> dict[Name, Measurements]:
         """Run cases, all with some of the seeds first; return what ``measure`` takes from each run.
 
@@ -373,7 +427,7 @@ class Experiment:
         """
         if not cases:
             return {}
-        rows: list[list[Mapping[str, float]]] = []
+        rows: list[list[Figures]] = []
         by_seed = list(zip(*map(self._jobs, cases.values()), strict=True))
         # Enough runs at a time for all cores.
         step = max(1, _RUNS_A_CORE * cores() // len(cases))
@@ -416,9 +470,15 @@ class Experiment:
             self.progress(self._done + done, max(self._total, self._done + total))
 
 
-def _measurements(rows: Sequence[Mapping[str, float]]) -> Measurements:
+def _measurements(rows: Sequence[Figures]) -> Measurements:
     return Measurements(
-        {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
+        {
+            name: np.array(
+                [row[name] for row in rows],
+                dtype=object if isinstance(rows[0][name], Samples) else np.float64,
+            )
+            for name in rows[0]
+        }
     )
 
 

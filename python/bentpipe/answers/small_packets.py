@@ -9,21 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 from bentpipe.answers.answer import Answer, Effect, table
 from bentpipe.answers.catalog import Option
-from bentpipe.answers.question import MAX_COUNT, Link, LinkQuestion, initial, largest, peak_bps
+from bentpipe.answers.counts import Fitting, search
+from bentpipe.answers.question import MAX_COUNT, Link, LinkQuestion, peak_bps
+from bentpipe.answers.remedies import Goal
 from bentpipe.answers.runs import Estimate, Measurements
-from bentpipe.answers.traffic import call
+from bentpipe.answers.traffic import call, frame_bits_of
+from bentpipe.results.measures import longest_wait_ns
 from bentpipe.results.result import Result
-from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.tables import CODECS, PACKET_INTERVAL_MS, CodecName
-from bentpipe.units import UDP_IP_BYTES
+from bentpipe.scenario.tables import PACKET_INTERVAL_MS, CodecName
 
 # What calls may lose and wait, on average over the calls; a count above the limit exceeds it soon.
 MAX_LOSS_PERCENT: Final = 0.1
 MAX_WAIT_NS: Final = 50_000_000
+# How long calls last, in seconds.
+CALLS_S: Final = 5
 # A count this near to the bound on paper is at it; the last call may not fit as a whole.
 NEAR: Final = 0.9
 # Of one call more, those that the link has however few calls there are first.
@@ -31,35 +34,8 @@ _LOSSES: Final = ("channel_loss_percent", "loss_percent")
 _PACKETS_PER_SECOND: Final = 1_000 // PACKET_INTERVAL_MS
 # The largest numbers of calls that are searched, in the order of the runs.
 _PLAIN, _BUNDLED, _LONGER, _OTHER = "none", "hold 5 ms", "hold 20 ms", "other codec"
-
-
-class _Capacity(NamedTuple):
-    """The largest number of calls that passes, with its figures and those of one call more.
-
-    The latter are none if it was not run.
-    """
-
-    calls: int
-    found: Measurements
-    above: Measurements
-
-    @property
-    def exceeded(self) -> str | None:
-        """What one call more exceeds: losses of the channel, all losses, or the delay."""
-        if not self.above:
-            return None
-        losses = (name for name in _LOSSES if self.above.mean(name) > MAX_LOSS_PERCENT)
-        return next(losses, "wait_p99_ns")
-
-    def change(self, after: _Capacity) -> Estimate:
-        """Return the change of the calls in percent."""
-        return Estimate(100 * (after.calls / self.calls - 1) if self.calls else 0.0, None, 1)
-
-    def row(self, name: str) -> dict[str, Any]:
-        """Return the cells of a table."""
-        packets = 2 * self.calls * _PACKETS_PER_SECOND
-        cells = {"calls": self.calls, "packets_per_second": packets, **self.found.means()}
-        return {"aggregation": name, **cells}
+# The counts of each that were run.
+Found = Mapping[str, Mapping[int, Measurements]]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -71,14 +47,17 @@ class SmallPackets(LinkQuestion):
         int, Option("Packets per second of each gateway, both ways.", "N", flag="--pps", min=1)
     ] = 6_000
     codec: Annotated[CodecName, Option("The codec of the calls.")] = "g711"
-    duration: str = field(default="5 s", init=False)
+    # Longer than the calls, so that their last packets arrive, whatever the delay.
+    duration: str = field(default=f"{CALLS_S + 3} s", init=False)
 
     examples = ("--link leo --pps 6000", "--link leo --pps 2000 --codec g729")
-    seeds = 2
+    constants = ("delay_ns",)
+    seeds = 3
     searched = 4
+    goals = (Goal("loss_percent", MAX_LOSS_PERCENT), Goal("wait_p99_ns", MAX_WAIT_NS))
 
     def _traffic(self) -> list[dict[str, Any]]:
-        return [call("both", self.codec)]
+        return [{**call("both", self.codec), "duration": f"{CALLS_S} s"}]
 
     def _amend(self, data: dict[str, Any]) -> None:
         processor = {"processor": {"packets_per_second": self.packets_per_second}}
@@ -88,81 +67,85 @@ class SmallPackets(LinkQuestion):
         flows = result.flows
         names = ("expected_segments", "lost_packets", "lost_bit_error_packets")
         sent, lost, by_channel = (float(flows[name].sum()) for name in names)
-        delays_ns = [initial(each["delay_ns"]) for each in result.plan["directions"][:2]]
-        waits = [
-            late_ns - delays_ns[0 if direction == "forward" else 1]
-            for late_ns, direction in flows.select("one_way_delay_p99_ns", "direction").iter_rows()
-            if late_ns is not None
-        ]
         return {
             "loss_percent": 100 * lost / max(sent, 1),
             "channel_loss_percent": 100 * by_channel / max(sent, 1),
-            "wait_p99_ns": float(max(waits, default=0)),
+            "wait_p99_ns": longest_wait_ns(result),
         }
 
     def _bounds(self) -> dict[str, float]:
         """Return the most calls that each part carries, on paper."""
         bounds = {"packet processors": self.packets_per_second / (2 * _PACKETS_PER_SECOND)}
         for name, direction in zip(("forward", "return"), self.directions, strict=True):
-            payload_bytes = CODECS[self.codec].payload_bytes
-            bits = frame_bits(direction["framing"], payload_bytes + UDP_IP_BYTES)
-            bounds[f"{name} link"] = peak_bps(direction["rate_bps"]) / (bits * _PACKETS_PER_SECOND)
+            call_bps = frame_bits_of(self.codec, direction["framing"]) * _PACKETS_PER_SECOND
+            bounds[f"{name} link"] = peak_bps(direction["rate_bps"]) / call_bps
         return bounds
 
     @property
     def _other_codec(self) -> CodecName:
         return "g729" if self.codec != "g729" else "g711"
 
-    def _find(self, _cases: object) -> dict[str, _Capacity]:
+    def _find(self, _cases: object) -> Found:
         """Search the largest number of calls, with packets that are held and without."""
         guess = int(min(self._bounds().values()))
-        other = replace(self, codec=self._other_codec)
-        found = {_PLAIN: self.capacity(guess), _BUNDLED: self.capacity(2 * guess, "5ms")}
-        bundled = found[_BUNDLED].calls
-        found[_LONGER] = self.capacity(2 * bundled, "20ms")
-        found[_OTHER] = other.capacity(bundled, "5ms")
-        return found
+        found = {_PLAIN: self.search(guess), _BUNDLED: self.search(2 * guess, "5ms")}
+        bundled = Fitting.of(found[_BUNDLED], self.goals).count
+        found[_LONGER] = self.search(2 * bundled, "20ms")
+        return {**found, _OTHER: replace(self, codec=self._other_codec).search(bundled, "5ms")}
 
-    def capacity(self, guess: int, hold: str | None = None) -> _Capacity:
+    def search(self, guess: int, hold: str | None = None) -> dict[int, Measurements]:
         """Search the largest number of calls, with packets that are held for ``hold``."""
-        found: dict[int, Measurements] = {}
         holding = [
             f"gateways.{end}.aggregator.hold_time={hold}" for end in ("hub", "terminal") if hold
         ]
+        return search(
+            lambda calls: self.run_case(*holding, f"traffic.call.count={calls}"),
+            self.goals,
+            guess=guess,
+            limit=MAX_COUNT,
+        )
 
-        def passes(calls: int) -> bool:
-            found[calls] = self.run_case(*holding, f"traffic.call.count={calls}")
-            lost, waits_ns = (found[calls].mean(name) for name in ("loss_percent", "wait_p99_ns"))
-            return lost <= MAX_LOSS_PERCENT and waits_ns <= MAX_WAIT_NS
-
-        calls = largest(passes, guess=guess, limit=MAX_COUNT)
-        return _Capacity(calls, *(found.get(each, Measurements()) for each in (calls, calls + 1)))
-
-    def _judge(self, found: Mapping[str, _Capacity]) -> Answer:
-        plain, bundled, other = found[_PLAIN], found[_BUNDLED], self._other_codec
+    def _judge(self, found: Found) -> Answer:
+        of = {name: Fitting.of(each, self.goals) for name, each in found.items()}
+        plain, bundled, other = of[_PLAIN], of[_BUNDLED], self._other_codec
         bounds = self._bounds()
-        effects = {
-            _LONGER: ("holding packets up to 20 ms", "5 ms"),
-            _OTHER: (other, self.codec),
-        }
-        rows = [found[name].row(name) for name in (_PLAIN, _BUNDLED, _LONGER)]
+        effects = {_LONGER: ("holding packets up to 20 ms", "5 ms"), _OTHER: (other, self.codec)}
+        rows = [_row(name, of[name]) for name in (_PLAIN, _BUNDLED, _LONGER)]
         return Answer(
             facts={
                 "limit": min(bounds, key=lambda name: bounds[name]),
                 "plain": plain,
                 "bundled": bundled,
-                "other": other if found[_OTHER].calls > bundled.calls else None,
+                "other": other if of[_OTHER].count > bundled.count else None,
             },
             figures={
-                "calls": plain.calls,
-                "calls_aggregated": bundled.calls,
+                "calls": plain.count,
+                "calls_range": plain.range,
+                "calls_aggregated": bundled.count,
+                "calls_aggregated_range": bundled.range,
                 "bounds_calls": bounds,
                 "packets_per_second": self.packets_per_second,
-                "one_more": {"exceeds": plain.exceeded, **plain.above.means()},
-                "one_more_aggregated": {"exceeds": bundled.exceeded, **bundled.above.means()},
+                "one_more": _one_more(plain),
+                "one_more_aggregated": _one_more(bundled),
             },
             tables=[table(self.name, "The largest number of calls that passes", rows)],
-            effects=[
-                Effect(*texts, bundled.change(found[name])) for name, texts in effects.items()
-            ],
+            effects=[Effect(*texts, _change(bundled, of[name])) for name, texts in effects.items()],
         )
+
+
+def _one_more(calls: Fitting) -> dict[str, Any]:
+    """Return figures of one call more, and what it exceeds: some losses, or else the delay."""
+    losses = (name for name in _LOSSES if calls.above and calls.above.mean(name) > MAX_LOSS_PERCENT)
+    exceeded = next(losses, "wait_p99_ns") if calls.above else None
+    return {"exceeds": exceeded, **calls.above.means()}
+
+
+def _change(before: Fitting, after: Fitting) -> Estimate:
+    percent = 100 * (after.count / before.count - 1) if before.count else 0.0
+    return Estimate(percent, None, 1)
+
+
+def _row(name: str, calls: Fitting) -> dict[str, Any]:
+    packets = 2 * calls.count * _PACKETS_PER_SECOND
+    cells = {"aggregation": name, "calls": calls.count, "packets_per_second": packets}
+    return {**cells, **calls.at.means()}

@@ -12,14 +12,15 @@ from typing import Any, Final
 import numpy as np
 
 from bentpipe.answers.answer import Answer, charts, read_rows, table
-from bentpipe.answers.question import Assumption, initial
+from bentpipe.answers.question import Assumption
 from bentpipe.answers.runs import Change, Measurements
-from bentpipe.answers.traffic import Transfer, other_bit_errors
+from bentpipe.answers.traffic import Transfer, other_bit_errors, other_round_trips
 from bentpipe.answers.trial import Trial
 from bentpipe.metrics import CAPACITY_PARTS, COLUMNS
+from bentpipe.plan.hosts import windows_bytes
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
-from bentpipe.units import NS_PER_S, format_duration
+from bentpipe.units import NS_PER_S, format_duration, format_size
 
 _BASE: Final = "as asked"
 # What a goodput near its bound reaches; the handshake and slow start take the rest.
@@ -76,21 +77,27 @@ class Tcp(Transfer):
 
     def _assumptions(self) -> list[Assumption]:
         """Return what may be otherwise on the real link."""
-        found = []
-        for factor in (0.8, 1.2):
-            changes = tuple(
-                f"link.{name}.delay={round(initial(each['delay_ns']) * factor)}ns"
-                for name, each in zip(("forward", "return"), self.directions, strict=True)
-                if each["delay_ns"]["kind"] == "constant"
-            )
-            if changes:
-                rtt, changed = (format_duration(self.rtt_ns * each) for each in (1, factor))
-                found.append(Assumption(f"round-trip propagation {changed}", rtt, changes))
+        found = other_round_trips(self.directions)
         found += other_bit_errors(self.direction, self.wire["channel"])
         if self.base.data["stop_ns"] != _SHORT_NS:
             short = ("traffic.transfer.duration=10s", "duration=10s")
             found.append(Assumption("transfer of 10 s", self.length, short))
         return found
+
+    @property
+    def is_random(self) -> bool:
+        """Whether runs with other seeds may differ."""
+        return is_random(self.base.data)
+
+    @property
+    def window_text(self) -> str:
+        """Of which buffer the window is a part, where it is one; else nothing."""
+        sender, windows = self.sender, windows_bytes(self.sender)
+        is_smallest = min(windows, key=windows.__getitem__) == "receive_buffer"
+        if sender["receive_buffer_counts"] != "memory" or not is_smallest:
+            return ""
+        size = format_size(sender["receive_buffer_bytes"])
+        return f", a part of {size} since Linux counts the memory of packets,"
 
     @property
     def length(self) -> str:
@@ -111,7 +118,7 @@ class Tcp(Transfer):
         bound = min(bounds, key=lambda name: bounds[name])
         rest = {part: base.mean(f"{part}_percent") for part in CAPACITY_PARTS if part != "goodput"}
         signals = {name: base[name] for name in _SIGNALS if base[name].any()}
-        cases, tried = self._cases(), (_BASE, *([best] if best else []))
+        cases, tried = self.cases, (_BASE, *([best] if best else []))
         return Answer(
             facts={
                 "base": base,
@@ -142,6 +149,19 @@ class Tcp(Transfer):
         best = answer.figures["helps_most"]
         more = best is not None and answer.figures["gains_percent"][best].mean > effect
         return {**super().facts(answer), "matters": answer.matters_most, "above_is_more": more}
+
+
+def is_random(part: Any) -> bool:
+    """Return whether a part of a plan draws from random numbers."""
+    if isinstance(part, Mapping):
+        return any(
+            (name == "channel" and value["kind"] != "clear")
+            or (name.endswith("jitter_ns") and value)
+            or value in ("red", "fq_codel", "bbr")
+            or is_random(value)
+            for name, value in part.items()
+        )
+    return isinstance(part, list) and any(map(is_random, part))
 
 
 def _goodput_bps(result: Result) -> float:

@@ -13,26 +13,44 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.answers.catalog import Option
-from bentpipe.answers.question import Assumption, LinkQuestion
-from bentpipe.answers.runs import PACKET_BITS
+from bentpipe.answers.question import Assumption, LinkQuestion, initial, peak_bps
+from bentpipe.answers.runs import PACKET_BITS, Estimate, Samples
 from bentpipe.errors import UsageError
 from bentpipe.plan.hosts import windows_bytes
 from bentpipe.plan.link import codel_fields
 from bentpipe.plan.presets import values_over_time
-from bentpipe.results.measures import finished_times_ns
 from bentpipe.results.result import Result
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.tables import CODECS, CodecName
 from bentpipe.scenario.tcp import CongestionControl
-from bentpipe.units import NS_PER_S, TCP_IP_BYTES, TIMESTAMPS_BYTES, format_size
+from bentpipe.units import (
+    NS_PER_S,
+    TCP_IP_BYTES,
+    TIMESTAMPS_BYTES,
+    UDP_IP_BYTES,
+    format_duration,
+    format_size,
+)
 
 CODEC: Final = CODECS["g711"]
 MEDIAN_PAGE_BYTES: Final = 300_000
 THINK_S: Final = 15
+# The media rate of a video beside users of web pages: one of standard definition, and a small part
+# of a slow link.
+_VIDEO_BPS: Final = 1_000_000
+_VIDEO_SHARE: Final = 0.1
+# Users start within `THINK_S`, so more of them load pages at first than later: what starts before
+# that is over does not count, in runs of at least five times as long.
+WARM_UP_NS: Final = 60 * NS_PER_S
+_WARM_UP_SHARE: Final = 5
+# Runs have the time for so many pages of their mean size at the link rate, and for a fifth of them
+# that take as long as they may.
+_PAGES: Final = 20
+_PAGES_IN_TIME: Final = 5
 # Runs with users are as long as the link carries this number of full packets, within bounds.
-_RUN_PACKETS: Final = 500_000
-_RUN_S: Final = (60, 300)
+_RUN_PACKETS: Final = 2_500_000
+_RUN_S: Final = (120, 300)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -74,14 +92,23 @@ class Transfer(LinkQuestion):
         parts = values_over_time(self.base.data["stop_ns"], self.wire["rate_bps"], *delays)
         return [(share, rate_bps, max(sum(ways), 1)) for share, (rate_bps, *ways) in parts]
 
+    @property
+    def payload_bytes(self) -> int:
+        """The data of a full segment."""
+        options = TIMESTAMPS_BYTES if self.sender["timestamps"] else 0
+        return int(self.sender["mss_bytes"]) - options
+
+    @property
+    def window_bytes(self) -> int:
+        """The most bytes in flight that the buffers allow."""
+        return min(windows_bytes(self.sender).values())
+
     def bounds_bps(self) -> dict[str, float]:
         """Return bounds of the goodput, on paper: headers, and window over round trip."""
-        mss_bytes, path = self.sender["mss_bytes"], self.path_over_time
-        payload = mss_bytes - (TIMESTAMPS_BYTES if self.sender["timestamps"] else 0)
-        bits = frame_bits(self.wire["framing"], mss_bytes + TCP_IP_BYTES)
-        window = min(windows_bytes(self.sender).values())
+        path, window = self.path_over_time, self.window_bytes
+        bits = frame_bits(self.wire["framing"], self.sender["mss_bytes"] + TCP_IP_BYTES)
         return {
-            "headers": sum(share * rate for share, rate, _ in path) * 8 * payload / bits,
+            "headers": sum(share * rate for share, rate, _ in path) * 8 * self.payload_bytes / bits,
             f"window {format_size(window)} / round trip": sum(
                 share * window * 8 * NS_PER_S / rtt_ns for share, _, rtt_ns in path
             ),
@@ -113,9 +140,47 @@ def other_bit_errors(direction: str, channel: Mapping[str, Any]) -> list[Assumpt
     return [] if varies else [bit_errors(direction, each, now) for each in rates]
 
 
+def other_round_trips(directions: Sequence[Mapping[str, Any]]) -> list[Assumption]:
+    """Return round trips of 80 and 120 % of the propagation of both directions, where constant."""
+    delays = [each["delay_ns"] for each in directions]
+    rtt_ns, found = sum(map(initial, delays)), []
+    for factor in (0.8, 1.2):
+        changes = tuple(
+            f"link.{name}.delay={round(initial(delay) * factor)}ns"
+            for name, delay in zip(("forward", "return"), delays, strict=True)
+            if delay["kind"] == "constant"
+        )
+        if changes:
+            rtt, changed = (format_duration(rtt_ns * each) for each in (1, factor))
+            found.append(Assumption(f"round-trip propagation {changed}", rtt, changes))
+    return found
+
+
 def fq_codel(rtt_ns: int) -> str:
     """Return the setting of a queue with FQ-CoDel for a round trip of ``rtt_ns`` of propagation."""
     return f"{{discipline: fq_codel, {codel_fields(rtt_ns)}}}"
+
+
+def with_fq_codel(rtt_ns: int) -> Assumption:
+    """Return the remedy of FQ-CoDel on the forward link, for this round trip of propagation."""
+    setting = f"link.forward.queue={fq_codel(rtt_ns)}"
+    return Assumption("with fq_codel on the forward link", "its queue", (setting,), is_remedy=True)
+
+
+def with_classes(direction: str, wire: Mapping[str, Any]) -> str:
+    """Return the setting of a queue with two classes, each with the limit of a direction's queue.
+
+    A queue that has classes is left as it is.
+    """
+    queue = wire["queue"]
+    if queue["discipline"] == "strict_priority":
+        return f"link.{direction}.queue.discipline=strict_priority"
+    value, unit = queue["limit"].get("value", 0), queue["limit"]["unit"]
+    # A time is a limit of other queues alone.
+    time_bytes = value * peak_bps(wire["rate_bps"]) // (8 * NS_PER_S)
+    limits = {"unlimited": unit, "packets": f"{value} packets", "time_ns": f"{time_bytes} B"}
+    limit = limits.get(unit, f"{value} B")
+    return f"link.{direction}.queue={{discipline: strict_priority, classes: 2, limit: {limit}}}"
 
 
 def call(direction: str, codec: CodecName = "g711") -> dict[str, Any]:
@@ -130,23 +195,41 @@ def call(direction: str, codec: CodecName = "g711") -> dict[str, Any]:
     }
 
 
-def times_ns(table: pl.DataFrame, end_ns: int, limit_ns: int = 0) -> npt.NDArray[np.float64]:
+def frame_bits_of(codec: CodecName, framing: Mapping[str, Any]) -> int:
+    """Return the link bits of a packet of a call with this codec."""
+    return frame_bits(framing, CODECS[codec].payload_bytes + UDP_IP_BYTES)
+
+
+def warm_up_ns(stop_ns: int) -> int:
+    """Return the time at the start of a run of ``stop_ns`` in which pages do not count."""
+    return min(WARM_UP_NS, stop_ns // _WARM_UP_SHARE)
+
+
+def times_ns(
+    table: pl.DataFrame, end_ns: int, limit_ns: int = 0, start_ns: int = 0
+) -> npt.NDArray[np.float64]:
     """Return the times of exchanges or pages from start to finish.
 
-    One that the end of the run cut off counts with its age if that is above ``limit_ns``;
-    otherwise it is not known whether it is slow, and it is left out.
+    They are those that start from ``start_ns`` to ``limit_ns`` before the end of the run. One that
+    the end cut off counts with its age, which is at least ``limit_ns``: whether it takes longer
+    than that is known of all.
     """
-    took_ns = pl.col("finished_ns").fill_null(end_ns) - pl.col("start_ns")
-    known = table.filter(pl.col("finished_ns").is_not_null() | (took_ns > limit_ns))
-    return known.select(took_ns).to_series().to_numpy().astype(np.float64)
+    rows = table.filter(pl.col("start_ns").is_between(start_ns, end_ns - limit_ns))
+    took_ns = rows.select(pl.col("finished_ns").fill_null(end_ns) - pl.col("start_ns"))
+    return took_ns.to_series().to_numpy().astype(np.float64)
 
 
-def median_and_p95(times_ns: npt.NDArray[Any], missing: float = math.nan) -> tuple[float, float]:
-    """Return two quantiles of times, ``missing`` without any."""
+def median_and_p95(times_ns: npt.NDArray[Any]) -> tuple[float, float]:
+    """Return two quantiles of times, NaN without any."""
     if not times_ns.size:
-        return missing, missing
+        return math.nan, math.nan
     median, high = np.quantile(times_ns, (0.5, 0.95))
     return float(median), float(high)
+
+
+def quantiles(name: str, times_ns: npt.NDArray[np.float64]) -> dict[str, Samples]:
+    """Return the figures ``name_p50_ns`` and ``name_p95_ns`` of times."""
+    return {f"{name}_p{round(100 * q)}_ns": Samples(times_ns, q) for q in (0.5, 0.95)}
 
 
 def reader(**page: Any) -> dict[str, Any]:
@@ -170,16 +253,65 @@ def page_reader() -> dict[str, Any]:
     return reader(kind="request_response", request="500 B", response={"lognormal": size})
 
 
-def page_times(result: Result) -> dict[str, float]:
-    """Return two quantiles of the times of the pages of `page_reader`, and their number."""
-    pages_ns = finished_times_ns(result, "exchanges")
-    median_ns, slow_ns = median_and_p95(pages_ns)
-    return {"page_p50_ns": median_ns, "page_p95_ns": slow_ns, "pages": float(pages_ns.size)}
+def page_times(result: Result) -> dict[str, float | Samples]:
+    """Return two quantiles of the times of the pages of `page_reader`, and their number.
+
+    They are those that start after the warm-up and as long before the end.
+    """
+    readers = [i for i, entry in enumerate(result.flows["entry"]) if entry == "reader"]
+    pages = result.tables["exchanges"].filter(pl.col("flow").is_in(readers))
+    end_ns = result.manifest["end_ns"]
+    edge_ns = warm_up_ns(end_ns)
+    pages_ns = times_ns(pages, end_ns, limit_ns=edge_ns, start_ns=edge_ns)
+    return {**quantiles("page", pages_ns), "pages": float(pages_ns.size)}
 
 
-def run_length(rate_bps: int) -> str:
-    """Return the duration of runs with users: some pages of each, and many of few users."""
-    return f"{round(np.clip(_RUN_PACKETS * PACKET_BITS / rate_bps, *_RUN_S))} s"
+def web_reader(link_bps: int, start_ns: int) -> list[dict[str, Any]]:
+    """Return users of web pages, the entry ``reader`` of traffic, beside a call and a video.
+
+    ``link_bps`` is the rate of the link in bit/s; the call and the video start at ``start_ns``.
+    """
+    video_bps = round(min(_VIDEO_BPS, _VIDEO_SHARE * link_bps))
+    video = {"kind": "video", "direction": "forward", "rate": f"{video_bps} bit/s"}
+    start = {"start": f"{start_ns} ns"}
+    return [
+        reader(kind="web_page", pages=None),
+        {"name": "call", "kind": "voice", "direction": "both", "codec": "g711", **start},
+        {"name": "video", **video, **start},
+    ]
+
+
+def web_quality(result: Result, limit_ns: int) -> dict[str, float | Samples]:
+    """Return the times of the pages of `web_reader`, and the quality of the call and the video.
+
+    The share ``slow_share`` of the pages takes longer than ``limit_ns``. They start after the
+    warm-up and ``limit_ns`` before the end; without one times are infinite.
+    """
+    end_ns = result.manifest["end_ns"]
+    pages_ns = times_ns(result.tables["pages"], end_ns, limit_ns, warm_up_ns(end_ns))
+    pages_ns = pages_ns if pages_ns.size else np.array([math.inf])
+    calls = result.flows.select("mos", "unplayed_percent").drop_nulls()
+    stalls = result.flows["stall_ratio_percent"].drop_nulls().to_numpy()
+    return {
+        "page_mean_ns": Samples(pages_ns),
+        **quantiles("page", pages_ns),
+        "slow_share": Samples((pages_ns > limit_ns).astype(np.float64)),
+        "mos_p5": float(np.quantile(calls["mos"], 0.05)) if len(calls) else math.nan,
+        "unplayed_percent": max(calls["unplayed_percent"], default=math.nan),
+        "stall_ratio_percent": float(stalls.mean()) if stalls.size else math.nan,
+        "utilization": float(result.directions["utilization"][0]),
+    }
+
+
+def run_length(rate_bps: int, page_bytes: float, page_time_ns: int = 0) -> str:
+    """Return the duration of runs with users: a warm-up and then some pages of each.
+
+    ``page_bytes`` is their mean size, and ``page_time_ns`` what a page may take. Runs are shorter
+    on links of more than 100 Mbit/s, where many users take as many pages in less time.
+    """
+    duration_s = float(np.clip(_RUN_PACKETS * PACKET_BITS / rate_bps, *_RUN_S))
+    pages_s = _PAGES * max(8 * page_bytes / rate_bps, page_time_ns / NS_PER_S / _PAGES_IN_TIME)
+    return f"{math.ceil(max(duration_s, WARM_UP_NS / NS_PER_S + pages_s))} s"
 
 
 def elapsed_h(bits: float, phases: Sequence[tuple[float, float]]) -> float:
@@ -198,6 +330,21 @@ def elapsed_h(bits: float, phases: Sequence[tuple[float, float]]) -> float:
             return elapsed + left / bps / 3600
         left, elapsed = left - most, elapsed + hours
     return elapsed
+
+
+def elapsed_range_h(
+    bits: float, phases: Sequence[tuple[float, Estimate]], day_h: float
+) -> tuple[float, list[float]]:
+    """Return `elapsed_h` at the mean rates, and at the ends of their intervals, the shorter first.
+
+    What ``phases`` leave of ``day_h`` hours is idle.
+    """
+    idle = (day_h - sum(hours for hours, _ in phases), 0.0)
+    mean_h, low_h, high_h = (
+        elapsed_h(bits, [*((hours, max(getattr(bps, end), 0.0)) for hours, bps in phases), idle])
+        for end in ("mean", "high", "low")
+    )
+    return mean_h, [low_h, high_h]
 
 
 class Users(NamedTuple):

@@ -2,7 +2,8 @@
 
 Each site downloads a copy over TCP, some at the same time. It is sent around the clock in the class
 of the users or in the lowest one, or in the night alone. The users read pages: each takes a page,
-thinks for 15 s on average, and takes the next. One transmission to all is a bound on paper.
+thinks for 15 s on average, and takes the next. Pages by day and in the night are compared with
+those in the same queue without the update. One transmission to all is a bound on paper.
 """
 
 from __future__ import annotations
@@ -13,9 +14,20 @@ from typing import Annotated, Any, Final
 
 from bentpipe.answers.answer import Answer, table
 from bentpipe.answers.catalog import Option
-from bentpipe.answers.question import Assumption, LinkQuestion
-from bentpipe.answers.runs import Change, Measurements
-from bentpipe.answers.traffic import elapsed_h, page_reader, page_times, run_length, users_of
+from bentpipe.answers.question import LinkQuestion
+from bentpipe.answers.runs import Change, Estimate, Figures, Measurements
+from bentpipe.answers.traffic import (
+    MEDIAN_PAGE_BYTES,
+    elapsed_h,
+    elapsed_range_h,
+    page_reader,
+    page_times,
+    run_length,
+    users_of,
+    with_classes,
+)
+from bentpipe.plan.plan import Plan
+from bentpipe.results.measures import entry_bps
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S, parse_size
 
@@ -23,14 +35,25 @@ _TOLERANCE: Final = 0.02
 HOURS: Final = 24
 # The sites that download at the same time.
 AT_ONCE: Final = 8
-# The ways to send it, in the order of `CASES`.
-WAYS: Final = ("in the class of the users", "in the lowest class", "in the night alone")
 _UPDATE: Final = "update"
-_CLASSES: Final = "link.forward.queue={discipline: strict_priority}"
-# Runs: the load by day or in the night, and the class of the update, if there is one.
 DAY, NIGHT = "day", "night"
-Case = tuple[str, int | None]
-CASES: Final[tuple[Case, ...]] = ((DAY, None), (NIGHT, None), (DAY, 0), (DAY, 1), (NIGHT, 0))
+# Runs: the load by day or in the night, the class of the update, None without it, and whether the
+# queue has classes.
+Case = tuple[str, int | None, bool]
+# When the update is sent, its class, and whether the queue has classes.
+WAYS: Final[Mapping[str, tuple[Sequence[str], int, bool]]] = {
+    "in the class of the users": ((DAY, NIGHT), 0, False),
+    "in the lowest class": ((DAY, NIGHT), 1, True),
+    "in the night alone": ((NIGHT,), 0, False),
+}
+CASES: Final[Sequence[Case]] = [
+    (when, priority, classes)
+    for when in (DAY, NIGHT)
+    for priority, classes in ((None, False), (None, True), (0, False), (1, True))
+]
+_COMPARED: Final = sum(len(times) for times, *_ in WAYS.values())
+# What counts of the pages by day and in the night, the worst last.
+_WORSE: Final = ("gains", "equal", "not decided", "loses")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -56,18 +79,24 @@ class Update(LinkQuestion):
     searched = 4 + len(CASES)
     figure = "update_bps"
     duration: str = field(default="", init=False)
+    users: dict[str, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.size_bytes = parse_size(self.size)
-        self.duration = run_length(self.link_rate_bps)
+        self.duration = run_length(self.link_rate_bps, 3 * MEDIAN_PAGE_BYTES)
+
+    @property
+    def at_once(self) -> int:
+        """The sites that download at the same time."""
+        return min(AT_ONCE, self.sites)
 
     def _traffic(self, users: int = 1, priority: int | None = 1) -> list[dict[str, Any]]:
         update = {
             "name": _UPDATE,
             "kind": "fetch",
             "direction": "forward",
-            "count": min(AT_ONCE, self.sites),
+            "count": self.at_once,
             "size": f"{self.size_bytes} B",
             "start_jitter": "1 s",
             "priority": priority,
@@ -75,31 +104,19 @@ class Update(LinkQuestion):
         readers = {**page_reader(), "count": users}
         return [readers] if priority is None else [readers, update]
 
-    def _run(self, *cases: tuple[str, int | None, int]) -> dict[Case, Measurements]:
-        """Run cases, each with the time, the class of the update, and the number of users."""
-        plans = {
-            (when, priority): self.plan(
-                *([_CLASSES] if priority else []), traffic=self._traffic(users, priority)
-            )
-            for when, priority, users in cases
-        }
-        return self.run(plans)
-
-    def _measure(self, result: Result) -> Mapping[str, float]:
-        flows = result.flows
-        bits = 8 * float(flows.filter(flows["entry"] == _UPDATE)["delivered_bytes"].sum())
+    def _measure(self, result: Result) -> Figures:
         return {
             **page_times(result),
-            "update_bps": bits * NS_PER_S / result.manifest["end_ns"],
+            "update_bps": entry_bps(result, _UPDATE),
             "busy": float(result.directions["utilization"][0]),
         }
 
     def _find(self, _cases: object) -> Mapping[Case, Measurements]:
         """Run the cases beside as many users as keep the link this busy without the update."""
-        self._counts = {
+        self.users = {
             when: self.adjusted_count(
                 "users",
-                lambda count: self._run((DAY, None, count))[DAY, None],
+                lambda count: self.run_case(traffic=self._traffic(count, None)),
                 first=round(users_of(self.base.data).at(load, self.rate_bps, NS_PER_S)),
                 figure="busy",
                 wanted=load,
@@ -107,50 +124,85 @@ class Update(LinkQuestion):
             )[0]
             for when, load in ((DAY, self.load), (NIGHT, self.night_load))
         }
-        return self._run(*((*case, self._counts[case[0]]) for case in CASES))
+        return self.run({case: self._plan(*case) for case in CASES})
 
-    def _assumptions(self) -> list[Assumption]:
-        entry, now = f"traffic.{_UPDATE}", f"{min(AT_ONCE, self.sites)}"
-        return [
-            Assumption("BBR at the server", "CUBIC", (f"{entry}.tcp.congestion_control=bbr",)),
-            Assumption("one site at a time", now, (f"{entry}.count=1",)),
-        ]
+    def _plan(self, when: str, priority: int | None, classes: bool) -> Plan:
+        traffic = self._traffic(self.users[when], priority)
+        return self.plan(*([self.classes] if classes else []), traffic=traffic)
+
+    @property
+    def classes(self) -> str:
+        """The setting of a queue with a class below that of the users, and the same limit."""
+        return with_classes("forward", self.wire)
 
     def _basis(self, found: Mapping[Case, Measurements]) -> tuple[Measurements, Sequence[str]]:
-        return found[DAY, 1], (_CLASSES, f"traffic.reader.count={self._counts[DAY]}")
+        return found[DAY, 1, True], (self.classes, f"traffic.reader.count={self.users[DAY]}")
+
+    def _way(self, name: str, found: Mapping[Case, Measurements]) -> dict[str, Any]:
+        """Return the time of a way, and the pages of the part of the day that are worse off."""
+        times, priority, classes = WAYS[name]
+        hours = {DAY: HOURS - self.night_hours, NIGHT: self.night_hours}
+        rates = {when: found[when, priority, classes].of("update_bps") for when in times}
+        bits = 8.0 * self.sites * self.size_bytes
+        phases = [(hours[when], rates[when]) for when in times]
+        mean_h, between_h = elapsed_range_h(bits, phases, HOURS)
+        changes = {
+            when: Change.of(
+                "page_p50_ns",
+                found[when, None, classes],
+                found[when, priority, classes],
+                comparisons=_COMPARED,
+            )
+            for when in times
+        }
+        worst = max(
+            times,
+            key=lambda when: (_WORSE.index(changes[when].outcome), changes[when].percent.high),
+        )
+        after = found[worst, priority, classes]
+        return {
+            "way": name,
+            "hours": mean_h,
+            "hours_range": between_h,
+            "pages": changes[worst].outcome,
+            "pages_at": worst,
+            "rates_bps": rates,
+            "update_bps": rates[times[0]],
+            **after.estimates("page_p50_ns", "page_p95_ns"),
+            "page_change_percent": changes[worst].percent,
+        }
 
     def _judge(self, found: Mapping[Case, Measurements]) -> Answer:
-        day_h, bits = HOURS - self.night_hours, 8.0 * self.sites * self.size_bytes
-        night = (self.night_hours, found[NIGHT, 0].mean("update_bps"))
-        ways: list[dict[str, Any]] = []
-        rows = []
-        for name, (when, priority) in zip(WAYS, CASES[2:], strict=True):
-            before, after = found[when, None], found[when, priority]
-            by_day = (day_h, after.mean("update_bps"))
-            phases = [by_day, night] if when == DAY else [night, (day_h, 0)]
-            pages = Change.of("page_p50_ns", before, after, comparisons=len(WAYS))
-            way = {"way": name, "hours": elapsed_h(bits, phases), "pages": pages.outcome}
-            change = {"page_change_percent": pages.percent}
-            ways.append(
-                {**way, **after.estimates("update_bps", "page_p50_ns", "page_p95_ns"), **change}
-            )
-            rows.append({**ways[-1], **after.means()})
+        ways = [self._way(name, found) for name in WAYS]
         harmless = [way for way in ways if way["pages"] in {"gains", "equal"}]
-        day_bps, night_bps = (self.rate_bps * (1 - load) for load in (self.load, self.night_load))
-        left = [(day_h, day_bps), (self.night_hours, night_bps)]
+        # Else the one that may lengthen pages the least.
+        least = min(ways, key=lambda way: way["page_change_percent"].high)
+        best = min(harmless, key=lambda way: way["hours"], default=least)
+        busy = {when: found[when, None, False].of("busy") for when in (DAY, NIGHT)}
+        day_bps, night_bps = (self.rate_bps * max(1 - busy[when].mean, 0) for when in (DAY, NIGHT))
+        left = [(HOURS - self.night_hours, day_bps), (self.night_hours, night_bps)]
+        loads = {DAY: self.load, NIGHT: self.night_load}
+        beyond = [
+            when
+            for when in loads
+            if self.users[when] == 1 and busy[when].mean > loads[when] + _TOLERANCE
+        ]
+        rows = [
+            {
+                name: value.mean if isinstance(value, Estimate) else value
+                for name, value in way.items()
+            }
+            | {"page_change_percent": way["page_change_percent"]}
+            for way in ways
+        ]
         return Answer(
-            facts={
-                # Else the one that may lengthen pages the least.
-                "best": min(harmless, key=lambda way: way["hours"])
-                if harmless
-                else min(ways, key=lambda way: way["page_change_percent"].high),
-                "harmless": harmless,
-            },
+            facts={"best": best, "harmless": harmless, "beyond": beyond},
             figures={
-                "users": self._counts,
+                "users": self.users,
+                "busy": busy,
                 "ways": ways,
-                "left_hours": elapsed_h(bits, left),
-                "once_hours": 8 * self.size_bytes / day_bps / 3600,
+                "left_hours": elapsed_h(8.0 * self.sites * self.size_bytes, left),
+                "once_hours": elapsed_h(8.0 * self.size_bytes, left),
             },
             tables=[table(self.name, "Each way to send it", rows)],
         )

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.metrics import CAPACITY_PARTS, KINDS_OF_ROWS, metrics_shown
+from bentpipe.plan.presets import series_values
 from bentpipe.units import BITS_PER_BYTE, NS_PER_S
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ MAX_SINGLE_FLOWS: Final = 12
 # Of a band of many flows in a plot, and of the flows of an entry.
 PERCENTILES: Final = (5, 50, 95)
 ENTRY_PERCENTILES: Final = (*PERCENTILES, 99)
+# Of time. One with this share of the link's capacity is full, with the rest of it empty.
+WINDOW_NS: Final = 100_000_000
+FULL_SHARE: Final = 0.95
+EMPTY_SHARE: Final = 0.05
 
 
 def goodput_of_rows(
@@ -182,6 +187,51 @@ def channel_utilization(
     return 100 * np.divide(bits, capacity_bits, out=np.zeros(shape), where=capacity_bits > 0)
 
 
+def longest_wait_ns(result: Result) -> float:
+    """Return what 99 % of the packets of each flow wait at most, of the flow that waits longest.
+
+    It is their delay beyond the propagation, which is constant, and the largest jitter of it; 0 if
+    no packet arrived.
+    """
+    delays_ns = {
+        name: series_values(wire["delay_ns"])[0] + wire["jitter_ns"]
+        for name, wire in zip(("forward", "return"), result.plan["directions"], strict=False)
+    }
+    late = result.flows.select("one_way_delay_p99_ns", "direction").drop_nulls().iter_rows()
+    return max(
+        (float(ns - delays_ns[direction]) for ns, direction in late if ns > delays_ns[direction]),
+        default=0.0,
+    )
+
+
+# --- windows of time -----------------------------------------------------------------------------
+
+
+def sampled_bytes(result: Result, direction: int = 0) -> npt.NDArray[np.float64]:
+    """Return the link bytes that a direction sent from each sample to the next."""
+    samples = result.tables["direction_samples"].filter(pl.col("direction") == direction)
+    return np.diff(samples["sent_bytes"].to_numpy().astype(np.float64))
+
+
+def window_loads(sent_bytes: npt.ArrayLike, rate_bps: float) -> dict[str, float]:
+    """Return the load of windows of `WINDOW_NS` from the link bytes sent in each.
+
+    A window is full with 95 % of the link's capacity and empty with less than 5 %. The figures are
+    the average, of the link rate, the shares of windows that are full and empty, and the longest
+    time without a window that is not full.
+    """
+    load = np.asarray(sent_bytes, dtype=np.float64) * 8 * NS_PER_S / (rate_bps * WINDOW_NS)
+    full = load >= FULL_SHARE
+    # The ends of runs of full windows: a boundary before the first and after the last.
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], full, [False])).astype(np.int8)))
+    return {
+        "average": float(np.mean(load)),
+        "full": float(np.mean(full)),
+        "empty": float(np.mean(load < EMPTY_SHARE)),
+        "longest_full_ns": int(np.max(edges[1::2] - edges[::2], initial=0)) * WINDOW_NS,
+    }
+
+
 # --- the flows of each entry of ``traffic`` together ---------------------------------------------
 
 
@@ -208,6 +258,15 @@ def entry_flows(result: Result) -> list[tuple[str, str, list[int]]]:
     for i, (number, flow) in enumerate(zip(numbers or range(len(flows)), flows, strict=True)):
         groups.setdefault((number, flow["direction"]), []).append(i)
     return [(names[own[0]], heading, own) for (_, heading), own in groups.items()]
+
+
+def entry_bps(result: Result, entry: str) -> float:
+    """Return what the flows of an entry delivered over the whole run, in application bit/s.
+
+    It is 0 if there is no such entry.
+    """
+    of_entry = result.flows.filter(pl.col("entry") == entry)
+    return float(rate_bps(of_entry["delivered_bytes"].sum(), result.manifest["end_ns"]))
 
 
 def entry_statistics(result: Result) -> list[dict[str, Any]]:

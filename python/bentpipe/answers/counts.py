@@ -1,0 +1,94 @@
+"""The largest number of users or calls that meets goals, and the range that other seeds may give.
+
+It is searched among counts, the figures of which are known with the intervals of few seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from bentpipe.answers.remedies import Goal, all_met
+from bentpipe.answers.runs import Measurements
+from bentpipe.simulation.limits import Bracket
+
+
+class Fitting(NamedTuple):
+    """The largest count whose mean figures meet goals, 0 if none does.
+
+    ``low`` is the largest count that is shown to meet them, since the limit is outside of the
+    intervals; the next one above ``high`` that was run is shown not to, if there is one. ``at`` are
+    the figures of the count and ``above`` those of one more, none if it was not run.
+    """
+
+    count: int
+    low: int
+    high: int
+    at: Measurements
+    above: Measurements
+
+    @classmethod
+    def of(cls, found: Mapping[int, Measurements], goals: Sequence[Goal]) -> Fitting:
+        """Return what the counts that were run show."""
+        passing = (n for n, each in found.items() if all(goal.holds(each) for goal in goals))
+        count = max(passing, default=0)
+        met = {n: all_met(goals, each) for n, each in found.items()}
+        return cls(
+            count,
+            low=max((n for n in met if n <= count and met[n]), default=0),
+            high=min((n - 1 for n in met if n > count and met[n] is False), default=max(found)),
+            at=found.get(count, Measurements()),
+            above=found.get(count + 1, Measurements()),
+        )
+
+    @property
+    def range(self) -> list[int]:
+        """The counts that may be the largest with other seeds: the first and the last."""
+        return [self.low, self.high]
+
+    @property
+    def text(self) -> str:
+        """The range for a person, `` (16 to 23)``; nothing if there is one count in it."""
+        return "" if self.low == self.high else f" ({self.low:,} to {self.high:,})"
+
+
+def search(
+    run: Callable[[int], Measurements],
+    goals: Sequence[Goal],
+    *,
+    guess: int,
+    limit: int,
+    tolerance: float = 0.0,
+) -> dict[int, Measurements]:
+    """Run counts until the largest that meets goals is found as by `largest`, in order.
+
+    Counts at the ends are shown to meet them and not to, unless they are 1 and ``limit``.
+    """
+    found: dict[int, Measurements] = {}
+
+    def passes(count: int) -> bool:
+        found[count] = run(count)
+        return all(goal.holds(found[count]) for goal in goals)
+
+    largest(passes, guess=guess, limit=limit, tolerance=tolerance)
+    while (least := min(found)) > 1 and not all_met(goals, found[least]):
+        passes(3 * least // 4)
+    while (most := max(found)) < limit and all_met(goals, found[most]) is not False:
+        passes(min(4 * most // 3 + 1, limit))
+    return dict(sorted(found.items()))
+
+
+def largest(
+    passes: Callable[[int], bool], *, guess: int, limit: int, tolerance: float = 0.0
+) -> int:
+    """Return the largest count from 1 to ``limit`` that passes, or 0 if 1 does not.
+
+    It is exact if no count passes above one that fails. The search begins with ``guess`` and ends
+    when it is no further from a count that fails than ``tolerance`` times the latter.
+    """
+    bracket = Bracket(min=1, max=limit, resolution=tolerance / (1 - tolerance))
+    count: int | None = min(max(guess, 1), limit)
+    while count is not None:
+        bracket.record(count, passed=passes(count))
+        count = bracket.next()
+    return bracket.passes or 0
