@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -22,7 +23,8 @@ from bentpipe.answers.answer import MAX_LINES, Effect, plain, sections
 from bentpipe.answers.busy_link import BusyLink
 from bentpipe.answers.catalog import class_of
 from bentpipe.answers.coding import Coding
-from bentpipe.answers.counts import largest
+from bentpipe.answers.counts import Fitting, largest, search
+from bentpipe.answers.remedies import Goal
 from bentpipe.answers.runs import Experiment, Measurements, Samples
 from bentpipe.answers.traffic import mean_of, times_ns
 from bentpipe.answers.usable import Usable
@@ -246,6 +248,45 @@ def test_the_search_finds_the_largest_count_that_passes(most: int, guess: int) -
 
     assert largest(passes, guess=guess, limit=250) == min(most, 250)
     assert len(tried) == len(set(tried)) <= 18
+
+
+def shares(**of_runs: Sequence[float]) -> dict[int, Measurements]:
+    """Return the shares of slow pages with counts of users: ``n3`` has those of three."""
+    return {int(name[1:]): Measurements(slow=np.array(values)) for name, values in of_runs.items()}
+
+
+SLOW = [Goal("slow", 0.05)]
+
+
+def test_the_largest_count_has_the_range_that_its_runs_leave_open() -> None:
+    """Given 3 % on average with 0 to 9 %, expect that count, and those that are not shown."""
+    found = shares(n2=[0, 0, 0], n4=[0, 0.09, 0], n5=[0, 0.2, 0.1], n8=[0.5, 0.6, 0.5])
+    fitting = Fitting.of(found, SLOW)
+    assert (fitting.count, fitting.range, fitting.text) == (4, [2, 7], " (2 to 7)")
+    assert (fitting.at, fitting.above) == (found[4], found[5])
+    one = Fitting.of({n: Measurements(slow=each["slow"][:1]) for n, each in found.items()}, SLOW)
+    assert (one.count, one.range) == (5, [5, 7])
+    none = Fitting.of(shares(n1=[0.5, 0.6, 0.5]), SLOW)
+    assert (none.count, none.range, none.text, none.at) == (0, [0, 0], "", {})
+
+
+@given(st.integers(0, 60), st.integers(0, 10), st.integers(1, 40))
+def test_a_search_ends_with_counts_that_are_shown(most: int, doubt: int, guess: int) -> None:
+    """Given counts in doubt on both sides of the largest, expect both ends outside of them."""
+
+    def run(count: int) -> Measurements:
+        # The mean is 0.02 or 0.08; the limit is inside of the interval in doubt.
+        mean = 0.02 if count <= most else 0.08
+        spread = 0.1 if abs(count - most - 0.5) <= doubt else 0.001
+        return Measurements(slow=mean + spread * np.array([-1, 0, 1]))
+
+    found = search(run, SLOW, guess=guess, limit=80)
+    fitting = Fitting.of(found, SLOW)
+    assert fitting.count == most
+    assert fitting.low <= max(most - doubt, 0)
+    assert fitting.high >= most + doubt
+    assert fitting.low > 0 or min(found) == 1
+    assert fitting.high < 80
 
 
 # --- small packets --------------------------------------------------------------------------------

@@ -6,14 +6,15 @@ It is searched among counts, the figures of which are known with the intervals o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from bentpipe.answers.remedies import Goal, all_met
 from bentpipe.answers.runs import Measurements
 from bentpipe.simulation.limits import Bracket
 
 
-class Fitting(NamedTuple):
+@dataclass(frozen=True)
+class Fitting:
     """The largest count whose mean figures meet goals, 0 if none does.
 
     ``low`` is the largest count that is shown to meet them, since the limit is outside of the

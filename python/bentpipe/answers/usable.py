@@ -21,7 +21,7 @@ from bentpipe.answers.answer import Answer, columns
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, LinkQuestion
 from bentpipe.answers.remedies import Goal, all_met
-from bentpipe.answers.runs import Figures, Measurements, Samples
+from bentpipe.answers.runs import DEFAULT_SEEDS, Figures, Measurements, Samples
 from bentpipe.answers.traffic import call, fq_codel, quantiles, times_ns, with_classes
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
@@ -74,6 +74,8 @@ class Usable(LinkQuestion):
     limiting: tuple[DirectionName, ...] = field(default=("forward",), init=False)
     """The directions in which the call is not usable, the worst first; else the worse one."""
 
+    # Most runs have no stall: five of them alone are too few to show that there are few.
+    seeds = DEFAULT_SEEDS
     examples = ("--link geo", "--link isdn-return --video 300kbit/s --downloads 0")
     figure = "image_p95_ns"
     figure_text = "the time of 95 % of the images"

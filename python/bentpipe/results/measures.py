@@ -265,8 +265,8 @@ def entry_bps(result: Result, entry: str) -> float:
 
     It is 0 if there is no such entry.
     """
-    of_entry = result.flows.filter(pl.col("entry") == entry)
-    return float(rate_bps(of_entry["delivered_bytes"].sum(), result.manifest["end_ns"]))
+    delivered_bytes = result.flows.filter(pl.col("entry") == entry)["delivered_bytes"].to_numpy()
+    return float(rate_bps(delivered_bytes.sum(), result.manifest["end_ns"]))
 
 
 def entry_statistics(result: Result) -> list[dict[str, Any]]:
