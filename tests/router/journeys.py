@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -154,7 +155,10 @@ def _curl(trip: Trip, host: str, address: str, path: str, *, limit_s: float, put
         if put:
             found = process.stdout.read().decode()
         else:
-            found = hashlib.file_digest(process.stdout, "sha256").hexdigest()
+            digest = hashlib.sha256()
+            for part in iter(partial(process.stdout.read, 1 << 20), b""):
+                digest.update(part)
+            found = digest.hexdigest()
         connect_s = float(process.stderr.read().splitlines()[-1])
     if process.returncode == _CURL_TIMED_OUT:
         return STALLED if connect_s else NO_ANSWER
@@ -364,9 +368,14 @@ def fast_open(trip: Trip) -> str:
 
 def extension_header(trip: Trip) -> str:
     """Connect with a destination options header in each packet; with IPv4, without."""
-    options = {"IPV6_DSTOPTS": _DESTINATION_OPTIONS} if trip.version == 6 else {}
-    address = PUBLIC["server"][trip.version == 6]
-    with trip.connected(address, servers.DIALOGUE_PORT, **options) as (connection, is_late):
+    connected = partial(trip.connected, PUBLIC["server"][trip.version == 6], servers.DIALOGUE_PORT)
+    is_version_6 = trip.version == 6
+    with (
+        connected(IPV6_DSTOPTS=_DESTINATION_OPTIONS) if is_version_6 else connected() as (
+            connection,
+            is_late,
+        )
+    ):
         answer = _received(connection, len(servers.BANNER))
     return TRUNCATED if answer != servers.BANNER else LATE if is_late else OK
 

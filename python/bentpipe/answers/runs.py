@@ -146,7 +146,8 @@ class Measurements(dict[str, npt.NDArray[Any]]):
             shifted: Values = own - np.mean(own) + pooled
             return shifted
         sizes = np.array([each.values.size for each in found])
-        return pooled + (own - pooled) * sizes / np.mean(sizes)
+        weighted: Values = pooled + (own - pooled) * sizes / np.mean(sizes)
+        return weighted
 
     def _single(self, figure: str) -> Values:
         """Return the figure of each run by itself."""

@@ -217,7 +217,7 @@ class VariantQuestion(LinkQuestion):
         return self.plan(*variant.settings, traffic=traffic, functions=variant.functions)
 
     @property
-    def cases(self) -> list[tuple[int, str]]:
+    def asked_cases(self) -> list[tuple[int, str]]:
         """The cases as asked: load and variant."""
         return [(load, name) for load in self.loads for name in self.variants]
 
@@ -225,7 +225,7 @@ class VariantQuestion(LinkQuestion):
         """Return the runs of all cases, each a part of a case, with its number."""
         return {
             ((load, name), part): self.case_plan(name, traffic)
-            for load, name in self.cases
+            for load, name in self.asked_cases
             for part, traffic in enumerate(self.parts(load))
         }
 
@@ -330,7 +330,7 @@ class VariantQuestion(LinkQuestion):
                 "best": {"channels": best.load, "case": best.variant, "verdict": best.kind},
                 "cases": [
                     {"channels": load, "case": name, **found[load, name].known()}
-                    for load, name in self.cases
+                    for load, name in self.asked_cases
                 ],
                 "changes": [
                     {"channels": load, "case": name, "compared_with": before, **each.figures}
@@ -350,7 +350,7 @@ class VariantQuestion(LinkQuestion):
     def rows(self, found: Cases) -> list[dict[str, Any]]:
         """Return the cases with means, and the changes and gains from the plain link in percent."""
         rows: list[dict[str, Any]] = []
-        for load, name in self.cases:
+        for load, name in self.asked_cases:
             means = found[load, name].means()
             rows.append({"channels": load, "case": self.variants[name].title, **means})
             for each in self.verdict(found, load, name).changes if name != PLAIN else ():
@@ -363,7 +363,7 @@ class VariantQuestion(LinkQuestion):
             f"{counted(load, 'channel')}, {self.variants[name].title}": self.verdict(
                 found, load, name
             ).percents[figure]
-            for load, name in self.cases
+            for load, name in self.asked_cases
             if name != PLAIN
         }
         title = f"Change of the {self.titles[figure]} from the plain link"
