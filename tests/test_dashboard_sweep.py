@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +26,7 @@ from bentpipe.cli.app import main
 from bentpipe.dashboard.app import create_app, progress_data
 from bentpipe.dashboard.catalog import Catalog
 from bentpipe.errors import UsageError
-from bentpipe.report.sweep import axes_of, metrics_of, sweep_chart
+from bentpipe.report.sweep import axes_of, draw_sweep, metrics_of, sweep_chart
 from bentpipe.results.confidence import mean_intervals
 from bentpipe.results.output import OutputFolder, is_being_written
 from bentpipe.sweeps import Sweep
@@ -107,6 +108,26 @@ def test_names_in_the_horizontal_are_in_the_order_of_the_sweep(sweep: Sweep) -> 
     assert [line["name"] for line in data["lines"]] == list(DELAYS)
     assert data["lines"][0]["x"] == [0, 1]
     assert not data["log"]
+
+
+def test_the_legend_names_the_field_of_its_lines(sweep: Sweep) -> None:
+    axes, points = draw_sweep(chart(sweep, by="traffic.web.tcp.congestion_control"))
+    legend = axes.get_legend()
+    assert legend is not None
+    assert legend.get_title().get_text() == "traffic.web.tcp.congestion_control"
+    assert points.startswith("traffic.web.tcp.congestion_control,link.forward.delay [ms],")
+
+
+def test_a_run_with_a_transfer_that_did_not_end_has_no_point(sweep: Sweep) -> None:
+    """Given a run without an end, expect the mean of the others, and one run less."""
+    lost = pl.when(pl.col("run") > 0).then(pl.col("completion_time_ns"))
+    flows = sweep.flows.with_columns(completion_time_ns=lost)
+    before, after = (
+        chart(found, metric="flows.completion_time_ns", of="web")["lines"][0]
+        for found in (sweep, replace(sweep, flows=flows))
+    )
+    assert (before["runs"][0], after["runs"][0]) == (3, 2)
+    assert after["y"][1:] == before["y"][1:]
 
 
 def test_one_line_takes_one_value_of_each_other_axis(sweep: Sweep) -> None:

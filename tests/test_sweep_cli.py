@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Generator, Iterable
@@ -9,10 +10,11 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from conftest import ROOT, Program
 
-from bentpipe import Sweep, sweeps
+from bentpipe import Scenario, Sweep, sweep, sweeps
 from bentpipe.dashboard.catalog import Catalog
 from bentpipe.errors import BentpipeError, InternalError
 from bentpipe.results.files import read_execution
@@ -53,12 +55,9 @@ def test_the_table_has_a_row_a_cell_in_80_columns(
     assert max(map(len, lines)) <= 80
     # Another part of the table has further means.
     rows = [line.split() for line in lines if "±" in line]
-    assert [row[:3] for row in rows] == [
-        ["10ms", "cubic", "3"],
-        ["10ms", "bbr", "3"],
-        ["250ms", "cubic", "3"],
-        ["250ms", "bbr", "3"],
-    ]
+    cells = [["10ms", "cubic"], ["10ms", "bbr"], ["250ms", "cubic"], ["250ms", "bbr"]]
+    assert [row[:3] for row in rows[:4]] == [[*cell, "3"] for cell in cells]
+    assert [row[:2] for row in rows[4:]] == cells
 
 
 def test_fields_of_the_same_name_are_told_apart(scenario: Path, bentpipe: Program) -> None:
@@ -67,6 +66,71 @@ def test_fields_of_the_same_name_are_told_apart(scenario: Path, bentpipe: Progra
         *("--vary", "link.return.delay=1ms,2ms"),
     )
     assert "forward.delay  return.delay" in called.out
+
+
+def test_a_field_is_named_apart_from_those_that_are_not_varied(
+    scenario: Path, bentpipe: Program
+) -> None:
+    """Given fields that the other direction and another entry have, too, expect longer names."""
+    size = ("--vary", "traffic.file.size=100kB,200kB")
+    limit = ("--vary", "link.forward.queue.limit=60kB,200kB")
+    assert "\nforward.queue.limit  size   runs" in bentpipe("sweep", scenario, *limit, *size).out
+    scenario.write_text(
+        SCENARIO.replace("duration", "  - {kind: bulk, direction: return, size: 1 kB}\nduration")
+    )
+    assert "\nfile.size  runs" in bentpipe("sweep", scenario, *size).out
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_transfers_that_did_not_end_are_counted_everywhere(
+    scenario: Path, bentpipe: Program, tmp_path: Path
+) -> None:
+    """Given runs of two downloads of which some do not end, expect a mean of the other runs."""
+    out, tables = tmp_path / "out", tmp_path / "tables"
+    both = Scenario.load(scenario, ("traffic.0.count=2", "link.forward.bit_error_rate=3e-6"))
+    runs = sweep(both, seeds=12).flows.group_by("run")
+    ends_ns = sorted(runs.agg(pl.col("finished_ns").max())["finished_ns"])
+    called = bentpipe(
+        *("sweep", scenario, "--vary", "link.forward.bit_error_rate=0.0,3e-6", "--seeds", "12"),
+        *("--set", f"duration={(ends_ns[5] + ends_ns[6]) // 2} ns"),
+        *("--set", "traffic.0.count=2", "--out", out),
+    )
+    found = Sweep.load(out)
+    times = found.flows.group_by("run").agg(
+        pl.col("link.forward.bit_error_rate").first(),
+        pl.col("completion_time_ns").mean(),
+        ended=pl.col("completion_time_ns").is_not_null().all(),
+    )
+    lossy = times.filter(pl.col("link.forward.bit_error_rate") > 0)
+    ended = lossy.filter("ended")
+    # Runs of which one download ended do not count: the other one was slower.
+    assert 6 == ended.height < lossy["completion_time_ns"].count()
+    cell = found.to_json()["cells"][1]
+    assert (cell["runs"], cell["completion_time_ns_runs"]) == (12, ended.height)
+    assert cell["completion_time_ns"] == pytest.approx(ended["completion_time_ns"].mean())
+    assert cell["goodput_bps_runs"] == 12
+    text, note = f"{ended.height} of 12", "completion time: some runs have no value"
+    row = next(line for line in called.out.splitlines() if text in line)
+    assert "±" in row.partition(text)[0]
+    assert note in called.out
+    page = (out / "report.html").read_text()
+    assert f"<td>{text}</td>" in page
+    assert f"<p>{note}" in page
+    # The tables of the report, and those of `report`.
+    assert bentpipe("report", out, "--tables", tables).out == f"{out / 'report.html'}\n"
+    (tex,), (csv_file,) = tables.glob("*.tex"), tables.glob("*.csv")
+    assert f" & {text} & " in tex.read_text()
+    assert note in tex.read_text()
+    rows = list(csv.DictReader(StringIO(csv_file.read_text())))
+    assert rows[1]["completion_time_ns_runs"] == str(ended.height)
+
+
+def test_further_warnings_are_counted(
+    scenario: Path, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bentpipe.cli.sweep._MAX_WARNINGS", 0)
+    called = bentpipe("sweep", scenario, "--set", "duration=100 ms")
+    assert called.err == "bentpipe: and 1 more warning\n"
 
 
 def test_json_has_the_cells_and_the_failures(
@@ -103,6 +167,8 @@ def test_a_sweep_writes_a_report_that_serve_lists(
     assert page.index(">FAILED<") < page.index(">passed<")
     assert "goodput, application bits over link.forward.rate. Mean of the runs" in page
     assert (out / "charts/sweep.csv").read_text().startswith("line,link.forward.rate [Mbit/s]")
+    assert bentpipe("report", out, "--junit", tmp_path / "junit.xml").code == 99
+    assert (tmp_path / "junit.xml").read_text().count("<failure") == 1
     (entry,) = Catalog(out.parent).entries()
     assert (entry.kind, entry.has_report) == ("sweep", True)
     assert "link.forward.rate varied" in entry.changed

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from conftest import Program
 from hypothesis import given, strategies as st
 from properties import examples
 
 from bentpipe.results.views import (
     Cell,
     Column,
+    Mean,
     View,
     csv_table,
     from_mappings,
@@ -124,6 +127,25 @@ def test_few_wide_rows_become_columns() -> None:
     assert lines[:3] == ["t", "key        a  b", "heading 0  0  0"]
 
 
+def test_the_tables_of_a_study_are_those_of_its_page(bentpipe: Program, tmp_path: Path) -> None:
+    """Given the folder of a study, expect the files that its page links, equal names numbered."""
+    view = View("Rows (all)", [Column("of", "of"), Column("rate_bps", "rate")], [("a & b", 2e6)])
+    page = html_table(view, link=True)
+    (tmp_path / "manifest.json").write_text('{"bentpipe_version": "0.1.0", "kind": "study"}')
+    (tmp_path / "report.html").write_text(page + page)
+    tables = tmp_path / "tables"
+    called = bentpipe("report", tmp_path, "--tables", tables)
+    assert (called.code, called.out) == (0, f"{tmp_path / 'report.html'}\n")
+    assert {path.name: path.read_text() for path in tables.iterdir()} == {
+        f"rows{number}.{suffix}": text
+        for number in ("", "-2")
+        for suffix, text in (("csv", csv_table(view)), ("tex", latex_table(view)))
+    }
+    assert "its report is" in bentpipe("report", tmp_path).err
+    (tmp_path / "report.html").unlink()
+    assert "report.html: cannot be read" in bentpipe("report", tmp_path, "--tables", tables).err
+
+
 # --- LaTeX --------------------------------------------------------------------------------------
 
 
@@ -142,6 +164,46 @@ def test_a_column_of_numbers_has_its_unit_in_the_heading() -> None:
         r"c & 0.8 & - & x \\",
         r"\bottomrule",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "half_width", "text"),
+    [
+        ("goodput_bps", 7_718_000.0, 162_345.0, "7.718 ± 0.16 Mbit/s"),
+        ("completion_time_ns", 105.9e9, 12.4e9, "105.9 ± 12 s"),
+        # Points, not a share of the mean.
+        ("forward_utilization", 0.5, 0.0123, "50 ± 1.2 %"),
+        ("goodput_bps", 7_718_000.0, 1.0, "7.718 ± 0 Mbit/s"),
+        ("goodput_bps", 7_718_000.0, None, "7.718 Mbit/s"),
+        ("loss_percent", 0.0, 0.0, "0 %"),
+        ("mos", 4.125, 0.25, "4.125 ± 0.25"),
+        ("mos", None, None, "-"),
+    ],
+)
+def test_a_mean_has_half_its_interval_in_its_own_unit(
+    name: str, value: float | None, half_width: float | None, text: str
+) -> None:
+    assert Column(name, name).write(Mean(value, half_width)) == text
+
+
+def test_means_have_their_unit_in_the_heading() -> None:
+    """Given means of Mbit/s and kbit/s, expect one unit in LaTeX and base units in CSV."""
+    columns = (Column("seed", "of"), Column("goodput_bps", "goodput"))
+    means = (Mean(7_718_000.0, 150_000.0), Mean(565_700.0, None), Mean(None, None))
+    view = View("", columns, list(zip("abc", means, strict=True)), note="b < c & d")
+    lines = latex_table(view).splitlines()
+    start = lines.index(r" & Mbit/s \\")
+    pm = r"\ensuremath{\pm}"
+    assert lines[start + 2 : start + 5] == [
+        rf"a & 7.718 {pm} 0.15 \\",
+        r"b & 0.5657 \\",
+        r"c & - \\",
+    ]
+    assert csv_table(view).splitlines()[1:] == ["a,7718000.0", "b,565700.0", "c,"]
+    # What to know about the values is below them.
+    assert lines[-2] == r"\par\smallskip b \textless{} c \& d"
+    assert text_table(view, 80).endswith("\nb < c & d")
+    assert html_table(view).endswith("<p>b &lt; c &amp; d</p>")
 
 
 def test_booktabs_is_optional() -> None:

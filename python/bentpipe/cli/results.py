@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Final
 
-from bentpipe import comparison, report as reports, results
+from bentpipe import comparison, report as reports, results, sweeps
 from bentpipe.cli import options
 from bentpipe.cli.options import (
     argument,
@@ -19,8 +19,9 @@ from bentpipe.cli.options import (
     require_folder,
 )
 from bentpipe.cli.progress import Progress, exit_interrupted, telling_interrupts
-from bentpipe.cli.thresholds import require_thresholds, write_junit
+from bentpipe.cli.thresholds import require_cell_thresholds, require_thresholds, write_junit
 from bentpipe.errors import InvalidRunError, UsageError
+from bentpipe.results.files import MANIFEST, kind_of, read_manifest
 from bentpipe.units import fraction
 
 _SERVER_PACKAGES: Final = frozenset({"starlette", "uvicorn"})
@@ -40,11 +41,22 @@ def report(
 ) -> None:
     """Write the HTML report of a result folder. Prints its path.
 
-    With --threshold or --junit, it also checks the thresholds of the scenario and the given ones.
+    The report of a sweep is written again, too. Studies, searches and questions keep theirs; of
+    these --tables writes the tables. With --threshold or --junit, it also checks the thresholds of
+    the scenario and the given ones.
     """
     require_folder(junit)
     require_folder(report)
     path = folder / results.REPORT if report is None else report
+    kind = kind_of(read_manifest(folder))
+    if kind == "sweep" and not threshold:
+        _report_sweep(folder, path, tables, junit)
+        return
+    if kind != "run" and tables is not None and not (report or threshold or junit):
+        reports.write_page_tables(path, tables)
+        note(f"wrote the tables to {tables}")
+        print(path)
+        return
     result = results.Result.load(folder)
     wanted = bool(threshold or junit)
     further = threshold or ()
@@ -60,6 +72,19 @@ def report(
         reason = result.invalid or result.ending
         raise InvalidRunError(f"{folder}: the thresholds cannot be checked: {reason}")
     require_thresholds(checks)
+
+
+def _report_sweep(folder: Path, path: Path, tables: Path | None, junit: Path | None) -> None:
+    """Write the report of a sweep, and the other files that are wanted."""
+    found = sweeps.Sweep.load(folder, results=False)
+    reports.write_sweep_report(found, path)
+    if tables is not None:
+        reports.write_tables(reports.sweep_views(found, found.cells.height), tables)
+        note(f"wrote the tables to {tables}")
+    print(path)
+    if junit is not None:
+        write_junit(junit, found, found.thresholds)
+        require_cell_thresholds(found.thresholds, str(folder / MANIFEST))
 
 
 def compare(

@@ -14,7 +14,7 @@ import polars as pl
 from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.metrics import metrics_shown
 from bentpipe.results.files import kind_of, read_manifest
-from bentpipe.results.metric_values import metric_values, unfinished
+from bentpipe.results.metric_values import metric_values, with_unfinished
 from bentpipe.results.result import Result
 from bentpipe.scenario.metric_ref import HEADINGS, MetricRef
 from bentpipe.scenario.schema import Scenario
@@ -72,6 +72,12 @@ class Setting:
         for *cell, seed in self.runs.select(*self.varied, "seed").iter_rows():
             found.setdefault(tuple(cell), set()).add(seed)
         return found
+
+    @property
+    def entries(self) -> list[str]:
+        """The names of the entries of ``traffic``."""
+        names: list[str] = self.tables["flows"]["entry"].unique(maintain_order=True).to_list()
+        return names
 
     def split(self, column: str) -> list[Setting]:
         """Return a setting for each value of a varied column.
@@ -172,9 +178,7 @@ def _setting(label: str, found: Result | Sweep, scenario: Mapping[str, Any]) -> 
     keys = columns[: columns.index("seed") + 1]
     runs = frames["directions"].select(keys).unique("run", maintain_order=True)
     tables = {name: frame.select("run", pl.exclude(keys)) for name, frame in frames.items()}
-    # A transfer that has ended shows that those of its entry have a size.
-    has_size = pl.col("completion_time_ns").is_not_null().any().over("entry")
-    tables["flows"] = tables["flows"].with_columns(unfinished(has_size))
+    tables["flows"] = with_unfinished(tables["flows"])
     # The columns of numbers of a varied field, such as ``..._ns``, say the same.
     pairs = pairwise(["", *keys[1:-1]])
     varied = (name for before, name in pairs if not before or not name.startswith(f"{before}_"))

@@ -7,6 +7,7 @@ from .console import show as show
 from .html import (
     Exports as Exports,
     environment as environment,
+    write_page_tables as write_page_tables,
     write_tables as write_tables,
 )
 from .run import (
@@ -26,7 +27,7 @@ from .style import (
     log_axis as log_axis,
     new_figure as new_figure,
 )
-from .sweep import write_sweep_report as write_sweep_report
+from .sweep import sweep_views as sweep_views, write_sweep_report as write_sweep_report
 from .terminal import (
     run_tables as run_tables,
     sweep_tables as sweep_tables,

@@ -10,11 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from html import escape
+from html import escape, unescape
 from io import BytesIO, StringIO
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import matplotlib as mpl
 import numpy as np
@@ -27,6 +27,7 @@ from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from bentpipe.errors import UsageError
 from bentpipe.report.style import GRID, INK, MUTED, PALETTE, STYLE
 from bentpipe.results.files import REPORT, csv_text, write_file, writing
 from bentpipe.results.views import View, csv_table, file_stem, html_table, latex_table
@@ -39,6 +40,8 @@ CHARTS: Final = "charts"
 _PNG_DPI: Final = 120
 # Of 255 bytes that a file may have.
 _NAME_MAX: Final = 60
+# As `html_table` writes it.
+_TABLE_LINK: Final = re.compile(r'<a download="([^"]+)" href="data:[^,"]*,([^"]*)"')
 _Point = tuple[Any, Any, Any, Any]
 
 
@@ -70,7 +73,7 @@ def write_report(path: str | Path, render: Callable[[Exports | None], str]) -> P
     """Write a page, and its figures to a folder beside it; return the path of the page.
 
     The folder is ``charts`` beside ``report.html``, and ``NAME-charts`` beside ``NAME.html``. A
-    device such as /dev/stdout has none.
+    device such as /dev/stdout has none. Figures of an earlier page, which it links, are removed.
 
     Raises:
         UsageError: a file cannot be written; an existing page is then unchanged.
@@ -79,6 +82,7 @@ def write_report(path: str | Path, render: Callable[[Exports | None], str]) -> P
     is_file = file.is_file() or not file.exists()
     folder = CHARTS if file.name == REPORT else f"{file.stem}-{CHARTS}"
     exports = Exports(folder) if is_file else None
+    earlier = _linked_figures(file, folder) if exports else set()
     text = render(exports)
     if exports is not None and exports.files:
         with writing(file):
@@ -86,7 +90,20 @@ def write_report(path: str | Path, render: Callable[[Exports | None], str]) -> P
         for name, content in exports.files.items():
             write_file(file.parent / name, content)
     write_file(file, text)
+    for name in earlier.difference(exports.files if exports else ()):
+        with writing(file.parent / name):
+            (file.parent / name).unlink(missing_ok=True)
     return file
+
+
+def _linked_figures(page: Path, folder: str) -> set[str]:
+    """Return the files of figures in a folder that a page links as `_show_figure` does."""
+    try:
+        text = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeError):
+        return set()
+    link = rf'<a href="({re.escape(escape(folder))}/[^/"]+\.(?:png|svg|csv))">(?:PNG|SVG|CSV)</a>'
+    return set(map(unescape, re.findall(link, text)))
 
 
 def write_tables(views: Iterable[View], folder: Path) -> None:
@@ -97,15 +114,34 @@ def write_tables(views: Iterable[View], folder: Path) -> None:
     Raises:
         UsageError: the folder cannot be created, or a file cannot be written.
     """
+    for_files = [(file_stem(view), view) for view in views if view.rows]
+    _write_numbered(folder, ((f"{stem}.csv", csv_table(view)) for stem, view in for_files))
+    _write_numbered(folder, ((f"{stem}.tex", latex_table(view)) for stem, view in for_files))
+
+
+def write_page_tables(page: Path, folder: Path) -> None:
+    """Write the tables of a page to a folder: those that it links as CSV and LaTeX.
+
+    Raises:
+        UsageError: as `write_tables`, or the page cannot be read.
+    """
+    try:
+        text = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"{page}: cannot be read: {error}") from None
+    _write_numbered(folder, ((name, unquote(data)) for name, data in _TABLE_LINK.findall(text)))
+
+
+def _write_numbered(folder: Path, files: Iterable[tuple[str, str]]) -> None:
+    """Write files to a folder; those of the same name get numbers."""
     with writing(folder):
         folder.mkdir(exist_ok=True)
-    stems = Counter[str]()
-    for view in filter(attrgetter("rows"), views):
-        stem = file_stem(view)
-        stems[stem] += 1
-        name = f"{stem}-{stems[stem]}" if stems[stem] > 1 else stem
-        write_file(folder / f"{name}.csv", csv_table(view))
-        write_file(folder / f"{name}.tex", latex_table(view))
+    names = Counter[str]()
+    for name, content in files:
+        names[name] += 1
+        stem, dot, suffix = name.rpartition(".")
+        number = f"-{names[name]}" if names[name] > 1 else ""
+        write_file(folder / f"{stem}{number}{dot}{suffix}", content)
 
 
 def svg_file(figure: Figure, name: str) -> str:

@@ -173,7 +173,7 @@ def band(
     axes.set_xlabel(_label(x, found.x_unit[0]))
     axes.set_ylabel(_label(y, found.y_unit[0]))
     if by is not None:
-        style.add_legend(axes)
+        style.add_legend(axes, by)
     return axes
 
 

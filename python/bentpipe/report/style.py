@@ -87,8 +87,8 @@ def add_unit(axes: Axes, label: str, factor: float, *, below_in: float) -> None:
             log_axis(scale.xaxis)
 
 
-def add_legend(axes: Axes) -> None:
-    """Add a legend above the axes, where it hides nothing."""
+def add_legend(axes: Axes, title: str | None = None) -> None:
+    """Add a legend above the axes, where it hides nothing; the title says what differs."""
     labels = axes.get_legend_handles_labels()[1]
     columns = _LEGEND_WIDTH // (_LEGEND_LINE + max(map(len, labels), default=1))
     with mpl.rc_context(STYLE):
@@ -98,6 +98,8 @@ def add_legend(axes: Axes) -> None:
             ncols=max(1, min(4, len(labels), columns)),
             borderaxespad=0.2,
             labelcolor=INK,
+            title=title,
+            alignment="left",
         )
 
 

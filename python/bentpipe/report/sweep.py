@@ -23,6 +23,7 @@ from bentpipe.report.plots import draw_means, means
 from bentpipe.report.terminal import cells_view, sweep_facts
 from bentpipe.results.charts import with_unit
 from bentpipe.results.files import csv_text
+from bentpipe.results.metric_values import with_unfinished
 from bentpipe.results.views import Cell, Column, View
 from bentpipe.text import choice
 
@@ -74,12 +75,17 @@ def sweep_report(sweep: Sweep, exports: Exports | None = None) -> str:
             ),
             interrupted=sweep.interrupted,
             chart=chart,
-            cells=cells_view(sweep, ROWS_MAX, "the folder has all"),
-            thresholds=sweep_threshold_view(sweep),
-            failures=failures_view(sweep),
+            views=sweep_views(sweep),
             exports=exports,
         )
     )
+
+
+def sweep_views(sweep: Sweep, most: int = ROWS_MAX) -> list[View]:
+    """Return the tables of the report of a sweep, with at most so many cells."""
+    cells = cells_view(sweep, most, "the folder has all")
+    views = cells, sweep_threshold_view(sweep), failures_view(sweep)
+    return [view for view in views if view is not None]
 
 
 def sweep_threshold_view(sweep: Sweep) -> View | None:
@@ -183,6 +189,7 @@ def sweep_chart(sweep: Sweep, query: Mapping[str, str]) -> dict[str, Any]:
         "x": x,
         "x_unit": found.x_unit[0],
         "labels": labels,
+        "by": by,
         # On a linear scale, small values would be one point.
         "log": labels is None and bool(drawn) and 0 < _WIDE * min(drawn) <= max(drawn),
         "lines": [
@@ -219,6 +226,7 @@ def _chosen(
         if given is not None and given not in known:
             raise UsageError(f"{name}: {choice(given, tuple(known))}")
     frame: pl.DataFrame = getattr(sweep, table)
+    frame = with_unfinished(frame) if table == "flows" else frame
     for number, axis in enumerate(axes):
         if x not in axis.columns and by not in axis.columns:
             text = query.get(f"axis{number}", "0")
@@ -258,5 +266,5 @@ def draw_sweep(data: Mapping[str, Any]) -> tuple[Axes, str]:
     style.from_zero(axes)
     axes.set_xlabel(x_label)
     axes.set_ylabel(label)
-    style.add_legend(axes)
-    return axes, csv_text(("line", x_label, label, *_COLUMNS[1:]), rows)
+    style.add_legend(axes, data["by"])
+    return axes, csv_text((data["by"] or "line", x_label, label, *_COLUMNS[1:]), rows)

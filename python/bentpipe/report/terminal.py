@@ -18,7 +18,7 @@ from bentpipe.results.metric_values import threshold_view
 from bentpipe.results.result import Result
 from bentpipe.results.run_views import attribution_view, flow_views, link_views
 from bentpipe.results.verdict import bounds_text
-from bentpipe.results.views import Cell, Column, View
+from bentpipe.results.views import Cell, Column, Mean, View
 from bentpipe.sweeps.reader import cell_metrics
 from bentpipe.sweeps.tables import text_of
 from bentpipe.text import counted
@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 _MAX_CELLS: Final = 50
 # Quantities have a column with their numbers, too.
 _UNITS: Final = ("_bps", "_ns", "_bytes")
-_WITH_INTERVAL: Final = "goodput_bps"
+# The parts of paths that differ between fields of the same name.
+_TWINS: Final = {"forward": "return", "return": "forward", "hub": "terminal", "terminal": "hub"}
+_LEFT_OUT: Final = (
+    "some runs have no value, such as a transfer that did not end, and are left out of the mean; "
+    "compare the goodput, too."
+)
 
 
 def run_tables(result: Result) -> list[View | str]:
@@ -155,49 +160,50 @@ def cells_view(sweep: Sweep, most: int, more: str) -> View | None:
     cells, paths = sweep.cells, _paths(sweep)
     if not cells.height:
         return None
-    metrics = [
-        Column(name, each.title, each.note if each.table == "flows" else "forward")
-        for name, each in cell_metrics().items()
-        if cells[name].count()
-    ]
-    names = [
-        *(Column(path, heading) for path, heading in zip(paths, _headings(paths), strict=True)),
-        Column("runs", "runs"),
-    ]
-    rows = [
-        [
-            *(text_of(row[path]) for path in paths),
-            row["runs"],
-            *(_mean(row, metric) for metric in metrics),
+    metrics = {name: each for name, each in cell_metrics().items() if cells[name].count()}
+    partly = [name for name in metrics if (cells[f"{name}_runs"] < cells["runs"]).any()]
+    headings = _headings(paths, sweep.manifest.get("scenario", {}))
+    columns = [Column(path, heading) for path, heading in zip(paths, headings, strict=True)]
+    columns.append(Column("runs", "runs"))
+    for name, each in metrics.items():
+        note = each.note if each.table == "flows" else "forward"
+        runs = ("runs", f"with {each.title}") if name in partly else ("",)
+        columns += [
+            Column(name, each.title, note),
+            Column(f"{name}_half_width", ""),
+            Column(f"{name}_runs", *runs),
         ]
-        for row in cells.head(most).to_dicts()
-    ]
+    rows = []
+    for row in cells.head(most).to_dicts():
+        cell = [*(text_of(row[path]) for path in paths), row["runs"]]
+        for name in metrics:
+            half, runs = row[f"{name}_half_width"], row[f"{name}_runs"]
+            cell += [Mean(row[name], half), half, Cell(runs, f"{runs:,} of {row['runs']:,}")]
+        rows.append(cell)
     left_out = cells.height - len(rows)
+    titles = ", ".join(metrics[name].title for name in partly)
     return View(
         "Means, and half the 95 % confidence interval (Student's t, over the runs)",
-        [*names, *metrics],
+        columns,
         rows,
         key=len(paths),
-        more=f"{left_out:,} more cells: {more}" if left_out else "",
+        more=f"{counted(left_out, 'more cell')}: {more}" if left_out else "",
+        note=f"{titles}: {_LEFT_OUT}" if titles else "",
     )
 
 
-def _headings(paths: Sequence[str]) -> list[str]:
-    """Return the last parts of paths, as many as tell them apart."""
+def _headings(paths: Sequence[str], scenario: Mapping[str, Any]) -> list[str]:
+    """Return the last parts of paths, as many as tell them from other paths of the scenario."""
+    twins = dict(_TWINS)
+    if len(scenario.get("traffic", ())) > 1:
+        twins |= {path.split(".")[1]: "" for path in paths if path.startswith("traffic.")}
     found = []
     for path in paths:
         parts = path.split(".")
         endings = [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
-        others = [f".{other}" for other in paths if other != path]
+        alike = ".".join(twins.get(part, part) for part in parts)
+        others = [f".{other}" for other in (*paths, alike) if other != path]
         found.append(
             next(each for each in endings if not any(o.endswith(f".{each}") for o in others))
         )
     return found
-
-
-def _mean(row: Mapping[str, Any], column: Column) -> Cell:
-    mean, half_width = row[column.name], row[f"{column.name}_half_width"]
-    text = column.write(mean)
-    if mean and half_width is not None and column.name == _WITH_INTERVAL:
-        text += f" ± {100 * half_width / abs(mean):.2g} %"
-    return Cell(mean, text)

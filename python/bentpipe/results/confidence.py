@@ -162,7 +162,7 @@ def mean_intervals(frame: pl.DataFrame, column: str, by: str | Sequence[str] = (
     combination of the values of ``by``, sorted: these values, ``mean``, ``low``, ``high`` and the
     number of ``runs``. The rows of one run are averaged first, because flows that share a link are
     not independent: the interval, by Student's t, is that of the means of runs. A group of one run
-    has no interval; rows without a value are left out.
+    has no interval; rows without a value, and runs whose mean is infinite, are left out.
 
     Raises:
         UsageError: no such column, the column is no number, or runs of a group differ in more than
@@ -179,6 +179,7 @@ def mean_intervals(frame: pl.DataFrame, column: str, by: str | Sequence[str] = (
     known = frame.filter(pl.col(column).is_not_null() & pl.col(column).is_not_nan())
     keys = [*groups, *(["seed"] if "seed" in frame.columns else []), "run"]
     runs = known.group_by(*dict.fromkeys(keys)).agg(pl.col(column).cast(float).mean())
+    runs = runs.filter(pl.col(column).is_finite())
     if "seed" in runs.columns and "seed" not in groups:
         counts = runs.group_by(*groups, "seed").len().filter(pl.col("len") > 1).sort("seed")
         if counts.height > 0:

@@ -51,6 +51,16 @@ def unfinished(has_size: pl.Expr) -> list[pl.Expr]:
     ]
 
 
+def with_unfinished(flows: pl.DataFrame) -> pl.DataFrame:
+    """Return flows of many runs with the times of what did not end as `unfinished` has them.
+
+    A transfer that has ended shows that those of its entry of ``traffic`` have a size.
+    """
+    return flows.with_columns(
+        unfinished(pl.col("completion_time_ns").is_not_null().any().over("entry"))
+    )
+
+
 def metric_value(result: Result, metric: MetricRef) -> float | None:
     """Return a metric of a run; None if it has no value, such as the loss of TCP.
 

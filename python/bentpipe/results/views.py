@@ -6,6 +6,7 @@ A `View` holds raw values. Each output has one function: `text_table` for a term
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ _PADDING: Final = 2
 _STEM_MAX: Final = 60
 # In a URL of data.
 _UNQUOTED: Final = ",:;/()"
+# Half of an interval that is a smaller share of its mean changes none of the digits shown.
+_ROUNDING: Final = 1e-4
 # Larger numbers are written without decimals.
 _DECIMALS_BELOW: Final = 10_000
 
@@ -44,6 +47,26 @@ class Cell:
 
     value: Any
     text: str
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean with half of its 95 % interval, which is None of a single value."""
+
+    value: float | None
+    half_width: float | None
+
+    def text(self, size: float) -> str:
+        """Return both in the unit of this size: ``7.72 ± 0.16``; a dash without a value."""
+        if self.value is None:
+            return "-"
+        text, half = _number(self.value, size), self.half_width
+        if half is None or (half == self.value == 0):
+            return text
+        if half < _ROUNDING * abs(self.value):
+            return f"{text} ± 0"
+        decimals = max(0, 1 - math.floor(math.log10(half / size)))
+        return f"{text} ± {half / size:,.{decimals}f}"
 
 
 @dataclass(frozen=True)
@@ -68,12 +91,17 @@ class Column:
         """The heading with its note, in one line."""
         return f"{self.title} ({self.note})" if self.note else self.title
 
+    def unit(self, values: Iterable[float]) -> tuple[str, float]:
+        """Return the unit for some values, and its size in base units; counts have none."""
+        kind = quantity(self.name)
+        return ("", 1.0) if kind.is_count else kind.scale(max(map(abs, values)))
+
     def write(self, value: Any) -> str:
         """Return a value for a person: a dash for None, text as it is, counts without a unit."""
         if value is None:
             return "-"
-        if isinstance(value, Cell):
-            return value.text
+        if isinstance(value, Cell | Mean):
+            return value.text if isinstance(value, Cell) else self._mean(value)
         if self.text is not None:
             return self.text(value)
         if isinstance(value, str | bool):
@@ -83,6 +111,10 @@ class Column:
             return kind.text(value)
         return f"{value:,}" if isinstance(value, int) else quantity("").text(value)
 
+    def _mean(self, mean: Mean) -> str:
+        unit, size = self.unit([mean.value or 0.0])
+        return mean.text(size) if mean.value is None else f"{mean.text(size)} {unit}".rstrip()
+
 
 @dataclass(frozen=True)
 class View:
@@ -91,7 +123,7 @@ class View:
     ``key`` is the number of leading columns that name a row; where a table is too wide, each part
     repeats them. Rows of a group have equal values in the first ``group`` columns. The cells of
     ``strong``, each the index of its row and of its column, are emphasized. ``more`` says what is
-    left out.
+    left out, and ``note`` what to know about the values.
     """
 
     title: str
@@ -101,6 +133,7 @@ class View:
     group: int = 0
     strong: Collection[tuple[int, int]] = ()
     more: str = ""
+    note: str = ""
 
     @property
     def shown(self) -> list[int]:
@@ -191,6 +224,7 @@ def text_lines(view: View, width: int) -> Iterator[tuple[str, str]]:
     yield from lines
     if view.more:
         yield "", f"... and {view.more}"
+    yield from (("", line) for line in textwrap.wrap(view.note, width))
 
 
 def _parts(view: View, texts: _Texts, width: int) -> list[_Grid]:
@@ -335,6 +369,7 @@ def html_table(view: View, *, link: bool = False) -> str:
             lines.append(f"<tr{start}>{''.join(body)}</tr>")
         lines.append("</tbody></table>")
     more = f"<p>... and {escape(view.more)}.</p>" if view.more else ""
+    more += f"<p>{escape(view.note)}</p>" if view.note else ""
     return "\n".join([*lines, f"</div>{more}"])
 
 
@@ -403,6 +438,7 @@ def latex_table(view: View) -> str:
         lines += [r"\bottomrule", r"\end{tabular}"]
     if view.more:
         lines.append(rf"\par\smallskip \ldots{{}} and {latex_text(view.more)}")
+    lines += [rf"\par\smallskip {latex_text(view.note)}"] if view.note else []
     return "\n".join([*lines, r"\end{table}", ""])
 
 
@@ -420,16 +456,19 @@ def _latex_row(cells: Iterable[str]) -> str:
 def _latex_column(view: View, index: int, texts: Sequence[str]) -> tuple[str, Sequence[str]]:
     """Return what stands below the heading of a column, its unit included, and its cells."""
     column, values = view.columns[index], [row[index] for row in view.rows]
-    numbers = [value for value in values if type(value) in (int, float)]
-    kind = quantity(column.name)
-    others = len(values) - values.count(None) - len(numbers)
+    plain: list[Any] = [each.value if isinstance(each, Mean) else each for each in values]
+    numbers = [value for value in plain if type(value) in (int, float)]
+    others = len(plain) - plain.count(None) - len(numbers)
     if column.text is not None or not numbers or others:
         return column.note, texts
-    unit, size = ("", 1) if kind.is_count else kind.scale(max(map(abs, numbers)))
-    cells = [
-        text if value is None or not text else _number(value, size)
-        for value, text in zip(values, texts, strict=True)
-    ]
+    unit, size = column.unit(numbers)
+    cells = []
+    for value, number, text in zip(values, plain, texts, strict=True):
+        if number is None or not text:
+            cells.append(text)
+        else:
+            is_mean = isinstance(value, Mean)
+            cells.append(value.text(size) if is_mean else _number(number, size))
     return ", ".join(filter(None, (column.note, unit))), cells
 
 
@@ -465,7 +504,7 @@ def _raw(view: View) -> list[list[Any]]:
 
 
 def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Cell) else value
+    return value.value if isinstance(value, Cell | Mean) else value
 
 
 def _html_widths(view: View, texts: Sequence[Sequence[str]]) -> list[int]:

@@ -17,6 +17,7 @@ from bentpipe import _core
 from bentpipe.errors import ScenarioError, ScenarioWarning, UnitError, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.results.confidence import mean_half_width
+from bentpipe.results.metric_values import with_unfinished
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.record import Record, refusal
 from bentpipe.scenario.schema import Scenario
@@ -105,8 +106,8 @@ class UntilCi:
         if left <= 0:
             return 0
         of_run = pl.col(self.metric).cast(pl.Float64).mean()
-        runs = flows.group_by("run", maintain_order=True).agg(of_run)
-        values = runs[self.metric].drop_nulls().to_list()
+        runs = with_unfinished(flows).group_by("run", maintain_order=True).agg(of_run)
+        values = runs.filter(pl.col(self.metric).is_finite())[self.metric].to_list()
         half_width = mean_half_width(values)
         if half_width is None:
             return min(seeds, left)

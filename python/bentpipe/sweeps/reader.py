@@ -17,6 +17,7 @@ from bentpipe.errors import UsageError
 from bentpipe.metrics import Metric, metrics_shown
 from bentpipe.results.confidence import CONFIDENCE, t_quantile
 from bentpipe.results.files import kind_of, read_file, read_manifest, read_unchanged, require_format
+from bentpipe.results.metric_values import with_unfinished
 from bentpipe.results.result import Result
 from bentpipe.results.tables import Frame, to_pandas
 from bentpipe.sweeps.folder import run_name
@@ -62,7 +63,9 @@ class Sweep:
         """Return a row for each combination of varied values: the number of runs, and means.
 
         A mean is over the runs, and the value of a run is the mean over its flows. ``NAME`` is
-        followed by ``NAME_half_width``, half the width of its 95 % confidence interval.
+        followed by ``NAME_half_width``, half the width of its 95 % confidence interval, and by
+        ``NAME_runs``, the number of runs that have a value: one with a transfer that did not end
+        has no completion time.
         """
         return Frame(cell_means(self.flows, self.directions))
 
@@ -183,28 +186,29 @@ def cell_means(flows: pl.DataFrame, directions: pl.DataFrame) -> pl.DataFrame:
         *(pl.col(each.name).alias(name) for name, each in metrics.items() if name not in of_flows),
     )
     of_runs = (
-        flows.group_by("run", maintain_order=True)
+        with_unfinished(flows)
+        .group_by("run", maintain_order=True)
         .agg(pl.col(keys).first(), pl.col(of_flows).cast(pl.Float64).mean())
         .join(forward, on="run", how="left", maintain_order="left")
     )
     # Without varied values there is one cell.
     of_runs = of_runs.with_columns(cell=pl.lit(0)) if not keys else of_runs
     names = pl.col(list(metrics))
+    of_runs = of_runs.with_columns(pl.when(names.is_finite()).then(names))
     cells = of_runs.group_by(keys or ["cell"], maintain_order=True).agg(
         pl.len().alias("runs"),
         names.mean(),
         names.std().name.suffix("_deviation"),
-        names.count().name.suffix("_count"),
+        names.count().name.suffix("_runs"),
     )
-    return cells.select(
-        *keys, "runs", *(each for name in metrics for each in (name, _half_width(cells, name)))
-    )
+    columns = ((name, _half_width(cells, name), f"{name}_runs") for name in metrics)
+    return cells.select(*keys, "runs", *(each for own in columns for each in own))
 
 
 _quantile = cache(lambda count: t_quantile((1 + CONFIDENCE) / 2, count - 1))
 
 
 def _half_width(cells: pl.DataFrame, name: str) -> pl.Series:
-    pairs = zip(cells[f"{name}_count"], cells[f"{name}_deviation"], strict=True)
+    pairs = zip(cells[f"{name}_runs"], cells[f"{name}_deviation"], strict=True)
     widths = [None if d is None else _quantile(count) * d / math.sqrt(count) for count, d in pairs]
     return pl.Series(f"{name}_half_width", widths, dtype=pl.Float64)
