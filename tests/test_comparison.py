@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import SMALL, Program
+from matplotlib.figure import Figure
 
 from bentpipe import Result, compare, simulate, sweep
 from bentpipe.comparison.differences import (
@@ -21,7 +22,14 @@ from bentpipe.comparison.differences import (
     unpaired_estimate,
 )
 from bentpipe.errors import InvalidRunError, UsageError
-from bentpipe.report.comparison import comparison_report, comparison_tables, setting_views
+from bentpipe.report.comparison import (
+    comparison_notes,
+    comparison_report,
+    comparison_tables,
+    difference_views,
+    setting_views,
+    write_comparison,
+)
 from bentpipe.results.confidence import bootstrap_interval
 from bentpipe.results.views import View, text_table
 
@@ -280,6 +288,20 @@ def test_transfers_that_did_not_end_are_left_out_and_counted() -> None:
     assert time.estimate.first.runs + time.missing == 20
 
 
+def test_flows_without_a_counterpart_are_named() -> None:
+    """Given other names of entries, expect a note with the remedy instead of silence."""
+    renamed = copy.deepcopy(LOSSY)
+    renamed["traffic"][0]["name"] = "file"
+    found = compare(LOSSY, renamed, LOSSY, seeds=5)
+    assert found.unmatched == {"small (2)": (["bulk-1"], ["file"])}
+    (note,) = (text for text in comparison_notes(found) if "counterpart" in text)
+    assert "bulk-1 has no counterpart in B, file has no counterpart in A" in note
+    assert "the same name" in note
+    entries = {"baseline_only": ["bulk-1"], "setting_only": ["file"]}
+    assert found.to_json()["unmatched_entries"] == {"small (2)": entries}
+    assert compare(LOSSY, renamed, seeds=1, metrics=["flows.call.goodput_bps"]).unmatched == {}
+
+
 # --- words --------------------------------------------------------------------------------------
 
 
@@ -350,6 +372,50 @@ def test_the_report_has_distributions_and_fetches_nothing(
     assert "bulk-1: goodput [Mbit/s]" in page
     assert "pair by pair" in page
     assert not any(found in page for found in ("http://", "https://", "<script", "<link"))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_page_that_is_replaced_takes_its_figures_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given another comparison of the same name, expect its figures alone, and others' files."""
+    figures: list[Figure] = []
+
+    def png_file(figure: Figure) -> bytes:
+        figures.append(figure)
+        return b""
+
+    monkeypatch.setattr("bentpipe.report.html.png_file", png_file)
+    lossless = copy.deepcopy(LOSSY)
+    del lossless["link"]["forward"]["bit_error_rate"]
+    page, charts = tmp_path / "page.html", tmp_path / "page-charts"
+    metrics = ["flows.bulk-1.goodput_bps", "directions.forward.utilization"]
+    write_comparison(compare(LOSSY, with_bbr(LOSSY), seeds=5, metrics=metrics), page)
+    kinds = ("csv", "png", "svg")
+    names = {f"{metric}.{kind}" for metric in metrics for kind in kinds}
+    assert {path.name for path in charts.iterdir()} == names
+    # The lines are named by what differs.
+    left, right = figures[0].axes
+    legend = left.get_legend()
+    assert legend is not None
+    assert legend.get_title().get_text() == "traffic.0.tcp.congestion_control"
+    assert [text.get_text() for text in legend.get_texts()] == ["A: default", "B: bbr"]
+    assert "95 % interval of the mean" in right.get_legend_handles_labels()[1]
+    (charts / "own.png").write_bytes(b"")
+    found = compare(LOSSY, lossless, with_bbr(LOSSY), seeds=5, metrics=metrics[:1])
+    write_comparison(found, page)
+    names = {f"{metrics[0]}-{setting}.{kind}" for setting in "BC" for kind in kinds}
+    assert {path.name for path in charts.iterdir()} == {"own.png"} | names
+
+
+def test_a_difference_of_percentages_is_in_points() -> None:
+    """Given no loss and some loss, expect no percentage of the former, but points."""
+    lossless = copy.deepcopy(LOSSY)
+    del lossless["link"]["forward"]["bit_error_rate"]
+    metrics = ["directions.forward.loss_percent"]
+    (view, *_) = difference_views(compare(lossless, LOSSY, seeds=5, metrics=metrics))
+    difference = view.rows[0][3].text
+    assert difference.endswith(" points")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ their difference varies less than the runs do.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import product
 from statistics import NormalDist
 from typing import Any, Final
@@ -35,6 +35,7 @@ from bentpipe.results.confidence import (
 from bentpipe.results.views import Column, View, html_table
 from bentpipe.scenario.document import differing
 from bentpipe.scenario.metric_ref import MetricRef, read_metric
+from bentpipe.text import counted
 
 # The share of experiments that show a difference of the stated size with the stated seeds.
 POWER: Final = 0.8
@@ -164,9 +165,8 @@ class Difference:
         """What the interval shows, or why there is none."""
         if self.estimate.shown is None:
             runs = min(self.estimate.first.runs, self.estimate.second.runs)
-            counted = "pair" if self.estimate.paired else "run"
-            counted = f"{runs} {counted}{'' if runs == 1 else 's'}"
-            return f"no interval: {counted}, and an interval takes {MIN_BOOTSTRAP_VALUES}"
+            count = counted(runs, "pair" if self.estimate.paired else "run")
+            return f"no interval: {count}, and an interval takes {MIN_BOOTSTRAP_VALUES}"
         if self.equal:
             return "equal in every run"
         return "difference shown" if self.estimate.shown else "no difference shown"
@@ -238,6 +238,8 @@ class Comparison:
     metrics: tuple[MetricValues, ...]
     changed: Mapping[str, tuple[Any, ...]]
     sought: float
+    unmatched: Mapping[str, tuple[list[str], list[str]]] = field(default_factory=dict)
+    """By setting: the entries of ``traffic`` that only the baseline has, and that only it has."""
     interrupted: bool = False
     """Whether Ctrl-C ended the runs early: they have the seeds that are complete in all."""
 
@@ -255,6 +257,10 @@ class Comparison:
             ],
             "sought_percent": 100 * self.sought,
             "interrupted": self.interrupted,
+            "unmatched_entries": {
+                label: dict(zip(("baseline_only", "setting_only"), entries, strict=True))
+                for label, entries in self.unmatched.items()
+            },
             "differences": [each.to_json() for each in self.differences],
         }
 
@@ -379,7 +385,18 @@ def _comparison(
         # A sweep in memory does not say what its scenario was.
         changed=differing(*scenarios) if all(scenarios) else {},
         sought=sought,
+        unmatched={} if chosen else dict(_unmatched(settings)),
     )
+
+
+def _unmatched(settings: Sequence[Setting]) -> Iterator[tuple[str, tuple[list[str], list[str]]]]:
+    """Yield the settings whose entries of ``traffic`` have other names, with `unmatched`."""
+    baseline, *others = (each.entries for each in settings)
+    for setting, own in zip(settings[1:], others, strict=True):
+        first_only = [name for name in baseline if name not in own]
+        own_only = [name for name in own if name not in baseline]
+        if first_only or own_only:
+            yield setting.label, (first_only, own_only)
 
 
 def _summaries(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
@@ -30,6 +30,10 @@ _FIGURE_IN: Final = (7.3, 2.4)
 # Up to these values, as many decimals: two digits count.
 _DECIMALS: Final = ((1, 2), (10, 1))
 _PAIR: Final = 2
+# In characters, of the name of a line.
+_LINE_MAX: Final = 30
+# Of entries of traffic, in a note.
+_MAX_NAMES: Final = 5
 # Of scenarios that have little in common.
 _MAX_CHANGED: Final = 40
 _NO_INTERVAL: Final = (
@@ -124,7 +128,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     """Return what to know about the figures: missing values, seeds, and many metrics."""
     names = _names(comparison)
     found = comparison.differences
-    notes = [_pairing(found)]
+    notes = [_pairing(found), *_unmatched(comparison, names)]
     without = [each for each in found if each.estimate.shown is None]
     if without:
         notes.append(f"{without[0].verdict.capitalize()}. {_NO_INTERVAL}")
@@ -159,22 +163,38 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     return notes
 
 
+def _unmatched(comparison: Comparison, names: dict[str, str]) -> Iterator[str]:
+    """Yield which flows of two settings cannot be compared, and what to do."""
+    first = names[comparison.labels[0]]
+    for label, entries in comparison.unmatched.items():
+        texts = [
+            f"{', '.join(found[:_MAX_NAMES])}{' and others' if found[_MAX_NAMES:] else ''} "
+            f"{'has' if len(found) == 1 else 'have'} no counterpart in {other}"
+            for found, other in zip(entries, (names[label], first), strict=True)
+            if found
+        ]
+        yield (
+            f"Not compared: {', '.join(texts)}. Flows are compared by the name of their entry of "
+            "traffic: give those that belong together the same name."
+        )
+
+
 def comparison_report(comparison: Comparison, exports: Exports | None = None) -> str:
     """Return the report as HTML; the same comparison gives identical bytes.
 
     Its figures are added to ``exports``, and linked.
     """
-    names = _names(comparison)
+    names, legend = _names(comparison), _legend(comparison)
     sections = []
     for setting in comparison.labels[1:]:
         own = [each for each in comparison.differences if each.setting == setting]
         figures = [
             {
-                "drawing": _distributions(each, names),
-                "name": f"{setting} {i}",
+                "drawing": _distributions(each, names, *legend),
+                "name": _figure_name(each, names),
                 "caption": f"{_title(each, names)}: {each.verdict}.",
             }
-            for i, each in enumerate(own)
+            for each in own
             if not each.equal
         ]
         views = difference_views(comparison, setting)
@@ -211,6 +231,25 @@ def _names(comparison: Comparison) -> dict[str, str]:
     """Return a short name for each setting: A, B, and so on."""
     letters = [*ascii_uppercase, *(f"S{i}" for i in range(27, len(comparison.labels) + 1))]
     return dict(zip(comparison.labels, letters, strict=False))
+
+
+def _legend(comparison: Comparison) -> tuple[str | None, dict[str, str]]:
+    """Return the only field that differs, if it is one, and a name for each line by its setting."""
+    names, title = _names(comparison), None
+    # Of files and folders, the last part says most.
+    texts = [label.rpartition("/")[2] for label in names]
+    if len(comparison.changed) == 1:
+        ((title, values),) = comparison.changed.items()
+        texts = ["default" if value is None else text_of(value) for value in values]
+    short = (text if len(text) <= _LINE_MAX else f"{text[:_LINE_MAX]}..." for text in texts)
+    lines = (f"{name}: {text}" for name, text in zip(names.values(), short, strict=True))
+    return title, dict(zip(names, lines, strict=True))
+
+
+def _figure_name(each: Difference, names: dict[str, str]) -> str:
+    """Return the metric, then what tells its figures apart: the cell, and one of many settings."""
+    setting = [names[each.setting]] if len(names) > _PAIR else []
+    return " ".join([str(each.metric), *map(text_of, each.cell.values()), *setting])
 
 
 def _is_uncertain(each: Difference) -> bool:
@@ -265,7 +304,7 @@ def _difference(each: Difference) -> str:
     """Return a difference with its interval in percent of the baseline; absolute if that is 0."""
     estimate = each.estimate
     unit, size = quantity(each.metric.unit_column).scale(estimate.difference)
-    end = f" {unit}".rstrip()
+    end = " points" if unit == "%" else f" {unit}".rstrip()
     if estimate.first.mean:
         end, size = "", abs(estimate.first.mean) / 100
     values = [estimate.difference]
@@ -283,8 +322,13 @@ def _rounded(value: float, largest: float) -> str:
     return f"{value:+,.{decimals}f}"
 
 
-def _distributions(each: Difference, names: dict[str, str]) -> Figure:
-    """Draw the distribution functions of both settings, and that of the differences of pairs."""
+def _distributions(
+    each: Difference, names: dict[str, str], title: str | None, lines: dict[str, str]
+) -> Figure:
+    """Draw the distribution functions of both settings, and that of the differences of pairs.
+
+    The legend has a title, and a name for each line.
+    """
     metric = each.metric
     unit, size = quantity(metric.unit_column).scale(max(np.abs(own).max() for own in each.values))
     label = with_unit(metric.title, unit)
@@ -292,9 +336,10 @@ def _distributions(each: Difference, names: dict[str, str]) -> Figure:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=_FIGURE_IN, layout="constrained")
         left, *right = figure.subplots(1, 2 if each.estimate.paired else 1, squeeze=False).flat
-    for name, colour, values in zip((first, second), PALETTE, each.values, strict=False):
+    both = (lines[each.baseline], lines[each.setting])
+    for name, colour, values in zip(both, PALETTE, each.values, strict=False):
         _steps(left, values / size, colour, name)
-    add_legend(left)
+    add_legend(left, title)
     left.set_xlabel(label)
     left.set_ylabel("Share of runs")
     for axes in right:
@@ -303,7 +348,8 @@ def _distributions(each: Difference, names: dict[str, str]) -> Figure:
         axes.axvline(0, color=MUTED, linewidth=0.8)
         if each.estimate.interval is not None:
             low, high = each.estimate.interval.low / size, each.estimate.interval.high / size
-            axes.axvspan(low, high, color=PALETTE[2], alpha=0.2, linewidth=0, label="95 % of mean")
+            text = "95 % interval of the mean"
+            axes.axvspan(low, high, color=PALETTE[2], alpha=0.2, linewidth=0, label=text)
         add_legend(axes)
         axes.set_xlabel(with_unit("Difference", unit))
     return figure
