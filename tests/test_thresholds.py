@@ -266,6 +266,12 @@ def test_a_margin_is_how_far_a_value_is_on_the_right_side(
     assert check.margin == margin
 
 
+def test_percentages_miss_a_limit_by_points() -> None:
+    threshold = read_threshold("directions.forward.loss_percent <= 1 %")
+    message = ThresholdCheck(threshold, 8.56).message
+    assert message == f"{threshold.text}: 8.56 %, missed by 7.56 points (756 %)"
+
+
 # --- the command line ---------------------------------------------------------------------------
 
 

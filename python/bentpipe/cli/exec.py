@@ -133,8 +133,8 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         gateways=gateways,
         internet=internet,
     )
-    require_folder(statistics)
-    require_folder(junit)
+    for file in (statistics, junit):
+        require_folder(file)
     run = ProgramRun(
         lab=lab,
         command=command or [os.environ.get("SHELL", "/bin/sh")],
@@ -143,18 +143,8 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         thresholds=list(map(_read_threshold, threshold or ())),
         stdout_is_json=as_json,
     )
-    failure = None
-    try:
-        with capture_file(capture) as lab.capture:
-            run.execute(watch=watch)
-    except UsageError as error:
-        # The statistics are valid without the capture.
-        if not run.measured:
-            raise
-        failure = error
-    if as_json or statistics is not None:
-        run.add_metrics()
-    unwritten = _write(statistics, run.measured) or _write_junit(junit, run)
+    failure = _execute(run, capture, watch=watch)
+    unwritten = _write_files(run, statistics, junit)
     failure = failure or unwritten
     _print_summary(run.measured, capture)
     if as_json:
@@ -260,6 +250,27 @@ def _stdout_as_stderr() -> Iterator[None]:
     finally:
         os.dup2(stdout, 1)
         os.close(stdout)
+
+
+def _execute(run: ProgramRun, capture: Path | None, *, watch: bool) -> UsageError | None:
+    """Run the program; return the error if the capture alone cannot be written."""
+    try:
+        with capture_file(capture) as run.lab.capture:
+            run.execute(watch=watch)
+    except UsageError as error:
+        # The statistics are valid without the capture.
+        if not run.measured:
+            raise
+        return error
+    return None
+
+
+def _write_files(run: ProgramRun, statistics: Path | None, junit: Path | None) -> UsageError | None:
+    """Write the files that are wanted; return the first error if one cannot be written."""
+    if run.stdout_is_json or statistics is not None:
+        run.add_metrics()
+    errors = _write(statistics, run.measured), _write_junit(junit, run)
+    return next(filter(None, errors), None)
 
 
 def _write(statistics: Path | None, measured: Mapping[str, Any]) -> UsageError | None:

@@ -38,6 +38,8 @@ T = TypeVar("T")
 _AUTHORS: Final = "The bentpipe authors"
 _TITLE: Final = "bentpipe: simulate and emulate traffic over a satellite link, packet by packet"
 _LICENSE: Final = "Apache-2.0"
+# Of the version; no version has a URL or a DOI so far.
+_YEAR: Final = 2026
 
 # A TCP ACK, 20 ms of a G.711 call over UDP (160 bytes), and the MTUs of X.25 and of Ethernet.
 _IP_BYTES: Final = (40, 188, 576, 1500)
@@ -309,13 +311,16 @@ def cite(as_json: AsJson = False) -> None:
         "authors": _AUTHORS,
         "title": _TITLE,
         "version": _core.version(),
+        "year": _YEAR,
         "license": _LICENSE,
     }
     if as_json:
         print_json(parts)
         return
+    version = f"Version {parts['version']}"
     print(
         f"@misc{{bentpipe,\n  author = {{{{{_AUTHORS}}}}},\n  title = {{{{{_TITLE}}}}},\n"
-        f"  howpublished = {{Computer software}},\n  note = {{Version {parts['version']}}}\n}}\n\n"
-        f"{_AUTHORS}. {_TITLE}. Version {parts['version']}. Computer software, {_LICENSE}."
+        f"  year = {{{_YEAR}}},\n  howpublished = {{Computer software}},\n"
+        f"  note = {{{version}}}\n}}\n\n"
+        f"{_AUTHORS} ({_YEAR}). {_TITLE}. {version}. Computer software, {_LICENSE}."
     )
