@@ -121,7 +121,7 @@ def test_transfers_that_did_not_end_are_counted_everywhere(
     (tex,), (csv_file,) = tables.glob("*.tex"), tables.glob("*.csv")
     assert f" & {text} & " in tex.read_text()
     assert note in tex.read_text()
-    rows = list(csv.DictReader(csv_file.open()))
+    rows = list(csv.DictReader(StringIO(csv_file.read_text())))
     assert rows[1]["completion_time_ns_runs"] == str(ended.height)
 
 
