@@ -11,10 +11,11 @@ import polars as pl
 import pytest
 
 from bentpipe import Answer, ask, simulate
+from bentpipe.answers import Estimate
 from bentpipe.answers.answer import words
 from bentpipe.answers.catalog import class_of
 from bentpipe.answers.runs import Measurements, Samples
-from bentpipe.answers.traffic import elapsed_h, page_times
+from bentpipe.answers.traffic import elapsed_h, elapsed_range_h, page_times
 from bentpipe.answers.update import CASES, WAYS, Case, Update
 
 DAY_H, NIGHT_H = 18, 6
@@ -41,6 +42,13 @@ def test_an_update_over_a_full_link_never_ends() -> None:
     assert elapsed_h(1.0, [(DAY_H, 0.0), (NIGHT_H, 0.0)]) == math.inf
 
 
+def test_the_time_of_an_update_has_the_ends_of_its_rates() -> None:
+    """Given 2 ± 1 Mbit/s for 12 hours a day and 86.4 Gbit, expect 12 h, 8 h, and 36 h."""
+    hours, ends = elapsed_range_h(86.4e9, [(12, Estimate(2e6, 1e6, 5))], 24)
+    assert [hours, *ends] == pytest.approx([12, 8, 36])
+    assert elapsed_range_h(1.0, [(12, Estimate(1e6, 2e6, 5))], 24)[1][1] == math.inf
+
+
 @pytest.mark.system
 def test_the_lowest_class_gets_what_users_leave() -> None:
     """Given users who keep 16 Mbit/s 60 % busy, expect 6.4 Mbit/s, less headers and starts.
@@ -57,8 +65,9 @@ def test_the_lowest_class_gets_what_users_leave() -> None:
     assert [way["way"] for way in answer.figures["ways"]] == [*WAYS]
     assert 48 < night["hours"] < 48 + 24
     assert answer.figures["once_hours"] == pytest.approx(4e9 / left_bps / 3600, rel=0.1)
-    assert answer.lines[0].startswith(f"{lowest['hours']:.1f} h")
-    assert "in the lowest class: " in answer.lines[0]
+    times = [f"{hours:.1f} h" for hours in (lowest["hours"], *lowest["hours_range"])]
+    expected = f"{times[0]} ({times[1]} to {times[2]}) in the lowest class: "
+    assert answer.lines[0].startswith(expected)
 
 
 def test_pages_of_readers_alone_count() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from bentpipe.answers.catalog import class_of
 from bentpipe.answers.question import Assumption
 from bentpipe.answers.remedies import Goal, all_met, better_commands, is_better
 from bentpipe.answers.runs import Experiment, Measurements, Samples
-from bentpipe.answers.traffic import fq_codel
+from bentpipe.answers.traffic import fq_codel, with_classes
 from bentpipe.answers.usable import Usable
 
 # Others start after the last second, so that nothing but the outage delays packets of the call.
@@ -175,11 +173,11 @@ def test_a_call_on_a_slow_return_gets_a_class_there() -> None:
     answer = asked.ask()
     assert asked.limiting == ("return",)
     assert re.search(r"the return (99|100) %. In the return direction a call takes", answer.reason)
-    remedy = next(each for each in answer.commands if "strict_priority" in each)
-    words = shlex.split(remedy)
-    changes = [value for flag, value in pairwise(words) if flag == "--set"]
-    assert "link.return.queue={discipline: strict_priority" in remedy
-    assert asked.run_case(*changes).mean("return_r_factor") > 70
+    text = "with the call before the rest on the return link"
+    assert text in [effect.assumption for effect in answer.effects]
+    others = (f"traffic.{name}.priority=1" for name in ("lecture", "image", "download"))
+    first = asked.run_case(with_classes("return", asked.directions[1]), *others)
+    assert first.mean("return_r_factor") > 70
 
 
 def test_images_are_judged_by_those_that_are_late() -> None:

@@ -163,11 +163,6 @@ class Usable(LinkQuestion):
         return CODECS[name].title.partition(" ")[0].rstrip(",")
 
     @property
-    def jitter_buffer_ns(self) -> int:
-        """The jitter buffer of the call."""
-        return int(self.base.data["flows"][0]["workload"]["jitter_buffer_ns"])
-
-    @property
     def image_on_paper_ns(self) -> float:
         """Two round trips, for the handshake and the request, and the bits of an image."""
         return 2 * self.rtt_ns + 8 * NS_PER_S * self.size_bytes / self.rate_bps
