@@ -330,7 +330,9 @@ def _filters(plan: Mapping[str, Any], name: str) -> Check:
     for chain in (each["chain"] for each in ruleset if "chain" in each):
         hook, owner = chain.get("hook"), f"{chain['family']} {chain['table']}"
         inside = [rule for rule in rules if f"{rule['family']} {rule['table']}" == owner]
-        last = next((rule for rule in reversed(inside) if rule["chain"] == chain["name"]), {})
+        last: Mapping[str, Any] = next(
+            (rule for rule in reversed(inside) if rule["chain"] == chain["name"]), {}
+        )
         verdicts = {*chain.get("policy", "").split()}
         verdicts |= {key for part in last.get("expr", [])[:1] for key in part}
         is_closed = bool(verdicts & {"drop", "reject"})
