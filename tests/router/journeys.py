@@ -7,12 +7,12 @@ import hashlib
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from routers import Routers
@@ -72,7 +72,7 @@ class Trip:
         *,
         source_port: int = 0,
         connect_s: float = _CONNECT_S,
-        **options: int | bytes,
+        options: Mapping[str, int | bytes] = MappingProxyType({}),
     ) -> Iterator[tuple[socket.socket, bool]]:
         """Connect from the client; yield the socket, and whether it took too long."""
         family = socket.AF_INET6 if self.version == 6 else socket.AF_INET
@@ -155,10 +155,7 @@ def _curl(trip: Trip, host: str, address: str, path: str, *, limit_s: float, put
         if put:
             found = process.stdout.read().decode()
         else:
-            digest = hashlib.sha256()
-            for part in iter(partial(process.stdout.read, 1 << 20), b""):
-                digest.update(part)
-            found = digest.hexdigest()
+            found = hashlib.sha256(process.stdout.read()).hexdigest()
         connect_s = float(process.stderr.read().splitlines()[-1])
     if process.returncode == _CURL_TIMED_OUT:
         return STALLED if connect_s else NO_ANSWER
@@ -235,7 +232,10 @@ def dialogue(trip: Trip) -> str:
     """Exchange short lines both ways after a banner, as ssh does, marked EF; close in order."""
     mark = "IPV6_TCLASS" if trip.version == 6 else "IP_TOS"
     address, port = PUBLIC["server"][trip.version == 6], servers.DIALOGUE_PORT
-    with trip.connected(address, port, **{mark: _EXPEDITED_FORWARDING}) as (connection, is_late):
+    with trip.connected(address, port, options={mark: _EXPEDITED_FORWARDING}) as (
+        connection,
+        is_late,
+    ):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if _received(connection, len(servers.BANNER)) != servers.BANNER:
             return TRUNCATED
@@ -368,14 +368,11 @@ def fast_open(trip: Trip) -> str:
 
 def extension_header(trip: Trip) -> str:
     """Connect with a destination options header in each packet; with IPv4, without."""
-    connected = partial(trip.connected, PUBLIC["server"][trip.version == 6], servers.DIALOGUE_PORT)
-    is_version_6 = trip.version == 6
-    with (
-        connected(IPV6_DSTOPTS=_DESTINATION_OPTIONS) if is_version_6 else connected() as (
-            connection,
-            is_late,
-        )
-    ):
+    options: dict[str, int | bytes] = (
+        {"IPV6_DSTOPTS": _DESTINATION_OPTIONS} if trip.version == 6 else {}
+    )
+    address = PUBLIC["server"][trip.version == 6]
+    with trip.connected(address, servers.DIALOGUE_PORT, options=options) as (connection, is_late):
         answer = _received(connection, len(servers.BANNER))
     return TRUNCATED if answer != servers.BANNER else LATE if is_late else OK
 
