@@ -553,15 +553,23 @@ def test_fq_codel_is_set_for_the_round_trip_and_better_with_equal_goodput() -> N
 
 
 @pytest.mark.parametrize(
-    ("rtt_ms", "queue"),
+    ("rtt_ms", "rate", "queue"),
     [
-        (542, "{discipline: fq_codel, target: 27.1 ms, interval: 542 ms}"),
-        (26, "{discipline: fq_codel, target: 5 ms, interval: 100 ms}"),
+        (542, "16 Mbit/s", "{discipline: fq_codel, target: 27.1 ms, interval: 542 ms}"),
+        (26, "16 Mbit/s", "{discipline: fq_codel, target: 5 ms, interval: 100 ms}"),
+        # 12,000 bits take 93.75 ms.
+        (390, "128 kbit/s", "{discipline: fq_codel, target: 93.75 ms, interval: 390 ms}"),
     ],
 )
-def test_codel_gets_an_interval_for_the_round_trip_of_the_link(rtt_ms: int, queue: str) -> None:
-    """RFC 8289, sections 4.3 and 4.4: the interval is a round trip, the target 5 % of it."""
-    assert fq_codel(rtt_ms * 10**6) == queue
+def test_codel_gets_an_interval_for_the_round_trip_of_the_link(
+    rtt_ms: int, rate: str, queue: str
+) -> None:
+    """RFC 8289, sections 4.3 and 4.4: the interval is a round trip, the target 5 % of it.
+
+    But a target is at least the time of a large packet.
+    """
+    asked = Buffer(settings=[f"link.forward.rate={rate}"])
+    assert fq_codel(rtt_ms * 10**6, asked.wire) == queue
 
 
 @pytest.mark.parametrize(

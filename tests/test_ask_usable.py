@@ -152,7 +152,10 @@ def test_what_an_answer_suggests_is_better_when_it_is_asked(link: str) -> None:
     """Given fq_codel where the call is not usable, expect the command only if it is better."""
     asked = Usable(link=link, experiment=Experiment(seeds=3))
     before = asked.ask()
-    settings = [f"link.{name}.queue={fq_codel(asked.rtt_ns)}" for name in asked.limiting]
+    wires = dict(zip(("forward", "return"), asked.directions, strict=True))
+    settings = [
+        f"link.{name}.queue={fq_codel(asked.rtt_ns, wires[name])}" for name in asked.limiting
+    ]
     after = ask("usable", link, settings=settings, seeds=3)
     means = (
         measured(**{goal.figure: each.figures[goal.figure].mean for goal in Usable.goals})

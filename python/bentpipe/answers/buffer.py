@@ -85,8 +85,9 @@ class Buffer(Transfer):
     def _setting(self, name: str) -> str:
         """Return the setting of a queue: drop-tail, or the managed one."""
         size = self._sizes.get(name)
-        drop_tail = f"{{discipline: drop_tail, limit: {size} B}}"
-        return f"link.{self.direction}.queue={fq_codel(self.rtt_ns) if size is None else drop_tail}"
+        if size is None:
+            return f"link.{self.direction}.queue={fq_codel(self.rtt_ns, self.wire)}"
+        return f"link.{self.direction}.queue={{discipline: drop_tail, limit: {size} B}}"
 
     def _cases(self) -> Mapping[str, Plan]:
         """Return the queues, by name."""
@@ -145,7 +146,7 @@ class Buffer(Transfer):
                 "knees": sorted(knees, key=names.index),
                 "smaller": names[place - 1] if place else None,
                 "largest": names[-1] if knee != names[-1] else None,
-                "managed": fq_codel(self.rtt_ns),
+                "managed": fq_codel(self.rtt_ns, self.wire),
                 "changes": changes,
                 "goodput": Change.of(GOODPUT, found[knee], found[MANAGED], others),
                 "wait": Change.of(WAIT, found[knee], found[MANAGED], others),

@@ -76,7 +76,7 @@ class BusyLink(LinkQuestion):
         size = f"traffic.reader.response.lognormal.median={MEDIAN_PAGE_BYTES // 2}B"
         rate, same = f"link.forward.rate={2 * self.rate_bps}bps", "with the same users"
         return [
-            with_fq_codel(self.rtt_ns),
+            with_fq_codel(self.rtt_ns, self.directions[0]),
             Assumption(f"twice the link rate, {same}", "the rate", (rate,)),
             Assumption(f"pages of half the size, {same}", "a median of 300 kB", (size,)),
         ]

@@ -156,14 +156,17 @@ def other_round_trips(directions: Sequence[Mapping[str, Any]]) -> list[Assumptio
     return found
 
 
-def fq_codel(rtt_ns: int) -> str:
-    """Return the setting of a queue with FQ-CoDel for a round trip of ``rtt_ns`` of propagation."""
-    return f"{{discipline: fq_codel, {codel_fields(rtt_ns)}}}"
+def fq_codel(rtt_ns: int, wire: Mapping[str, Any]) -> str:
+    """Return the setting of a queue with FQ-CoDel for a round trip of ``rtt_ns`` of propagation.
+
+    ``wire`` is the plan of its direction.
+    """
+    return f"{{discipline: fq_codel, {codel_fields(rtt_ns, wire)}}}"
 
 
-def with_fq_codel(rtt_ns: int) -> Assumption:
+def with_fq_codel(rtt_ns: int, wire: Mapping[str, Any]) -> Assumption:
     """Return the remedy of FQ-CoDel on the forward link, for this round trip of propagation."""
-    setting = f"link.forward.queue={fq_codel(rtt_ns)}"
+    setting = f"link.forward.queue={fq_codel(rtt_ns, wire)}"
     return Assumption("with fq_codel on the forward link", "its queue", (setting,), is_remedy=True)
 
 

@@ -106,7 +106,9 @@ class Usable(LinkQuestion):
         others = ("lecture", "image", "download") if self.downloads else ("lecture", "image")
         wires = dict(zip(_DIRECTIONS, self.directions, strict=True))
         remedies = {
-            "fq_codel": [f"link.{name}.queue={fq_codel(self.rtt_ns)}" for name in self.limiting],
+            "fq_codel": [
+                f"link.{name}.queue={fq_codel(self.rtt_ns, wires[name])}" for name in self.limiting
+            ],
             "the call before the rest": [
                 *(with_classes(name, wires[name]) for name in self.limiting),
                 *(f"traffic.{name}.priority=1" for name in others),

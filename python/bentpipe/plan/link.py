@@ -243,15 +243,23 @@ def queue_plan(queue: Queue, reference: Reference, path: FieldPath) -> Part:
 
 # CoDel's interval is about the longest round trip, so that flows have the time to react; its target
 # is 5 % of that (RFC 8289, sections 4.3 and 4.4). The defaults are the minimum: paths go on behind
-# the link.
+# the link. A packet that waits for another one is no standing queue, so a target is at least the
+# time of a large packet.
 _CODEL_INTERVAL_NS: Final = 100_000_000
 _CODEL_TARGET: Final = 0.05
+_LARGE_PACKET_BITS: Final = 12_000
 
 
-def codel_fields(rtt_ns: int) -> str:
-    """Return the fields of a CoDel queue for a round trip of ``rtt_ns`` of propagation, as YAML."""
+def codel_fields(rtt_ns: int, direction: Mapping[str, Any]) -> str:
+    """Return the fields of a CoDel queue for a round trip of ``rtt_ns`` of propagation, as YAML.
+
+    ``direction`` is that of the plan; its lowest rate but 0 counts.
+    """
     interval_ns = max(rtt_ns, _CODEL_INTERVAL_NS)
-    target, interval = (f"{share * interval_ns / 1e6:g} ms" for share in (_CODEL_TARGET, 1))
+    rate_bps = min(filter(None, series_values(direction["rate_bps"])))
+    packet_ns = _LARGE_PACKET_BITS * NS_PER_S / rate_bps
+    times_ns = (max(_CODEL_TARGET * interval_ns, packet_ns), interval_ns)
+    target, interval = (f"{time_ns / 1e6:g} ms" for time_ns in times_ns)
     return f"target: {target}, interval: {interval}"
 
 

@@ -314,7 +314,7 @@ def _about_codel(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
         if rtt_ns > _CODEL_MAX_ROUND_TRIPS * interval_ns:
             interval, rtt = format_duration(interval_ns), format_duration(rtt_ns)
             message = f"an interval of {interval} is too short for round trips of {rtt}: CoDel"
-            advice = f"drops before senders can react; set {codel_fields(rtt_ns)}"
+            advice = f"drops before senders can react; set {codel_fields(rtt_ns, direction)}"
             yield ("link", name, "queue"), f"{message} {advice}"
 
 
