@@ -133,7 +133,14 @@ def without_effect(question: LinkQuestion, found: Any) -> Any:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", HEADLINES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Judging 200 sets takes these seconds.
+        pytest.param(name, marks=[pytest.mark.thorough] if name in {"buffer", "coding"} else [])
+        for name in HEADLINES
+    ],
+)
 def test_a_headline_of_chance_is_seldom_wrong(name: str) -> None:
     """Given 200 sets of figures that differ by chance alone, expect at most 5 % wrong headlines."""
     question = asked(name, 1, **QUICK[name])
