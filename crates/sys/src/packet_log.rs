@@ -4,7 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
-use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
+use rustix::net::sockopt::{
+    Timeout, set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_timeout,
+};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
@@ -54,7 +56,10 @@ impl PacketLog {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(NETFILTER))?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)?;
+        // Without CAP_NET_ADMIN in the initial user namespace, net.core.rmem_max limits it.
+        if set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
+            set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)?;
+        }
         // A full buffer loses packets, as any queue does; it is no error of the next one.
         set(&socket, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
