@@ -357,7 +357,7 @@ def test_the_figures_over_the_queue_are_one_chart_with_three_scales() -> None:
     assert [axes.get_ylabel().split("\n")[0] for axes in panels] == [
         "Goodput",
         "Queue delay",
-        "Call loss",
+        "Not played",
         "Fairness",
         "Speech quality",
     ]
@@ -420,7 +420,7 @@ def queues(
     for name, wait_s in waits_s.items():
         bps = np.resize(np.asarray(goodputs_mbps.get(name, 10.0), float), seeds) * 1e6
         figures = {"goodput_bps": bps, "queue_delay_p99_ns": np.full(seeds, wait_s * 1e9)}
-        others = ("fairness", "call_loss_percent", "call_r_factor", "call_mos")
+        others = ("fairness", "call_unplayed_percent", "call_r_factor", "call_mos")
         found[name] = Measurements(figures | {each: np.ones(seeds) for each in others})
     return found
 

@@ -64,7 +64,7 @@ class Buffer(Transfer):
             GOODPUT: _goodput_bps(result),
             "fairness": jain(result.goodput_bps[_transfers(result)]),
             WAIT: self._wait_ns(result),
-            "call_loss_percent": speaker["loss_percent"] or 0.0,
+            "call_unplayed_percent": speaker["unplayed_percent"],
             "call_r_factor": speaker["r_factor"],
             "call_mos": speaker["mos"],
         }
