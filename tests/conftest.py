@@ -236,6 +236,7 @@ _PACKAGES = {
     "nft": "nftables",
     "ping": "iputils-ping",
     "setpriv": "util-linux",
+    "tc": "iproute2",
     "setsid": "util-linux",
     "unshare": "util-linux",
 }
