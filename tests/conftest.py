@@ -236,8 +236,8 @@ _PACKAGES = {
     "nft": "nftables",
     "ping": "iputils-ping",
     "setpriv": "util-linux",
-    "tc": "iproute2",
     "setsid": "util-linux",
+    "tc": "iproute2",
     "unshare": "util-linux",
 }
 
