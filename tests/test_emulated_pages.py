@@ -30,6 +30,7 @@ from hyperframe.frame import Frame
 from late import until_on_time
 from test_emulate import EXIT_INVALID, EXIT_MACHINE, emulated
 from test_lab import wait_until
+from test_live import processes
 
 from bentpipe import Plan, Result, simulate
 from bentpipe.live import browser as browsers, flows
@@ -500,3 +501,5 @@ def test_a_killed_run_leaves_no_files() -> None:
     finally:
         task.kill()
     assert not own.exists()
+    # One that still ran could make the folder anew.
+    assert not processes(str(own))

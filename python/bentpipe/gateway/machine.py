@@ -166,6 +166,12 @@ def parent(process: int) -> int:
     return 0
 
 
+def children(process: int) -> list[int]:
+    """Return the process ids of the children of a process."""
+    running = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
+    return [each for each in running if parent(each) == process]
+
+
 def sysctl(name: str) -> str | None:
     """Return a setting such as ``net.ipv4.ip_forward``; None if the kernel has none."""
     # The name of an interface may have dots: there they are slashes, as sysctl(8) prints them.

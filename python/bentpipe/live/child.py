@@ -27,9 +27,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from bentpipe.errors import BentpipeError, error_with_code
+from bentpipe.gateway import machine
 from bentpipe.live.capacity import gain_privileges
 
 _SESSION_NICE: Final = -15
+_END_TIMEOUT_S: Final = 5.0
 _REMOVE_TIMEOUT_S: Final = 2.0
 
 Kind = Literal["ready", "progress", "note", "report", "result", "error"]
@@ -88,11 +90,11 @@ class Child:
             raise error_with_code(*value)
         return kind, value
 
-    def close(self, timeout_s: float = 0.0) -> None:
-        """End the child and its lab: kill it, unless it ends with its parent within the timeout."""
+    def close(self) -> None:
+        """End the child and its lab: kill it, unless it ends within the timeout, as it should."""
         self._connection.close()
         try:
-            self.process.wait(timeout_s)
+            self.process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -125,10 +127,23 @@ class Parent:
         with suppress(EOFError, OSError):
             self._connection.recv()
         if self._is_needed:
+            # A program that still runs may make the folder anew.
+            _kill_programs()
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
             # The kernel ends a lab faster than its destructors.
             os._exit(0)
+
+
+def _kill_programs() -> None:
+    """Kill the children of this process and, with the init of a PID namespace, all that is in it.
+
+    The kernel ends such an init after all others in its namespace (pid_namespaces(7)).
+    """
+    for process in machine.children(os.getpid()):
+        with suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+            os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
 
 
 @contextmanager

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from bentpipe.scenario.schema import Scenario
 
 _NAME: Final = "lab"
-_END_TIMEOUT_S: Final = 5.0
 
 
 class Lab:
@@ -85,7 +84,7 @@ class Lab:
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
-        self._close = weakref.finalize(self, child.close, _END_TIMEOUT_S)
+        self._close = weakref.finalize(self, child.close)
         self.hosts: Final = tuple(hosts)
 
     def __enter__(self) -> Self:

@@ -59,8 +59,7 @@ class Program:
     def find_children(self) -> Sequence[int]:
         """Return the children of its init process; a program that runs is the only one."""
         if not self.children:
-            running = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
-            self.children = [each for each in running if machine.parent(each) == self.process]
+            self.children = machine.children(self.process)
         return self.children
 
     def has_ended(self) -> bool:
