@@ -2,8 +2,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{array, io};
@@ -14,7 +14,9 @@ use bentpipe_gate::Side;
 use bentpipe_gate::relay::{Config, Counters, Dial, Dialed, Relay, prepare_leg};
 use bentpipe_sys::clock::Clock;
 use rustix::net::sockopt::set_socket_linger;
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, send, socket_with};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketFlags, SocketType, connect, listen, send, socket_with,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -32,6 +34,21 @@ impl Dial for To {
             }
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Connects to each of these servers in turn, and keeps copies of the legs, as another process may for some time.
+struct Copied {
+    servers: Mutex<Vec<SocketAddr>>,
+    copies: Mutex<Vec<OwnedFd>>,
+}
+
+impl Dial for Copied {
+    fn dial(&self, client: BorrowedFd<'_>, from: SocketAddr, side: Side) -> io::Result<Dialed> {
+        let server = self.servers.lock().expect("no panic").remove(0);
+        let dialed = To(server).dial(client, from, side)?;
+        self.copies.lock().expect("no panic").push(dialed.server.try_clone()?);
+        Ok(dialed)
     }
 }
 
@@ -84,11 +101,15 @@ fn until(condition: impl Fn() -> bool) {
 }
 
 fn relay_to(server: SocketAddr, config: Config) -> (Relay, SocketAddr) {
+    relay_by(To(server), config)
+}
+
+fn relay_by(dial: impl Dial + 'static, config: Config) -> (Relay, SocketAddr) {
     let listener = any_port();
     listener.set_nonblocking(true).expect("a listener");
     let address = listener.local_addr().expect("it is bound");
     let listeners = vec![(Side::Lan, listener.into())];
-    let relay = Relay::start(listeners, Arc::new(To(server)), config).expect("it starts");
+    let relay = Relay::start(listeners, Arc::new(dial), config).expect("it starts");
     (relay, address)
 }
 
@@ -254,6 +275,31 @@ fn a_server_that_refuses_resets_the_client() {
     drop(client);
     until(|| relay.counters().open() == 0);
     assert_eq!((relay.counters().refused(), relay.counters().open()), (1, 0));
+}
+
+/// Given a leg that has ended, of which another process still has a copy, expect what its server does later to change
+/// nothing of the next connection: one whose server is silent is reset after the limit.
+#[test]
+fn a_connection_has_no_events_of_one_before_it() {
+    let (before, silent) = (any_port(), any_port());
+    let servers = [&before, &silent].map(|each| each.local_addr().expect("it is bound"));
+    // One connection fills the backlog; then the kernel drops SYNs.
+    listen(&silent, 0).expect("it listens");
+    let _fills = TcpStream::connect(servers[1]).expect("it listens");
+    let dial = Copied { servers: Mutex::new(servers.to_vec()), copies: Mutex::default() };
+    let config = Config { threads: 1, connect_limit: Limit::from_secs(1), ..config() };
+    let (relay, address) = relay_by(dial, config);
+    let first = TcpStream::connect(address).expect("the relay listens");
+    let (server, _) = before.accept().expect("the relay connects");
+    set_socket_linger(&first, Some(Duration::ZERO)).expect("a socket");
+    drop(first);
+    until(|| relay.counters().reset() == 1);
+    let mut second = with_timeouts(TcpStream::connect(address).expect("the relay listens"));
+    until(|| relay.counters().open() == 1);
+    drop(server);
+    let error = second.read(&mut [0; 1]).expect_err("no FIN");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert_eq!((relay.counters().expired(), relay.counters().open()), (1, 0));
 }
 
 /// Given a server that does not read, expect the client to be stopped by its window, and all data to arrive

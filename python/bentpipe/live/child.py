@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import shutil
 import signal
 import socket
@@ -20,7 +21,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -91,14 +92,19 @@ class Child:
         return kind, value
 
     def close(self) -> None:
-        """End the child and its lab: kill it, unless it ends within the timeout, as it should."""
+        """Kill the child and all that it started, and remove its folder.
+
+        The kernel ends a lab faster than its destructors.
+        """
+        # One that is stopped starts no other program.
+        self.process.send_signal(signal.SIGSTOP)
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        started = list(_pidfds_of_children(self.process.pid))
         self._connection.close()
-        try:
-            self.process.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        # Also while the kernel still ends programs of the lab.
+        self.process.kill()
+        self.process.wait()
+        _kill(started)
         until_s = time.monotonic() + _REMOVE_TIMEOUT_S
         while self.folder is not None and self.folder.exists() and time.monotonic() < until_s:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -128,22 +134,30 @@ class Parent:
             self._connection.recv()
         if self._is_needed:
             # A program that still runs may make the folder anew.
-            _kill_programs()
+            _kill(_pidfds_of_children(os.getpid()))
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
             # The kernel ends a lab faster than its destructors.
             os._exit(0)
 
 
-def _kill_programs() -> None:
-    """Kill the children of this process and, with the init of a PID namespace, all that is in it.
+def _pidfds_of_children(process: int) -> Iterator[int]:
+    for each in machine.children(process):
+        with suppress(ProcessLookupError):
+            yield os.pidfd_open(each)
 
-    The kernel ends such an init after all others in its namespace (pid_namespaces(7)).
+
+def _kill(pidfds: Iterable[int]) -> None:
+    """Kill processes, wait until they have ended, and close their pidfds.
+
+    Where one is the init of a PID namespace, so have all others in it by then, since the kernel
+    ends it last (pid_namespaces(7)).
     """
-    for process in machine.children(os.getpid()):
+    for pidfd in pidfds:
         with suppress(OSError):
-            os.kill(process, signal.SIGKILL)
-            os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        select.select([pidfd], [], [], _END_TIMEOUT_S)
+        os.close(pidfd)
 
 
 @contextmanager

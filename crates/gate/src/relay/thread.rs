@@ -149,6 +149,9 @@ impl Thread {
         }
         connection.sample(&self.counters);
         self.counters.end(end);
+        // The privileged part may still have a copy of a leg that it opened. Until that is closed, the kernel would
+        // go on to report the leg, by a number that the next connection has.
+        let _ = epoll::delete(&self.epoll, connection.socket(Leg::Server));
         connection.close(end, &mut self.pipes);
     }
 

@@ -294,9 +294,11 @@ impl Worker {
         let Held { syn, side, server, slot, .. } = held;
         let ends = syn.ends();
         self.ends.remove(&ends);
+        // Where it goes has its own epoll. One that is closed may have a copy in the privileged part, of which events
+        // would come by a number that another SYN has.
+        let _ = epoll::delete(&self.epoll, &server);
         match sockopt::socket_error(&server) {
             Ok(Ok(())) => {
-                let _ = epoll::delete(&self.epoll, &server);
                 let (server, traffic_class) = (Some(server), syn.traffic_class());
                 self.ready.insert(ends, Waiting { server, slot, since: now, traffic_class });
                 self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
@@ -330,9 +332,11 @@ impl Worker {
     fn end_expired(&mut self, now: Instant) {
         let limit = self.config.connect_limit;
         let (ends, mut expired) = (&mut self.ends, self.ready.forget_old(now, limit));
+        let epoll = &self.epoll;
         self.held.retain(|_, held| {
             let waits = now.saturating_since(held.since) < limit;
             if !waits {
+                let _ = epoll::delete(epoll, &held.server);
                 ends.remove(&held.syn.ends());
                 expired += 1;
             }
