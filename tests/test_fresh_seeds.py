@@ -132,12 +132,15 @@ def without_effect(question: LinkQuestion, found: Any) -> Any:
     return drawn(found)
 
 
+SLOW = {"buffer", "coding", "pep"}
+
+
 @pytest.mark.system
 @pytest.mark.parametrize(
     "name",
     [
         # Judging 200 sets takes these seconds.
-        pytest.param(name, marks=[pytest.mark.thorough] if name in {"buffer", "coding"} else [])
+        pytest.param(name, marks=pytest.mark.thorough if name in SLOW else [])
         for name in HEADLINES
     ],
 )

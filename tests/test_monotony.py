@@ -144,8 +144,12 @@ def property_of(name: str, data: st.DataObject, **link: int) -> None:
     check(name, part, seed, *links(part, **link))
 
 
+# Those of which two links take few seconds.
+QUICK = ["buffer", "busy-link", "users", "usable"]
+
+
 @pytest.mark.system
-@pytest.mark.parametrize("name", QUALITIES)
+@pytest.mark.parametrize("name", QUICK)
 @given(data=st.data(), **LINKS)
 @examples(2, shrink=False)
 def test_a_worse_link_is_good_for_no_more(name: str, data: st.DataObject, **link: int) -> None:

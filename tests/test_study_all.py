@@ -84,7 +84,8 @@ def test_threads_do_not_change_the_figures(study: str) -> None:
     assert together.report() == alone.report()
 
 
-@pytest.mark.parametrize("study", each_study("jpl", "osu", "auckland"))
+@pytest.mark.thorough
+@pytest.mark.parametrize("study", ["jpl", "osu", "auckland"])
 def test_seeds_count_up_from_the_first(study: str) -> None:
     """The values of the seeds 7 and 8 are those of two studies of one run each."""
     both, seventh, eighth = (
