@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from chromium import DRAWN, TIMEOUT_MS, Proxy, box_of, drawn, wait_for_charts
