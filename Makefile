@@ -19,7 +19,7 @@ BENCH_no := target/release/bentpipe-bench
 
 # `make test` tries the same inputs each time. Others: make test PROPTEST_RNG_SEED=2 BOLERO_RANDOM_ITERATIONS=1000
 PROPTEST_RNG_SEED ?= 1
-PROPTEST_CASES ?= 128
+PROPTEST_CASES ?= 64
 BOLERO_RANDOM_ITERATIONS ?= 0
 
 .PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests check check-rust check-python docs bench wheel instructions build-instructions coverage schema picture clean

@@ -233,6 +233,7 @@ def test_a_short_download_saves_two_round_trips_to_the_server(usual: Answer) -> 
     assert change(usual, NOT_SPLIT)["percent"].mean == pytest.approx(0, abs=0.1)
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_the_shorter_of_both_round_trips_is_what_counts() -> None:
     """Given a link of 100 ms and servers 300 ms away, expect the link's 100 ms twice, not 300."""
@@ -249,6 +250,7 @@ def test_a_long_download_gains_its_slow_start_alone() -> None:
     assert 0 <= change(answer, LARGE)["percent"].mean < 2
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 @pytest.mark.parametrize("gateways", ["hub", "*"])
 def test_a_larger_window_over_the_link_saves_a_round(usual: Answer, gateways: str) -> None:
@@ -285,6 +287,7 @@ def test_users_keep_the_link_as_busy_as_asked_for() -> None:
     assert 0 < change(answer, TOTAL)["before"].mean < 16e6 * 1448 / 1500
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_users_of_quic_alone_have_nothing_that_can_be_split() -> None:
     answer = ask(load=0.2, quic_share=1.0)

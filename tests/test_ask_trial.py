@@ -75,6 +75,7 @@ def asked_buffer(limit: str) -> Answer:
     return ask("buffer", "geo", settings=settings, flows=1, seeds=5)
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 @pytest.mark.parametrize(
     ("limit", "figure"), [("3 kB", "goodput_bps"), ("100 kB", "queue_delay_p99_ns")]
@@ -95,6 +96,7 @@ def test_the_queue_of_the_link_and_the_knee_are_tried(
         assert case["measured"] == pytest.approx(case["simulated"], rel=0.2)
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_without_a_recommendation_the_case_as_asked_is_tried(emulated: list[Scenario]) -> None:
     """Given the queue of the knee, expect nothing else to be tried."""

@@ -49,6 +49,7 @@ def test_the_time_of_an_update_has_the_ends_of_its_rates() -> None:
     assert elapsed_range_h(1.0, [(12, Estimate(1e6, 2e6, 5))], 24)[1][1] == math.inf
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_the_lowest_class_gets_what_users_leave() -> None:
     """Given users who keep 16 Mbit/s 60 % busy, expect 6.4 Mbit/s, less headers and starts.

@@ -169,6 +169,7 @@ def test_runs_of_users_are_longer_than_their_start(rate_bps: int, run_s: float) 
     assert Users(settings=[setting]).base.data["stop_ns"] == pytest.approx(run_s * S, abs=S)
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_users_are_those_of_the_steady_state() -> None:
     """Given the users that fit on a fast link, expect as few slow pages of runs twice as long.
@@ -207,6 +208,7 @@ def test_pages_take_as_long_as_at_a_shared_server() -> None:
         assert each["page_mean_ns"].mean / S == pytest.approx(paper_s, rel=0.06), each["users"]
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_users_of_several_terminals_have_a_return_each(tmp_path: Path) -> None:
     """Given a return of 100 kbit/s, expect eight of them to carry more users than one.

@@ -193,6 +193,7 @@ def test_a_killed_worker_changes_nothing(doomed: DaskProcesses) -> None:
     assert in_order(iter(finished)) == in_order(Threads(2).run(jobs(count), delivered))
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_a_lost_scheduler_is_one_message_and_finished_runs_are_kept(doomed: DaskProcesses) -> None:
     doomed.add_worker()
@@ -257,6 +258,7 @@ def test_a_cluster_that_lost_all_workers_is_given_up(
     assert message == "the cluster has had no workers for 1 s"
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_a_local_cluster_gives_the_bytes_of_threads_and_survives_deadly_runs(
     monkeypatch: pytest.MonkeyPatch,

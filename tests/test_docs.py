@@ -159,6 +159,7 @@ def test_another_number_on_a_page_is_found(shown: str, missing: list[str]) -> No
 # Whole studies, sweeps of many runs, and clusters.
 SLOW = (
     "study snip",
+    "study hermes",
     "web-pages-one-user",
     "--dask",
     "LocalCluster",
@@ -166,6 +167,7 @@ SLOW = (
     "--sets",
     "ask pep",
     "ask coding",
+    "ask buffer --link geo",
     "ask users",
     "ask update",
 )

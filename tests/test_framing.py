@@ -219,6 +219,7 @@ def test_random_bits_are_stuffed_as_expected() -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 @pytest.mark.parametrize(("payload", "bits_off"), [("random", 3), ("zeros", 8), ("iperf", 8)])
 def test_whole_ppp_frames_of_1500_bytes(payload: str, bits_off: int) -> None:

@@ -132,7 +132,7 @@ def without_effect(question: LinkQuestion, found: Any) -> Any:
     return drawn(found)
 
 
-SLOW = {"buffer", "coding", "pep"}
+SLOW = {"buffer", "coding", "pep", "small-packets", "tcp", "users"}
 
 
 @pytest.mark.system

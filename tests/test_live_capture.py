@@ -298,6 +298,7 @@ def test_a_capture_that_cannot_be_written_is_a_failure_of_exec(where: str, tmp_p
 FETCH = "curl -s -o /dev/null http://world/bytes/2000000; exit 7"
 
 
+@pytest.mark.thorough
 @needs_lab
 @pytest.mark.unprivileged
 @needs("curl")
@@ -400,6 +401,7 @@ def test_an_emulated_scenario_is_captured(tmp_path: Path) -> None:
     assert {each.content[9] for each in seen} == {17}, "all is UDP"
 
 
+@pytest.mark.thorough
 @needs_lab
 @needs("iperf3")
 def test_ctrl_c_keeps_what_was_captured_of_a_scenario(tmp_path: Path) -> None:

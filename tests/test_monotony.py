@@ -145,7 +145,7 @@ def property_of(name: str, data: st.DataObject, **link: int) -> None:
 
 
 # Those of which two links take few seconds.
-QUICK = ["buffer", "busy-link", "users", "usable"]
+QUICK = ["busy-link", "users", "usable"]
 
 
 @pytest.mark.system

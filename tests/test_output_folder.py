@@ -64,7 +64,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("verb", ["run", "search", "study"])
+@pytest.mark.parametrize(
+    "verb", ["run", "search", pytest.param("study", marks=pytest.mark.thorough)]
+)
 def test_equal_runs_give_equal_folders(
     verb: str, bentpipe: Program, small_file: Path, tmp_path: Path
 ) -> None:

@@ -203,6 +203,7 @@ def test_a_long_run_with_many_flows_stays_small() -> None:
     assert "fairness (Jain)" in text
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 @pytest.mark.parametrize("name", ["geo-voip-and-bulk", "isdn-return", "leo-two-flows"])
 def test_reports_of_the_examples(name: str) -> None:

@@ -185,7 +185,7 @@ def test_a_run_that_ends_before_a_delivery_proves_nothing() -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("framing", ["none", "ethernet"])
 @pytest.mark.parametrize("limit", ["10 packets", "100 packets", "1 bdp"])
-@pytest.mark.parametrize("seconds", [0.2, 2])
+@pytest.mark.parametrize("seconds", [0.2, pytest.param(2, marks=pytest.mark.thorough)])
 def test_each_rate_is_that_on_paper_whatever_the_buffer(
     framing: str, limit: str, seconds: float
 ) -> None:

@@ -140,6 +140,7 @@ def test_the_cells_by_provenance() -> None:
     assert predicted == {("1e-9", "no"), ("0", "no")}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "change",
     [

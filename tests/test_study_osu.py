@@ -226,6 +226,7 @@ def test_the_model_reads_no_published_value(monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
+@pytest.mark.thorough
 def test_the_claim_on_predicted_cells_holds_with_each_calibrated_input() -> None:
     """Growth by bytes, and efficiency over the whole run; five sources over GEO need both."""
     half = [each for each in cells.cells() if (each.k, each.discipline) == (1, "selective_drop")]
@@ -244,6 +245,7 @@ def test_the_claim_on_predicted_cells_holds_with_each_calibrated_input() -> None
 # --- the figures --------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_half_a_round_trip_of_buffer_is_enough_everywhere() -> None:
     """The source's number: 98 % for every scenario and number of sources, here in two runs."""
     grid = [cell for cell in cells.cells() if (cell.k, cell.discipline) == (1, "selective_drop")]
@@ -270,6 +272,7 @@ def test_the_paper_s_lines() -> None:
     assert study.efficiency_if_halving(0.0, 0.5) == pytest.approx(87.5)
 
 
+@pytest.mark.thorough
 def test_fifteen_sources_over_leo_keep_to_the_paper_s_lines() -> None:
     """1/8 round trip: 95.2 % when every second source halves, 82.5 % when all do.
 

@@ -243,6 +243,7 @@ def test_failed_runs_are_one_sentence_and_an_exit_code(
     assert found.failures["seed"].to_list() == [2]
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 def test_a_run_without_memory_fails_and_the_others_go_on(
     scenario: Path, bentpipe: Program, tmp_path: Path
