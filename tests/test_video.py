@@ -286,7 +286,11 @@ def real(media: str, **forward: Any) -> dict[str, Any]:
 
 @measures
 @pytest.mark.parametrize(
-    ("data", "stalls"), [(real("2 Mbit/s"), 0), (real("3 Mbit/s", rate="2 Mbit/s"), 2)]
+    ("data", "stalls"),
+    [
+        (real("2 Mbit/s"), 0),
+        pytest.param(real("3 Mbit/s", rate="2 Mbit/s"), 2, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_player_in_real_time_is_that_of_the_simulator(
     data: dict[str, Any], stalls: int, tmp_path: Path
