@@ -93,7 +93,7 @@ def seconds_until_the_end(command: Sequence[str], code: int) -> tuple[float, str
 @needs("ip")
 @pytest.mark.parametrize("side", ["world", "island"])
 def test_a_deleted_device_ends_the_program(side: str, tmp_path: Path) -> None:
-    """Given a program of 60 s, expect its end long before, with that of the link, and the report."""
+    """Given a program of 60 s, expect its end with that of the link, and the report."""
     mark, report = f"bentpipe-deleted-{os.getpid()}", tmp_path / "report.json"
     command = ["env", f"MARK={mark}", *BENTPIPE, "exec", "--link", "leo", "--host", side]
     command += ["--statistics", str(report), "--", "sh", "-c", DELETE]
