@@ -21,9 +21,9 @@ from bentpipe.answers.answer import Effect
 from bentpipe.answers.buffer import BUFFERS_BDP, NOW, Buffer
 from bentpipe.answers.page import draw
 from bentpipe.answers.question import Assumption
+from bentpipe.answers.queues import fq_codel
 from bentpipe.answers.runs import Experiment, Figures, Measurements
 from bentpipe.answers.tcp import Tcp
-from bentpipe.answers.traffic import fq_codel
 from bentpipe.metrics import CAPACITY_PARTS, COLUMNS
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
@@ -511,7 +511,7 @@ def test_the_queue_of_the_link_has_its_size_or_its_name(
     """Given 16 Mbit/s, expect 50 ms to be 100 kB."""
     made = Made(queues()["3 BDP"], **queues())
     asked = Buffer(settings=[f"link.forward.queue={queue}"], experiment=made)
-    assert asked.own_queue == own_queue
+    assert asked.queues.own_text == own_queue
     (now, *_) = asked.ask().figures["queues"]
     assert now["limit_bytes"] == limit_bytes
 
@@ -586,7 +586,7 @@ def test_codel_gets_an_interval_for_the_round_trip_of_the_link(
 def test_runs_that_agree_by_chance_are_told_from_those_without(
     setting: str, *, is_random: bool
 ) -> None:
-    assert Tcp(settings=[setting]).is_random is is_random
+    assert Tcp(settings=[setting]).base.is_random is is_random
 
 
 def test_a_window_says_of_which_buffer_it_is_a_part() -> None:

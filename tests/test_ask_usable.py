@@ -13,9 +13,9 @@ from bentpipe import Scenario, answers, ask, simulate
 from bentpipe.answers import QUESTIONS
 from bentpipe.answers.catalog import class_of
 from bentpipe.answers.question import Assumption
+from bentpipe.answers.queues import fq_codel, with_classes
 from bentpipe.answers.remedies import Goal, all_met, better_commands, is_better
 from bentpipe.answers.runs import Experiment, Measurements, Samples
-from bentpipe.answers.traffic import fq_codel, with_classes
 from bentpipe.answers.usable import Usable
 
 # Others start after the last second, so that nothing but the outage delays packets of the call.

@@ -7,6 +7,7 @@ The words are a template for each question. It has a section for each part, belo
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -188,12 +189,13 @@ def plain(value: Any) -> Any:
     return value
 
 
-# How tables.csv says that values are written, if not by a format.
-_TEXTS: Final = {
-    "": None,
+# How tables.csv says that estimates are written; of others a table has the mean.
+_INTERVALS: Final = {
     "change": signed_percent,
     "plus_minus": lambda percent: percent.text("{:.1f}".format),
 }
+# And other values, if not by a format.
+_TEXTS: Final = {"": None, **_INTERVALS}
 
 
 def columns(table: str) -> tuple[Column, ...]:
@@ -206,7 +208,17 @@ def columns(table: str) -> tuple[Column, ...]:
 
 def table(name: str, title: str, rows: Iterable[Mapping[str, Any]], **options: Any) -> View:
     """Return a table with the columns that tables.csv has for it; what a row lacks is None."""
-    return from_mappings(title, columns(name), rows, **options)
+    whole = {row["name"] for row in read_rows("tables.csv", name) if row["text"] in _INTERVALS}
+    cells = [
+        {key: value if key in whole else _mean(value) for key, value in row.items()} for row in rows
+    ]
+    return from_mappings(title, columns(name), cells, **options)
+
+
+def _mean(value: Any) -> Any:
+    if not isinstance(value, Estimate):
+        return value
+    return None if math.isnan(value.mean) else value.mean
 
 
 def charts(name: str, found: Mapping[Any, Measurements], **options: Any) -> list[Chart]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from bentpipe.answers.answer import Answer, Chart
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, LinkQuestion
+from bentpipe.answers.queues import with_fq_codel
 from bentpipe.answers.remedies import Goal
 from bentpipe.answers.runs import Estimate, Figures, Measurements
 from bentpipe.answers.traffic import (
@@ -24,7 +25,6 @@ from bentpipe.answers.traffic import (
     page_reader,
     page_times,
     users_of,
-    with_fq_codel,
 )
 from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import FULL_SHARE, WINDOW_NS, sampled_bytes, window_loads

@@ -258,6 +258,21 @@ class Change(NamedTuple):
         return self.percent.times(-1.0 if self.figure.endswith("_ns") else 1.0)
 
 
+def changes_from(
+    before: Name, found: Mapping[Name, Measurements], figure: str
+) -> dict[Name, Change]:
+    """Return the changes of a figure to the other cases, the largest first.
+
+    Their intervals hold together.
+    """
+    changes = {
+        name: Change.of(figure, found[before], found[name], len(found) - 1)
+        for name in found
+        if name != before
+    }
+    return dict(sorted(changes.items(), key=lambda item: -item[1].percent.mean))
+
+
 class Verdict(NamedTuple):
     """What a variant changes at a load; the first change counts first."""
 

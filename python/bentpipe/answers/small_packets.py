@@ -147,5 +147,4 @@ def _change(before: Fitting, after: Fitting) -> Estimate:
 
 def _row(name: str, calls: Fitting) -> dict[str, Any]:
     packets = 2 * calls.count * _PACKETS_PER_SECOND
-    cells = {"aggregation": name, "calls": calls.count, "packets_per_second": packets}
-    return {**cells, **calls.at.means()}
+    return dict(aggregation=name, calls=calls.count, packets_per_second=packets, **calls.at.means())

@@ -13,14 +13,13 @@ import numpy as np
 
 from bentpipe.answers.answer import Answer, charts, read_rows, table
 from bentpipe.answers.question import Assumption
-from bentpipe.answers.runs import Change, Measurements
+from bentpipe.answers.runs import Measurements, changes_from
 from bentpipe.answers.traffic import Transfer, other_bit_errors, other_round_trips
 from bentpipe.answers.trial import Trial
 from bentpipe.metrics import CAPACITY_PARTS, COLUMNS
-from bentpipe.plan.hosts import windows_bytes
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
-from bentpipe.units import NS_PER_S, format_duration, format_size
+from bentpipe.units import NS_PER_S
 
 _BASE: Final = "as asked"
 # What a goodput near its bound reaches; the handshake and slow start take the rest.
@@ -84,32 +83,12 @@ class Tcp(Transfer):
             found.append(Assumption("transfer of 10 s", self.length, short))
         return found
 
-    @property
-    def is_random(self) -> bool:
-        """Whether runs with other seeds may differ."""
-        return is_random(self.base.data)
-
-    @property
-    def window_text(self) -> str:
-        """Of which buffer the window is a part, where it is one; else nothing."""
-        sender, windows = self.sender, windows_bytes(self.sender)
-        is_smallest = min(windows, key=windows.__getitem__) == "receive_buffer"
-        if sender["receive_buffer_counts"] != "memory" or not is_smallest:
-            return ""
-        size = format_size(sender["receive_buffer_bytes"])
-        return f", a part of {size} since Linux counts the memory of packets,"
-
-    @property
-    def length(self) -> str:
-        """The length of the transfer."""
-        return format_duration(self.base.data["stop_ns"])
-
     def _judge(self, found: Mapping[str, Measurements]) -> Answer:
         base, bounds, path = found[_BASE], self.bounds_bps(), self.path_over_time
-        changes = _changes(found, _BASE)
+        changes = changes_from(_BASE, found, self.figure)
         helpers = {name: found[name] for name in changes if changes[name].outcome == "gains"}
         best = next(iter(helpers), None)
-        also = {} if best is None else _changes(helpers, best)
+        also = {} if best is None else changes_from(best, helpers, self.figure)
         gains = {name: each.percent for name, each in changes.items()}
         rows = [
             {"setting": name, **each.means(), "change_percent": gains.get(name)}
@@ -151,28 +130,5 @@ class Tcp(Transfer):
         return {**super().facts(answer), "matters": answer.matters_most, "above_is_more": more}
 
 
-def is_random(part: Any) -> bool:
-    """Return whether a part of a plan draws from random numbers."""
-    if isinstance(part, Mapping):
-        return any(
-            (name == "channel" and value["kind"] != "clear")
-            or (name.endswith("jitter_ns") and value)
-            or value in ("red", "fq_codel", "bbr")
-            or is_random(value)
-            for name, value in part.items()
-        )
-    return isinstance(part, list) and any(map(is_random, part))
-
-
 def _goodput_bps(result: Result) -> float:
     return float(result.goodput_bps[0])
-
-
-def _changes(found: Mapping[str, Measurements], before: str) -> dict[str, Change]:
-    """Return the changes of goodput to the other cases, the best first; intervals hold together."""
-    changes = {
-        name: Change.of("goodput_bps", found[before], found[name], len(found) - 1)
-        for name in found
-        if name != before
-    }
-    return dict(sorted(changes.items(), key=lambda item: -item[1].percent.mean))

@@ -17,7 +17,6 @@ from bentpipe.answers.question import Assumption, LinkQuestion, initial, peak_bp
 from bentpipe.answers.runs import PACKET_BITS, Estimate, Samples
 from bentpipe.errors import UsageError
 from bentpipe.plan.hosts import windows_bytes
-from bentpipe.plan.link import codel_fields
 from bentpipe.plan.presets import values_over_time
 from bentpipe.results.result import Result
 from bentpipe.scenario.framings import frame_bits
@@ -103,6 +102,21 @@ class Transfer(LinkQuestion):
         """The most bytes in flight that the buffers allow."""
         return min(windows_bytes(self.sender).values())
 
+    @property
+    def window_text(self) -> str:
+        """Of which buffer the window is a part, where it is one; else nothing."""
+        sender, windows = self.sender, windows_bytes(self.sender)
+        is_smallest = min(windows, key=windows.__getitem__) == "receive_buffer"
+        if sender["receive_buffer_counts"] != "memory" or not is_smallest:
+            return ""
+        size = format_size(sender["receive_buffer_bytes"])
+        return f", a part of {size} since Linux counts the memory of packets,"
+
+    @property
+    def length(self) -> str:
+        """The length of a run, and so of a transfer without a duration of its own."""
+        return format_duration(self.base.data["stop_ns"])
+
     def bounds_bps(self) -> dict[str, float]:
         """Return bounds of the goodput, on paper: headers, and window over round trip."""
         path, window = self.path_over_time, self.window_bytes
@@ -156,36 +170,6 @@ def other_round_trips(directions: Sequence[Mapping[str, Any]]) -> list[Assumptio
     return found
 
 
-def fq_codel(rtt_ns: int, wire: Mapping[str, Any]) -> str:
-    """Return the setting of a queue with FQ-CoDel for a round trip of ``rtt_ns`` of propagation.
-
-    ``wire`` is the plan of its direction.
-    """
-    return f"{{discipline: fq_codel, {codel_fields(rtt_ns, wire)}}}"
-
-
-def with_fq_codel(rtt_ns: int, wire: Mapping[str, Any]) -> Assumption:
-    """Return the remedy of FQ-CoDel on the forward link, for this round trip of propagation."""
-    setting = f"link.forward.queue={fq_codel(rtt_ns, wire)}"
-    return Assumption("with fq_codel on the forward link", "its queue", (setting,), is_remedy=True)
-
-
-def with_classes(direction: str, wire: Mapping[str, Any]) -> str:
-    """Return the setting of a queue with two classes, each with the limit of a direction's queue.
-
-    A queue that has classes is left as it is.
-    """
-    queue = wire["queue"]
-    if queue["discipline"] == "strict_priority":
-        return f"link.{direction}.queue.discipline=strict_priority"
-    value, unit = queue["limit"].get("value", 0), queue["limit"]["unit"]
-    # A time is a limit of other queues alone.
-    time_bytes = value * peak_bps(wire["rate_bps"]) // (8 * NS_PER_S)
-    limits = {"unlimited": unit, "packets": f"{value} packets", "time_ns": f"{time_bytes} B"}
-    limit = limits.get(unit, f"{value} B")
-    return f"link.{direction}.queue={{discipline: strict_priority, classes: 2, limit: {limit}}}"
-
-
 def call(direction: str, codec: CodecName = "g711") -> dict[str, Any]:
     """Return the entry ``call`` of traffic: a call whose quality is that of `Result.flows`."""
     return {
@@ -195,6 +179,21 @@ def call(direction: str, codec: CodecName = "g711") -> dict[str, Any]:
         "codec": codec,
         # The interval of its packets.
         "start_jitter": "20 ms",
+    }
+
+
+def call_beside(result: Result, wire: Mapping[str, Any]) -> dict[str, float]:
+    """Return the quality of the call of a run, and what 99 % of its packets waited at most.
+
+    ``wire`` is the plan of its direction; what a packet takes on the link is no wait.
+    """
+    row = result.flows.row(by_predicate=pl.col("kind") == "voice", named=True)
+    bits = frame_bits_of("g711", wire["framing"])
+    on_link_ns = initial(wire["delay_ns"]) + bits * NS_PER_S / peak_bps(wire["rate_bps"])
+    late_ns = row["one_way_delay_p99_ns"]
+    return {
+        "queue_delay_p99_ns": math.nan if late_ns is None else max(late_ns - on_link_ns, 0.0),
+        **{f"call_{name}": row[name] for name in ("unplayed_percent", "r_factor", "mos")},
     }
 
 

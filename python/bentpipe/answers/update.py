@@ -15,7 +15,8 @@ from typing import Annotated, Any, Final
 from bentpipe.answers.answer import Answer, table
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import LinkQuestion
-from bentpipe.answers.runs import Change, Estimate, Figures, Measurements
+from bentpipe.answers.queues import with_classes
+from bentpipe.answers.runs import Change, Figures, Measurements
 from bentpipe.answers.traffic import (
     MEDIAN_PAGE_BYTES,
     elapsed_h,
@@ -24,7 +25,6 @@ from bentpipe.answers.traffic import (
     page_times,
     run_length,
     users_of,
-    with_classes,
 )
 from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import entry_bps
@@ -187,14 +187,6 @@ class Update(LinkQuestion):
             for when in loads
             if self.users[when] == 1 and busy[when].mean > loads[when] + _TOLERANCE
         ]
-        rows = [
-            {
-                name: value.mean if isinstance(value, Estimate) else value
-                for name, value in way.items()
-            }
-            | {"page_change_percent": way["page_change_percent"]}
-            for way in ways
-        ]
         return Answer(
             facts={"best": best, "harmless": harmless, "beyond": beyond},
             figures={
@@ -204,5 +196,5 @@ class Update(LinkQuestion):
                 "left_hours": elapsed_h(8.0 * self.sites * self.size_bytes, left),
                 "once_hours": elapsed_h(8.0 * self.size_bytes, left),
             },
-            tables=[table(self.name, "Each way to send it", rows)],
+            tables=[table(self.name, "Each way to send it", ways)],
         )

@@ -20,9 +20,10 @@ import polars as pl
 from bentpipe.answers.answer import Answer, columns
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption, LinkQuestion
+from bentpipe.answers.queues import Queues, with_classes
 from bentpipe.answers.remedies import Goal, all_met
 from bentpipe.answers.runs import DEFAULT_SEEDS, Figures, Measurements, Samples
-from bentpipe.answers.traffic import call, fq_codel, quantiles, times_ns, with_classes
+from bentpipe.answers.traffic import call, quantiles, times_ns
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.results.views import View
@@ -107,7 +108,7 @@ class Usable(LinkQuestion):
         wires = dict(zip(_DIRECTIONS, self.directions, strict=True))
         remedies = {
             "fq_codel": [
-                f"link.{name}.queue={fq_codel(self.rtt_ns, wires[name])}" for name in self.limiting
+                Queues(name, wires[name], self.rtt_ns).fq_codel() for name in self.limiting
             ],
             "the call before the rest": [
                 *(with_classes(name, wires[name]) for name in self.limiting),

@@ -75,8 +75,7 @@ class Users(Subscribed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        page_ns = self.page_time_ns or 0
-        self.duration = run_length(self.link_rate_bps, PAGE_BYTES, page_ns)
+        self.duration = run_length(self.link_rate_bps, PAGE_BYTES, self.page_time_ns or 0)
 
     def _traffic(self) -> list[dict[str, Any]]:
         return web_reader(self.link_rate_bps, warm_up_ns(self.stop_ns))
@@ -145,7 +144,7 @@ class Users(Subscribed):
         page_ns = shown.mean("page_mean_ns") if fitting.count else self.limit_ns
         at_limit = self._is_at_limit(found)
         per_mbps = None if at_limit else fitting.count / (self.rate_bps / 1e6)
-        rows = [{"users": count, **each.means()} for count, each in found.items()]
+        counts = [{"users": count, **each.estimates()} for count, each in found.items()]
         return Answer(
             facts={"base": shown, "readers": readers, "fitting": fitting, "at_limit": at_limit},
             figures={
@@ -156,8 +155,8 @@ class Users(Subscribed):
                 "page_time_ns": self.limit_ns,
                 "alone_page_p95_ns": None if self.page_time_ns else self.alone_ns,
                 "demand": self.demand(fitting.count, readers.rate_bps(page_ns)),
-                "counts": [{"users": count, **each.estimates()} for count, each in found.items()],
+                "counts": counts,
             },
-            tables=[table("users", "The counts that were run", rows)],
+            tables=[table("users", "The counts that were run", counts)],
             charts=charts("users", found, marks=[(fitting.count, counted(fitting.count, "user"))]),
         )

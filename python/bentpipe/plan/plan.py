@@ -108,6 +108,11 @@ class Plan:
             for entry in self.scenario.traffic
         ]
 
+    @property
+    def is_random(self) -> bool:
+        """Whether runs with other seeds may differ."""
+        return _is_random(self.data)
+
     def with_values(self, **values: Any) -> Plan:
         """Return the plan with other values at the top of its data."""
         return replace(self, data={**self.data, **values})
@@ -130,6 +135,19 @@ def _data(scenario: Scenario, errors: PlanningErrors) -> Part:
         "flows": flows,
     }
     return part((), data, stop_ns="duration", flows="traffic", directions="link")
+
+
+def _is_random(part: Any) -> bool:
+    """Return whether a part of a plan draws random numbers."""
+    if isinstance(part, Mapping):
+        return any(
+            (name == "channel" and value["kind"] != "clear")
+            or (name.endswith("jitter_ns") and value)
+            or value in ("red", "fq_codel", "bbr")
+            or _is_random(value)
+            for name, value in part.items()
+        )
+    return isinstance(part, list) and any(map(_is_random, part))
 
 
 def _sample_interval(scenario: Scenario, stop_ns: int, flows: int) -> int | None:
