@@ -180,12 +180,12 @@ class Answer:
 def plain(value: Any) -> Any:
     """Return figures as plain data: an estimate becomes a mapping, with a spread if it has one."""
     if isinstance(value, Estimate):
-        found = vars(value)
-        return {name: found[name] for name in found if name != "spread" or found[name]}
+        fields = vars(value)
+        return {name: fields[name] for name in fields if name != "spread" or fields[name]}
     if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
+        return {name: plain(nested) for name, nested in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(nested) for nested in value]
     return value
 
 
@@ -221,14 +221,17 @@ def _mean(value: Any) -> Any:
     return None if math.isnan(value.mean) else value.mean
 
 
-def charts(name: str, found: Mapping[Any, Measurements], **options: Any) -> list[Chart]:
+def charts(name: str, measurements: Mapping[Any, Measurements], **options: Any) -> list[Chart]:
     """Return the charts that charts.csv has for a question: figures of cases over their names.
 
     A chart has a line for each of its series, or panel.
     """
     made: dict[str, Chart] = {}
     for row in read_rows("charts.csv", name):
-        series = [each.of(row["figure"]).times(float(row["factor"])) for each in found.values()]
+        series = [
+            measured.of(row["figure"]).times(float(row["factor"]))
+            for measured in measurements.values()
+        ]
         title = row["title"]
         before = made[title].series if title in made else {}
         made[title] = Chart(
@@ -238,7 +241,7 @@ def charts(name: str, found: Mapping[Any, Measurements], **options: Any) -> list
             x_label=row["x_label"],
             y_label=row["y_label"],
             series={**before, row["label"].replace("\\n", "\n"): series},
-            **{"x": [*found], **options},
+            **{"x": [*measurements], **options},
         )
     return [*made.values()]
 
@@ -252,14 +255,14 @@ def read_rows(file: str, key: str) -> list[dict[str, Any]]:
 def words(question: str, facts: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of an answer that are words, by name: texts, or lists of texts."""
     texts = {name: part(question, name, facts) for name in sections(question)}
-    return {name: each if name in _LISTS else each[0] for name, each in texts.items()}
+    return {name: lines if name in _LISTS else lines[0] for name, lines in texts.items()}
 
 
 def part(question: str, name: str, facts: dict[str, Any]) -> list[str]:
     """Return the texts of a part of an answer: one, unless it is a list."""
     text = sections(question)[name].render(facts)
     lines = text.splitlines() if name in _LISTS else [text]
-    return [line for each in lines if (line := " ".join(each.split()))]
+    return [line for rendered in lines if (line := " ".join(rendered.split()))]
 
 
 @cache

@@ -84,42 +84,50 @@ class Buffer(Transfer):
         tcp, control = f"{entry}.tcp.congestion_control", self.congestion_control
         return [
             *(Assumption(counted(n, "transfer"), now, (f"{entry}.count={n}",)) for n in counts),
-            *(Assumption(each, control, (f"{tcp}={each}",)) for each in ("bbr", "newreno")),
+            *(Assumption(other, control, (f"{tcp}={other}",)) for other in ("bbr", "newreno")),
             bit_errors(self.direction, 1e-7, "that of the link"),
         ]
 
-    def _basis(self, found: Found) -> tuple[Measurements, Sequence[str]]:
-        knee = _knee(found).name
-        return found[knee], self._settings[knee]
+    def _basis(self, measurements: Found) -> tuple[Measurements, Sequence[str]]:
+        knee = _knee(measurements).name
+        return measurements[knee], self._settings[knee]
 
-    def _judge(self, found: Found) -> Answer:
+    def _judge(self, measurements: Found) -> Answer:
         """Compare the knee with the queue of the link, and with the managed one.
 
         Goodput counts first, because the knee is chosen by it. The wait differs between any two
         queues: it counts where it is shorter and goodput is equal.
         """
-        knee, others = _knee(found), len(found) - 1
-        base, sized = found[knee.name], {name: found[name] for name in _sized(found)}
-        limits = {name: self.queues.limit_of(self.cases[name]) for name in found}
+        knee, others = _knee(measurements), len(measurements) - 1
+        base, sized = (
+            measurements[knee.name],
+            {name: measurements[name] for name in _sized(measurements)},
+        )
+        limits = {name: self.queues.limit_of(self.cases[name]) for name in measurements}
         kilobytes = [limits[name]["limit_bytes"] / 1e3 for name in sized]
-        changes = {each: Change.of(each, found[NOW], base, others) for each in (GOODPUT, WAIT)}
-        is_shorter = [changes[each].outcome for each in (GOODPUT, WAIT)] == ["equal", "gains"]
+        changes = {
+            figure: Change.of(figure, measurements[NOW], base, others) for figure in (GOODPUT, WAIT)
+        }
+        is_shorter = [changes[figure].outcome for figure in (GOODPUT, WAIT)] == ["equal", "gains"]
         better = GOODPUT if changes[GOODPUT].outcome == "gains" else WAIT if is_shorter else None
         limit, figure = limits[knee.name], better or GOODPUT
         texts = [format_size(limit["limit_bytes"]), knee.name, format_duration(limit["limit_ns"])]
         tried = {name: self.cases[name] for name in (NOW, *([knee.name] if better else []))}
-        queues = [{"queue": name, **limits[name], **found[name].estimates()} for name in found]
-        strong = {([*found].index(knee.name), 0)}
+        queues = [
+            {"queue": name, **limits[name], **measurements[name].estimates()}
+            for name in measurements
+        ]
+        strong = {([*measurements].index(knee.name), 0)}
         return Answer(
             facts={
-                "found": found,
+                "found": measurements,
                 "base": base,
                 "at": knee,
                 "others": others,
                 "size": " = ".join(texts),
                 "changes": changes,
-                "goodput": Change.of(GOODPUT, base, found[MANAGED], others),
-                "wait": Change.of(WAIT, base, found[MANAGED], others),
+                "goodput": Change.of(GOODPUT, base, measurements[MANAGED], others),
+                "wait": Change.of(WAIT, base, measurements[MANAGED], others),
             },
             figures={
                 "knee": {**limit, **base.estimates()},
@@ -135,14 +143,14 @@ class Buffer(Transfer):
                 x_units=self.queues.scales(1e3),
                 marks=[(kilobytes[[*sized].index(knee.name)], f"knee: {' = '.join(texts)}")],
             ),
-            trial=Trial.of(figure, lambda run: self._measure(run)[figure], tried, found),
+            trial=Trial.of(figure, lambda run: self._measure(run)[figure], tried, measurements),
         )
 
 
-def _knee(found: Found) -> Knee:
-    return Knee.of({name: found[name][GOODPUT] for name in _sized(found)}, KNEE_SHARE)
+def _knee(measurements: Found) -> Knee:
+    return Knee.of({name: measurements[name][GOODPUT] for name in _sized(measurements)}, KNEE_SHARE)
 
 
-def _sized(found: Found) -> list[str]:
+def _sized(measurements: Found) -> list[str]:
     """Return the names of the drop-tail queues that were tried, the smallest first."""
-    return [name for name in found if name not in {NOW, MANAGED}]
+    return [name for name in measurements if name not in {NOW, MANAGED}]

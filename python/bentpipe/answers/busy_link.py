@@ -83,8 +83,8 @@ class BusyLink(LinkQuestion):
 
     def _find(self, cases: Mapping[int, Plan]) -> Mapping[int, Measurements]:
         """Return a user alone, and as many as make the average."""
-        found = self.run(cases)
-        readers, page_ns = users_of(self.base.data), found[1].mean("page_p50_ns")
+        measurements = self.run(cases)
+        readers, page_ns = users_of(self.base.data), measurements[1].mean("page_p50_ns")
         users, of_users = self.adjusted_count(
             "users",
             lambda count: self.run_case(*_with(count)),
@@ -93,14 +93,20 @@ class BusyLink(LinkQuestion):
             wanted=self.average,
             tolerance=_TOLERANCE,
         )
-        return {**found, users: of_users}
+        return {**measurements, users: of_users}
 
-    def _basis(self, found: Mapping[int, Measurements]) -> tuple[Measurements, Sequence[str]]:
-        return found[max(found)], _with(max(found))
+    def _basis(
+        self, measurements: Mapping[int, Measurements]
+    ) -> tuple[Measurements, Sequence[str]]:
+        return measurements[max(measurements)], _with(max(measurements))
 
-    def _judge(self, found: Mapping[int, Measurements]) -> Answer:
-        shown, idle_page_ns = found[max(found)], found[1].mean("page_p50_ns")
-        figures = {"users": max(found), "idle_page_p50_ns": idle_page_ns, **shown.estimates()}
+    def _judge(self, measurements: Mapping[int, Measurements]) -> Answer:
+        shown, idle_page_ns = measurements[max(measurements)], measurements[1].mean("page_p50_ns")
+        figures = {
+            "users": max(measurements),
+            "idle_page_p50_ns": idle_page_ns,
+            **shown.estimates(),
+        }
         return Answer(facts={"base": shown}, figures=figures)
 
     def answer(self) -> Answer:

@@ -61,8 +61,8 @@ def class_of(question: str) -> type[Question]:
         raise UsageError(f"question: {choice(question, QUESTIONS)}")
     words = question.split("-")
     module = import_module(f"bentpipe.answers.{'_'.join(words)}")
-    found: type[Question] = getattr(module, "".join(word.title() for word in words))
-    return found
+    question_class: type[Question] = getattr(module, "".join(word.title() for word in words))
+    return question_class
 
 
 def ask(
@@ -171,13 +171,13 @@ class Option(NamedTuple):
 def parameters_of(question: type[Any]) -> list[Option]:
     """Return the parameters of the class of a question that are options of its command."""
     defaults = {field.name: field.default for field in fields(question)}
-    found = []
+    options = []
     for name, hint in get_type_hints(question, include_extras=True).items():
         if hasattr(hint, "__metadata__"):
             kind, option = get_args(hint)
             flag = option.flag or f"--{name.replace('_', '-')}"
-            found.append(option._replace(name=name, kind=kind, flag=flag, default=defaults[name]))
-    return found
+            options.append(option._replace(name=name, kind=kind, flag=flag, default=defaults[name]))
+    return options
 
 
 def options_of(question: Question) -> Iterator[tuple[str, str]]:

@@ -77,7 +77,9 @@ class Coding(VariantQuestion):
     @property
     def boxes(self) -> list[str]:
         """The tunnels without a PEP."""
-        return [name for name, each in self.variants.items() if each.tunnel and not each.pep]
+        return [
+            name for name, variant in self.variants.items() if variant.tunnel and not variant.pep
+        ]
 
     def __post_init__(self) -> None:
         self.loads = sorted({*self.loads})
@@ -112,7 +114,7 @@ class Coding(VariantQuestion):
         small = flows.filter(flows["entry"] == "small")["flow"]
         exchanges = result.tables["exchanges"]
         begun = (exchanges["start_ns"] < stop_ns - _LAST_NS) & exchanges["flow"].is_in(small)
-        # One that has not ended has the time that it took.
+        # A download that has not ended counts with its age at the end of the run.
         small_p50_ns, small_p95_ns = median_and_p95(times_ns(exchanges.filter(begun), stop_ns))
         link = result.directions.row(0, named=True)
         # All other causes are drops of queue disciplines.
@@ -134,13 +136,13 @@ class Coding(VariantQuestion):
             **tunnel_measures(result),
         }
 
-    def _judge(self, found: Cases) -> Answer:
-        answer, rows = super()._judge(found), self.rows(found)
-        orders = [self.verdict(found, load, "unordered", "adaptive") for load in self.loads]
-        others = [each for each in self.settings if not each.startswith(_QUEUE)]
+    def _judge(self, measurements: Cases) -> Answer:
+        answer, rows = super()._judge(measurements), self.rows(measurements)
+        orders = [self.verdict(measurements, load, "unordered", "adaptive") for load in self.loads]
+        others = [setting for setting in self.settings if not setting.startswith(_QUEUE)]
         without_queue = replace(self, settings=others, queue=None)
         more = {
-            "order": max(orders, key=lambda each: abs(each.total.percent.mean)),
+            "order": max(orders, key=lambda verdict: abs(verdict.total.percent.mean)),
             # The same question with the link's own queue, if another one was asked for.
             "without_queue": without_queue if len(others) < len(self.settings) else None,
         }

@@ -29,17 +29,21 @@ class Fitting:
     above: Measurements
 
     @classmethod
-    def of(cls, found: Mapping[int, Measurements], goals: Sequence[Goal]) -> Fitting:
+    def of(cls, measurements: Mapping[int, Measurements], goals: Sequence[Goal]) -> Fitting:
         """Return what the counts that were run show."""
-        passing = (n for n, each in found.items() if all(goal.holds(each) for goal in goals))
+        passing = (
+            n for n, measured in measurements.items() if all(goal.holds(measured) for goal in goals)
+        )
         count = max(passing, default=0)
-        met = {n: all_met(goals, each) for n, each in found.items()}
+        met = {n: all_met(goals, measured) for n, measured in measurements.items()}
         return cls(
             count,
             low=max((n for n in met if n <= count and met[n]), default=0),
-            high=min((n - 1 for n in met if n > count and met[n] is False), default=max(found)),
-            at=found.get(count, Measurements()),
-            above=found.get(count + 1, Measurements()),
+            high=min(
+                (n - 1 for n in met if n > count and met[n] is False), default=max(measurements)
+            ),
+            at=measurements.get(count, Measurements()),
+            above=measurements.get(count + 1, Measurements()),
         )
 
     @property
@@ -65,18 +69,18 @@ def search(
 
     Counts at the ends are shown to meet them and not to, unless they are 1 and ``limit``.
     """
-    found: dict[int, Measurements] = {}
+    measurements: dict[int, Measurements] = {}
 
     def passes(count: int) -> bool:
-        found[count] = run(count)
-        return all(goal.holds(found[count]) for goal in goals)
+        measurements[count] = run(count)
+        return all(goal.holds(measurements[count]) for goal in goals)
 
     largest(passes, guess=guess, limit=limit, tolerance=tolerance)
-    while (least := min(found)) > 1 and not all_met(goals, found[least]):
+    while (least := min(measurements)) > 1 and not all_met(goals, measurements[least]):
         passes(3 * least // 4)
-    while (most := max(found)) < limit and all_met(goals, found[most]) is not False:
+    while (most := max(measurements)) < limit and all_met(goals, measurements[most]) is not False:
         passes(min(4 * most // 3 + 1, limit))
-    return dict(sorted(found.items()))
+    return dict(sorted(measurements.items()))
 
 
 def largest(

@@ -131,7 +131,9 @@ def draw(chart: Chart) -> Figure:
 def _draw_bars(axes: Axes, chart: Chart) -> None:
     (estimates,) = chart.series.values()
     places = np.arange(len(chart.x))
-    means, halves = zip(*((each.mean, each.half_width or 0) for each in estimates), strict=True)
+    means, halves = zip(
+        *((estimate.mean, estimate.half_width or 0) for estimate in estimates), strict=True
+    )
     axes.barh(places, means, xerr=halves, color=PALETTE[0], ecolor=INK, height=0.6)
     axes.set_yticks(places, [str(name) for name in chart.x])
     axes.invert_yaxis()
@@ -148,13 +150,13 @@ def _draw_over_x(panels: Sequence[Axes], chart: Chart) -> None:
     ):
         axes.plot(
             x,
-            [each.mean for each in estimates],
+            [estimate.mean for estimate in estimates],
             color=colour,
             label=label,
             marker="o" if chart.markers else None,
             markersize=3.5,
         )
-        low, high = ([getattr(each, end) for each in estimates] for end in ("low", "high"))
+        low, high = ([getattr(estimate, end) for estimate in estimates] for end in ("low", "high"))
         axes.fill_between(x, low, high, color=colour, alpha=_ALPHA, linewidth=0)
         from_zero(axes)
         axes.set_ylabel(label if panels[1:] else chart.y_label)

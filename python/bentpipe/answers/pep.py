@@ -93,25 +93,27 @@ class Pep(VariantQuestion):
     def _trial_traffic(self, load: int, figure: str) -> Entries:
         # Real programs send TCP, which a PEP splits.
         short, large, _ = replace(self, quic_share=0.0).parts(load)
-        return [each for each in (large if figure == self.figure else short) if each["splittable"]]
+        return [
+            entry for entry in (large if figure == self.figure else short) if entry["splittable"]
+        ]
 
     def _measure_flows(self, result: Result) -> dict[str, float]:
         flows, seconds = result.plan["flows"], result.plan["stop_ns"] / NS_PER_S
         delivered = result.flows["delivered_bytes"].to_numpy().astype(np.float64)
         channels = [i for i, flow in enumerate(flows) if flow["name"].startswith("channels")]
-        found = {"busy": float(result.directions["utilization"][0])}
+        figures = {"busy": float(result.directions["utilization"][0])}
         if channels:
             split = [flows[i]["splittable"] for i in channels]
             total = float(delivered[channels].sum())
-            found["channels_bps"] = total * 8 / seconds
-            found["splittable_share"] = float(delivered[channels] @ split) / max(total, 1.0)
+            figures["channels_bps"] = total * 8 / seconds
+            figures["splittable_share"] = float(delivered[channels] @ split) / max(total, 1.0)
         for i, name in enumerate(flow["name"] for flow in flows[: len(flows) - len(channels)]):
             times_ns = finished_times_ns(result, "exchanges", [i])
             if name.startswith(LARGE):
-                found[f"{name}_bps"] = float(delivered[i]) * 8 / (seconds - WARM_UP_S)
+                figures[f"{name}_bps"] = float(delivered[i]) * 8 / (seconds - WARM_UP_S)
             else:
-                found[f"{name}_ns"] = float(times_ns.mean()) if times_ns.size else math.nan
-        return found
+                figures[f"{name}_ns"] = float(times_ns.mean()) if times_ns.size else math.nan
+        return figures
 
     def _find(self, _cases: object) -> Cases:
         """Run the probes beside as many channels as keep the plain link as busy as asked for."""
@@ -120,21 +122,25 @@ class Pep(VariantQuestion):
         return super()._find(self._cases())
 
     def _others(self) -> dict[str, tuple[Pep, Entries]]:
-        found = {
+        questions = {
             f"a terrestrial round trip of {ms} ms": replace(self, terrestrial_ns=ms * 1_000_000)
             for ms in (0, 200)
             if ms * 1_000_000 != self.terrestrial_ns
         }
         settings = [*self.settings, "traffic.*.tcp.initial_window=30"]
-        found["an initial window of 30 segments at the servers"] = replace(self, settings=settings)
-        return {text: (each, each.parts(*self.loads)[1]) for text, each in found.items()}
+        questions["an initial window of 30 segments at the servers"] = replace(
+            self, settings=settings
+        )
+        return {
+            text: (question, question.parts(*self.loads)[1]) for text, question in questions.items()
+        }
 
     def best(self, boxes: Sequence[Verdict]) -> Verdict:
         """Return the PEP with the largest gain, on average over what is compared."""
-        return max(boxes, key=lambda each: np.mean([change.gain.mean for change in each.changes]))
+        return max(boxes, key=lambda box: np.mean([change.gain.mean for change in box.changes]))
 
-    def _judge(self, found: Cases) -> Answer:
-        answer, (load,), rows = super()._judge(found), self.loads, self.rows(found)
+    def _judge(self, measurements: Cases) -> Answer:
+        answer, (load,), rows = super()._judge(measurements), self.loads, self.rows(measurements)
         rounds = slow_start_rounds(self.base.data["flows"][0]["workload"]["server"], SHORT_BYTES)
         figures = {
             "large_bytes": self.large_bytes,

@@ -93,7 +93,11 @@ class Question(ABC):
         Raises:
             UsageError: there is no such parameter, or a value is not allowed.
         """
-        names = tuple(each.name for each in fields(cls) if each.init and each.name != "experiment")
+        names = tuple(
+            parameter.name
+            for parameter in fields(cls)
+            if parameter.init and parameter.name != "experiment"
+        )
         for name in parameters:
             if name not in names:
                 raise UsageError(f"ask {cls.name}: parameter: {choice(name, names)}")
@@ -122,9 +126,13 @@ class Question(ABC):
     @property
     def parameters(self) -> dict[str, Any]:
         """What was asked, as plain data."""
-        found = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
-        del found["experiment"]
-        return found
+        parameters = {
+            parameter.name: getattr(self, parameter.name)
+            for parameter in fields(self)
+            if parameter.init
+        }
+        del parameters["experiment"]
+        return parameters
 
 
 @dataclass(kw_only=True, eq=False)
@@ -205,19 +213,19 @@ class LinkQuestion(Question):
         """Run the cases, and those that depend on the figures of others."""
         return self.run(cases)
 
-    def _basis(self, found: Any) -> tuple[Measurements, Sequence[str]]:
+    def _basis(self, measurements: Any) -> tuple[Measurements, Sequence[str]]:
         """Return the figures that are compared with those for other assumptions, and settings."""
-        return next(iter(found.values())), ()
+        return next(iter(measurements.values())), ()
 
     @abstractmethod
-    def _judge(self, found: Any) -> Answer:
+    def _judge(self, measurements: Any) -> Answer:
         """Return what the figures say; effects of assumptions are added."""
 
     def answer(self) -> Answer:
         """Run the cases, and judge."""
-        found = self.measured()
-        answer = self.judge(found)
-        effects = [*answer.effects, *self._effects(self._assumptions(), found)]
+        measurements = self.measured()
+        answer = self.judge(measurements)
+        effects = [*answer.effects, *self._effects(self._assumptions(), measurements)]
         effects.sort(key=lambda effect: -abs(effect.percent.mean))
         return replace(answer, effects=effects, interrupted=self.experiment.interrupted)
 
@@ -228,9 +236,9 @@ class LinkQuestion(Question):
         self.experiment.choose_seeds(self.base.data, count, self.seeds, seeds_max=self.seeds_max)
         return self._find(self.cases)
 
-    def judge(self, found: Any) -> Answer:
+    def judge(self, measurements: Any) -> Answer:
         """Return what figures say, also those of some of the seeds, without effects and words."""
-        return self._judge(found)
+        return self._judge(measurements)
 
     def run(self, cases: Mapping[Name, Plan]) -> dict[Name, Measurements]:
         """Run cases and measure them."""
@@ -240,12 +248,14 @@ class LinkQuestion(Question):
         """Run the scenario with further settings or other traffic."""
         return self.run({"": self.plan(*settings, traffic=traffic)})[""]
 
-    def _effects(self, assumptions: Sequence[Assumption], found: Any) -> list[Effect]:
+    def _effects(self, assumptions: Sequence[Assumption], measurements: Any) -> list[Effect]:
         """Return how the figure changes with each assumption that fits."""
         if not assumptions:
             return []
-        before, common = self._basis(found)
-        plans = self.fitting({each: [*common, *each.settings] for each in assumptions})
+        before, common = self._basis(measurements)
+        plans = self.fitting(
+            {assumption: [*common, *assumption.settings] for assumption in assumptions}
+        )
         changed: Mapping[Assumption, Measurements] = {}
         with suppress(RunsInterrupted):
             changed = self.run(plans)
@@ -256,14 +266,14 @@ class LinkQuestion(Question):
         count = max(len(changed), 1)
         effects = [
             Effect(
-                each.text,
-                each.instead,
+                assumption.text,
+                assumption.instead,
                 before.change(self.figure, after, count),
                 self.figure_text,
             )
-            for each, after in changed.items()
+            for assumption, after in changed.items()
         ]
-        return [each for each in effects if np.isfinite(each.percent.mean)]
+        return [effect for effect in effects if np.isfinite(effect.percent.mean)]
 
     def adjusted_count(
         self,
@@ -284,13 +294,13 @@ class LinkQuestion(Question):
         for left in reversed(range(_ADJUSTMENTS)):
             self.check_count("this load takes", count, noun)
             count = max(count, 1)
-            found = run(count)
-            value = found.mean(figure)
+            measured = run(count)
+            value = measured.mean(figure)
             better = max(round(count * wanted / value), 1)
             if abs(value - wanted) <= tolerance or better == count or left == 0:
                 break
             count = better
-        return count, found
+        return count, measured
 
     def check_count(self, subject: str, count: int, noun: str) -> None:
         """Check that a number of users or channels can be run.
@@ -328,19 +338,19 @@ class LinkQuestion(Question):
             self._put(functions, data.setdefault("gateways", {}))
         self._amend(data)
         missing = {*self.entries} - {entry["name"] for entry in traffic}
-        kept = [each for each in self.settings if self._applies(each, missing, functions)]
+        kept = [setting for setting in self.settings if self._applies(setting, missing, functions)]
         scenario = Scenario.from_document(replace(document, data=data), [*kept, *settings])
         return Plan.resolve(scenario)
 
     def fitting(self, settings: Mapping[Name, Sequence[str]]) -> dict[Name, Plan]:
         """Return the scenario with each list of settings; what does not fit is left out."""
-        found = {}
-        for name, each in settings.items():
+        plans = {}
+        for name, overrides in settings.items():
             try:
-                found[name] = self.plan(*each)
+                plans[name] = self.plan(*overrides)
             except ScenarioError:
                 continue
-        return found
+        return plans
 
     def _put(self, functions: Functions, gateways: dict[str, Any]) -> None:
         """Put functions first, in this order, and keep those in which no cases differ."""
@@ -372,7 +382,7 @@ class LinkQuestion(Question):
             return not {*path[1:2]} & {*missing}
         for name in self.differs if path[0] == "gateways" else ():
             if name in path:
-                of_case = [each[name] for each in functions.values() if name in each]
+                of_case = [of_end[name] for of_end in functions.values() if name in of_end]
                 return bool(of_case) and of_case[0].get(path[-1], "") is not None
         return True
 
@@ -421,13 +431,17 @@ class LinkQuestion(Question):
     @property
     def rtt_ns(self) -> int:
         """The round-trip propagation delay of the link, at the start of a run."""
-        return sum(initial(each["delay_ns"]) for each in self.directions)
+        return sum(initial(direction["delay_ns"]) for direction in self.directions)
 
     @property
     def stop_ns(self) -> int:
         """The duration of a run, which a setting may override."""
-        own = [each.partition("=")[2] for each in self.settings if each.startswith("duration=")]
-        return parse_duration([self.duration, *own][-1])
+        durations = [
+            setting.partition("=")[2]
+            for setting in self.settings
+            if setting.startswith("duration=")
+        ]
+        return parse_duration([self.duration, *durations][-1])
 
     @cached_property
     def link_rate_bps(self) -> int:
@@ -447,12 +461,12 @@ class LinkQuestion(Question):
     @property
     def link_settings(self) -> list[str]:
         """The settings that are not of the traffic of this question."""
-        return [each for each in self.settings if each.startswith("link.")]
+        return [setting for setting in self.settings if setting.startswith("link.")]
 
     @property
     def other_settings(self) -> list[str]:
         """The settings that are not of the link, its gateways or hosts."""
-        return [each for each in self.settings if _path(each)[0] not in _LINK_FIELDS]
+        return [setting for setting in self.settings if _path(setting)[0] not in _LINK_FIELDS]
 
     @property
     def subject(self) -> str:
@@ -464,8 +478,8 @@ class LinkQuestion(Question):
 
         Another question has other traffic, so that it gets the settings of the link alone.
         """
-        own = self.settings if question == self.name else self.link_settings
-        words = ["bentpipe ask", question, self._shell([*own, *settings]), *options]
+        kept = self.settings if question == self.name else self.link_settings
+        words = ["bentpipe ask", question, self._shell([*kept, *settings]), *options]
         return " ".join(words)
 
     def exec_command(self, *settings: str) -> str:
@@ -474,14 +488,18 @@ class LinkQuestion(Question):
         return f"bentpipe exec {link} -- curl -o page http://world/bytes/10000000"
 
     def _shell(self, settings: Sequence[str]) -> str:
-        sets = "".join(f" --set {shlex.quote(each)}" for each in settings)
+        sets = "".join(f" --set {shlex.quote(setting)}" for setting in settings)
         return f"--link {shlex.quote(self.link)}{sets}"
 
     @property
     def parameters(self) -> dict[str, Any]:
         """What was asked, as plain data."""
-        found = super().parameters
-        return {"link": found.pop("link"), "set": list(found.pop("settings")), **found}
+        parameters = super().parameters
+        return {
+            "link": parameters.pop("link"),
+            "set": list(parameters.pop("settings")),
+            **parameters,
+        }
 
 
 def link_scenario(link: str, traffic: Entries, duration: str) -> Document:

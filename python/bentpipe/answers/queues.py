@@ -94,16 +94,16 @@ class Knee(NamedTuple):
     def of(cls, goodputs: Mapping[str, Values], share: float) -> Self:
         """Return the knee; ``goodputs`` have a value a run for each queue, the smallest first."""
         names, runs = [*goodputs], zip(*goodputs.values(), strict=True)
-        cases = [[float(each.mean()) for each in goodputs.values()], *runs]
+        cases = [[float(of_queue.mean()) for of_queue in goodputs.values()], *runs]
         place, *places = (
             next(i for i, bps in enumerate(case) if bps >= share * max(case)) for case in cases
         )
         return cls(
             name=names[place],
-            of_runs=[names[each] for each in places],
+            of_runs=[names[i] for i in places],
             smaller=names[place - 1] if place else None,
             largest=names[-1] if place < len(names) - 1 else None,
-            in_order=[names[each] for each in sorted(places)],
+            in_order=[names[i] for i in sorted(places)],
         )
 
 

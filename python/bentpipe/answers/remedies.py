@@ -21,22 +21,22 @@ class Goal(NamedTuple):
     limit: float | None = None
     more_is_better: bool = False
 
-    def holds(self, found: Measurements) -> bool:
+    def holds(self, measured: Measurements) -> bool:
         """Return whether the mean keeps to the limit, as it does without one."""
-        mean = found.mean(self.figure)
+        mean = measured.mean(self.figure)
         if self.limit is None:
             return True
         return mean >= self.limit if self.more_is_better else mean <= self.limit
 
-    def is_met(self, found: Measurements, comparisons: int = 1) -> bool | None:
+    def is_met(self, measured: Measurements, comparisons: int = 1) -> bool | None:
         """Return whether the mean keeps to the limit; None if its interval has the limit inside.
 
         The interval is one of ``comparisons`` that hold together.
         """
-        mean = found.of(self.figure, comparisons)
+        mean = measured.of(self.figure, comparisons)
         if self.limit is None or mean.low < self.limit < mean.high:
             return None
-        return self.holds(found)
+        return self.holds(measured)
 
     def gain(self, before: Measurements, after: Measurements) -> Estimate:
         """Return what a change gains, by pairs of equal seeds, in percent of the limit.
@@ -44,15 +44,15 @@ class Goal(NamedTuple):
         Without a limit it is in percent of the mean before, or after if that is 0.
         """
         means = (abs(self.limit or 0), abs(before.mean(self.figure)), abs(after.mean(self.figure)))
-        scale = next((each for each in means if each), 1.0)
+        scale = next((mean for mean in means if mean), 1.0)
         sign = 1 if self.more_is_better else -1
         gains = sign * (after.by_run(self.figure) - before.by_run(self.figure)) / scale
         return Measurements(gain=100 * gains).of("gain")
 
 
-def all_met(goals: Sequence[Goal], found: Measurements, comparisons: int = 1) -> bool | None:
+def all_met(goals: Sequence[Goal], measured: Measurements, comparisons: int = 1) -> bool | None:
     """Return whether all goals are met; None if one is not decided, and no other one is missed."""
-    met = [goal.is_met(found, comparisons) for goal in goals]
+    met = [goal.is_met(measured, comparisons) for goal in goals]
     return False if False in met else None if None in met else True
 
 
@@ -76,5 +76,5 @@ def better_commands(
     """Yield the commands that ask a question again with each remedy that is better."""
     for assumption, after in changed.items():
         if assumption.is_remedy and is_better(question.goals, before, after):
-            own = (f"{flag} {shlex.quote(value)}" for flag, value in options_of(question))
-            yield question.ask_command(question.name, *own, settings=assumption.settings)
+            options = (f"{flag} {shlex.quote(value)}" for flag, value in options_of(question))
+            yield question.ask_command(question.name, *options, settings=assumption.settings)

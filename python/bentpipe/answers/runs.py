@@ -114,7 +114,7 @@ class Samples:
         if self.quantile is None:
             return float(np.mean(self.values))
         if not np.all(np.isfinite(self.values)):
-            # Between infinite values is none.
+            # Nothing can be interpolated next to an infinite value: take one of the samples.
             rank = math.ceil(self.quantile * self.values.size)
             return float(np.sort(self.values)[max(rank, 1) - 1])
         return float(np.quantile(self.values, self.quantile))
@@ -130,29 +130,32 @@ class Measurements(dict[str, npt.NDArray[Any]]):
     def by_run(self, figure: str) -> Values:
         """Return a value for each run, the mean of which is the figure.
 
-        That of `Samples` is the one of the samples of all runs together: the mean over runs of a
-        high quantile of few samples is too small. The value of a run says how far its own is from
-        that; of a mean, which is a ratio of sums, in the first order (delta method).
+        Of `Samples` the figure is pooled, from the samples of all runs together: the mean over runs
+        of a high quantile of few samples is too small. The value of a run is the pooled figure plus
+        the deviation of the run; of a mean, which is a ratio of sums, the deviation is weighted by
+        the number of samples of the run (delta method, first order).
         """
-        found: npt.NDArray[Any] = self[figure]
-        own = self._single(figure)
-        if found.dtype != object:
-            return own
-        pooled = Samples(np.concatenate([each.values for each in found]), found[0].quantile).value()
+        by_seed: npt.NDArray[Any] = self[figure]
+        single = self._single(figure)
+        if by_seed.dtype != object:
+            return single
+        pooled = Samples(
+            np.concatenate([samples.values for samples in by_seed]), by_seed[0].quantile
+        ).value()
         if not math.isfinite(pooled):
-            return np.full(found.size, pooled)
-        own = np.where(np.isfinite(own), own, pooled)
-        if found[0].quantile is not None:
-            shifted: Values = own - np.mean(own) + pooled
+            return np.full(by_seed.size, pooled)
+        single = np.where(np.isfinite(single), single, pooled)
+        if by_seed[0].quantile is not None:
+            shifted: Values = single - np.mean(single) + pooled
             return shifted
-        sizes = np.array([each.values.size for each in found])
-        weighted: Values = pooled + (own - pooled) * sizes / np.mean(sizes)
+        sizes = np.array([samples.values.size for samples in by_seed])
+        weighted: Values = pooled + (single - pooled) * sizes / np.mean(sizes)
         return weighted
 
     def _single(self, figure: str) -> Values:
         """Return the figure of each run by itself."""
-        found = self[figure]
-        values = [each.value() for each in found] if found.dtype == object else found
+        by_seed = self[figure]
+        values = [samples.value() for samples in by_seed] if by_seed.dtype == object else by_seed
         return np.asarray(values, dtype=np.float64)
 
     def of(self, figure: str, comparisons: int = 1) -> Estimate:
@@ -160,10 +163,12 @@ class Measurements(dict[str, npt.NDArray[Any]]):
 
         The interval is one of ``comparisons`` that hold together.
         """
-        found = _estimate(self.by_run(figure), comparisons)
-        if not (found.half_width or 0) > abs(found.mean):
-            return found
-        return replace(found, spread=tuple(np.percentile(self._single(figure), _SPREAD).tolist()))
+        estimate = _estimate(self.by_run(figure), comparisons)
+        if not (estimate.half_width or 0) > abs(estimate.mean):
+            return estimate
+        return replace(
+            estimate, spread=tuple(np.percentile(self._single(figure), _SPREAD).tolist())
+        )
 
     def mean(self, figure: str) -> float:
         """Return the mean of a figure."""
@@ -184,7 +189,11 @@ class Measurements(dict[str, npt.NDArray[Any]]):
 
     def known(self) -> dict[str, Estimate]:
         """Return the figures that are not missing."""
-        return {name: each for name, each in self.estimates().items() if not np.isnan(each.mean)}
+        return {
+            name: estimate
+            for name, estimate in self.estimates().items()
+            if not np.isnan(estimate.mean)
+        }
 
     def change(self, figure: str, after: Measurements, comparisons: int = 1) -> Estimate:
         """Return the change of a mean in percent of the mean before, by pairs of equal seeds.
@@ -259,15 +268,15 @@ class Change(NamedTuple):
 
 
 def changes_from(
-    before: Name, found: Mapping[Name, Measurements], figure: str
+    before: Name, measurements: Mapping[Name, Measurements], figure: str
 ) -> dict[Name, Change]:
     """Return the changes of a figure to the other cases, the largest first.
 
     Their intervals hold together.
     """
     changes = {
-        name: Change.of(figure, found[before], found[name], len(found) - 1)
-        for name in found
+        name: Change.of(figure, measurements[before], measurements[name], len(measurements) - 1)
+        for name in measurements
         if name != before
     }
     return dict(sorted(changes.items(), key=lambda item: -item[1].percent.mean))
@@ -291,7 +300,7 @@ class Verdict(NamedTuple):
         comparisons: int,
     ) -> Verdict:
         """Return the changes of figures from one case to another, of ``comparisons`` in all."""
-        changes = [Change.of(each, before, after, comparisons) for each in figures]
+        changes = [Change.of(figure, before, after, comparisons) for figure in figures]
         return cls(load, variant, changes)
 
     @property
@@ -301,7 +310,7 @@ class Verdict(NamedTuple):
 
     def having(self, *outcomes: Outcome) -> list[Change]:
         """Return the changes with one of these outcomes."""
-        return [each for each in self.changes if each.outcome in outcomes]
+        return [change for change in self.changes if change.outcome in outcomes]
 
     @property
     def kind(self) -> Kind:
@@ -320,14 +329,14 @@ class Verdict(NamedTuple):
     def may_gain(self) -> bool:
         """Whether a gain is shown, or not excluded."""
         return any(
-            each.gain.half_width is None or not each.gain.high < WORTH_PERCENT
-            for each in self.changes
+            change.gain.half_width is None or not change.gain.high < WORTH_PERCENT
+            for change in self.changes
         )
 
     def runs_to_decide(self, limit: int) -> int:
         """About how many runs would decide what ``limit`` of them can; 0 if they cannot."""
-        runs = [each.runs_to_decide or 0 for each in self.having("not decided")]
-        return max((each for each in runs if each <= limit), default=0)
+        runs = [change.runs_to_decide or 0 for change in self.having("not decided")]
+        return max((count for count in runs if count <= limit), default=0)
 
     @property
     def percents(self) -> dict[str, Estimate]:
@@ -339,7 +348,8 @@ class Verdict(NamedTuple):
         """The outcome of all, and of each figure: before, after, the change and its outcome."""
         names = ("before", "after", "percent", "outcome", "runs_to_decide")
         changes = {
-            each.figure: {name: getattr(each, name) for name in names} for each in self.changes
+            change.figure: {name: getattr(change, name) for name in names}
+            for change in self.changes
         }
         return {"verdict": self.kind, **changes}
 
@@ -349,7 +359,7 @@ class Verdict(NamedTuple):
         total = self.total.gain.mean
         if self.kind != "mixed":
             return total
-        return total + min(each.gain.mean for each in self.having("loses"))
+        return total + min(change.gain.mean for change in self.having("loses"))
 
     def text(self, titles: Mapping[str, str], *outcomes: Outcome) -> str:
         """Return the changes by outcome, such as "gains (goodput +12.1 % (+11.8 to +12.4))".
@@ -359,7 +369,7 @@ class Verdict(NamedTuple):
         texts = []
         for outcome in outcomes or get_args(Outcome):
             some = self.having(outcome)
-            names = [f"{titles[each.figure]}{_detail(each)}" for each in some]
+            names = [f"{titles[change.figure]}{_detail(change)}" for change in some]
             texts += [_PREDICATES[outcome].format(", ".join(names))] if some else []
         return ", ".join(texts)
 
@@ -382,10 +392,10 @@ def decisive(verdicts: Sequence[Verdict]) -> Verdict:
     that are not decided, of those that change nothing, or of those that lose.
     """
     for kind in _ORDER:
-        some = [each for each in verdicts if each.kind == kind]
+        some = [verdict for verdict in verdicts if verdict.kind == kind]
         if some:
-            # What is not known is the worst.
-            return max(some, key=lambda each: np.nan_to_num(each.net_percent, nan=-np.inf))
+            # A gain that is not known (NaN) counts as the worst.
+            return max(some, key=lambda verdict: np.nan_to_num(verdict.net_percent, nan=-np.inf))
     raise InternalError("no verdict to decide on")
 
 
@@ -424,7 +434,9 @@ class Experiment:
         there is time.
         """
         if self.seeds is None:
-            bps = sum(max(series_values(each["rate_bps"])) for each in plan["directions"][:2])
+            bps = sum(
+                max(series_values(direction["rate_bps"])) for direction in plan["directions"][:2]
+            )
             packets = cases * max(bps * int(plan["stop_ns"]) / NS_PER_S / PACKET_BITS, 1.0)
             affordable = int(min(seeds_max, max(MIN_SEEDS, _BUDGET_PACKETS / packets)))
             self.seeds = seeds or affordable
@@ -460,8 +472,8 @@ class Experiment:
                 f"none of {counted(len(by_seed), 'seed')} is complete in all cases"
             )
         return {
-            name: _measurements(each)
-            for name, each in zip(cases, zip(*rows, strict=True), strict=True)
+            name: _measurements(column)
+            for name, column in zip(cases, zip(*rows, strict=True), strict=True)
         }
 
     def result(self, case: Plan) -> Result:

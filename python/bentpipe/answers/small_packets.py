@@ -88,10 +88,10 @@ class SmallPackets(LinkQuestion):
     def _find(self, _cases: object) -> Found:
         """Search the largest number of calls, with packets that are held and without."""
         guess = int(min(self._bounds().values()))
-        found = {_PLAIN: self.search(guess), _BUNDLED: self.search(2 * guess, "5ms")}
-        bundled = Fitting.of(found[_BUNDLED], self.goals).count
-        found[_LONGER] = self.search(2 * bundled, "20ms")
-        return {**found, _OTHER: replace(self, codec=self._other_codec).search(bundled, "5ms")}
+        searches = {_PLAIN: self.search(guess), _BUNDLED: self.search(2 * guess, "5ms")}
+        bundled = Fitting.of(searches[_BUNDLED], self.goals).count
+        searches[_LONGER] = self.search(2 * bundled, "20ms")
+        return {**searches, _OTHER: replace(self, codec=self._other_codec).search(bundled, "5ms")}
 
     def search(self, guess: int, hold: str | None = None) -> dict[int, Measurements]:
         """Search the largest number of calls, with packets that are held for ``hold``."""
@@ -105,8 +105,8 @@ class SmallPackets(LinkQuestion):
             limit=MAX_COUNT,
         )
 
-    def _judge(self, found: Found) -> Answer:
-        of = {name: Fitting.of(each, self.goals) for name, each in found.items()}
+    def _judge(self, searches: Found) -> Answer:
+        of = {name: Fitting.of(counts, self.goals) for name, counts in searches.items()}
         plain, bundled, other = of[_PLAIN], of[_BUNDLED], self._other_codec
         bounds = self._bounds()
         effects = {_LONGER: ("holding packets up to 20 ms", "5 ms"), _OTHER: (other, self.codec)}

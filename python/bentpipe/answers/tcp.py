@@ -76,23 +76,23 @@ class Tcp(Transfer):
 
     def _assumptions(self) -> list[Assumption]:
         """Return what may be otherwise on the real link."""
-        found = other_round_trips(self.directions)
-        found += other_bit_errors(self.direction, self.wire["channel"])
+        assumptions = other_round_trips(self.directions)
+        assumptions += other_bit_errors(self.direction, self.wire["channel"])
         if self.base.data["stop_ns"] != _SHORT_NS:
             short = ("traffic.transfer.duration=10s", "duration=10s")
-            found.append(Assumption("transfer of 10 s", self.length, short))
-        return found
+            assumptions.append(Assumption("transfer of 10 s", self.length, short))
+        return assumptions
 
-    def _judge(self, found: Mapping[str, Measurements]) -> Answer:
-        base, bounds, path = found[_BASE], self.bounds_bps(), self.path_over_time
-        changes = changes_from(_BASE, found, self.figure)
-        helpers = {name: found[name] for name in changes if changes[name].outcome == "gains"}
+    def _judge(self, measurements: Mapping[str, Measurements]) -> Answer:
+        base, bounds, path = measurements[_BASE], self.bounds_bps(), self.path_over_time
+        changes = changes_from(_BASE, measurements, self.figure)
+        helpers = {name: measurements[name] for name in changes if changes[name].outcome == "gains"}
         best = next(iter(helpers), None)
         also = {} if best is None else changes_from(best, helpers, self.figure)
-        gains = {name: each.percent for name, each in changes.items()}
+        gains = {name: change.percent for name, change in changes.items()}
         rows = [
-            {"setting": name, **each.means(), "change_percent": gains.get(name)}
-            for name, each in found.items()
+            {"setting": name, **measured.means(), "change_percent": gains.get(name)}
+            for name, measured in measurements.items()
         ]
         bound = min(bounds, key=lambda name: bounds[name])
         rest = {part: base.mean(f"{part}_percent") for part in CAPACITY_PARTS if part != "goodput"}
@@ -103,9 +103,9 @@ class Tcp(Transfer):
                 "base": base,
                 "bound": bound,
                 "rest": dict(sorted(rest.items(), key=lambda part: -part[1])),
-                "signals": dict(sorted(signals.items(), key=lambda each: -each[1].mean())),
+                "signals": dict(sorted(signals.items(), key=lambda signal: -signal[1].mean())),
                 "changes": changes,
-                "as_good": [name for name, each in also.items() if each.outcome != "loses"],
+                "as_good": [name for name, change in also.items() if change.outcome != "loses"],
             },
             figures={
                 "goodput_bps": base.of("goodput_bps"),
@@ -118,8 +118,10 @@ class Tcp(Transfer):
                 "helps_most": best,
             },
             tables=[table("tcp", "One setting changed at a time", rows)],
-            charts=charts("tcp", found),
-            trial=Trial.of(self.figure, _goodput_bps, {name: cases[name] for name in tried}, found),
+            charts=charts("tcp", measurements),
+            trial=Trial.of(
+                self.figure, _goodput_bps, {name: cases[name] for name in tried}, measurements
+            ),
         )
 
     def facts(self, answer: Answer) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class Transfer(LinkQuestion):
     @cached_property
     def path_over_time(self) -> list[tuple[float, int, int]]:
         """The parts of the run with their rates and round trips: share of the time, bit/s, ns."""
-        delays = [each["delay_ns"] for each in self.directions]
+        delays = [direction["delay_ns"] for direction in self.directions]
         parts = values_over_time(self.base.data["stop_ns"], self.wire["rate_bps"], *delays)
         return [(share, rate_bps, max(sum(ways), 1)) for share, (rate_bps, *ways) in parts]
 
@@ -151,13 +151,13 @@ def other_bit_errors(direction: str, channel: Mapping[str, Any]) -> list[Assumpt
         rate = channel["bit_error_rate"]
         rates, now = (rate / 10, rate * 10), f"{rate:.0e}"
     varies = channel["kind"] not in {"clear", "bit_errors"}
-    return [] if varies else [bit_errors(direction, each, now) for each in rates]
+    return [] if varies else [bit_errors(direction, other, now) for other in rates]
 
 
 def other_round_trips(directions: Sequence[Mapping[str, Any]]) -> list[Assumption]:
     """Return round trips of 80 and 120 % of the propagation of both directions, where constant."""
-    delays = [each["delay_ns"] for each in directions]
-    rtt_ns, found = sum(map(initial, delays)), []
+    delays = [direction["delay_ns"] for direction in directions]
+    rtt_ns, assumptions = sum(map(initial, delays)), []
     for factor in (0.8, 1.2):
         changes = tuple(
             f"link.{name}.delay={round(initial(delay) * factor)}ns"
@@ -165,9 +165,9 @@ def other_round_trips(directions: Sequence[Mapping[str, Any]]) -> list[Assumptio
             if delay["kind"] == "constant"
         )
         if changes:
-            rtt, changed = (format_duration(rtt_ns * each) for each in (1, factor))
-            found.append(Assumption(f"round-trip propagation {changed}", rtt, changes))
-    return found
+            rtt, changed = (format_duration(rtt_ns * share) for share in (1, factor))
+            assumptions.append(Assumption(f"round-trip propagation {changed}", rtt, changes))
+    return assumptions
 
 
 def call(direction: str, codec: CodecName = "g711") -> dict[str, Any]:
@@ -213,8 +213,8 @@ def times_ns(
     """Return the times of exchanges or pages from start to finish.
 
     They are those that start from ``start_ns`` to ``limit_ns`` before the end of the run. One that
-    the end cut off counts with its age, which is at least ``limit_ns``: whether it takes longer
-    than that is known of all.
+    the end cut off counts with its age, which is at least ``limit_ns``, so it is known of each
+    whether it takes longer than that.
     """
     rows = table.filter(pl.col("start_ns").is_between(start_ns, end_ns - limit_ns))
     took_ns = rows.select(pl.col("finished_ns").fill_null(end_ns) - pl.col("start_ns"))

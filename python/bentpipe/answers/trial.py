@@ -48,12 +48,16 @@ class Trial:
         figure: str,
         measure: Callable[[Result], float],
         plans: Mapping[str, Plan],
-        found: Mapping[str, Measurements],
+        measurements: Mapping[str, Measurements],
     ) -> Trial:
         """Return the trial of one or two plans, with their figures."""
         plan = plans.__getitem__
         return cls(
-            figure=figure, measure=measure, names=[*plans], plan=plan, simulate=lambda _: found
+            figure=figure,
+            measure=measure,
+            names=[*plans],
+            plan=plan,
+            simulate=lambda _: measurements,
         )
 
     @cached_property
@@ -103,7 +107,7 @@ class Tried(NamedTuple):
 
     @property
     def difference_percent(self) -> float | None:
-        """The measured figure over the simulated one, less one; None of nothing."""
+        """The measured figure over the simulated one, less one; None if the latter is 0."""
         mean = self.simulated.mean
         return 100 * (self.measured / mean - 1) if mean else None
 
@@ -136,31 +140,31 @@ def try_in_real_time(
         measured = trial.measure(live.emulate(case.plan.scenario))
         tried.append(Tried(name, case.simulated, measured))
     progress(len(tried), len(tried))
-    parts = [each.text(trial.figure) for each in tried]
+    parts = [run.text(trial.figure) for run in tried]
     sentence = f"in one run each, {trial.figure.rpartition('_')[0].replace('_', ' ')}: "
     sentence += "; ".join(parts)
-    found: dict[str, Any] = {"figure": trial.figure}
+    data: dict[str, Any] = {"figure": trial.figure}
     if (simulated := trial.percent) is None:
         sentence += ". Nothing is recommended, so there is no change to try"
     else:
         change = 100 * (tried[1].measured / tried[0].measured - 1) if tried[0].measured else None
-        found |= {
+        data |= {
             "change_percent": change,
             "simulated_change_percent": simulated.mean,
         }
         if change is not None:
             sentence += f". A change of {change:+.1f} %, simulated {simulated.mean:+.1f} %"
     cases = {
-        each.name: {
-            "measured": each.measured,
-            "simulated": each.simulated.mean,
-            "difference_percent": each.difference_percent,
+        run.name: {
+            "measured": run.measured,
+            "simulated": run.simulated.mean,
+            "difference_percent": run.difference_percent,
         }
-        for each in tried
+        for run in tried
     }
     if trial.skipped:
-        found["not_tried"] = trial.skipped
+        data["not_tried"] = trial.skipped
         sentence += "".join(
             f". Not tried: {name}, as {trial.skipped[name]}" for name in trial.skipped
         )
-    return {**found, "cases": cases, "sentence": f"{sentence}."}
+    return {**data, "cases": cases, "sentence": f"{sentence}."}

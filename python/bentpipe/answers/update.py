@@ -135,22 +135,24 @@ class Update(LinkQuestion):
         """The setting of a queue with a class below that of the users, and the same limit."""
         return with_classes("forward", self.wire)
 
-    def _basis(self, found: Mapping[Case, Measurements]) -> tuple[Measurements, Sequence[str]]:
-        return found[DAY, 1, True], (self.classes, f"traffic.reader.count={self.users[DAY]}")
+    def _basis(
+        self, measurements: Mapping[Case, Measurements]
+    ) -> tuple[Measurements, Sequence[str]]:
+        return measurements[DAY, 1, True], (self.classes, f"traffic.reader.count={self.users[DAY]}")
 
-    def _way(self, name: str, found: Mapping[Case, Measurements]) -> dict[str, Any]:
+    def _way(self, name: str, measurements: Mapping[Case, Measurements]) -> dict[str, Any]:
         """Return the time of a way, and the pages of the part of the day that are worse off."""
         times, priority, classes = WAYS[name]
         hours = {DAY: HOURS - self.night_hours, NIGHT: self.night_hours}
-        rates = {when: found[when, priority, classes].of("update_bps") for when in times}
+        rates = {when: measurements[when, priority, classes].of("update_bps") for when in times}
         bits = 8.0 * self.sites * self.size_bytes
         phases = [(hours[when], rates[when]) for when in times]
         mean_h, between_h = elapsed_range_h(bits, phases, HOURS)
         changes = {
             when: Change.of(
                 "page_p50_ns",
-                found[when, None, classes],
-                found[when, priority, classes],
+                measurements[when, None, classes],
+                measurements[when, priority, classes],
                 comparisons=_COMPARED,
             )
             for when in times
@@ -159,7 +161,7 @@ class Update(LinkQuestion):
             times,
             key=lambda when: (_WORSE.index(changes[when].outcome), changes[when].percent.high),
         )
-        after = found[worst, priority, classes]
+        after = measurements[worst, priority, classes]
         return {
             "way": name,
             "hours": mean_h,
@@ -172,13 +174,13 @@ class Update(LinkQuestion):
             "page_change_percent": changes[worst].percent,
         }
 
-    def _judge(self, found: Mapping[Case, Measurements]) -> Answer:
-        ways = [self._way(name, found) for name in WAYS]
+    def _judge(self, measurements: Mapping[Case, Measurements]) -> Answer:
+        ways = [self._way(name, measurements) for name in WAYS]
         harmless = [way for way in ways if way["pages"] in {"gains", "equal"}]
         # Else the one that may lengthen pages the least.
         least = min(ways, key=lambda way: way["page_change_percent"].high)
         best = min(harmless, key=lambda way: way["hours"], default=least)
-        busy = {when: found[when, None, False].of("busy") for when in (DAY, NIGHT)}
+        busy = {when: measurements[when, None, False].of("busy") for when in (DAY, NIGHT)}
         day_bps, night_bps = (self.rate_bps * max(1 - busy[when].mean, 0) for when in (DAY, NIGHT))
         left = [(HOURS - self.night_hours, day_bps), (self.night_hours, night_bps)]
         loads = {DAY: self.load, NIGHT: self.night_load}

@@ -116,7 +116,7 @@ class Usable(LinkQuestion):
             ],
         }
         links = " and ".join(f"the {name} link" for name in self.limiting)
-        found = [
+        assumptions = [
             *(
                 Assumption(f"with {text} on {links}", "its queue", tuple(settings), is_remedy=True)
                 for text, settings in remedies.items()
@@ -124,16 +124,16 @@ class Usable(LinkQuestion):
             Assumption("with four times the downloads", "with those asked for", many),
             Assumption("without downloads", "with them", none),
         ]
-        return found if self.downloads else found[:2]
+        return assumptions if self.downloads else assumptions[:2]
 
     def _find(self, cases: Mapping[str, Plan]) -> dict[str, Measurements]:
         """Run what was asked; remedies are for the directions that limit the call."""
-        found = self.run(cases)
-        (base,) = found.values()
+        measurements = self.run(cases)
+        (base,) = measurements.values()
         means = {name: base.mean(f"{name}_r_factor") for name in _DIRECTIONS}
         first, *others = sorted(_DIRECTIONS, key=lambda name: means[name])
         self.limiting = (first, *(name for name in others if means[name] < MIN_R_FACTOR))
-        return found
+        return measurements
 
     def _measure(self, result: Result) -> Figures:
         rows, end_ns = result.flows.to_dicts(), result.manifest["end_ns"]
@@ -170,8 +170,8 @@ class Usable(LinkQuestion):
         """Two round trips, for the handshake and the request, and the bits of an image."""
         return 2 * self.rtt_ns + 8 * NS_PER_S * self.size_bytes / self.rate_bps
 
-    def _judge(self, found: Mapping[str, Measurements]) -> Answer:
-        (base,) = found.values()
+    def _judge(self, measurements: Mapping[str, Measurements]) -> Answer:
+        (base,) = measurements.values()
         # The verdicts on all services hold together.
         count = len(self.goals)
         usable = {service: all_met(goals, base, count) for service, goals in NEEDS.items()}

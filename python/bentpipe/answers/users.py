@@ -116,35 +116,40 @@ class Users(Subscribed):
         """Search the largest number of users; return what was run, also one user, in order."""
         self.check_demand(users_of(self.base.data), self.rate_bps)
         self.check_count(f"{format_rate(self.rate_bps)} may carry", round(self.bound), "users")
-        found = search(
+        measurements = search(
             self._run_users,
             self.goals,
             guess=int(0.5 * self.bound),
             limit=max(math.ceil(self.bound), 1),
             tolerance=TOLERANCE,
         )
-        return found if 1 in found else {1: self._run_users(1), **found}
+        return measurements if 1 in measurements else {1: self._run_users(1), **measurements}
 
     def _run_users(self, count: int) -> Measurements:
         return self.run_case(f"{_COUNT}={count}")
 
-    def _basis(self, found: Mapping[int, Measurements]) -> tuple[Measurements, Sequence[str]]:
-        shown = max(Fitting.of(found, self.goals).count, 1)
-        return found[shown], [f"{_COUNT}={shown}"]
+    def _basis(
+        self, measurements: Mapping[int, Measurements]
+    ) -> tuple[Measurements, Sequence[str]]:
+        shown = max(Fitting.of(measurements, self.goals).count, 1)
+        return measurements[shown], [f"{_COUNT}={shown}"]
 
-    def _is_at_limit(self, found: Mapping[int, Measurements]) -> bool:
+    def _is_at_limit(self, measurements: Mapping[int, Measurements]) -> bool:
         """Return whether other seeds or a little less time may decide if one user alone fits."""
-        times_limit = found[1].mean("page_p95_ns") / self.limit_ns
-        return abs(times_limit - 1) <= NEAR or all_met(self.goals, found[1]) is None
+        times_limit = measurements[1].mean("page_p95_ns") / self.limit_ns
+        return abs(times_limit - 1) <= NEAR or all_met(self.goals, measurements[1]) is None
 
-    def _judge(self, found: Mapping[int, Measurements]) -> Answer:
-        fitting, (shown, _) = Fitting.of(found, self.goals), self._basis(found)
+    def _judge(self, measurements: Mapping[int, Measurements]) -> Answer:
+        fitting, (shown, _) = Fitting.of(measurements, self.goals), self._basis(measurements)
         readers = users_of(self.base.data)
-        # A user takes least with as many as fit. If none does, any rate leaves no subscriber.
+        # A user's rate is lowest beside as many users as fit: pages take longest then. If not even
+        # one user fits, no subscriber does, whatever the rate.
         page_ns = shown.mean("page_mean_ns") if fitting.count else self.limit_ns
-        at_limit = self._is_at_limit(found)
+        at_limit = self._is_at_limit(measurements)
         per_mbps = None if at_limit else fitting.count / (self.rate_bps / 1e6)
-        counts = [{"users": count, **each.estimates()} for count, each in found.items()]
+        counts = [
+            {"users": count, **measured.estimates()} for count, measured in measurements.items()
+        ]
         return Answer(
             facts={"base": shown, "readers": readers, "fitting": fitting, "at_limit": at_limit},
             figures={
@@ -158,5 +163,7 @@ class Users(Subscribed):
                 "counts": counts,
             },
             tables=[table("users", "The counts that were run", counts)],
-            charts=charts("users", found, marks=[(fitting.count, counted(fitting.count, "user"))]),
+            charts=charts(
+                "users", measurements, marks=[(fitting.count, counted(fitting.count, "user"))]
+            ),
         )

@@ -111,7 +111,7 @@ def advice(box: Verdict, hosts: Verdict, beside: Verdict) -> Advice:
     The hosts' TCP wins if it gains and the box has no gain over it, or none at all. What loses the
     total gains nothing.
     """
-    hosts_gain, box_gains = (each.kind in ("gains", "mixed") for each in (hosts, box))
+    hosts_gain, box_gains = (verdict.kind in ("gains", "mixed") for verdict in (hosts, box))
     if hosts_gain and not (box_gains and beside.may_gain):
         return "hosts"
     if not box_gains:
@@ -167,21 +167,21 @@ class VariantQuestion(LinkQuestion):
         Raises:
             UsageError: the settings leave no PEP.
         """
-        found = {PLAIN: PLAIN_LINK, HOSTS: BBR_AT_HOSTS}
+        variants = {PLAIN: PLAIN_LINK, HOSTS: BBR_AT_HOSTS}
         rows = read_rows("variants.csv", self.name)
         if rows:
-            return found | {row.pop("case"): Variant.of(**row) for row in rows}
+            return variants | {row.pop("case"): Variant.of(**row) for row in rows}
         for made in map(pep, PEP_CONTROLS):
             hub = self.plan(functions=made.functions).data["gateways"][0]["functions"]
-            legs = [each["link_tcp"] for each in hub if each["kind"] == "pep"]
+            legs = [function["link_tcp"] for function in hub if function["kind"] == "pep"]
             if not legs:
                 raise UsageError(
                     f"ask {self.name}: the settings leave no PEP at the hub to compare; leave "
                     "gateways.hub out"
                 )
             control = legs[0]["congestion_control"]
-            found[f"pep_{control}"] = pep(control)
-        return found
+            variants[f"pep_{control}"] = pep(control)
+        return variants
 
     @property
     def boxes(self) -> Sequence[str]:
@@ -234,19 +234,19 @@ class VariantQuestion(LinkQuestion):
 
         What may be otherwise is run with the plain link and the best box.
         """
-        found: dict[Case, Measurements] = {}
+        measurements: dict[Case, Measurements] = {}
         for (case, _), measured in self.run(cases).items():
-            of_case = found.setdefault(case, Measurements())
+            of_case = measurements.setdefault(case, Measurements())
             of_case.update({name: measured[name] for name in measured if name not in of_case})
-        names = (PLAIN, self.best(self._of_boxes(found)).variant)
+        names = (PLAIN, self.best(self._of_boxes(measurements)).variant)
         others: dict[Case, Plan] = {
             (text, name): other.case_plan(name, traffic)
             for text, (other, traffic) in self._others().items()
             for name in names
         }
         if others:
-            found |= {(_AS_ASKED, name): found[self.loads[0], name] for name in names}
-        return {**found, **self.run(others)}
+            measurements |= {(_AS_ASKED, name): measurements[self.loads[0], name] for name in names}
+        return {**measurements, **self.run(others)}
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -254,23 +254,23 @@ class VariantQuestion(LinkQuestion):
         of_boxes = [(box, before) for box in self.boxes for before in (PLAIN, HOSTS)]
         return [(HOSTS, PLAIN), *of_boxes]
 
-    def verdict(self, found: Cases, load: int, variant: str, before: str = PLAIN) -> Verdict:
+    def verdict(self, measurements: Cases, load: int, variant: str, before: str = PLAIN) -> Verdict:
         """Return what changes from a variant to another at the same load.
 
         The intervals of all comparisons from which the first line chooses hold together.
         """
-        cases = found[load, before], found[load, variant]
-        figures = [each for each in self.titles if each in cases[1]]
+        cases = measurements[load, before], measurements[load, variant]
+        figures = [figure for figure in self.titles if figure in cases[1]]
         count = len(self.loads) * len(self.pairs) * len(figures)
         return Verdict.of(load, variant, *cases, figures, count)
 
-    def _varied(self, found: Cases) -> dict[str, Any]:
+    def _varied(self, measurements: Cases) -> dict[str, Any]:
         """Return the box that ran with other assumptions, its gains, and where they differ most."""
-        boxes = {text: box for text, box in found if isinstance(text, str) and box != PLAIN}
+        boxes = {text: box for text, box in measurements if isinstance(text, str) and box != PLAIN}
         if not boxes:
             return {}
         gains = {
-            text: Change.of(self.figure, found[text, PLAIN], found[text, box]).gain
+            text: Change.of(self.figure, measurements[text, PLAIN], measurements[text, box]).gain
             for text, box in boxes.items()
         }
         asked = gains[_AS_ASKED].mean
@@ -289,34 +289,34 @@ class VariantQuestion(LinkQuestion):
         )
         return count
 
-    def _of_boxes(self, found: Cases) -> list[Verdict]:
-        return [self.verdict(found, load, box) for load in self.loads for box in self.boxes]
+    def _of_boxes(self, measurements: Cases) -> list[Verdict]:
+        return [self.verdict(measurements, load, box) for load in self.loads for box in self.boxes]
 
     def best(self, boxes: Sequence[Verdict]) -> Verdict:
         """Return the verdict of the box that the answer is about."""
         return decisive(boxes)
 
-    def _judge(self, found: Cases) -> Answer:
+    def _judge(self, measurements: Cases) -> Answer:
         alone = [(name, PLAIN) for name in self.variants if name != PLAIN]
         changes = {
-            (load, *pair): self.verdict(found, load, *pair)
+            (load, *pair): self.verdict(measurements, load, *pair)
             for load in self.loads
             for pair in dict.fromkeys([*alone, *self.pairs, *self.more_pairs])
         }
-        compared = {key: each for key, each in changes.items() if key[1:] in self.pairs}
-        boxes = self._of_boxes(found)
+        compared = {key: verdict for key, verdict in changes.items() if key[1:] in self.pairs}
+        boxes = self._of_boxes(measurements)
         best = self.best(boxes)
         hosts, beside = compared[best.load, HOSTS, PLAIN], compared[best.load, best.variant, HOSTS]
         advised = advice(best, hosts, beside)
         chosen = hosts if advised == "hosts" else best
-        runs = max(each.runs_to_decide(_MAX_RUNS) for each in (chosen, beside))
-        varied = self._varied(found)
+        runs = max(verdict.runs_to_decide(_MAX_RUNS) for verdict in (chosen, beside))
+        varied = self._varied(measurements)
         gains = varied.get("gains", {})
         return Answer(
             facts={
-                "found": found,
+                "found": measurements,
                 "compared": compared,
-                "comparisons": sum(len(each.changes) for each in compared.values()),
+                "comparisons": sum(len(verdict.changes) for verdict in compared.values()),
                 "boxes": boxes,
                 "best": best,
                 "hosts": hosts,
@@ -329,39 +329,39 @@ class VariantQuestion(LinkQuestion):
                 "advice": advised,
                 "best": {"channels": best.load, "case": best.variant, "verdict": best.kind},
                 "cases": [
-                    {"channels": load, "case": name, **found[load, name].known()}
+                    {"channels": load, "case": name, **measurements[load, name].known()}
                     for load, name in self.asked_cases
                 ],
                 "changes": [
-                    {"channels": load, "case": name, "compared_with": before, **each.figures}
-                    for (load, name, before), each in changes.items()
+                    {"channels": load, "case": name, "compared_with": before, **verdict.figures}
+                    for (load, name, before), verdict in changes.items()
                 ],
                 **({"assumptions": gains} if gains else {}),
             },
             tables=[View(_OTHERWISE, columns(f"{self.name} assumptions"), [*gains.items()])],
             charts=[
-                self._chart(each.figure, found)
-                for each in best.changes
-                if not self.charted or each.figure in self.charted
+                self._chart(change.figure, measurements)
+                for change in best.changes
+                if not self.charted or change.figure in self.charted
             ],
             trial=self.trial(chosen),
         )
 
-    def rows(self, found: Cases) -> list[dict[str, Any]]:
+    def rows(self, measurements: Cases) -> list[dict[str, Any]]:
         """Return the cases with means, and the changes and gains from the plain link in percent."""
         rows: list[dict[str, Any]] = []
         for load, name in self.asked_cases:
-            means = found[load, name].means()
+            means = measurements[load, name].means()
             rows.append({"channels": load, "case": self.variants[name].title, **means})
-            for each in self.verdict(found, load, name).changes if name != PLAIN else ():
-                rows[-1][f"{each.figure}_change_percent"] = each.percent
-                rows[-1][f"{each.figure}_gain_percent"] = each.gain
+            for change in self.verdict(measurements, load, name).changes if name != PLAIN else ():
+                rows[-1][f"{change.figure}_change_percent"] = change.percent
+                rows[-1][f"{change.figure}_gain_percent"] = change.gain
         return rows
 
-    def _chart(self, figure: str, found: Cases) -> Chart:
+    def _chart(self, figure: str, measurements: Cases) -> Chart:
         changes = {
             f"{counted(load, 'channel')}, {self.variants[name].title}": self.verdict(
-                found, load, name
+                measurements, load, name
             ).percents[figure]
             for load, name in self.asked_cases
             if name != PLAIN
@@ -375,8 +375,8 @@ class VariantQuestion(LinkQuestion):
         It is by the figure that changes most. If a machine lacks something for the box that is
         chosen, another one is tried.
         """
-        changes = [each for each in chosen.changes if each.figure in self.tried]
-        figure = max(changes, key=lambda each: abs(each.percent.mean)).figure
+        changes = [change for change in chosen.changes if change.figure in self.tried]
+        figure = max(changes, key=lambda change: abs(change.percent.mean)).figure
         others = [] if chosen.variant == HOSTS else [*self.boxes]
         names = {self.variants[name].title: name for name in (PLAIN, chosen.variant, *others)}
         return Trial(

@@ -85,22 +85,24 @@ class SourceFile:
         Raises:
             PlanningError: the file cannot be read, is too large, or is not text; quotes are wrong.
         """
-        found: list[tuple[int, list[str]]] = []
+        rows: list[tuple[int, list[str]]] = []
         separator = ""
         for number, text in enumerate(self.lines(), 1):
             if not text.strip() or text.lstrip().startswith("#"):
                 continue
-            if not found and (stated := _STATED_SEPARATOR.fullmatch(text)):
+            if not rows and (stated := _STATED_SEPARATOR.fullmatch(text)):
                 separator = stated[1]
                 continue
-            separator = separator or next((each for each in ";\t" if each in text), ",")
+            separator = separator or next(
+                (character for character in ";\t" if character in text), ","
+            )
             cells = self._cells(number, text, separator)
-            width = len(found[0][1]) if found else 0
+            width = len(rows[0][1]) if rows else 0
             while len(cells) > width and not cells[-1]:
                 cells.pop()
             if any(cells):
-                found.append((number, cells))
-        return found
+                rows.append((number, cells))
+        return rows
 
     def _cells(self, line: int, text: str, separator: str) -> list[str]:
         cells = text.split(separator)
@@ -141,7 +143,7 @@ class SourceFile:
         commas = [cell for cell in cells if "," in cell[1]]
         if commas:
             line, text = commas[0]
-            points = [each for each, other in cells if "." in other]
+            points = [other_line for other_line, other in cells if "." in other]
             if points:
                 allowed = f"line {points[0]} has a decimal point; write one in each number, and no"
                 raise self.line_error(line, text, f"{allowed} separators of thousands")
@@ -204,7 +206,7 @@ _PERCENT_NAME: Final = re.compile("percent|pct|%", re.IGNORECASE)
 def _error_column(name: str) -> tuple[ColumnKind, str] | None:
     """Return what a column of errors holds; None if its name does not say it."""
     kind = _PERCENT if _PERCENT_NAME.search(name) else _SHARE
-    ends = (each for each in _ERROR_COLUMNS if name == each or name.endswith(f"_{each}"))
+    ends = (end for end in _ERROR_COLUMNS if name == end or name.endswith(f"_{end}"))
     return next(((kind, _ERROR_COLUMNS[end]) for end in ends), None)
 
 
@@ -255,7 +257,7 @@ class Table:
         Raises:
             PlanningError: there is none, or several.
         """
-        possible = [each for each in self.names if each == kind.name or kind.factor(each)]
+        possible = [column for column in self.names if column == kind.name or kind.factor(column)]
         return self._column(name, possible)
 
     def errors(self, column: str | None) -> tuple[Steps, str]:
@@ -353,7 +355,7 @@ class Table:
         """Return dates with times, in nanoseconds since 1970; all or none have a time zone."""
         allowed = "expected a date and a time as in ISO 8601, such as 2024-05-01T12:00:00.5Z"
         zones = set()
-        found = []
+        dates_ns = []
         for cell in cells:
             match = _DATE_AND_TIME.fullmatch(cell[1])
             try:
@@ -368,8 +370,8 @@ class Table:
                 both = "some rows have a time zone and others none; write it in all"
                 raise self.file.line_error(*cell, both, self.time)
             seconds = (at - _EPOCH) // timedelta(seconds=1)
-            found.append(seconds * NS_PER_S + int((match["fraction"] or "").ljust(9, "0")))
-        return found
+            dates_ns.append(seconds * NS_PER_S + int((match["fraction"] or "").ljust(9, "0")))
+        return dates_ns
 
     def _value(
         self, cell: Cell, text: str, kind: ColumnKind, column: str, factor: Fraction | int | None
@@ -393,10 +395,10 @@ class Table:
                 plain = f"for plain numbers, name the column {names}"
                 where = f'{self.file.name}:{cell[0]}: column "{column}"'
                 raise PlanningError(self.file.field, f"{where}: {error} ({plain})") from None
-        found = NUMBER.fullmatch(text)
-        if found is None or len(text) > _LONGEST_NUMBER:
+        match = NUMBER.fullmatch(text)
+        if match is None or len(text) > _LONGEST_NUMBER:
             raise self.file.line_error(*cell, f"{kind.noun} is a plain number", column)
-        if found["sign"] == "-" and Fraction(text) < 0:
+        if match["sign"] == "-" and Fraction(text) < 0:
             raise self.file.line_error(*cell, "must not be negative", column)
         number = Fraction(text) * factor
         return float(number) if kind.kind is None else round(number)

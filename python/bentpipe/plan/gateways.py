@@ -138,8 +138,8 @@ def uplink_of(directions: Sequence[Mapping[str, Any]], end: EndName) -> Uplink:
     """Return the link as an end of it sees it; terminals at different distances as the farthest."""
     forward, *returns = directions
     away = forward if end == "hub" else returns[0]
-    branches = [branch["delay_ns"] for each in directions for branch in each["to"]]
-    delays = [max(series_values(each["delay_ns"])) for each in (forward, returns[0])]
+    branches = [branch["delay_ns"] for direction in directions for branch in direction["to"]]
+    delays = [max(series_values(direction["delay_ns"])) for direction in (forward, returns[0])]
     rate_bps = max(series_values(away["rate_bps"]))
     link_bytes = -(-frame_bits(away["framing"], _PACKET_BYTES) // BITS_PER_BYTE)
     return Uplink(

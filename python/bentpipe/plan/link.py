@@ -55,34 +55,34 @@ def directions_plan(
     stop_ns = value_of(scenario.duration)
     base, complete = _preset(link), complete_directions(link)
     bridged_bytes = errors.call(_bridged_header_bytes, scenario) or 0
-    found: dict[DirectionName, dict[str, Any]] = {}
+    properties: dict[DirectionName, dict[str, Any]] = {}
     for name, written in link.directions().items():
         path = ("link", name)
-        found[name] = {
+        properties[name] = {
             "rate_bps": errors.call(rate_plan, complete[name], path, stop_ns),
             "delay_ns": errors.call(delay_plan, complete[name], path, stop_ns),
             "jitter_ns": value_of(complete[name].jitter),
             "channel": errors.call(channel_plan, written, base[name], path, stop_ns),
         }
-    if any(value is None for values in found.values() for value in values.values()):
+    if any(value is None for values in properties.values() for value in values.values()):
         return []
     largest, ends = largest_flow_packet_bytes(flows), scenario.gateways
     resolved: dict[DirectionName, Part] = {}
-    for name, product in _bdp_bytes(found).items():
+    for name, product in _bdp_bytes(properties).items():
         gateway = ends.hub if name == "forward" else ends.terminal
         packet_bytes = max(largest[name], largest_packet_bytes(gateway))
         framing = framing_plan(complete[name].framing or "none")
         framing["header_bytes"] += bridged_bytes
         reference = Reference(
             bdp_bytes=product,
-            rate_bps=max(series_values(found[name]["rate_bps"])),
+            rate_bps=max(series_values(properties[name]["rate_bps"])),
             ip_packet_bytes=packet_bytes,
             link_packet_bits=frame_bits(framing, packet_bytes),
         )
         queue = complete[name].queue or DropTail()
         plan = errors.call(queue_plan, queue, reference, ("link", name, "queue"))
         if plan is not None:
-            values, path = {**found[name], "framing": framing, "queue": plan}, ("link", name)
+            values, path = {**properties[name], "framing": framing, "queue": plan}, ("link", name)
             resolved[name] = Part(values, path, origins_of(complete[name], path))
             copies = link.terminals if name == "return" else 1
             errors.call(refuse_many_steps, resolved[name], copies, path)
@@ -115,22 +115,26 @@ def _bdp_bytes(
 
     It is the highest rate of the direction times the sum of the highest delays of both.
     """
-    round_trip_ns = sum(max(series_values(each["delay_ns"])) for each in directions.values())
+    round_trip_ns = sum(
+        max(series_values(direction["delay_ns"])) for direction in directions.values()
+    )
     return {
-        name: Fraction(max(series_values(each["rate_bps"])) * round_trip_ns, _BIT_NS_PER_BYTE_S)
-        for name, each in directions.items()
+        name: Fraction(
+            max(series_values(direction["rate_bps"])) * round_trip_ns, _BIT_NS_PER_BYTE_S
+        )
+        for name, direction in directions.items()
     }
 
 
 def complete_directions(link: Link) -> dict[DirectionName, Direction]:
     """Return the directions as written, with the preset's values and the defaults for the rest."""
     base = _preset(link)
-    found: dict[DirectionName, Direction] = {}
+    directions: dict[DirectionName, Direction] = {}
     for name, written in link.directions().items():
-        found[name] = written.over(base[name])
+        directions[name] = written.over(base[name])
         if written.outage is None and link.outage is not None:
-            found[name] = found[name].model_copy(update={"outage": link.outage})
-    return found
+            directions[name] = directions[name].model_copy(update={"outage": link.outage})
+    return directions
 
 
 def branch(gateway: int, delay_ns: int = 0, channel: Part | None = None) -> dict[str, Any]:
@@ -187,7 +191,7 @@ def _preset(link: Link) -> dict[DirectionName, Direction]:
 def _bridged_header_bytes(scenario: Scenario) -> int:
     ends = (scenario.gateways.hub, scenario.gateways.terminal)
     functions = [function for end in ends for _, function in end.in_order()]
-    modes = {each.mode for each in functions if isinstance(each, Processor)}
+    modes = {function.mode for function in functions if isinstance(function, Processor)}
     if "bridge" not in modes:
         return 0
     if len(modes) > 1:
@@ -295,7 +299,7 @@ def _limit(
         unit, value = "link_bytes", floor(reference.bdp_bytes * value / BDP_SCALE)
         read = f"{read} ({value} link bytes here)"
     if unit not in units:
-        names = ", ".join(_LIMIT_NAMES[each] for each in units)
+        names = ", ".join(_LIMIT_NAMES[allowed] for allowed in units)
         raise PlanningError(path, f"{read}; a limit of {what} is one of: {names}")
     if unit == "unlimited":
         return {"unit": unit}

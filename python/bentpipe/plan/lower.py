@@ -98,20 +98,24 @@ def part(path: FieldPath, values: Mapping[str, Any], **fields: str) -> Part:
 @cache
 def _fields(record: type[Record]) -> dict[str, tuple[str, bool]]:
     """Return the name in a plan of each field, and whether its value is drawn."""
-    found = {}
+    fields = {}
     for name, field in record.model_fields.items():
         types = list(_types((field.annotation, *field.metadata)))
-        suffix = next((each.suffix for each in types if isinstance(each, Unit)), "")
-        is_drawn = any(isinstance(each, type) and issubclass(each, Draw) for each in types)
-        found[name] = (name if name.endswith(suffix) else f"{name}{suffix}", is_drawn)
-    return found
+        suffix = next(
+            (annotation.suffix for annotation in types if isinstance(annotation, Unit)), ""
+        )
+        is_drawn = any(
+            isinstance(annotation, type) and issubclass(annotation, Draw) for annotation in types
+        )
+        fields[name] = (name if name.endswith(suffix) else f"{name}{suffix}", is_drawn)
+    return fields
 
 
 def _types(types: Iterable[Any]) -> Iterator[Any]:
     """Return types, and those that they are made of, with the metadata of annotated ones."""
-    for each in types:
-        yield each
-        yield from _types(get_args(each))
+    for annotation in types:
+        yield annotation
+        yield from _types(get_args(annotation))
 
 
 def field_name(record: type[Record], name: str) -> str:
@@ -168,16 +172,16 @@ def origin(data: Any, parts: Sequence[str]) -> FieldPath:
     ``parts`` are the path of the value in ``data``. It is the field of the smallest part that has
     one, and empty if none has.
     """
-    found: FieldPath = ()
+    path: FieldPath = ()
     for name in parts:
         if isinstance(data, list):
             data = data[int(name)]
-            found = data.path if isinstance(data, Part) else found
+            path = data.path if isinstance(data, Part) else path
         elif isinstance(data, dict):
             if isinstance(data, Part):
-                found = data.origins.get(name, data.path)
+                path = data.origins.get(name, data.path)
             data = data.get(name)
-    return found
+    return path
 
 
 def _value(written: Any) -> Any:

@@ -183,8 +183,8 @@ def _check_plan(plan: Plan, errors: PlanningErrors) -> None:
             refused[1] = str(number)
             errors.found.append(error_of(plan, refused, error.reason))
             of_entry = plan.entry_of_flow
-            numbers = [each for each in numbers if of_entry[each] != of_entry[number]]
-            flows = [plan.data["flows"][each] for each in numbers]
+            numbers = [other for other in numbers if of_entry[other] != of_entry[number]]
+            flows = [plan.data["flows"][other] for other in numbers]
             text = json.dumps({**plan.data, "flows": flows})
         else:
             return

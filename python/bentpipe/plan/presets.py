@@ -31,13 +31,13 @@ def values_over_time(
     stop_ns: int, *several: Mapping[str, Any]
 ) -> list[tuple[float, tuple[int, ...]]]:
     """Return the values of series at the same time, each with its share of the time of a run."""
-    steps = [each.get("steps") or [(0, each["value"])] for each in several]
-    starts = sorted({at_ns for each in steps for at_ns, _ in each if at_ns < stop_ns})
+    steps = [series.get("steps") or [(0, series["value"])] for series in several]
+    starts = sorted({at_ns for of_series in steps for at_ns, _ in of_series if at_ns < stop_ns})
     shares = [(end - at) / stop_ns for at, end in pairwise([*starts, stop_ns])]
     columns = []
-    for each in steps:
-        times = [at_ns for at_ns, _ in each]
-        columns.append([each[bisect(times, at_ns) - 1][1] for at_ns in starts])
+    for of_series in steps:
+        times = [at_ns for at_ns, _ in of_series]
+        columns.append([of_series[bisect(times, at_ns) - 1][1] for at_ns in starts])
     return [*zip(shares, zip(*columns, strict=True), strict=True)]
 
 
@@ -83,7 +83,11 @@ def link_document(link: str | Mapping[str, Any]) -> scenario.Document:
     elif link in scenario.PRESETS:
         document = scenario.Document(data={"link": {"preset": link}}, source=link)
         preset = scenario.PRESETS[link].link
-        duration = _EVENTS_LAST if any("outage" in each for each in preset.values()) else duration
+        duration = (
+            _EVENTS_LAST
+            if any("outage" in direction for direction in preset.values())
+            else duration
+        )
     elif link == "-" or (link and Path(link).exists()):
         document = scenario.read_file(Path(link))
     else:

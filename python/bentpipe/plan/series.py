@@ -69,11 +69,11 @@ def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Series:
     plan = _series(direction.rate, RATE, (*path, "rate"), stop_ns)
     if max(series_values(plan)) == 0:
         raise PlanningError((*path, "rate"), "is 0 bit/s in every step; no packet could be sent")
-    found = outages(direction.outage, (*path, "outage"), stop_ns)
-    if not found:
+    intervals = outages(direction.outage, (*path, "outage"), stop_ns)
+    if not intervals:
         return plan
     steps = [[0, plan["value"]]] if plan["kind"] == "constant" else plan["steps"]
-    return _steps(interrupted_steps([(at_ns, value) for at_ns, value in steps], found))
+    return _steps(interrupted_steps([(at_ns, value) for at_ns, value in steps], intervals))
 
 
 def delay_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Series:
@@ -188,7 +188,7 @@ def refuse_many_steps(direction: Part, copies: int, path: FieldPath) -> None:
         PlanningError: there are too many.
     """
     series = (direction[name] for name in ("rate_bps", "delay_ns", "channel"))
-    steps = copies * sum(len(each.get("steps", ())) for each in series)
+    steps = copies * sum(len(plan.get("steps", ())) for plan in series)
     if steps > PLAN_STEPS_MAX:
         raise PlanningError(
             path,
@@ -203,7 +203,9 @@ def refuse_many_steps(direction: Part, copies: int, path: FieldPath) -> None:
 def _starts(
     every: str, first_ns: int, stop_ns: int, path: FieldPath, most: tuple[int, str]
 ) -> range:
-    """Return times at equal intervals until the end of the run; ``most`` is how many of what.
+    """Return times at equal intervals until the end of the run.
+
+    ``most`` is how many there may be, and what they are called in the error.
 
     Raises:
         PlanningError: there are too many.
@@ -240,22 +242,22 @@ def outages(
         return []
     if isinstance(written, Outage):
         return _intervals(written, "outages", path, stop_ns)
-    found: list[tuple[int, int]] = []
+    intervals: list[tuple[int, int]] = []
     for i, outage in enumerate(written):
         start_ns = value_of(outage.at)
-        if found and start_ns <= found[-1][1]:
-            end = f"the end of the outage before it, {format_duration(found[-1][1])}"
+        if intervals and start_ns <= intervals[-1][1]:
+            end = f"the end of the outage before it, {format_duration(intervals[-1][1])}"
             raise wrong((*path, i, "at"), outage.at, f"must be after {end}")
-        found.append((start_ns, start_ns + value_of(outage.for_)))
-    return [outage for outage in found if outage[0] < stop_ns]
+        intervals.append((start_ns, start_ns + value_of(outage.for_)))
+    return [outage for outage in intervals if outage[0] < stop_ns]
 
 
 def interrupted_steps(
-    steps: list[tuple[int, int]], found: list[tuple[int, int]]
+    steps: list[tuple[int, int]], intervals: list[tuple[int, int]]
 ) -> list[tuple[int, int]]:
     """Return the steps of a rate with 0 during outages; the rate continues after each."""
     times, changes = [at_ns for at_ns, _ in steps], dict(steps)
-    for start_ns, end_ns in found:
+    for start_ns, end_ns in intervals:
         after = bisect(times, end_ns)
         for at_ns in times[bisect(times, start_ns) : after]:
             del changes[at_ns]

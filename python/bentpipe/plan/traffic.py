@@ -87,18 +87,22 @@ def flow_plans(
     conferences = 0
     for i, flow in enumerate(scenario.traffic):
         path: FieldPath = ("traffic", i)
-        found = len(errors.found)
+        errors_before = len(errors.found)
         copies = list(_copies(flow, terminals))
         errors.call(_check_terminals, flow, terminals, path)
         starts = errors.call(_starts, flow, copies, stop_ns, path)
         workload = errors.call(workload_of, flow, conferences, hosts.servers.get(i, []), path)
         errors.call(hosts.check, "world", flow.world_host, path)
         errors.call(hosts.check, "island", flow.island_host, path)
-        if starts is None or workload is None or len(errors.found) > found:
+        if starts is None or workload is None or len(errors.found) > errors_before:
             continue
         written = "priority" in flow.model_fields_set
         paths = () if written else scenario.link.terminal_paths
-        priorities = {each.terminal: each.priority for each in paths if each.priority is not None}
+        priorities = {
+            terminal_path.terminal: terminal_path.priority
+            for terminal_path in paths
+            if terminal_path.priority is not None
+        }
         jitter_ns = _start_jitter_ns(flow, copies, workload)
         origins = origins_of(flow, path)
         conferences += flow.kind == "conference"
@@ -342,7 +346,7 @@ def _read(file: SourceFile) -> tuple[SizeWeight, ...]:
         raise file.error("has no rows; expected a row for each size after the header")
     if len(rows) > MAX_SIZES:
         raise file.error(f"has {len(rows)} rows; at most {MAX_SIZES} are allowed")
-    found: dict[int, tuple[int, SizeWeight]] = {}
+    by_size: dict[int, tuple[int, SizeWeight]] = {}
     for line, cells in rows:
         if len(cells) != len(header):
             raise file.line_error(line, ",".join(cells), "expected a size and a weight")
@@ -356,8 +360,8 @@ def _read(file: SourceFile) -> tuple[SizeWeight, ...]:
             (problem, *_) = error.problems
             message = f'{file.name}:{line}: column "{problem.field}": {problem.message}'
             raise PlanningError(file.field, message) from None
-        if (size_bytes := value_of(row.size)) in found:
-            reason = f"line {found[size_bytes][0]} has the same size; add their weights"
+        if (size_bytes := value_of(row.size)) in by_size:
+            reason = f"line {by_size[size_bytes][0]} has the same size; add their weights"
             raise file.line_error(line, size, reason, "size")
-        found[size_bytes] = (line, row)
-    return tuple(row for _, row in found.values())
+        by_size[size_bytes] = (line, row)
+    return tuple(row for _, row in by_size.values())

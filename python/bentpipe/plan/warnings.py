@@ -59,14 +59,14 @@ _TLS_ROUND_TRIPS: Final = {None: 0, "1.3": 1, "1.2": 2}
 
 def warnings_of(plan: Plan) -> list[ScenarioWarning]:
     """Return the warnings about traffic in order, tunnels, terminals and queues."""
-    found = [
+    messages = [
         ((*path, field), f"read {shown(getattr(record, field))}; {message}")
         for path, record, warnings in (*_of_entries(plan), *_of_tunnels(plan))
         for field, message in warnings
     ]
-    found += [*_about_terminals(plan), *_about_codel(plan), *_about_changed_queues(plan)]
-    found += [*_about_gaps(plan), *_about_round_trips(plan)]
-    return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
+    messages += [*_about_terminals(plan), *_about_codel(plan), *_about_changed_queues(plan)]
+    messages += [*_about_gaps(plan), *_about_round_trips(plan)]
+    return [ScenarioWarning(field=dotted(path), message=message) for path, message in messages]
 
 
 # --- entries of traffic -------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def _about_end(written: Flow, flows: Sequence[Part], plan: Mapping[str, Any]) ->
     """Yield the amount of flows that cannot end before the run does."""
     fields = ["duration", "exchanges", "files", "pages"]
     fields += [] if written.kind == "fetch" else ["size"]
-    # That of web pages is how many are parallel.
+    # Only of channels is it an amount: web pages have so many connections at the same time.
     fields += ["connections"] if written.kind == "channels" else []
     bounds = [field for field in fields if getattr(written, field, None) is not None]
     groups = [[max(flows, key=lambda flow: flow["start_ns"])]]
@@ -108,7 +108,7 @@ def _needed_ns(flows: Sequence[Part], plan: Mapping[str, Any]) -> int:
     """Return the shortest time from the first start to the end of flows that share a direction."""
     workload = flows[0]["workload"]
     rate_bps = max(series_values(plan["directions"][direction_number(flows[0])]["rate_bps"]))
-    delays_ns = [min(series_values(each["delay_ns"])) for each in plan["directions"][:2]]
+    delays_ns = [min(series_values(direction["delay_ns"])) for direction in plan["directions"][:2]]
     rtt_ns = sum(delays_ns)
     # What follows a handshake and takes round trips: a number of exchanges, pages or connections.
     first_ns, size_bytes, think = 0, 0, 0
@@ -227,10 +227,10 @@ def _about_settings(written: Flow, flows: Sequence[Part], plan: Mapping[str, Any
 
 def _uses_classes(plan: Mapping[str, Any]) -> bool:
     """Return whether a queue or a function of a gateway looks at the class of packets."""
-    functions = [each for gateway in plan["gateways"] for each in gateway["functions"]]
-    classes = (each.get("classifier", each).get("classes") for each in functions)
+    functions = [function for gateway in plan["gateways"] for function in gateway["functions"]]
+    classes = (function.get("classifier", function).get("classes") for function in functions)
     queues = (direction["queue"]["discipline"] for direction in plan["directions"])
-    return "strict_priority" in queues or any(each is not None for each in classes)
+    return "strict_priority" in queues or any(of_function is not None for of_function in classes)
 
 
 # --- tunnels --------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ _CODEL_MAX_ROUND_TRIPS: Final = 3
 def _about_codel(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     """Yield a warning about each CoDel queue whose interval is too short for the link."""
     directions = plan.data["directions"][:2]
-    rtt_ns = sum(max(series_values(each["delay_ns"])) for each in directions)
+    rtt_ns = sum(max(series_values(direction["delay_ns"])) for direction in directions)
     for name, direction in zip(("forward", "return"), directions, strict=True):
         interval_ns = direction["queue"].get("interval_ns", rtt_ns)
         if rtt_ns > _CODEL_MAX_ROUND_TRIPS * interval_ns:
@@ -336,7 +336,7 @@ def _about_changed_queues(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     for (number, field), written in limits.items() if without else ():
         if earlier.get((number, field)) == written:
             plans = (without[number], plan.data["directions"][number])
-            old, new = (each["queue"][field]["value"] for each in plans)
+            old, new = (direction["queue"][field]["value"] for direction in plans)
             if old != new:
                 message = f'"{written}" is {new:,} B with these settings; without them, {old:,} B'
                 yield ("link", ("forward", "return")[number], "queue", field), message
@@ -385,9 +385,9 @@ def _about_gaps(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
 
 def _about_round_trips(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     """Yield a warning if measured round trips are the delay of both directions, not divided."""
-    delays = [each.delay for each in plan.scenario.link.directions().values()]
-    series = [each for each in delays if isinstance(each, ScaledSeries)]
-    if len(series) < len(delays) or sum(each.scale for each in series) <= 1:
+    delays = [direction.delay for direction in plan.scenario.link.directions().values()]
+    series = [delay for delay in delays if isinstance(delay, ScaledSeries)]
+    if len(series) < len(delays) or sum(delay.scale for delay in series) <= 1:
         return
     columns = list(map(_delay_column, series))
     if all(map(_ROUND_TRIP.search, columns)):
