@@ -96,7 +96,7 @@ class Chart:
             return 0 < result.attribution.height <= MAX_SINGLE_FLOWS
         table, _, column = self.needs.partition(" ")
         needed = result.tables[table].select(f"^{column}$") if table else ()
-        return not table or any(each.sum() for each in needed)
+        return not table or any(values.sum() for values in needed)
 
     def series(self, result: Result, bins: int) -> list[Series]:
         """Return the lines of a result; a rate has ``bins`` values over the whole run."""
@@ -183,12 +183,12 @@ def _sampled(result: Result, tables: Sequence[str], column: str, scale: float) -
     """
     return [
         Series(
-            each.name,
-            each.rows["time_ns"][each.is_active] / NS_PER_S,
-            each.rows[column][each.is_active] / scale,
-            each.group,
+            samples.name,
+            samples.rows["time_ns"][samples.is_active] / NS_PER_S,
+            samples.rows[column][samples.is_active] / scale,
+            samples.group,
         )
-        for each in _samples(result, tables)
+        for samples in _samples(result, tables)
     ]
 
 
@@ -200,7 +200,7 @@ def _changes(result: Result, tables: Sequence[str], quantity: Quantity, bins: in
     samples = _samples(result, tables)
     if len(samples) > MAX_SINGLE_FLOWS and _DIRECTIONS not in tables:
         bins = min(bins, _BAND_BINS)
-    return [_change(each, result, bins, quantity) for each in samples]
+    return [_change(source, result, bins, quantity) for source in samples]
 
 
 def _rate_mbps(change: Rows) -> Array:
@@ -223,12 +223,12 @@ def _call_qualities(result: Result, tables: Sequence[str]) -> list[Series]:
 
     def scores(call: _Samples, change: Rows) -> Array:
         counts = np.nan_to_num([_arrived_or_lost(change), *(change[name] for name in _LOSSES)])
-        found = []
+        opinion_scores = []
         for window in counts.T.tolist():
             row = dict(zip(("expected_segments", *_LOSSES), window, strict=True))
             row["play_out_delay_ns"] = play_out_ns[call.number]
-            found.append(call_quality(workloads[call.number], row)["mos"])
-        return np.array(found, dtype=float)
+            opinion_scores.append(call_quality(workloads[call.number], row)["mos"])
+        return np.array(opinion_scores, dtype=float)
 
     return [
         _change(call, result, windows, partial(scores, call))
@@ -241,12 +241,15 @@ def _drops(result: Result, tables: Sequence[str]) -> list[Series]:
     """Return the packets dropped since the start, by direction and cause that dropped some."""
     return [
         Series(
-            f"{each.name}: {what}", each.rows["time_ns"] / NS_PER_S, values, f"{each.group}: {what}"
+            f"{direction.name}: {what}",
+            direction.rows["time_ns"] / NS_PER_S,
+            values,
+            f"{direction.group}: {what}",
         )
-        for each in _samples(result, tables)
+        for direction in _samples(result, tables)
         for cause in DROP_CAUSES
         for what in [CAUSE_TITLES.get(cause, cause.replace("_", " "))]
-        for values in [each.rows[f"dropped_{cause}_packets"]]
+        for values in [direction.rows[f"dropped_{cause}_packets"]]
         if values[-1] > 0
     ]
 
@@ -265,11 +268,13 @@ def _samples(result: Result, tables: Sequence[str]) -> list[_Samples]:
         # A direction such as return-2 is one of several returns.
         return [_Samples(i, names[i], names[i].partition("-")[0], rows) for i, rows in parts]
     groups = {
-        flow: f"{name} ({heading})" for name, heading, own in entry_flows(result) for flow in own
+        flow: f"{name} ({heading})"
+        for name, heading, members in entry_flows(result)
+        for flow in members
     }
     flows = result.tables["flows"].select("start_ns", "finished_ns", "last_delivery_ns").rows()
     names = _flow_names(result)
-    found = []
+    samples = []
     for table in tables:
         for number, rows in _parts(result.tables[table], "flow"):
             start_ns, finished_ns, last_ns = flows[number]
@@ -277,8 +282,8 @@ def _samples(result: Result, tables: Sequence[str]) -> list[_Samples]:
             if table == "datagram_samples" and finished_ns is not None:
                 # The last datagram is sent before it arrives.
                 end_ns = max(finished_ns, last_ns or 0)
-            found.append(_Samples(number, names[number], groups[number], rows, start_ns, end_ns))
-    return sorted(found, key=lambda flow: flow.number)
+            samples.append(_Samples(number, names[number], groups[number], rows, start_ns, end_ns))
+    return sorted(samples, key=lambda flow: flow.number)
 
 
 def _change(samples: _Samples, result: Result, bins: int, quantity: Quantity) -> Series:
@@ -403,17 +408,17 @@ def _times(result: Result, tables: Sequence[str]) -> list[Series]:
     groups: dict[str, list[int]] = {names[flow]: [flow] for flow in flows}
     if len(groups) > MAX_SINGLE_FLOWS:
         groups = {
-            f"{name} ({heading})": own
+            f"{name} ({heading})": group
             for name, heading, members in entry_flows(result)
-            if (own := sorted({*members} & {*flows}))
+            if (group := sorted({*members} & {*flows}))
         }
     if len(groups) > MAX_SINGLE_FLOWS:
         groups = {f"{len(flows)} flows together": flows}
-    found = []
-    for name, own in groups.items():
-        time_s = finished_times_ns(result, table, own) / NS_PER_S
-        found.append(Series(f"{name}, {time_s.size}", *distribution(time_s)))
-    return found
+    lines = []
+    for name, group in groups.items():
+        time_s = finished_times_ns(result, table, group) / NS_PER_S
+        lines.append(Series(f"{name}, {time_s.size}", *distribution(time_s)))
+    return lines
 
 
 def _attribution(result: Result, _tables: Sequence[str]) -> list[Series]:
@@ -462,7 +467,7 @@ def outages(result: Result) -> list[Outages]:
 
     An outage is a time at which the rate is 0. The gaps of a delivery trace are none.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
+    outage_times: dict[str, list[tuple[float, float]]] = {}
     names = result.manifest["names"]["directions"]
     for name, direction in zip(names, result.plan["directions"], strict=True):
         # The returns of all terminals are alike.
@@ -470,14 +475,14 @@ def outages(result: Result) -> list[Outages]:
         link = result.manifest["scenario"].get("link") or {}
         rate = (link.get(heading) or {}).get("rate")
         is_traced = isinstance(rate, dict) and "trace" in rate
-        if heading not in found and not is_traced:
-            found[heading] = _intervals(direction["rate_bps"], result.manifest["end_ns"])
-    together = [*found.values()]
-    if together[1:] and all(each == together[0] for each in together):
-        found = {"": together[0]}
+        if heading not in outage_times and not is_traced:
+            outage_times[heading] = _intervals(direction["rate_bps"], result.manifest["end_ns"])
+    together = [*outage_times.values()]
+    if together[1:] and all(intervals == together[0] for intervals in together):
+        outage_times = {"": together[0]}
     return [
         Outages(f"outage of {heading}" if heading else "outage", np.array(intervals) / NS_PER_S)
-        for heading, intervals in found.items()
+        for heading, intervals in outage_times.items()
         if intervals
     ]
 
@@ -486,15 +491,15 @@ def _intervals(rate: Mapping[str, Any], end_ns: int) -> list[tuple[float, float]
     """Return the times until ``end_ns`` at which a rate is 0, start and end, in ns."""
     if rate["kind"] == "constant":
         return []
-    found: list[tuple[float, float]] = []
+    intervals: list[tuple[float, float]] = []
     start_ns: int | None = None
     for at_ns, value in [*rate["steps"], (end_ns, 1)]:
         if start_ns is not None and value > 0:
-            found.append((start_ns, min(at_ns, end_ns)))
+            intervals.append((start_ns, min(at_ns, end_ns)))
             start_ns = None
         elif start_ns is None and value == 0 and at_ns < end_ns:
             start_ns = at_ns
-    return found
+    return intervals
 
 
 # --- what is drawn -------------------------------------------------------------------------------
@@ -523,7 +528,7 @@ def chart_data(
         raise UsageError(f"the result has nothing to draw as {chart.name}")
     start, stop = span_s or (-np.inf, np.inf)
     # A flow may be shorter than the interval of the samples, and its values unknown.
-    lines = [each for each in chart.series(result, bins) if not np.isnan(each.values).all()]
+    lines = [line for line in chart.series(result, bins) if not np.isnan(line.values).all()]
     rows = result.attribution.to_dicts() if chart.kind == "stacks" else []
     bars = [f"{row['name']} ({row['direction']})" for row in rows]
     is_many = chart.kind == "time" and len(lines) > MAX_SINGLE_FLOWS
@@ -546,7 +551,7 @@ def _cut(line: Series, from_x: float, to_x: float, intervals: int) -> Series:
 
 def rounded_x(values: Array) -> list[float]:
     """Return places on the x axis as numbers for a page or a file."""
-    return [round(each, _DECIMALS) for each in values.tolist()]
+    return [round(place, _DECIMALS) for place in values.tolist()]
 
 
 def rounded(values: Array) -> list[float | None]:
@@ -564,7 +569,7 @@ def csv_of(data: ChartData) -> str:
     header = ["part" if data.bars else "line", chart.x_label, chart.label]
     rows: list[tuple[object, ...]] = []
     for line in data.lines:
-        x = [data.bars[int(each)] for each in line.x] if data.bars else rounded_x(line.x)
+        x = [data.bars[int(number)] for number in line.x] if data.bars else rounded_x(line.x)
         points = zip(x, *map(rounded, (line.values, *line.bounds)), strict=True)
         rows += [(line.name, *point) for point in points]
     if any(line.bounds for line in data.lines):

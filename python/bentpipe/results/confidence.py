@@ -84,20 +84,22 @@ def bootstrap_interval(
     The variances of the values and of the baseline may differ, as in Welch's test.
     """
     given = [values] if baseline is None else [values, baseline]
-    samples = [np.asarray(each, dtype=np.float64) for each in given]
-    if min(each.size for each in samples) < MIN_BOOTSTRAP_VALUES:
+    samples = [np.asarray(sample, dtype=np.float64) for sample in given]
+    if min(sample.size for sample in samples) < MIN_BOOTSTRAP_VALUES:
         return None
     signs = (1, -1)
-    mean = float(sum(sign * each.mean() for sign, each in zip(signs, samples, strict=False)))
-    error = float(_standard_error([each[np.newaxis] for each in samples])[0])
-    largest = max(float(np.abs(each).max()) for each in samples)
+    mean = float(sum(sign * sample.mean() for sign, sample in zip(signs, samples, strict=False)))
+    error = float(_standard_error([sample[np.newaxis] for sample in samples])[0])
+    largest = max(float(np.abs(sample).max()) for sample in samples)
     if error <= _ROUNDING * largest:
         exact = 0.0 if abs(mean) <= _ROUNDING * largest else mean
         return Interval(exact, exact)
     # A fixed seed: the same values give the same interval.
     rng = np.random.default_rng(0)
-    drawn = [resampled(each, rng) for each in samples]
-    means = sum(sign * each.mean(axis=1) for sign, each in zip(signs, drawn, strict=False))
+    drawn = [resampled(sample, rng) for sample in samples]
+    means = sum(
+        sign * resamples.mean(axis=1) for sign, resamples in zip(signs, drawn, strict=False)
+    )
     errors = _standard_error(drawn)
     distances = np.abs(means - mean)
     # Resamples of equal values have no standard error; the rounding of their means does not count.
@@ -105,14 +107,14 @@ def bootstrap_interval(
         distances, errors, out=np.full(RESAMPLES, np.inf), where=errors > _ROUNDING * largest
     )
     quantile = float(np.quantile(statistics, CONFIDENCE, method="inverted_cdf"))
-    degrees = min(each.size for each in samples) - 1
+    degrees = min(sample.size for sample in samples) - 1
     quantile = min(quantile, _LARGEST_RATIO * t_quantile((1 + CONFIDENCE) / 2, degrees))
     return Interval(mean - quantile * error, mean + quantile * error)
 
 
 def _standard_error(samples: Sequence[Array]) -> Array:
     """Return the standard error of a mean, or of a difference of two, for each row."""
-    squares = [each.var(axis=1, ddof=1) / each.shape[1] for each in samples]
+    squares = [rows.var(axis=1, ddof=1) / rows.shape[1] for rows in samples]
     total: Array = np.sqrt(np.sum(squares, axis=0))
     return total
 
@@ -189,12 +191,12 @@ def mean_intervals(frame: pl.DataFrame, column: str, by: str | Sequence[str] = (
                 "scenarios differ; group by every varied column, or filter the frame"
             )
     rows = []
-    for values, own in runs.sort("run").group_by(groups) if groups else [((), runs)]:
-        samples = own[column].to_list()
+    for values, group in runs.sort("run").group_by(groups) if groups else [((), runs)]:
+        samples = group[column].to_list()
         mean, half = float(np.mean(samples)), mean_half_width(samples)
         low, high = (None, None) if half is None else (mean - half, mean + half)
         rows.append((*values, mean, low, high, len(samples)))
     schema: dict[str, Any] = {name: frame.schema[name] for name in groups}
     schema |= dict.fromkeys(("mean", "low", "high"), pl.Float64) | {"runs": pl.UInt32}
-    found = pl.DataFrame(rows, schema=schema, orient="row")
-    return found.sort(groups) if groups else found
+    means = pl.DataFrame(rows, schema=schema, orient="row")
+    return means.sort(groups) if groups else means

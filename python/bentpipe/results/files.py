@@ -46,9 +46,9 @@ def utc_now() -> str:
 
 
 def execution(**more: Any) -> dict[str, Any]:
-    """Return the facts of an execution that ends now, on this machine, with those not empty."""
+    """Return the time now, facts about this machine, and those of ``more`` that are not empty."""
     host = {"python": platform.python_version(), "platform": platform.platform()}
-    return {"ended": utc_now(), "host": host, **{name: each for name, each in more.items() if each}}
+    return {"ended": utc_now(), "host": host, **{name: fact for name, fact in more.items() if fact}}
 
 
 def shown_time(ended: object) -> str | None:
@@ -92,23 +92,23 @@ def read_unchanged(folder: Path, read: Callable[[], Read]) -> Read:
         before = _identity(folder)
         failure: UsageError | None = None
         try:
-            found = read()
+            content = read()
         except UsageError as error:
             failure = error
         if _identity(folder) == before:
             if failure is not None:
                 raise failure
-            return found
+            return content
     raise UsageError(f"{folder}: is being replaced all the time; read it when the runs have ended")
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
     """Return the identity of the manifest's file: a new result has a new one."""
     try:
-        found = read_file(folder, MANIFEST, os.stat)
+        status = read_file(folder, MANIFEST, os.stat)
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def has_manifest(folder: Path) -> bool:
@@ -153,10 +153,10 @@ def require_format(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def read_execution(folder: Path) -> dict[str, Any]:
     """Return when and where a result was computed; empty if it is not known."""
-    found: Any = None
+    facts: Any = None
     with suppress(OSError, ValueError):
-        found = json.loads(read_file(folder, EXECUTION, Path.read_bytes))
-    return found if isinstance(found, dict) else {}
+        facts = json.loads(read_file(folder, EXECUTION, Path.read_bytes))
+    return facts if isinstance(facts, dict) else {}
 
 
 def kind_of(manifest: Mapping[str, Any]) -> str:

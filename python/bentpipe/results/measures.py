@@ -49,9 +49,9 @@ def goodput_of_rows(
     resolve: a rate is not missed by the error of a division.
     """
     start_ns, until_ns = _spans(table, plan, end_ns)
-    found = rate_bps(table["delivered_bytes"].to_numpy(), until_ns - start_ns)
-    scale = 10.0 ** (11 - np.floor(np.log10(np.where(found > 0, found, 1.0))))
-    return np.round(found * scale) / scale
+    goodputs_bps = rate_bps(table["delivered_bytes"].to_numpy(), until_ns - start_ns)
+    scale = 10.0 ** (11 - np.floor(np.log10(np.where(goodputs_bps > 0, goodputs_bps, 1.0))))
+    return np.round(goodputs_bps * scale) / scale
 
 
 def aggregate_goodput_bps(result: Result, flows: Sequence[int]) -> float:
@@ -70,11 +70,11 @@ def aggregate_goodput_bps(result: Result, flows: Sequence[int]) -> float:
 
 def competing_flows(result: Result) -> dict[str, list[int]]:
     """Return the bulk flows of each direction that has more than one, as indices into the plan."""
-    found: dict[str, list[int]] = {}
+    bulk_flows: dict[str, list[int]] = {}
     for i, direction in enumerate(result.flow_directions):
         if result.plan["flows"][i]["workload"]["kind"] == "bulk":
-            found.setdefault(direction, []).append(i)
-    return {direction: flows for direction, flows in found.items() if len(flows) > 1}
+            bulk_flows.setdefault(direction, []).append(i)
+    return {direction: flows for direction, flows in bulk_flows.items() if len(flows) > 1}
 
 
 def finished_times_ns(
@@ -238,12 +238,14 @@ def window_loads(sent_bytes: npt.ArrayLike, rate_bps: float) -> dict[str, float]
 def names_of_entries(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the name of each flow's entry: its own, or those of its first and last flow."""
     names = [flow["name"] for flow in plan["flows"]]
-    found: list[str] = []
+    entry_names: list[str] = []
     for entry in entries:
-        own = names[len(found) : len(found) + entry["flows"]]
-        title = own[0] if len(own) == 1 else entry["name"] or f"{own[0]} to {own[-1]}"
-        found += [title] * len(own)
-    return found or names
+        members = names[len(entry_names) : len(entry_names) + entry["flows"]]
+        title = (
+            members[0] if len(members) == 1 else entry["name"] or f"{members[0]} to {members[-1]}"
+        )
+        entry_names += [title] * len(members)
+    return entry_names or names
 
 
 def entry_flows(result: Result) -> list[tuple[str, str, list[int]]]:
@@ -257,7 +259,7 @@ def entry_flows(result: Result) -> list[tuple[str, str, list[int]]]:
     groups: dict[tuple[int, str], list[int]] = {}
     for i, (number, flow) in enumerate(zip(numbers or range(len(flows)), flows, strict=True)):
         groups.setdefault((number, flow["direction"]), []).append(i)
-    return [(names[own[0]], heading, own) for (_, heading), own in groups.items()]
+    return [(names[members[0]], heading, members) for (_, heading), members in groups.items()]
 
 
 def entry_bps(result: Result, entry: str) -> float:
@@ -278,28 +280,28 @@ def entry_statistics(result: Result) -> list[dict[str, Any]]:
     """
     flows = result.flows.to_dicts()
     columns = [metric.name for metric in metrics_shown("entry", "flows")]
-    found = []
+    statistics = []
     for name, heading, indices in entry_flows(result):
-        own = [flows[i] for i in indices]
-        times_ns: Iterable[float | None] = [flow["completion_time_ns"] for flow in own]
-        if own[0]["kind"] in KINDS_OF_ROWS["exchanges"]:
+        members = [flows[i] for i in indices]
+        times_ns: Iterable[float | None] = [flow["completion_time_ns"] for flow in members]
+        if members[0]["kind"] in KINDS_OF_ROWS["exchanges"]:
             times_ns = finished_times_ns(result, "exchanges", indices)
-        lost = [flow["lost_packets"] for flow in own if flow["lost_packets"] is not None]
-        found.append(
+        lost = [flow["lost_packets"] for flow in members if flow["lost_packets"] is not None]
+        statistics.append(
             {
                 "entry": name,
-                "kind": own[0]["kind"],
+                "kind": members[0]["kind"],
                 "direction": heading,
-                "flows": len(own),
-                "finished_flows": sum(flow["finished_ns"] is not None for flow in own),
-                "exchanges": sum(flow["exchanges"] for flow in own),
+                "flows": len(members),
+                "finished_flows": sum(flow["finished_ns"] is not None for flow in members),
+                "exchanges": sum(flow["exchanges"] for flow in members),
                 "lost_packets": sum(lost) if lost else None,
-                **{column: _percentiles(flow[column] for flow in own) for column in columns},
+                **{column: _percentiles(flow[column] for flow in members) for column in columns},
                 "completion_time_ns": _percentiles(times_ns),
                 "page_load_time_ns": _percentiles(finished_times_ns(result, "pages", indices)),
             }
         )
-    return found
+    return statistics
 
 
 def _percentiles(values: Iterable[float | None]) -> dict[str, float] | None:
@@ -369,17 +371,17 @@ def tunnel_measures(result: Result) -> dict[str, float]:
     """Return what coded tunnels did to the forward direction, summed over all terminals.
 
     Losses are before and after decoding, in percent of the packets; the bytes of repair are in
-    percent of those that the link received. What there is none of is NaN; without a tunnel there is
-    nothing.
+    percent of those that the link received. A share of zero packets or bytes is NaN; without a
+    tunnel the dict is empty.
     """
-    tunnels = [each for each in result.functions if each["function"].endswith("-tunnel")]
+    tunnels = [tunnel for tunnel in result.functions if tunnel["function"].endswith("-tunnel")]
     if not tunnels:
         return {}
-    at_terminals = [each for each in tunnels if each["function"].startswith("terminal")]
-    at_hub = [each for each in tunnels if each not in at_terminals]
+    at_terminals = [tunnel for tunnel in tunnels if tunnel["function"].startswith("terminal")]
+    at_hub = [tunnel for tunnel in tunnels if tunnel not in at_terminals]
 
     def total(ends: Sequence[Mapping[str, Any]], *names: str) -> float:
-        return float(sum(each[name] for each in ends for name in names))
+        return float(sum(end[name] for end in ends for name in names))
 
     lost = total(at_terminals, "sources_lost_packets")
     due = lost + total(at_terminals, "sources_received_packets")
@@ -389,7 +391,7 @@ def tunnel_measures(result: Result) -> dict[str, float]:
     arrived = total(at_terminals, "repairs_received_packets")
     left = lost - total(at_terminals, "recovered_packets")
     link_bytes = result.directions["received_bytes"][0]
-    waits_ns = [each["order_wait_max_ns"] for each in at_terminals]
+    waits_ns = [tunnel["order_wait_max_ns"] for tunnel in at_terminals]
     return {
         "loss_before_percent": _ratio(100 * lost, due),
         "loss_after_percent": _ratio(100 * left, due),

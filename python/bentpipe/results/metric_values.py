@@ -33,7 +33,7 @@ def of_runs(
         return frame.with_columns(entry=names.gather(frame["flow"]))
     if table == "flows":
         amounts = [flow["workload"].get("amount", {}) for flow in plan["flows"]]
-        sized = pl.Series([each.get("unit") == "bytes" for each in amounts], dtype=pl.Boolean)
+        sized = pl.Series([amount.get("unit") == "bytes" for amount in amounts], dtype=pl.Boolean)
         return frame.with_columns(unfinished(pl.lit(sized.gather(frame["flow"]))))
     return frame
 
@@ -46,8 +46,8 @@ def unfinished(has_size: pl.Expr) -> list[pl.Expr]:
     """
     is_of = {"completion_time_ns": has_size, "start_up_time_ns": pl.col("played_ns").is_not_null()}
     return [
-        pl.when(own).then(pl.col(name).cast(pl.Float64).fill_null(float("inf"))).alias(name)
-        for name, own in is_of.items()
+        pl.when(condition).then(pl.col(name).cast(pl.Float64).fill_null(float("inf"))).alias(name)
+        for name, condition in is_of.items()
     ]
 
 
@@ -69,8 +69,8 @@ def metric_value(result: Result, metric: MetricRef) -> float | None:
     """
     rows = getattr(result, metric.table).select(pl.lit(0, dtype=pl.UInt32).alias("run"), pl.all())
     entries = result.manifest.get("entries", [])
-    found = metric_values(of_runs(rows, metric.table, result.plan, entries), metric)
-    return float(found["value"][0]) if found.height else None
+    values = metric_values(of_runs(rows, metric.table, result.plan, entries), metric)
+    return float(values["value"][0]) if values.height else None
 
 
 def metric_values(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
@@ -89,11 +89,11 @@ def metric_values(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
         raise UsageError(
             f"{metric}: has several values in a run; add a statistic, such as {metric}.mean"
         )
-    found = values.group_by("run", maintain_order=True).agg(
+    by_run = values.group_by("run", maintain_order=True).agg(
         reduced(pl.col("value"), metric).alias("value")
     )
     # A percentile between a finite and an infinite value.
-    return found.with_columns(pl.col("value").fill_nan(float("inf")))
+    return by_run.with_columns(pl.col("value").fill_nan(float("inf")))
 
 
 def _selected(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
@@ -104,8 +104,8 @@ def _selected(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
             raise UsageError(f"{metric}: the table {metric.table} has no directions")
         # Each of several terminals has a return of its own: return-1.
         direction = pl.col("direction")
-        own = (direction == metric.heading) | direction.str.starts_with(f"{metric.heading}-")
-        frame = frame.filter(own)
+        matches = (direction == metric.heading) | direction.str.starts_with(f"{metric.heading}-")
+        frame = frame.filter(matches)
     if metric.name is None or frame.height == 0:
         return frame
     for column in columns:
@@ -113,7 +113,7 @@ def _selected(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
         if rows.height:
             return rows
     allowed: Sequence[str] = [
-        str(each) for column in columns for each in frame[column].unique(maintain_order=True)
+        str(name) for column in columns for name in frame[column].unique(maintain_order=True)
     ]
     raise UsageError(f"{metric}: name: {choice(metric.name, tuple(dict.fromkeys(allowed)))}")
 
@@ -254,7 +254,7 @@ def check_thresholds(result: Result, thresholds: Sequence[str] = ()) -> list[Thr
     """
     texts = [*result.manifest["scenario"].get("thresholds", ()), *thresholds]
     read = [read_threshold(text) for text in texts]
-    return [ThresholdCheck(each, metric_value(result, each.metric)) for each in read]
+    return [ThresholdCheck(threshold, metric_value(result, threshold.metric)) for threshold in read]
 
 
 def threshold_view(result: Result) -> View | None:

@@ -216,9 +216,9 @@ class OutputFolder:
         if not os.access(self._folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "no permission")
         if has_manifest(self._folder):
-            found = kind_of(read_manifest(self._folder))
-            if found != self._kind:
-                raise UsageError(f"{self.path}: holds the result of a {found}; name another folder")
+            kind = kind_of(read_manifest(self._folder))
+            if kind != self._kind:
+                raise UsageError(f"{self.path}: holds the result of a {kind}; name another folder")
         elif any(path.name not in _IGNORED for path in self._folder.iterdir()):
             raise UsageError(
                 f"{self.path}: contains other files (no {MANIFEST}); name a new or an empty folder"

@@ -101,7 +101,7 @@ class Result:
         self.execution = execution or {}
 
     def __getattr__(self, name: str) -> NoReturn:
-        names = tuple(each for each in dir(type(self)) if not each.startswith("_"))
+        names = tuple(attribute for attribute in dir(type(self)) if not attribute.startswith("_"))
         near = None if name.startswith("_") else nearest(name, names)
         hint = f"; did you mean {near!r}?" if near else ""
         raise AttributeError(f"a Result has no attribute {name!r}{hint}", name=name, obj=self)
@@ -174,7 +174,7 @@ class Result:
     @property
     def warnings(self) -> tuple[ScenarioWarning, ...]:
         """Return the warnings about the scenario: what may not mean what was intended."""
-        return tuple(ScenarioWarning(**each) for each in self.manifest.get("warnings", ()))
+        return tuple(ScenarioWarning(**warning) for warning in self.manifest.get("warnings", ()))
 
     @property
     def goodput_bps(self) -> npt.NDArray[np.float64]:

@@ -83,10 +83,10 @@ def _further(text: str, *, once: bool = False) -> list[Column]:
 def _entry_views(entries: _Rows) -> list[View]:
     views = []
     for table in _TABLES:
-        own = table.rows_of(entries)
-        if table.place != "entry" or not own:
+        table_entries = table.rows_of(entries)
+        if table.place != "entry" or not table_entries:
             continue
-        shown = columns_of(metrics_shown("entry", "flows", *table.kinds), own)
+        shown = columns_of(metrics_shown("entry", "flows", *table.kinds), table_entries)
         shown += _further(table.time)
         columns = (
             Column("entry", "entry"),
@@ -94,15 +94,15 @@ def _entry_views(entries: _Rows) -> list[View]:
             Column("of", f"of {table.noun}"),
             Column("flows", table.noun, once=True),
             *_further(table.count, once=True),
-            *(each for each in shown if any(entry.get(each.name) for entry in own)),
+            *(column for column in shown if any(entry.get(column.name) for entry in table_entries)),
         )
         rows = [
             {
                 **entry,
-                **{each.name: (entry.get(each.name) or {}).get(f"p{p}") for each in shown},
+                **{column.name: (entry.get(column.name) or {}).get(f"p{p}") for column in shown},
                 "of": f"p{p}",
             }
-            for entry in own
+            for entry in table_entries
             for p in ENTRY_PERCENTILES
         ]
         views.append(from_mappings(table.title, columns, rows, key=3, group=2))
@@ -143,9 +143,9 @@ def link_views(result: Result, most: int) -> list[View]:
         rows.setdefault(kind, []).append({**row, kind: row["function"]})
     views = []
     for table in _TABLES:
-        if table.place == "link" and (own := rows.get(table.noun)):
-            columns = columns_of(metrics_shown("run", table.table, *table.kinds), own)
-            views.append(_link_view(table.noun, table.title, columns, own, most))
+        if table.place == "link" and (table_rows := rows.get(table.noun)):
+            columns = columns_of(metrics_shown("run", table.table, *table.kinds), table_rows)
+            views.append(_link_view(table.noun, table.title, columns, table_rows, most))
     return views
 
 
@@ -158,7 +158,7 @@ def _link_view(noun: str, title: str, columns: Sequence[Column], rows: _Rows, mo
     for row in rows:
         groups.setdefault(_TERMINAL.sub("", row[noun], count=1), []).append(row)
     names = (name, Column("of", f"of {noun}s"), Column("count", f"{noun}s", once=True))
-    grouped = [row for own in groups.values() for row in _group(noun, columns, own)]
+    grouped = [row for group in groups.values() for row in _group(noun, columns, group)]
     return from_mappings(title, [*names, *columns], grouped, key=2, group=1)
 
 
@@ -167,30 +167,30 @@ def _group(noun: str, columns: Sequence[Column], rows: _Rows) -> list[Mapping[st
     first, last = rows[0][noun], rows[-1][noun]
     if len(rows) == 1:
         return [{**rows[0], "of": "", "count": 1}]
-    found: list[Mapping[str, Any]] = []
+    percentiles: list[Mapping[str, Any]] = []
     for p in ENTRY_PERCENTILES:
         row = {noun: first if first == last else f"{first} to {last}", "of": f"p{p}"}
         for name in (column.name for column in columns):
             known = [row[name] for row in rows if row[name] is not None]
             value = float(np.percentile(known, p)) if known else None
-            is_count = all(isinstance(each, int) for each in known) and quantity(name).is_count
+            is_count = all(isinstance(number, int) for number in known) and quantity(name).is_count
             row[name] = round(value) if is_count and value is not None else value
-        found.append({**row, "count": len(rows)})
-    return found
+        percentiles.append({**row, "count": len(rows)})
+    return percentiles
 
 
 def columns_of(shown: Iterable[Metric], rows: _Rows) -> list[Column]:
     """Return the columns of metrics, those of optional ones only if a row has some of it."""
     return [
         Column(
-            each.name,
-            each.title,
-            each.note,
-            None if each.decimals is None else f"{{:,.{each.decimals}f}}".format,
-            meaning=each.meaning,
+            metric.name,
+            metric.title,
+            metric.note,
+            None if metric.decimals is None else f"{{:,.{metric.decimals}f}}".format,
+            meaning=metric.meaning,
         )
-        for each in shown
-        if not each.optional or any(row.get(each.name) for row in rows)
+        for metric in shown
+        if not metric.optional or any(row.get(metric.name) for row in rows)
     ]
 
 

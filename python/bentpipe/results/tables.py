@@ -175,14 +175,14 @@ def table_rows(
         rows = rows.join(flows, on="flow", how="left", maintain_order="left")
         front += ["name", *(["kind"] if name == "flows" else []), "direction"]
     elif name == "directions":
-        names = dict(enumerate(each["name"] for each in plan["directions"]))
-        own = pl.col("direction").replace_strict(names, return_dtype=pl.String)
-        rows = rows.with_columns(direction=own)
+        names = dict(enumerate(direction["name"] for direction in plan["directions"]))
+        label = pl.col("direction").replace_strict(names, return_dtype=pl.String)
+        rows = rows.with_columns(direction=label)
     elif name == "processors":
         number = pl.col("processor")
-        own = pl.format("terminal-{}-processor", number)
-        own = pl.when(number == 0).then(pl.lit("hub-processor")).otherwise(own)
-        rows = rows.with_columns(processor=own)
+        label = pl.format("terminal-{}-processor", number)
+        label = pl.when(number == 0).then(pl.lit("hub-processor")).otherwise(label)
+        rows = rows.with_columns(processor=label)
     rows = _with_formulas(rows, name)
     if name == "flows":
         columns = [*columns, "entry"]
@@ -190,7 +190,7 @@ def table_rows(
     elif name == "legs":
         columns = ["flow", "leg", "from", "to", *columns[columns.index("connections") :]]
         rows = rows.with_columns(_leg_ends(plan))
-    derived = [each.name for each in metrics_of(name).values() if each.is_derived]
+    derived = [metric.name for metric in metrics_of(name).values() if metric.is_derived]
     return rows.select(*front, *columns, *derived)
 
 
@@ -198,7 +198,7 @@ def _flows(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> pl.
     """Return a row for each flow of a plan: its names, and the size of a transfer that has one."""
     flows = plan["flows"]
     amounts = [flow["workload"].get("amount", {}) for flow in flows]
-    sizes = [each["value"] if each.get("unit") == "bytes" else None for each in amounts]
+    sizes = [amount["value"] if amount.get("unit") == "bytes" else None for amount in amounts]
     names = {
         "name": [flow["name"] for flow in flows],
         "kind": [flow["workload"]["kind"] for flow in flows],
@@ -237,8 +237,8 @@ def _with_values(
             value = reduced(pl.col(ref.column).drop_nulls(), ref)
             sources.setdefault(ref.table, []).append(value.alias(metric.name))
     for name, statistics in sources.items():
-        found = _with_formulas(tables[name], name).group_by(by).agg(statistics)
-        rows = rows.join(found, on=by, how="left", maintain_order="left")
+        values = _with_formulas(tables[name], name).group_by(by).agg(statistics)
+        rows = rows.join(values, on=by, how="left", maintain_order="left")
     ends = np.asarray(ends_ns, dtype=np.int64)
     end_ns = ends[rows["run"].to_numpy()] if "run" in by else ends[0]
     workloads = [plan["flows"][flow]["workload"] for flow in rows["flow"]]
@@ -291,16 +291,16 @@ def by_function(rows: list[dict[str, Any]], offered_bytes: Sequence[int]) -> lis
         function[row["statistic"]] = row["value"]
     terminals = (_TERMINAL.match(place) for place in functions)
     offered = [offered_bytes[int(terminal[1]) if terminal else 0] for terminal in terminals]
-    found = list(functions.values())
-    values = pl.DataFrame(found, infer_schema_length=None)
+    statistics = list(functions.values())
+    values = pl.DataFrame(statistics, infer_schema_length=None)
     values = values.with_columns(offered_bytes=pl.Series(offered, dtype=pl.UInt64))
     for name, metric in metrics_of("functions").items():
         if metric.formula:
             formula = _expression(metric.formula)
-            own = set(formula.meta.root_names()) - {"offered_bytes"}
-            if own <= set(values.columns):
+            needed = set(formula.meta.root_names()) - {"offered_bytes"}
+            if needed <= set(values.columns):
                 column = values.select(formula).to_series()
-                for function, value in zip(found, column, strict=True):
-                    if own <= function.keys():
+                for function, value in zip(statistics, column, strict=True):
+                    if needed <= function.keys():
                         function[name] = value
-    return found
+    return statistics

@@ -72,18 +72,18 @@ def bounds(record: Record) -> dict[str, float] | None:
     if faults - {_LATE_FAULT} or record.get("failure") is not None:
         return None
     if (slowdown := record.get("slowdown_percent")) is None:
-        # A result of before.
+        # A result of an earlier version, which did not record it.
         return None
     return {"delay_ns": record["lateness"]["max_ns"], "transfer_percent": slowdown}
 
 
 def bounds_text(record: Record) -> str | None:
     """Return the bounds in words; None if they are unknown."""
-    if (found := bounds(record)) is None:
+    if (limits := bounds(record)) is None:
         return None
     # Rounded up, as a bound is.
-    percent = math.ceil(10 * found["transfer_percent"]) / 10
-    delay = format_duration(round(found["delay_ns"]))
+    percent = math.ceil(10 * limits["transfer_percent"]) / 10
+    delay = format_duration(round(limits["delay_ns"]))
     return f"delays are too long by at most {delay}, a TCP transfer by at most {percent} %"
 
 
@@ -146,8 +146,8 @@ def _causes(windows: Sequence[Record]) -> list[tuple[str, str]]:
     """Return what happened, and its fix, for each fault: that of the latest packet counts."""
     worst: dict[str, Record] = {}
     for window in windows:
-        found = worst.setdefault(window["fault"], window)
-        if window["max_ns"] > found["max_ns"]:
+        latest = worst.setdefault(window["fault"], window)
+        if window["max_ns"] > latest["max_ns"]:
             worst[window["fault"]] = window
     texts = [window["invalid"].partition(_FIX) for window in worst.values()]
     return [(cause, fix) for cause, _, fix in texts]
@@ -173,16 +173,16 @@ def _share(record: Record, windows: Sequence[Record]) -> str:
 
 
 def _unreliable(windows: Iterable[Record]) -> list[str]:
-    found = dict.fromkeys(name for each in windows for name in _UNRELIABLE[each["fault"]])
-    if _THROUGHPUT in found:
-        found.pop(_OF_TCP, None)
-    return list(found)
+    figures = dict.fromkeys(name for window in windows for name in _UNRELIABLE[window["fault"]])
+    if _THROUGHPUT in figures:
+        figures.pop(_OF_TCP, None)
+    return list(figures)
 
 
 def _reliable(windows: Iterable[Record]) -> list[str]:
     """Return what holds in all of the windows."""
-    unreliable = [_UNRELIABLE[each["fault"]] for each in windows]
-    holds = unreliable and all(each == _OF_DELAY for each in unreliable)
+    unreliable = [_UNRELIABLE[window["fault"]] for window in windows]
+    holds = unreliable and all(figures == _OF_DELAY for figures in unreliable)
     return list(_RELIABLE) if holds else []
 
 

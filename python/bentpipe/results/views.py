@@ -186,10 +186,10 @@ class View:
         room = width - sum(widths[i] for i in keys)
         parts = filled(room)
         narrower = (filled(less) for less in range(room - 1, 0, -1))
-        for each in narrower:
-            if len(each) > len(parts):
+        for candidate in narrower:
+            if len(candidate) > len(parts):
                 break
-            parts = each
+            parts = candidate
         return [[*keys, *part] for part in parts] or [keys]
 
 
@@ -230,7 +230,7 @@ def text_lines(view: View, width: int) -> Iterator[tuple[str, str]]:
 def _parts(view: View, texts: _Texts, width: int) -> list[_Grid]:
     """Return the parts of a table; none if a column does not fit beside the key."""
     fold = partial(textwrap.wrap, width=_HEADING_WIDTH, break_long_words=False)
-    headings = ["\n".join([*fold(each.title), *fold(each.note)]) for each in view.columns]
+    headings = ["\n".join([*fold(column.title), *fold(column.note)]) for column in view.columns]
     longest = [max((len(row[i]) for row in texts), default=0) for i in range(len(headings))]
     widths = [
         max(
@@ -240,19 +240,19 @@ def _parts(view: View, texts: _Texts, width: int) -> list[_Grid]:
         for i, heading in enumerate(headings)
     ]
     grids: list[_Grid] = []
-    for part in view.parts([each + _GAP for each in widths], width + _GAP):
-        own = {i: widths[i] for i in part}
-        left = width - _total(own.values())
+    for part in view.parts([needed + _GAP for needed in widths], width + _GAP):
+        part_widths = {i: widths[i] for i in part}
+        left = width - _total(part_widths.values())
         if left < 0:
             return []
         # The room that is left is given to texts.
         for _ in range(left):
-            folded = [i for i in part if longest[i] > own[i]]
+            folded = [i for i in part if longest[i] > part_widths[i]]
             if not folded:
                 break
-            own[max(folded, key=lambda i: longest[i] / own[i])] += 1
+            part_widths[max(folded, key=lambda i: longest[i] / part_widths[i])] += 1
         rows = [[row[i] for i in part] for row in [headings, *texts]]
-        grids.append((rows, list(own.values()), [view.is_text(i) for i in part]))
+        grids.append((rows, list(part_widths.values()), [view.is_text(i) for i in part]))
     return grids
 
 
@@ -287,7 +287,7 @@ def _blocks(view: View, texts: _Texts, width: int) -> list[_Grid]:
     for i in range(len(texts)):
         # A group is not divided if it fits.
         row, group = (
-            _total([label_width, *(widths[each] for each in [*blocks[-1], *more])]) <= width
+            _total([label_width, *(widths[number] for number in [*blocks[-1], *more])]) <= width
             for more in ([i], range(i, ends.get(i, i + 1)))
         )
         if blocks[-1] and not (row and (group or i not in ends)):
@@ -336,7 +336,9 @@ def html_table(view: View, *, link: bool = False) -> str:
     """
     texts, starts = view.texts(), set(view.starts())
     kinds = [' class="text"' if view.is_text(i) else "" for i in range(len(view.columns))]
-    titles = [f' title="{escape(each.meaning)}"' if each.meaning else "" for each in view.columns]
+    titles = [
+        f' title="{escape(column.meaning)}"' if column.meaning else "" for column in view.columns
+    ]
     caption = escape(view.title)
     if link and view.rows:
         files = ", ".join(
@@ -456,7 +458,7 @@ def _latex_row(cells: Iterable[str]) -> str:
 def _latex_column(view: View, index: int, texts: Sequence[str]) -> tuple[str, Sequence[str]]:
     """Return what stands below the heading of a column, its unit included, and its cells."""
     column, values = view.columns[index], [row[index] for row in view.rows]
-    plain: list[Any] = [each.value if isinstance(each, Mean) else each for each in values]
+    plain: list[Any] = [value.value if isinstance(value, Mean) else value for value in values]
     numbers = [value for value in plain if type(value) in (int, float)]
     others = len(plain) - plain.count(None) - len(numbers)
     if column.text is not None or not numbers or others:
