@@ -122,10 +122,10 @@ def unpaired_estimate(first: Array, second: Array) -> Estimate:
     effect = spread = None
     degrees = first.size + second.size - 2
     if degrees > 0:
-        squares = sum((each.runs - 1) * (each.deviation or 0.0) ** 2 for each in summaries)
+        squares = sum((summary.runs - 1) * (summary.deviation or 0.0) ** 2 for summary in summaries)
         pooled = math.sqrt(squares / degrees)
         # The deviation of a difference of one value of each set.
-        spread = math.sqrt(sum((each.deviation or 0.0) ** 2 for each in summaries))
+        spread = math.sqrt(sum((summary.deviation or 0.0) ** 2 for summary in summaries))
         if pooled and not _is_exact(interval):
             # Hedges' approximation of the correction, J = 1 - 3 / (4 degrees - 1).
             effect = difference / pooled * (1 - 3 / (4 * degrees - 1))
@@ -214,8 +214,8 @@ class MetricValues:
     def to_json(self) -> dict[str, Any]:
         """Return the values as plain data, in the base unit of the metric."""
         settings = {
-            label: None if found is None else asdict(found)
-            for label, found in self.settings.items()
+            label: None if summary is None else asdict(summary)
+            for label, summary in self.settings.items()
         }
         better = self.metric.better or None
         cell = dict(self.cell)
@@ -250,7 +250,7 @@ class Comparison:
                 path: dict(zip(self.labels, values, strict=True))
                 for path, values in self.changed.items()
             },
-            "metrics": [each.to_json() for each in self.metrics],
+            "metrics": [metric.to_json() for metric in self.metrics],
             "settings": [
                 {"label": label, "runs": runs}
                 for label, runs in zip(self.labels, self.runs, strict=True)
@@ -261,15 +261,20 @@ class Comparison:
                 label: dict(zip(("baseline_only", "setting_only"), entries, strict=True))
                 for label, entries in self.unmatched.items()
             },
-            "differences": [each.to_json() for each in self.differences],
+            "differences": [difference.to_json() for difference in self.differences],
         }
 
     def _repr_html_(self) -> str:
         """Show the differences as a table, for notebooks."""
         columns = [Column(name, name) for name in ("metric", "setting", "difference", "verdict")]
         rows = [
-            [str(each.metric), each.setting, each.estimate.difference, each.verdict]
-            for each in self.differences
+            [
+                str(difference.metric),
+                difference.setting,
+                difference.estimate.difference,
+                difference.verdict,
+            ]
+            for difference in self.differences
         ]
         return html_table(View("", columns, rows))
 
@@ -354,24 +359,24 @@ def _comparison(
 ) -> Comparison:
     """Compare settings with the first one, in the chosen metrics or in those that have values."""
     cells = _common_cells(settings)
-    found = chosen or default_metrics(settings)
+    metrics = chosen or default_metrics(settings)
     # The other setting may have no entry with the name of a default metric.
     values = [
-        {metric: each.values(metric, required=bool(chosen)) for metric in found}
-        for each in settings
+        {metric: setting.values(metric, required=bool(chosen)) for metric in metrics}
+        for setting in settings
     ]
     baseline, *others = zip(settings, values, strict=True)
     differences = [
         made
-        for other, cell, metric in product(others, cells, found)
+        for other, cell, metric in product(others, cells, metrics)
         if (made := _difference(metric, cell, baseline, other, sought))
     ]
     if not differences:
         raise UsageError("the settings have no metric with values in common")
-    scenarios = [each.scenario for each in settings]
+    scenarios = [setting.scenario for setting in settings]
     return Comparison(
-        labels=tuple(each.label for each in settings),
-        runs=tuple(each.runs.height for each in settings),
+        labels=tuple(setting.label for setting in settings),
+        runs=tuple(setting.runs.height for setting in settings),
         differences=tuple(differences),
         metrics=tuple(
             MetricValues(
@@ -379,8 +384,8 @@ def _comparison(
                 cell=dict(zip(settings[0].varied, cell, strict=True)),
                 settings=_summaries(settings, values, metric, cell),
             )
-            for cell, metric in product(cells, found)
-            if any(each[metric].get(cell) for each in values)
+            for cell, metric in product(cells, metrics)
+            if any(by_metric[metric].get(cell) for by_metric in values)
         ),
         # A sweep in memory does not say what its scenario was.
         changed=differing(*scenarios) if all(scenarios) else {},
@@ -391,10 +396,10 @@ def _comparison(
 
 def _unmatched(settings: Sequence[Setting]) -> Iterator[tuple[str, tuple[list[str], list[str]]]]:
     """Yield the settings whose entries of ``traffic`` have other names, with `unmatched`."""
-    baseline, *others = (each.entries for each in settings)
-    for setting, own in zip(settings[1:], others, strict=True):
-        first_only = [name for name in baseline if name not in own]
-        own_only = [name for name in own if name not in baseline]
+    baseline, *others = (setting.entries for setting in settings)
+    for setting, entries in zip(settings[1:], others, strict=True):
+        first_only = [name for name in baseline if name not in entries]
+        own_only = [name for name in entries if name not in baseline]
         if first_only or own_only:
             yield setting.label, (first_only, own_only)
 
@@ -403,10 +408,10 @@ def _summaries(
     settings: Sequence[Setting], values: Sequence[_Values], metric: MetricRef, cell: Cell
 ) -> dict[str, Summary | None]:
     """Return the runs of each setting by label; None of one without a value."""
-    found = [each[metric].get(cell, {}) for each in values]
+    cell_values = [by_metric[metric].get(cell, {}) for by_metric in values]
     return {
-        setting.label: Summary.of(_array(own, own)) if own else None
-        for setting, own in zip(settings, found, strict=True)
+        setting.label: Summary.of(_array(by_seed, by_seed)) if by_seed else None
+        for setting, by_seed in zip(settings, cell_values, strict=True)
     }
 
 
@@ -417,15 +422,15 @@ def _common_cells(settings: Sequence[Setting]) -> list[Cell]:
         UsageError: other fields were varied, or no cell is in all.
     """
     first = settings[0]
-    for each in settings[1:]:
-        if each.varied != first.varied:
-            shown = [", ".join(own.varied) or "nothing" for own in (first, each)]
+    for other in settings[1:]:
+        if other.varied != first.varied:
+            shown = [", ".join(setting.varied) or "nothing" for setting in (first, other)]
             raise UsageError(
-                f"{first.label} varies {shown[0]}, {each.label} varies {shown[1]}; compare sweeps "
+                f"{first.label} varies {shown[0]}, {other.label} varies {shown[1]}; compare sweeps "
                 "of the same fields, or one sweep by a field"
             )
-    known = [each.cells for each in settings]
-    cells = [cell for cell in known[0] if all(cell in each for each in known)]
+    known = [setting.cells for setting in settings]
+    cells = [cell for cell in known[0] if all(cell in setting_cells for setting_cells in known)]
     if not cells:
         raise UsageError("the sweeps have no cell in common: their varied values differ")
     return cells

@@ -53,25 +53,25 @@ class Setting:
         if metric.table not in self.tables:
             raise UsageError(f"{metric}: {self.label} has no table {metric.table}")
         try:
-            found = metric_values(self.tables[metric.table], metric)
+            values = metric_values(self.tables[metric.table], metric)
         except UsageError:
             if required:
                 raise
             return {}
-        found = found.filter(pl.col("value").is_finite())
+        values = values.filter(pl.col("value").is_finite())
         cells: dict[Cell, dict[int, float]] = {cell: {} for cell in self.cells}
-        rows = self.runs.join(found, on="run", maintain_order="left")
+        rows = self.runs.join(values, on="run", maintain_order="left")
         for *cell, seed, value in rows.select(*self.varied, "seed", "value").iter_rows():
             cells[tuple(cell)][seed] = value
         return cells
 
     @cached_property
     def cells(self) -> dict[Cell, set[int]]:
-        """The seeds of the runs of each cell; the only one of a setting is empty."""
-        found: dict[Cell, set[int]] = {}
+        """The seeds of the runs of each cell; without varied fields, the only cell is ``()``."""
+        seeds: dict[Cell, set[int]] = {}
         for *cell, seed in self.runs.select(*self.varied, "seed").iter_rows():
-            found.setdefault(tuple(cell), set()).add(seed)
-        return found
+            seeds.setdefault(tuple(cell), set()).add(seed)
+        return seeds
 
     @property
     def entries(self) -> list[str]:
@@ -115,22 +115,24 @@ def read_settings(
         RunsInterrupted: Ctrl-C, and no seed is complete in all scenarios.
     """
     opened = [_open(source) for source in sources]
-    scenarios = [each for each in opened if isinstance(each, Scenario)]
+    scenarios = [source for source in opened if isinstance(source, Scenario)]
     first = scenarios[0].seed if scenarios else 0
     chosen = range(first, first + seeds)
     simulated = iter(simulate_together(scenarios, chosen, threads=threads, progress=progress))
     settings: list[Setting] = []
     interrupted = False
-    for source, found in zip(sources, opened, strict=True):
-        label = str(source) if isinstance(source, str | Path) else _label_of(found)
-        same = sum(each.label == label or each.label.startswith(f"{label} (") for each in settings)
+    for source, content in zip(sources, opened, strict=True):
+        label = str(source) if isinstance(source, str | Path) else _label_of(content)
+        same = sum(
+            setting.label == label or setting.label.startswith(f"{label} (") for setting in settings
+        )
         label = f"{label} ({same + 1})" if same else label
-        if isinstance(found, Scenario):
+        if isinstance(content, Scenario):
             runs = next(simulated)
             interrupted = interrupted or runs.interrupted
-            settings.append(_setting(label, runs, found.to_dict()))
+            settings.append(_setting(label, runs, content.to_dict()))
         else:
-            settings.append(_setting(label, found, found.manifest.get("scenario", {})))
+            settings.append(_setting(label, content, content.manifest.get("scenario", {})))
     return settings, interrupted
 
 
@@ -148,31 +150,31 @@ def _open(source: Source) -> Scenario | Result | Sweep:
     return Scenario.of(source)
 
 
-def _label_of(found: Scenario | Result | Sweep) -> str:
-    if isinstance(found, Result):
-        return found.manifest["scenario"].get("name") or "a result"
-    return (found.name or "a scenario") if isinstance(found, Scenario) else "a sweep"
+def _label_of(source: Scenario | Result | Sweep) -> str:
+    if isinstance(source, Result):
+        return source.manifest["scenario"].get("name") or "a result"
+    return (source.name or "a scenario") if isinstance(source, Scenario) else "a sweep"
 
 
-def _setting(label: str, found: Result | Sweep, scenario: Mapping[str, Any]) -> Setting:
+def _setting(label: str, source: Result | Sweep, scenario: Mapping[str, Any]) -> Setting:
     """Return the setting of a sweep, or of a result as a sweep of one run.
 
     Raises:
         InvalidRunError: a run was not completed, so that its figures do not hold.
     """
-    frames = {name: getattr(found, name) for name in _TABLES}
-    if isinstance(found, Result):
+    frames = {name: getattr(source, name) for name in _TABLES}
+    if isinstance(source, Result):
         run = pl.lit(0, dtype=pl.UInt32).alias("run")
-        seed = pl.lit(found.manifest["seed"], dtype=pl.UInt64).alias("seed")
+        seed = pl.lit(source.manifest["seed"], dtype=pl.UInt64).alias("seed")
         frames = {name: frame.select(run, seed, pl.all()) for name, frame in frames.items()}
-    elif not found.flows.height:
+    elif not source.flows.height:
         raise UsageError(f"{label}: has no complete run")
-    for each in [found] if isinstance(found, Result) else found.results:
-        if each.state != "completed":
+    for result in [source] if isinstance(source, Result) else source.results:
+        if result.state != "completed":
             raise InvalidRunError(
-                f"{label}: the run with seed {each.manifest['seed']} is not complete "
-                f"({each.ending}); run it again before it is compared",
-                result=each,
+                f"{label}: the run with seed {result.manifest['seed']} is not complete "
+                f"({result.ending}); run it again before it is compared",
+                result=result,
             )
     columns = frames["directions"].columns
     keys = columns[: columns.index("seed") + 1]
@@ -203,7 +205,9 @@ def default_metrics(settings: Sequence[Setting]) -> list[MetricRef]:
         cells = setting.values(metric, required=False).values()
         return any(value for values in cells for value in values.values())
 
-    return [metric for metric in candidates if any(has_values(each, metric) for each in settings)]
+    return [
+        metric for metric in candidates if any(has_values(setting, metric) for setting in settings)
+    ]
 
 
 def _flow_metrics(flows: pl.DataFrame) -> Iterator[MetricRef]:
@@ -211,8 +215,8 @@ def _flow_metrics(flows: pl.DataFrame) -> Iterator[MetricRef]:
     groups = flows.select(entry="entry", heading=_heading()).unique(maintain_order=True)
     both = groups["entry"].is_duplicated()
     for (entry, heading), is_both in zip(groups.rows(), both, strict=True):
-        own = flows.filter((pl.col("entry") == entry) & (_heading() == heading))
-        most = max(own["run"].value_counts()["count"], default=1)
+        rows = flows.filter((pl.col("entry") == entry) & (_heading() == heading))
+        most = max(rows["run"].value_counts()["count"], default=1)
         percentiles = [name for name, needed in _PERCENTILES.items() if most >= needed]
         for metric in metrics_shown("compare", "flows"):
             times = metric.name == "completion_time_ns"
@@ -229,6 +233,6 @@ def _heading() -> pl.Expr:
 def _fairness(flows: pl.DataFrame) -> Iterator[MetricRef]:
     """Yield the fairness of each heading whose flows are all bulk, and more than one."""
     for heading in HEADINGS:
-        own = flows.filter(_heading() == heading)
-        if own["run"].is_duplicated().any() and (own["kind"] == "bulk").all():
+        rows = flows.filter(_heading() == heading)
+        if rows["run"].is_duplicated().any() and (rows["kind"] == "bulk").all():
             yield MetricRef("flows", "goodput_bps", "jain", None, heading)

@@ -79,16 +79,16 @@ def _metrics_view(comparison: Comparison, names: dict[str, str]) -> View:
     """Return the means of each metric by setting, with the differences that are shown."""
     first = comparison.labels[0]
     shown = {
-        (each.metric, *each.cell.values(), each.setting): each.estimate
-        for each in comparison.differences
-        if each.estimate.shown and each.estimate.first.mean
+        (difference.metric, *difference.cell.values(), difference.setting): difference.estimate
+        for difference in comparison.differences
+        if difference.estimate.shown and difference.estimate.first.mean
     }
     varied = list(comparison.metrics[0].cell)
     rows = []
-    for each in comparison.metrics:
-        text, where = quantity(each.metric.unit_column).text, (each.metric, *each.cell.values())
-        row: list[Any] = [*each.cell.values(), each.metric.title]
-        for label, summary in each.settings.items():
+    for means in comparison.metrics:
+        text, where = quantity(means.metric.unit_column).text, (means.metric, *means.cell.values())
+        row: list[Any] = [*means.cell.values(), means.metric.title]
+        for label, summary in means.settings.items():
             change = ""
             if (estimate := shown.get((*where, label))) is not None:
                 percent = 100 * estimate.difference / abs(estimate.first.mean)
@@ -115,7 +115,7 @@ def difference_views(comparison: Comparison, setting: str | None = None) -> list
     every run are in none.
     """
     names = _names(comparison)
-    different = [each for each in comparison.differences if not each.equal]
+    different = [difference for difference in comparison.differences if not difference.equal]
     groups = (
         (title, [e for e in different if e.setting == label and e.estimate.shown is shown])
         for label in (comparison.labels[1:] if setting is None else [setting])
@@ -127,33 +127,37 @@ def difference_views(comparison: Comparison, setting: str | None = None) -> list
 def comparison_notes(comparison: Comparison) -> list[str]:
     """Return what to know about the figures: missing values, seeds, and many metrics."""
     names = _names(comparison)
-    found = comparison.differences
-    notes = [_pairing(found), *_unmatched(comparison, names)]
-    without = [each for each in found if each.estimate.shown is None]
+    differences = comparison.differences
+    notes = [_pairing(differences), *_unmatched(comparison, names)]
+    without = [difference for difference in differences if difference.estimate.shown is None]
     if without:
         notes.append(f"{without[0].verdict.capitalize()}. {_NO_INTERVAL}")
-    exact = [each for each in found if each.estimate.exact]
+    exact = [difference for difference in differences if difference.estimate.exact]
     for is_equal, text in _EXACT.items():
-        if own := [_title(each, names) for each in exact if each.equal is is_equal]:
-            notes.append(f"{text}: {'; '.join(own)}.")
+        if titles := [
+            _title(difference, names) for difference in exact if difference.equal is is_equal
+        ]:
+            notes.append(f"{text}: {'; '.join(titles)}.")
     notes += [
-        f"{_title(each, names)}: {each.missing} of the runs have no value, such as a transfer that "
-        "did not end, and are left out."
-        for each in found
-        if each.missing
+        f"{_title(difference, names)}: {difference.missing} of the runs have no value, such as a "
+        "transfer that did not end, and are left out."
+        for difference in differences
+        if difference.missing
     ]
     # How many more seeds would show a difference, for metrics that show none.
     seeds = [
-        f"{_title(each, names)}: {each.more_seeds or 'no'} more"
-        for each in found
-        if each.estimate.shown is False and _is_uncertain(each) and each.more_seeds is not None
+        f"{_title(difference, names)}: {difference.more_seeds or 'no'} more"
+        for difference in differences
+        if difference.estimate.shown is False
+        and _is_uncertain(difference)
+        and difference.more_seeds is not None
     ]
     if seeds:
         notes.append(
             f"Seeds that would show a difference of {100 * comparison.sought:.3g} % of A, if there "
             f"is one ({100 * POWER:.0f} % of the time): {'; '.join(seeds)}."
         )
-    tested = sum(_is_uncertain(each) for each in found)
+    tested = sum(_is_uncertain(difference) for difference in differences)
     if tested > 1:
         expected = tested * (1 - CONFIDENCE)
         notes.append(
@@ -168,10 +172,10 @@ def _unmatched(comparison: Comparison, names: dict[str, str]) -> Iterator[str]:
     first = names[comparison.labels[0]]
     for label, entries in comparison.unmatched.items():
         texts = [
-            f"{', '.join(found[:_MAX_NAMES])}{' and others' if found[_MAX_NAMES:] else ''} "
-            f"{'has' if len(found) == 1 else 'have'} no counterpart in {other}"
-            for found, other in zip(entries, (names[label], first), strict=True)
-            if found
+            f"{', '.join(unmatched[:_MAX_NAMES])}{' and others' if unmatched[_MAX_NAMES:] else ''} "
+            f"{'has' if len(unmatched) == 1 else 'have'} no counterpart in {other}"
+            for unmatched, other in zip(entries, (names[label], first), strict=True)
+            if unmatched
         ]
         yield (
             f"Not compared: {', '.join(texts)}. Flows are compared by the name of their entry of "
@@ -187,15 +191,17 @@ def comparison_report(comparison: Comparison, exports: Exports | None = None) ->
     names, legend = _names(comparison), _legend(comparison)
     sections = []
     for setting in comparison.labels[1:]:
-        own = [each for each in comparison.differences if each.setting == setting]
+        differences = [
+            difference for difference in comparison.differences if difference.setting == setting
+        ]
         figures = [
             {
-                "drawing": _distributions(each, names, *legend),
-                "name": _figure_name(each, names),
-                "caption": f"{_title(each, names)}: {each.verdict}.",
+                "drawing": _distributions(difference, names, *legend),
+                "name": _figure_name(difference, names),
+                "caption": f"{_title(difference, names)}: {difference.verdict}.",
             }
-            for each in own
-            if not each.equal
+            for difference in differences
+            if not difference.equal
         ]
         views = difference_views(comparison, setting)
         sections.append({"title": setting, "views": views, "figures": figures})
@@ -246,20 +252,20 @@ def _legend(comparison: Comparison) -> tuple[str | None, dict[str, str]]:
     return title, dict(zip(names, lines, strict=True))
 
 
-def _figure_name(each: Difference, names: dict[str, str]) -> str:
+def _figure_name(difference: Difference, names: dict[str, str]) -> str:
     """Return the metric, then what tells its figures apart: the cell, and one of many settings."""
-    setting = [names[each.setting]] if len(names) > _PAIR else []
-    return " ".join([str(each.metric), *map(text_of, each.cell.values()), *setting])
+    setting = [names[difference.setting]] if len(names) > _PAIR else []
+    return " ".join([str(difference.metric), *map(text_of, difference.cell.values()), *setting])
 
 
-def _is_uncertain(each: Difference) -> bool:
+def _is_uncertain(difference: Difference) -> bool:
     """Return whether a difference has an interval that another set of seeds would move."""
-    interval = each.estimate.interval
+    interval = difference.estimate.interval
     return interval is not None and interval.low < interval.high
 
 
-def _pairing(found: Sequence[Difference]) -> str:
-    paired = [each.estimate.paired for each in found]
+def _pairing(differences: Sequence[Difference]) -> str:
+    paired = [difference.estimate.paired for difference in differences]
     effects = {True: "Effect size: Cohen's d_z", False: "Effect size: Hedges' g"}
     if all(paired):
         return f"Pairs of runs with the same seed. {effects[True]}."
@@ -268,16 +274,16 @@ def _pairing(found: Sequence[Difference]) -> str:
     return f"Paired by seed where there are five pairs. {effects[True]}; not paired: Hedges' g."
 
 
-def _title(each: Difference, names: dict[str, str]) -> str:
-    cell = "".join(f"{name}={value}, " for name, value in each.cell.items())
-    setting = f"{names[each.setting]}, " if len(names) > _PAIR else ""
-    return f"{setting}{cell}{each.metric.title}"
+def _title(difference: Difference, names: dict[str, str]) -> str:
+    cell = "".join(f"{name}={value}, " for name, value in difference.cell.items())
+    setting = f"{names[difference.setting]}, " if len(names) > _PAIR else ""
+    return f"{setting}{cell}{difference.metric.title}"
 
 
-def _view(title: str, found: Sequence[Difference], names: dict[str, str]) -> View:
-    first, second = names[found[0].baseline], names[found[0].setting]
-    varied = list(found[0].cell)
-    paired = all(each.estimate.paired for each in found)
+def _view(title: str, differences: Sequence[Difference], names: dict[str, str]) -> View:
+    first, second = names[differences[0].baseline], names[differences[0].setting]
+    varied = list(differences[0].cell)
+    paired = all(difference.estimate.paired for difference in differences)
     columns = [
         *(Column(name, name) for name in varied),
         Column("metric", "metric"),
@@ -288,22 +294,22 @@ def _view(title: str, found: Sequence[Difference], names: dict[str, str]) -> Vie
     ]
     rows = [
         [
-            *each.cell.values(),
-            each.metric.title,
+            *difference.cell.values(),
+            difference.metric.title,
             *(Cell(mean, text(mean)) for mean in (estimate.first.mean, estimate.second.mean)),
-            Cell(estimate.difference, _difference(each)),
+            Cell(estimate.difference, _difference(difference)),
             estimate.effect,
         ]
-        for each in found
-        for estimate, text in [(each.estimate, quantity(each.metric.unit_column).text)]
+        for difference in differences
+        for estimate, text in [(difference.estimate, quantity(difference.metric.unit_column).text)]
     ]
     return View(title, columns, rows, key=len(varied) + 1, group=len(varied))
 
 
-def _difference(each: Difference) -> str:
+def _difference(difference: Difference) -> str:
     """Return a difference with its interval in percent of the baseline; absolute if that is 0."""
-    estimate = each.estimate
-    unit, size = quantity(each.metric.unit_column).scale(estimate.difference)
+    estimate = difference.estimate
+    unit, size = quantity(difference.metric.unit_column).scale(estimate.difference)
     end = " points" if unit == "%" else f" {unit}".rstrip()
     if estimate.first.mean:
         end, size = "", abs(estimate.first.mean) / 100
@@ -323,31 +329,38 @@ def _rounded(value: float, largest: float) -> str:
 
 
 def _distributions(
-    each: Difference, names: dict[str, str], title: str | None, lines: dict[str, str]
+    difference: Difference, names: dict[str, str], title: str | None, lines: dict[str, str]
 ) -> Figure:
     """Draw the distribution functions of both settings, and that of the differences of pairs.
 
     The legend has a title, and a name for each line.
     """
-    metric = each.metric
-    unit, size = quantity(metric.unit_column).scale(max(np.abs(own).max() for own in each.values))
+    metric = difference.metric
+    unit, size = quantity(metric.unit_column).scale(
+        max(np.abs(values).max() for values in difference.values)
+    )
     label = with_unit(metric.title, unit)
-    first, second = names[each.baseline], names[each.setting]
+    first, second = names[difference.baseline], names[difference.setting]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=_FIGURE_IN, layout="constrained")
-        left, *right = figure.subplots(1, 2 if each.estimate.paired else 1, squeeze=False).flat
-    both = (lines[each.baseline], lines[each.setting])
-    for name, colour, values in zip(both, PALETTE, each.values, strict=False):
+        left, *right = figure.subplots(
+            1, 2 if difference.estimate.paired else 1, squeeze=False
+        ).flat
+    both = (lines[difference.baseline], lines[difference.setting])
+    for name, colour, values in zip(both, PALETTE, difference.values, strict=False):
         _steps(left, values / size, colour, name)
     add_legend(left, title)
     left.set_xlabel(label)
     left.set_ylabel("Share of runs")
     for axes in right:
-        differences = (each.values[1] - each.values[0]) / size
+        differences = (difference.values[1] - difference.values[0]) / size
         _steps(axes, differences, PALETTE[2], f"{second} - {first}, pair by pair")
         axes.axvline(0, color=MUTED, linewidth=0.8)
-        if each.estimate.interval is not None:
-            low, high = each.estimate.interval.low / size, each.estimate.interval.high / size
+        if difference.estimate.interval is not None:
+            low, high = (
+                difference.estimate.interval.low / size,
+                difference.estimate.interval.high / size,
+            )
             text = "95 % interval of the mean"
             axes.axvspan(low, high, color=PALETTE[2], alpha=0.2, linewidth=0, label=text)
         add_legend(axes)

@@ -187,11 +187,11 @@ def csv_of_figure(figure: Figure) -> str:
 
 def _points_of(axes: Axes) -> Iterator[tuple[Any, ...]]:
     """Yield name, x, y and bounds of each point of lines, bars and marks."""
-    bounds = [_bounds(each) for each in axes.collections if isinstance(each, PolyCollection)]
+    bounds = [_bounds(area) for area in axes.collections if isinstance(area, PolyCollection)]
     for line in axes.lines:
-        x, y = (np.asarray(each, dtype=float).tolist() for each in line.get_data())
-        own = [limits for colour, limits in bounds if colour == to_rgb(line.get_color())]
-        limits = next((each for each in own if each.keys() >= {*map(_key, x)}), {})
+        x, y = (np.asarray(coordinates, dtype=float).tolist() for coordinates in line.get_data())
+        bands = [limits for colour, limits in bounds if colour == to_rgb(line.get_color())]
+        limits = next((band for band in bands if band.keys() >= {*map(_key, x)}), {})
         for at, value in zip(x, y, strict=True):
             yield (_name(line), at, value, *limits.get(_key(at), (None, None)))
     for marks in axes.collections:
@@ -216,13 +216,13 @@ def _of_bar(axes: Axes, box: Any) -> _Point:
 
 def _bounds(area: PolyCollection) -> tuple[Any, dict[float, tuple[float, float]]]:
     """Return the colour of a filled area, and its lowest and highest point at each x."""
-    found: dict[float, tuple[float, float]] = {}
+    limits: dict[float, tuple[float, float]] = {}
     for path in area.get_paths():
         for x, y in np.asarray(path.vertices, dtype=float).tolist():
-            low, high = found.get(_key(x), (y, y))
-            found[_key(x)] = min(low, y), max(high, y)
+            low, high = limits.get(_key(x), (y, y))
+            limits[_key(x)] = min(low, y), max(high, y)
     colours: Any = area.get_facecolor()
-    return (to_rgb(colours[0]) if len(colours) else None), found
+    return (to_rgb(colours[0]) if len(colours) else None), limits
 
 
 def _key(x: float) -> float:

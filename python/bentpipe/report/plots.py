@@ -164,14 +164,14 @@ def band(
         hint = f"; take {number}" if number else ""
         raise UsageError(f"{x}: not a number, so it has no axis{hint}")
     axes = style.new_figure(1, 1, height_in=_HEIGHT_IN)[1][0] if ax is None else ax
-    found = means(frame, x, y, by, axes)
-    if not any(line["x"] for line in found.lines):
+    averages = means(frame, x, y, by, axes)
+    if not any(line["x"] for line in averages.lines):
         raise UsageError(f"{y}: no row has a value to draw")
-    _units[axes] = {"x": found.x_unit, "y": found.y_unit}
-    draw_means(axes, found.lines, markers=_MARKERS)
+    _units[axes] = {"x": averages.x_unit, "y": averages.y_unit}
+    draw_means(axes, averages.lines, markers=_MARKERS)
     style.from_zero(axes)
-    axes.set_xlabel(_label(x, found.x_unit[0]))
-    axes.set_ylabel(_label(y, found.y_unit[0]))
+    axes.set_xlabel(_label(x, averages.x_unit[0]))
+    axes.set_ylabel(_label(y, averages.y_unit[0]))
     if by is not None:
         style.add_legend(axes, by)
     return axes
@@ -205,7 +205,7 @@ def means(
     names = [None] if by is None else frame[by].unique(maintain_order=True).to_list()
     lines = []
     for name in names:
-        own = points if by is None else points.filter(pl.col(by) == name)
+        rows = points if by is None else points.filter(pl.col(by) == name)
         columns = {
             "x": (x, x_unit),
             "y": ("mean", y_unit),
@@ -213,11 +213,11 @@ def means(
             "high": ("high", y_unit),
         }
         scaled = {
-            key: [None if value is None else value / unit[1] for value in own[column]]
+            key: [None if value is None else value / unit[1] for value in rows[column]]
             for key, (column, unit) in columns.items()
         }
         label = "mean" if by is None else str(name)
-        lines.append({"name": label, **scaled, "runs": own["runs"].to_list()})
+        lines.append({"name": label, **scaled, "runs": rows["runs"].to_list()})
     return Means(lines, x_unit, y_unit)
 
 
@@ -245,8 +245,8 @@ def _unit(axes: Axes | None, scale: str, column: str, values: pl.Series) -> tupl
     if axes is None:
         return unit
     shared = axes.get_shared_x_axes() if scale == "x" else axes.get_shared_y_axes()
-    known = (_units.get(each, {}).get(scale) for each in shared.get_siblings(axes))
-    return next((each for each in known if each in kind.units), unit)
+    known = (_units.get(sibling, {}).get(scale) for sibling in shared.get_siblings(axes))
+    return next((sibling_unit for sibling_unit in known if sibling_unit in kind.units), unit)
 
 
 def _label(column: str, unit: str) -> str:

@@ -108,13 +108,13 @@ def run_context(result: Result) -> dict[str, Any]:
 def _notices(result: Result) -> list[str]:
     """Return what a reader must know first: the verdict, how the run ended, and its warnings."""
     until = "The figures are of what was recorded until then."
-    found = [] if result.invalid is None else [f"INVALID: {result.invalid}."]
+    notices = [] if result.invalid is None else [f"INVALID: {result.invalid}."]
     if result.interrupted:
-        found.append(f"The run was interrupted. {until}")
+        notices.append(f"The run was interrupted. {until}")
     if result.stop_reason is not None:
-        found.append(f"The run {result.stop_reason}. {until}")
-    found += [f"Warning: {warning}" for warning in result.warnings]
-    return found + list(result.manifest.get("emulation", {}).get("warnings", ()))
+        notices.append(f"The run {result.stop_reason}. {until}")
+    notices += [f"Warning: {warning}" for warning in result.warnings]
+    return notices + list(result.manifest.get("emulation", {}).get("warnings", ()))
 
 
 def _emulation(result: Result) -> dict[str, Any] | None:
@@ -158,16 +158,16 @@ def _headline(row: dict[str, Any]) -> str:
 
 def _charts(result: Result) -> dict[str, dict[str, Any]]:
     """Return the charts of a run by name: figure, caption, CSV, and whether it is over time."""
-    found = {}
+    charts = {}
     for chart in charts_of(result):
         data = chart_data(chart, result)
-        found[chart.name] = {
+        charts[chart.name] = {
             "figure": figure_of(draw(data)),
             "caption": chart.caption,
             "csv": csv_of(data),
             "over_time": chart.kind == "time",
         }
-    return found
+    return charts
 
 
 def _inputs(result: Result) -> list[dict[str, str]]:

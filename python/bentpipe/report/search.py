@@ -45,16 +45,16 @@ _NOTE: Final = (
 )
 
 
-def search_tables(found: Search) -> list[View | str]:
+def search_tables(search: Search) -> list[View | str]:
     """Return the table of a search for a terminal, with its answer above it and notes below."""
-    rates = (limit for limit in found.limits if limit.passes is not None and limit.payload_bytes)
-    notes = [_note(found)] if found.thresholds else []
+    rates = (limit for limit in search.limits if limit.passes is not None and limit.payload_bytes)
+    notes = [_note(search)] if search.thresholds else []
     if not all(limit.proven for limit in rates):
         notes.append(_NOT_PROVEN)
-    return [_answer(found), _view(found), *notes]
+    return [_answer(search), _view(search), *notes]
 
 
-def write_search(found: Search, out: Path | OutputFolder) -> Path:
+def write_search(search: Search, out: Path | OutputFolder) -> Path:
     """Write report.html with its figure, a CSV file, search.json and the manifest.
 
     Raises:
@@ -62,84 +62,84 @@ def write_search(found: Search, out: Path | OutputFolder) -> Path:
     """
     exports = Exports()
     files = {
-        REPORT: search_report(found, exports),
-        "trials.csv" if found.thresholds else "sizes.csv": csv_table(_view(found)),
-        "search.json": json_text(found.to_json()),
+        REPORT: search_report(search, exports),
+        "trials.csv" if search.thresholds else "sizes.csv": csv_table(_view(search)),
+        "search.json": json_text(search.to_json()),
     }
     manifest = {
         "bentpipe_version": _core.version(),
-        "search": found.criterion,
-        "scenario": found.scenario,
-        "seed": found.seeds[0],
-        "seeds": list(found.seeds),
-        "interrupted": found.interrupted,
+        "search": search.criterion,
+        "scenario": search.scenario,
+        "seed": search.seeds[0],
+        "seeds": list(search.seeds),
+        "interrupted": search.interrupted,
     }
     return write_folder(out, kind="search", manifest=manifest, files={**files, **exports.files})
 
 
-def search_report(found: Search, exports: Exports | None = None) -> str:
+def search_report(search: Search, exports: Exports | None = None) -> str:
     """Return the report as HTML; the same search gives identical bytes.
 
     Its figure is added to ``exports``, and linked.
     """
-    what = found.path if found.thresholds else "rate without loss"
+    what = search.path if search.thresholds else "rate without loss"
     template = environment().get_template("search.html.j2")
     return template.render(
-        title=f"{found.scenario or 'Scenario'}: {_wanted(found)} {what}",
-        facts=f"bentpipe {_core.version()}; {_seeds(found)}",
-        found=found,
-        answer=_answer(found),
-        view=_view(found),
-        figure=_trial_figure(found) if found.thresholds else _rate_figure(found),
-        note=_note(found),
-        sending=_sending(found),
+        title=f"{search.scenario or 'Scenario'}: {_wanted(search)} {what}",
+        facts=f"bentpipe {_core.version()}; {_seeds(search)}",
+        found=search,
+        answer=_answer(search),
+        view=_view(search),
+        figure=_trial_figure(search) if search.thresholds else _rate_figure(search),
+        note=_note(search),
+        sending=_sending(search),
         exports=exports,
     )
 
 
-def _wanted(found: Search) -> str:
-    return "smallest" if found.limits[0].smallest else "largest"
+def _wanted(search: Search) -> str:
+    return "smallest" if search.limits[0].smallest else "largest"
 
 
-def _note(found: Search) -> str:
+def _note(search: Search) -> str:
     return _NOTE.format(
-        *(("below", "smaller") if found.limits[0].smallest else ("above", "larger"))
+        *(("below", "smaller") if search.limits[0].smallest else ("above", "larger"))
     )
 
 
-def _answer(found: Search) -> str:
-    answer = _value_answer(found) if found.thresholds else _rate_answer(found)
-    return f"{found.scenario or 'Scenario'}: {answer}"
+def _answer(search: Search) -> str:
+    answer = _value_answer(search) if search.thresholds else _rate_answer(search)
+    return f"{search.scenario or 'Scenario'}: {answer}"
 
 
-def _seeds(found: Search) -> str:
-    first, last = found.seeds[0], found.seeds[-1]
+def _seeds(search: Search) -> str:
+    first, last = search.seeds[0], search.seeds[-1]
     return f"seed {first}" if first == last else f"seeds {first} to {last}"
 
 
-def _view(found: Search) -> View:
-    if found.thresholds:
-        return _trials(found)
+def _view(search: Search) -> View:
+    if search.thresholds:
+        return _trials(search)
     title = "Each rate passed; a rate above it by at most the resolution failed"
-    return View(title, _SIZE_COLUMNS, [_row(limit) for limit in found.limits])
+    return View(title, _SIZE_COLUMNS, [_row(limit) for limit in search.limits])
 
 
 # --- rates without loss ---------------------------------------------------------------------------
 
 
-def _rate_answer(found: Search) -> str:
-    flows = ", ".join(found.flows[:_MAX_NAMES])
-    if len(found.flows) > _MAX_NAMES:
-        flows += f" and {len(found.flows) - _MAX_NAMES} more"
-    percent = 100 * found.limits[0].resolution
+def _rate_answer(search: Search) -> str:
+    flows = ", ".join(search.flows[:_MAX_NAMES])
+    if len(search.flows) > _MAX_NAMES:
+        flows += f" and {len(search.flows) - _MAX_NAMES} more"
+    percent = 100 * search.limits[0].resolution
     return (
         f"largest rate without loss, flows: {flows}; to {percent:.3g} % of the rate, "
-        f"{_seeds(found)}, sending for {_sending(found)}"
+        f"{_seeds(search)}, sending for {_sending(search)}"
     )
 
 
-def _sending(found: Search) -> str:
-    return format_duration((found.sending_s or 0.0) * NS_PER_S)
+def _sending(search: Search) -> str:
+    return format_duration((search.sending_s or 0.0) * NS_PER_S)
 
 
 def _row(limit: Limit) -> list[Any]:
@@ -161,12 +161,12 @@ def _row(limit: Limit) -> list[Any]:
     ]
 
 
-def _rate_figure(found: Search) -> Figure:
+def _rate_figure(search: Search) -> Figure:
     """Draw rate in Mbit/s and packets per second of each flow over the payload in bytes."""
     figure, (above, below) = new_figure(2, 1, height_in=4.6)
-    sizes = [limit.payload_bytes for limit in found.limits]
-    rates = [math.nan if each.passes is None else each.passes / 1e6 for each in found.limits]
-    packets = [limit.packets_per_second or math.nan for limit in found.limits]
+    sizes = [limit.payload_bytes for limit in search.limits]
+    rates = [math.nan if limit.passes is None else limit.passes / 1e6 for limit in search.limits]
+    packets = [limit.packets_per_second or math.nan for limit in search.limits]
     for axes, values, colour in zip((above, below), (rates, packets), PALETTE, strict=False):
         axes.plot(sizes, values, color=colour, marker="o", markersize=4)
         from_zero(axes)
@@ -179,15 +179,15 @@ def _rate_figure(found: Search) -> Figure:
 # --- values that meet thresholds ------------------------------------------------------------------
 
 
-def _value_answer(found: Search) -> str:
-    (limit,) = found.limits
-    text = quantity(found.unit).text
+def _value_answer(search: Search) -> str:
+    (limit,) = search.limits
+    text = quantity(search.unit).text
     ends = (limit.passes, limit.fails)
     value, fails = ("" if end is None else text(end) for end in ends)
     if value and fails:
         side = "above" if limit.smallest else "below"
         between = "" if limit.converged else f", or one {side} {fails}"
-        said = f"the {_wanted(found)} value that meets the thresholds is {value}{between}"
+        said = f"the {_wanted(search)} value that meets the thresholds is {value}{between}"
     elif value:
         beyond = "smaller" if limit.smallest else "larger"
         said = f"{value} meets the thresholds, and no {beyond} value was tried"
@@ -199,34 +199,34 @@ def _value_answer(found: Search) -> str:
     interrupted = "" if limit.converged else " (interrupted)"
     is_low = fails and not value and not limit.smallest
     hint = "; if larger values are better, use --smallest" if is_low else ""
-    return f"{found.path}: {said}{interrupted}{why}{hint}"
+    return f"{search.path}: {said}{interrupted}{why}{hint}"
 
 
-def _rows(found: Search) -> list[tuple[Trial, list[ThresholdCheck]]]:
+def _rows(search: Search) -> list[tuple[Trial, list[ThresholdCheck]]]:
     """Return the trials by value, each with the checks of the thresholds."""
-    trials = sorted(found.limits[0].trials, key=lambda trial: trial.value)
+    trials = sorted(search.limits[0].trials, key=lambda trial: trial.value)
     return [(trial, [c for c in trial.checks if isinstance(c, ThresholdCheck)]) for trial in trials]
 
 
-def _trials(found: Search) -> View:
+def _trials(search: Search) -> View:
     columns = [
-        Column(f"{found.path}_{found.unit}" if found.unit else found.path, found.path),
+        Column(f"{search.path}_{search.unit}" if search.unit else search.path, search.path),
         Column("passed", "result", text=lambda passed: "passed" if passed else "FAILED"),
-        *(Column(text, text) for text in found.thresholds),
+        *(Column(text, text) for text in search.thresholds),
     ]
     rows = [
-        [trial.value, trial.passed, *(Cell(each.value, each.value_text) for each in checks)]
-        for trial, checks in _rows(found)
+        [trial.value, trial.passed, *(Cell(check.value, check.value_text) for check in checks)]
+        for trial, checks in _rows(search)
     ]
-    several = f"the worst of {_seeds(found)}" if len(found.seeds) > 1 else _seeds(found)
+    several = f"the worst of {_seeds(search)}" if len(search.seeds) > 1 else _seeds(search)
     return View(f"Trials: {several}", columns, rows)
 
 
-def _trial_figure(found: Search) -> Figure:
+def _trial_figure(search: Search) -> Figure:
     """Draw the worst value of each threshold over the varied value, with its limit as a line."""
-    figure, axes = new_figure(len(found.thresholds), 1, height_in=2.3 * len(found.thresholds))
-    rows = _rows(found)
-    across, width = quantity(found.unit).scale(max((trial.value for trial, _ in rows), default=0))
+    figure, axes = new_figure(len(search.thresholds), 1, height_in=2.3 * len(search.thresholds))
+    rows = _rows(search)
+    across, width = quantity(search.unit).scale(max((trial.value for trial, _ in rows), default=0))
     by_threshold = zip(*(checks for _, checks in rows), strict=True)
     for axis, of_threshold in zip(axes, by_threshold, strict=False):
         threshold = of_threshold[0].threshold
@@ -242,5 +242,5 @@ def _trial_figure(found: Search) -> Figure:
         axis.plot([x for x, _ in points], scaled, color=PALETTE[0], marker="o", markersize=4)
         axis.axhline(threshold.limit / size, color=PALETTE[1], linestyle="--")
         axis.set_ylabel(f"{threshold.metric.title}{f' [{unit}]' if unit else ''}")
-    axes[-1].set_xlabel(f"{found.path} [{across}]" if across else found.path)
+    axes[-1].set_xlabel(f"{search.path} [{across}]" if across else search.path)
     return figure

@@ -50,7 +50,7 @@ def new_figure(rows: int, columns: int, *, height_in: float) -> tuple[Figure, li
 def from_zero(axes: Axes) -> None:
     """Start the vertical scale at zero, with a margin above the largest value of all its axes."""
     sharing = axes.get_shared_y_axes().get_siblings(axes)
-    highest = max(float(each.dataLim.ymax) for each in sharing)
+    highest = max(float(sibling.dataLim.ymax) for sibling in sharing)
     if np.isfinite(highest) and highest > 0:
         axes.set_ylim(0, 1.05 * highest)
     else:

@@ -101,15 +101,15 @@ def sweep_threshold_view(sweep: Sweep) -> View | None:
     ]
     rows = [
         [
-            each["cell"] or "all",
-            each["threshold"],
-            Cell(each["value"], each["message"].removeprefix(f"{each['threshold']}: ")),
-            each["seed"],
-            Cell(each["failed_runs"], f"{each['failed_runs']:,} of {each['runs']:,}"),
-            each["passed"],
+            check["cell"] or "all",
+            check["threshold"],
+            Cell(check["value"], check["message"].removeprefix(f"{check['threshold']}: ")),
+            check["seed"],
+            Cell(check["failed_runs"], f"{check['failed_runs']:,} of {check['runs']:,}"),
+            check["passed"],
         ]
         # Those that fail come first.
-        for each in sorted(checks, key=lambda each: each["passed"])[:ROWS_MAX]
+        for check in sorted(checks, key=lambda check: check["passed"])[:ROWS_MAX]
     ]
     more = f"{len(checks) - ROWS_MAX:,} more" if len(checks) > ROWS_MAX else ""
     return View("Thresholds", columns, rows, key=2, more=more) if rows else None
@@ -181,22 +181,22 @@ def sweep_chart(sweep: Sweep, query: Mapping[str, str]) -> dict[str, Any]:
         at, labels = "at", [str(name) for name in names]
         places = pl.DataFrame({x: names, at: pl.Series(range(names.len()), dtype=pl.Float64)})
         frame = frame.join(places, on=x, how="left", nulls_equal=True, maintain_order="left")
-    found = means(frame, at, metric.name, by)
-    drawn = [place for line in found.lines for place in line["x"]]
+    averages = means(frame, at, metric.name, by)
+    drawn = [place for line in averages.lines for place in line["x"]]
     return {
         "title": metric.label,
-        "unit": found.y_unit[0],
+        "unit": averages.y_unit[0],
         "x": x,
-        "x_unit": found.x_unit[0],
+        "x_unit": averages.x_unit[0],
         "labels": labels,
         "by": by,
         # On a linear scale, small values would be one point.
         "log": labels is None and bool(drawn) and 0 < _WIDE * min(drawn) <= max(drawn),
         "lines": [
             {key: values[:POINTS_MAX] for key, values in line.items()}
-            for line in found.lines[:LINES_MAX]
+            for line in averages.lines[:LINES_MAX]
         ],
-        "left_out": max(len(found.lines) - LINES_MAX, 0),
+        "left_out": max(len(averages.lines) - LINES_MAX, 0),
     }
 
 
@@ -211,8 +211,8 @@ def _chosen(
     known_metrics = metrics_of(sweep)
     metric = query.get("metric") or next(iter(known_metrics))
     x = query.get("x") or paths[0]
-    own = next((axis.columns for axis in axes if x in axis.columns), axes[0].columns)
-    others = [path for path in paths if path not in own]
+    x_paths = next((axis.columns for axis in axes if x in axis.columns), axes[0].columns)
+    others = [path for path in paths if path not in x_paths]
     by = query.get("by", others[0] if others else "") or None
     of = query.get("of") or None
     table, _, column = metric.partition(".")

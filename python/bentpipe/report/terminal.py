@@ -160,16 +160,16 @@ def cells_view(sweep: Sweep, most: int, more: str) -> View | None:
     cells, paths = sweep.cells, _paths(sweep)
     if not cells.height:
         return None
-    metrics = {name: each for name, each in cell_metrics().items() if cells[name].count()}
+    metrics = {name: metric for name, metric in cell_metrics().items() if cells[name].count()}
     partly = [name for name in metrics if (cells[f"{name}_runs"] < cells["runs"]).any()]
     headings = _headings(paths, sweep.manifest.get("scenario", {}))
     columns = [Column(path, heading) for path, heading in zip(paths, headings, strict=True)]
     columns.append(Column("runs", "runs"))
-    for name, each in metrics.items():
-        note = each.note if each.table == "flows" else "forward"
-        runs = ("runs", f"with {each.title}") if name in partly else ("",)
+    for name, metric in metrics.items():
+        note = metric.note if metric.table == "flows" else "forward"
+        runs = ("runs", f"with {metric.title}") if name in partly else ("",)
         columns += [
-            Column(name, each.title, note),
+            Column(name, metric.title, note),
             Column(f"{name}_half_width", ""),
             Column(f"{name}_runs", *runs),
         ]
@@ -197,13 +197,13 @@ def _headings(paths: Sequence[str], scenario: Mapping[str, Any]) -> list[str]:
     twins = dict(_TWINS)
     if len(scenario.get("traffic", ())) > 1:
         twins |= {path.split(".")[1]: "" for path in paths if path.startswith("traffic.")}
-    found = []
+    headings = []
     for path in paths:
         parts = path.split(".")
         endings = [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
         alike = ".".join(twins.get(part, part) for part in parts)
         others = [f".{other}" for other in (*paths, alike) if other != path]
-        found.append(
-            next(each for each in endings if not any(o.endswith(f".{each}") for o in others))
+        headings.append(
+            next(ending for ending in endings if not any(o.endswith(f".{ending}") for o in others))
         )
-    return found
+    return headings
