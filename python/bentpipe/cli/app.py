@@ -124,11 +124,11 @@ class _Verbs(lazy.LazyGroup):
         if not verb.runs_program:
             # Most verbs may load matplotlib.
             cli.use_writable_cache()
-        own = name.replace("-", "_")
-        module = import_module(f"bentpipe.cli.{verb.module or own}")
-        if group := getattr(module, f"{own}_app", None):
+        identifier = name.replace("-", "_")
+        module = import_module(f"bentpipe.cli.{verb.module or identifier}")
+        if group := getattr(module, f"{identifier}_app", None):
             return lazy.group(group)
-        function = getattr(module, "exec_" if own == "exec" else own)
+        function = getattr(module, "exec_" if identifier == "exec" else identifier)
         examples = [f"bentpipe {example}" for example in verb.examples]
         cls = ProgramCommand if verb.runs_program else TyperCommand
         return lazy.command(name, function, *examples, cls=cls)

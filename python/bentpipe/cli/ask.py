@@ -92,7 +92,7 @@ ask_app = typer.Typer(
 def _command(name: str) -> Any:
     """Return the command of a question: typer reads the options from its signature."""
     question: Any = answers.class_of(name)
-    asked = {each.name: each for each in answers.parameters_of(question)}
+    asked = {option.name: option for option in answers.parameters_of(question)}
 
     def run(
         out: Path | None,
@@ -102,8 +102,8 @@ def _command(name: str) -> Any:
         **values: Any,
     ) -> None:
         given = {
-            each: asked[each].read(value) if each in asked else value
-            for each, value in values.items()
+            keyword: asked[keyword].read(value) if keyword in asked else value
+            for keyword, value in values.items()
             if value is not None
         }
         ask = partial(answers.ask, name, **given)
@@ -111,7 +111,7 @@ def _command(name: str) -> Any:
             _show_answer(ask, output, report, as_json=as_json, emulate=engine == "emulate")
 
     parameters = {
-        **{name: _option(each) for name, each in asked.items()},
+        **{name: _option(option) for name, option in asked.items()},
         **({"seeds": (Seeds, None)} if "link" in asked else {}),
         **({"engine": (AskEngine, "simulate")} if question.can_emulate else {}),
         "out": (Out, None),
@@ -120,13 +120,13 @@ def _command(name: str) -> Any:
     }
     run.__signature__ = Signature(  # type: ignore[attr-defined]
         [
-            Parameter(each, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-            for each, (annotation, default) in parameters.items()
+            Parameter(keyword, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for keyword, (annotation, default) in parameters.items()
         ]
     )
     run.__annotations__ = {name: annotation for name, (annotation, _) in parameters.items()}
     run.__doc__ = answers.help_of(name)
-    return command(name, run, *(f"bentpipe ask {name} {each}" for each in question.examples))
+    return command(name, run, *(f"bentpipe ask {name} {example}" for example in question.examples))
 
 
 def _option(asked: Option) -> tuple[Any, Any]:

@@ -20,8 +20,8 @@ def use_writable_cache() -> None:
     folders = {"XDG_CONFIG_HOME": ".config", "XDG_CACHE_HOME": ".cache"}
     # Unchanged for a user without a home.
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - `Path.home` raises an error
-    chosen = [Path(os.environ.get(name) or home / each) for name, each in folders.items()]
-    if all(_can_create(each / "matplotlib") for each in chosen):
+    chosen = [Path(os.environ.get(name) or home / default) for name, default in folders.items()]
+    if all(_can_create(parent / "matplotlib") for parent in chosen):
         return
     folder = tempfile.mkdtemp(prefix="bentpipe-matplotlib-")
     os.environ["MPLCONFIGDIR"] = folder
@@ -30,8 +30,8 @@ def use_writable_cache() -> None:
 
 def _can_create(folder: Path) -> bool:
     """Return whether a folder is writable, or can be created with at most one more above it."""
-    for each in (folder, folder.parent, folder.parent.parent):
+    for path in (folder, folder.parent, folder.parent.parent):
         # `Path.exists` raises an error below a folder that may not be read.
-        if os.path.exists(each):  # noqa: PTH110
-            return each.is_dir() and os.access(each, os.W_OK | os.X_OK)
+        if os.path.exists(path):  # noqa: PTH110
+            return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
     return False

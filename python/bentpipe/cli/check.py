@@ -181,9 +181,9 @@ def _extension() -> Check:
     try:
         version = import_module(name).version()
     except ImportError as error:
-        found = f"The Rust extension cannot be loaded: {error}."
+        finding = f"The Rust extension cannot be loaded: {error}."
         fix = "build it: pip install . in the source tree, or maturin develop --release"
-        return Check(name=name, ok=False, found=found, fix=fix)
+        return Check(name=name, ok=False, found=finding, fix=fix)
     return Check(name=name, ok=True, found=f"The Rust extension {version} works.")
 
 
@@ -191,8 +191,8 @@ def _dependencies() -> list[Check]:
     try:
         requirements = metadata.requires("bentpipe") or []
     except metadata.PackageNotFoundError:
-        found, fix = "It runs from its source and is not installed.", "pip install ."
-        return [Check(name="bentpipe", ok=False, found=found, fix=fix)]
+        finding, fix = "It runs from its source and is not installed.", "pip install ."
+        return [Check(name="bentpipe", ok=False, found=finding, fix=fix)]
     return [_dependency(text) for text in requirements if "extra ==" not in text]
 
 
@@ -208,11 +208,11 @@ def _dependency(requirement: str) -> Check:
     except metadata.PackageNotFoundError:
         return Check(name=name, ok=False, found="It is not installed.", fix=fix)
     except ImportError as error:
-        found = f"It is installed and cannot be loaded: {error}."
-        return Check(name=name, ok=False, found=found, fix=fix)
+        finding = f"It is installed and cannot be loaded: {error}."
+        return Check(name=name, ok=False, found=finding, fix=fix)
     ok = wanted is None or _numbers(version) >= _numbers(wanted)
-    found = f"Version {version} works." if ok else f"Version {version} is older than {wanted}."
-    return Check(name=name, ok=ok, found=found, fix=fix)
+    finding = f"Version {version} works." if ok else f"Version {version} is older than {wanted}."
+    return Check(name=name, ok=ok, found=finding, fix=fix)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -230,8 +230,8 @@ def _writable(folder: Path) -> Check:
         with tempfile.TemporaryFile(dir=folder):
             return Check(name="folder", ok=True, found=f"{folder} is writable.", fix=fix)
     except OSError as error:
-        found = f"{folder} is not writable: {error.strerror}."
-        return Check(name="folder", ok=False, found=found, fix=fix)
+        finding = f"{folder} is not writable: {error.strerror}."
+        return Check(name="folder", ok=False, found=finding, fix=fix)
 
 
 def _labs() -> Check:
@@ -253,15 +253,15 @@ def _labs() -> Check:
 
 
 def _no_labs(reason: str, fix: str) -> Check:
-    found = f"Labs do not work, simulations do: {reason}."
-    return Check(name="labs", ok=False, found=found, fix=fix, needed=False)
+    finding = f"Labs do not work, simulations do: {reason}."
+    return Check(name="labs", ok=False, found=finding, fix=fix, needed=False)
 
 
 def _program(name: str, use: str) -> Check:
     path = shutil.which(name)
-    found = f"It is not installed: {use}." if path is None else f"{path} is installed."
+    finding = f"It is not installed: {use}." if path is None else f"{path} is installed."
     fix = f"apt-get install {name}"
-    return Check(name=name, ok=path is not None, found=found, fix=fix, needed=False)
+    return Check(name=name, ok=path is not None, found=finding, fix=fix, needed=False)
 
 
 def _capacity_lines(capacity: dict[str, Any]) -> list[str]:
@@ -274,7 +274,7 @@ def _capacity_lines(capacity: dict[str, Any]) -> list[str]:
     ]
     for name, text in {"sparse": "10,000 packets/s", "full": "20 Mbit/s, full"}.items():
         p50, p99, worst = (
-            microseconds(capacity[name][each]) for each in ("p50_ns", "p99_ns", "max_ns")
+            microseconds(capacity[name][statistic]) for statistic in ("p50_ns", "p99_ns", "max_ns")
         )
         lines.append(f"{text:16}delay error {p50} (median), {p99} (p99), {worst} (max)")
     return lines

@@ -193,7 +193,7 @@ class ProgramRun:
         with lab:
             lab.require_host(self.host)
             lab.start_servers()
-            if any(each.metric.table == "directions" for each in self.thresholds):
+            if any(threshold.metric.table == "directions" for threshold in self.thresholds):
                 # Their names are checked before the program runs.
                 self._check(lab.last_report(), 0)
             commands = {self._spawn("world", ["/bin/sh", "-c", line]): line for line in self.world}
@@ -292,7 +292,9 @@ def _write_junit(junit: Path | None, run: ProgramRun) -> UsageError | None:
     """
     if junit is None:
         return None
-    missing = [{"threshold": each.text, "message": each.text} for each in run.thresholds]
+    missing = [
+        {"threshold": threshold.text, "message": threshold.text} for threshold in run.thresholds
+    ]
     error = run.measured["invalid"]
     if error is None and run.code != 0:
         error = f"the program failed with exit code {exit_status(run.code)}"

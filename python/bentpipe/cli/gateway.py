@@ -85,19 +85,21 @@ def check(config: Config, as_json: AsJson = False) -> None:
 
     The kernel may load modules that it has.
     """
-    found, plan = _read(config)
-    folder = gateway.GatewayFolder(found.name)
+    settings, plan = _read(config)
+    folder = gateway.GatewayFolder(settings.name)
     is_up = folder.is_up()
-    checks = gateway.examine(found, plan, has_own=folder.exists(), is_up=is_up)
+    checks = gateway.examine(settings, plan, has_own=folder.exists(), is_up=is_up)
     if is_up:
-        note(f"gateway {found.name} is up; its own rules are in nobody's way")
+        note(f"gateway {settings.name} is up; its own rules are in nobody's way")
     if as_json:
-        ok = all(each.ok for each in checks)
-        print_json({"ok": ok, "checks": [asdict(each) for each in checks], "plan": plan})
+        ok = all(check.ok for check in checks)
+        print_json({"ok": ok, "checks": [asdict(check) for check in checks], "plan": plan})
     else:
         print_checks(checks)
-    if not all(each.ok for each in checks):
-        raise MachineError(f"gateway {found.name} would not work here: {gateway.summary(checks)}")
+    if not all(check.ok for check in checks):
+        raise MachineError(
+            f"gateway {settings.name} would not work here: {gateway.summary(checks)}"
+        )
 
 
 @gateway_app.command(
@@ -115,12 +117,12 @@ def up(
 
     It refuses to start where it would break connections, and says what to change.
     """
-    found, plan = _read(config)
-    name, text = found.name, action_text(found.described())
+    settings, plan = _read(config)
+    name, text = settings.name, action_text(settings.described())
     if foreground:
         note(f"gateway {name} {text}; press Ctrl-C to end it")
-        gateway.become(found, plan, config)
-    process = gateway.start(found, plan, config)
+        gateway.become(settings, plan, config)
+    process = gateway.start(settings, plan, config)
     said = gateway.GatewayFolder(name).last_words()
     note(f"gateway {name} is up, kept by process {process}: it {text}")
     if said is not None:
@@ -170,8 +172,8 @@ def status(
 )
 def unit(config: Config) -> None:
     """Print a unit for systemd that keeps a gateway, with few privileges."""
-    found, plan = _read(config)
-    print(_unit_text(found, plan, config), end="")
+    settings, plan = _read(config)
+    print(_unit_text(settings, plan, config), end="")
 
 
 @gateway_app.command(epilog=examples_text("bentpipe gateway keygen /etc/bentpipe/key"))
@@ -201,10 +203,10 @@ def reload(name: Name = None) -> None:
     record = gateway.GatewayFolder(chosen).record()
     if record is None:
         raise MachineError(_end_text(chosen))
-    found, plan = _read(Path(record.config))
-    if found.name != chosen:
-        raise UsageError(f"{record.config}: name: read {found.name}; the gateway is {chosen}")
-    gateway.reload_gateway(found, plan)
+    settings, plan = _read(Path(record.config))
+    if settings.name != chosen:
+        raise UsageError(f"{record.config}: name: read {settings.name}; the gateway is {chosen}")
+    gateway.reload_gateway(settings, plan)
     note(f"gateway {chosen} has the settings of {record.config}")
 
 
@@ -345,33 +347,35 @@ _MILLION: Final = 10**6
 _LEGS: Final = {"lan": "legs to the hosts", "link": "legs over the link"}
 
 
-def action_text(found: Mapping[str, Any]) -> str:
+def action_text(description: Mapping[str, Any]) -> str:
     """Return what a gateway does, as the predicate of a sentence."""
     parts = []
-    if "lan" in found:
-        lan, link = ", ".join(found["lan"]), ", ".join(found["link"])
-        most = f"{found['connections']:,} TCP connections"
+    if "lan" in description:
+        lan, link = ", ".join(description["lan"]), ", ".join(description["link"])
+        most = f"{description['connections']:,} TCP connections"
         parts.append(f"splits at most {most} between {lan} and {link}")
-    if "device" in found:
-        parts.append(f"carries packets of {found['device']} to {', '.join(found['peers'])}")
+    if "device" in description:
+        parts.append(
+            f"carries packets of {description['device']} to {', '.join(description['peers'])}"
+        )
     return " and ".join(parts)
 
 
-def status_lines(found: Status) -> list[str]:
+def status_lines(status: Status) -> list[str]:
     """Return the status of a gateway."""
-    counters, running = found["counters"], up_for(found["started_unix_s"])
+    counters, running = status["counters"], up_for(status["started_unix_s"])
     age_s = max(time.time() - counters["unix_s"], 0)
     ends = []
-    if "lan" in found:
-        ends.append(f"{', '.join(found['lan'])} to {', '.join(found['link'])}")
-    if "device" in found:
-        ends.append(f"{found['device']} to {counted(len(found['peers']), 'peer')}")
-    functions = ", ".join(found["functions"])
-    title = f"{found['name']}: {functions}, {', '.join(ends)}, {running}"
+    if "lan" in status:
+        ends.append(f"{', '.join(status['lan'])} to {', '.join(status['link'])}")
+    if "device" in status:
+        ends.append(f"{status['device']} to {counted(len(status['peers']), 'peer')}")
+    functions = ", ".join(status["functions"])
+    title = f"{status['name']}: {functions}, {', '.join(ends)}, {running}"
     lines = [f"{title}; counters as of {age_s:.1f} s ago"]
-    if "lan" in found:
-        lines += _pep_lines(counters.get("pep") or {}, found["connections"])
-    if "device" in found:
+    if "lan" in status:
+        lines += _pep_lines(counters.get("pep") or {}, status["connections"])
+    if "device" in status:
         lines += _tunnel_lines(counters.get("tunnel") or {})
     return lines
 
@@ -456,9 +460,9 @@ class Rates:
         self._at_s = 0.0
         self._lines: list[str] = []
 
-    def status_lines(self, found: Status) -> list[str]:
+    def status_lines(self, status: Status) -> list[str]:
         """Return a status, and the rates since the last time that the counters have changed."""
-        return [*status_lines(found), *self._rates(found["counters"])]
+        return [*status_lines(status), *self._rates(status["counters"])]
 
     def _rates(self, counters: Mapping[str, Any]) -> list[str]:
         now_s = time.monotonic()
@@ -480,14 +484,14 @@ class Rates:
 
 def _totals(counters: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Return the bytes that were carried by direction, by the label of their line."""
-    found = {}
+    totals = {}
     pep = counters.get("pep")
     if pep:
-        found["now"] = {
+        totals["now"] = {
             "to servers": pep.get("to_server_bytes", 0),
             "to clients": pep.get("to_client_bytes", 0),
         }
     for peer in (counters.get("tunnel") or {}).get("peers", []):
         label = f"now, {peer['name']}"
-        found[label] = {"sent": peer["sent_bytes"], "received": peer["received_bytes"]}
-    return found
+        totals[label] = {"sent": peer["sent_bytes"], "received": peer["received_bytes"]}
+    return totals

@@ -84,7 +84,7 @@ def up(
     """Set up a lab that runs until `lab down`. A process of its own keeps it."""
     if sockets.checked_name(name) in sockets.names():
         raise sockets.TakenError(name)
-    plans = [plan.link_plan(each, settings or []) for each in link]
+    plans = [plan.link_plan(hop, settings or []) for hop in link]
     shown = [*link, *(f"--set {setting}" for setting in settings or [])]
     shown += ["--gateways"] * gateways + ["--internet"] * internet
     kept = live.LocalLab(plans=plans, seed=seed, gateways=gateways, internet=internet)
@@ -134,19 +134,19 @@ def _end(connection: socket.socket) -> Mapping[str, Any] | None:
 @lab_app.command("list", epilog=examples_text("bentpipe lab list", "bentpipe lab list --json"))
 def list_(as_json: AsJson = False) -> None:
     """List the labs that are up."""
-    found = []
+    labs = []
     for name in sockets.names():
         # A lab may end meanwhile.
         with suppress(UsageError, sockets.LabEndedError):
-            found.append(sockets.request(name, "status"))
+            labs.append(sockets.request(name, "status"))
     if as_json:
-        print_json([{key: each[key] for key in each if key != "report"} for each in found])
+        print_json([{key: lab[key] for key in lab if key != "report"} for lab in labs])
         return
-    if not found:
+    if not labs:
         note("no lab is up; bentpipe lab up creates one")
-    for each in found:
-        state = each["failure"] or up_for(each["started_unix_s"])
-        print(f"{each['name']}\t{' '.join(each['links'])}\t{state}")
+    for lab in labs:
+        state = lab["failure"] or up_for(lab["started_unix_s"])
+        print(f"{lab['name']}\t{' '.join(lab['links'])}\t{state}")
 
 
 @lab_app.command(epilog=examples_text("bentpipe lab status sat", "bentpipe lab status sat --watch"))

@@ -57,7 +57,7 @@ class LazyGroup(TyperGroup):
         }
         with formatter.section("Commands"):
             formatter.write_dl(
-                [(name, each.get_short_help_str(_SUMMARY_MAX)) for name, each in made.items()]
+                [(name, command.get_short_help_str(_SUMMARY_MAX)) for name, command in made.items()]
             )
 
 
@@ -78,14 +78,14 @@ def examples_text(*examples: str) -> str:
     """Return the end of a help text; a line each, which is not wrapped."""
     heading = "Examples:" if len(examples) > 1 else "Example:"
     # click does not wrap a paragraph that begins with a backspace.
-    return "\n".join(["\b", heading, *(f"  {each}" for each in examples)])
+    return "\n".join(["\b", heading, *(f"  {example}" for example in examples)])
 
 
 def group(app: typer.Typer) -> Any:
     """Return a group of commands."""
     made = typer.main.get_group(app)
-    for each in made.commands.values():
-        parse_without_pydantic(each)
+    for command in made.commands.values():
+        parse_without_pydantic(command)
     return parse_without_pydantic(made)
 
 
@@ -95,13 +95,13 @@ def parse_without_pydantic(made: Any) -> Any:
 
     def get_params(context: Any) -> list[Any]:
         parameters: list[Any] = get_typer_params(context)
-        for each in parameters:
+        for parameter in parameters:
             # The help has the name of an argument; its Python type tells a user nothing.
-            if each.param_type_name == "argument" and each.metavar is not None:
-                vars(each).setdefault("display_type_rich", lambda ctx: None)  # noqa: ARG005
+            if parameter.param_type_name == "argument" and parameter.metavar is not None:
+                vars(parameter).setdefault("display_type_rich", lambda ctx: None)  # noqa: ARG005
             # Private to typer: a version without it parses options with pydantic.
-            if hasattr(each, "get_runtime_param"):
-                vars(each).setdefault("get_runtime_param", _PlainParameter(each).itself)
+            if hasattr(parameter, "get_runtime_param"):
+                vars(parameter).setdefault("get_runtime_param", _PlainParameter(parameter).itself)
         return parameters
 
     made.get_params = get_params

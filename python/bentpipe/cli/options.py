@@ -212,11 +212,11 @@ def show_status(
     ``what`` is a lab or a gateway, with its name.
     """
     if watched is None:
-        found = ask()
+        status = ask()
         if as_json:
-            print_json(found)
+            print_json(status)
         else:
-            print("\n".join(lines(found)))
+            print("\n".join(lines(status)))
         return
     if as_json:
         verb = what.partition(" ")[0]

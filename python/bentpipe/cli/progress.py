@@ -58,7 +58,7 @@ def delaying_interrupts() -> Iterator[None]:
 
 
 def finish(
-    found: Any,
+    outcome: Any,
     output: OutputFolder | None,
     write: Callable[[Any, OutputFolder], object],
     tables: Callable[[Any], Sequence[Any]],
@@ -69,14 +69,14 @@ def finish(
     with delaying_interrupts():
         try:
             if output is not None:
-                write(found, output)
+                write(outcome, output)
                 note_written(output)
         finally:
             # Also if the folder cannot be written: the runs may have taken hours.
             if as_json:
-                print_json(found.to_json())
+                print_json(outcome.to_json())
             else:
-                report.show(*tables(found))
+                report.show(*tables(outcome))
 
 
 def exit_interrupted(text: str = "") -> NoReturn:
@@ -131,8 +131,8 @@ class Progress:
             self._bar.show(done, self._text())
         else:
             self._next_s = now_s + _LINE_EVERY_S
-            elapsed_s, own = now_s - self._started_s, done - self._begun
-            left = f", about {elapsed_s * (1 - done) / own:.0f} s left" if own > 0 else ""
+            elapsed_s, progress = now_s - self._started_s, done - self._begun
+            left = f", about {elapsed_s * (1 - done) / progress:.0f} s left" if progress > 0 else ""
             text = f"; {self._text()}" if self._text() else ""
             print(f"bentpipe: {self._title}: {done:.0%}{left}{text}", file=sys.stderr, flush=True)
 

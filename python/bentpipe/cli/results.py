@@ -60,8 +60,8 @@ def report(
     result = results.Result.load(folder)
     wanted = bool(threshold or junit)
     further = threshold or ()
-    found = results.check_thresholds(result, further) if wanted else []
-    checks = [check.to_json() for check in found]
+    checked = results.check_thresholds(result, further) if wanted else []
+    checks = [check.to_json() for check in checked]
     write_junit(junit, result, checks)
     reports.write_run_report(result, path)
     if tables is not None:
@@ -76,15 +76,15 @@ def report(
 
 def _report_sweep(folder: Path, path: Path, tables: Path | None, junit: Path | None) -> None:
     """Write the report of a sweep, and the other files that are wanted."""
-    found = sweeps.Sweep.load(folder, results=False)
-    reports.write_sweep_report(found, path)
+    sweep = sweeps.Sweep.load(folder, results=False)
+    reports.write_sweep_report(sweep, path)
     if tables is not None:
-        reports.write_tables(reports.sweep_views(found, found.cells.height), tables)
+        reports.write_tables(reports.sweep_views(sweep, sweep.cells.height), tables)
         note(f"wrote the tables to {tables}")
     print(path)
     if junit is not None:
-        write_junit(junit, found, found.thresholds)
-        require_cell_thresholds(found.thresholds, str(folder / MANIFEST))
+        write_junit(junit, sweep, sweep.thresholds)
+        require_cell_thresholds(sweep.thresholds, str(folder / MANIFEST))
 
 
 def compare(
@@ -120,7 +120,7 @@ def compare(
     sought = fraction(difference, "--difference")
     nothing = "no seed is complete in all scenarios"
     with telling_interrupts(nothing), Progress("simulating") as progress:
-        found = comparison.compare(
+        compared = comparison.compare(
             *sources,
             metrics=metric,
             by=by,
@@ -129,13 +129,13 @@ def compare(
             progress=progress.count,
         )
     if report is not None:
-        reports.write_comparison(found, report)
+        reports.write_comparison(compared, report)
         note(f"wrote {report}")
     if as_json:
-        print_json(found.to_json())
+        print_json(compared.to_json())
     else:
-        reports.show(*reports.comparison_tables(found))
-    if found.interrupted:
+        reports.show(*reports.comparison_tables(compared))
+    if compared.interrupted:
         exit_interrupted("the comparison is that of the seeds that are complete in all scenarios")
 
 

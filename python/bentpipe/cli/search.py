@@ -115,13 +115,13 @@ def search(  # noqa: PLR0913, PLR0917 - typer reads the options from the argumen
     with output_folder(out, "search") as output:
         options.claim(output, loaded, replace=replace)
         with limiting(limit), Progress("searching") as progress:
-            found = find(progress=progress.count)
-        if found.interrupted and not any(limit.trials for limit in found.limits):
+            outcome = find(progress=progress.count)
+        if outcome.interrupted and not any(limit.trials for limit in outcome.limits):
             exit_interrupted("no value has been tried with all seeds")
-        finish(found, output, report.write_search, report.search_tables, as_json=as_json)
-    if bound is None and not no_drop and (tried_max := found.limits[0].max) < DEFAULT_MAX:
-        note(f"{found.path}: values up to {tried_max}, the largest that the scenario allows")
-    if found.interrupted:
+        finish(outcome, output, report.write_search, report.search_tables, as_json=as_json)
+    if bound is None and not no_drop and (tried_max := outcome.limits[0].max) < DEFAULT_MAX:
+        note(f"{outcome.path}: values up to {tried_max}, the largest that the scenario allows")
+    if outcome.interrupted:
         exit_interrupted("the limits are those of the values that had been tried by then")
 
 

@@ -91,7 +91,9 @@ def _list(
     if name is not None and name not in known:
         raise UsageError(f"{kind}: {choice(name, tuple(known))}")
     if json_of is not None:
-        print_json([json_of(each) for each in (known.values() if name is None else [known[name]])])
+        print_json(
+            [json_of(entry) for entry in (known.values() if name is None else [known[name]])]
+        )
     elif name is None:
         report.show(view(known.values()))
     else:
@@ -146,7 +148,7 @@ def _flow_yaml(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {_flow_yaml(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {_flow_yaml(nested)}' for key, nested in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_flow_yaml, value))}]"
     return str(value)
@@ -199,8 +201,8 @@ def _framing_facts(preset: FramingPreset) -> dict[str, Any]:
         "title": preset.title,
         "source": preset.source,
         "options": {
-            name: {"meaning": each.meaning, "allowed": each.allowed, "default": each.default}
-            for name, each in preset.options.items()
+            name: {"meaning": option.meaning, "allowed": option.allowed, "default": option.default}
+            for name, option in preset.options.items()
         },
         "plan": scenario.plan_framing(preset.name, {}),
         "frames": [{"ip_bytes": size, "link_bits": bits} for size, bits in _frames(preset).items()],
@@ -245,7 +247,10 @@ def metrics(
         Column("definition", "definition"),
         Column("better", "better"),
     ]
-    rows = [(f"{each.table}.{each.name}", each.label, each.meaning, each.better) for each in shown]
+    rows = [
+        (f"{metric.table}.{metric.name}", metric.label, metric.meaning, metric.better)
+        for metric in shown
+    ]
     view = View("", columns, rows)
     if as_json:
         print_json(records(view))

@@ -166,7 +166,7 @@ def report_error(error: Exception) -> int:
 
 def _separator_hint(error: Exception, context: Any) -> str:
     """Return what to do if a wrong option may be one of the program to run."""
-    takes_program = any(each.name == "command" for each in context.command.params)
+    takes_program = any(parameter.name == "command" for parameter in context.command.params)
     # An error with similar options is a spelling mistake.
     if not takes_program or getattr(error, "possibilities", True):
         return ""

@@ -117,8 +117,8 @@ def _study_command(study: Study) -> Any:
             finish(
                 outcome,
                 output,
-                lambda found, folder: found.write(folder),
-                lambda found: found.terminal(),
+                lambda outcome, folder: outcome.write(folder),
+                lambda outcome: outcome.terminal(),
                 as_json=as_json,
             )
         if outcome.interrupted:

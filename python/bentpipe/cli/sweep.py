@@ -185,11 +185,11 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
                 _execute(sweeps.SweepRun.begin(folder, definition, unlimited=yes), executor)
         kept = out or resume
         with delaying_interrupts():
-            found = sweeps.Sweep.load(folder.path, results=False) if folder.has_result else None
-            if found is not None:
-                _output(found, folder, kept, as_json=as_json)
-                write_junit(junit, found, found.thresholds)
-    _check(found, kept)
+            loaded = sweeps.Sweep.load(folder.path, results=False) if folder.has_result else None
+            if loaded is not None:
+                _output(loaded, folder, kept, as_json=as_json)
+                write_junit(junit, loaded, loaded.thresholds)
+    _check(loaded, kept)
 
 
 @contextmanager
@@ -295,7 +295,9 @@ def _defined(request: _Request, *, yes: bool) -> Definition:
                 if path.is_file()
             ],
         )
-    warnings = list(dict.fromkeys(each for cell in definition.cells for each in cell.warnings))
+    warnings = list(
+        dict.fromkeys(warning for cell in definition.cells for warning in cell.warnings)
+    )
     for warning in warnings[:_MAX_WARNINGS]:
         note(f"warning: {warning}")
     if len(warnings) > _MAX_WARNINGS:
@@ -320,34 +322,34 @@ def _execute(running: SweepRun, executor: Executor) -> None:
         running.execute(executor, progress.count, delaying_interrupts())
 
 
-def _output(found: Sweep, folder: SweepFolder, kept: str | None, *, as_json: bool) -> None:
+def _output(sweep: Sweep, folder: SweepFolder, kept: str | None, *, as_json: bool) -> None:
     if kept is not None:
         if folder.output.replaced is not None:
             note(f"replaced {folder.output.replaced}")
         shown = "flows, directions: Parquet"
         if folder.storage is None:
-            report.write_sweep_report(found, folder.path / REPORT)
+            report.write_sweep_report(sweep, folder.path / REPORT)
             shown += f"; {REPORT} shows it"
         note(f"wrote {kept} ({shown})")
     if as_json:
-        print_json(found.to_json())
+        print_json(sweep.to_json())
     else:
-        report.show(*report.sweep_tables(found, str(kept) if kept else "--json"))
+        report.show(*report.sweep_tables(sweep, str(kept) if kept else "--json"))
 
 
-def _check(found: Sweep | None, kept: str | None) -> None:
+def _check(sweep: Sweep | None, kept: str | None) -> None:
     """Exit with the code of an interrupted sweep, or raise the error of failed runs."""
-    if found is None or found.interrupted:
-        runs = found.runs.height if found else 0
+    if sweep is None or sweep.interrupted:
+        runs = sweep.runs.height if sweep else 0
         count = f"{counted(runs, 'run')} {'is' if runs == 1 else 'are'}" if runs else "no run is"
         advice = f"; continue with bentpipe sweep --resume {kept}" if kept else ""
         exit_interrupted(f"{count} complete{advice}")
-    if found.failures.height:
-        first = found.failures.row(0, named=True)
+    if sweep.failures.height:
+        first = sweep.failures.row(0, named=True)
         where = f"; {kept}/failures.parquet has their seeds and errors" if kept else ""
         raise sweeps.error_of(
             first["kind"],
-            f"{found.failures.height:,} of {found.failures.height + found.runs.height:,} runs "
+            f"{sweep.failures.height:,} of {sweep.failures.height + sweep.runs.height:,} runs "
             f"failed{where}. The first, with seed {first['seed']}: {first['message']}",
         )
-    require_cell_thresholds(found.thresholds, f"{kept}/manifest.json" if kept else "--json")
+    require_cell_thresholds(sweep.thresholds, f"{kept}/manifest.json" if kept else "--json")

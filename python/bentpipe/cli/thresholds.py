@@ -96,9 +96,10 @@ def write_junit(file: Path | None, result: Result | Sweep, checks: Sequence[Chec
 def junit_text(
     name: str, manifest: Mapping[str, Any], checks: Sequence[Check], error: str | None = None
 ) -> str:
-    """Return the thresholds of what has a name as JUnit XML; ``error`` is why no value holds.
+    """Return the checked thresholds as JUnit XML, in a suite called ``name``.
 
-    The version, the seed and the state are those of the manifest.
+    ``error`` is why no value is valid; then all thresholds are errors. The version, the seed and
+    the state are those of the manifest.
     """
     name = _clean(name)
     counts = {
@@ -116,13 +117,13 @@ def junit_text(
             ET.SubElement(properties, "property", {"name": key, "value": value})
     for check in checks:
         title, message = _clean(_named(check, check["threshold"])), _clean(_message(check))
-        found = ET.SubElement(suite, "testcase", {"classname": name, "name": title})
+        case = ET.SubElement(suite, "testcase", {"classname": name, "name": title})
         if error:
-            ET.SubElement(found, "error", {"message": _clean(error)})
+            ET.SubElement(case, "error", {"message": _clean(error)})
         elif check["passed"]:
-            ET.SubElement(found, "system-out").text = message
+            ET.SubElement(case, "system-out").text = message
         else:
-            ET.SubElement(found, "failure", {"message": message}).text = message
+            ET.SubElement(case, "failure", {"message": message}).text = message
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
