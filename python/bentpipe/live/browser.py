@@ -145,7 +145,7 @@ class Browser:
 
     def _pages(self, until_s: float) -> list[dict[str, Any]]:
         targets = self.call("Target.getTargets", {}, until_s)["targetInfos"]
-        return [each for each in targets if each["type"] == "page"]
+        return [target for target in targets if target["type"] == "page"]
 
     def call(
         self, method: str, parameters: dict[str, Any], until_s: float | None = None
@@ -187,8 +187,9 @@ class Browser:
         # Another document, such as about:blank, has a load event, too.
         loaded = {"name": "load", **{key: reply[key] for key in ("frameId", "loaderId")}}
         while not any(
-            each.get("method") == "Page.lifecycleEvent" and loaded.items() <= each["params"].items()
-            for each in self._events
+            event.get("method") == "Page.lifecycleEvent"
+            and loaded.items() <= event["params"].items()
+            for event in self._events
         ):
             self._events.append(self._message(None))
 

@@ -85,11 +85,11 @@ def link_changes(settings: Sequence[str], plans: Sequence[Mapping[str, Any]]) ->
     hops = len(plans)
     for setting in settings:
         path, equals, text = setting.partition("=")
-        found = _PATH.fullmatch(path.strip())
-        if found is None or not equals:
+        match = _PATH.fullmatch(path.strip())
+        if match is None or not equals:
             raise UsageError(f"read {shown(setting)}; a running link can change {ALLOWED}")
-        direction, field = found["direction"], found["field"]
-        chosen = range(hops) if found["hop"] is None else [int(found["hop"]) - 1]
+        direction, field = match["direction"], match["field"]
+        chosen = range(hops) if match["hop"] is None else [int(match["hop"]) - 1]
         if chosen[-1] >= hops:
             raise UsageError(f"read {shown(setting)}; the lab has {hops} links")
         value: int | float | None = None
@@ -166,13 +166,13 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
     }
     link[direction]["queue"] = {} if "discipline" in options else {"discipline": discipline}
     resolved = _resolved(link, settings, f"link.{direction}.queue")
-    found = resolved["directions"][0 if direction == "forward" else 1]["queue"]
-    if found["discipline"] == "strict_priority":
+    queue = resolved["directions"][0 if direction == "forward" else 1]["queue"]
+    if queue["discipline"] == "strict_priority":
         raise UsageError(
             "queue: strict_priority is possible from the start of a lab only: its packets have "
             "classes then; set the lab up with it"
         )
-    return found if "discipline" in options else {**present, "limit": found["limit"]}
+    return queue if "discipline" in options else {**present, "limit": queue["limit"]}
 
 
 def _resolved(link: Mapping[str, Any], settings: Sequence[str], source: str) -> dict[str, Any]:
@@ -223,26 +223,26 @@ def read_events(path: Path) -> Events:
     """
     document = read_file(path)
     try:
-        found = Events.model_validate(document.data)
+        events = Events.model_validate(document.data)
     except ValidationError as error:
         raise ScenarioError(*problems_of(error, document)) from None
-    problem = _order_problem(found)
+    problem = _order_problem(events)
     if problem is not None:
         field, message = problem
         raise ScenarioError(document.problem(field, message))
-    return found
+    return events
 
 
-def _order_problem(found: Events) -> tuple[tuple[str | int, ...], str] | None:
+def _order_problem(events: Events) -> tuple[tuple[str | int, ...], str] | None:
     """Return what is wrong with the order of events, if anything."""
     last_ns = 0
-    for i, event in enumerate(found.events):
+    for i, event in enumerate(events.events):
         at_ns = value_of(event.at)
         if at_ns < last_ns:
             message = f'read "{event.at}"; must not be before the event above, at'
             return ("events", i, "at"), f"{message} {format_duration(last_ns)}"
         last_ns = at_ns
-    if found.repeat is not None and value_of(found.repeat) < last_ns:
-        message = f'read "{found.repeat}"; must not be before the last event, at'
+    if events.repeat is not None and value_of(events.repeat) < last_ns:
+        message = f'read "{events.repeat}"; must not be before the last event, at'
         return ("repeat",), f"{message} {format_duration(last_ns)}"
     return None

@@ -51,8 +51,8 @@ class Child:
         self, name: str, function: Callable[..., Any], *arguments: Any, folder: Path | None = None
     ) -> None:
         self.folder = folder
-        own, its = socket.socketpair()
-        self._connection = Connection(own.detach())
+        ours, its = socket.socketpair()
+        self._connection = Connection(ours.detach())
         with its:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "bentpipe.live.child", name, str(its.fileno())],
@@ -142,9 +142,9 @@ class Parent:
 
 
 def _pidfds_of_children(process: int) -> Iterator[int]:
-    for each in machine.children(process):
+    for child in machine.children(process):
         with suppress(ProcessLookupError):
-            yield os.pidfd_open(each)
+            yield os.pidfd_open(child)
 
 
 def _kill(pidfds: Iterable[int]) -> None:

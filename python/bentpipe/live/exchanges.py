@@ -227,7 +227,7 @@ def playback(
     The moments in it, ``next_request_ns`` and ``last_frame_ns``, are on that clock, too.
     """
     start_ns = exchanges[0]["start_ns"] or 0
-    arrived = [each["finished_ns"] for each in exchanges]
+    arrived = [exchange["finished_ns"] for exchange in exchanges]
     columns = _core.video_playback(
         (media["duration_ns"], media["segment_ns"], media["buffer_ns"], media["start_up_ns"]),
         [at_ns - start_ns for at_ns in arrived if at_ns is not None],

@@ -92,11 +92,11 @@ class FlowReport:
             if tcp.get("max_rtt"):
                 made.rtt_min_us, made.rtt_mean_us = tcp["min_rtt"], tcp["mean_rtt"]
             for interval in sender["intervals"]:
-                for each in interval["streams"][:1]:
+                for sample in interval["streams"][:1]:
                     row = {
                         "time_ns": round(interval["sum"]["end"] * NS_PER_S),
-                        "cwnd_bytes": each.get("snd_cwnd"),
-                        "srtt_ns": each.get("rtt", 0) * NS_PER_US or None,
+                        "cwnd_bytes": sample.get("snd_cwnd"),
+                        "srtt_ns": sample.get("rtt", 0) * NS_PER_US or None,
                     }
                     made.samples.append(row)
         if (end := receiver.get("end")) is not None:

@@ -353,8 +353,8 @@ class ChannelFlow(Flow):
             rtt_mean_us=None if sent["rtt_min_us"] is None else rtt_sum_us / max(1, count),
             received_bytes=self.counted["received_bytes"],
             exchanges=[
-                {**each, "request_bytes": 0, "response_bytes": each["bytes"]}
-                for each in self.counted["connections"]
+                {**connection, "request_bytes": 0, "response_bytes": connection["bytes"]}
+                for connection in self.counted["connections"]
             ],
             failures=self.counted["failures"],
         )
@@ -446,7 +446,7 @@ def _require_browser(browser: str, plan: Mapping[str, Any]) -> None:
 def failures_of(reports: Iterable[FlowReport]) -> dict[str, int]:
     """Return how many connections of all channels failed, by cause."""
     failures = [report.failures for report in reports if report.failures]
-    return {name: sum(each[name] for each in failures) for name in _FAILURES}
+    return {name: sum(counts[name] for counts in failures) for name in _FAILURES}
 
 
 def failure_warnings(reports: Iterable[FlowReport]) -> Iterator[str]:

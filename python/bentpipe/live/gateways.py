@@ -90,7 +90,7 @@ class GatewayHost:
     def function(self, kind: str) -> Mapping[str, Any] | None:
         """Return a function of the plan by its kind; None if the gateway has none."""
         functions = self.plan["gateways"][self.number]["functions"]
-        return next((each for each in functions if each["kind"] == kind), None)
+        return next((function for function in functions if function["kind"] == kind), None)
 
     def place(self, kind: str) -> str:
         """Return the name of a function in results."""
@@ -125,9 +125,9 @@ def hosts_behind(plan: Mapping[str, Any], number: int) -> list[str]:
 def pep_settings(plans: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
     """Return the sysctls of the gateways with a PEP, by host."""
     return {
-        each.host: list(host_sysctls(pep["lan_tcp"]).items())
-        for each in gateway_hosts(plans)
-        if (pep := each.function("pep"))
+        host.host: list(host_sysctls(pep["lan_tcp"]).items())
+        for host in gateway_hosts(plans)
+        if (pep := host.function("pep"))
     }
 
 
@@ -141,17 +141,19 @@ def refuse_functions(plans: Sequence[Mapping[str, Any]], mtu_bytes: int = 1_500)
     hosts = gateway_hosts(plans)
     if not hosts:
         return
-    tunnels = [each for each in hosts if each.function("tunnel") is not None]
-    peps = {each.end: pep for each in hosts if (pep := each.function("pep"))}
-    found = dict(text for each in tunnels for text in _refused_tunnel(each))
-    found |= {
+    tunnels = [host for host in hosts if host.function("tunnel") is not None]
+    peps = {host.end: pep for host in hosts if (pep := host.function("pep"))}
+    messages = dict(text for host in tunnels for text in _refused_tunnel(host))
+    messages |= {
         f"gateways.{end}.pep.{leg}.{field}": text
         for end, pep in peps.items()
         for leg in LEGS
         for field, text in gateway.refused_tcp("leg", pep[leg], pep["lan_tcp"], mtu_bytes)
     }
-    if found:
-        problems = (Problem(source="emulate", field=each, message=found[each]) for each in found)
+    if messages:
+        problems = (
+            Problem(source="emulate", field=field, message=messages[field]) for field in messages
+        )
         raise ScenarioError(*problems)
     machine.find_binary()
     for program in machine.PACKAGES if peps else ("ip",):
@@ -245,7 +247,7 @@ class _Daemon:
         }
 
     def fault(self) -> tuple[str, str] | None:
-        """Return by what a run is invalid, if it is, and why."""
+        """Return the kind of fault that makes a run invalid, and its text; None without a fault."""
         pep = self.gateway.function("pep")
         kind = TUNNEL_FAULT if pep is None else PEP_FAULT
         if self.ended is not None:
@@ -283,12 +285,12 @@ class RunningDaemons:
         running, gateways = cls(), gateway_hosts(plans)
         try:
             public_keys = {
-                each.host: _new_key(core, each.host)
-                for each in gateways
-                if each.function("tunnel") is not None
+                host.host: _new_key(core, host.host)
+                for host in gateways
+                if host.function("tunnel") is not None
             }
-            for each in gateways:
-                running._daemons.append(_spawn(core, each, public_keys))
+            for host in gateways:
+                running._daemons.append(_spawn(core, host, public_keys))
             running._wait_until_ready()
             # The device of a tunnel and its routes are the daemon's.
             for daemon in running._daemons:
@@ -300,7 +302,8 @@ class RunningDaemons:
 
     def _wait_until_ready(self) -> None:
         self._wait(
-            lambda: all(each.counted or each.ended for each in self._daemons), _START_TIMEOUT_S
+            lambda: all(daemon.counted or daemon.ended for daemon in self._daemons),
+            _START_TIMEOUT_S,
         )
         for daemon in self._daemons:
             if daemon.ended is not None or not daemon.counted:
@@ -333,11 +336,13 @@ class RunningDaemons:
 
     @property
     def fault(self) -> tuple[str, str] | None:
-        """By what a run is invalid, and why: a daemon has ended, or had too many connections.
+        """The kind and the text of a fault: a daemon has ended, or had too many connections.
 
-        It is that of the last `poll`, as `functions` are.
+        It makes the run invalid. Like `functions`, it is as of the last `poll`.
         """
-        return next((found for each in self._daemons if (found := each.fault()) is not None), None)
+        return next(
+            (fault for daemon in self._daemons if (fault := daemon.fault()) is not None), None
+        )
 
     def poll(self) -> None:
         """Read what the daemons have counted."""
@@ -346,13 +351,19 @@ class RunningDaemons:
 
     def functions(self) -> dict[str, dict[str, Any]]:
         """Return what each function has counted, by its name in results; up to 1 s old."""
-        return {name: each for daemon in self._daemons for name, each in daemon.functions().items()}
+        return {
+            name: function
+            for daemon in self._daemons
+            for name, function in daemon.functions().items()
+        }
 
     def finish(self) -> None:
         """Wait for the counters of the time until now; the link must have stopped."""
         stopped_ns = time.time_ns()
         self._wait(
-            lambda: all(each.ended or each.counted_ns >= stopped_ns for each in self._daemons),
+            lambda: all(
+                daemon.ended or daemon.counted_ns >= stopped_ns for daemon in self._daemons
+            ),
             _REPORT_TIMEOUT_S,
         )
 
@@ -384,7 +395,7 @@ def set_initial_windows(core: _core.Lab, plans: Sequence[Mapping[str, Any]], seg
     Raises:
         MachineError: ip(8) is not installed, or fails.
     """
-    for host in set(core.hosts()) - {each.host for each in gateway_hosts(plans)}:
+    for host in set(core.hosts()) - {end.host for end in gateway_hosts(plans)}:
         _set_initial_window(core, host, [_link_route(core, host)], segments)
 
 
@@ -395,7 +406,7 @@ def _set_initial_windows(core: _core.Lab, daemon: _Daemon) -> None:
     if pep is None:
         return
     to_hosts = [
-        [core.address(each), "dev", "hosts"] for each in hosts_behind(host.plan, host.number)
+        [core.address(name), "dev", "hosts"] for name in hosts_behind(host.plan, host.number)
     ]
     to_link = [_link_route(core, host.host)]
     if tunnel is not None:
@@ -408,9 +419,9 @@ def _set_initial_windows(core: _core.Lab, daemon: _Daemon) -> None:
 
 def _link_route(core: _core.Lab, host: str) -> list[str]:
     """Return the route of a host to the hosts beyond the link, as ip(8) names it."""
-    own = core.address(host)
-    network = f"{own.rpartition('.')[0]}.0/24"
-    return [network, "dev", "link", "proto", "kernel", "scope", "link", "src", own]
+    address = core.address(host)
+    network = f"{address.rpartition('.')[0]}.0/24"
+    return [network, "dev", "link", "proto", "kernel", "scope", "link", "src", address]
 
 
 def _set_initial_window(
@@ -529,9 +540,9 @@ def _tunnel_plan(
         # Terminals reach each other by way of the hub.
         behind = [
             network
-            for each in range(len(gateways))
-            if each == number or (not hub_is_here and each != end.number)
-            for network in networks(each)
+            for index in range(len(gateways))
+            if index == number or (not hub_is_here and index != end.number)
+            for network in networks(index)
         ]
         return {
             "name": host,

@@ -115,7 +115,7 @@ class Http2:
             path = next(value for name, value in event.headers if bytes(name) == b":path")
             self._start(event.stream_id, bytes(path).decode("ascii", "replace"))
         elif isinstance(event, StreamReset):
-            self._unsent = deque(each for each in self._unsent if each[0] != event.stream_id)
+            self._unsent = deque(queued for queued in self._unsent if queued[0] != event.stream_id)
 
     def _start(self, stream: int, path: str) -> None:
         connection, frame_bytes = self._connection, self._connection.max_outbound_frame_size

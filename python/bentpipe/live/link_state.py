@@ -40,7 +40,7 @@ class LinkChange(TypedDict):
 
 
 def largest_plans(plans: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return what settings are resolved with: of each hop the queues, largest rates and delays.
+    """Return the plans of the hops with their largest rates and delays, to resolve settings.
 
     The return directions of all terminals are equal; the first one stands for them.
     """
@@ -49,7 +49,10 @@ def largest_plans(plans: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
         values = {name: max(series_values(direction[name])) for name in _SERIES}
         return {"queue": direction["queue"], **{name: _constant(values[name]) for name in _SERIES}}
 
-    return [{"directions": [largest(each) for each in plan["directions"][:2]]} for plan in plans]
+    return [
+        {"directions": [largest(direction) for direction in plan["directions"][:2]]}
+        for plan in plans
+    ]
 
 
 def with_changes(
@@ -64,7 +67,7 @@ def with_changes(
         queue = change.get("queue")
         new |= {} if queue is None else {"queue": queue}
         of_heading = slice(1) if change["direction"] == "forward" else slice(1, None)
-        directions[of_heading] = [{**each, **new} for each in directions[of_heading]]
+        directions[of_heading] = [{**direction, **new} for direction in directions[of_heading]]
     return list(changed)
 
 
@@ -80,19 +83,19 @@ def link_state(
     ``plans`` are those of the hops, as changed; ``names`` are the directions of all hops. The rate
     is that after an outage that was set, and 0 in one of the plan.
     """
-    found = []
+    states = []
     for hop, plan in enumerate(plans):
         for number, direction in enumerate(plan["directions"]):
             rate_bps = _at(direction["rate_bps"], at_ns)
             end_ns = outage_ends.get((hop, "return" if number else "forward"), 0)
-            found.append(
+            states.append(
                 {
                     "rate_bps": rate_bps,
                     "delay_ns": _at(direction["delay_ns"], at_ns),
                     "outage": rate_bps == 0 or at_ns < end_ns,
                 }
             )
-    return dict(zip(names, found, strict=True))
+    return dict(zip(names, states, strict=True))
 
 
 def with_outages(

@@ -248,7 +248,7 @@ class LocalLab:
         return self.last_report()
 
     def last_report(self, since_ns: int = 0) -> dict[str, Any]:
-        """Return the report also of a link that has failed, with the cause as ``invalid``.
+        """Return the report; of a link that has failed, too, with the cause as ``invalid``.
 
         Its bounds are those of connections since ``since_ns``.
         """
@@ -256,8 +256,8 @@ class LocalLab:
         report = over_time(report, report["at_ns"] - since_ns)
         self._daemons.poll()
         report["functions"] |= self._daemons.functions()
-        if (found := self._daemons.fault) is not None:
-            report |= dict(zip(("fault", "invalid"), found, strict=True))
+        if (fault := self._daemons.fault) is not None:
+            report |= dict(zip(("fault", "invalid"), fault, strict=True))
         report["failure"] = failure = self.failure
         if failure is not None:
             report["invalid"] = failure

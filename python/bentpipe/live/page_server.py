@@ -245,7 +245,7 @@ class Server:
         with suppress(OSError):
             while line := await control.readline():
                 # Those of earlier pages, and those that no page uses, too.
-                for served in [each for each in self._open if each.page <= int(line)]:
+                for served in [served for served in self._open if served.page <= int(line)]:
                     # The client closes its end, too: by then it has acknowledged everything.
                     with suppress(OSError):
                         served.socket.shutdown(socket.SHUT_WR)

@@ -276,7 +276,7 @@ def emulate_as_completed(
             if not running:
                 return
             time.sleep(_POLL_S)
-            for run in [each for each in running if each.has_finished()]:
+            for run in [run for run in running if run.has_finished()]:
                 running.remove(run)
                 if run.is_final:
                     done += 1

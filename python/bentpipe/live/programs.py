@@ -130,8 +130,8 @@ def start_in_lab(descriptors: Sequence[int], arguments: Sequence[str], host: str
     """
     try:
         *namespaces, user = descriptors
-        own = Path("/proc/self/ns/user").stat()
-        if not os.path.samestat(own, os.fstat(user)):
+        current = Path("/proc/self/ns/user").stat()
+        if not os.path.samestat(current, os.fstat(user)):
             _core.join_user_namespace(user)
         signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED_SIGNALS | {signal.SIGCHLD})
         return _core.spawn_in(namespaces, list(arguments), [("BENTPIPE_HOST", host)])

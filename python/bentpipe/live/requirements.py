@@ -72,7 +72,9 @@ def start_of(flow: Mapping[str, Any], seed: int) -> int:
 
 def classes(plan: Mapping[str, Any]) -> int:
     """Return how many classes of packets the queues and functions of a plan distinguish."""
-    of_queues: list[int] = [each["queue"].get("classes") or 1 for each in plan["directions"]]
+    of_queues: list[int] = [
+        direction["queue"].get("classes") or 1 for direction in plan["directions"]
+    ]
     functions = [function for gateway in plan["gateways"] for function in gateway["functions"]]
     of_functions: list[int] = [1 + max(function.get("classes") or [0]) for function in functions]
     return max([1, *of_queues, *of_functions])
@@ -152,7 +154,7 @@ def longest_round_trip_ns(plan: Mapping[str, Any]) -> int:
     """Return the longest round trip between two hosts, without queueing and serialization."""
     over_link: int = sum(highest(plan, "delay_ns").values())
     forward, *returns = plan["directions"]
-    branches = (forward["to"], [branch for each in returns for branch in each["to"]])
+    branches = (forward["to"], [branch for direction in returns for branch in direction["to"]])
     beyond: int = sum(max(branch["delay_ns"] for branch in ways) for ways in branches)
     to_hosts: list[int] = [0, 0]
     for host in plan["hosts"]:
@@ -216,10 +218,10 @@ def refuse(plan: Plan) -> None:
     Raises:
         ScenarioError: it does not; the error names every unsupported field.
     """
-    found = list(_refused(plan))
-    if found:
+    problems = list(_refused(plan))
+    if problems:
         raise ScenarioError(
-            *(Problem(source="emulate", field=field, message=text) for field, text in found)
+            *(Problem(source="emulate", field=field, message=text) for field, text in problems)
         )
 
 

@@ -130,7 +130,7 @@ def run_emulation(
         with capture_file(capture) as file:
             settings = run.execute(seed, file)
     finally:
-        for program in (each for flow in flows for each in flow.programs.values()):
+        for program in (program for flow in flows for program in flow.programs.values()):
             program.close()
     record, reports = run.record, [flow.report() for flow in flows]
     late_warnings = [*failure_warnings(reports), *post_run_warnings(flows, record)]
@@ -283,8 +283,8 @@ class _Run:
         Both ends are in namespaces of the lab, so one sample has the sender's window and the bytes
         that the receiver has. If the kernel has no inet_diag, only the reports of iperf3 are used.
         """
-        bulk = [each for each in self.flows if each.workload["kind"] == "bulk"]
-        bulk = [each for each in bulk if each.state != "waiting"]
+        bulk = [flow for flow in self.flows if flow.workload["kind"] == "bulk"]
+        bulk = [flow for flow in bulk if flow.state != "waiting"]
         hosts = {host for flow in bulk for host in flow.hosts.values()}
         ends = {host: lab.core.connections(host) for host in sorted(hosts)}
         at_ns = lab.core.now_ns() - self.record.started_ns
@@ -380,9 +380,13 @@ def _version(program: str | None) -> str:
 def _end(ends: list[Connection], flow: Flow, side: Side, report: Report) -> Connection | None:
     """Return one end of the flow's second connection; the first one bypasses the link."""
     is_client, control_port = side == flow.client, report["control_ports"][flow.port]
-    own, other = ("remote_port", "local_port") if is_client else ("local_port", "remote_port")
-    found = (end for end in ends if end[own] == flow.port and end[other] != control_port)
-    return next(found, None)
+    server_key, client_key = (
+        ("remote_port", "local_port") if is_client else ("local_port", "remote_port")
+    )
+    data_ends = (
+        end for end in ends if end[server_key] == flow.port and end[client_key] != control_port
+    )
+    return next(data_ends, None)
 
 
 def _row(flow: Flow, at_ns: int, sender: Connection, receiver: Connection | None) -> dict[str, Any]:

@@ -90,13 +90,13 @@ def folder() -> Path:
     path = machine.user_folder("bentpipe")
     try:
         path.mkdir(mode=0o700, exist_ok=True)
-        found = path.lstat()
+        status = path.lstat()
     except OSError as error:
         raise MachineError(
             f"{path}: {error.strerror}; to fix it: set XDG_RUNTIME_DIR to a folder of yours"
         ) from None
-    private = found.st_mode & 0o077 == 0 and found.st_uid == os.geteuid()
-    if not stat.S_ISDIR(found.st_mode) or not private:
+    private = status.st_mode & 0o077 == 0 and status.st_uid == os.geteuid()
+    if not stat.S_ISDIR(status.st_mode) or not private:
         raise MachineError(
             f"{path}: other users can access it; to fix it: remove it, or set XDG_RUNTIME_DIR"
         )
@@ -150,8 +150,8 @@ def names() -> list[str]:
     """Return the names of the running labs, sorted; remove the socket files of killed ones."""
     place = folder()
     with _locked(place):
-        found = sorted(path.name.removesuffix(_SUFFIX) for path in place.glob(f"*{_SUFFIX}"))
-        return [name for name in found if _is_alive(name, place)]
+        candidates = sorted(path.name.removesuffix(_SUFFIX) for path in place.glob(f"*{_SUFFIX}"))
+        return [name for name in candidates if _is_alive(name, place)]
 
 
 def _is_alive(name: str, place: Path) -> bool:
@@ -210,8 +210,8 @@ def connect(name: str) -> socket.socket:
 
 def peer(connection: socket.socket) -> tuple[int, int]:
     """Return the process id and the user id of the peer of a connection (SO_PEERCRED)."""
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, user, _ = _CREDENTIALS.unpack(found)
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, _ = _CREDENTIALS.unpack(credentials)
     return pid, user
 
 

@@ -96,7 +96,9 @@ def result_of(
     state: State = "completed" if about["emulation"]["invalid"] is None else "invalid"
     if record.interrupted:
         state = "interrupted"
-    statistics = sorted({name for each in functions.values() for name in each["statistics"]})
+    statistics = sorted(
+        {name for function in functions.values() for name in function["statistics"]}
+    )
     manifest = {
         **about,
         "format_version": RESULT_FORMAT_VERSION,
@@ -130,14 +132,14 @@ def result_of(
         # The daemon of a PEP does not report its legs.
         "legs": [],
         "processors": [
-            {"processor": each["gateway"], **each["processor"]}
-            for each in functions.values()
-            if each["processor"] is not None
+            {"processor": function["gateway"], **function["processor"]}
+            for function in functions.values()
+            if function["processor"] is not None
         ],
         "function_statistics": [
             {"place": place, "statistic": statistics.index(name), "value": value}
-            for place, each in enumerate(functions.values(), len(names))
-            for name, value in each["statistics"].items()
+            for place, function in enumerate(functions.values(), len(names))
+            for name, value in function["statistics"].items()
         ],
         "exchanges": _by_time(row for run in runs for row in run.exchanges()),
         "pages": _by_time(row for run in runs for row in run.pages()),
@@ -148,7 +150,7 @@ def result_of(
 
 def _known(row: dict[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a flow without the losses that the encryption of a tunnel hides."""
-    if all(each.function("tunnel") is None for each in gateway_hosts([plan])):
+    if all(host.function("tunnel") is None for host in gateway_hosts([plan])):
         return row
     return {name: value for name, value in row.items() if not name.startswith("lost_")}
 
@@ -278,13 +280,13 @@ class FlowRun:
         """
         flow, report, written = self.flow, self.report, self.written_bytes
         delivered = report.received_bytes or 0
-        found: Row = {
+        columns: Row = {
             "retransmitted_segments": report.retransmitted_segments,
             "timeouts": report.timeouts,
         }
         if report.rtt_min_us is not None and report.rtt_mean_us is not None:
-            found["rtt_min_ns"] = report.rtt_min_us * NS_PER_US
-            found["rtt_mean_ns"] = float(report.rtt_mean_us * NS_PER_US)
+            columns["rtt_min_ns"] = report.rtt_min_us * NS_PER_US
+            columns["rtt_mean_ns"] = float(report.rtt_mean_us * NS_PER_US)
         if flow.size_bytes is not None:
             # The sender continues until the receiver ends the test.
             delivered = min(delivered, flow.size_bytes)
@@ -292,21 +294,21 @@ class FlowRun:
             start_ns = self._data_start_ns()
             if delivered == flow.size_bytes and start_ns is not None and report.end_ns is not None:
                 end_ns = start_ns - self.record.started_ns + report.end_ns
-                found["finished_ns"] = found["last_delivery_ns"] = end_ns
+                columns["finished_ns"] = columns["last_delivery_ns"] = end_ns
         elif isinstance(flow, ChannelFlow | ExchangesFlow):
-            found |= self._exchanges(flow)
+            columns |= self._exchanges(flow)
         elif flow.state == "stopped" and 0 < written <= delivered:
             delivered = written
-            found |= self._end_of_duration(row)
+            columns |= self._end_of_duration(row)
         sizes = {"sent_bytes": written, "delivered_bytes": delivered}
-        return sizes | found | self._watched(written)
+        return sizes | columns | self._watched(written)
 
     def _exchanges(self, flow: ChannelFlow | ExchangesFlow) -> Row:
         """Return the columns of a flow of exchanges, pages or connections of a channel."""
         written, is_web = self.written_bytes, isinstance(flow, WebPageFlow)
         rows = self.pages() if is_web else self.exchanges()
         finished = [row for row in rows if row["finished_ns"] is not None]
-        found: Row = {
+        columns: Row = {
             "acked_bytes": min(self.report.acked_bytes or 0, written),
             "exchanges": len(finished),
         }
@@ -315,47 +317,47 @@ class FlowRun:
         else:
             limit = flow.workload["pages"] if is_web else exchanges_of(flow.workload)
         if rows and len(finished) == limit:
-            found["finished_ns"] = rows[-1]["finished_ns"]
+            columns["finished_ns"] = rows[-1]["finished_ns"]
         if rows and "media" in flow.workload:
-            found |= playback(flow.workload["media"], rows, self.record.duration_ns)
+            columns |= playback(flow.workload["media"], rows, self.record.duration_ns)
         if is_web:
             # A browser does not count the bytes of its connections. The run may end before the last
             # acknowledgement has crossed the link.
             loaded = sum(row["response_bytes"] for row in finished)
-            found["delivered_bytes"] = max(found["acked_bytes"], min(loaded, written))
-        return found
+            columns["delivered_bytes"] = max(columns["acked_bytes"], min(loaded, written))
+        return columns
 
     def _end_of_duration(self, row: Row) -> Row:
         """Return when everything that was sent by the end was acknowledged and delivered."""
-        found = {name: row[of] for name, of in _ENDS.items()}
+        columns = {name: row[of] for name, of in _ENDS.items()}
         if not self.watched.unsent_bytes:
-            return found
+            return columns
         for name, count in (
             ("finished_ns", "acked_bytes"),
             ("last_delivery_ns", "delivered_bytes"),
         ):
             at_ns = moment_of(self.watched.rows, count, self.written_bytes)
-            found[name] = found[name] if at_ns is None else at_ns
-        return found
+            columns[name] = columns[name] if at_ns is None else at_ns
+        return columns
 
     def _watched(self, written: int) -> Row:
         """Return the columns of a bulk flow from the TCP_INFO of its connection."""
-        sender, found = self.watched.sender, Row()
+        sender, columns = self.watched.sender, Row()
         if sender is None:
-            return found
+            return columns
         # The connection of a finished transfer is closed: its last TCP_INFO is not final.
         if self.watched.to_the_end:
-            found["retransmitted_segments"] = sender["total_retrans"]
-            found["timeouts"] = sender["total_rto"]
-            found["acked_bytes"] = acked_bytes(self.flow, sender)
+            columns["retransmitted_segments"] = sender["total_retrans"]
+            columns["timeouts"] = sender["total_rto"]
+            columns["acked_bytes"] = acked_bytes(self.flow, sender)
             if self.watched.unsent_bytes and written:
-                found["acked_bytes"] = min(found["acked_bytes"], written)
+                columns["acked_bytes"] = min(columns["acked_bytes"], written)
         if sender["min_rtt_us"] < _UNKNOWN_RTT_US:
-            found["rtt_min_ns"] = sender["min_rtt_us"] * NS_PER_US
+            columns["rtt_min_ns"] = sender["min_rtt_us"] * NS_PER_US
         round_trips_ns = [row["srtt_ns"] for row in self.watched.rows if row["srtt_ns"]]
         if round_trips_ns:
-            found["rtt_mean_ns"] = float(np.mean(round_trips_ns))
-        return found
+            columns["rtt_mean_ns"] = float(np.mean(round_trips_ns))
+        return columns
 
     def samples(self) -> list[Row]:
         """Return the rows of the table ``flow_samples``."""
@@ -421,7 +423,10 @@ class FlowRun:
         return [row | more for row, more in zip(pages, served, strict=False)]
 
     def _in_run(self, table: str, number: str, rows: list[Row]) -> list[Row]:
-        """Return what began in the run, with its number; times are from its start, not after it."""
+        """Return the rows that began in the run, numbered; a time after its end becomes None.
+
+        Times are since the start of the run.
+        """
 
         def in_run(at_ns: int | None) -> int | None:
             since_ns = None if at_ns is None else at_ns - self.record.monotonic_ns
@@ -429,8 +434,8 @@ class FlowRun:
 
         names = [column.name for column in TABLES[table].columns]
         moments = [name for name in names if name.endswith("_ns")]
-        found = [row | {moment: in_run(row[moment]) for moment in moments} for row in rows]
-        begun = (row for row in found if row["start_ns"] is not None)
+        relative = [row | {moment: in_run(row[moment]) for moment in moments} for row in rows]
+        begun = (row for row in relative if row["start_ns"] is not None)
         return [row | {"flow": self.flow.index, number: i} for i, row in enumerate(begun)]
 
 
@@ -468,7 +473,7 @@ def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
 def _directions(report: Report) -> pl.DataFrame:
     """Return the directions of a lab's report as the table of a run, with derived columns."""
     directions = report["directions"]
-    rows = [_direction(number, each) for number, each in enumerate(directions.values())]
+    rows = [_direction(number, direction) for number, direction in enumerate(directions.values())]
     plan = {"directions": [{"name": name} for name in directions]}
     tables = {"directions": _table("directions", rows)}
     return table_rows("directions", tables, plan, [], [report["at_ns"]])
@@ -476,7 +481,7 @@ def _directions(report: Report) -> pl.DataFrame:
 
 def derived_metrics(report: Report) -> dict[str, dict[str, float]]:
     """Return the derived metrics that the directions of a lab's report have, by direction."""
-    names = [each.name for each in metrics_of("directions").values() if each.is_derived]
+    names = [metric.name for metric in metrics_of("directions").values() if metric.is_derived]
     return {
         row["direction"]: {name: row[name] for name in names if row[name] is not None}
         for row in _directions(report).to_dicts()
