@@ -62,8 +62,10 @@ def _of_pep(
 ) -> Iterator[Check]:
     tunnel = config.tunnel
     # The device of the tunnel is made by the daemon.
-    listed = [each for each in config.interfaces if tunnel is None or each != tunnel.device]
-    interfaces = [_interface(each) for each in listed]
+    listed = [
+        interface for interface in config.interfaces if tunnel is None or interface != tunnel.device
+    ]
+    interfaces = [_interface(interface) for interface in listed]
     yield from (_kernel(), _ipv6(), *interfaces)
     if all(check.ok for check in interfaces):
         yield from (_source_marks(listed), _paths(config))
@@ -76,14 +78,14 @@ def _installed(name: str, find: Callable[[], object]) -> Check:
     try:
         return passed(name, f"{find()} is installed.")
     except MachineError as error:
-        found, _, fix = str(error).partition(FIX)
-        return failed(name, f"{found}.", fix)
+        finding, _, fix = str(error).partition(FIX)
+        return failed(name, f"{finding}.", fix)
 
 
 def _privileges() -> Check:
     if missing := machine.missing_capabilities(*_CAPABILITIES):
-        found = f"This process lacks {', '.join(missing)}."
-        return failed("privileges", found, "run it as root, with sudo")
+        finding = f"This process lacks {', '.join(missing)}."
+        return failed("privileges", finding, "run it as root, with sudo")
     return passed("privileges", "This process may change rules and routes.")
 
 
@@ -95,9 +97,9 @@ def _kernel() -> Check:
         )
         reason = machine.refused_by_nft(rules)
         if reason is not None:
-            found = f"The kernel does not take a rule with {expression.split()[0]}: {reason}."
+            finding = f"The kernel does not take a rule with {expression.split()[0]}: {reason}."
             fix = f"modprobe {module}, or use a kernel with CONFIG_{module.upper()}"
-            return failed("kernel", found, fix)
+            return failed("kernel", finding, fix)
     return passed("kernel", "The kernel has the modules for the rules.")
 
 
@@ -106,9 +108,9 @@ def _ipv6() -> Check:
     if disabled is None:
         return failed("ipv6", "The kernel has no IPv6.", "start it without ipv6.disable=1")
     if disabled != "0":
-        found = "IPv6 is disabled on lo, where the daemon listens."
+        finding = "IPv6 is disabled on lo, where the daemon listens."
         fix = "sysctl -w net.ipv6.conf.lo.disable_ipv6=0"
-        return failed("ipv6", found, fix)
+        return failed("ipv6", finding, fix)
     return passed("ipv6", "IPv6 is enabled on lo.")
 
 
@@ -128,8 +130,8 @@ def _forwarding() -> Check:
     settings = {"IPv4": "net.ipv4.ip_forward", "IPv6": "net.ipv6.conf.all.forwarding"}
     on = [name for name, setting in settings.items() if machine.sysctl(setting) == "1"]
     if "IPv4" not in on and ("IPv6" not in on or machine.routes(4)):
-        found = "This machine does not forward IPv4 packets, so it is no gateway."
-        return failed("forwarding", found, "sysctl -w net.ipv4.ip_forward=1")
+        finding = "This machine does not forward IPv4 packets, so it is no gateway."
+        return failed("forwarding", finding, "sysctl -w net.ipv4.ip_forward=1")
     return passed("forwarding", f"This machine forwards {' and '.join(on)} packets.")
 
 
@@ -137,12 +139,12 @@ def _source_marks(listed: list[str]) -> Check:
     name = "source check"
     for interface in listed:
         if machine.interface_setting(interface, "src_valid_mark"):
-            found = (
+            finding = (
                 f"The kernel checks the sources of packets on {interface} by their marks "
                 "(src_valid_mark), and would drop those of the gateway."
             )
             fix = f"sysctl -w net.ipv4.conf.all.src_valid_mark=0 net.ipv4.conf.{interface}."
-            return failed(name, found, f"{fix}src_valid_mark=0")
+            return failed(name, finding, f"{fix}src_valid_mark=0")
     return passed(name, "The kernel checks the sources of packets without marks.")
 
 
@@ -171,7 +173,7 @@ def _paths(config: GatewayConfig) -> Check:
 
 def _congestion_controls(plan: Mapping[str, Any]) -> Iterator[Check]:
     legs = (plan["lan"]["tcp"], plan["link"]["tcp"])
-    for name in sorted({each for leg in legs if (each := leg["congestion_control"])}):
+    for name in sorted({control for leg in legs if (control := leg["congestion_control"])}):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
             title = f"congestion control {name}"
             try:
@@ -179,9 +181,9 @@ def _congestion_controls(plan: Mapping[str, Any]) -> Iterator[Check]:
                 tried.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
             except OSError:
                 has = machine.sysctl("net.ipv4.tcp_available_congestion_control") or "none"
-                found = f"The kernel has none of that name; it has {has.replace(' ', ', ')}."
+                finding = f"The kernel has none of that name; it has {has.replace(' ', ', ')}."
                 fix = f"modprobe tcp_{name}, or choose another one"
-                yield failed(title, found, fix)
+                yield failed(title, finding, fix)
             else:
                 yield passed(title, "The kernel has it.")
 
@@ -190,18 +192,20 @@ def _buffer(plan: Mapping[str, Any]) -> Check:
     asked = plan["buffer_bytes"]
     limit = int(machine.sysctl("fs.pipe-max-size") or 1 << 20)
     if asked > limit:
-        found = f"A pipe holds at most {limit} B here (fs.pipe-max-size), and buffer is {asked} B."
+        finding = (
+            f"A pipe holds at most {limit} B here (fs.pipe-max-size), and buffer is {asked} B."
+        )
         fix = f"sysctl -w fs.pipe-max-size={asked}, or a smaller buffer"
-        return failed("buffer", found, fix)
+        return failed("buffer", finding, fix)
     return passed("buffer", f"A pipe may hold {asked} B.")
 
 
 def _rules(name: str, plan: Mapping[str, Any], *, has_own: bool) -> Check:
     problems = list(_numbers_in_use(name, plan, has_own=has_own))
     if problems:
-        found = " ".join(problem.found for problem in problems)
+        finding = " ".join(problem.found for problem in problems)
         fixes = dict.fromkeys(problem.fix for problem in problems)
-        return failed("rules", found, "; ".join(fixes))
+        return failed("rules", finding, "; ".join(fixes))
     numbers = f"Mark {plan['mark']}, routing table {plan['route_table']}"
     return passed("rules", f"{numbers} and table {name} are free.")
 
@@ -220,9 +224,9 @@ def _sockets(plan: GatePlan, *, is_up: bool) -> Iterator[Check]:
     if code == UsageError.exit_code:
         raise UsageError(said)
     if code != 0:
-        found, _, fix = said.partition(FIX)
+        finding, _, fix = said.partition(FIX)
         fix = fix or "report it with the configuration"
-        yield failed("sockets", f"The daemon: {found}.", fix)
+        yield failed("sockets", f"The daemon: {finding}.", fix)
     else:
         yield passed("sockets", f"The daemon can open its sockets: {said}.")
 
@@ -240,7 +244,7 @@ def summary(checks: list[Check]) -> str:
 def path_problem(
     lan: Sequence[str], link: Sequence[str], added: Sequence[Mapping[str, Any]] = ()
 ) -> Check | None:
-    """Return the first problem of the routes, or None. A tunnel of the daemon adds ``added``.
+    """Return the first problem of the routes, or None; the daemon's tunnel adds the ``added`` ones.
 
     A PEP must see both directions of a connection. Packets that leave or return on an interface of
     neither side pass it by, and the connection is reset.
@@ -248,18 +252,18 @@ def path_problem(
     listed, tunneled = {*lan, *link}, {route["dst"] for route in added}
     known = {version: [*machine.routes(version), *added] for version in _VERSIONS}
     for version, routes in known.items():
-        for destination, found in _best(routes).items():
-            others = sorted(found - listed)
+        for destination, interfaces in _best(routes).items():
+            others = sorted(interfaces - listed)
             if destination == "default" and others:
                 return _elsewhere(f"The IPv{version} default route", others, link)
-            if others and found & listed:
+            if others and interfaces & listed:
                 fix = ""
                 if destination in tunneled:
                     deleted = (f"ip -{version} route del {destination} dev {o}" for o in others)
                     fix = f"{' && '.join(deleted)}, so that the tunnel alone has this network; or "
                 return _elsewhere(f"A part of the packets to {destination}", others, link, fix)
     used = {
-        device for routes in known.values() for each in routes for device in machine.devices(each)
+        device for routes in known.values() for route in routes for device in machine.devices(route)
     }
     for name in [*lan, *link]:
         if name not in used:
@@ -306,7 +310,7 @@ def _elsewhere(what: str, others: Sequence[str], link: Sequence[str], fix: str =
 def _best(routes: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
     """Return the interfaces that are used for each destination: those of the smallest metric."""
     metrics: dict[str, int] = {}
-    found: dict[str, set[str]] = {}
+    interfaces: dict[str, set[str]] = {}
     for route in routes:
         destination, metric = route["dst"], int(route.get("metric", 0))
         # A link-local network is on every interface, and a blackhole on none.
@@ -314,10 +318,10 @@ def _best(routes: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
         if is_local or route.get("type", "unicast") != "unicast" or route.get("dev") == "lo":
             continue
         if metric < metrics.get(destination, metric + 1):
-            metrics[destination], found[destination] = metric, set()
+            metrics[destination], interfaces[destination] = metric, set()
         if metric == metrics[destination]:
-            found[destination] |= set(machine.devices(route))
-    return found
+            interfaces[destination] |= set(machine.devices(route))
+    return interfaces
 
 
 # --- filters of this machine's own packets, which those of split connections are ------------------
@@ -330,9 +334,9 @@ def _filters(plan: Mapping[str, Any], name: str) -> Check:
 
     A chain is taken for closed if its policy, or its last rule, drops or rejects.
     """
-    ruleset = [each for each in machine.nft_ruleset() if _owner(each) != f"inet {name}"]
-    rules = [each["rule"] for each in ruleset if "rule" in each]
-    for chain in (each["chain"] for each in ruleset if "chain" in each):
+    ruleset = [entry for entry in machine.nft_ruleset() if _owner(entry) != f"inet {name}"]
+    rules = [entry["rule"] for entry in ruleset if "rule" in entry]
+    for chain in (entry["chain"] for entry in ruleset if "chain" in entry):
         hook, owner = chain.get("hook"), f"{chain['family']} {chain['table']}"
         inside = [rule for rule in rules if f"{rule['family']} {rule['table']}" == owner]
         last: Mapping[str, Any] = next(
@@ -362,8 +366,8 @@ def _owner(item: Mapping[str, Any]) -> str:
 def _accepts_legs(rule: Mapping[str, Any], hook: str) -> bool:
     """Return whether a rule accepts all legs; in INPUT, those that arrive on lo are enough."""
     statements = rule.get("expr", [])
-    matches = [each["match"] for each in statements if "match" in each]
-    if not any("accept" in each for each in statements):
+    matches = [statement["match"] for statement in statements if "match" in statement]
+    if not any("accept" in statement for statement in statements):
         return False
     if any(_IS_TRANSPARENT.items() <= match.items() for match in matches):
         return True
@@ -378,7 +382,7 @@ def _accepts_legs(rule: Mapping[str, Any], hook: str) -> bool:
 
 
 def _numbers_in_use(name: str, plan: Mapping[str, Any], *, has_own: bool) -> Iterator[Check]:
-    """Yield what is in use of a PEP's marks and tables, and of the table ``name`` of nftables.
+    """Yield failed checks: which of a PEP's marks, its routing table and ``name`` are in use.
 
     ``has_own``: rules of this gateway itself are no problem.
     """
@@ -398,19 +402,19 @@ def _numbers_in_use(name: str, plan: Mapping[str, Any], *, has_own: bool) -> Ite
                 yield failed("rules", f"{uses} routing table {table}.", other_table)
         routes = machine.routes(version, str(table))
         if routes and not has_own:
-            found = f"Routing table {table} has routes (ip -{version} route show table {table})."
-            yield failed("rules", found, other_table)
+            finding = f"Routing table {table} has routes (ip -{version} route show table {table})."
+            yield failed("rules", finding, other_table)
     yield from _in_nftables(name, marks, other_mark, has_own=has_own)
 
 
 def _in_nftables(name: str, marks: range, other_mark: str, *, has_own: bool) -> Iterator[Check]:
     seen = set[str]()
-    for each in machine.nft_ruleset():
-        table = each.get("table", {})
+    for entry in machine.nft_ruleset():
+        table = entry.get("table", {})
         if (table.get("family"), table.get("name")) == ("inet", name) and not has_own:
             fix = f"nft delete table inet {name}, or choose another name in the configuration"
             yield failed("rules", f"nftables has a table inet {name}, of another owner.", fix)
-        rule = each.get("rule", {})
+        rule = entry.get("rule", {})
         owner = f"{rule.get('family')} {rule.get('table')}"
         if owner == f"inet {name}" or owner in seen:
             continue
@@ -436,5 +440,5 @@ def _parts(statement: Any) -> Iterator[Any]:
     """Yield a statement of nftables, and all values in it."""
     yield statement
     if isinstance(statement, Mapping | list):
-        for each in statement.values() if isinstance(statement, Mapping) else statement:
-            yield from _parts(each)
+        for part in statement.values() if isinstance(statement, Mapping) else statement:
+            yield from _parts(part)

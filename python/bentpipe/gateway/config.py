@@ -418,15 +418,18 @@ class GatewayConfig(Record):
         return [name for side in sides if side is not None for name in side.interfaces]
 
     def described(self) -> dict[str, Any]:
-        """Return what messages and the status say of it."""
-        found: dict[str, Any] = {"name": self.name, "functions": list(self.functions)}
+        """Return the description of the gateway for messages and the status."""
+        description: dict[str, Any] = {"name": self.name, "functions": list(self.functions)}
         if self.lan is not None and self.link is not None:
-            found["lan"], found["link"] = list(self.lan.interfaces), list(self.link.interfaces)
-            found["connections"] = self.pep.connections
+            description["lan"], description["link"] = (
+                list(self.lan.interfaces),
+                list(self.link.interfaces),
+            )
+            description["connections"] = self.pep.connections
         if self.tunnel is not None:
-            found["device"] = self.tunnel.device
-            found["peers"] = [peer.name for peer in self.tunnel.peers]
-        return found
+            description["device"] = self.tunnel.device
+            description["peers"] = [peer.name for peer in self.tunnel.peers]
+        return description
 
 
 def read_config(path: Path) -> tuple[GatewayConfig, Document]:
@@ -450,8 +453,8 @@ def _document(path: Path) -> Document:
         data = tomllib.loads(file_text(path, "the configuration of a gateway (TOML)"))
     except tomllib.TOMLDecodeError as error:
         text = str(error)
-        found = _TOML_LINE.search(text)
-        line = int(found[1]) if found and found[1] else None
+        match = _TOML_LINE.search(text)
+        line = int(match[1]) if match and match[1] else None
         raise file_error(source, f"TOML syntax: {_TOML_LINE.sub('', text)}", line) from None
     except RecursionError:
         raise file_error(source, "is nested too deeply") from None

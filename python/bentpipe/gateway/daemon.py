@@ -177,8 +177,8 @@ class GatewayFolder:
             lock = self.record_file.stat()
         except OSError:
             return []
-        found = Path("/proc").glob("[0-9]*")
-        return sorted(int(entry.name) for entry in found if _is_daemon(entry, lock))
+        entries = Path("/proc").glob("[0-9]*")
+        return sorted(int(entry.name) for entry in entries if _is_daemon(entry, lock))
 
     def _unwritable(self, error: OSError) -> MachineError:
         place = error.filename or self.path
@@ -224,10 +224,10 @@ def _locked(handle: int, path: Path) -> bool:
             time.sleep(_POLL_S)
     opened = os.fstat(handle)
     try:
-        found = path.stat()
+        current = path.stat()
     except FileNotFoundError:
         return False
-    return os.path.samestat(found, opened)
+    return os.path.samestat(current, opened)
 
 
 def _is_daemon(process: Path, lock: os.stat_result) -> bool:
@@ -434,7 +434,7 @@ def _remove_rules(plan: GatePlan, *within: str) -> None:
 def _namespace_path(number: int) -> Path | None:
     """Return a path of a network namespace by its number; None if it is gone."""
     processes = Path("/proc").glob("[0-9]*")
-    for path in (*Path("/run/netns").glob("*"), *(each / "ns/net" for each in processes)):
+    for path in (*Path("/run/netns").glob("*"), *(process / "ns/net" for process in processes)):
         with suppress(OSError):
             if path.stat().st_ino == number:
                 return path

@@ -144,7 +144,7 @@ def require_congestion_controls(tcps: Iterable[Mapping[str, Any]]) -> None:
         available = _AVAILABLE.read_text().split()
     except OSError as error:
         raise MachineError(f"{_AVAILABLE}: cannot be read: {error.strerror}; mount /proc") from None
-    wanted = {congestion_control(each["congestion_control"]) for each in tcps}
+    wanted = {congestion_control(tcp["congestion_control"]) for tcp in tcps}
     for name in sorted(wanted - set(available)):
         raise MachineError(
             f"the kernel has no congestion control {name} (it has {', '.join(available)}); "

@@ -67,14 +67,14 @@ def mark_count(workers: int) -> int:
     return 2 << (workers - 1).bit_length()
 
 
-def passed(name: str, found: str) -> Check:
+def passed(name: str, finding: str) -> Check:
     """Return a check that is passed."""
-    return Check(name, ok=True, found=found)
+    return Check(name, ok=True, found=finding)
 
 
-def failed(name: str, found: str, fix: str) -> Check:
+def failed(name: str, finding: str, fix: str) -> Check:
     """Return a check that is not passed, and its remedy."""
-    return Check(name, ok=False, found=found, fix=fix)
+    return Check(name, ok=False, found=finding, fix=fix)
 
 
 def require(checks: Iterable[Check]) -> None:
@@ -84,7 +84,9 @@ def require(checks: Iterable[Check]) -> None:
         MachineError: one line for each that is not.
     """
     lines = [
-        f"{each.name}: {each.found.rstrip('.')}{FIX}{each.fix}" for each in checks if not each.ok
+        f"{check.name}: {check.found.rstrip('.')}{FIX}{check.fix}"
+        for check in checks
+        if not check.ok
     ]
     if lines:
         raise MachineError("\n".join(lines))
@@ -130,7 +132,9 @@ def user_folder(name: str) -> Path:
 def search_path() -> str:
     """Return the PATH with the folders of system programs, which that of a user may lack."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join([*folders, *(each for each in _SYSTEM_FOLDERS if each not in folders)])
+    return os.pathsep.join(
+        [*folders, *(folder for folder in _SYSTEM_FOLDERS if folder not in folders)]
+    )
 
 
 def program(name: str) -> str | None:
@@ -169,7 +173,7 @@ def parent(process: int) -> int:
 def children(process: int) -> list[int]:
     """Return the process ids of the children of a process."""
     running = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
-    return [each for each in running if parent(each) == process]
+    return [candidate for candidate in running if parent(candidate) == process]
 
 
 def sysctl(name: str) -> str | None:
@@ -183,9 +187,9 @@ def sysctl(name: str) -> str | None:
 
 
 def interface_setting(name: str, setting: str) -> int:
-    """Return the IPv4 setting of an interface: the larger one of its own and that of all."""
+    """Return the IPv4 setting of an interface: its own or that of ``all``, whichever is larger."""
     names = ("all", name.replace(".", "/"))
-    return max(int(sysctl(f"net.ipv4.conf.{each}.{setting}") or 0) for each in names)
+    return max(int(sysctl(f"net.ipv4.conf.{interface}.{setting}") or 0) for interface in names)
 
 
 def refused_by_nft(rules: str) -> str | None:
@@ -200,13 +204,13 @@ def nft_ruleset() -> list[Mapping[str, Any]]:
     Raises:
         MachineError: nft cannot list them.
     """
-    found = _json("nft", "--json", "list", "ruleset")
-    return found["nftables"] if isinstance(found, dict) else []
+    ruleset = _json("nft", "--json", "list", "ruleset")
+    return ruleset["nftables"] if isinstance(ruleset, dict) else []
 
 
 def links() -> dict[str, Mapping[str, Any]]:
     """Return the interfaces by name."""
-    return {each["ifname"]: each for each in _json("ip", "-json", "link", "show")}
+    return {link["ifname"]: link for link in _json("ip", "-json", "link", "show")}
 
 
 def routes(version: int, table: str = "main") -> list[Mapping[str, Any]]:
@@ -222,10 +226,10 @@ def routing_rules(version: int) -> list[Mapping[str, Any]]:
 
 
 def devices(route: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the interfaces that a route uses: one, or several with equal rights."""
-    for each in route.get("nexthops") or [route]:
-        if "dev" in each:
-            yield each["dev"]
+    """Yield the interfaces that a route uses: several if it has several next hops."""
+    for nexthop in route.get("nexthops") or [route]:
+        if "dev" in nexthop:
+            yield nexthop["dev"]
 
 
 def run_daemon(verb: str, plan: Mapping[str, Any], *within: str) -> tuple[int, str]:
