@@ -382,7 +382,7 @@ def _accepts_legs(rule: Mapping[str, Any], hook: str) -> bool:
 
 
 def _numbers_in_use(name: str, plan: Mapping[str, Any], *, has_own: bool) -> Iterator[Check]:
-    """Yield failed checks: which of a PEP's marks, its routing table and ``name`` are in use.
+    """Yield a failed check for each mark, routing table or nftables table that is in use already.
 
     ``has_own``: rules of this gateway itself are no problem.
     """
