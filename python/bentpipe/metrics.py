@@ -152,15 +152,15 @@ def metrics_named(text: str) -> list[Metric]:
     """Return the metrics with this name or title: ``flows.mos``, ``mos``, ``goodput``."""
     wanted = text.lower()
     return [
-        each
-        for each in METRICS
-        if wanted in {each.name, f"{each.table}.{each.name}", each.title.lower()}
+        metric
+        for metric in METRICS
+        if wanted in {metric.name, f"{metric.table}.{metric.name}", metric.title.lower()}
     ]
 
 
 def label_of(column: str) -> str:
     """Return the label of a column of some table; its name in words if it is no metric."""
-    return next((each.label for each in METRICS if each.name == column), title(column))
+    return next((metric.label for metric in METRICS if metric.name == column), title(column))
 
 
 def metrics_shown(place: ShownIn, table: str, *kinds: tuple[str, ...]) -> list[Metric]:

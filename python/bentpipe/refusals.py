@@ -41,9 +41,9 @@ def refusals() -> tuple[Refusal, ...]:
 
 
 def refused_kind(kind: object) -> Refusal | None:
-    """Return why there is no such kind of traffic; None if nothing else is known of it."""
-    of_kinds = (each for each in refusals() if each.kind)
-    return next((each for each in of_kinds if re.fullmatch(each.kind, str(kind))), None)
+    """Return the refusal of this kind of traffic; None if the list has none."""
+    of_kinds = (refusal for refusal in refusals() if refusal.kind)
+    return next((refusal for refusal in of_kinds if re.fullmatch(refusal.kind, str(kind))), None)
 
 
 _SHELLS: Final = {"sh", "bash", "dash", "ksh", "zsh"}
@@ -66,11 +66,15 @@ def refused_program(words: Sequence[str]) -> str | None:
     if program == "ssh":
         # A command follows the host, for another shell.
         words = [*words[:1], *takewhile(lambda word: word.startswith("-"), words[1:])]
-    own = [each for each in refusals() if each.program and re.fullmatch(each.program, program)]
+    of_program = [
+        refusal
+        for refusal in refusals()
+        if refusal.program and re.fullmatch(refusal.program, program)
+    ]
     for i, word in enumerate(words):
-        for each in own:
-            if re.fullmatch(each.argument, word):
-                return f"{f'{program} {word}' if i else program}: {each}"
+        for refusal in of_program:
+            if re.fullmatch(refusal.argument, word):
+                return f"{f'{program} {word}' if i else program}: {refusal}"
     return None
 
 

@@ -33,7 +33,7 @@ def nearest(word: str, allowed: tuple[str, ...]) -> str | None:
     by_lower = {candidate.lower(): candidate for candidate in allowed}
     lower = word.lower()
     matches = difflib.get_close_matches(lower, list(by_lower), n=1, cutoff=0.6)
-    matches = matches or [each for each in by_lower if each.startswith(f"{lower}_")]
+    matches = matches or [spelling for spelling in by_lower if spelling.startswith(f"{lower}_")]
     return by_lower[matches[0]] if matches else None
 
 
@@ -74,24 +74,24 @@ def nearest_path(path: Path) -> Path | None:
 
     Names are compared without their suffix: most files of a folder have the same one.
     """
-    found = Path(path.anchor)
-    for part in path.parts[len(found.parts) :]:
-        if os.path.lexists(found / part):
-            found /= part
+    existing = Path(path.anchor)
+    for part in path.parts[len(existing.parts) :]:
+        if os.path.lexists(existing / part):
+            existing /= part
             continue
         suffix = Path(part).suffix
         with suppress(OSError, ValueError):
             # Of two files with one stem, the one with the suffix is the last.
             files = sorted(
-                islice(found.iterdir(), _FILES_MAX), key=lambda each: each.suffix == suffix
+                islice(existing.iterdir(), _FILES_MAX), key=lambda file: file.suffix == suffix
             )
-            stems = {each.stem: each for each in files if not each.name.startswith(".")}
+            stems = {file.stem: file for file in files if not file.name.startswith(".")}
             near = nearest(Path(part).stem, tuple(stems))
             if near is not None:
-                found = stems[near]
+                existing = stems[near]
                 continue
         return None
-    return found if found.exists() else None
+    return existing if existing.exists() else None
 
 
 def counted(number: int, what: str) -> str:

@@ -266,7 +266,7 @@ def _what(kind: Kind) -> str:
 
 def _unit_advice(number: str, unit: str, kind: Kind) -> str:
     if not unit:
-        choices = _either(f"{number} {each}" for each in kind.shown[:4])
+        choices = _either(f"{number} {spelling}" for spelling in kind.shown[:4])
         return f"the unit is missing; write {choices}"
     if not unit[0].isalpha():
         return f"{_what(kind)}, without separators in the number"
@@ -283,8 +283,8 @@ def _unit_advice(number: str, unit: str, kind: Kind) -> str:
 def _readings(unit: str, kind: Kind) -> tuple[str, ...]:
     """Return the allowed units that may be meant by a refused spelling, best first."""
     folded = unit.replace(" ", "").lower()
-    meant = tuple(each for each in _spellings().get(folded, ()) if each in kind.units)
-    same = tuple(each for each in kind.shown if each.lower() == folded)
+    meant = tuple(spelling for spelling in _spellings().get(folded, ()) if spelling in kind.units)
+    same = tuple(spelling for spelling in kind.shown if spelling.lower() == folded)
     close = nearest(unit, kind.shown)
     return meant or same or ((close,) if close else ())
 

@@ -183,7 +183,7 @@ class _Dashboard:
             choices = charts.choices_of(sweep)
             tables = [view for view in (sweep_threshold_view(sweep), failures_view(sweep)) if view]
         runs = folder / "runs"
-        kept = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
+        kept = sorted(run.name for run in runs.iterdir()) if runs.is_dir() else []
         return {
             "facts": facts,
             "choices": choices,
@@ -212,7 +212,9 @@ class _Dashboard:
             text = f"choose two to {_COMPARED_MAX} results to compare; {len(paths)} are chosen"
             raise HTTPException(400, text)
         entries = [self._catalog.entry(path) for path in paths]
-        wrong = [each for each in entries if each.kind not in _KINDS or each.problem is not None]
+        wrong = [
+            entry for entry in entries if entry.kind not in _KINDS or entry.problem is not None
+        ]
         if wrong:
             raise HTTPException(400, f"{wrong[0].path}: only whole runs and sweeps are compared")
         if len({entry.path for entry in entries}) < len(entries):
@@ -301,14 +303,14 @@ class _Dashboard:
         history: deque[tuple[float, int]] = deque()
 
         def progress() -> Event:
-            found = reader.read()
-            if found is None or not found.running:
+            current = reader.read()
+            if current is None or not current.running:
                 return "ended", {}
             now_s = time.monotonic()
-            history.append((now_s, found.ended))
+            history.append((now_s, current.ended))
             while now_s - history[0][0] > _RATE_WINDOW_S:
                 history.popleft()
-            return "progress", progress_data(found, history)
+            return "progress", progress_data(current, history)
 
         return self._streams.reply(progress)
 
@@ -341,12 +343,12 @@ def _seconds(request: Request, name: str) -> float | None:
     if text is None:
         return None
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
-        found = float("nan")
-    if not 0 <= found < float("inf"):
+        seconds = float("nan")
+    if not 0 <= seconds < float("inf"):
         raise HTTPException(400, f"{name}: expected a time in seconds")
-    return found
+    return seconds
 
 
 def _csv_view(folder: Path, name: str) -> View:
@@ -455,19 +457,19 @@ def lab_names() -> list[str]:
         return []
 
 
-def progress_data(found: Progress, history: Sequence[tuple[float, int]]) -> dict[str, Any]:
+def progress_data(progress: Progress, history: Sequence[tuple[float, int]]) -> dict[str, Any]:
     """Return what the page of a sweep shows of its progress.
 
     ``history`` has moments in s, each with the runs that had ended: the rate is over all of it.
     """
     (first_s, before), (last_s, after) = history[0], history[-1]
     rate = (after - before) / (last_s - first_s) if last_s > first_s else 0.0
-    left = found.total - found.ended
+    left = progress.total - progress.ended
     return {
-        "ended": found.ended,
-        "failed": found.failed,
-        "total": found.total,
-        "grows": found.grows,
+        "ended": progress.ended,
+        "failed": progress.failed,
+        "total": progress.total,
+        "grows": progress.grows,
         "runs_per_s": rate,
         "left_s": left / rate if rate > 0 else None,
     }

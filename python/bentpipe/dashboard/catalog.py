@@ -110,13 +110,13 @@ class Catalog:
             NotFoundError: it does not exist, or is not below the served folder.
         """
         try:
-            found = (self.root / path.strip("/")).resolve(strict=True)
+            folder = (self.root / path.strip("/")).resolve(strict=True)
         except (OSError, ValueError, RuntimeError):
             raise NotFoundError(path) from None
         hidden = any(part.startswith(".") for part in Path(path).parts if part != ".")
-        if hidden or not found.is_relative_to(self.root) or not found.is_dir():
+        if hidden or not folder.is_relative_to(self.root) or not folder.is_dir():
             raise NotFoundError(path)
-        return found
+        return folder
 
     def entry(self, path: str) -> Entry:
         """Return one result, as it is now.
@@ -125,10 +125,10 @@ class Catalog:
             NotFoundError: there is none.
         """
         folder = self.folder(path)
-        found = self._entry(folder)
-        if found is None:
+        entry = self._entry(folder)
+        if entry is None:
             raise NotFoundError(path)
-        return found
+        return entry
 
     def read(self, path: str, name: str) -> bytes:
         """Return a file of a result, such as its report.
@@ -203,23 +203,23 @@ class Catalog:
         return sum(int(table.estimated_size()) for table in tables)
 
     def _search(self) -> list[Entry]:
-        found: list[Entry] = []
+        entries: list[Entry] = []
         seen: set[Path] = set()
         self.complete = True
         for count, folder in enumerate(_folders(self.root, 0)):
-            if count >= FOLDERS_MAX or len(found) >= ENTRIES_MAX:
+            if count >= FOLDERS_MAX or len(entries) >= ENTRIES_MAX:
                 self.complete = False
                 break
             seen.add(folder)
             entry = self._entry(folder)
             if entry is not None:
-                found.append(entry)
+                entries.append(entry)
         self._known = {
             folder: known for folder, known in list(self._known.items()) if folder in seen
         }
-        found.sort(key=lambda entry: entry.path)
+        entries.sort(key=lambda entry: entry.path)
         return sorted(
-            found, key=lambda entry: (entry.state == "running", entry.ended_at), reverse=True
+            entries, key=lambda entry: (entry.state == "running", entry.ended_at), reverse=True
         )
 
     def _entry(self, folder: Path) -> Entry | None:
@@ -276,9 +276,9 @@ class Catalog:
             inner = folder / name
             if not inner.is_dir():
                 continue
-            for each in inner.rglob("*"):
-                if each.is_symlink() and not each.resolve().is_relative_to(self.root):
-                    raise UsageError(f"{each}: is a link to a place outside the served folder")
+            for path in inner.rglob("*"):
+                if path.is_symlink() and not path.resolve().is_relative_to(self.root):
+                    raise UsageError(f"{path}: is a link to a place outside the served folder")
 
 
 def _changed(manifest: Mapping[str, Any], about: Mapping[str, Any]) -> str:
@@ -299,7 +299,9 @@ def _folders(top: Path, depth: int) -> Iterator[Path]:
     if depth >= _DEPTH_MAX or has_manifest(top) or (top / PART).is_dir():
         return
     try:
-        inner = sorted(each.name for each in os.scandir(top) if each.is_dir(follow_symlinks=False))
+        inner = sorted(
+            child.name for child in os.scandir(top) if child.is_dir(follow_symlinks=False)
+        )
     except OSError:
         return
     for name in inner:
@@ -330,10 +332,10 @@ def _identity(folder: Path) -> object:
             inside = list(os.scandir(folder / name))
         except (FileNotFoundError, NotADirectoryError):
             continue
-        for each in inside:
-            if name or not each.is_dir(follow_symlinks=False):
-                about = each.stat(follow_symlinks=False)
-                files.append((name, each.name, about.st_ino, about.st_size, about.st_mtime_ns))
+        for child in inside:
+            if name or not child.is_dir(follow_symlinks=False):
+                about = child.stat(follow_symlinks=False)
+                files.append((name, child.name, about.st_ino, about.st_size, about.st_mtime_ns))
     return tuple(sorted(files, key=repr))
 
 

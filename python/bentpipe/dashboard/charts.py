@@ -63,9 +63,9 @@ def page_data(
         "lines": [line for line in lines if "low" not in line],
         "bands": [line for line in lines if "low" in line],
         "outages": [
-            {"name": each.name, "intervals": [charts.rounded_x(row) for row in shown]}
-            for each in data.outages
-            if (shown := each.visible(start, stop, INTERVALS)).size
+            {"name": outages.name, "intervals": [charts.rounded_x(row) for row in shown]}
+            for outages in data.outages
+            if (shown := outages.visible(start, stop, INTERVALS)).size
         ],
     }
 

@@ -58,10 +58,10 @@ def _parts(plan: Plan) -> Iterator[str]:
 
 @cache
 def _sentences() -> Mapping[str, Mapping[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+    sentences: dict[str, dict[str, str]] = {}
     for row in csv_rows(_FOLDER / "gaps.csv"):
-        found.setdefault(row["format"], {})[row["part"]] = row["consequence"]
-    return found
+        sentences.setdefault(row["format"], {})[row["part"]] = row["consequence"]
+    return sentences
 
 
 def directions(plan: Plan) -> list[dict[str, Any]]:
@@ -69,16 +69,16 @@ def directions(plan: Plan) -> list[dict[str, Any]]:
 
     ``name`` is that of the field in ``link``.
     """
-    found = []
+    merged = []
     for name, data in zip(("forward", "return"), plan.data["directions"], strict=False):
         path = data["to"][0]
         # What differs between terminals is not in the direction itself.
-        own = {"channel": path["channel"]} if path["channel"]["kind"] != "clear" else {}
+        of_terminal = {"channel": path["channel"]} if path["channel"]["kind"] != "clear" else {}
         if path["delay_ns"]:
             delay_ns = series_values(data["delay_ns"])[0] + path["delay_ns"]
-            own["delay_ns"] = {"kind": "constant", "value": delay_ns}
-        found.append({**data, **own, "name": name})
-    return found
+            of_terminal["delay_ns"] = {"kind": "constant", "value": delay_ns}
+        merged.append({**data, **of_terminal, "name": name})
+    return merged
 
 
 def first_value(series: Mapping[str, Any]) -> int:

@@ -82,7 +82,7 @@ def ns3_script(plan: Plan) -> str:
     What ns-3 cannot express is in comments, each with its consequence.
     """
     missing: list[str] = []
-    shown = [_direction(each, missing) for each in directions(plan)]
+    shown = [_direction(direction, missing) for direction in directions(plan)]
     hosts: dict[tuple[Any, ...], int] = {}
     flows = list(_flows(plan, hosts, missing))
     tcps = [
@@ -154,9 +154,10 @@ def _errors(
     """Return the error model of a channel; None if it loses no packet."""
     if channel["kind"] == "gilbert_elliott":
         good, bad = channel["good"], channel["bad"]
-        times = [each["mean_duration_ns"] for each in (good, bad)]
+        times = [state["mean_duration_ns"] for state in (good, bad)]
         share = sum(
-            each["mean_duration_ns"] / sum(times) * lost_share(each, bits) for each in (good, bad)
+            state["mean_duration_ns"] / sum(times) * lost_share(state, bits)
+            for state in (good, bad)
         )
         missing.append(
             f"{field}.errors: losses are independent, at the mean of both states: bursts are "
@@ -356,7 +357,7 @@ def _socket_defaults(tcps: list[Mapping[str, Any]], missing: list[str]) -> list[
     segment = min(first["mss_bytes"], MTU_BYTES - TCP_IP_BYTES) - options
     window = first["receive_buffer_bytes"] * _WINDOW_SHARE[first["receive_buffer_counts"]]
     recovery = "TcpPrrRecovery" if first["prr"] else "TcpClassicRecovery"
-    own = [
+    computed = [
         ("ns3::TcpSocket::SegmentSize", str(segment)),
         ("ns3::TcpSocket::RcvBufSize", str(math.floor(window))),
         ("ns3::TcpSocketBase::UseEcn", "On" if first["ecn"] else "Off"),
@@ -365,4 +366,4 @@ def _socket_defaults(tcps: list[Mapping[str, Any]], missing: list[str]) -> list[
     settings = [
         (attribute, form.format(str(first[name]).lower())) for name, attribute, form in _SOCKETS
     ]
-    return own + settings
+    return computed + settings

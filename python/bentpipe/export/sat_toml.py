@@ -99,8 +99,8 @@ def _pep_lines(pep: Pep, end: EndName, missing: list[str]) -> Iterator[str]:
             continue
         if isinstance(value, Record):
             kept = [
-                f"{field} = {_toml(each)}"
-                for field, each in _written(value)
+                f"{field} = {_toml(setting)}"
+                for field, setting in _written(value)
                 if (name, field) not in refused
             ]
             if kept:
@@ -143,7 +143,7 @@ def _toml(value: Any) -> str:
 
 def _quantity(value: int, kind: str) -> str:
     """Return a value in the largest unit in which it is an integer."""
-    unit, factor = next(each for each in _UNITS[kind] if value % each[1] == 0)
+    unit, factor = next(candidate for candidate in _UNITS[kind] if value % candidate[1] == 0)
     return f"{value // factor} {unit}"
 
 

@@ -199,8 +199,10 @@ def _loss(data: Mapping[str, Any], missing: list[str]) -> str:
     if channel["kind"] == "gilbert_elliott":
         packet_ns = bits * NS_PER_S / first_value(data["rate_bps"])
         states = [channel[name] for name in ("good", "bad")]
-        leave_good, leave_bad = (min(1.0, packet_ns / each["mean_duration_ns"]) for each in states)
-        lost_good, lost_bad = (lost_share(each, bits) for each in states)
+        leave_good, leave_bad = (
+            min(1.0, packet_ns / state["mean_duration_ns"]) for state in states
+        )
+        lost_good, lost_bad = (lost_share(state, bits) for state in states)
         missing.append(
             "errors: netem changes its state by packets, here as often as in the scenario at full "
             "load: while less is sent, both states last longer"
@@ -213,7 +215,7 @@ def _loss(data: Mapping[str, Any], missing: list[str]) -> str:
             f"errors: have {len(steps)} steps; these lines keep the first, also where the scenario "
             "has more or fewer losses"
         )
-    if any(each.get("bit_error_rate") for each in steps):
+    if any(step.get("bit_error_rate") for step in steps):
         missing.append(
             f"bit_error_rate: netem loses packets of all sizes alike: the loss is that of "
             f"{MTU_BYTES} B, and small packets such as ACKs are lost more often than on the link"
@@ -286,7 +288,7 @@ def _limit_bytes(limit: Mapping[str, Any], shaper: _Shaper) -> int:
 
 
 def _codel(queue: Mapping[str, Any], packets: int) -> str:
-    own = (
+    fair_queuing = (
         f" flows {queue['queues']} quantum {queue['quantum_bytes']}"
         if queue["discipline"] == "fq_codel"
         else ""
@@ -294,7 +296,7 @@ def _codel(queue: Mapping[str, Any], packets: int) -> str:
     ecn = "ecn" if queue["ecn"] else "noecn"
     return (
         f"{queue['discipline']} limit {packets} target {_ms(queue['target_ns'])} "
-        f"interval {_ms(queue['interval_ns'])}{own} {ecn}"
+        f"interval {_ms(queue['interval_ns'])}{fair_queuing} {ecn}"
     )
 
 
@@ -339,12 +341,12 @@ def _red_burst(weight: float, min_packets: float) -> tuple[int, float]:
     where min is in packets and at most the burst (tc_red_eval_ewma of iproute2).
     """
     wanted = max(1, round(-math.log2(weight)))
-    burst = found = max(math.ceil(min_packets), 1)
+    burst = best = max(math.ceil(min_packets), 1)
     log = 1
     while log < wanted and (next_log := _log_weight(burst, min_packets)) is not None:
-        found, log = burst, next_log
+        best, log = burst, next_log
         burst += 1 + burst // 64
-    return found, 2.0**-log
+    return best, 2.0**-log
 
 
 def _log_weight(burst: int, min_packets: float) -> int | None:

@@ -98,15 +98,17 @@ def dotted(path: FieldPath) -> str:
 
 
 def differing(*documents: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the values by path, one a document, that are not equal in all; None where it has none.
+    """Return by path the values that differ, one for each document: None where it has no value.
 
     Title and seed of a scenario do not count.
     """
     written = [_values(data, ()) for data in documents]
-    found = {path: tuple(each.get(path) for each in written) for data in written for path in data}
+    by_path = {
+        path: tuple(fields.get(path) for fields in written) for data in written for path in data
+    }
     return {
         path: values
-        for path, values in found.items()
+        for path, values in by_path.items()
         if path not in {"name", "seed"} and any(value != values[0] for value in values)
     }
 

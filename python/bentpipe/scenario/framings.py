@@ -68,7 +68,9 @@ def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
             allowed = ("kind", *preset.options)
             raise ValueError(f'option of framing "{kind}": {choice(name, allowed)}')
         # True == 1 in Python, but the plan of one is not that of the other.
-        if not any(type(value) is type(each) and value == each for each in option.allowed):
+        if not any(
+            type(value) is type(candidate) and value == candidate for candidate in option.allowed
+        ):
             listed = ", ".join(map(shown, option.allowed))
             raise ValueError(
                 f'framing "{kind}", option "{name}": read {shown(value)}; allowed: {listed}'

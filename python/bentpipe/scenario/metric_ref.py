@@ -129,7 +129,7 @@ def read_metric(text: str, tables: Sequence[str] = TABLES) -> MetricRef:
         # The nearest name says more than the list of some forty.
         hint = did_you_mean(column, columns) or f"; {', '.join(columns)}"
         raise error(f'the table {table} has no column "{column}"{hint}')
-    if rest and rest[-1] in ((each, False) for each in HEADINGS):
+    if rest and rest[-1] in ((name, False) for name in HEADINGS):
         heading = rest.pop()[0]
     if column is None or len(rest) > 1:
         expected = "expected TABLE.COLUMN.STATISTIC, such as flows.goodput_bps.p5, or"
@@ -189,13 +189,13 @@ def read_threshold(text: str, tables: Sequence[str] = TABLES) -> Threshold:
 
 def with_thresholds(document: Document, thresholds: Sequence[str]) -> Document:
     """Return a document with thresholds of the command line after its own."""
-    own = document.data.get("thresholds")
-    if not thresholds or not isinstance(own, list | None):
+    existing = document.data.get("thresholds")
+    if not thresholds or not isinstance(existing, list | None):
         return document
     locations = dict(document.locations)
-    for i, text in enumerate(thresholds, start=len(own or ())):
+    for i, text in enumerate(thresholds, start=len(existing or ())):
         locations["thresholds", i] = SourceLocation(f"--threshold {shown(text)}")
-    data = {**document.data, "thresholds": [*(own or ()), *thresholds]}
+    data = {**document.data, "thresholds": [*(existing or ()), *thresholds]}
     return replace(document, data=data, locations=locations)
 
 

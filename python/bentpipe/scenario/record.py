@@ -200,9 +200,9 @@ _PERCENT: Final = re.compile(r"^\s*(\d+(\.\d*)?|\.\d+)\s*%\s*$", re.ASCII)
 
 def share_of(text: str) -> float:
     """Return a share of 0 to 1 from a checked text such as ``"0.5 %"``."""
-    found = _PERCENT.match(text)
-    assert found is not None, f"{text} was not checked"
-    return float(found[1]) / 100
+    match = _PERCENT.match(text)
+    assert match is not None, f"{text} was not checked"
+    return float(match[1]) / 100
 
 
 def _percent(example: str, *words: str) -> tuple[BeforeValidator, WithJsonSchema]:
@@ -310,17 +310,17 @@ class Record(BaseModel):
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler, /
     ) -> dict[str, Any]:
         """Describe each field by its docstring, and one that names a kind by that name."""
-        found = handler(schema)
-        properties = handler.resolve_ref_schema(found).get("properties", {})
+        json_schema = handler(schema)
+        properties = handler.resolve_ref_schema(json_schema).get("properties", {})
         for name, field in cls.model_fields.items():
-            for each in (each for each in cls.__mro__ if issubclass(each, Record)):
-                text = _docstrings(each.__module__).get((each.__name__, name))
+            for base in (base for base in cls.__mro__ if issubclass(base, Record)):
+                text = _docstrings(base.__module__).get((base.__name__, name))
                 if text is None and name in TAGS and get_args(field.annotation):
                     text = f"``{get_args(field.annotation)[0]}``."
                 if text is not None:
                     properties[field.serialization_alias or name]["description"] = text
                     break
-        return found
+        return json_schema
 
     # Without this mark, pydantic would call `__init__` for each record inside another.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
@@ -409,13 +409,13 @@ class ByForm:
         """Return the schema of the union."""
         choices: dict[str, CoreSchema] = {}
         first_fields: dict[str, str] = {}
-        for each in get_args(union):
-            bare = get_args(each)[0] if get_origin(each) is Annotated else each
+        for member in get_args(union):
+            bare = get_args(member)[0] if get_origin(member) is Annotated else member
             form = "list" if get_origin(bare) is tuple else "scalar"
             if isinstance(bare, type) and issubclass(bare, Record):
                 form = bare.__name__
                 first_fields[form] = next(iter(bare.model_fields))
-            choices[form] = handler.generate_schema(each)
+            choices[form] = handler.generate_schema(member)
         otherwise = self.otherwise or next(iter(choices))
 
         def form_of(value: object) -> str:
@@ -450,9 +450,9 @@ class Draw(Record, Generic[T, P, L]):
     def _contradictions(self) -> Iterator[str]:
         written = self._written()
         if len(written) != 1:
-            found = " and ".join(written) or "no distribution"
+            given = " and ".join(written) or "no distribution"
             names = ", ".join(type(self).model_fields)
-            yield f"read {found}; expected exactly one of: {names}"
+            yield f"read {given}; expected exactly one of: {names}"
 
     @property
     def distribution(self) -> tuple[str, Any]:

@@ -108,17 +108,17 @@ class _Place:
 
     def fields(self) -> dict[str, tuple[type[Record], ...]]:
         """Return the fields of a mapping here, with the records that each can hold."""
-        found: dict[str, tuple[type[Record], ...]] = {}
+        fields: dict[str, tuple[type[Record], ...]] = {}
         for record in self.records:
             if not _contradicts(record, self.data):
                 for name, field in record.model_fields.items():
                     key = field.serialization_alias or name
                     is_list = isinstance(self._value(key), list)
                     allowed = (
-                        each for each, listed in _records(field.annotation) if listed == is_list
+                        nested for nested, listed in _records(field.annotation) if listed == is_list
                     )
-                    found[key] = (*found.get(key, ()), *allowed)
-        return found
+                    fields[key] = (*fields.get(key, ()), *allowed)
+        return fields
 
     def _value(self, key: str) -> Any:
         return self.data.get(key) if isinstance(self.data, Mapping) else None
@@ -149,8 +149,8 @@ def _of_option(text: str) -> Setting:
     try:
         return Setting(path, read_value(rest, source), SourceLocation(source))
     except ScenarioError as error:
-        found = (replace(problem, line=None) for problem in error.problems)
-        raise ScenarioError(*found) from None
+        problems = (replace(problem, line=None) for problem in error.problems)
+        raise ScenarioError(*problems) from None
 
 
 def _parts(text: str, location: SourceLocation, advice: str) -> tuple[list[_Part], str]:
@@ -226,16 +226,16 @@ class _Change:
                 entries = f"entries 0 to {len(container) - 1}" if container else "no entries"
                 raise self.location.error(f'{shown} is a list with {entries}; read "{part.text}"')
             return int(part.text)
-        found = [number for number, name in enumerate(names) if name == part.text]
-        if not found:
+        indices = [number for number, name in enumerate(names) if name == part.text]
+        if not indices:
             hint = did_you_mean(part.text, tuple(name for name in names if name))
             message = f'{shown} has no entry "{part.text}"{hint}'
             raise self.location.error(f"{message} (entries: {_listed(enumerate(names))})")
-        if len(found) > 1:
-            numbers = " and ".join(str(number) for number in found)
+        if len(indices) > 1:
+            numbers = " and ".join(str(number) for number in indices)
             message = f'{shown} has several entries "{part.text}"; write a number: {numbers}'
             raise self.location.error(message)
-        return found[0]
+        return indices[0]
 
     def _write(self, document: Document, path: FieldPath) -> None:
         container: Any = document.data
@@ -245,7 +245,7 @@ class _Change:
                 document.locations[path[: position + 1]] = self.location
             container = container[key]
         container[path[-1]] = _copied(self.value)
-        for old in [each for each in document.locations if each[: len(path)] == path]:
+        for old in [old for old in document.locations if old[: len(path)] == path]:
             del document.locations[old]
         document.locations[path] = self.location
 
@@ -257,11 +257,11 @@ class _Change:
         places, rest = place.children(self.parts[first]), self.parts[first + 1 :]
         hint = ""
         for part in rest:
-            names = {name for each in places for name in each.fields()}
+            names = {name for inner in places for name in inner.fields()}
             if part.text not in names:
                 hint = did_you_mean(part.text, tuple(sorted(names)))
                 break
-            places = [each.child(part.text) for each in places]
+            places = [inner.child(part.text) for inner in places]
         what = "entry" if isinstance(place.data, list) else "field"
         return f'no {what} of {dotted(place.path) or "a scenario"} has "{_joined(rest)}"{hint}'
 
@@ -269,7 +269,7 @@ class _Change:
         """Return a warning that names the entries of a list that a wildcard left out."""
         if not left_out:
             return []
-        without = _listed((each.path[-1], _name_of(each.data)) for each in left_out)
+        without = _listed((place.path[-1], _name_of(place.data)) for place in left_out)
         depth = len(left_out[0].path)
         rest = _joined(self.parts[depth:])
         count = len({place.path[:depth] for place in places})
@@ -304,7 +304,7 @@ def _contradicts(record: type[Record], data: object) -> bool:
 
 def _values(annotation: Any) -> list[Any]:
     inner = get_args(annotation)
-    return [value for each in inner for value in (_values(each) or [each])]
+    return [value for argument in inner for value in (_values(argument) or [argument])]
 
 
 def _records(annotation: Any, *, in_list: bool = False) -> Iterator[tuple[type[Record], bool]]:
@@ -319,4 +319,4 @@ def _copied(data: Any) -> Any:
     """Return a copy in which no two places share a mapping or a list, unlike a deep copy."""
     if isinstance(data, Mapping):
         return {key: _copied(value) for key, value in data.items()}
-    return [_copied(each) for each in data] if isinstance(data, list | tuple) else data
+    return [_copied(entry) for entry in data] if isinstance(data, list | tuple) else data

@@ -119,7 +119,11 @@ def _version(value: object) -> object:
 
 
 def _versions(*allowed: str) -> WithJsonSchema:
-    numbers = [float(each) if "." in each else int(each) for each in allowed if each != "none"]
+    numbers = [
+        float(version) if "." in version else int(version)
+        for version in allowed
+        if version != "none"
+    ]
     return WithJsonSchema({"enum": [*allowed, *numbers]})
 
 
@@ -249,8 +253,8 @@ class Bulk(_TcpFlow):
 
     def _contradictions(self) -> Iterator[str]:
         if (self.size is None) == (self.duration is None):
-            found = "neither size nor duration" if self.size is None else "both size and duration"
-            yield f"read {found}; a bulk flow has exactly one of them"
+            given = "neither size nor duration" if self.size is None else "both size and duration"
+            yield f"read {given}; a bulk flow has exactly one of them"
 
 
 class ConstantRate(SharedFields):

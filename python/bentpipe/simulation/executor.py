@@ -209,16 +209,19 @@ def run_jobs(
 
     try:
         with closing((executor or Threads()).run(enumerate(jobs), _without_job)) as runs:
-            for done, each in enumerate(runs, 1):
-                if isinstance(each.error, MemoryLimitError):
-                    exhausted[each.index] = each.error
-                    outcomes |= {outcome.index: outcome for outcome in each.error.outcomes}
-                elif each.error is not None:
-                    raise each.error
-                elif each.value is not None:
-                    raw, limit = each.value
-                    outcomes[each.index] = Outcome(
-                        job=jobs[each.index], index=each.index, raw=raw, memory_limit_bytes=limit
+            for done, finished in enumerate(runs, 1):
+                if isinstance(finished.error, MemoryLimitError):
+                    exhausted[finished.index] = finished.error
+                    outcomes |= {outcome.index: outcome for outcome in finished.error.outcomes}
+                elif finished.error is not None:
+                    raise finished.error
+                elif finished.value is not None:
+                    raw, limit = finished.value
+                    outcomes[finished.index] = Outcome(
+                        job=jobs[finished.index],
+                        index=finished.index,
+                        raw=raw,
+                        memory_limit_bytes=limit,
                     )
                 if progress is not None:
                     progress(done, len(jobs))

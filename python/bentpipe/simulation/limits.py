@@ -107,8 +107,8 @@ class Limit(Bracket):
     @property
     def aggregate_packets_per_second(self) -> float | None:
         """Return the rate of all searched flows together in packets per second."""
-        each = self.packets_per_second
-        return None if each is None else self.flows * each
+        per_flow = self.packets_per_second
+        return None if per_flow is None else self.flows * per_flow
 
     @property
     def proven(self) -> bool:
@@ -136,7 +136,7 @@ class Limit(Bracket):
     def to_json(self) -> dict[str, Any]:
         """Return the limit as plain data."""
         rates = ("packets_per_second", "aggregate_packets_per_second", "proven", "converged")
-        names = (*(each.name for each in fields(self)), *rates)
+        names = (*(field.name for field in fields(self)), *rates)
         reason = None if self.reason is None else self.reason.to_json()
         trials = [trial.to_json() for trial in self.trials]
         return {name: getattr(self, name) for name in names} | {"reason": reason, "trials": trials}
@@ -169,7 +169,7 @@ class Search:
 
     def to_json(self) -> dict[str, Any]:
         """Return the search as plain data."""
-        data = {each.name: getattr(self, each.name) for each in fields(self)}
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
         lists = {name: list(data[name]) for name in ("seeds", "thresholds", "flows")}
         limits = [limit.to_json() for limit in self.limits]
         return {"criterion": self.criterion, **data, **lists, "limits": limits}

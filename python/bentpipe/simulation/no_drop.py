@@ -120,7 +120,7 @@ def _is_constant(flow: Mapping[str, Any]) -> bool:
 
 
 def _delay_is_constant(plan: Mapping[str, Any]) -> bool:
-    return all(each["delay_ns"]["kind"] == "constant" for each in plan["directions"])
+    return all(direction["delay_ns"]["kind"] == "constant" for direction in plan["directions"])
 
 
 def _is_steady(plan: Mapping[str, Any]) -> bool:
@@ -128,15 +128,15 @@ def _is_steady(plan: Mapping[str, Any]) -> bool:
     return (
         all(_is_constant(flow) for flow in plan["flows"])
         and _delay_is_constant(plan)
-        and all(each["rate_bps"]["kind"] == "constant" for each in plan["directions"])
+        and all(direction["rate_bps"]["kind"] == "constant" for direction in plan["directions"])
     )
 
 
 def _variation_ns(plan: Mapping[str, Any]) -> int:
-    """Return how long aggregators and hosts may hold one packet, and not another."""
-    functions = (each for gateway in plan["gateways"] for each in gateway["functions"])
-    hold_ns = max((each.get("hold_time_ns", 0) for each in functions), default=0)
-    jitter_ns = max(each["jitter_ns"] for each in [*plan["hosts"], *plan["directions"]])
+    """Return how much longer aggregators and jitter may delay one packet than another."""
+    functions = (function for gateway in plan["gateways"] for function in gateway["functions"])
+    hold_ns = max((function.get("hold_time_ns", 0) for function in functions), default=0)
+    jitter_ns = max(part["jitter_ns"] for part in [*plan["hosts"], *plan["directions"]])
     return int(hold_ns + jitter_ns)
 
 
@@ -183,7 +183,7 @@ def _processor_places(outcome: Outcome) -> list[str]:
 
 def _losses(outcome: Outcome) -> tuple[Loss, ...]:
     directions = outcome.raw["names"]["directions"]
-    found = [
+    losses = [
         Loss(place=directions[row], cause=cause, packets=int(dropped[row]))
         for cause in DROP_CAUSES
         for dropped in [outcome.column("directions", f"dropped_{cause}_packets")]
@@ -193,8 +193,8 @@ def _losses(outcome: Outcome) -> tuple[Loss, ...]:
     overload = outcome.column("processors", "dropped_lan_packets") + outcome.column(
         "processors", "dropped_link_packets"
     )
-    found += [
+    losses += [
         Loss(place=places[row], cause=_OVERLOAD, packets=int(overload[row]))
         for row in np.flatnonzero(overload)
     ]
-    return tuple(sorted(found, key=lambda loss: -loss.packets))
+    return tuple(sorted(losses, key=lambda loss: -loss.packets))

@@ -141,12 +141,12 @@ class SeededRuns:
 
 
 def by_plan(jobs: Iterable[tuple[int, Job]]) -> tuple[SeededRuns, ...]:
-    """Return jobs, of which those of one plan follow each other, without repeating the plan."""
-    found = []
-    for _, group in groupby(jobs, key=lambda each: (id(each[1].plan), each[1].name)):
+    """Group consecutive jobs of the same plan: one `SeededRuns` for each group."""
+    runs = []
+    for _, group in groupby(jobs, key=lambda numbered: (id(numbered[1].plan), numbered[1].name)):
         indices, same = zip(*group, strict=True)
-        found.append(SeededRuns(same[0], indices, [job.seed for job in same]))
-    return tuple(found)
+        runs.append(SeededRuns(same[0], indices, [job.seed for job in same]))
+    return tuple(runs)
 
 
 @dataclass

@@ -122,10 +122,10 @@ def search(
 
     Examples
     --------
-    >>> found = bentpipe.search(
+    >>> search = bentpipe.search(
     ...     "scenarios/voice.yaml", thresholds=["flows.mos.p5 >= 3"], bound=4, seeds=1
     ... )
-    >>> found.path, found.limits[0].passes
+    >>> search.path, search.limits[0].passes
     ('traffic.call.count', 4)
     """
     checked = _with_thresholds(Scenario.of(scenario), thresholds)
@@ -204,7 +204,7 @@ def _largest(plan: Callable[[int], Plan], path: str) -> int:
             bracket.record(value, passed=True)
         except ScenarioError as error:
             # The limit may be that of a part around the field, such as all flows of the traffic.
-            if any(each.field.partition(".")[0] != top for each in error.problems):
+            if any(problem.field.partition(".")[0] != top for problem in error.problems):
                 raise
             refused = refused if refused.problems else error
             bracket.record(value, passed=False)
@@ -241,18 +241,18 @@ def _above_zero(largest: int, written: int | str) -> int:
 
 
 def _only_count(scenario: Scenario) -> str:
-    """Return the path of the only ``count`` that is written, of the only call, or the only one."""
-    found = {
+    """Return the path of the only written ``count``, else of the only call, else the only one."""
+    entries = {
         f"traffic.{name if _PLAIN_NAME.fullmatch(name := entry.name or '') else i}.count": entry
         for i, entry in enumerate(scenario.traffic)
         if not isinstance(entry, Channels | Conference)
     }
-    written = [path for path, entry in found.items() if "count" in entry.model_fields_set]
-    calls = [path for path, entry in found.items() if entry.kind == "voice"]
-    for paths in (written, calls, list(found)):
+    written = [path for path, entry in entries.items() if "count" in entry.model_fields_set]
+    calls = [path for path, entry in entries.items() if entry.kind == "voice"]
+    for paths in (written, calls, list(entries)):
         if len(paths) == 1:
             return paths[0]
-    counts = f"name one of: {', '.join(found)}" if found else "there is none"
+    counts = f"name one of: {', '.join(entries)}" if entries else "there is none"
     raise UsageError(f"path: not the only count of the traffic; {counts}")
 
 
@@ -296,8 +296,8 @@ def search_no_drop(
 
     Examples
     --------
-    >>> found = bentpipe.search_no_drop("scenarios/snip-duplex.yaml", [1472], resolution=0.05)
-    >>> limit = found.limits[0]
+    >>> search = bentpipe.search_no_drop("scenarios/snip-duplex.yaml", [1472], resolution=0.05)
+    >>> limit = search.limits[0]
     >>> limit.converged, limit.reason.losses[0].limit
     (True, 'channel')
     """
@@ -312,7 +312,7 @@ def search_no_drop(
         path=", ".join(f"traffic.{name}.rate" for name in rates.entries),
         unit="bps",
         seeds=tuple(seeds),
-        limits=tuple(each.limit for each in series),
+        limits=tuple(of_size.limit for of_size in series),
         interrupted=interrupted,
         flows=tuple(flow["name"] for flow in rates.flows.values()),
         sending_s=rates.sending_ns / NS_PER_S,
@@ -331,18 +331,22 @@ class _ConstantRates:
     def __init__(self, scenario: Scenario, name: str | None) -> None:
         plan, self._document = Plan.resolve(scenario), _document(scenario)
         flows = plan.data["flows"]
-        found = [
-            (entry.name or flows[own.start]["name"], i, entry, own)
-            for i, (entry, own) in enumerate(zip(scenario.traffic, plan.entry_flows, strict=True))
+        candidates = [
+            (entry.name or flows[numbers.start]["name"], i, entry, numbers)
+            for i, (entry, numbers) in enumerate(
+                zip(scenario.traffic, plan.entry_flows, strict=True)
+            )
             if isinstance(entry, ConstantRate)
         ]
-        if not found:
+        if not candidates:
             kinds = ", ".join(sorted({entry.kind for entry in scenario.traffic}))
             message = f"no flow of kind constant_rate to search with (read: {kinds})"
             raise UsageError(f"traffic: {message}")
-        chosen = [each for each in found if name in {None, each[0]}]
+        chosen = [candidate for candidate in candidates if name in {None, candidate[0]}]
         if not chosen:
-            raise UsageError(f"flow: {choice(name, tuple(each[0] for each in found))}")
+            raise UsageError(
+                f"flow: {choice(name, tuple(candidate[0] for candidate in candidates))}"
+            )
         self.entries, self._indices, entries, ranges = zip(*chosen, strict=True)
         self._payloads = sorted({value_of(entry.payload) for entry in entries})
         # The searched flows, by their index in the plan.
@@ -358,8 +362,8 @@ class _ConstantRates:
     def payloads(self, sizes: Sequence[int] | None) -> list[int]:
         """Return the payloads to search with: the given ones, or that of the entries."""
         if sizes is None and len(self._payloads) > 1:
-            own = ", ".join(f"{size} B" for size in self._payloads)
-            message = f"the flows differ in payload ({own}); name the sizes to search"
+            listed = ", ".join(f"{size} B" for size in self._payloads)
+            message = f"the flows differ in payload ({listed}); name the sizes to search"
             raise UsageError(f"sizes: {message}")
         chosen = self._payloads if sizes is None else sizes
         if not chosen:
@@ -419,13 +423,17 @@ def _narrow(every: Sequence[_Series], seeds: Sequence[int], options: SearchOptio
             except RunsInterrupted as ended:
                 complete, interrupted = ended.outcomes, True
             for number, (series, value) in enumerate(trials):
-                outcomes = [each for each in complete if each.index // len(seeds) == number]
+                outcomes = [
+                    outcome for outcome in complete if outcome.index // len(seeds) == number
+                ]
                 if len(outcomes) == len(seeds):
                     by_seed = zip(*map(series.checks, outcomes), strict=True)
                     worst = (min(checks, key=lambda check: check.margin) for checks in by_seed)
                     series.limit.judge(value, tuple(worst))
             if progress is not None and not interrupted:
-                done = (each.max_trials if each.converged else len(each.trials) for each in limits)
+                done = (
+                    limit.max_trials if limit.converged else len(limit.trials) for limit in limits
+                )
                 progress(sum(done), total)
     except KeyboardInterrupt:
         pass

@@ -119,19 +119,19 @@ def run_batch(
             f"the worker {worker.address} has bentpipe {_core.version()}, not {version}"
         )
     started_s = monotonic()
-    own = int(worker.state.nthreads)
-    sharing = max(threads.get(worker.ip, 0), own)
+    worker_threads = int(worker.state.nthreads)
+    sharing = max(threads.get(worker.ip, 0), worker_threads)
     limit = limit_for(sharing, memory_limit)
     of_dask = worker.memory_manager.memory_limit
     if memory_limit is None and of_dask:
-        limit = min(limit, limit_for(own, int(_SHARE_OF_DASK_LIMIT * of_dask)))
+        limit = min(limit, limit_for(worker_threads, int(_SHARE_OF_DASK_LIMIT * of_dask)))
     batch = Batch(runs=runs, memory_limit_bytes=limit, sharing=sharing)
     with _until_cancelled(worker, batch.monitor):
         finished = list(attempt_all(batch, reduce))
-    for each in finished:
-        if isinstance(each.error, MemoryLimitError):
-            # What they recorded may be large.
-            each.error.outcomes = ()
+    for job in finished:
+        if isinstance(job.error, MemoryLimitError):
+            # The outcome of such a run may be large: it is not sent back.
+            job.error.outcomes = ()
     return finished, monotonic() - started_s
 
 
@@ -371,13 +371,13 @@ class DaskExecutor(Executor):
         # A pickled function is readable by the same major and minor version of Python.
         ours = (_core.version(), ".".join(map(str, sys.version_info[:2])))
         refused = []
-        for address, found in sorted(versions.items()):
-            packages = found["packages"]
+        for address, installed in sorted(versions.items()):
+            packages = installed["packages"]
             theirs = (packages["bentpipe"], ".".join(packages["python"].split(".")[:2]))
-            for name, own, version in zip(("bentpipe", "Python"), ours, theirs, strict=True):
-                if version != own:
+            for name, expected, version in zip(("bentpipe", "Python"), ours, theirs, strict=True):
+                if version != expected:
                     has = f"no {name}" if version is None else f"{name} {version}"
-                    refused.append(f"the worker {address} has {has}, not {own}")
+                    refused.append(f"the worker {address} has {has}, not {expected}")
         if refused:
             fix = f"install the same on all workers: pip install bentpipe=={ours[0]}"
             raise MachineError("\n".join([*refused, fix]))

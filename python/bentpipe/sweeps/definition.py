@@ -162,10 +162,10 @@ class Definition:
     @property
     def plan_sha256(self) -> str:
         """The SHA-256 of the plans of all cells, in hexadecimal."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for cell in self.cells:
-            found.update(cell.plan_json.encode())
-        return found.hexdigest()
+            digest.update(cell.plan_json.encode())
+        return digest.hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data, for the manifest."""
@@ -248,8 +248,8 @@ def _values(value: object) -> list[Any]:
 
 
 def _sampled(value: object) -> list[Any] | Range:
-    found = read_range(value) if isinstance(value, str) else None
-    return found if isinstance(found, Range) else _values(value)
+    parsed = read_range(value) if isinstance(value, str) else None
+    return parsed if isinstance(parsed, Range) else _values(value)
 
 
 Values = Annotated[Any, _checked(_values)]
@@ -303,7 +303,7 @@ class SweepFile(Record):
 def parse_sweep_file(document: Document) -> tuple[SweepFile, Points] | None:
     """Check a document against the schema of a sweep file; return it with its points.
 
-    None if it is a scenario, instead of naming one.
+    None if the document is a scenario itself: it names no other.
 
     Raises:
         ScenarioError: naming file, line, field, what was read and what is allowed.
@@ -311,17 +311,17 @@ def parse_sweep_file(document: Document) -> tuple[SweepFile, Points] | None:
     """
     if "scenario" not in document.data:
         return None
-    found = SweepFile.of_document(document)
-    return found, Points(_axes(found, document))
+    sweep_file = SweepFile.of_document(document)
+    return sweep_file, Points(_axes(sweep_file, document))
 
 
-def _axes(found: SweepFile, document: Document) -> Iterator[Axis]:
-    for path, values in found.grid.items():
+def _axes(sweep_file: SweepFile, document: Document) -> Iterator[Axis]:
+    for path, values in sweep_file.grid.items():
         yield axis({path: values}, [document.location(("grid", path))])
-    for number, group in enumerate(found.zip):
+    for number, group in enumerate(sweep_file.zip):
         locations = [document.location(("zip", number, path)) for path in group]
         yield axis(group, locations, "zip")
-    sampled = found.latin_hypercube
+    sampled = sweep_file.latin_hypercube
     if sampled is not None:
         where = ("latin_hypercube", "fields")
         yield Axis(

@@ -68,7 +68,7 @@ class Emulated(Executor):
 def _emulation(job: Job) -> EmulationJob:
     plan = job.plan.data
     plan_s = plan["stop_ns"] / NS_PER_S
-    rates_bps = [largest_value(each["rate_bps"]) for each in plan["directions"]]
+    rates_bps = [largest_value(direction["rate_bps"]) for direction in plan["directions"]]
     return EmulationJob(
         job.plan,
         job.seed,

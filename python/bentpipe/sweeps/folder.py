@@ -207,12 +207,12 @@ class SweepFolder:
             about: dict[str, Any] = json.loads(file.read_bytes())
         except (OSError, ValueError) as error:
             raise UsageError(f"{file}: cannot be read: {error}") from None
-        self._started, found = about["started"], about["definition"]
+        self._started, data = about["started"], about["definition"]
         self.output.claim(Origin(**about["origin"]), replace=True)
         version = _core.version()
-        if found["bentpipe_version"] != version or about["tables_sha256"] != _tables_hash():
+        if data["bentpipe_version"] != version or about["tables_sha256"] != _tables_hash():
             raise UsageError(
-                f"{self.path}: bentpipe {found['bentpipe_version']} began this sweep, and this is "
+                f"{self.path}: bentpipe {data['bentpipe_version']} began this sweep, and this is "
                 f"{version}, whose results may differ; continue with that version, or start "
                 "again in a new folder"
             )
@@ -227,8 +227,8 @@ class SweepFolder:
         for run in self.journal.runs(FAILURE):
             if json.loads(self.journal.read(run))["kind"] in _RETRIED:
                 self.journal.forget(run)
-        definition = Definition.from_json(found, str(self.path))
-        if definition.plan_sha256 != found["plan_sha256"]:
+        definition = Definition.from_json(data, str(self.path))
+        if definition.plan_sha256 != data["plan_sha256"]:
             raise UsageError(
                 f"{self.path}: the scenario is not resolved into the same plans as when the sweep "
                 "began; a file that it names (trace or csv) has changed. Restore it, or start "
@@ -357,7 +357,7 @@ class Storage:
             UsageError: there are other files, or the storage cannot be read.
         """
         with self._naming_errors("read"):
-            names = {Path(each).name for each in self._names("")}
+            names = {Path(path).name for path in self._names("")}
             self.manifest, self.execution = (
                 json.loads(self._files.cat_file(self._path(name))) if name in names else {}
                 for name in (MANIFEST, EXECUTION)
@@ -391,15 +391,15 @@ class Storage:
         self._put(folder, "")
 
     def _put(self, folder: Path, name: str) -> None:
-        files = [each for each in folder.rglob("*") if each.is_file() and PART not in each.parts]
-        files.sort(key=lambda each: (each.name == MANIFEST, each))
+        files = [file for file in folder.rglob("*") if file.is_file() and PART not in file.parts]
+        files.sort(key=lambda file: (file.name == MANIFEST, file))
         with self._naming_errors("written"):
-            for each in files:
-                parts = [*filter(None, [name]), *each.relative_to(folder).parts]
+            for file in files:
+                parts = [*filter(None, [name]), *file.relative_to(folder).parts]
                 # Where a file needs no folder, `makedirs` may make a bucket.
                 if "file" in self._files.protocol:
                     self._files.makedirs(self._path("/".join(parts[:-1])), exist_ok=True)
-                self._files.put_file(str(each), self._path("/".join(parts)))
+                self._files.put_file(str(file), self._path("/".join(parts)))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}".rstrip("/")
@@ -410,7 +410,7 @@ class Storage:
             names: list[Any] = self._files.ls(self._path(name), detail=False)
         except FileNotFoundError:
             return []
-        return [str(each) for each in names]
+        return [str(path) for path in names]
 
     @contextmanager
     def _naming_errors(self, done: str) -> Iterator[None]:

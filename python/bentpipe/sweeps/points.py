@@ -114,7 +114,10 @@ class Points(Sequence[tuple[Any, ...]]):
     def settings(self, number: int) -> list[Setting]:
         """Return the values of a point, as settings of a scenario."""
         locations = [location for axis in self.axes for location in axis.locations]
-        return [Setting(*each) for each in zip(self.paths, self[number], locations, strict=True)]
+        return [
+            Setting(*arguments)
+            for arguments in zip(self.paths, self[number], locations, strict=True)
+        ]
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the axes as plain data."""
@@ -128,12 +131,12 @@ class Points(Sequence[tuple[Any, ...]]):
         """Return the points that `to_json` describes; ``source`` names them in errors."""
         return cls(
             Axis(
-                paths=tuple(each["paths"]),
-                rows=tuple(tuple(row) for row in each["rows"]),
-                locations=tuple(SourceLocation(source) for _ in each["paths"]),
-                kind=each["kind"],
+                paths=tuple(axis_data["paths"]),
+                rows=tuple(tuple(row) for row in axis_data["rows"]),
+                locations=tuple(SourceLocation(source) for _ in axis_data["paths"]),
+                kind=axis_data["kind"],
             )
-            for each in data
+            for axis_data in data
         )
 
 
@@ -181,13 +184,13 @@ def read_values(text: str) -> list[Any]:
     """
     values: list[Any] = []
     for part in split(text):
-        found = read_range(part)
-        if found is None:
+        parsed = read_range(part)
+        if parsed is None:
             values.append(_read(part))
-        elif isinstance(found, Range):
+        elif isinstance(parsed, Range):
             raise UsageError(f'read "{part.strip()}"; expected the number of points at its end')
         else:
-            values += found
+            values += parsed
     return values
 
 
@@ -288,16 +291,16 @@ class Range:
         Values between integers are rounded to integers. Quantities are rounded to their base unit.
         """
         first, last, write = _ends(self.start, self.stop)
-        found = []
+        values = []
         for share in shares:
             if share in (0, 1):
-                found.append(self.stop if share else self.start)
+                values.append(self.stop if share else self.start)
             elif self.scale == "lin":
-                found.append(write(first + Fraction(share) * (last - first)))
+                values.append(write(first + Fraction(share) * (last - first)))
             else:
                 logarithm = (1 - share) * math.log(first) + share * math.log(last)
-                found.append(write(Fraction(math.exp(logarithm))))
-        return found
+                values.append(write(Fraction(math.exp(logarithm))))
+        return values
 
 
 def _ends(start: Any, stop: Any) -> tuple[Fraction, Fraction, Callable[[Fraction], Any]]:

@@ -45,8 +45,8 @@ class Sweep:
 
     Examples
     --------
-    >>> found = bentpipe.sweep("scenarios/geo-bulk.yaml", vary={"traffic.0.size": ["1 MB", "2 MB"]})
-    >>> found.cells.select("traffic.0.size", "runs").rows()
+    >>> swept = bentpipe.sweep("scenarios/geo-bulk.yaml", vary={"traffic.0.size": ["1 MB", "2 MB"]})
+    >>> swept.cells.select("traffic.0.size", "runs").rows()
     [('1 MB', 1), ('2 MB', 1)]
     """
 
@@ -104,12 +104,11 @@ class Sweep:
             raise UsageError(f"{path}: cannot be read, the result is damaged: {error}") from None
         # Ctrl-C may leave the folder of a run that has no row.
         folders = [
-            path / "runs" / run_name(Run(*each))
-            for each in runs.select("point", "seed").iter_rows()
+            path / "runs" / run_name(Run(*row)) for row in runs.select("point", "seed").iter_rows()
         ]
-        kept = [each for each in folders if each.is_dir()] if results else []
+        kept = [folder for folder in folders if folder.is_dir()] if results else []
         return cls(
-            results=tuple(Result.load(each) for each in kept),
+            results=tuple(Result.load(folder) for folder in kept),
             flows=Frame(tables["flows"]),
             directions=Frame(tables["directions"]),
             interrupted=manifest["state"] != "completed",
@@ -183,7 +182,11 @@ def cell_means(flows: pl.DataFrame, directions: pl.DataFrame) -> pl.DataFrame:
     of_flows = [name for name, metric in metrics.items() if metric.table == "flows"]
     forward = directions.filter(pl.col("direction") == "forward").select(
         "run",
-        *(pl.col(each.name).alias(name) for name, each in metrics.items() if name not in of_flows),
+        *(
+            pl.col(metric.name).alias(name)
+            for name, metric in metrics.items()
+            if name not in of_flows
+        ),
     )
     of_runs = (
         with_unfinished(flows)
@@ -202,7 +205,7 @@ def cell_means(flows: pl.DataFrame, directions: pl.DataFrame) -> pl.DataFrame:
         names.count().name.suffix("_runs"),
     )
     columns = ((name, _half_width(cells, name), f"{name}_runs") for name in metrics)
-    return cells.select(*keys, "runs", *(each for own in columns for each in own))
+    return cells.select(*keys, "runs", *(column for of_metric in columns for column in of_metric))
 
 
 _quantile = cache(lambda count: t_quantile((1 + CONFIDENCE) / 2, count - 1))

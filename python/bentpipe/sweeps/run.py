@@ -142,12 +142,12 @@ class SweepRun:
     ) -> None:
         journal, total = self.folder.journal, self.total
         with closing(executor.run(self._jobs(todo), self._reduce())) as finished:
-            for each in finished:
-                run = todo[each.index]
-                if each.error is not None:
-                    self.folder.add(run, each.error)
-                elif each.value is not None:
-                    kept = each.value if isinstance(each.value, tuple) else (each.value,)
+            for job in finished:
+                run = todo[job.index]
+                if job.error is not None:
+                    self.folder.add(run, job.error)
+                elif job.value is not None:
+                    kept = job.value if isinstance(job.value, tuple) else (job.value,)
                     self.folder.add(run, *kept)
                 progress(len(journal), total)
 
@@ -249,13 +249,13 @@ def sweep(
     Examples
     --------
     >>> delays = {"link.forward.delay": ["10 ms", "250 ms"]}
-    >>> found = bentpipe.sweep("scenarios/geo-bulk.yaml", vary=delays, seeds=2)
-    >>> found.runs.height, found.cells.height
+    >>> swept = bentpipe.sweep("scenarios/geo-bulk.yaml", vary=delays, seeds=2)
+    >>> swept.runs.height, swept.cells.height
     (4, 2)
     """
     base = Scenario.of(scenario)
     axes = [axis({path: values}, [_SOURCE]) for path, values in (vary or {}).items()]
-    axes += [axis(each, [_SOURCE] * len(each), "zip") for each in zipped if each]
+    axes += [axis(group, [_SOURCE] * len(group), "zip") for group in zipped if group]
     definition = _definition_in_memory(base, Points(axes), seeds_of(base, seeds))
     jobs = [job for cell in definition.cells for job in cell.jobs(definition.seeds)]
     gather = partial(_sweep, definition, utc_now())
@@ -283,22 +283,24 @@ def simulate_together(
         BentpipeError: see `sweep`.
     """
     started, count = utc_now(), len(scenarios)
-    definitions = [_definition_in_memory(each, Points(), seeds) for each in scenarios]
+    definitions = [_definition_in_memory(scenario, Points(), seeds) for scenario in scenarios]
     plans = [definition.cells[0].plan for definition in definitions]
     jobs = [Job(plan=plan, seed=seed) for seed in seeds for plan in plans]
     try:
         outcomes = run_jobs(jobs, Threads(threads), progress=progress)
     except RunsInterrupted as ended:
         complete = Counter(outcome.index // count for outcome in ended.outcomes)
-        outcomes = [each for each in ended.outcomes if complete[each.index // count] == count]
+        outcomes = [
+            outcome for outcome in ended.outcomes if complete[outcome.index // count] == count
+        ]
         if not outcomes:
             raise
     by_scenario: list[list[Outcome]] = [[] for _ in scenarios]
     for outcome in outcomes:
         number, of = divmod(outcome.index, count)
         by_scenario[of].append(replace(outcome, index=number))
-    found = zip(definitions, by_scenario, strict=True)
-    return [_sweep(definition, started, own) for definition, own in found]
+    pairs = zip(definitions, by_scenario, strict=True)
+    return [_sweep(definition, started, of_scenario) for definition, of_scenario in pairs]
 
 
 def _definition_in_memory(base: Scenario, points: Points, seeds: Sequence[int]) -> Definition:
@@ -312,10 +314,12 @@ def _sweep(definition: Definition, started: str, outcomes: Sequence[Outcome]) ->
     cells, keys = definition.cells, Keys(definition.points)
     runs = [Run(point, seed) for point in range(len(cells)) for seed in definition.seeds]
     numbered = enumerate(runs[outcome.index] for outcome in outcomes)
-    found = decoded(keys, cells, numbered, lambda number, _: pack(outcomes[number]))
+    batches = decoded(keys, cells, numbered, lambda number, _: pack(outcomes[number]))
     empty = dict.fromkeys(("flows", "directions", "runs"), keys.runs([], []))
-    frames = [each.frames() for each in found] or [empty]
-    flows, directions, about = (Frame(pl.concat([each[name] for each in frames])) for name in empty)
+    frames = [batch.frames() for batch in batches] or [empty]
+    flows, directions, about = (
+        Frame(pl.concat([tables[name] for tables in frames])) for name in empty
+    )
     return Sweep(
         results=tuple(outcome.result(started=started) for outcome in outcomes),
         flows=flows,

@@ -106,14 +106,16 @@ def decoded(
     runs: Iterable[tuple[int, Run]],
     record: Callable[[int, Run], bytes],
 ) -> Iterator[Decoded]:
-    """Yield runs, each with its number, many at a time; ``record`` returns that of a run.
+    """Decode numbered runs, many at a time; ``record`` returns the packed record of one run.
 
     Cells whose plans have the same flows are decoded together: mostly, only the link differs.
     """
     flows_of = cache(lambda point: cells[point].identity_of_flows)
-    for _, group in groupby(runs, key=lambda each: flows_of(each[1].point)):
+    for _, group in groupby(runs, key=lambda numbered: flows_of(numbered[1].point)):
         while some := list(islice(group, _RUNS_AT_ONCE)):
-            yield decode(keys, cells[some[0][1].point], some, [record(*each) for each in some])
+            yield decode(
+                keys, cells[some[0][1].point], some, [record(*numbered) for numbered in some]
+            )
 
 
 def decode(
@@ -151,11 +153,11 @@ class Keys:
     def of(self, points: Sequence[int]) -> pl.DataFrame:
         """Return a row for each point."""
         rows = np.asarray(points, dtype=np.int64)
-        found: list[pl.Series] = []
+        series: list[pl.Series] = []
         for axis, columns in zip(reversed(self._points.axes), reversed(self._columns), strict=True):
             rows, row = np.divmod(rows, len(axis.rows))
-            found = [*(column.gather(row) for column in columns), *found]
-        return pl.DataFrame(found)
+            series = [*(column.gather(row) for column in columns), *series]
+        return pl.DataFrame(series)
 
     def runs(self, runs: Sequence[Run], numbers: Sequence[int]) -> pl.DataFrame:
         """Return a row a run: its number, the varied values, its seed."""
@@ -212,19 +214,19 @@ class CellChecks:
         # The worst check of a threshold in a cell and its seed, and how many runs are and fail.
         self._found: dict[tuple[int, int], tuple[ThresholdCheck, int, int, int]] = {}
 
-    def add(self, found: Decoded) -> None:
+    def add(self, batch: Decoded) -> None:
         """Add runs, of which all cells have the same thresholds."""
-        cell, plan = found.cell, found.cell.plan
-        ends_ns = found.tables["runs"]["end_ns"].to_list()
-        frames = dict(found.rows)
+        cell, plan = batch.cell, batch.cell.plan
+        ends_ns = batch.tables["runs"]["end_ns"].to_list()
+        frames = dict(batch.rows)
         for number, text in enumerate(cell.scenario.thresholds):
             threshold = read_threshold(text)
             table = threshold.metric.table
             if table not in frames:
-                frames[table] = table_rows(table, found.tables, plan.data, plan.entries, ends_ns)
+                frames[table] = table_rows(table, batch.tables, plan.data, plan.entries, ends_ns)
             frame = of_runs(frames[table], table, plan.data, plan.entries)
             values: dict[int, float] = dict(metric_values(frame, threshold.metric).iter_rows())
-            for index, run in enumerate(found.runs):
+            for index, run in enumerate(batch.runs):
                 check = ThresholdCheck(threshold, values.get(index))
                 key = (run.point, number)
                 worst, seed, runs, failed = self._found.get(key, (check, run.seed, 0, 0))
@@ -278,29 +280,29 @@ def write_dataset(
     segments = [[_segment(path, value) for value in values[path]] for path in partitions]
     folders: dict[str, list[tuple[int, Run]]] = {}
     for position, numbered in enumerate(of_point.values()):
-        folders.setdefault("/".join(each[position] for each in segments), []).extend(numbered)
+        folders.setdefault("/".join(of_path[position] for of_path in segments), []).extend(numbered)
     columns: dict[str, dict[str, str]] = {}
     about = [decode(keys, cells[0], (), ()).frames()["runs"]]
-    for name, own in folders.items():
+    for name, of_folder in folders.items():
         files = {table: _Files(folder / table / name) for table in TABLES}
-        for runs in decoded(keys, cells, own, lambda _, run: journal.read(run)):
+        for runs in decoded(keys, cells, of_folder, lambda _, run: journal.read(run)):
             checks.add(runs)
             frames = runs.frames()
             about.append(frames["runs"])
             for table in TABLES:
                 rows = frames[table]
-                columns.setdefault(table, {name: str(each) for name, each in rows.schema.items()})
+                columns.setdefault(table, {name: str(dtype) for name, dtype in rows.schema.items()})
                 files[table].add(rows.drop(partitions))
-        for each in files.values():
-            each.close()
+        for file in files.values():
+            file.close()
     write_parquet(pl.concat(about).sort("run"), folder / RUNS)
     failed = [run for run in ended if journal.kind(run) == FAILURE]
     errors = [json.loads(journal.read(run)) for run in failed]
     failures = keys.runs(failed, range(len(failed))).drop("run")
     failures = failures.with_columns(
         pl.Series("point", [run.point for run in failed], dtype=pl.UInt32),
-        pl.Series("kind", [each["kind"] for each in errors], dtype=pl.String),
-        pl.Series("message", [each["message"] for each in errors], dtype=pl.String),
+        pl.Series("kind", [error["kind"] for error in errors], dtype=pl.String),
+        pl.Series("message", [error["message"] for error in errors], dtype=pl.String),
     )
     write_parquet(failures, folder / FAILURES)
     return {
@@ -321,7 +323,7 @@ class _Files:
 
     def add(self, rows: pl.DataFrame) -> None:
         self._waiting.append(rows)
-        if sum(each.height for each in self._waiting) >= _ROWS_PER_FILE:
+        if sum(frame.height for frame in self._waiting) >= _ROWS_PER_FILE:
             self._write()
 
     def close(self) -> None:
@@ -356,7 +358,9 @@ def partition_paths(points: Points) -> list[str]:
         ]
         if any(types[path].is_float() for path in axis.paths):
             continue
-        if all(len(each) <= _NAME_BYTES_MAX and not each.endswith("=") for each in segments):
+        if all(
+            len(segment) <= _NAME_BYTES_MAX and not segment.endswith("=") for segment in segments
+        ):
             paths += axis.paths
             folders *= len(axis.rows)
     return paths
