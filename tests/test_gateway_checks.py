@@ -246,6 +246,7 @@ ON_LO = {"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": {"
 ON_LAN = {"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": "lan0"}}
 LEGS = {"match": {"op": "==", "left": {"socket": {"key": "transparent"}}, "right": 1}}
 ACCEPT, REJECT = {"accept": None}, {"reject": None}
+COUNTER, LOG = {"counter": {"packets": 3, "bytes": 180}}, {"log": None}
 
 
 @pytest.mark.parametrize(
@@ -258,6 +259,8 @@ ACCEPT, REJECT = {"accept": None}, {"reject": None}
         ("input", "accept", [[ON_LAN, ACCEPT]], False),
         ("input", "accept", [[ON_LAN, ACCEPT], [REJECT]], True),
         ("input", "accept", [[ON_LO, ACCEPT], [REJECT]], False),
+        ("input", "accept", [[COUNTER, LOG, REJECT]], True),
+        ("input", "accept", [[{"limit": {"rate": 5, "per": "second"}}, REJECT]], False),
         ("output", "drop", [[ON_LO, ACCEPT]], True),
         ("output", "drop", [[LEGS, ACCEPT]], False),
         ("forward", "drop", [], False),

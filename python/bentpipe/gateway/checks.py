@@ -326,6 +326,8 @@ def _best(routes: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
 
 # --- filters of this machine's own packets, which those of split connections are ------------------
 
+# Statements before a verdict that leave it one for all packets, unlike a match or a limit.
+_FOR_ALL_PACKETS: Final = {"counter", "log"}
 _IS_TRANSPARENT: Final = {"left": {"socket": {"key": "transparent"}}, "right": 1}
 
 
@@ -343,7 +345,8 @@ def _filters(plan: Mapping[str, Any], name: str) -> Check:
             (rule for rule in reversed(inside) if rule["chain"] == chain["name"]), {}
         )
         verdicts = {*chain.get("policy", "").split()}
-        verdicts |= {key for part in last.get("expr", [])[:1] for key in part}
+        statements = {key for part in last.get("expr", []) for key in part} - _FOR_ALL_PACKETS
+        verdicts |= statements if len(statements) == 1 else set()
         is_closed = bool(verdicts & {"drop", "reject"})
         if hook not in {"input", "output"} or chain.get("type") != "filter" or not is_closed:
             continue
