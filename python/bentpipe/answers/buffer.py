@@ -36,7 +36,7 @@ MANAGED: Final = "fq_codel"
 NOW: Final = "now"
 GOODPUT, WAIT = "goodput_bps", "queue_delay_p99_ns"
 
-Found = Mapping[str, Measurements]
+Runs = Mapping[str, Measurements]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -88,46 +88,38 @@ class Buffer(Transfer):
             bit_errors(self.direction, 1e-7, "that of the link"),
         ]
 
-    def _basis(self, measurements: Found) -> tuple[Measurements, Sequence[str]]:
-        knee = _knee(measurements).name
-        return measurements[knee], self._settings[knee]
+    def _basis(self, runs: Runs) -> tuple[Measurements, Sequence[str]]:
+        knee = _knee(runs).name
+        return runs[knee], self._settings[knee]
 
-    def _judge(self, measurements: Found) -> Answer:
+    def _judge(self, runs: Runs) -> Answer:
         """Compare the knee with the queue of the link, and with the managed one.
 
         Goodput counts first, because the knee is chosen by it. The wait differs between any two
         queues: it counts where it is shorter and goodput is equal.
         """
-        knee, others = _knee(measurements), len(measurements) - 1
-        base, sized = (
-            measurements[knee.name],
-            {name: measurements[name] for name in _sized(measurements)},
-        )
-        limits = {name: self.queues.limit_of(self.cases[name]) for name in measurements}
+        knee, others = _knee(runs), len(runs) - 1
+        base, sized = runs[knee.name], {name: runs[name] for name in _sized(runs)}
+        limits = {name: self.queues.limit_of(self.cases[name]) for name in runs}
         kilobytes = [limits[name]["limit_bytes"] / 1e3 for name in sized]
-        changes = {
-            figure: Change.of(figure, measurements[NOW], base, others) for figure in (GOODPUT, WAIT)
-        }
-        is_shorter = [changes[figure].outcome for figure in (GOODPUT, WAIT)] == ["equal", "gains"]
+        changes = {name: Change.of(name, runs[NOW], base, others) for name in (GOODPUT, WAIT)}
+        is_shorter = [changes[name].outcome for name in (GOODPUT, WAIT)] == ["equal", "gains"]
         better = GOODPUT if changes[GOODPUT].outcome == "gains" else WAIT if is_shorter else None
         limit, figure = limits[knee.name], better or GOODPUT
         texts = [format_size(limit["limit_bytes"]), knee.name, format_duration(limit["limit_ns"])]
         tried = {name: self.cases[name] for name in (NOW, *([knee.name] if better else []))}
-        queues = [
-            {"queue": name, **limits[name], **measurements[name].estimates()}
-            for name in measurements
-        ]
-        strong = {([*measurements].index(knee.name), 0)}
+        queues = [{"queue": name, **limits[name], **runs[name].estimates()} for name in runs]
+        strong = {([*runs].index(knee.name), 0)}
         return Answer(
             facts={
-                "found": measurements,
+                "runs": runs,
                 "base": base,
                 "at": knee,
                 "others": others,
                 "size": " = ".join(texts),
                 "changes": changes,
-                "goodput": Change.of(GOODPUT, base, measurements[MANAGED], others),
-                "wait": Change.of(WAIT, base, measurements[MANAGED], others),
+                "goodput": Change.of(GOODPUT, base, runs[MANAGED], others),
+                "wait": Change.of(WAIT, base, runs[MANAGED], others),
             },
             figures={
                 "knee": {**limit, **base.estimates()},
@@ -143,14 +135,14 @@ class Buffer(Transfer):
                 x_units=self.queues.scales(1e3),
                 marks=[(kilobytes[[*sized].index(knee.name)], f"knee: {' = '.join(texts)}")],
             ),
-            trial=Trial.of(figure, lambda run: self._measure(run)[figure], tried, measurements),
+            trial=Trial.of(figure, lambda result: self._measure(result)[figure], tried, runs),
         )
 
 
-def _knee(measurements: Found) -> Knee:
-    return Knee.of({name: measurements[name][GOODPUT] for name in _sized(measurements)}, KNEE_SHARE)
+def _knee(runs: Runs) -> Knee:
+    return Knee.of({name: runs[name][GOODPUT] for name in _sized(runs)}, KNEE_SHARE)
 
 
-def _sized(measurements: Found) -> list[str]:
+def _sized(runs: Runs) -> list[str]:
     """Return the names of the drop-tail queues that were tried, the smallest first."""
-    return [name for name in measurements if name not in {NOW, MANAGED}]
+    return [name for name in runs if name not in {NOW, MANAGED}]

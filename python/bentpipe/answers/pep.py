@@ -93,9 +93,8 @@ class Pep(VariantQuestion):
     def _trial_traffic(self, load: int, figure: str) -> Entries:
         # Real programs send TCP, which a PEP splits.
         short, large, _ = replace(self, quic_share=0.0).parts(load)
-        return [
-            entry for entry in (large if figure == self.figure else short) if entry["splittable"]
-        ]
+        probes = large if figure == self.figure else short
+        return [probe for probe in probes if probe["splittable"]]
 
     def _measure_flows(self, result: Result) -> dict[str, float]:
         flows, seconds = result.plan["flows"], result.plan["stop_ns"] / NS_PER_S
@@ -127,13 +126,9 @@ class Pep(VariantQuestion):
             for ms in (0, 200)
             if ms * 1_000_000 != self.terrestrial_ns
         }
-        settings = [*self.settings, "traffic.*.tcp.initial_window=30"]
-        questions["an initial window of 30 segments at the servers"] = replace(
-            self, settings=settings
-        )
-        return {
-            text: (question, question.parts(*self.loads)[1]) for text, question in questions.items()
-        }
+        window = replace(self, settings=[*self.settings, "traffic.*.tcp.initial_window=30"])
+        questions["an initial window of 30 segments at the servers"] = window
+        return {text: (asked, asked.parts(*self.loads)[1]) for text, asked in questions.items()}
 
     def best(self, boxes: Sequence[Verdict]) -> Verdict:
         """Return the PEP with the largest gain, on average over what is compared."""
