@@ -226,7 +226,7 @@ impl Connection {
     #[inline]
     fn progress(&mut self, cx: &mut Cx<'_>) -> Option<End> {
         if self.handshake_until.is_some()
-            && let Some(end) = self.shake_hands(cx)
+            && let Some(end) = self.advance_handshake(cx)
         {
             return Some(end);
         }
@@ -242,7 +242,7 @@ impl Connection {
     }
 
     #[cold]
-    fn shake_hands(&mut self, cx: &mut Cx<'_>) -> Option<End> {
+    fn advance_handshake(&mut self, cx: &mut Cx<'_>) -> Option<End> {
         if self.syn.is_some() {
             if self.far.endpoint.is_reset() {
                 if let Some(syn) = self.syn.take() {

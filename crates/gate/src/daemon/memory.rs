@@ -7,7 +7,7 @@ use bentpipe_sys::sysctl;
 use super::PepPlan;
 use crate::relay::Relay;
 use crate::side::Side;
-use crate::transparent::{Intake, LegSettings};
+use crate::transparent::{SynHolder, LegSettings};
 
 /// The memory of a process that relays, without connections: its program, its stacks and its allocator.
 const PROCESS_BYTES: u64 = 6 << 20;
@@ -30,7 +30,7 @@ impl Memory {
         let (workers, connections) = (plan.workers as u64, plan.connections as u64);
         // Each thread keeps what its largest number of connections took.
         let relayed = (Relay::CONNECTION_BYTES as u64).saturating_mul(plan.threads as u64);
-        let held = Intake::HELD_BYTES as u64 * plan.of_worker().intake().held as u64;
+        let held = SynHolder::HELD_BYTES as u64 * plan.of_worker().syn_holder().held as u64;
         let processes =
             (workers * (PROCESS_BYTES + held)).saturating_add(connections.saturating_mul(relayed));
         let [lan, link] = Side::ALL.map(|side| buffers(&plan.leg(side)));

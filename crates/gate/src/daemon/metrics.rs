@@ -20,7 +20,7 @@ pub(super) struct Bounds {
 pub(super) fn text(state: &State, bounds: Option<&Bounds>) -> String {
     let mut text = String::new();
     if let (Some(report), Some(bounds)) = (&state.pep, bounds) {
-        text.push_str(&of_pep(report, bounds));
+        text.push_str(&pep_metrics(report, bounds));
     }
     if let Some(report) = &state.tunnel {
         text.push_str(&of_tunnel(report));
@@ -28,7 +28,7 @@ pub(super) fn text(state: &State, bounds: Option<&Bounds>) -> String {
     text
 }
 
-fn of_pep(report: &Report, bounds: &Bounds) -> String {
+fn pep_metrics(report: &Report, bounds: &Bounds) -> String {
     let mut out = Text::new("bentpipe_pep");
     out.connections(report, bounds);
     let help = "Bytes that the sockets of the receiving side have taken.";

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::plan_checks::{is_interface, refused};
 use crate::relay::Config;
 use crate::side::Side;
-use crate::transparent::{IntakeConfig, LegSettings, Rules, SideRules, marks};
+use crate::transparent::{SynHolderConfig, LegSettings, Rules, SideRules, marks};
 
 /// The settings of a PEP.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -175,8 +175,8 @@ impl PepPlan {
         }
     }
 
-    pub(super) fn intake(&self) -> IntakeConfig {
-        IntakeConfig {
+    pub(super) fn syn_holder(&self) -> SynHolderConfig {
+        SynHolderConfig {
             held: self.connections.min(HELD),
             connect_limit: Limit::from_nanos(self.connect_limit_ns),
             early_accept: self.early_accept,

@@ -13,12 +13,12 @@ use super::metrics::Bounds;
 use super::metrics_server::{Latest, serve};
 use super::report::{ToWorker, WorkerReport};
 use super::reporting::report_until_gone;
-use super::supply::Supplied;
+use super::socket_broker::BrokeredSockets;
 use super::usage::{Usage, cpu_ns};
 use super::{PepPlan, Plan, Report};
-use crate::relay::{Relay, Slots};
+use crate::relay::{Relay, ConnectionLimit};
 use crate::side::Side;
-use crate::transparent::{ALIVE, Alive, Intake, Taps};
+use crate::transparent::{LEASE, HoldLease, SynHolder, Taps};
 
 /// Relays connections until the privileged part is gone.
 ///
@@ -45,36 +45,36 @@ pub(super) fn relay(
     let taps = Taps { to_relay, refusals, outside, syns: syns.collect() };
     drop_privileges(plan.user, plan.group)?;
     let usage = Usage::open()?;
-    let (alive, slots) = (Arc::new(Alive::start()?), Slots::new(pep.connections as u64));
-    let supplied = Arc::new(Supplied::new(supply));
-    let limits = (Arc::clone(&slots), Arc::clone(&alive));
-    let intake = Intake::start(taps, supplied, limits, pep.intake())?;
-    let relay = Relay::start(listeners, intake.dial(), pep.relay())?;
+    let (lease, connection_limit) = (Arc::new(HoldLease::start()?), ConnectionLimit::new(pep.connections as u64));
+    let sockets = Arc::new(BrokeredSockets::new(supply));
+    let limits = (Arc::clone(&connection_limit), Arc::clone(&lease));
+    let syn_holder = SynHolder::start(taps, sockets, limits, pep.syn_holder())?;
+    let relay = Relay::start(listeners, syn_holder.dial(), pep.relay())?;
     let latest = Latest::default();
     if let Some(listener) = metrics {
         let bounds = Bounds { connections: whole.connections as u64, memory: Memory::of(whole) };
         serve(listener, &latest, Some(bounds))?;
     }
     filter_system_calls(RELAY_CALLS)?;
-    let now = || alive.now();
-    let report = || Ok(WorkerReport::Pep(Box::new(report(&relay, &intake, &slots, &usage))));
+    let now = || lease.now();
+    let report = || Ok(WorkerReport::Pep(Box::new(report(&relay, &syn_holder, &connection_limit, &usage))));
     report_until_gone(&control, now, report, |message, reported| {
         if let ToWorker::State(state) = message {
             latest.set(*state);
             // The rule was renewed after the report.
-            alive.renew(reported + ALIVE);
+            lease.renew(reported + LEASE);
         }
     })
 }
 
-fn report(relay: &Relay, intake: &Intake, slots: &Slots, usage: &Usage) -> Report {
-    let (relay, intake) = (relay.counters(), intake.counters());
+fn report(relay: &Relay, syn_holder: &SynHolder, connection_limit: &ConnectionLimit, usage: &Usage) -> Report {
+    let (relay, syn_holder) = (relay.counters(), syn_holder.counters());
     let [split, unsplit, refused, expired] =
-        [&intake.split, &intake.unsplit, &intake.refused, &intake.expired]
+        [&syn_holder.split, &syn_holder.unsplit, &syn_holder.refused, &syn_holder.expired]
             .map(|counter| counter.load(Ordering::Relaxed));
     Report {
-        open_connections: slots.open(),
-        max_open_connections: slots.max_open(),
+        open_connections: connection_limit.open(),
+        max_open_connections: connection_limit.max_open(),
         split_connections: split,
         unsplit_connections: unsplit,
         refused_connections: refused + relay.refused(),

@@ -20,7 +20,7 @@ use super::handover::{pair, receive, send};
 use super::memory::Memory;
 use super::metrics_server::listen;
 use super::report::{ToWorker, WorkerReport};
-use super::supply::supply;
+use super::socket_broker::run_broker;
 use super::tunnel_device::OpenTunnel;
 use super::{Part, PepPlan, Plan, Start, State};
 use crate::side::Side;
@@ -56,7 +56,7 @@ pub fn up(plan: &Plan) -> io::Result<Ended> {
     if let Some(pep) = &plan.pep {
         allow_descriptors(pep)?;
         opened.pep = Some(OpenPep::open(pep, &plan.name)?.open_logs()?);
-        say_bounds(pep);
+        print_bounds(pep);
     }
     let metrics = plan.metrics_address()?.map(listen).transpose()?;
     let outcome = opened.run(plan, metrics, &signals);
@@ -84,13 +84,13 @@ pub fn check(plan: &Plan) -> io::Result<()> {
     if let Some(pep) = &plan.pep {
         allow_descriptors(pep)?;
         OpenPep::open(pep, &plan.name)?;
-        say_bounds(pep);
+        print_bounds(pep);
     }
     plan.metrics_address()?.map(listen).transpose()?;
     Ok(())
 }
 
-fn say_bounds(plan: &PepPlan) {
+fn print_bounds(plan: &PepPlan) {
     let memory = Memory::of(plan);
     let processes = match plan.workers {
         1 => "a process".to_owned(),
@@ -278,20 +278,20 @@ fn start(
 ) -> io::Result<Vec<Worker>> {
     let mut workers = Vec::new();
     // One worker serves the metrics of all.
-    let told = |part: Part, has_metrics: bool| {
+    let start_message = |part: Part, has_metrics: bool| {
         let metrics_listen = plan.metrics_listen.clone().filter(|_| has_metrics);
         Start { plan: Plan { metrics_listen, ..plan.clone() }, part }
     };
     for (number, Handed { mut sockets, taps }) in
         pep.into_iter().flat_map(|pep| pep.handed).enumerate()
     {
-        let start = told(Part::Pep { worker: number }, metrics.is_some());
+        let start = start_message(Part::Pep { worker: number }, metrics.is_some());
         sockets.extend(metrics.take());
         sockets.extend(taps);
         workers.push(Worker::start(&start, &sockets)?);
     }
     if let Some(OpenTunnel { handed, endpoints, mtu }) = tunnel {
-        let start = told(Part::Tunnel { endpoints, mtu }, metrics.is_some());
+        let start = start_message(Part::Tunnel { endpoints, mtu }, metrics.is_some());
         let sockets: Vec<_> = handed.into_iter().chain(metrics).collect();
         workers.push(Worker::start(&start, &sockets)?);
     }
@@ -371,7 +371,7 @@ impl Worker {
             let sockets = Direct(Side::ALL.map(|side| pep.leg(side)));
             std::thread::Builder::new()
                 .name("supply".to_owned())
-                .spawn(move || supply(&supplies, &sockets))?;
+                .spawn(move || run_broker(&supplies, &sockets))?;
         }
         Ok(worker)
     }

@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use super::counters::{Counters, End};
-use super::half::Half;
+use super::one_way::OneWay;
 use super::legs::Sampled;
 use super::pipes::Pipes;
-use super::{Dialed, Slot};
+use super::{Dialed, Permit};
 use crate::side::Side;
 
 /// A leg of a connection.
@@ -27,11 +27,11 @@ pub(super) enum Leg {
 pub(super) struct Connection {
     client: OwnedFd,
     server: OwnedFd,
-    to_server: Half,
-    to_client: Half,
+    to_server: OneWay,
+    to_client: OneWay,
     /// What was counted of the leg to the client, and of that to the server.
     sampled: [Sampled; 2],
-    _slot: Option<Slot>,
+    _permit: Option<Permit>,
     /// The side of the client.
     side: Side,
     is_connected: bool,
@@ -57,15 +57,15 @@ pub(super) struct Turn {
 impl Connection {
     /// Creates a connection. Events tell what its sockets are ready for.
     pub(super) fn new(client: OwnedFd, side: Side, dialed: Dialed, now: Instant) -> Self {
-        let Dialed { server, is_connected, slot } = dialed;
-        let (to_server, to_client) = (Half::default(), Half::default());
+        let Dialed { server, is_connected, permit } = dialed;
+        let (to_server, to_client) = (OneWay::default(), OneWay::default());
         Self {
             client,
             server,
             to_server,
             to_client,
             sampled: <[Sampled; 2]>::default(),
-            _slot: slot,
+            _permit: permit,
             side,
             is_connected,
             is_listed: false,

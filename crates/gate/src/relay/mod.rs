@@ -8,15 +8,15 @@
 
 mod connection;
 mod counters;
-mod half;
+mod one_way;
 mod legs;
 mod pipes;
-mod slots;
+mod connection_limit;
 mod thread;
 
 pub use counters::Counters;
 pub use legs::{LegReport, RTT_LIMITS_US};
-pub use slots::{Slot, Slots};
+pub use connection_limit::{ConnectionLimit, Permit};
 
 use std::io;
 use std::net::SocketAddr;
@@ -59,7 +59,7 @@ pub struct Dialed {
     /// Whether the server has answered.
     pub is_connected: bool,
     /// What counts the connection, if anything does.
-    pub slot: Option<Slot>,
+    pub permit: Option<Permit>,
 }
 
 /// Makes the kernel reset a connection when its socket is closed, by this process or at its death, and leave urgent data

@@ -1,23 +1,23 @@
 //! Connections that pass a gateway, relayed without a change of address: both peers see each other's address and
 //! port, and a server that does not answer is not answered for.
 //!
-//! A SYN from a client is held (the firewall drops it and logs it to the intake). The gateway opens the
+//! A SYN from a client is held (the firewall drops it and logs it to the SYN holder). The gateway opens the
 //! connection to the server from the client's address. When the server has accepted, the SYN is sent on to the
 //! relay's own listener, which answers in the name of the server. A server that refuses is quoted with a reset;
 //! one that is silent leaves the client without an answer, as without a gateway.
 //!
 //! Clients are on the interfaces of either side, the LAN or the link; their servers are on the other.
 
-mod alive;
-mod intake;
-mod ready;
+mod hold_lease;
+mod syn_holder;
+mod pending_accepts;
 mod rules;
 mod sockets;
 mod syn;
-mod unsplit;
+mod bypassed;
 
-pub use alive::Alive;
-pub use intake::{Intake, IntakeConfig, IntakeCounters, Taps};
-pub use rules::{ALIVE, Rules, SYN_BYTES_MAX, SideRules, marks};
+pub use hold_lease::HoldLease;
+pub use syn_holder::{SynHolder, SynHolderConfig, SynHolderCounters, Taps};
+pub use rules::{LEASE, Rules, SYN_BYTES_MAX, SideRules, marks};
 pub use sockets::{Direct, LegSettings, Sockets, listener, raw};
 pub use syn::{Ends, Syn};

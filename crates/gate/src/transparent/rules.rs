@@ -2,7 +2,7 @@
 //!
 //! They are one table of nftables, which is made, replaced and deleted as a whole, one routing rule and one
 //! routing table for each version of IP. A SYN is held only while an element of a set exists, which the kernel removes
-//! after [`ALIVE`] unless it is renewed: if the relay dies or hangs, new connections pass without it.
+//! after [`LEASE`] unless it is renewed: if the relay dies or hangs, new connections pass without it.
 //!
 //! A SYN is held where it would leave the FORWARD hook, by the rule that logs it to the relay. So what other rules
 //! forbid or reject there stays so, and the relay has exactly the SYNs that are held. Connections whose destination
@@ -22,7 +22,7 @@ use crate::side::Side;
 
 /// The time after which new connections pass without a relay that has died. Linux repeats a SYN that is lost after 1 s
 /// and 2 s, other systems after 1 s and 3 s (RFC 6298): so the second or the third one passes.
-pub const ALIVE: Duration = Duration::from_millis(1_800);
+pub const LEASE: Duration = Duration::from_millis(1_800);
 
 /// The longest SYN that is held; a longer one has data (TCP Fast Open) and passes without the relay.
 pub const SYN_BYTES_MAX: usize = 1_280;
@@ -104,7 +104,7 @@ impl Rules {
     #[must_use]
     pub fn nft(&self) -> String {
         let Self { table, mark, .. } = self;
-        let alive_ms = ALIVE.as_nanos() / 1_000_000;
+        let alive_ms = LEASE.as_nanos() / 1_000_000;
         let mut text = format!(
             "table inet {table}\n\
              delete table inet {table}\n\
@@ -265,7 +265,7 @@ impl Rules {
         run("nft", &["-f", "-"], &self.nft()).map(|_| ())
     }
 
-    /// Holds new connections for the relay during the next [`ALIVE`]. A table that another program has removed, for
+    /// Holds new connections for the relay during the next [`LEASE`]. A table that another program has removed, for
     /// instance by `nft flush ruleset`, is made again.
     ///
     /// # Errors

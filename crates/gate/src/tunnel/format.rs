@@ -27,9 +27,9 @@ pub(super) const NOISE_1_BYTES: usize =
 pub(super) const NOISE_2_BYTES: usize = KEY_BYTES + INDEX_BYTES + TAG_BYTES;
 
 /// Length of a first handshake message.
-pub const HANDSHAKE_1_BYTES: usize = START_BYTES + NOISE_1_BYTES + 2 * MAC_BYTES;
+pub const INITIATION_BYTES: usize = START_BYTES + NOISE_1_BYTES + 2 * MAC_BYTES;
 /// Length of a second handshake message.
-pub const HANDSHAKE_2_BYTES: usize = START_BYTES + NOISE_2_BYTES + MAC_BYTES;
+pub const RESPONSE_BYTES: usize = START_BYTES + NOISE_2_BYTES + MAC_BYTES;
 /// Length of a cookie reply.
 pub const COOKIE_REPLY_BYTES: usize = START_BYTES + COOKIE_NONCE_BYTES + MAC_BYTES + TAG_BYTES;
 
@@ -47,9 +47,9 @@ pub(super) type Index = u32;
 #[repr(u8)]
 pub enum Kind {
     /// The first message of a handshake.
-    Handshake1 = 1,
+    HandshakeInitiation = 1,
     /// The second message of a handshake.
-    Handshake2 = 2,
+    HandshakeResponse = 2,
     /// A cookie for an initiator whose address a loaded responder wants to see confirmed.
     CookieReply = 3,
     /// A sealed payload of the caller.
@@ -62,9 +62,9 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// The session index of the initiator.
-    Handshake1(u32),
+    HandshakeInitiation(u32),
     /// The session index of the initiator.
-    Handshake2(u32),
+    HandshakeResponse(u32),
     /// The session index of the initiator.
     CookieReply(u32),
     /// [`Kind::Data`] or [`Kind::Keepalive`].
@@ -90,8 +90,8 @@ impl Header {
             Some(Self::Transport { kind, receiver: index, counter })
         };
         match (kind, datagram.len()) {
-            (1, HANDSHAKE_1_BYTES) => Some(Self::Handshake1(index)),
-            (2, HANDSHAKE_2_BYTES) => Some(Self::Handshake2(index)),
+            (1, INITIATION_BYTES) => Some(Self::HandshakeInitiation(index)),
+            (2, RESPONSE_BYTES) => Some(Self::HandshakeResponse(index)),
             (3, COOKIE_REPLY_BYTES) => Some(Self::CookieReply(index)),
             (4, OVERHEAD_BYTES..) => transport(Kind::Data),
             (5, KEEPALIVE_BYTES) => transport(Kind::Keepalive),
@@ -124,13 +124,13 @@ pub(super) fn start(datagram: &[u8]) -> &[u8] {
 
 /// The Noise message of a first or second handshake message that was parsed.
 pub(super) fn noise(datagram: &[u8]) -> &[u8] {
-    let end = if datagram.len() == HANDSHAKE_1_BYTES { MAC_1_AT } else { RESPONSE_MAC_AT };
+    let end = if datagram.len() == INITIATION_BYTES { MAC_1_AT } else { RESPONSE_MAC_AT };
     &datagram[START_BYTES..end]
 }
 
 /// The same, to write it.
 pub(super) fn noise_mut(datagram: &mut [u8]) -> &mut [u8] {
-    let end = if datagram.len() == HANDSHAKE_1_BYTES { MAC_1_AT } else { RESPONSE_MAC_AT };
+    let end = if datagram.len() == INITIATION_BYTES { MAC_1_AT } else { RESPONSE_MAC_AT };
     &mut datagram[START_BYTES..end]
 }
 
@@ -144,12 +144,12 @@ pub(super) fn cookie_parts(reply: &[u8]) -> (&[u8], &[u8]) {
 pub struct Datagram {
     to: SocketAddr,
     length: u8,
-    bytes: [u8; HANDSHAKE_1_BYTES],
+    bytes: [u8; INITIATION_BYTES],
 }
 
 impl Datagram {
     pub(super) fn new(to: SocketAddr, content: &[u8]) -> Self {
-        let mut bytes = [0; HANDSHAKE_1_BYTES];
+        let mut bytes = [0; INITIATION_BYTES];
         bytes[..content.len()].copy_from_slice(content);
         let length = u8::try_from(content.len()).expect("no datagram of the tunnel is longer");
         Self { to, length, bytes }
@@ -181,13 +181,13 @@ mod tests {
     /// The lengths of `docs/model/tunnel-sessions.md`, added by hand: 5 + 32 + 48 + 24 + 64, 5 + 32 + 20 + 32, 5 + 16 + 48.
     #[test]
     fn the_lengths_are_those_of_the_page() {
-        assert_eq!([HANDSHAKE_1_BYTES, HANDSHAKE_2_BYTES, COOKIE_REPLY_BYTES], [173, 89, 69]);
+        assert_eq!([INITIATION_BYTES, RESPONSE_BYTES, COOKIE_REPLY_BYTES], [173, 89, 69]);
         assert_eq!([OVERHEAD_BYTES, KEEPALIVE_BYTES], [29, 30]);
         let simulated = bentpipe_core::tunnel::SESSION_BYTES as usize;
         assert_eq!(OVERHEAD_BYTES, simulated, "a simulation counts the same");
         // An answer to a stranger is shorter than what it answers: nothing is amplified.
-        assert_eq!(HANDSHAKE_1_BYTES.min(HANDSHAKE_2_BYTES), HANDSHAKE_2_BYTES);
-        assert_eq!(HANDSHAKE_1_BYTES.min(COOKIE_REPLY_BYTES), COOKIE_REPLY_BYTES);
+        assert_eq!(INITIATION_BYTES.min(RESPONSE_BYTES), RESPONSE_BYTES);
+        assert_eq!(INITIATION_BYTES.min(COOKIE_REPLY_BYTES), COOKIE_REPLY_BYTES);
     }
 
     /// Given each first byte and each length up to 200, then a header is read exactly where the table of lengths has one.

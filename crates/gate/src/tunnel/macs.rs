@@ -169,7 +169,7 @@ fn period(now: Instant) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::HANDSHAKE_1_BYTES;
+    use super::super::format::INITIATION_BYTES;
     use super::super::random::OsRandom;
     use super::*;
 
@@ -177,9 +177,9 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    fn message() -> [u8; HANDSHAKE_1_BYTES] {
-        let mut message = [7; HANDSHAKE_1_BYTES];
-        message[0] = Kind::Handshake1 as u8;
+    fn message() -> [u8; INITIATION_BYTES] {
+        let mut message = [7; INITIATION_BYTES];
+        message[0] = Kind::HandshakeInitiation as u8;
         message
     }
 
@@ -214,7 +214,7 @@ mod tests {
         message[20] ^= 1;
         assert!(!jar.has_cookie(&message, from, Instant::START));
         // Without a cookie the field is zero.
-        assert!(!jar.has_cookie(&[0; HANDSHAKE_1_BYTES], from, Instant::START));
+        assert!(!jar.has_cookie(&[0; INITIATION_BYTES], from, Instant::START));
     }
 
     /// Given a cookie reply, then only the message that it answers opens it, and no bit of it may differ.

@@ -23,7 +23,7 @@ mod session;
 mod state;
 
 pub use format::{
-    COOKIE_REPLY_BYTES, Datagram, HANDSHAKE_1_BYTES, HANDSHAKE_2_BYTES, HEADER_BYTES, Header,
+    COOKIE_REPLY_BYTES, Datagram, INITIATION_BYTES, RESPONSE_BYTES, HEADER_BYTES, Header,
     KEEPALIVE_BYTES, Kind, OVERHEAD_BYTES, TAG_BYTES,
 };
 pub use keys::{KEY_BYTES, KeyError, PrivateKey, PublicKey, keygen};

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use bentpipe_core::time::{Duration, Instant};
 
 use super::format::{
-    Datagram, HANDSHAKE_1_BYTES, HANDSHAKE_2_BYTES, Index, KEEPALIVE_BYTES, Kind, MAC_1_AT,
+    Datagram, INITIATION_BYTES, RESPONSE_BYTES, Index, KEEPALIVE_BYTES, Kind, MAC_1_AT,
     RESPONSE_MAC_AT, noise, noise_mut, write_start,
 };
 use super::indexes::Indexes;
@@ -55,7 +55,7 @@ pub(super) struct Shared {
 struct Attempt {
     local: Index,
     state: Initiator,
-    message: [u8; HANDSHAKE_1_BYTES],
+    message: [u8; INITIATION_BYTES],
     to: SocketAddr,
     failures: u32,
     /// Whether it was repeated with a cookie.
@@ -238,8 +238,8 @@ impl Peer {
         let clock = shared.unix_nanos_at_start.saturating_add(now.as_nanos());
         self.sent_timestamp = clock.max(self.sent_timestamp.saturating_add(1));
         let local = shared.indexes.claim(self.id, &mut *shared.random);
-        let mut message = [0; HANDSHAKE_1_BYTES];
-        let start = write_start(&mut message, Kind::Handshake1, local);
+        let mut message = [0; INITIATION_BYTES];
+        let start = write_start(&mut message, Kind::HandshakeInitiation, local);
         let state = Initiator::start(
             &shared.own,
             &self.key,
@@ -278,8 +278,8 @@ impl Peer {
         }
         self.received_timestamp = Some(responder.timestamp);
         let local = shared.indexes.claim(self.id, &mut *shared.random);
-        let mut message = [0; HANDSHAKE_2_BYTES];
-        write_start(&mut message, Kind::Handshake2, remote);
+        let mut message = [0; RESPONSE_BYTES];
+        write_start(&mut message, Kind::HandshakeResponse, remote);
         let keys = responder.finish(local, noise_mut(&mut message));
         self.mac_keys.sign(&mut message, RESPONSE_MAC_AT);
         if self.unconfirmed.len() == ATTEMPTS {

@@ -36,7 +36,7 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerError {
     /// A peer has the key of this end.
-    Own(PeerId),
+    OwnKey(PeerId),
     /// A peer has the key of one before it.
     Repeated(PeerId),
 }
@@ -44,7 +44,7 @@ pub enum PeerError {
 impl fmt::Display for PeerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Own(peer) => write!(f, "peer {} has the key of this gateway", peer.0),
+            Self::OwnKey(peer) => write!(f, "peer {} has the key of this gateway", peer.0),
             Self::Repeated(peer) => write!(f, "peer {} has the key of another peer", peer.0),
         }
     }
@@ -125,7 +125,7 @@ impl Tunnel {
         for (place, peer) in settings.peers.iter().enumerate() {
             let id = PeerId(place);
             if peer.public_key == own {
-                return Err(PeerError::Own(id));
+                return Err(PeerError::OwnKey(id));
             }
             if by_key.insert(peer.public_key, id).is_some() {
                 return Err(PeerError::Repeated(id));
@@ -164,9 +164,9 @@ impl Tunnel {
             Some(Header::Transport { kind, receiver, counter }) => {
                 self.on_transport((kind, receiver, counter), datagram, from, now)
             }
-            Some(Header::Handshake1(sender)) => self.on_handshake_1(sender, datagram, from, now),
-            Some(Header::Handshake2(receiver)) => {
-                self.on_handshake_2(receiver, datagram, from, now)
+            Some(Header::HandshakeInitiation(sender)) => self.on_initiation(sender, datagram, from, now),
+            Some(Header::HandshakeResponse(receiver)) => {
+                self.on_response(receiver, datagram, from, now)
             }
             Some(Header::CookieReply(receiver)) => {
                 self.on_cookie_reply(receiver, datagram, from, now)
@@ -279,7 +279,7 @@ impl Tunnel {
     }
 
     /// From cheap to expensive: the MAC, the limits, the handshake.
-    fn on_handshake_1(
+    fn on_initiation(
         &mut self,
         sender: u32,
         message: &[u8],
@@ -313,7 +313,7 @@ impl Tunnel {
         Some(Output::Send(answer))
     }
 
-    fn on_handshake_2(
+    fn on_response(
         &mut self,
         receiver: u32,
         message: &[u8],
@@ -348,7 +348,7 @@ impl Tunnel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::HANDSHAKE_2_BYTES;
+    use super::super::format::RESPONSE_BYTES;
     use super::super::random::OsRandom;
     use super::*;
 
@@ -379,7 +379,7 @@ mod tests {
             let Output::Send(answer) = responder.input(&mut message, from, Instant::START) else {
                 panic!("an answer");
             };
-            let answer: [u8; HANDSHAKE_2_BYTES] = answer.bytes().try_into().expect("89 bytes");
+            let answer: [u8; RESPONSE_BYTES] = answer.bytes().try_into().expect("89 bytes");
             let keys = ReceiverKeys::new(&PrivateKey::from_bytes([1; 32]).public());
             for number in 0..forgeries {
                 let mut forged = answer;

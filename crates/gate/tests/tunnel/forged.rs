@@ -160,7 +160,7 @@ fn what_is_repeated_is_ignored() {
     network.restart(1, crate::network::hub());
     for sent in &past {
         let answer = network.arrive(1, address("203.0.113.1:1"), &sent.bytes);
-        assert!(answer.is_none() || sent.bytes[0] == Kind::Handshake1 as u8);
+        assert!(answer.is_none() || sent.bytes[0] == Kind::HandshakeInitiation as u8);
     }
     let after: Vec<_> = network.ends.iter().map(|end| end.delivered.len()).collect();
     assert_eq!(before, after);

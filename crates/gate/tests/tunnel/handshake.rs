@@ -230,7 +230,7 @@ fn equal_keys_are_refused() {
         let random = Box::new(Seeded(bentpipe_core::rng::Rng::stream(1, "random")));
         Tunnel::new(settings, random).err()
     };
-    assert_eq!(new(settings("a", &[("b", None), ("a", None)])), Some(PeerError::Own(PeerId(1))));
+    assert_eq!(new(settings("a", &[("b", None), ("a", None)])), Some(PeerError::OwnKey(PeerId(1))));
     let repeated = settings("a", &[("b", None), ("b", None)]);
     assert_eq!(new(repeated), Some(PeerError::Repeated(PeerId(1))));
     assert_eq!(new(settings("a", &[("b", None), ("c", None)])), None);

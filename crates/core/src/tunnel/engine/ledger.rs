@@ -7,7 +7,7 @@ use crate::tunnel::{PeerCounts, Shown};
 
 /// See [`Ledger`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Books {
+pub(super) struct Accounts {
     received: Count,
     created: Count,
     sent: Count,
@@ -18,7 +18,7 @@ pub(super) struct Books {
     duplicate_packets: u64,
 }
 
-impl Books {
+impl Accounts {
     pub(super) fn receive(&mut self, bytes: u32) {
         self.received.add(bytes);
     }
@@ -107,7 +107,7 @@ pub(super) fn statistics(tunnel: &Tunnel) -> Vec<(&'static str, u64)> {
         ("recovered_packets", sum(|peer| peer.recovered)),
         ("given_up_packets", sum(|peer| peer.given_up)),
         ("missing_packets", sum(|peer| peer.missing)),
-        ("duplicate_packets", tunnel.books.duplicate_packets),
+        ("duplicate_packets", tunnel.accounts.duplicate_packets),
         ("repairs_received_packets", sum(|peer| peer.repairs_received)),
         ("repairs_innovative_packets", sum(|peer| peer.repairs_innovative)),
         ("feedback_received_packets", sum(|peer| peer.feedback_received)),

@@ -23,7 +23,7 @@ use crate::packet::symbol::{RepairSymbol, SourceSymbol, StreamId};
 use crate::packet::{Address, Class, Ecn, FlowId, Origin, Packet, PacketId, Payload, Port};
 use crate::time::Instant;
 use contents::Contents;
-use ledger::Books;
+use ledger::Accounts;
 
 /// Header and tag of the encryption.
 pub const SESSION_BYTES: u32 = 29;
@@ -73,7 +73,7 @@ pub struct Tunnel {
     repairs: Count,
     feedback: Count,
     refused_packets: u64,
-    books: Books,
+    accounts: Accounts,
     /// Packets on their way out; empty between calls.
     leaving: Vec<Option<Box<Packet>>>,
 }
@@ -116,7 +116,7 @@ impl Tunnel {
             repairs: Count::default(),
             feedback: Count::default(),
             refused_packets: 0,
-            books: Books::default(),
+            accounts: Accounts::default(),
             leaving: Vec::new(),
             config,
         })
@@ -157,7 +157,7 @@ impl Tunnel {
             self.endpoint.classify(now, flow_key(&packet), packet.class.0, bytes)
         };
         let outer = Outer { destination: packet.destination, class: packet.class, ecn: packet.ecn };
-        self.books.pack(bytes);
+        self.accounts.pack(bytes);
         let inner = std::mem::take(&mut *packet);
         cx.discard(packet);
         let Some(sequence) = sequence else {
@@ -197,7 +197,7 @@ impl Tunnel {
             ..Packet::default()
         };
         self.next_serial += 1;
-        self.books.create(bytes);
+        self.accounts.create(bytes);
         self.endpoint.on_sent(cx.now(), bytes);
         cx.send(Self::OUTER, packet);
     }
@@ -232,13 +232,13 @@ impl Tunnel {
     /// Handles a packet from the link.
     fn decapsulate(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>) {
         let Some(peer) = self.peer_of_flow(packet.flow) else {
-            self.books.forward(packet.bytes);
+            self.accounts.forward(packet.bytes);
             cx.forward(Self::INNER, packet);
             return;
         };
         let payload = std::mem::take(&mut packet.payload);
         let (ecn, transmitted) = (packet.ecn, packet.transmitted);
-        self.books.consume(packet.bytes);
+        self.accounts.consume(packet.bytes);
         cx.discard(packet);
         match payload {
             Payload::Source(symbol) => self.on_source(cx, peer, symbol, (ecn, transmitted)),
@@ -248,7 +248,7 @@ impl Tunnel {
                 for mut inner in packets {
                     inner.transmitted = transmitted;
                     inner.ecn = combined(inner.ecn, ecn);
-                    self.books.unpack(&inner);
+                    self.accounts.unpack(&inner);
                     let inner = cx.boxed(inner);
                     self.leaving.push(Some(inner));
                 }
@@ -270,12 +270,12 @@ impl Tunnel {
         self.contents[peer].take(symbol.header.id);
         if arrival == Arrival::Redundant {
             // It was recovered before it came.
-            self.books.lose(&symbol.packet);
+            self.accounts.lose(&symbol.packet);
         } else {
             let (sequence, mut inner) = taken(symbol);
             inner.transmitted = transmitted;
             inner.ecn = combined(inner.ecn, ecn);
-            self.books.unpack(&inner);
+            self.accounts.unpack(&inner);
             self.restore_order(cx, sequence, inner);
         }
         self.recover(cx, peer);
@@ -304,14 +304,14 @@ impl Tunnel {
                 Shown::Hidden => {}
                 Shown::Marked => inner.ecn = Ecn::Ce,
                 Shown::Withheld => {
-                    self.books.withhold();
+                    self.accounts.withhold();
                     let (now, key) = (cx.now(), flow_key(&inner));
                     self.order.push(now, key, sequence, 0, None, &mut self.leaving);
                     continue;
                 }
             }
             inner.transmitted = true;
-            self.books.recover(&inner);
+            self.accounts.recover(&inner);
             cx.record_recovery(&inner);
             self.restore_order(cx, sequence, inner);
         }
@@ -338,10 +338,10 @@ impl Tunnel {
         for packet in self.leaving.drain(..) {
             match packet {
                 Some(packet) => {
-                    self.books.deliver(&packet);
+                    self.accounts.deliver(&packet);
                     cx.forward(Self::INNER, packet);
                 }
-                None => self.books.consume(0),
+                None => self.accounts.consume(0),
             }
         }
     }
@@ -370,7 +370,7 @@ impl Engine for Tunnel {
     /// first.
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         self.wake(cx);
-        self.books.receive(packet.bytes);
+        self.accounts.receive(packet.bytes);
         if port == Self::OUTER {
             self.decapsulate(cx, packet);
         } else {
@@ -391,7 +391,7 @@ impl Engine for Tunnel {
     }
 
     fn ledger(&self) -> Ledger {
-        self.books.ledger(self.order.counts().held)
+        self.accounts.ledger(self.order.counts().held)
     }
 
     fn statistics(&self) -> Vec<(&'static str, u64)> {

@@ -13,13 +13,13 @@ const MAX: usize = 4_096;
 
 /// See the module documentation.
 #[derive(Default)]
-pub(super) struct Unsplit {
+pub(super) struct Bypassed {
     known: BTreeSet<Ends>,
     /// The same, from the oldest on.
     since: VecDeque<(Instant, Ends)>,
 }
 
-impl Unsplit {
+impl Bypassed {
     pub(super) fn contains(&self, ends: &Ends) -> bool {
         self.known.contains(ends)
     }
@@ -62,16 +62,16 @@ mod tests {
     /// forgotten.
     #[test]
     fn the_old_ones_are_forgotten() {
-        let mut unsplit = Unsplit::default();
-        unsplit.insert(ends(1), Instant::START);
-        unsplit.insert(ends(2), Instant::from_millis(1));
-        unsplit.insert(ends(2), Instant::from_millis(2));
-        unsplit.forget_old(Instant::from_millis(127_000));
-        assert!(!unsplit.contains(&ends(1)) && unsplit.contains(&ends(2)));
+        let mut bypassed = Bypassed::default();
+        bypassed.insert(ends(1), Instant::START);
+        bypassed.insert(ends(2), Instant::from_millis(1));
+        bypassed.insert(ends(2), Instant::from_millis(2));
+        bypassed.forget_old(Instant::from_millis(127_000));
+        assert!(!bypassed.contains(&ends(1)) && bypassed.contains(&ends(2)));
         for port in 3..3 + MAX {
-            unsplit.insert(ends(port), Instant::from_millis(3));
+            bypassed.insert(ends(port), Instant::from_millis(3));
         }
-        assert!(!unsplit.contains(&ends(2)) && unsplit.contains(&ends(3)));
-        assert_eq!((unsplit.known.len(), unsplit.since.len()), (MAX, MAX));
+        assert!(!bypassed.contains(&ends(2)) && bypassed.contains(&ends(3)));
+        assert_eq!((bypassed.known.len(), bypassed.since.len()), (MAX, MAX));
     }
 }

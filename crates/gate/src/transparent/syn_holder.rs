@@ -1,4 +1,4 @@
-//! The intake: holds SYNs, opens the legs to servers, and lets the SYNs go on to the relay.
+//! The SYN holder: holds SYNs, opens the legs to servers, and lets the SYNs go on to the relay.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,12 +18,12 @@ use rustix::net::{SendFlags, sendto, sockopt};
 use slab::Slab;
 
 use super::SYN_BYTES_MAX;
-use super::alive::Alive;
-use super::ready::{Ready, Waiting, version};
+use super::hold_lease::HoldLease;
+use super::pending_accepts::{PendingAccepts, Waiting, version};
 use super::sockets::Sockets;
 use super::syn::{Ends, Syn, Unreachable};
-use super::unsplit::Unsplit;
-use crate::relay::{Dial, Slot, Slots};
+use super::bypassed::Bypassed;
+use crate::relay::{Dial, Permit, ConnectionLimit};
 use crate::side::Side;
 
 const EVENTS: usize = 256;
@@ -36,9 +36,9 @@ const STALE: u64 = u64::MAX - 1;
 /// The tokens of taps are above those of connections.
 const TAPS: u64 = 1 << 32;
 
-/// The settings of an intake.
+/// The settings of a SYN holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IntakeConfig {
+pub struct SynHolderConfig {
     /// The most SYNs that are held. Those beyond it pass without the relay.
     pub held: usize,
     /// How long a server may take to answer, and then the client.
@@ -62,7 +62,7 @@ pub struct Taps {
 
 /// Counts since the start.
 #[derive(Debug, Default)]
-pub struct IntakeCounters {
+pub struct SynHolderCounters {
     /// Connections that the relay was to have.
     pub split: AtomicU64,
     /// Those whose servers refused.
@@ -73,71 +73,71 @@ pub struct IntakeCounters {
     pub unsplit: AtomicU64,
 }
 
-/// A running intake. Dropping it stops it; the SYNs that it holds are lost.
-pub struct Intake {
-    ready: Arc<Ready>,
-    counters: Arc<IntakeCounters>,
+/// A running SYN holder. Dropping it stops it; the SYNs that it holds are lost.
+pub struct SynHolder {
+    pending: Arc<PendingAccepts>,
+    counters: Arc<SynHolderCounters>,
     stop: Arc<OwnedFd>,
     thread: Option<std::thread::JoinHandle<io::Result<()>>>,
 }
 
-impl Intake {
+impl SynHolder {
     /// The most memory for a SYN that is held: the packet, what is noted of it, and its ends in two trees of which the nodes
     /// are half full.
     pub const HELD_BYTES: usize =
         SYN_BYTES_MAX + 2 * size_of::<Held>() + 4 * size_of::<(Ends, Waiting)>();
 
-    /// Starts the thread of an intake.
+    /// Starts the thread of a SYN holder.
     ///
     /// # Errors
     /// The kernel's error.
     pub fn start(
         taps: Taps,
         sockets: Arc<dyn Sockets>,
-        (slots, alive): (Arc<Slots>, Arc<Alive>),
-        config: IntakeConfig,
+        (connection_limit, lease): (Arc<ConnectionLimit>, Arc<HoldLease>),
+        config: SynHolderConfig,
     ) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (ready, counters) = (Arc::new(Ready::new(sockets)), Arc::default());
+        let (pending, counters) = (Arc::new(PendingAccepts::new(sockets)), Arc::default());
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*stop, EventData::new_u64(STOP), EventFlags::IN)?;
-        epoll::add(&epoll, &*alive, EventData::new_u64(STALE), EventFlags::IN)?;
+        epoll::add(&epoll, &*lease, EventData::new_u64(STALE), EventFlags::IN)?;
         for (number, (_, tap)) in (TAPS..).zip(&taps.syns) {
             epoll::add(&epoll, tap, EventData::new_u64(number), EventFlags::IN)?;
         }
         let worker = Worker {
             epoll,
             taps,
-            slots,
-            alive,
+            connection_limit,
+            lease,
             config,
             clock: Clock::start(),
             held: Slab::new(),
             ends: BTreeSet::new(),
-            unsplit: Unsplit::default(),
-            ready: Arc::clone(&ready),
+            bypassed: Bypassed::default(),
+            pending: Arc::clone(&pending),
             counters: Arc::clone(&counters),
             _stop: Arc::clone(&stop),
         };
-        let named = std::thread::Builder::new().name("intake".to_owned());
+        let named = std::thread::Builder::new().name("syn-holder".to_owned());
         let thread = Some(named.spawn(move || worker.run())?);
-        Ok(Self { ready, counters, stop, thread })
+        Ok(Self { pending, counters, stop, thread })
     }
 
-    /// What the intake has counted so far.
+    /// What the SYN holder has counted so far.
     #[must_use]
-    pub fn counters(&self) -> &IntakeCounters {
+    pub fn counters(&self) -> &SynHolderCounters {
         &self.counters
     }
 
     /// What a relay needs to find the legs to servers.
     #[must_use]
     pub fn dial(&self) -> Arc<dyn Dial> {
-        Arc::clone(&self.ready) as Arc<dyn Dial>
+        Arc::clone(&self.pending) as Arc<dyn Dial>
     }
 }
 
-impl Drop for Intake {
+impl Drop for SynHolder {
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
@@ -151,23 +151,23 @@ struct Held {
     syn: Syn,
     side: Side,
     server: OwnedFd,
-    slot: Slot,
+    permit: Permit,
     since: Instant,
 }
 
 struct Worker {
     epoll: OwnedFd,
     taps: Taps,
-    slots: Arc<Slots>,
-    alive: Arc<Alive>,
-    config: IntakeConfig,
+    connection_limit: Arc<ConnectionLimit>,
+    lease: Arc<HoldLease>,
+    config: SynHolderConfig,
     clock: Clock,
     held: Slab<Held>,
     /// The ends of all that are held, to know a repeated SYN.
     ends: BTreeSet<Ends>,
-    unsplit: Unsplit,
-    ready: Arc<Ready>,
-    counters: Arc<IntakeCounters>,
+    bypassed: Bypassed,
+    pending: Arc<PendingAccepts>,
+    counters: Arc<SynHolderCounters>,
     /// Kept open for `epoll`.
     _stop: Arc<OwnedFd>,
 }
@@ -196,7 +196,7 @@ impl Worker {
             if stops {
                 return Ok(());
             }
-            if self.alive.take_stale() {
+            if self.lease.take_stale() {
                 self.discard();
             }
             for tap in tapped {
@@ -215,10 +215,10 @@ impl Worker {
             let (side, socket) = &self.taps.syns[tap];
             let side = *side;
             let Ok(packet) = socket.receive(&mut buffer) else { return };
-            if !self.alive.holds() {
+            if !self.lease.holds() {
                 continue;
             }
-            if self.alive.take_stale() {
+            if self.lease.take_stale() {
                 return self.discard();
             }
             // Connection tracking has verified the checksum, or a sender on this machine leaves it to the device.
@@ -240,9 +240,9 @@ impl Worker {
         let ends = syn.ends();
         if self.ends.contains(&ends) {
             // A repeated one of a server that has not answered.
-        } else if self.ready.contains(&ends) {
+        } else if self.pending.contains(&ends) {
             self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
-        } else if self.unsplit.contains(&ends) {
+        } else if self.bypassed.contains(&ends) {
             self.send(&self.taps.outside, ends.server, syn.packet());
         } else {
             self.open(syn, side, now);
@@ -253,17 +253,17 @@ impl Worker {
     fn open(&mut self, syn: Syn, side: Side, now: Instant) {
         let ends = syn.ends();
         let is_full = self.held.len() >= self.config.held;
-        let Some(slot) = (!is_full).then(|| self.slots.take()).flatten() else {
+        let Some(permit) = (!is_full).then(|| self.connection_limit.take()).flatten() else {
             return self.pass(&syn, now);
         };
         if self.config.early_accept {
             count(&self.counters.split);
             let traffic_class = syn.traffic_class();
-            self.ready.insert(ends, Waiting { server: None, slot, since: now, traffic_class });
+            self.pending.insert(ends, Waiting { server: None, permit, since: now, traffic_class });
             return self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
         }
-        match self.ready.open(ends, side, syn.traffic_class()) {
-            Ok(server) => self.hold(Held { syn, side, server, slot, since: now }),
+        match self.pending.open(ends, side, syn.traffic_class()) {
+            Ok(server) => self.hold(Held { syn, side, server, permit, since: now }),
             // The relay has this connection: its socket answers.
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
                 self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
@@ -274,7 +274,7 @@ impl Worker {
 
     fn pass(&mut self, syn: &Syn, now: Instant) {
         count(&self.counters.unsplit);
-        self.unsplit.insert(syn.ends(), now);
+        self.bypassed.insert(syn.ends(), now);
         self.send(&self.taps.outside, syn.ends().server, syn.packet());
     }
 
@@ -291,7 +291,7 @@ impl Worker {
 
     fn answered(&mut self, number: usize, now: Instant) {
         let Some(held) = self.held.try_remove(number) else { return };
-        let Held { syn, side, server, slot, .. } = held;
+        let Held { syn, side, server, permit, .. } = held;
         let ends = syn.ends();
         self.ends.remove(&ends);
         // Where it goes has its own epoll. One that is closed may have a copy in the privileged part, of which events
@@ -300,7 +300,7 @@ impl Worker {
         match sockopt::socket_error(&server) {
             Ok(Ok(())) => {
                 let (server, traffic_class) = (Some(server), syn.traffic_class());
-                self.ready.insert(ends, Waiting { server, slot, since: now, traffic_class });
+                self.pending.insert(ends, Waiting { server, permit, since: now, traffic_class });
                 self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
             }
             Ok(Err(Errno::CONNREFUSED)) => {
@@ -331,7 +331,7 @@ impl Worker {
 
     fn end_expired(&mut self, now: Instant) {
         let limit = self.config.connect_limit;
-        let (ends, mut expired) = (&mut self.ends, self.ready.forget_old(now, limit));
+        let (ends, mut expired) = (&mut self.ends, self.pending.forget_old(now, limit));
         let epoll = &self.epoll;
         self.held.retain(|_, held| {
             let waits = now.saturating_since(held.since) < limit;
@@ -343,7 +343,7 @@ impl Worker {
             waits
         });
         self.counters.expired.fetch_add(expired, Ordering::Relaxed);
-        self.unsplit.forget_old(now);
+        self.bypassed.forget_old(now);
     }
 }
 

@@ -40,62 +40,62 @@ impl Request {
 
 /// Sockets of one kind.
 #[derive(Default)]
-struct Stock {
+struct Pool {
     sockets: Vec<OwnedFd>,
     /// Whether more were asked for.
     is_requested: bool,
 }
 
 /// The worker's end: a few sockets for each side and version, and the channel on which it asks for more.
-pub(super) struct Supplied {
+pub(super) struct BrokeredSockets {
     channel: OwnedFd,
-    stocks: Mutex<[[Stock; 2]; 2]>,
+    pools: Mutex<[[Pool; 2]; 2]>,
 }
 
-impl Supplied {
+impl BrokeredSockets {
     pub(super) fn new(channel: OwnedFd) -> Self {
-        Self { channel, stocks: Mutex::default() }
+        Self { channel, pools: Mutex::default() }
     }
 
-    /// Adds the sockets of the next answer to their stock, those for which this process has room.
+    /// Adds the sockets of the next answer to their pool, those for which this process has room.
     ///
     /// # Errors
     /// It has room for none, or the privileged part is gone.
-    fn receive(&self, stocks: &mut [[Stock; 2]; 2]) -> io::Result<()> {
+    fn receive(&self, pools: &mut [[Pool; 2]; 2]) -> io::Result<()> {
         let (message, sockets, missing) = receive_some(&self.channel)?;
         let answered = Request::parse(&message)
             .ok_or_else(|| io::Error::other("the privileged part is gone"))?;
-        let stock = &mut stocks[answered.side as usize][answered.version as usize];
-        stock.sockets.extend(sockets);
-        stock.is_requested = false;
+        let pool = &mut pools[answered.side as usize][answered.version as usize];
+        pool.sockets.extend(sockets);
+        pool.is_requested = false;
         match missing {
-            Some(missing) if stock.sockets.is_empty() => Err(missing.into()),
+            Some(missing) if pool.sockets.is_empty() => Err(missing.into()),
             _ => Ok(()),
         }
     }
 }
 
-impl Sockets for Supplied {
+impl Sockets for BrokeredSockets {
     fn take(&self, side: Side, version: Version) -> io::Result<OwnedFd> {
-        let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let request = Request { side, version };
-        let stock = &mut stocks[side as usize][version as usize];
-        if stock.sockets.len() <= FEW && !stock.is_requested {
+        let pool = &mut pools[side as usize][version as usize];
+        if pool.sockets.len() <= FEW && !pool.is_requested {
             send(&self.channel, &request.message(), &[])?;
-            stock.is_requested = true;
+            pool.is_requested = true;
         }
-        while stocks[side as usize][version as usize].sockets.is_empty()
-            && stocks[side as usize][version as usize].is_requested
+        while pools[side as usize][version as usize].sockets.is_empty()
+            && pools[side as usize][version as usize].is_requested
         {
-            self.receive(&mut stocks)?;
+            self.receive(&mut pools)?;
         }
-        let socket = stocks[side as usize][version as usize].sockets.pop();
+        let socket = pools[side as usize][version as usize].sockets.pop();
         socket.ok_or_else(|| io::Error::other("the privileged part has no more sockets"))
     }
 }
 
 /// The privileged end: sends sockets until the worker is gone.
-pub(super) fn supply(channel: &OwnedFd, sockets: &Direct) -> io::Result<()> {
+pub(super) fn run_broker(channel: &OwnedFd, sockets: &Direct) -> io::Result<()> {
     loop {
         let Some(request) = Request::parse(&receive(channel)?.0) else { return Ok(()) };
         // Fewer, if there are no more descriptors: none tells the worker so.

@@ -28,7 +28,7 @@ const TURN_BYTES: u64 = 1 << 20;
 /// splice(2) fails with `EAGAIN` in front of urgent data, too, however often it is called. Once there were any, the
 /// direction is copied instead, and they are passed on as data.
 #[derive(Debug, Default)]
-pub(super) struct Half {
+pub(super) struct OneWay {
     /// Present while it holds data.
     pipe: Option<Pipe>,
     /// Whether the source may have data.
@@ -49,7 +49,7 @@ pub(super) struct Turn {
     pub(super) is_unfinished: bool,
 }
 
-impl Half {
+impl OneWay {
     /// Whether the FIN was passed on, and all data before it.
     pub(super) fn is_ended(&self) -> bool {
         self.fin_sent

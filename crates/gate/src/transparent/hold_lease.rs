@@ -1,6 +1,6 @@
 //! Until when the rules hold new connections.
 //!
-//! A SYN that arrives while they do not passes by itself. If the intake opened a leg for it, too, the server would
+//! A SYN that arrives while they do not passes by itself. If the SYN holder opened a leg for it, too, the server would
 //! see two connections with the same addresses and ports.
 
 use std::io;
@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// See the module documentation.
 #[derive(Debug)]
-pub struct Alive {
+pub struct HoldLease {
     clock: Clock,
     until_ns: AtomicU64,
     /// Whether SYNs that arrived while the rules did not hold them may still wait to be read.
@@ -22,7 +22,7 @@ pub struct Alive {
     event: OwnedFd,
 }
 
-impl Alive {
+impl HoldLease {
     /// The rules hold nothing yet.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl Alive {
         Ok(Self { clock: Clock::start(), until_ns, is_stale, event })
     }
 
-    /// The time, as [`Alive::renew`] takes it.
+    /// The time, as [`HoldLease::renew`] takes it.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.clock.now()
@@ -57,7 +57,7 @@ impl Alive {
         self.until_ns.load(Ordering::Acquire) > self.now().as_nanos()
     }
 
-    /// Whether what waits to be read may be older than the rules. Call it after [`Alive::holds`].
+    /// Whether what waits to be read may be older than the rules. Call it after [`HoldLease::holds`].
     pub(super) fn take_stale(&self) -> bool {
         if !self.is_stale.load(Ordering::Acquire) {
             return false;
@@ -67,7 +67,7 @@ impl Alive {
     }
 }
 
-impl AsFd for Alive {
+impl AsFd for HoldLease {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -83,15 +83,15 @@ mod tests {
     /// the same after rules that have expired.
     #[test]
     fn syns_are_held_while_the_rules_are_renewed() {
-        let alive = Alive::start().expect("an event");
-        assert!(!alive.holds());
+        let lease = HoldLease::start().expect("an event");
+        assert!(!lease.holds());
         for _ in 0..2 {
-            alive.renew(alive.now() + Duration::from_secs(1_000));
-            assert!(alive.holds() && alive.take_stale() && !alive.take_stale());
-            alive.renew(alive.now() + Duration::from_secs(1_000));
-            assert!(alive.holds() && !alive.take_stale());
-            alive.renew(Instant::START);
-            assert!(!alive.holds());
+            lease.renew(lease.now() + Duration::from_secs(1_000));
+            assert!(lease.holds() && lease.take_stale() && !lease.take_stale());
+            lease.renew(lease.now() + Duration::from_secs(1_000));
+            assert!(lease.holds() && !lease.take_stale());
+            lease.renew(Instant::START);
+            assert!(!lease.holds());
         }
     }
 }

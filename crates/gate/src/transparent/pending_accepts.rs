@@ -13,26 +13,26 @@ use rustix::net::{bind, connect, getsockname, sockopt};
 
 use super::sockets::Sockets;
 use super::syn::Ends;
-use crate::relay::{Dial, Dialed, Slot};
+use crate::relay::{Dial, Dialed, Permit};
 use crate::side::Side;
 
 /// A connection whose SYN was sent on to the relay.
 pub(super) struct Waiting {
     /// The leg to the server; without early accept it is connected, with it there is none yet.
     pub(super) server: Option<OwnedFd>,
-    pub(super) slot: Slot,
+    pub(super) permit: Permit,
     pub(super) since: Instant,
     /// That of the SYN.
     pub(super) traffic_class: u8,
 }
 
-/// Those that wait, for the intake and for the threads of the relay.
-pub(super) struct Ready {
+/// Those that wait, for the SYN holder and for the threads of the relay.
+pub(super) struct PendingAccepts {
     waiting: Mutex<BTreeMap<Ends, Waiting>>,
     sockets: Arc<dyn Sockets>,
 }
 
-impl Ready {
+impl PendingAccepts {
     pub(super) fn new(sockets: Arc<dyn Sockets>) -> Self {
         Self { waiting: Mutex::default(), sockets }
     }
@@ -74,14 +74,14 @@ impl Ready {
     }
 }
 
-impl Dial for Ready {
+impl Dial for PendingAccepts {
     fn dial(&self, client: BorrowedFd<'_>, from: SocketAddr, side: Side) -> io::Result<Dialed> {
         let ends = Ends { client: from, server: getsockname(client)?.try_into()? };
         let found = self.waiting().remove(&ends);
-        let Waiting { server, slot, traffic_class, .. } = found.ok_or(Errno::NOTCONN)?;
+        let Waiting { server, permit, traffic_class, .. } = found.ok_or(Errno::NOTCONN)?;
         let is_connected = server.is_some();
         let server = server.map_or_else(|| self.open(ends, side, traffic_class), Ok)?;
-        Ok(Dialed { server, is_connected, slot: Some(slot) })
+        Ok(Dialed { server, is_connected, permit: Some(permit) })
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     use rustix::net::{SocketFlags, acceptfrom_with};
 
     use super::*;
-    use crate::relay::Slots;
+    use crate::relay::ConnectionLimit;
     use crate::transparent::Direct;
 
     /// Given a client that resets its connection before it is accepted, expect the leg to its server to be found, so that
@@ -111,16 +111,16 @@ mod tests {
             client: client.local_addr().expect("connected"),
             server: listener.local_addr().expect("bound"),
         };
-        let ready = Ready::new(Arc::new(Direct::default()));
-        let slot = Slots::new(1).take().expect("a slot");
+        let pending = PendingAccepts::new(Arc::new(Direct::default()));
+        let permit = ConnectionLimit::new(1).take().expect("a permit");
         let server = Some(listener.as_fd().try_clone_to_owned().expect("a descriptor"));
-        ready.insert(ends, Waiting { server, slot, since: Instant::START, traffic_class: 0 });
+        pending.insert(ends, Waiting { server, permit, since: Instant::START, traffic_class: 0 });
         set_socket_linger(&client, Some(std::time::Duration::ZERO)).expect("a socket");
         drop(client);
         let (accepted, from) =
             acceptfrom_with(&listener, SocketFlags::CLOEXEC).expect("it was connected");
         let from = from.expect("an address").try_into().expect("of the internet");
-        ready.dial(accepted.as_fd(), from, Side::Lan).expect("the leg to the server");
-        assert!(!ready.contains(&ends));
+        pending.dial(accepted.as_fd(), from, Side::Lan).expect("the leg to the server");
+        assert!(!pending.contains(&ends));
     }
 }

@@ -28,7 +28,7 @@ struct Model {
     to: OwnedFd,
     far: TcpStream,
     epoll: OwnedFd,
-    half: Half,
+    one_way: OneWay,
     pipes: Pipes,
     sent: Vec<u8>,
     /// The number of bytes that arrived; all were those that were sent.
@@ -68,8 +68,8 @@ impl Model {
         }
         let bytes = [1, 4_096, 262_144][rng.below(3) as usize];
         let pipes = Pipes::new(rng.below(3) as usize, bytes);
-        let (half, clock) = (Half::default(), Clock::start());
-        Self { near, from, to, far, epoll, half, pipes, sent: Vec::new(), found: 0, clock }
+        let (one_way, clock) = (OneWay::default(), Clock::start());
+        Self { near, from, to, far, epoll, one_way, pipes, sent: Vec::new(), found: 0, clock }
     }
 
     /// Waits for events for so many milliseconds, and has one turn if there was one.
@@ -80,11 +80,11 @@ impl Model {
             epoll::wait(&self.epoll, &mut buffer, Some(&timeout)).expect("an instance");
         for Event { data, flags } in events.iter().copied() {
             match data.u64() {
-                SOURCE => self.half.source_ready(flags),
-                _ => self.half.destination_ready(flags),
+                SOURCE => self.one_way.source_ready(flags),
+                _ => self.one_way.destination_ready(flags),
             }
         }
-        let turn = self.half.turn(self.from.as_fd(), self.to.as_fd(), &mut self.pipes);
+        let turn = self.one_way.turn(self.from.as_fd(), self.to.as_fd(), &mut self.pipes);
         assert!(!turn.expect("no reset").is_unfinished, "a turn is longer than all that is sent");
     }
 
@@ -128,7 +128,7 @@ impl Model {
                 "{} of {} bytes, {:?}",
                 self.found,
                 self.sent.len(),
-                self.half
+                self.one_way
             );
             self.serve(1);
         }

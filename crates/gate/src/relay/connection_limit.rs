@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The connections that are open, those with a handshake that has not ended included, and their maximum.
 #[derive(Debug)]
-pub struct Slots {
+pub struct ConnectionLimit {
     connections: u64,
     open: AtomicU64,
     max_open: AtomicU64,
@@ -13,9 +13,9 @@ pub struct Slots {
 
 /// Counts as one connection until it is dropped.
 #[derive(Debug)]
-pub struct Slot(Arc<Slots>);
+pub struct Permit(Arc<ConnectionLimit>);
 
-impl Slots {
+impl ConnectionLimit {
     /// For so many connections at a time.
     #[must_use]
     pub fn new(connections: u64) -> Arc<Self> {
@@ -24,11 +24,11 @@ impl Slots {
     }
 
     /// Counts a connection, unless there are as many as there may be.
-    pub fn take(self: &Arc<Self>) -> Option<Slot> {
+    pub fn take(self: &Arc<Self>) -> Option<Permit> {
         let next = |open| (open < self.connections).then_some(open + 1);
         let before = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
         self.max_open.fetch_max(before + 1, Ordering::Relaxed);
-        Some(Slot(Arc::clone(self)))
+        Some(Permit(Arc::clone(self)))
     }
 
     /// The number of connections now.
@@ -44,7 +44,7 @@ impl Slots {
     }
 }
 
-impl Drop for Slot {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -54,15 +54,15 @@ impl Drop for Slot {
 mod tests {
     use super::*;
 
-    /// Given two slots, expect no third, and one again when one of the two is given back.
+    /// Given two connection_limit, expect no third, and one again when one of the two is given back.
     #[test]
     fn no_more_than_the_maximum_are_open() {
-        let slots = Slots::new(2);
-        let (first, _second) = (slots.take(), slots.take());
-        assert!(first.is_some() && slots.take().is_none());
+        let connection_limit = ConnectionLimit::new(2);
+        let (first, _second) = (connection_limit.take(), connection_limit.take());
+        assert!(first.is_some() && connection_limit.take().is_none());
         drop(first);
-        assert_eq!(slots.open(), 1);
-        assert!(slots.take().is_some());
-        assert_eq!(slots.max_open(), 2);
+        assert_eq!(connection_limit.open(), 1);
+        assert!(connection_limit.take().is_some());
+        assert_eq!(connection_limit.max_open(), 2);
     }
 }
